@@ -5,7 +5,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch, seeded_permutation
-from graphlog.data.store import GraphStore
 from graphlog.downstream.head import FineTuned, Head
-from graphlog.downstream.metrics import better
+from graphlog.downstream.metrics import SCORES, better
 from graphlog.downstream.models import RANDOM, statistics_note, untrained_like
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder, ReadoutChoice, check_layer, evaluating
@@ -270,25 +269,31 @@ class SeedJob(Job):
         return patience is not None and len(self.history) - self.best_epoch >= patience
 
     def row(self, means: dict[str, float], cursor: Cursor, is_epoch_end: bool) -> dict[str, Any]:
-        """Score validation and test fold, keep the best state, and return the epoch's row."""
-        epoch = cursor.epoch + 1
-        scores = {fold: self._scores(fold) for fold in ("valid", "test")}
-        row = {
+        """Score validation and test fold, keep the best state, and return the row of the log."""
+        epoch, metric = cursor.epoch + 1, self.data.metric
+        row: dict[str, Any] = {
+            "step": epoch,
             "seed": self.seed,
             "epoch": epoch,
             "loss": means["loss"],
             "learning_rate": self.config.learning_rate_at(epoch),
-            **scores,
             "seconds": time.monotonic() - self._epoch_started,
         }
-        metric = self.data.metric
-        best = self.history[self.best_epoch - 1]["valid"][metric] if self.best_epoch else math.nan
+        for fold in ("valid", "test"):
+            if len(rows := getattr(self.data.split, fold)):
+                predictions = self._predict(fold, self.setting.precision)
+                scores = self.data.evaluate(predictions, rows).scores
+                row |= {f"{fold}/{name}": v for name, v in scores.items() if not math.isnan(v)}
+        best = self.valid_score(self.best_epoch) if self.best_epoch else math.nan
         self.history.append(row)
-        valid = scores["valid"].get(metric, math.nan)
-        if better(metric, valid, best):
+        if better(metric, self.valid_score(epoch), best):
             self.best_epoch, self.best = epoch, self.weights()
-        self.progress.report({"loss": means["loss"], f"valid {metric}": valid})
-        return log_row(row)
+        self.progress.report({"loss": means["loss"], f"valid {metric}": self.valid_score(epoch)})
+        return row
+
+    def valid_score(self, epoch: int) -> float:
+        """Return the validation score after an epoch, counted from 1; NaN where undefined."""
+        return self.history[epoch - 1].get(f"valid/{self.data.metric}", math.nan)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the weights, the best so far, and the scores of all epochs."""
@@ -329,19 +334,23 @@ class SeedJob(Job):
         """Return a copy of the weights as they are now."""
         return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
 
-    def final_states(self) -> dict[str, State]:
-        """Return the weights of the last epoch and of the best; the last if none was scored."""
-        last = self.weights()
-        return {"last": last, "best-valid": self.best or last}
+    def chosen(self) -> FineTuned:
+        """Return the model with the weights under the rule asked for, on the CPU.
 
-    def predictions(self, weights: State, fold: str) -> Float[np.ndarray, "M T"]:
-        """Return the predictions of a fold under ``weights``, in full precision."""
-        current = self.weights()
-        self.model.load_state_dict(weights)
-        try:
-            return self._predict(fold, "fp32")
-        finally:
-            self.model.load_state_dict(current)
+        Where no epoch was scored, the best is the last.
+        """
+        if self.config.select == "best-valid" and self.best:
+            self.model.load_state_dict(self.best)
+        return self.model.cpu().eval()
+
+    def predictions(self) -> dict[tuple[str, str], Float[np.ndarray, "M T"]]:
+        """Return the predictions of each rule for validation and test fold, in full precision."""
+        last = self.weights()
+        found: dict[tuple[str, str], Float[np.ndarray, "M T"]] = {}
+        for rule, weights in (("best-valid", self.best or last), ("last", last)):
+            self.model.load_state_dict(weights)
+            found |= {(rule, fold): self._predict(fold, "fp32") for fold in ("valid", "test")}
+        return found
 
     def _build(self) -> FineTuned:
         data, encoder, config = self.data, self.start.encoder, self.config
@@ -366,13 +375,6 @@ class SeedJob(Job):
             self.data.store.take(indices[start : start + _EVALUATION_BATCH]).to(self.setting.device)
             for start in range(0, len(indices), _EVALUATION_BATCH)
         ]
-
-    def _scores(self, fold: str) -> dict[str, float]:
-        rows = getattr(self.data.split, fold)
-        if not len(rows):
-            return {}
-        predictions = self._predict(fold, self.setting.precision)
-        return self.data.evaluate(predictions, rows).scores
 
     def _predict(self, fold: str, precision: NumberFormat) -> Float[np.ndarray, "M T"]:
         head = self.model.head
@@ -406,18 +408,6 @@ def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarr
             zeros = known / (2 * np.maximum(known - positive, 1))
             weights *= np.where(data.labels == 1, ones, zeros)
     return weights.astype(np.float32)
-
-
-def log_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of the history as it stands in ``metrics.jsonl``."""
-    head = {key: row[key] for key in ("seed", "epoch", "loss", "learning_rate", "seconds")}
-    scores = {
-        f"{fold}/{name}": value
-        for fold in ("valid", "test")
-        for name, value in row[fold].items()
-        if value == value
-    }
-    return {"step": row["epoch"], **head, **scores}
 
 
 RULES = {"last": "last epoch", "best-valid": "best validation"}
@@ -467,27 +457,29 @@ def finetune(
         check_usable(run_dir, "finetune", resume, overwrite)
     data = open_labeled(source, encoder.schema, **labeling)
     check_folds(data, config)
-    folder = (
-        None
-        if run_dir is None
-        else RunFolder.open(run_dir, "finetune", resume=resume, overwrite=overwrite)
-    )
-    run = _Run(encoder, data, config, seeds, folder, as_progress(progress))
-    try:
+    bar, folder = as_progress(progress), None
+    if run_dir is not None:
+        folder = RunFolder.open(run_dir, "finetune", resume=resume, overwrite=overwrite)
+    with closing(folder) if folder is not None else nullcontext():
         if folder is not None:
-            run.describe(folder)
+            with writing(folder.path):
+                folder.checkpoints.mkdir(exist_ok=True)
+                settings = config.written() | {"seeds": list(seeds)}
+                describe_run(folder, "finetune", data, encoder, settings)
         with closing(Callbacks(callbacks, run_dir)) as followers:
-            jobs = run.train(encoder, seeds, followers)
-        predictor = run.predictor(jobs, baselines)
+            jobs = _train(start_of(encoder, data, config), seeds, bar, folder, followers)
+        untrained: list[SeedJob] = []
+        for seed in seeds if "random" in baselines else ():
+            train = data.store.subset(np.sort(data.split.train))
+            start = start_of(untrained_like(encoder, train, seed), data, config)
+            untrained += _train(start, [seed], bar, folder, label="untrained-")
+        predictor = _predictor(encoder, config, jobs, untrained, baselines)
         if folder is not None:
             write_json(folder.path / "scores.json", predictor.report.to_dict())
             with writing(folder.model, resume_advice()):
                 predictor.save(folder.model)
             save_rejects(folder.path, data.rejects, folder.path.absolute().name)
         return predictor
-    finally:
-        if folder is not None:
-            folder.close()
 
 
 def train_one(
@@ -498,7 +490,7 @@ def train_one(
     job = SeedJob(start_of(encoder, data, config), seed, Silent())
     with stop_on_signal() as stop:
         Trainer(job, Silent()).run(stop)
-    return chosen_models([job])[0], len(job.history)
+    return job.chosen(), len(job.history)
 
 
 def take_labeling(settings: dict[str, Any], call: str) -> dict[str, Any]:
@@ -536,150 +528,123 @@ def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
     if data.weights is not None and not data.weights[data.split.train].any():
         raise DataError("all weights of the training fold are 0: nothing to learn.")
     check_learnable(data)
-    lacking = folds_lacking(data.labels, data.targets, data.task, data.split).get("valid", [])
-    lack = "one class only" if data.task != "regression" else "no label"
     chooses = config.select == "best-valid" or config.patience
+    lacking = folds_lacking(data.labels, data.targets, data.task, data.split).get("valid", [])
     if chooses and len(lacking) == len(data.targets):
-        advice = (
-            f"drop {setting('patience')}"
-            if config.patience
-            else f"choose {setting('select', 'last')}"
-        )
+        lack = "one class only" if data.task != "regression" else "no label"
+        drop = f"drop {setting('patience')}"
+        advice = drop if config.patience else f"choose {setting('select', 'last')}"
         raise DataError(
             f"every target has {lack} in the validation fold ({data.split_name} split): {advice} "
             "or choose another split."
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Run:
-    """What all seeds of one call share."""
-
-    encoder: Encoder
-    data: LabeledGraphs
-    config: FinetuneConfig
-    seeds: Sequence[int]
-    folder: RunFolder | None
-    bar: Progress
-
-    def describe(self, folder: RunFolder) -> None:
-        """Write settings, versions and split into the folder."""
-        settings = self.config.written() | {"seeds": list(self.seeds)}
-        with writing(folder.path):
-            folder.checkpoints.mkdir(exist_ok=True)
-            describe_run(folder, "finetune", self.data, self.encoder, settings)
-
-    def train(
-        self,
-        encoder: Encoder,
-        seeds: Sequence[int],
-        callbacks: Callbacks | None = None,
-        label: str = "",
-    ) -> list[SeedJob]:
-        """Train a copy of ``encoder`` on each seed; what has a label is not logged."""
-        config, bar, folder = self.config, self.bar, self.folder
-        start = start_of(encoder, self.data, config)
-        jobs: list[SeedJob] = []
-        log = None if folder is None or label else MetricsFile(folder.metrics, -1)
-        size = len(self.data.split.train)
-        try:
-            with bar.shown(config.epochs * size * len(seeds)), stop_on_signal() as stop:
-                for seed in seeds:
-                    bar.stage(f"{label}seed {seed}")
-                    job = SeedJob(start, seed, bar)
-                    trainer = Trainer(
-                        job,
-                        bar,
-                        checkpoints=folder and folder.checkpoints / f"{label}seed-{seed}",
-                        checkpoint_every_s=config.checkpoint_every_s,
-                        metrics=log,
-                        callbacks=callbacks,
-                    )
-                    if trainer.restore():
-                        epoch, batch = trainer.cursor.epoch, trainer.cursor.batch
-                        bar.advance(size * epoch + min(batch * config.batch_size, size))
-                    if log is not None:
-                        with writing(log.path, resume_advice()):
-                            for row in job.history:
-                                log.write(log_row(row))
-                    trainer.run(stop)
-                    bar.advance(size * (config.epochs - len(job.history)))
-                    jobs.append(job)
-        finally:
+def _train(
+    start: Start,
+    seeds: Sequence[int],
+    bar: Progress,
+    folder: RunFolder | None,
+    callbacks: Callbacks | None = None,
+    label: str = "",
+) -> list[SeedJob]:
+    """Train a copy of the encoder on each seed; what has a label is not logged."""
+    config, size = start.config, len(start.data.split.train)
+    jobs: list[SeedJob] = []
+    log = None if folder is None or label else MetricsFile(folder.metrics, -1)
+    with (
+        closing(log) if log is not None else nullcontext(),
+        bar.shown(config.epochs * size * len(seeds)),
+        stop_on_signal() as stop,
+    ):
+        for seed in seeds:
+            bar.stage(f"{label}seed {seed}")
+            job = SeedJob(start, seed, bar)
+            trainer = Trainer(
+                job,
+                bar,
+                checkpoints=folder and folder.checkpoints / f"{label}seed-{seed}",
+                checkpoint_every_s=config.checkpoint_every_s,
+                metrics=log,
+                callbacks=callbacks,
+            )
+            if trainer.restore():
+                epoch, batch = trainer.cursor.epoch, trainer.cursor.batch
+                bar.advance(size * epoch + min(batch * config.batch_size, size))
             if log is not None:
-                log.close()
-        return jobs
-
-    def predictor(self, jobs: Sequence[SeedJob], baselines: Sequence[str]) -> Predictor:
-        """Return the trained models with their scores, beside those of the baselines."""
-        data, config = self.data, self.config
-        predictions = _fold_predictions(jobs)
-        rows = _result_rows("fine-tuned", jobs, predictions)
-        valid, test = (np.mean(predictions[config.select, f], axis=0) for f in ("valid", "test"))
-        calibration = Calibration.fit(data.task, data.labels[data.split.valid], valid)
-        judged = calibration.rows(data, test)
-        train = data.store.subset(np.sort(data.split.train))
-        if "random" in baselines:
-            rows += self._untrained_rows(train)
-        extra, notes = ecfp_rows(data, baselines, self.seeds)
-        notes += [statistics_note(self.encoder)] if "random" in baselines else []
-        notes += [*data.repeat_notes, *_notes(jobs), *self._kernel_note(valid)]
-        chosen = "the epoch" if config.select == "best-valid" else None
-        notes += calibration_notes(judged, data.split_name, chosen, records=data.records)
-        report = make_report(data, [*rows, *extra], notes, judged)
-        models = chosen_models(jobs)
-        novelty = fit_novelty(models[0].network, data.labeled_train)
-        info = {
-            "finetuned_on": data.name,
-            "seeds": list(self.seeds),
-            "finetune": config.model_dump(mode="json"),
-            **origin(data, self.encoder),
-        }
-        return Predictor(models, data.targets, report, info, calibration, novelty)
-
-    def _kernel_note(self, valid: Float[np.ndarray, "V T"]) -> list[str]:
-        """Return by how much a kernel model of the frozen encoder is better, where it is.
-
-        The validation fold decides; the paper's protocol has no such comparison.
-        """
-        data, config = self.data, self.config
-        if config.protocol == "paper" or not len(data.split.valid):
-            return []
-        encoder = self.encoder.with_readout(config.readout)
-        known = replace(data, split=data.split._replace(test=data.split.test[:0]))
-        kernel = kernel_predictions(encoder, known, config.layer_of(encoder))[data.split.valid]
-        of_kernel, own = (
-            data.evaluate(p, data.split.valid).scores[data.metric] for p in (kernel, valid)
-        )
-        if not better(data.metric, of_kernel, own):
-            return []
-        return [
-            f"a kernel model of the frozen encoder is better on the validation fold, {data.metric} "
-            f"{of_kernel:.4g}, not {own:.4g}: try `probe` with {setting('head', 'kernel')}"
-        ]
-
-    def _untrained_rows(self, train: GraphStore) -> list[ScoreRow]:
-        encoder, jobs = self.encoder, list[SeedJob]()
-        for seed in self.seeds:
-            untrained = untrained_like(encoder, train, seed)
-            jobs += self.train(untrained, [seed], label="untrained-")
-        return _result_rows("untrained encoder, fine-tuned", jobs, _fold_predictions(jobs))
+                with writing(log.path, resume_advice()):
+                    for row in job.history:
+                        log.write(row)
+            trainer.run(stop)
+            bar.advance(size * (config.epochs - len(job.history)))
+            jobs.append(job)
+    return jobs
 
 
-def _fold_predictions(jobs: Sequence[SeedJob]) -> dict[tuple[str, str], list[np.ndarray]]:
-    """Return the predictions of each rule for validation and test fold, one array a seed."""
-    states = [job.final_states() for job in jobs]
-    return {
-        (rule, fold): [
-            job.predictions(state[rule], fold) for job, state in zip(jobs, states, strict=True)
-        ]
-        for rule in RULES
+def _predictor(
+    encoder: Encoder,
+    config: FinetuneConfig,
+    jobs: Sequence[SeedJob],
+    untrained: Sequence[SeedJob],
+    baselines: Sequence[str],
+) -> Predictor:
+    """Return the trained models with their scores, beside those of the baselines."""
+    data, seeds = jobs[0].data, [job.seed for job in jobs]
+    predictions = [job.predictions() for job in jobs]
+    valid, test = (
+        np.mean([own[config.select, fold] for own in predictions], axis=0)
         for fold in ("valid", "test")
+    )
+    calibration = Calibration.fit(data.task, data.labels[data.split.valid], valid)
+    judged = calibration.rows(data, test)
+    rows = _result_rows("fine-tuned", jobs, predictions)
+    if untrained:
+        own = [job.predictions() for job in untrained]
+        rows += _result_rows("untrained encoder, fine-tuned", untrained, own)
+    extra, notes = ecfp_rows(data, baselines, seeds)
+    notes += [statistics_note(encoder)] if untrained else []
+    notes += [*data.repeat_notes, *_notes(jobs), *_kernel_note(encoder, data, config, valid)]
+    chosen = "the epoch" if config.select == "best-valid" else None
+    notes += calibration_notes(judged, data.split_name, chosen, records=data.records)
+    report = make_report(data, [*rows, *extra], notes, judged)
+    models = [job.chosen() for job in jobs]
+    if config.freeze:  # all share one encoder
+        models = [FineTuned(models[0].network, m.head, m.layer) for m in models]
+    novelty = fit_novelty(models[0].network, data.labeled_train)
+    info = {
+        "finetuned_on": data.name,
+        "seeds": seeds,
+        "finetune": config.model_dump(mode="json"),
+        **origin(data, encoder),
     }
+    return Predictor(models, data.targets, report, info, calibration, novelty)
+
+
+def _kernel_note(
+    encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, valid: Float[np.ndarray, "V T"]
+) -> list[str]:
+    """Return by how much a kernel model of the frozen encoder is better, where it is.
+
+    The validation fold decides; the paper's protocol has no such comparison.
+    """
+    if config.protocol == "paper" or not len(data.split.valid):
+        return []
+    encoder = encoder.with_readout(config.readout)
+    known = replace(data, split=data.split._replace(test=data.split.test[:0]))
+    kernel = kernel_predictions(encoder, known, config.layer_of(encoder))[data.split.valid]
+    of_kernel, own = (
+        data.evaluate(p, data.split.valid).scores[data.metric] for p in (kernel, valid)
+    )
+    if not better(data.metric, of_kernel, own):
+        return []
+    return [
+        f"a kernel model of the frozen encoder is better on the validation fold, {data.metric} "
+        f"{of_kernel:.4g}, not {own:.4g}: try `probe` with {setting('head', 'kernel')}"
+    ]
 
 
 def _result_rows(
-    model: str, jobs: Sequence[SeedJob], predictions: Mapping[tuple[str, str], list[np.ndarray]]
+    model: str, jobs: Sequence[SeedJob], predictions: Sequence[Mapping[tuple[str, str], np.ndarray]]
 ) -> list[ScoreRow]:
     """Return the rows of both selection rules, of the last epochs' mean and of the ensemble.
 
@@ -692,44 +657,33 @@ def _result_rows(
         "seeds": [job.seed for job in jobs],
         **({"stopped_after": [len(job.history) for job in jobs]} if config.patience else {}),
     }
-    rows = [
-        score_row(
-            model, RULES[rule], data, predictions[rule, "test"], predictions[rule, "valid"], detail
-        )
-        for rule in sorted(RULES, key=lambda rule: rule != config.select)
-    ]
+    rows: list[ScoreRow] = []
+    for rule in sorted(RULES, key=lambda rule: rule != config.select):
+        test, valid = ([own[rule, fold] for own in predictions] for fold in ("test", "valid"))
+        rows.append(score_row(model, RULES[rule], data, test, valid, detail))
     k = min(config.last_k, *(len(job.history) for job in jobs))
     if k > 1:
-        last_test, last_valid = (
+        test, valid = (
             {
-                name: [float(np.mean([row[fold][name] for row in j.history[-k:]])) for j in jobs]
-                for name in jobs[0].history[-1][fold]
+                name: [
+                    float(np.mean([row.get(f"{fold}/{name}", math.nan) for row in j.history[-k:]]))
+                    for j in jobs
+                ]
+                for name in SCORES[data.task]
             }
             for fold in ("test", "valid")
         )
-        unknown = dict.fromkeys(data.targets, float("nan"))
+        unknown = dict.fromkeys(data.targets, math.nan)
         rule = f"mean of last {k} epochs"
-        rows.append(ScoreRow(model, rule, last_test, last_valid, unknown, detail=dict(detail)))
+        rows.append(ScoreRow(model, rule, test, valid, unknown, detail=dict(detail)))
     if len(jobs) > 1:
-        of_test, of_valid = (
-            [np.mean(predictions[config.select, fold], axis=0)] for fold in ("test", "valid")
+        test, valid = (
+            [np.mean([own[config.select, fold] for own in predictions], axis=0)]
+            for fold in ("test", "valid")
         )
         ensemble = f"{model}, mean of {len(jobs)} seeds"
-        rows.append(score_row(ensemble, RULES[config.select], data, of_test, of_valid, detail))
+        rows.append(score_row(ensemble, RULES[config.select], data, test, valid, detail))
     return rows
-
-
-def chosen_models(jobs: Sequence[SeedJob]) -> list[FineTuned]:
-    """Return each seed's model under the rule asked for, on the CPU.
-
-    With ``freeze`` all share one encoder.
-    """
-    models: list[FineTuned] = []
-    for job in jobs:
-        job.model.load_state_dict(job.final_states()[job.config.select])
-        network = models[0].network if models and job.config.freeze else job.model.network
-        models.append(FineTuned(network, job.model.head, job.model.layer).cpu().eval())
-    return models
 
 
 def _notes(jobs: Sequence[SeedJob]) -> list[str]:
@@ -747,20 +701,13 @@ def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) ->
     for name, tensor in sorted(encoder.network.state_dict().items()):
         sha.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
     sha.update(np.ascontiguousarray(data.labels).tobytes() + data.store.digest.encode())
-    for indices in data.split:
-        sha.update(np.asarray(indices, dtype=np.int64).tobytes() + b"|")
-    if data.weights is not None:
-        sha.update(b"weights" + np.ascontiguousarray(data.weights).tobytes())
+    for array in (*data.split, *([] if data.weights is None else [data.weights])):
+        sha.update(np.ascontiguousarray(array).tobytes() + b"|")
     ours = config.model_dump(
         exclude={"select", "last_k", "device", "checkpoint_every_s", "readout"}
     )
-    if encoder.config.readout != "mean":
-        sha.update(encoder.config.readout.encode())
-    sha.update(
-        json.dumps(
-            [ours, config.layer_of(encoder), data.task, data.metric], sort_keys=True
-        ).encode()
-    )
+    others = [config.layer_of(encoder), data.task, data.metric, encoder.config.readout]
+    sha.update(json.dumps([ours, *others], sort_keys=True).encode())
     return sha.hexdigest()
 
 

@@ -187,7 +187,7 @@ class _TrialJob(SeedJob):
     def row(self, means: dict[str, float], cursor: Cursor, is_epoch_end: bool) -> dict[str, Any]:
         """Report the score of the epoch."""
         row = super().row(means, cursor, is_epoch_end)
-        score = self.history[-1]["valid"][self.data.metric]
+        score = self.valid_score(cursor.epoch + 1)
         if math.isfinite(score):
             self.trial.report(score, cursor.epoch + 1)
             self.is_pruned = bool(self.trial.should_prune())
@@ -200,8 +200,8 @@ class _TrialJob(SeedJob):
     @property
     def score(self) -> float:
         """Validation score of the epoch whose weights would be kept."""
-        epoch = self.best_epoch if self.config.select == "best-valid" else len(self.history)
-        return self.history[epoch - 1]["valid"][self.data.metric]
+        is_best = self.config.select == "best-valid"
+        return self.valid_score(self.best_epoch if is_best else len(self.history))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
