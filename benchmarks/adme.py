@@ -22,7 +22,7 @@ from scipy.sparse import csr_matrix
 import graphlog
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
-from graphlog.downstream.kernel import Block, Kind, fit_kernel
+from graphlog.downstream.kernel import fit_kernel
 from graphlog.downstream.linear import GRID, held_out_path, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.models import random_encoder
@@ -93,7 +93,7 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
         else:
             parts = blocks(name, own)
             fitted = fit_kernel(parts, labels, train, "regression").model
-            mean, std = fitted.predict([part.values[test] for part in parts])
+            mean, std = fitted.predict([values[test] for values in parts.values()])
         columns = (*cell, store.rows[test], labels[test, 0], mean[:, 0], std[:, 0])
         rows = pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)))
         whole = pd.concat([done, rows], ignore_index=True) if len(done) else rows
@@ -115,11 +115,10 @@ def features(store: GraphStore) -> Columns:
     }
 
 
-def blocks(name: str, known: Columns) -> list[Block]:
+def blocks(name: str, known: Columns) -> Columns:
     """Return what a kernel model sees; fingerprints are counts."""
     parts = ["counts"] if name == "ecfp4" else name.split("+")
-    kinds = {"counts": Kind.TANIMOTO}
-    return [Block(part, kinds.get(part, Kind.GAUSSIAN), known[part]) for part in parts]
+    return {part: known[part] for part in parts}
 
 
 def linear(name: str, known: Columns, labels: np.ndarray, train: np.ndarray) -> np.ndarray:

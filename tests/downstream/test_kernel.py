@@ -4,7 +4,7 @@ from scipy.sparse import csr_matrix
 from sklearn.kernel_ridge import KernelRidge
 
 from graphlog.downstream import kernel
-from graphlog.downstream.kernel import Block, KernelModel, Kind, Support, fit_kernel, unfolded
+from graphlog.downstream.kernel import KernelModel, Support, fit_kernel, unfolded
 from graphlog.errors import DataError
 
 NAN = float("nan")
@@ -14,10 +14,6 @@ def quantities(rows: int = 120, columns: int = 4, seed: int = 0) -> tuple[np.nda
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, columns)).astype(np.float32)
     return x, (np.sin(2 * x[:, :1]) + 0.1 * rng.normal(size=(rows, 1)) + 5).astype(np.float64)
-
-
-def embedding(x: np.ndarray) -> Block:
-    return Block("", Kind.GAUSSIAN, x)
 
 
 def whole(model: KernelModel, x: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -31,7 +27,7 @@ def whole(model: KernelModel, x: np.ndarray, others: np.ndarray) -> np.ndarray:
 def test_tanimoto_of_counts_is_the_smaller_over_the_larger():
     counts = np.random.default_rng(0).poisson(0.7, size=(30, 50)) * (np.arange(50) % 3 > 0)
     counts[3] = counts[4] = 0  # nothing in common with others, all with each other
-    support = Support.of(Block("c", Kind.TANIMOTO, csr_matrix(counts)), np.arange(20))
+    support = Support.of("c", csr_matrix(counts), np.arange(20))
     found = support.measured(support.prepared(csr_matrix(counts)), 20)
     smaller = np.minimum(counts[:, None], counts[None, :20]).sum(axis=2)
     larger = np.maximum(counts[:, None], counts[None, :20]).sum(axis=2)
@@ -45,7 +41,7 @@ def test_unfolded_counts_are_capped():
 
 def test_the_mean_is_scikit_learns_kernel_ridge():
     x, y = quantities()
-    model = fit_kernel([embedding(x[:90])], y[:90], np.arange(90), "regression").model
+    model = fit_kernel({"": x[:90]}, y[:90], np.arange(90), "regression").model
     ridge = KernelRidge(alpha=2.0**model.settings.penalty, kernel="precomputed")
     ridge.fit(whole(model, x[:90], x[:90]), (y[:90] - y[:90].mean()) / y[:90].std())
     expected = ridge.predict(whole(model, x, x[:90])) * y[:90].std() + y[:90].mean()
@@ -55,7 +51,7 @@ def test_the_mean_is_scikit_learns_kernel_ridge():
 
 def test_held_out_predictions_are_those_of_models_without_the_fold():
     x, y = quantities(60)
-    fit = fit_kernel([embedding(x)], y, np.arange(60), "regression")
+    fit = fit_kernel({"": x}, y, np.arange(60), "regression")
     model, order = fit.model, np.random.default_rng(0).permutation(60)
     k = whole(model, x, x)
     expected = np.empty(60)
@@ -69,7 +65,7 @@ def test_held_out_predictions_are_those_of_models_without_the_fold():
 
 def test_the_variance_is_that_of_the_gaussian_process():
     x, y = quantities(50)
-    model = fit_kernel([embedding(x[:40])], y[:40], np.arange(40), "regression").model
+    model = fit_kernel({"": x[:40]}, y[:40], np.arange(40), "regression").model
     noise = 2.0**model.settings.penalty
     inside, across = whole(model, x[:40], x[:40]) + noise * np.eye(40), whole(model, x, x[:40])
     variance = 2.0 + noise - (across * np.linalg.solve(inside, across.T).T).sum(axis=1)
@@ -86,7 +82,7 @@ def test_the_spread_covers_nine_tenths_and_knows_where_errors_are_large():
     x = rng.normal(size=(1200, 3)).astype(np.float32)
     noise = np.where(x[:, 0] > 0, 1.0, 0.1)
     y = (2 * x[:, 0] + noise * rng.normal(size=1200))[:, None]
-    model = fit_kernel([embedding(x)], y, np.arange(800), "regression").model
+    model = fit_kernel({"": x}, y, np.arange(800), "regression").model
     found = model.predict([x[800:]])
     assert found.std is not None
     errors = np.abs(found.mean - y[800:])[:, 0]
@@ -101,7 +97,7 @@ def test_what_is_far_from_all_labels_is_not_the_more_certain():
     radius = rng.uniform(0.0, 3.0, size=600)
     x = (radius[:, None] * rng.normal(size=(600, 2)) / 3).astype(np.float32)
     y = (np.exp(-radius) * rng.normal(size=600))[:, None]
-    model = fit_kernel([embedding(x)], y, np.arange(600), "regression").model
+    model = fit_kernel({"": x}, y, np.arange(600), "regression").model
     assert model.spread[1, 0] >= 0
 
 
@@ -110,7 +106,7 @@ def test_targets_with_other_missing_labels_are_fitted_to_their_own_rows():
     y = np.concatenate([y, y**2, -y, np.full_like(y, 3.0)], axis=1)
     y[:20, 1] = NAN
     y[50:70, 2] = NAN
-    model = fit_kernel([embedding(x)], y, np.arange(80), "regression").model
+    model = fit_kernel({"": x}, y, np.arange(80), "regression").model
     noise = 2.0**model.settings.penalty
     predicted = model.predict([x]).mean
     for t in range(3):
@@ -130,8 +126,7 @@ def test_a_row_of_weight_0_is_left_out_and_others_count_by_their_weight():
     spoilt = y.copy()
     spoilt[:5] = 1e6
     found, other = (
-        fit_kernel([embedding(x)], v, np.arange(60), "regression", weights).model
-        for v in (y, spoilt)
+        fit_kernel({"": x}, v, np.arange(60), "regression", weights).model for v in (y, spoilt)
     )
     np.testing.assert_array_equal(found.predict([x]).mean, other.predict([x]).mean)
     own, rows = weights[5:], x[5:]
@@ -148,23 +143,23 @@ def test_classes_get_probabilities():
     x, y = quantities(200)
     labels = (y > 5).astype(np.float64)
     labels[:10] = NAN
-    model = fit_kernel([embedding(x)], labels, np.arange(150), "classification").model
+    model = fit_kernel({"": x}, labels, np.arange(150), "classification").model
     found = model.predict([x])
     assert found.std is None
     assert ((found.mean >= 0) & (found.mean <= 1)).all()
     assert np.mean((found.mean[150:, 0] > 0.5) == labels[150:, 0]) > 0.8
     three = np.eye(3)[np.digitize(y[:, 0], [4.7, 5.3])]
-    likely = fit_kernel([embedding(x)], three, np.arange(150), "multiclass").model.predict([x]).mean
+    likely = fit_kernel({"": x}, three, np.arange(150), "multiclass").model.predict([x]).mean
     np.testing.assert_allclose(likely.sum(axis=1), 1, rtol=1e-5)
     assert np.mean(likely[150:].argmax(axis=1) == three[150:].argmax(axis=1)) > 0.6
 
 
 def test_landmarks_that_are_all_rows_give_the_exact_model(monkeypatch: pytest.MonkeyPatch):
     x, y = quantities(100)
-    exact = fit_kernel([embedding(x)], y, np.arange(100), "regression")
+    exact = fit_kernel({"": x}, y, np.arange(100), "regression")
     monkeypatch.setattr(kernel, "EXACT", 50)
     monkeypatch.setattr(kernel, "LANDMARKS", 99)
-    near = fit_kernel([embedding(x)], y, np.arange(100), "regression")
+    near = fit_kernel({"": x}, y, np.arange(100), "regression")
     assert near.model.count == 99
     assert near.notes == (
         "the kernel model of 100 labels has 99 support points because "
@@ -179,7 +174,7 @@ def test_landmarks_that_are_all_rows_give_the_exact_model(monkeypatch: pytest.Mo
 def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch):
     x, y = quantities(600)
     monkeypatch.setattr(kernel, "_free_memory", lambda: 5e6)
-    fit = fit_kernel([embedding(x)], y, np.arange(600), "regression")
+    fit = fit_kernel({"": x}, y, np.arange(600), "regression")
     assert fit.model.count == 500
     assert "an exact fit takes 0.0 GiB, and 0.0 GiB are free" in fit.notes[0]
 
@@ -187,7 +182,7 @@ def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch):
 def test_what_is_read_predicts_what_was_written():
     x, y = quantities(60)
     counts = csr_matrix(np.random.default_rng(1).poisson(0.5, size=(60, 30)))
-    blocks = [embedding(x), Block("ecfp4", Kind.TANIMOTO, counts)]
+    blocks = {"": x, "ecfp4": counts}
     model = fit_kernel(blocks, y, np.arange(40), "regression").model
     tensors = model.tensors()
     again = KernelModel.of("regression", ["", "ecfp4"], tensors, 1)
@@ -206,7 +201,7 @@ def test_what_is_read_predicts_what_was_written():
 @pytest.mark.parametrize("rows", [2, 3])
 def test_few_rows(rows: int):
     x, y = quantities(rows)
-    found = fit_kernel([embedding(x)], y, np.arange(rows), "regression").model.predict([x])
+    found = fit_kernel({"": x}, y, np.arange(rows), "regression").model.predict([x])
     assert np.isfinite(found.mean).all()
     assert found.std is not None
     assert np.isfinite(found.std).all()
@@ -214,27 +209,27 @@ def test_few_rows(rows: int):
 
 def test_identical_rows_predict_their_mean():
     x, y = np.ones((10, 3), np.float32), np.arange(10.0)[:, None]
-    found = fit_kernel([embedding(x)], y, np.arange(10), "regression").model.predict([x])
+    found = fit_kernel({"": x}, y, np.arange(10), "regression").model.predict([x])
     np.testing.assert_allclose(found.mean, 4.5, atol=1e-6)
 
 
 def test_what_cannot_be_learned_is_refused():
     x, y = quantities(10)
     with pytest.raises(DataError, match="no target has two different labels"):
-        fit_kernel([embedding(x)], np.ones_like(y), np.arange(10), "regression")
+        fit_kernel({"": x}, np.ones_like(y), np.arange(10), "regression")
     with pytest.raises(DataError, match="no target has two different labels"):
-        fit_kernel([embedding(x)], y, np.arange(1), "regression")
+        fit_kernel({"": x}, y, np.arange(1), "regression")
     with pytest.raises(DataError, match="the embedding has no columns"):
-        fit_kernel([embedding(x[:, :0])], y, np.arange(10), "regression")
+        fit_kernel({"": x[:, :0]}, y, np.arange(10), "regression")
     x[:, 2] = NAN
     with pytest.raises(DataError, match=r"not finite .* in column 2 \(1 such columns\)"):
-        fit_kernel([embedding(x)], y, np.arange(10), "regression")
+        fit_kernel({"": x}, y, np.arange(10), "regression")
 
 
 def test_a_constant_offset_changes_nothing():
     x, y = quantities(60)
     near, far = (
-        fit_kernel([embedding(x)], v, np.arange(60), "regression").model.predict([x]).mean
+        fit_kernel({"": x}, v, np.arange(60), "regression").model.predict([x]).mean
         for v in (y, y * 4 + 512)
     )
     np.testing.assert_allclose(far, near * 4 + 512, rtol=1e-5)

@@ -10,10 +10,9 @@ that has not seen it are :math:`G_{FF}^{-1} \alpha_F`, so that one Cholesky fact
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property, lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,22 +56,8 @@ _LEAST_ERROR = 1e-2
 """In deviations of the labels: smaller errors are as good."""
 
 
-class Kind(StrEnum):
-    """How the rows of a block are compared."""
-
-    GAUSSIAN = "gaussian"
-    TANIMOTO = "tanimoto"
-
-
-class Block(NamedTuple):
-    """Features of some rows that are compared by one kernel."""
-
-    name: str
-    """Of the features in the domain; empty for the embedding of an encoder."""
-    kind: Kind
-    """Counts are compared by Tanimoto's coefficient."""
-    values: np.ndarray | csr_matrix
-    """One row a graph."""
+Columns = np.ndarray | csr_matrix
+"""Features, one row a graph: quantities, or counts of substructures, which are sparse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +78,8 @@ class Support:
     """One block at the support points, and how others are compared with them."""
 
     name: str
-    kind: Kind
-    values: np.ndarray | csr_matrix
+    """Of the features in the domain; empty for the embedding of an encoder."""
+    values: Columns
     """Standardized quantities, or unfolded counts."""
     scaling: Scaling | None
     """None for counts."""
@@ -102,18 +87,18 @@ class Support:
     """Of the squared distances between support points."""
 
     @classmethod
-    def of(cls, block: Block, rows: Int[np.ndarray, "S"]) -> "Support":
-        """Return the block at the rows that are fitted.
+    def of(cls, name: str, values: Columns, rows: Int[np.ndarray, "S"]) -> "Support":
+        """Return features at the rows that are fitted.
 
         Raises:
-            DataError: If it has no columns, or values that are not finite.
+            DataError: If there are no columns, or values that are not finite.
         """
-        shown = block.name or "the embedding"
-        if not block.values.shape[1]:  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+        shown = name or "the embedding"
+        if not values.shape[1]:  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
             raise DataError(f"{shown} has no columns to learn from; choose other features.")
-        if block.kind is Kind.TANIMOTO:
-            return cls(block.name, block.kind, unfolded(csr_matrix(block.values)[rows]), None, 1.0)
-        values = np.asarray(block.values)[rows]
+        if isinstance(values, csr_matrix):
+            return cls(name, unfolded(values[rows]), None, 1.0)
+        values = values[rows]
         bad = np.flatnonzero(~np.isfinite(values).all(axis=0))
         if len(bad):
             raise DataError(
@@ -125,23 +110,21 @@ class Support:
         few = scaled[: min(len(scaled), 1000)].astype(np.float64)
         distances = _squared_distances(few, few)[np.triu_indices(len(few), 1)]
         apart = distances[distances > 0]
-        return cls(
-            block.name, block.kind, scaled, scaling, float(np.median(apart)) if len(apart) else 1.0
-        )
+        return cls(name, scaled, scaling, float(np.median(apart)) if len(apart) else 1.0)
 
-    def prepared(self, values: np.ndarray | csr_matrix) -> np.ndarray | csr_matrix:
+    def prepared(self, values: Columns) -> Columns:
         """Return other rows as :attr:`values` are."""
         if self.scaling is None:
             return unfolded(csr_matrix(values))
         return self.scaling(np.asarray(values))
 
-    def measured(self, rows: np.ndarray | csr_matrix, count: int) -> Float64[np.ndarray, "N S"]:
+    def measured(self, rows: Columns, count: int) -> Float64[np.ndarray, "N S"]:
         """Return how prepared rows compare with the first ``count`` support points.
 
         That is Tanimoto's coefficient, or the squared distance in units of its median.
         """
         first = self.values[:count]  # pyright: ignore[reportIndexIssue] - scipy's stubs
-        if self.kind is Kind.TANIMOTO:
+        if self.scaling is None:
             return _tanimoto(csr_matrix(rows), csr_matrix(first))
         return _squared_distances(np.asarray(rows), np.asarray(first)) / self.median
 
@@ -149,7 +132,7 @@ class Support:
         self, measured: Float64[np.ndarray, "N S"], width: float
     ) -> Float64[np.ndarray, "N S"]:
         """Return the kernel, of which ``measured`` is overwritten."""
-        if self.kind is Kind.TANIMOTO:
+        if self.scaling is None:
             return measured
         measured *= -(2.0**width)
         return np.exp(measured, out=measured)
@@ -263,9 +246,7 @@ class KernelModel:
         kernel[np.diag_indices(self.near)] += 2.0**self.settings.penalty
         return cho_factor(kernel, lower=True, overwrite_a=True)[0]
 
-    def predict(
-        self, values: Sequence[np.ndarray | csr_matrix], with_spread: bool = True
-    ) -> KernelPrediction:
+    def predict(self, values: Sequence[Columns], with_spread: bool = True) -> KernelPrediction:
         """Return the predictions of new rows.
 
         Args:
@@ -286,9 +267,7 @@ class KernelModel:
         std = self._std(outputs, variance) if wanted else None
         return KernelPrediction(self.values_of(outputs), std)
 
-    def _kernel(
-        self, rows: Sequence[np.ndarray | csr_matrix], count: int
-    ) -> Float64[np.ndarray, "N S"]:
+    def _kernel(self, rows: Sequence[Columns], count: int) -> Float64[np.ndarray, "N S"]:
         pairs = zip(self.supports, rows, strict=True)
         shape = (int(rows[0].shape[0]), count)  # pyright: ignore[reportOptionalSubscript]
         measured = (support.measured(own, count) for support, own in pairs)
@@ -392,12 +371,12 @@ def _support_from(arrays: Mapping[str, np.ndarray], k: int, name: str, count: in
         shape = (count, int(arrays[f"{k}.columns"][0]))
         levels = csr_matrix((np.ones(len(indices), np.float32), indices, ends), shape=shape)
         levels.check_format(full_check=True)
-        return Support(name, Kind.TANIMOTO, levels, None, 1.0)
+        return Support(name, levels, None, 1.0)
     values = arrays[f"{k}.values"]
     scaling = Scaling(arrays[f"{k}.mean"], arrays[f"{k}.deviation"])
     if values.ndim != 2 or len(values) != count or {a.shape for a in scaling} != {values.shape[1:]}:
         raise ValueError(f"support points of part {k} have shape {values.shape}")
-    return Support(name, Kind.GAUSSIAN, values, scaling, float(arrays[f"{k}.median"][0]))
+    return Support(name, values, scaling, float(arrays[f"{k}.median"][0]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -413,7 +392,7 @@ class KernelFit:
 
 
 def fit_kernel(
-    blocks: Sequence[Block],
+    blocks: Mapping[str, Columns],
     labels: Float[np.ndarray, "M T"],
     train: Int[np.ndarray, "R"],
     task: TaskKind,
@@ -428,7 +407,8 @@ def fit_kernel(
     Targets with the same missing labels share a factor.
 
     Args:
-        blocks: The features, each one row a graph.
+        blocks: Features by their names, that of an embedding empty; each has a kernel, Gaussian
+            or, where they are sparse, of Tanimoto.
         labels: NaN where missing.
         train: Rows to fit.
         task: Kind of task.
@@ -453,10 +433,10 @@ def fit_kernel(
     shift, scale = np.full(y.shape[1], np.nan), np.ones(y.shape[1])
     shift[able], scale[able] = np.nanmean(y[:, able], axis=0), np.nanstd(y[:, able], axis=0)
     standard = (y - shift) / scale
-    masks, columns = _patterns(standard)
+    patterns = _patterns(standard)
     noise = None if weights is None else weights[rows].mean() / weights[rows].astype(np.float64)
-    supports, count, notes = _support_of(blocks, rows, masks)
-    problem = _Problem(supports, standard, masks, columns, noise)
+    supports, count, notes = _support_of(blocks, rows, patterns)
+    problem = _Problem(supports, standard, patterns, noise)
     settings = _chosen_settings(problem)
     if count < len(rows):
         coefficients, held = problem.with_landmarks(settings, count)
@@ -480,6 +460,10 @@ def fit_kernel(
     return KernelFit(model, found, tuple(notes))
 
 
+Pattern = tuple[Bool[np.ndarray, "R"], Int[np.ndarray, "_"]]
+"""Rows with labels, and the targets whose labels these are."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Problem:
     """Rows in random order with standardized labels."""
@@ -487,10 +471,7 @@ class _Problem:
     supports: tuple[Support, ...]
     labels: Float64[np.ndarray, "R T"]
     """In deviations from the mean, NaN where missing."""
-    masks: list[Bool[np.ndarray, "R"]]
-    """Rows with labels, one a pattern of missing labels."""
-    columns: list[Int[np.ndarray, "_"]]
-    """Targets of each pattern."""
+    patterns: list[Pattern]
     noise: Float64[np.ndarray, "R"] | None
     """Of each row, relative to the mean."""
 
@@ -518,8 +499,8 @@ class _Problem:
             part = slice(start, min(start + _AT_ONCE, count))
             kernel[part] = self.kernel(settings, part, count)
         coefficients, held = np.zeros_like(self.labels), np.full_like(self.labels, np.nan)
-        for mask, columns in zip(self.masks, self.columns, strict=True):
-            own = kernel if mask.all() and len(self.masks) == 1 else kernel[np.ix_(mask, mask)]
+        for mask, columns in self.patterns:
+            own = kernel if mask.all() and len(self.patterns) == 1 else kernel[np.ix_(mask, mask)]
             noise = None if self.noise is None else self.noise[mask]
             found = _held_out(own, self.labels[np.ix_(mask, columns)], settings, noise)
             at = np.ix_(mask, columns)
@@ -534,7 +515,7 @@ class _Problem:
         among = penalty * self.kernel(settings, slice(0, count), count)
         coefficients = np.zeros((count, self.labels.shape[1]))
         held = np.full_like(self.labels, np.nan)
-        for mask, columns in zip(self.masks, self.columns, strict=True):
+        for mask, columns in self.patterns:
             folds = _folds(len(self.labels))
             parts = [self._normal(settings, count, fold, mask, columns) for fold in folds]
             gram = np.sum([own for own, _ in parts], axis=0)
@@ -616,38 +597,35 @@ def _solved(
     return cho_solve(cho_factor(gram, lower=True, overwrite_a=True), right)
 
 
-def _patterns(
-    labels: Float64[np.ndarray, "R T"],
-) -> tuple[list[Bool[np.ndarray, "R"]], list[Int[np.ndarray, "_"]]]:
-    """Return which rows have labels, once a pattern, and the targets of each pattern."""
+def _patterns(labels: Float64[np.ndarray, "R T"]) -> list[Pattern]:
+    """Return the patterns of missing labels, those with the most labels first."""
     found: dict[bytes, list[int]] = {}
     known = ~np.isnan(labels)
     for t in np.flatnonzero(known.any(axis=0)):
         found.setdefault(known[:, t].tobytes(), []).append(int(t))
-    columns = [np.array(targets) for targets in found.values()]
-    columns.sort(key=lambda targets: -int(known[:, targets[0]].sum()))
-    return [known[:, targets[0]] for targets in columns], columns
+    patterns = [(known[:, targets[0]], np.array(targets)) for targets in found.values()]
+    return sorted(patterns, key=lambda pattern: -int(pattern[0].sum()))
 
 
 def _support_of(
-    blocks: Sequence[Block], rows: Int[np.ndarray, "R"], masks: Sequence[np.ndarray]
+    blocks: Mapping[str, Columns], rows: Int[np.ndarray, "R"], patterns: Sequence[Pattern]
 ) -> tuple[tuple[Support, ...], int, list[str]]:
     """Return the blocks at the fitted rows, how many are support points, and what to say of it."""
-    supports = tuple(Support.of(block, rows) for block in blocks)
-    labels = np.array([mask.sum() for mask in masks], dtype=np.float64)
-    free, needed = _free_memory(), 8.0 * len(rows) ** 2 * (1 if len(masks) == 1 else 2)
+    supports = tuple(Support.of(name, values, rows) for name, values in blocks.items())
+    labels = np.array([mask.sum() for mask, _ in patterns], dtype=np.float64)
+    free, needed = _free_memory(), 8.0 * len(rows) ** 2 * (1 if len(patterns) == 1 else 2)
     reason = None
     if len(rows) > EXACT:
         reason = f"an exact fit is for up to {EXACT:,} labels"
     elif needed > _MEMORY_SHARE * free:
         reason = f"an exact fit takes {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
-    elif len(masks) > 1 and (labels**3).sum() > _WORK:
-        reason = f"labels are missing in {len(masks):,} different patterns"
+    elif len(patterns) > 1 and (labels**3).sum() > _WORK:
+        reason = f"labels are missing in {len(patterns):,} different patterns"
     if reason is None:
         return supports, len(rows), []
     most = math.sqrt(_WORK / FOLDS / labels.sum())
     # six square matrices are held at once
-    most = min(most if len(masks) > 1 else LANDMARKS, math.sqrt(_MEMORY_SHARE * free / 8 / 8))
+    most = min(most if len(patterns) > 1 else LANDMARKS, math.sqrt(_MEMORY_SHARE * free / 8 / 8))
     count = int(min(max(most, 500), LANDMARKS, len(rows)))
     note = f"the kernel model of {len(rows):,} labels has {count:,} support points because {reason}"
     return supports, count, [note]
@@ -672,18 +650,18 @@ def _chosen_settings(problem: _Problem) -> Settings:
     One setting after the other takes a step, first large and then small, while that helps.
     """
     limit = CHOOSING
-    if len(problem.masks) > 1:
-        limit = int(limit * (2 / min(len(problem.masks), _PATTERNS)) ** (1 / 3))
+    if len(problem.patterns) > 1:
+        limit = int(limit * (2 / min(len(problem.patterns), _PATTERNS)) ** (1 / 3))
     blocks = problem.supports
     best = Settings(tuple(0.0 for _ in blocks), _shares([1.0, *(0.25 for _ in blocks[1:])]), -3.0)
     # large steps need no more than half of the rows, which take an eighth of the time
     for step, rows in ((2.0, limit // 2), (1.0, limit)):
-        search = _Search(problem, min(rows, len(problem.labels)))
-        lowest, moved = search.error(best), True
+        error_of = _held_out_error(problem, min(rows, len(problem.labels)))
+        lowest, moved = error_of(best), True
         while moved:
             moved = False
             for candidate in _neighbors(best, blocks, step):
-                error = search.error(candidate)
+                error = error_of(candidate)
                 if error < lowest * (1 - 1e-4):
                     best, lowest, moved = candidate, error, True
     return best
@@ -700,7 +678,7 @@ def _neighbors(best: Settings, blocks: Sequence[Support], step: float) -> Iterat
         if -10 <= penalty <= 6:
             yield Settings(best.widths, best.shares, penalty)
     for k, support in enumerate(blocks):
-        for sign in (1, -1) if support.kind is Kind.GAUSSIAN else ():
+        for sign in () if support.scaling is None else (1, -1):
             widths = list(best.widths)
             widths[k] += sign * step
             if -8 <= widths[k] <= 4:
@@ -716,59 +694,40 @@ def _neighbors(best: Settings, blocks: Sequence[Support], step: float) -> Iterat
                 yield Settings(best.widths, tuple(round(s, 3) for s in raw), best.penalty)
 
 
-class _Search:
-    """Held-out errors of settings on the first rows; nothing is computed twice."""
+def _held_out_error(problem: _Problem, count: int) -> Callable[[Settings], float]:
+    """Return what tells the mean squared error of held-out rows among the first ones.
 
-    def __init__(self, problem: _Problem, count: int) -> None:
-        self._count = count
-        masks = [mask[:count] for mask in problem.masks[:_PATTERNS]]
-        self._labels, self._noise = problem.labels[:count], problem.noise
-        self._patterns = [
-            (mask, columns)
-            for mask, columns in zip(masks, problem.columns[:_PATTERNS], strict=True)
-            if mask.sum() >= 2
-        ]
-        self._compared = [
-            _Compared(support, known[:count, :count])
-            for support, known in zip(problem.supports, problem.among, strict=True)
-        ]
-        self._known: dict[Settings, float] = {}
+    It is a mean over targets, and nothing is computed twice.
+    """
+    patterns = [(mask[:count], columns) for mask, columns in problem.patterns[:_PATTERNS]]
+    patterns = [(mask, columns) for mask, columns in patterns if mask.sum() >= 2]
 
-    def error(self, settings: Settings) -> float:
-        """Return the mean over targets of the mean squared error of held-out rows."""
-        if settings in self._known:
-            return self._known[settings]
-        kernel = np.full((self._count, self._count), _CONSTANT)
-        for compared, width, share in zip(
-            self._compared, settings.widths, settings.shares, strict=True
-        ):
+    def at_width(support: Support, known: np.ndarray, width: float) -> np.ndarray:
+        return support.kernel(known[:count, :count].copy(), width)
+
+    kernels = [
+        lru_cache(maxsize=1)(partial(at_width, *block))
+        for block in zip(problem.supports, problem.among, strict=True)
+    ]
+
+    @cache
+    def error(settings: Settings) -> float:
+        kernel = np.full((count, count), _CONSTANT)
+        for of_block, width, share in zip(kernels, settings.widths, settings.shares, strict=True):
             if share:
-                kernel += share * compared.at(width)
+                kernel += share * of_block(width)
         errors: list[float] = []
-        for mask, columns in self._patterns:
-            whole = mask.all() and len(self._patterns) == 1
+        for mask, columns in patterns:
+            whole = mask.all() and len(patterns) == 1
             own = kernel if whole else kernel[np.ix_(mask, mask)]
-            noise = None if self._noise is None else self._noise[: self._count][mask]
-            found = _held_out(own, self._labels[np.ix_(mask, columns)], settings, noise)
+            noise = None if problem.noise is None else problem.noise[:count][mask]
+            labels = problem.labels[:count][np.ix_(mask, columns)]
+            found = _held_out(own, labels, settings, noise)
             weights = None if noise is None else 1 / noise
             errors += np.average(found.errors**2, axis=0, weights=weights).tolist()
-        self._known[settings] = float(np.mean(errors)) if errors else 0.0
-        return self._known[settings]
+        return float(np.mean(errors)) if errors else 0.0
 
-
-class _Compared:
-    """The kernel of one block among the same rows, at the width asked for last."""
-
-    def __init__(self, support: Support, measured: Float64[np.ndarray, "R R"]) -> None:
-        self._support, self._measured = support, measured
-        self._width, self._kernel = math.nan, measured
-
-    def at(self, width: float) -> Float64[np.ndarray, "R R"]:
-        """Return the kernel."""
-        if self._support.kind is Kind.GAUSSIAN and width != self._width:
-            self._width = width
-            self._kernel = self._support.kernel(self._measured.copy(), width)
-        return self._kernel
+    return error
 
 
 def _links(

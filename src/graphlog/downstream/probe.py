@@ -21,7 +21,7 @@ from graphlog.data.split import Split, group_numbers
 from graphlog.domains import domain_of
 from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.head import FineTuned, Head
-from graphlog.downstream.kernel import Block, KernelFit, KernelModel, Kind, fit_kernel
+from graphlog.downstream.kernel import KernelFit, KernelModel, fit_kernel
 from graphlog.downstream.linear import (
     COUNTS,
     FIXED_C,
@@ -443,17 +443,16 @@ class _Fits:
         """Fit the training fold and predict the other two; training rows are NaN."""
         seen = tuple(parts.values())
         if seen not in self._kernel:
-            data, blocks = self.data, list[Block]()
-            for name, known in parts.items():
-                if not known.binary:
-                    blocks.append(Block(name, Kind.GAUSSIAN, known.values))
-                elif self.counts is None:
-                    blocks.append(Block(name, Kind.TANIMOTO, csr_matrix(known.values)))
-            if self.counts is not None:
-                blocks.append(Block(COUNTS, Kind.TANIMOTO, self.counts))
+            data, counts = self.data, self.counts
+            blocks = {
+                name: csr_matrix(known.values) if known.binary else known.values
+                for name, known in parts.items()
+                if counts is None or not known.binary
+            }
+            blocks |= {} if counts is None else {COUNTS: counts}
             fit = fit_kernel(blocks, data.labels, data.split.train, data.task, data.weights)
             rows = np.concatenate([data.split.valid, data.split.test])
-            found = fit.model.predict([block.values[rows] for block in blocks])
+            found = fit.model.predict([values[rows] for values in blocks.values()])
             values = np.full((len(data.labels), len(data.targets)), np.nan)
             values[rows], std = found.mean, None
             if found.std is not None:

@@ -80,10 +80,8 @@ class LabeledGraphs:
     @property
     def sizes(self) -> dict[str, int]:
         """Number of graphs of each fold and of rejected rows."""
-        folds = {name: len(part) for name, part in zip(self.split._fields, self.split, strict=True)}
-        if domain_of(self.store.schema).drops_unlabeled:
-            return {**folds, "rejected": len(self.rejects)}
-        return {**folds, "rejected": self.store.num_output_rows - len(self.store)}
+        folds = {name: len(part) for name, part in self.split._asdict().items()}
+        return {**folds, "rejected": len(self.rejects)}
 
     @property
     def rejects(self) -> list[Reject]:
@@ -100,7 +98,29 @@ class LabeledGraphs:
     @property
     def fold_notes(self) -> list[str]:
         """What is unusual about the labels of each fold."""
-        return _fold_notes(self.labels, self.targets, self.task, self.split)
+        labels, names, task, split = self.labels, self.targets, self.task, self.split
+        notes: list[str] = []
+        unused = len(labels) - sum(map(len, split))
+        if unused:
+            notes.append(f"{unused:,} of {len(labels):,} graphs are in no fold")
+        for fold, lacking in folds_lacking(labels, names, task, split).items():
+            known = np.asarray(np.isfinite(labels[getattr(split, fold)]).any(axis=0))
+            one = "only one class" if task != "regression" else "only one value"
+            for lack, has_labels in ((one, True), ("no label", False)):
+                found = [name for name in lacking if known[names.index(name)] == has_labels]
+                if found:
+                    notes.append(_lacks(found, lack, fold))
+        counts = [np.isfinite(labels[indices]).sum(axis=0) for indices in split]
+        few = np.flatnonzero(counts[-1] < _FEW)
+        if len(few):
+            train, valid, test = counts
+            shown = [f"{names[t]} {train[t]}, {valid[t]}, {test[t]}" for t in few[:3]]
+            more = f"; and {len(few) - 3} more" if len(few) > 3 else ""
+            notes.append(
+                f"fewer than {_FEW} labels in the test fold: scores say little (train, valid, "
+                f"test): {'; '.join(shown)}{more}"
+            )
+        return notes
 
     @property
     def valid_repeats(self) -> tuple[int, int] | None:
@@ -227,14 +247,8 @@ def open_labeled(
         store, labels = store.subset(rows), labels[rows]
         row_weights = None if row_weights is None else row_weights[rows]
     wanted = spec.task if spec and known and spec.task and task == "auto" else task
-    if is_multiclass(wanted, store, names):
-        labels, names, kind = *one_hot_classes(labels, names, store), "multiclass"
-    else:
-        refuse_class_numbers(wanted, store, names)
-        kind, unusual = decide_task(labels, names, wanted)
-        notes += unusual
-        if kind == "regression":
-            notes += unusual_labels(labels, names, store.rows)
+    labels, names, kind, unusual = _learned(labels, names, wanted, store)
+    notes += unusual
     labels, settled = settle_repeats(labels, store, on_repeats, kind == "regression")
     notes += settled
     usual = spec.metric if spec and known and kind == spec.task else None
@@ -327,19 +341,15 @@ def decide_task(
                 option="targets",
             )
     other = {name: found for name, found in values.items() if not np.isin(found, (0, 1)).all()}
-    kind: TaskKind = (
-        "classification"
-        if task == "classification" or (task == "auto" and not other)
-        else "regression"
-    )
-    if other and (
-        kind == "classification" or all(set(found.tolist()) == {-1, 1} for found in values.values())
-    ):
+    is_classes = task == "classification" or (task == "auto" and not other)
+    kind: TaskKind = "classification" if is_classes else "regression"
+    are_signs = all(set(found.tolist()) == {-1, 1} for found in values.values())
+    if other and (is_classes or are_signs):
         name, found = next(iter(other.items()))
         bad = ", ".join(f"{v:g}" for v in found[~np.isin(found, (0, 1))][:3])
-        advice = f"recode it, or choose {setting('task', 'regression')}"
         raise DataError(
-            f"target '{name}': classes must be 0 or 1 (empty where unknown), found {bad}; {advice}."
+            f"target '{name}': classes must be 0 or 1 (empty where unknown), found {bad}; recode "
+            f"it, or choose {setting('task', 'regression')}."
         )
     classes = [name for name, found in values.items() if found.tolist() == [0, 1]]
     if task == "auto" and other and classes:
@@ -360,11 +370,8 @@ def decide_task(
         f"target '{name}' has one value only ({values[name][0]:g}) and is left out of every mean"
         for name in constant
     ]
-    if (
-        task == "auto"
-        and kind == "regression"
-        and all(len(v) <= 10 and np.array_equal(v, v.round()) for v in values.values())
-    ):
+    are_few = all(len(v) <= 10 and np.array_equal(v, v.round()) for v in values.values())
+    if task == "auto" and kind == "regression" and are_few:
         notes.append(
             "The labels are a few integers; treated as regression. For classes choose "
             f"{setting('task', 'multiclass')}, or make one 0/1 column per class."
@@ -400,7 +407,7 @@ def _split_graphs(
     if len(folds.train) > 1 and not len(folds.valid) and len(folds.test):
         folds, held = _with_held_out(folds, kind, store, labels, seed)
         name = f"{name} (validation fold: {held}, of its training fold)"
-    for part, indices in zip(folds._fields, folds, strict=True):
+    for part, indices in folds._asdict().items():
         if not len(indices):
             found = f"the {part} fold is empty ({name} split of {len(store)} usable rows)"
             raise DataError(f"{found}; give more rows, other fractions or another split.")
@@ -465,33 +472,6 @@ def _drawn(
     return domain.split(store, kind, fractions, seed, source=source, classes=classes, **options)
 
 
-def _fold_notes(
-    labels: Float[np.ndarray, "M T"], names: Sequence[str], task: TaskKind, split: Split
-) -> list[str]:
-    notes: list[str] = []
-    unused = len(labels) - sum(map(len, split))
-    if unused:
-        notes.append(f"{unused:,} of {len(labels):,} graphs are in no fold")
-    for fold, lacking in folds_lacking(labels, names, task, split).items():
-        known = np.asarray(np.isfinite(labels[getattr(split, fold)]).any(axis=0))
-        one = "only one class" if task != "regression" else "only one value"
-        for lack, has_labels in ((one, True), ("no label", False)):
-            found = [name for name in lacking if known[names.index(name)] == has_labels]
-            if found:
-                notes.append(_lacks(found, lack, fold))
-    counts = [np.isfinite(labels[indices]).sum(axis=0) for indices in split]
-    few = np.flatnonzero(counts[-1] < _FEW)
-    if len(few):
-        train, valid, test = counts
-        shown = [f"{names[t]} {train[t]}, {valid[t]}, {test[t]}" for t in few[:3]]
-        more = f"; and {len(few) - 3} more" if len(few) > 3 else ""
-        notes.append(
-            f"fewer than {_FEW} labels in the test fold: scores say little (train, valid, test): "
-            f"{'; '.join(shown)}{more}"
-        )
-    return notes
-
-
 def _lacks(targets: Sequence[str], lack: str, fold: str) -> str:
     where = f"{lack} in the {FOLD_NAMES[fold]} fold"
     effect = "skipped" if fold == "train" else "left out of its mean"
@@ -521,7 +501,7 @@ def folds_lacking(
 ) -> dict[str, list[str]]:
     """Return, for each fold, the targets that cannot be judged (train: learned) in it."""
     lacking: dict[str, list[str]] = {}
-    for fold, indices in zip(split._fields, split, strict=True):
+    for fold, indices in split._asdict().items():
         y = labels[indices]
         needs_values = task == "regression" and fold != "train"
         usable = np.isfinite(y).any(axis=0) if needs_values else _can_be_learned(y, task)
@@ -613,80 +593,67 @@ def split_file(
     return rows
 
 
-def is_multiclass(task: str, store: GraphStore, targets: Sequence[str]) -> bool:
-    """Return whether one target of several classes is to be learned."""
-    if task == "multiclass" and len(targets) > 1:
+def _learned(
+    labels: Float[np.ndarray, "M T"], names: tuple[str, ...], task: str, store: GraphStore
+) -> tuple[Float[np.ndarray, "M C"], tuple[str, ...], TaskKind, list[str]]:
+    """Return the columns to learn, of classes one for each; their names, kind, and notes on them.
+
+    Raises:
+        ConfigError: If several classes are to be learned of several targets.
+        DataError: If labels do not fit the task, or there is nothing to learn.
+    """
+    first, *others = names
+    words = {name: [str(word) for word in store.source.classes.get(name, ())] for name in names}
+    if task == "multiclass" and others:
         raise ConfigError(
-            f"task 'multiclass' is for one target, found {len(targets)}; name it with "
+            f"task 'multiclass' is for one target, found {len(names)}; name it with "
             f"{setting('targets')}.",
             option="targets",
         )
-    return task == "multiclass" or (
-        task == "auto" and len(targets) == 1 and len(_classes(store).get(targets[0], ())) > 2
-    )
-
-
-def refuse_class_numbers(task: str, store: GraphStore, targets: Sequence[str]) -> None:
-    """Refuse targets whose numbers only stand for classes where these are not what is predicted.
-
-    Raises:
-        DataError: If they would be quantities, or more than two classes would be two.
-    """
-    for name in targets:
-        classes = list(map(str, _classes(store).get(name, ())))
+    if task == "multiclass" or (task == "auto" and not others and len(words[first]) > 2):
+        return *_one_hot(labels, first, words[first]), "multiclass", []
+    for name, classes in words.items():
         is_many = len(classes) > 2
-        if task == "regression":  # classes called 0, 1, ... are the numbers of the input
-            is_wrong = classes != [str(k) for k in range(len(classes))]
-        else:
-            is_wrong = is_many
-        if is_wrong:
-            count = f"{len(classes)} class{'es' if len(classes) > 1 else ''}"
+        # classes called 0, 1, ... are the numbers of the input
+        are_numbers = classes == [str(k) for k in range(len(classes))]
+        if is_many if task != "regression" else not are_numbers:
             shown = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
             wanted = "quantities" if task == "regression" else "two"
-            choice = f"choose {setting('task', 'multiclass' if is_many else 'classification')}"
-            alone = (
-                f"name it alone with {setting('targets')}, and "
-                if is_many and len(targets) > 1
-                else ""
-            )
+            alone = f"name it alone with {setting('targets')}, and " if others else ""
+            choice = setting("task", "multiclass" if is_many else "classification")
             raise DataError(
-                f"the labels of target '{name}' are {count} ({shown}), not {wanted}; "
-                f"{alone}{choice}."
+                f"the labels of target '{name}' are {len(classes)} classes ({shown}), not "
+                f"{wanted}; {alone if is_many else ''}choose {choice}."
             )
+    kind, notes = decide_task(labels, names, task)
+    if kind == "regression":
+        notes += unusual_labels(labels, names, store.rows)
+    return labels, names, kind, notes
 
 
-def one_hot_classes(
-    labels: Float[np.ndarray, "M 1"], targets: Sequence[str], store: GraphStore
+def _one_hot(
+    labels: Float[np.ndarray, "M 1"], target: str, words: Sequence[str]
 ) -> tuple[Float[np.ndarray, "M C"], tuple[str, ...]]:
-    """Return a column per class, NaN in rows without one, and names such as ``label=4``.
-
-    Raises:
-        DataError: If the labels are no classes.
-    """
+    """Return a column per class, NaN in rows without one, and names such as ``label=4``."""
     found = np.unique(labels[~np.isnan(labels)])
     if not np.array_equal(found, found.round()) or len(found) > MOST_CLASSES:
         raise DataError(
-            f"target '{targets[0]}' holds quantities, not classes; choose "
+            f"target '{target}' holds quantities, not classes; choose "
             f"{setting('task', 'regression')}.",
             option="task",
         )
     if len(found) < 2:
         raise DataError(
-            f"every label of target '{targets[0]}' is one class, or missing, so there is nothing "
+            f"every label of target '{target}' is one class, or missing, so there is nothing "
             "to learn."
         )
-    names = _classes(store).get(targets[0])
-    columns = np.arange(len(names)) if names else found
+    columns = np.arange(len(words)) if words else found
     one_hot = (labels == columns).astype(np.float32)
     one_hot[np.isnan(labels[:, 0])] = np.nan
-    return one_hot, tuple(f"{targets[0]}={names[int(c)] if names else f'{c:g}'}" for c in columns)
+    return one_hot, tuple(f"{target}={words[int(c)] if words else f'{c:g}'}" for c in columns)
 
 
 def class_numbers(labels: Float[np.ndarray, "M T"]) -> Int64[np.ndarray, "M"]:
     """Return a number for each row, equal where all labels are equal, missing ones included."""
     numbers = np.unique(np.nan_to_num(labels, nan=-1.0), axis=0, return_inverse=True)[1]
     return numbers.reshape(-1).astype(np.int64)
-
-
-def _classes(store: GraphStore) -> dict[str, list[Any]]:
-    return dict(store.source.classes)
