@@ -9,13 +9,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, tiny_encoder, write_csv
 from graphlog.domains import domain_of
 from graphlog.domains.molecule import MOLECULE
-from graphlog.downstream.linear import (
-    forest_predictions,
-    fuse,
-    linear_path,
-    sparse_bits,
-    standardize,
-)
+from graphlog.downstream.linear import fuse, linear_path, sparse_bits, standardize, tree_predictions
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.models import untrained_like
 from graphlog.downstream.probe import BASELINES, cv_probe, probe
@@ -68,7 +62,7 @@ def test_tasks_that_cannot_be_learned_are_nan():
     rows = np.arange(6)
     for predictions in (
         linear_path(x, y, rows, "classification", (1.0,))[1.0],
-        forest_predictions(x, y, rows, "classification"),
+        tree_predictions(x, y, rows, "classification"),
     ):
         assert np.isnan(predictions).all(axis=0).tolist() == [False, True, True]
 

@@ -310,74 +310,44 @@ def _ridge(
     return LinearFit(np.atleast_2d(model.coef_).T, np.atleast_1d(model.intercept_))
 
 
-def forest_predictions(
+def tree_predictions(
     features: Num[np.ndarray, "M F"],
     labels: Float[np.ndarray, "M T"],
     train: np.ndarray,
     task: TaskKind,
     seed: int = 0,
     jobs: int | None = None,
+    *,
+    boosted: bool = False,
 ) -> Float[np.ndarray, "M T"]:
-    """Return a random forest's predictions for every row, one forest per target.
+    """Return what random forests, or gradient-boosted trees, predict for every row.
 
-    A target that cannot be learned is NaN; targets run in parallel threads.
+    There is a model for each target; one that cannot be learned is NaN. Targets run in threads.
     """
-    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-
-    trees = TREES if labels.shape[1] <= MANY_TASKS else TREES_MANY_TASKS
-    kind: Any = RandomForestClassifier if task != "regression" else RandomForestRegressor
-    share: Any = "sqrt" if task != "regression" else 1 / 3
-    settings = {"n_estimators": trees, "max_features": share, "random_state": seed, "n_jobs": 1}
-    return _by_target(kind, settings, features, labels, train, jobs)
-
-
-def boosted_predictions(
-    features: Num[np.ndarray, "M F"],
-    labels: Float[np.ndarray, "M T"],
-    train: np.ndarray,
-    task: TaskKind,
-    seed: int = 0,
-) -> Float[np.ndarray, "M T"]:
-    """Return the predictions of gradient-boosted trees for every row, as scikit-learn's are.
-
-    A target that cannot be learned is NaN.
-    """
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn import ensemble
 
     is_regression = task == "regression"
-    kind: Any = HistGradientBoostingRegressor if is_regression else HistGradientBoostingClassifier
-    return _by_target(kind, {"random_state": seed}, features, labels, train, 1)
+    kind: Any = ensemble.RandomForestRegressor if is_regression else ensemble.RandomForestClassifier
+    settings: dict[str, Any] = {"random_state": seed}
+    if boosted:
+        kind = ensemble.HistGradientBoostingRegressor
+        kind = kind if is_regression else ensemble.HistGradientBoostingClassifier
+    else:
+        trees = TREES if labels.shape[1] <= MANY_TASKS else TREES_MANY_TASKS
+        share = 1 / 3 if is_regression else "sqrt"
+        settings |= {"n_estimators": trees, "max_features": share, "n_jobs": 1}
 
-
-def _by_target(
-    kind: Any,
-    settings: Mapping[str, Any],
-    features: Num[np.ndarray, "M F"],
-    labels: Float[np.ndarray, "M T"],
-    train: np.ndarray,
-    jobs: int | None,
-) -> Float[np.ndarray, "M T"]:
-    def one(t: int) -> np.ndarray:
-        rows, y = labeled_rows(labels, train, t)
-        if not learnable(y):
+    def one(y: np.ndarray) -> np.ndarray:
+        rows = train[~np.isnan(y[train])]
+        if not learnable(y[rows]):
             return np.full(len(features), np.nan)
-        model = kind(**settings).fit(features[rows], y)
-        has_classes = hasattr(model, "predict_proba")
-        return model.predict_proba(features)[:, 1] if has_classes else model.predict(features)
+        model = kind(**settings).fit(features[rows], y[rows])
+        return model.predict(features) if is_regression else model.predict_proba(features)[:, 1]
 
-    columns = Parallel(n_jobs=jobs, prefer="threads")(
-        delayed(one)(t) for t in range(labels.shape[1])
+    columns = Parallel(n_jobs=1 if boosted else jobs, prefer="threads")(
+        delayed(one)(y) for y in labels.T
     )
     return np.stack(columns, axis=1)  # pyright: ignore[reportArgumentType, reportCallIssue]
-
-
-def labeled_rows(
-    labels: Float[np.ndarray, "M T"], rows: np.ndarray, target: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return those of ``rows`` that have a label of ``target``, and their labels."""
-    y = labels[rows, target]
-    present = ~np.isnan(y)
-    return rows[present], y[present]
 
 
 def learnable(labels: np.ndarray) -> bool:

@@ -33,8 +33,6 @@ from graphlog.downstream.linear import (
     LinearFit,
     LinearModel,
     Scaling,
-    boosted_predictions,
-    forest_predictions,
     fuse,
     held_out_path,
     linear_fits,
@@ -42,6 +40,7 @@ from graphlog.downstream.linear import (
     linear_predictions,
     sparse_bits,
     standardize,
+    tree_predictions,
 )
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks, means_of_known
 from graphlog.downstream.models import statistics_note, untrained_like
@@ -480,7 +479,6 @@ class _Fits:
         """
         data, names = self.data, [known.name for known in each[0].values()]
         key = RowKey(source, features, model)
-        values, train = next(iter(each[0].values())).values, data.split.train
         match model:
             case Model.LINEAR:
                 fits = [[self.linear(known) for known in parts.values()] for parts in each]
@@ -501,23 +499,22 @@ class _Fits:
                 own = self.kernel(each[0])[0].model.settings_by_name()
                 detail = own if source is Source.EMBEDDING else {}
                 found = [(Rule.FOLDS, KERNEL_RULE, predictions, detail)]
-            case Model.FOREST:
-                names.append("random forest")
+            case _:
+                is_forest = model is Model.FOREST
+                names.append("random forest" if is_forest else "boosted trees")
                 # a forest a target: hundreds of them take minutes a seed
                 is_large = len(data.targets) > MANY_TASKS
-                trees, seeds = (TREES_MANY_TASKS, seeds[:1]) if is_large else (TREES, seeds)
+                trees, grown = (TREES_MANY_TASKS, seeds[:1]) if is_large else (TREES, seeds)
+                values = next(iter(each[0].values())).values
+                known = values, data.labels, data.split.train, data.task
                 predictions = [
-                    forest_predictions(values, data.labels, train, data.task, seed, self.jobs)
-                    for seed in seeds
+                    tree_predictions(*known, seed, self.jobs, boosted=not is_forest)
+                    for seed in (grown if is_forest else seeds)
                 ]
-                found = [(Rule.FIXED, f"{trees} trees", predictions, {"seeds": list(seeds)})]
-            case Model.BOOSTING:
-                names.append("boosted trees")
-                predictions = [
-                    boosted_predictions(values, data.labels, train, data.task, seed)
-                    for seed in seeds
-                ]
-                found = [(Rule.FIXED, "100 rounds", predictions, {})]
+                how, detail = f"{trees} trees", {"seeds": list(grown)}
+                if not is_forest:
+                    how, detail = "100 rounds", {}
+                found = [(Rule.FIXED, how, predictions, detail)]
         rows: list[ScoreRow] = []
         for rule, how, predictions, detail in found:
             test, valid = ([p[k] for p in predictions] for k in (data.split.test, data.split.valid))
