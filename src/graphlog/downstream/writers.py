@@ -7,10 +7,10 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +57,14 @@ class Results:
     """Significant digits of a number in a text."""
     records: Records | None = None
     """None unless SDF is written."""
+    own: Sequence[str] = ()
+    """Columns of the input."""
 
     @property
-    def columns(self) -> list[str]:
-        """Names of the columns where a cell may hold a list."""
-        return [*self.names] if self.vector is None else [self.vector]
+    def added(self) -> list[str]:
+        """Names of the added columns where a cell may hold a list; the status is the last."""
+        names = self.names if self.vector is None else [self.vector]
+        return free_names([*names, STATUS], self.own)
 
     def rows(self) -> Iterator[tuple[str, Fields, list[str], str]]:
         """Yield text, columns, numbers as text (empty where there is none) and status of a row."""
@@ -91,26 +94,20 @@ def free_names(names: Iterable[str], taken: Iterable[str], prefix: str = OWN_PRE
 
 
 def _csv(results: Results, folder: Path) -> Path:
-    path, added = folder / "out.csv", [*results.names, STATUS]
+    path = folder / "out.csv"
     with open_csv(path) as table:
-        header = None
+        table.writerow([*results.own, *free_names([*results.names, STATUS], results.own)])
         for _, fields, numbers, status in results.rows():
-            if header is None:
-                header = [*fields, *free_names(added, fields)]
-                table.writerow(header)
             table.writerow([*fields.values(), *numbers, status])
-        if header is None:
-            table.writerow(added)
     return path
 
 
 def _jsonl(results: Results, folder: Path) -> Path:
-    path, names = folder / "out.jsonl", list[str]()
-    added = [*results.columns, STATUS]
+    path = folder / "out.jsonl"
+    names = [json.dumps(name, ensure_ascii=False) for name in results.added]
     # a lone surrogate is written as \ud800, which is what JSON calls it
     with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
         for _, fields, cells, status in results.rows():
-            names = names or [json.dumps(n, ensure_ascii=False) for n in free_names(added, fields)]
             numbers = [text or "null" for text in cells]
             if results.vector is not None:
                 numbers = [f"[{', '.join(numbers)}]" if "null" not in numbers else "null"]
@@ -128,24 +125,22 @@ def _parquet(results: Results, folder: Path) -> Path:
     path, width = folder / "out.parquet", len(results.names)
     # an embedding is one cell of float32, predictions are columns
     kinds = [pa.list_(pa.float32(), width)] if results.vector else [pa.float32()] * width
-    with ExitStack() as opened:
-        own, writer = list[str](), None
+    *names, status = results.added
+    numbers = zip(names, kinds, strict=True)
+    texts = [(name, pa.string()) for name in results.own]
+    with pq.ParquetWriter(path, pa.schema([*texts, *numbers, (status, pa.string())])) as writer:
         for part, found in results.parts:
-            if writer is None:
-                own = list(part.fields[0]) if part.fields else []
-                names = free_names([*results.columns, STATUS], own)
-                texts = [(name, pa.string()) for name in (*own, names[-1])]
-                numbers = zip(names[:-1], kinds, strict=True)
-                schema = pa.schema([*texts[:-1], *numbers, texts[-1]])
-                writer = opened.enter_context(pq.ParquetWriter(path, schema))
             values = np.ascontiguousarray(found, dtype=np.float32)
             cells = (
                 [pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)]
                 if results.vector
                 else [pa.array(column, from_pandas=True) for column in values.T]
             )
-            texts = [pa.array([_storable(fields[name]) for fields in part.fields]) for name in own]
-            columns = [*texts, *cells, pa.array(part.status, pa.string())]
+            own = [
+                pa.array([_storable(fields[name]) for fields in part.fields])
+                for name in results.own
+            ]
+            columns = [*own, *cells, pa.array(part.status, pa.string())]
             writer.write_table(pa.Table.from_arrays(columns, schema=writer.schema))
     return path
 
@@ -173,12 +168,12 @@ def _write_header(file: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> No
 
 def _npz(results: Results, folder: Path) -> Path:
     """Write the array, the names of its columns, status and row, and the columns of the input."""
-    status, columns = list[str](), dict[str, _TextColumn]()
+    status = list[str]()
+    columns = {name: _TextColumn(folder / f"column{k}") for k, name in enumerate(results.own)}
 
     def noted() -> Iterator[tuple[Part, np.ndarray]]:
         for part, values in results.parts:
-            for name in part.fields[0] if part.fields else ():
-                column = columns.setdefault(name, _TextColumn(folder / f"column{len(columns)}"))
+            for name, column in columns.items():
                 column.add([_storable(fields[name]) for fields in part.fields])
             status.extend(part.status)
             yield part, values
@@ -245,12 +240,9 @@ class _TextColumn:
 
 
 def _sdf(results: Results, folder: Path) -> Path:
-    added = [*results.columns, STATUS]
-
     def rows() -> Iterator[tuple[str, Fields]]:
-        names = list[str]()
+        names = results.added
         for text, fields, numbers, status in results.rows():
-            names = names or free_names(added, fields)
             cells = numbers if results.vector is None else [" ".join(numbers).strip()]
             yield text, {**fields, **dict(zip(names, [*cells, status], strict=True))}
 
@@ -313,11 +305,11 @@ def write_aligned(
         format: What :func:`choose_format` chose for it.
         content: What the results are, for :attr:`Written.content`.
     """
-    rows, rejects, listed = 0, list[Reject](), None
+    rows, rejects, listed, parts = 0, list[Reject](), None, iter(results.parts)
 
     def counted() -> Iterator[tuple[Part, np.ndarray]]:
         nonlocal rows
-        for part, values in results.parts:
+        for part, values in chain([first], parts):
             rows += len(part.status)
             rejects.extend(part.rejects)
             yield part, values
@@ -326,7 +318,11 @@ def write_aligned(
     records = domain_of(schema).sdf_writer(source) if format == "sdf" else None
     scratch: AbstractContextManager[Path] = temporary_folder() if is_stream else scratch_folder(out)
     with scratch as folder, writing(out):
-        finished = WRITERS[format](replace(results, parts=counted(), records=records), folder)
+        first = next(parts)
+        own = [*first[0].fields[0]] if first[0].fields else []
+        finished = WRITERS[format](
+            replace(results, parts=counted(), records=records, own=own), folder
+        )
         if is_stream:
             _copy_to_standard_output(finished)
         else:
