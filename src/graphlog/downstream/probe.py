@@ -833,7 +833,7 @@ def fit_head(
     if isinstance(best, Model):
         kept: Kept = fits.kernel(inputs.parts)[0].model
     else:
-        kept = [fits.linear(inputs.parts[""]).model("", best)]
+        kept = [_Fits(data, best, [best], None).linear(inputs.parts[""]).model("", best)]
     layer = check_layer(layer or encoder.layer)
     member, joined, of_kernel = _members(encoder, layer, kept, data)
     return Predictor([member], data.targets, make_report(data, ()), joined=joined, kernel=of_kernel)
