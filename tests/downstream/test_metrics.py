@@ -47,6 +47,12 @@ def test_rows_that_could_not_be_predicted_are_left_out():
     assert evaluate(y, np.array([[0.1], [0.9], [NAN]]), "classification").scores["roc_auc"] == 1.0
 
 
+def test_a_class_without_probabilities_leaves_the_accuracy_undefined():
+    found = evaluate(np.eye(2), np.array([[0.9, NAN], [0.1, NAN]]), "multiclass")
+    assert np.isnan([found.scores["accuracy"], *found.per_task["accuracy"]]).all()
+    assert found.scores["roc_auc"] == 1.0
+
+
 def test_regression_scores():
     y, p = np.array([[0.0], [2.0], [NAN]]), np.array([[1.0], [4.0], [9.0]])
     found = evaluate(y, p, "regression").scores

@@ -49,6 +49,7 @@ def evaluate(
     labels = np.where(np.isnan(predictions), np.nan, np.asarray(labels, dtype=np.float64))
     present: Bool[np.ndarray, "T N"] = ~np.isnan(labels.T)
     hits = np.eye(labels.shape[1])[predictions.argmax(axis=1)]
+    hits[~present.all(axis=0)] = np.nan  # a row counts if every class has a probability
     per_task = {
         name: [
             score(y[known], p[known].astype(np.float64)) if known.any() else math.nan
@@ -178,7 +179,8 @@ def _pearson(y: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
 
 
 def _recall(y: Float[np.ndarray, "n"], hit: Float[np.ndarray, "n"]) -> float:
-    return float(hit[y == 1].mean()) if (y == 1).any() else math.nan
+    found = hit[(y == 1) & ~np.isnan(hit)]
+    return float(found.mean()) if len(found) else math.nan
 
 
 SCORES: Mapping[TaskKind, Mapping[str, Score]] = {
