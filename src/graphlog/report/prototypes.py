@@ -287,6 +287,7 @@ def _write(out: Path, content: _Content) -> WrittenTree:
         for level in range(len(layers))
     )
     known = ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
+    roots = [tree_as_json(root, store, content.name_of) for root in content.roots]
     tree = {
         "format": _FORMAT,
         **content.about,
@@ -295,9 +296,9 @@ def _write(out: Path, content: _Content) -> WrittenTree:
         "model_info": {key: info.get(key) for key in known},
         "data_digest": store.digest,
         "rules": _RULES,
-        "roots": [tree_as_json(root, store, content.name_of) for root in content.roots],
+        "roots": roots,
     }
-    page = _atlas(content)
+    page = _atlas(content, roots)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         mark_folder(out, _KIND)
@@ -329,8 +330,8 @@ def _write_members(path: Path, content: _Content) -> None:
             table.writerow([row, *cells, status, *(() if known is None else (known[row],))])
 
 
-def _atlas(content: _Content) -> str:
-    """Return the atlas: one self-contained HTML page to explore the tree in a browser."""
+def _atlas(content: _Content, roots: Sequence[Mapping[str, Any]]) -> str:
+    """Return the atlas: one HTML page to explore a tree, as ``tree.json`` has it, in a browser."""
     store, assignments, nodes = content.store, content.assignments, content.nodes
     mapped, oddest = content.sample.tolist(), assignments.oddest[:_ODDEST]
     strangers = oddest[first_of_each(store, oddest)[:_STRANGERS]].tolist()
@@ -338,11 +339,11 @@ def _atlas(content: _Content) -> str:
     only_mapped = sorted(set(mapped) - set(shown))
     graphs = [*shown, *only_mapped]
     texts = dict(zip(graphs, names_of(store, graphs), strict=True))
-    novelty, rows = assignments.novelty, store.output_rows
+    novelty, rows = assignments.novelty, store.output_rows.tolist()
 
     def about(graph: int) -> dict[str, Any]:
         return {
-            "row": int(rows[graph]),
+            "row": rows[graph],
             "id": content.name_of(graph),
             "text": texts[graph],
             "path": path_name(assignments.paths[graph].tolist()),
@@ -352,7 +353,7 @@ def _atlas(content: _Content) -> str:
     colors = [f for f in content.features if f.kind == "mean" or f.name.startswith("label")]
     places = zip(mapped, content.plane.tolist(), strict=True)
     drawn = zip(shown, draw_graphs(store, shown), strict=True)
-    drawings = dict(zip(only_mapped, draw_graphs(store, only_mapped), strict=True))
+    others = zip(only_mapped, draw_graphs(store, only_mapped), strict=True)
     data = {
         "about": {
             **content.about,
@@ -360,10 +361,11 @@ def _atlas(content: _Content) -> str:
             "domain": store.schema.domain,
             "ids": content.identifiers is not None,
         },
-        "nodes": [_node(node, len(store)) for node in nodes],
-        "graphs": {graph: {**about(graph), "svg": drawing} for graph, drawing in drawn},
-        "strangers": strangers,
-        "drawings": _packed(drawings),
+        "roots": roots,
+        "common": {n.name: n.common.drawing for n in nodes if n.common is not None},
+        "graphs": {rows[graph]: {**about(graph), "svg": drawing} for graph, drawing in drawn},
+        "strangers": [rows[graph] for graph in strangers],
+        "drawings": _packed({rows[graph]: drawing for graph, drawing in others}),
         "members": _packed(_members(content)) if len(store) <= _LISTED else None,
         "features": [
             {
@@ -372,10 +374,7 @@ def _atlas(content: _Content) -> str:
             }
             for f in colors[:_COLORS]
         ],
-        "map": [
-            {"graph": graph, "x": round(x, 2), "y": round(y, 2), **about(graph)}
-            for graph, (x, y) in places
-        ],
+        "map": [{"x": round(x, 2), "y": round(y, 2), **about(graph)} for graph, (x, y) in places],
     }
     # a text of the collection must not be able to end the script element it stands in
     text = json.dumps(json_ready(data), separators=(",", ":")).replace("<", "\\u003c")
@@ -404,25 +403,6 @@ def _members(content: _Content) -> dict[str, Any]:
         "path": number.ravel().tolist(),
         "similarity": np.round(assignments.similarities[:, -1].astype(np.float64), 4).tolist(),
         "novelty": None if (novelty := assignments.novelty) is None else novelty.round(2).tolist(),
-    }
-
-
-def _node(node: Node, total: int) -> dict[str, Any]:
-    return {
-        "path": node.name,
-        "level": len(node.path) - 1,
-        "parent": path_name(node.path[:-1]) or None,
-        "title": node.title,
-        "members": node.members,
-        "share": node.members / total,
-        "similarity": node.similarity,
-        "novelty": node.novelty,
-        "typical": [[graph, round(cosine, 3)] for graph, cosine in node.typical],
-        "common": None if node.common is None else node.common._asdict(),
-        "traits": [
-            [t.name, t.kind, t.here, t.overall, round(t.effect, 2), float(f"{t.q:.1g}")]
-            for t in node.traits
-        ],
     }
 
 
