@@ -210,7 +210,11 @@ class SeedJob(Job):
             if self.config.freeze and start.embeddings is not None
             else None
         )
-        self.folds = {fold: self._evaluation_batches(fold) for fold in ("valid", "test")}
+        self.folds: dict[str, list[GraphBatch]] = {}
+        for fold in ("valid", "test") if self.frozen is None else ():
+            rows = getattr(self.data.split, fold)
+            pieces = np.split(rows, range(_EVALUATION_BATCH, len(rows), _EVALUATION_BATCH))
+            self.folds[fold] = [self.data.store.take(p).to(device) for p in pieces if len(p)]
         self.model = self._build().to(device)
         self.labels = torch.from_numpy(self.data.labels).to(device)
         weights = start.weights
@@ -366,15 +370,6 @@ class SeedJob(Job):
             weights = None if self.start.weights is None else self.start.weights[train]
             head.start_from_probe(embeddings, data.labels[train], weights)
         return FineTuned(with_settings(encoder.network, dropout=config.dropout), head, layer)
-
-    def _evaluation_batches(self, fold: str) -> list[GraphBatch]:
-        if self.frozen is not None:
-            return []
-        indices = getattr(self.data.split, fold)
-        return [
-            self.data.store.take(indices[start : start + _EVALUATION_BATCH]).to(self.setting.device)
-            for start in range(0, len(indices), _EVALUATION_BATCH)
-        ]
 
     def _predict(self, fold: str, precision: NumberFormat) -> Float[np.ndarray, "M T"]:
         head = self.model.head
@@ -603,7 +598,13 @@ def _predictor(
         rows += _result_rows("untrained encoder, fine-tuned", untrained, own)
     extra, notes = ecfp_rows(data, baselines, seeds)
     notes += [statistics_note(encoder)] if untrained else []
-    notes += [*data.repeat_notes, *_notes(jobs), *_kernel_note(encoder, data, config, valid)]
+    notes += data.repeat_notes
+    notes += [] if len(jobs) > 1 else ["one seed: the spread between seeds is unknown"]
+    if config.class_weight is not None or data.weights is not None:
+        notes.append("weights are used in fine-tuning only, not in scores or fingerprint rows")
+    if any(not job.best_epoch for job in jobs):
+        notes.append("no target has both classes in the validation fold: the last epoch is used")
+    notes += _kernel_note(encoder, data, config, valid)
     chosen = "the epoch" if config.select == "best-valid" else None
     notes += calibration_notes(judged, data.split_name, chosen, records=data.records)
     report = make_report(data, [*rows, *extra], notes, judged)
@@ -684,15 +685,6 @@ def _result_rows(
         ensemble = f"{model}, mean of {len(jobs)} seeds"
         rows.append(score_row(ensemble, RULES[config.select], data, test, valid, detail))
     return rows
-
-
-def _notes(jobs: Sequence[SeedJob]) -> list[str]:
-    notes = [] if len(jobs) > 1 else ["one seed: the spread between seeds is unknown"]
-    if jobs[0].config.class_weight is not None or jobs[0].data.weights is not None:
-        notes.append("weights are used in fine-tuning only, not in scores or fingerprint rows")
-    if any(not job.best_epoch for job in jobs):
-        notes.append("no target has both classes in the validation fold: the last epoch is used")
-    return notes
 
 
 def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> str:

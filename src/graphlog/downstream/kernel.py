@@ -653,7 +653,9 @@ def _chosen_settings(problem: _Problem) -> Settings:
     if len(problem.patterns) > 1:
         limit = int(limit * (2 / min(len(problem.patterns), _PATTERNS)) ** (1 / 3))
     blocks = problem.supports
-    best = Settings(tuple(0.0 for _ in blocks), _shares([1.0, *(0.25 for _ in blocks[1:])]), -3.0)
+    others = len(blocks) - 1
+    shares = [round(share / (1 + others / 4), 3) for share in (1.0, *[0.25] * others)]
+    best = Settings((0.0,) * len(blocks), tuple(shares), -3.0)
     # large steps need no more than half of the rows, which take an eighth of the time
     for step, rows in ((2.0, limit // 2), (1.0, limit)):
         error_of = _held_out_error(problem, min(rows, len(problem.labels)))
@@ -665,11 +667,6 @@ def _chosen_settings(problem: _Problem) -> Settings:
                 if error < lowest * (1 - 1e-4):
                     best, lowest, moved = candidate, error, True
     return best
-
-
-def _shares(raw: Sequence[float]) -> tuple[float, ...]:
-    total = sum(raw)
-    return tuple(round(share / total, 3) for share in raw)
 
 
 def _neighbors(best: Settings, blocks: Sequence[Support], step: float) -> Iterator[Settings]:

@@ -80,7 +80,9 @@ def _unusual(values: Float[np.ndarray, "n"], rows: Int[np.ndarray, "n"]) -> list
                 "stand for a missing value"
             )
     rest = np.flatnonzero(~stand_ins)
-    is_far = _far(values[rest])
+    distances = np.abs(values[rest] - np.median(values[rest]))
+    deviation = 1.4826 * float(np.median(distances))  # 0 where more than half of them are one
+    is_far = (distances > _FARTHEST * deviation) & (deviation > 0)
     far = rest[is_far]
     if is_two := _second_unit(values[rest]):
         found.append(is_two)
@@ -96,15 +98,6 @@ def _unusual(values: Float[np.ndarray, "n"], rows: Int[np.ndarray, "n"]) -> list
 def _counted(chosen: Bool[np.ndarray, "n"]) -> str:
     count = int(chosen.sum())
     return f"{count:,} value is" if count == 1 else f"{count:,} values are"
-
-
-def _far(values: Float[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
-    """Return which values are far from the median, in deviations estimated from quantiles."""
-    distances = np.abs(values - np.median(values))
-    deviation = 1.4826 * float(np.median(distances))
-    if deviation == 0:  # more than half of the values are one
-        return np.zeros(len(values), dtype=bool)
-    return distances > _FARTHEST * deviation
 
 
 def _stands_out(values: Float[np.ndarray, "n"], here: Bool[np.ndarray, "n"], value: float) -> bool:
@@ -273,7 +266,9 @@ def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Spl
             f"{repeated:,} of {int(has_label.sum()):,} labeled {records} repeat each other "
             f"({int((counts > 1).sum()):,} structures)"
         )
-    contradict = _contradicting(kinds, labels)
+    import pandas as pd  # slow to import
+
+    contradict = (pd.DataFrame(labels).groupby(kinds).nunique() > 1).any(axis=1).to_numpy()
     if contradict.any():
         rows = store.rows[contradict[kinds] & has_label]
         notes.append(
@@ -281,15 +276,3 @@ def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Spl
             f"(rows {listed_rows(rows)}); check these rows, or choose {setting('on_repeats')}"
         )
     return notes
-
-
-def _contradicting(kinds: Kinds, labels: Float[np.ndarray, "M T"]) -> Bool[np.ndarray, "K"]:
-    """Return which structures have two labels of one target that differ."""
-    differs = np.zeros(int(kinds.max(initial=-1)) + 1, dtype=bool)
-    for column in labels.T:
-        known = ~np.isnan(column)
-        lowest, highest = np.full(len(differs), np.inf), np.full(len(differs), -np.inf)
-        np.minimum.at(lowest, kinds[known], column[known])
-        np.maximum.at(highest, kinds[known], column[known])
-        differs |= highest > lowest
-    return differs

@@ -285,19 +285,13 @@ def _multinomial(
         own = None if counts is None else counts[known, 0]
         model.set_params(C=c).fit(x[known], classes, own)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
         fits[c] = LinearFit(np.zeros((width, targets)), np.full(targets, -np.inf))
-        coefficients, intercepts = _of_each_class(model)
+        coefficients, intercepts = np.asarray(model.coef_), np.asarray(model.intercept_)
+        if len(model.classes_) == 2:  # scikit-learn keeps the difference of the two
+            coefficients = np.concatenate([-coefficients, coefficients]) / 2
+            intercepts = np.concatenate([-intercepts, intercepts]) / 2
         fits[c].weight[:, model.classes_] = coefficients.T
         fits[c].bias[model.classes_] = intercepts
     return fits
-
-
-def _of_each_class(model: "LogisticRegression") -> tuple[np.ndarray, np.ndarray]:
-    """Return coefficients and intercepts, one row a class."""
-    coefficients, intercepts = np.asarray(model.coef_), np.asarray(model.intercept_)
-    if len(model.classes_) == 2:  # scikit-learn keeps the difference of the two
-        coefficients = np.concatenate([-coefficients, coefficients]) / 2
-        intercepts = np.concatenate([-intercepts, intercepts]) / 2
-    return coefficients, intercepts
 
 
 def _ridge(

@@ -95,8 +95,11 @@ def model_path(model: str | Path) -> Path:
     if path.is_dir():
         if (path / "model.safetensors").is_file():
             return path / "model.safetensors"
+        advice = "Name a run folder or a model file."
+        if (path / "config.toml").is_file():
+            advice = f"It was interrupted; continue it with {setting('resume', True)}."
         raise ModelFileError(
-            f"{path} holds no model.safetensors: it is not a finished run folder.{_resumable(path)}"
+            f"{path} holds no model.safetensors: it is not a finished run folder. {advice}"
         )
     if path.is_file():
         if path.suffix in {".pth", ".pt"}:
@@ -195,14 +198,6 @@ def statistics_note(encoder: Encoder) -> str:
     return (
         f"batch norm of the untrained encoder: statistics of {source}; of a pre-trained one, those "
         "of its pre-training collection"
-    )
-
-
-def _resumable(path: Path) -> str:
-    return (
-        f" It was interrupted; continue it with {setting('resume', True)}."
-        if (path / "config.toml").is_file()
-        else " Name a run folder or a model file."
     )
 
 

@@ -478,12 +478,17 @@ class Predictor:
                 _member(found.encoder, found.extra, k, described, found.info["embedding"])
                 for k in range(described["members"])
             ]
-            joined = _joined(found.encoder.schema, found.extra, described)
+            known, targets = domain_of(found.encoder.schema).feature_sets, described["targets"]
+            joined = [
+                LinearModel.of(
+                    name, part(found.extra, f"joined.{name}."), len(known[name]), len(targets)
+                )
+                for name in described.get("joined", ())
+            ]
             kernel = None
             if "kernel" in described:
                 names, tensors = ["", *described["kernel"]], part(found.extra, "kernel.")
-                count = len(described["targets"])
-                kernel = KernelModel.of(described["task"], names, tensors, count)
+                kernel = KernelModel.of(described["task"], names, tensors, len(targets))
             report = Report.from_dict(described["report"])
             calibration = Calibration.of(members[0].head.task, found.extra)
             novelty = Novelty.of(found.extra, found.encoder.embedding_width("jk"))
@@ -493,7 +498,6 @@ class Predictor:
                 "file again."
             ) from None
         info = {k: v for k, v in found.info.items() if k not in {KIND, "kind", "embedding"}}
-        targets = described["targets"]
         return cls(members, targets, report, info, calibration, novelty, joined, kernel).to(device)
 
 
@@ -558,21 +562,3 @@ def _member(
     head.load_state_dict(weights)
     head.clip = float(described.get("clip", math.inf))
     return FineTuned(network, head, "jk" if layer == "jk" else "last")
-
-
-def _joined(
-    schema: FeatureSchema, extra: Mapping[str, Tensor], described: Mapping[str, Any]
-) -> list[LinearModel]:
-    """Return the models of other features.
-
-    Raises:
-        ValueError: If a name is unknown, or tensors do not fit it.
-    """
-    known, targets = domain_of(schema).feature_sets, len(described["targets"])
-    models: list[LinearModel] = []
-    for name in described.get("joined", ()):
-        if name not in known:
-            raise ValueError(f"features '{name}' are unknown to this version")
-        tensors = part(extra, f"joined.{name}.")
-        models.append(LinearModel.of(name, tensors, len(known[name]), targets))
-    return models

@@ -24,7 +24,13 @@ def wl_counts(store: GraphStore) -> csr_matrix:
     """
     batch = store[:]
     labels = [_labels(batch, store.schema, rounds) for rounds in range(ROUNDS + 1)]
-    return csr_matrix(hstack([_histogram(of_nodes, batch) for of_nodes in labels]))
+    histograms: list[csr_matrix] = []
+    for of_nodes in labels:
+        columns = np.unique(of_nodes, return_inverse=True)[1].reshape(-1)
+        cells = (np.ones(len(columns)), (batch.batch.numpy(), columns))
+        shape = (batch.num_graphs, int(columns.max(initial=-1)) + 1)
+        histograms.append(csr_matrix(cells, shape=shape))
+    return csr_matrix(hstack(histograms))
 
 
 def wl_kernel(store: GraphStore) -> Float[np.ndarray, "M M"]:
@@ -55,9 +61,3 @@ def _labels(batch: GraphBatch, schema: FeatureSchema, rounds: int) -> Int64[np.n
     )
     x = batch.x[:, node] if node else edges.in_degree[:, None]
     return refine_colors(x, batch.edge_attr[:, edge], edges, rounds).numpy()
-
-
-def _histogram(labels: Int64[np.ndarray, "V"], batch: GraphBatch) -> csr_matrix:
-    kinds, columns = np.unique(labels, return_inverse=True)
-    cells = (np.ones(len(labels)), (batch.batch.numpy(), columns.reshape(-1)))
-    return csr_matrix(cells, shape=(batch.num_graphs, len(kinds)))

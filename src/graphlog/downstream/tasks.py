@@ -108,8 +108,16 @@ class LabeledGraphs:
             one = "only one class" if task != "regression" else "only one value"
             for lack, has_labels in ((one, True), ("no label", False)):
                 found = [name for name in lacking if known[names.index(name)] == has_labels]
-                if found:
-                    notes.append(_lacks(found, lack, fold))
+                if not found:
+                    continue
+                is_one, effect = len(found) == 1, "left out of its mean"
+                effect = "skipped" if fold == "train" else effect
+                more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+                notes.append(
+                    f"Target{'' if is_one else 's'} {', '.join(found[:5])}{more} "
+                    f"{'has' if is_one else 'have'} {lack} in the {FOLD_NAMES[fold]} fold; "
+                    f"{'it is' if is_one else 'they are'} {effect}."
+                )
         counts = [np.isfinite(labels[indices]).sum(axis=0) for indices in split]
         few = np.flatnonzero(counts[-1] < _FEW)
         if len(few):
@@ -398,7 +406,9 @@ def _split_graphs(
         hashes = source.hashes()
         known = [*hashes, store.digest] if hashes else ()
         rows = Split.load(split, store.num_rows, known, strict=source.file is not None)
-        folds, name, kind = _graphs_of_rows(store, rows), str(split), _kind_in(Path(split))
+        kind = json.loads(Path(split).read_text(encoding="utf-8")).get("kind")
+        kind = kind if isinstance(kind, str) else None
+        folds, name = _graphs_of_rows(store, rows), str(split)
     else:
         kind = str(split)
         classes = class_numbers(labels) if kind == "stratified" else None
@@ -412,12 +422,6 @@ def _split_graphs(
             found = f"the {part} fold is empty ({name} split of {len(store)} usable rows)"
             raise DataError(f"{found}; give more rows, other fractions or another split.")
     return folds, name
-
-
-def _kind_in(path: Path) -> str | None:
-    """Return how the folds of a split file were made, if it says so."""
-    kind: Any = json.loads(path.read_text(encoding="utf-8")).get("kind")
-    return kind if isinstance(kind, str) else None
 
 
 def _with_held_out(
@@ -470,15 +474,6 @@ def _drawn(
             return with_repeats(parts, kinds)
         # too few different molecules for three folds: the report says that they repeat
     return domain.split(store, kind, fractions, seed, source=source, classes=classes, **options)
-
-
-def _lacks(targets: Sequence[str], lack: str, fold: str) -> str:
-    where = f"{lack} in the {FOLD_NAMES[fold]} fold"
-    effect = "skipped" if fold == "train" else "left out of its mean"
-    if len(targets) == 1:
-        return f"Target {targets[0]} has {where}; it is {effect}."
-    more = f" and {len(targets) - 5} more" if len(targets) > 5 else ""
-    return f"Targets {', '.join(targets[:5])}{more} have {where}; they are {effect}."
 
 
 def check_learnable(data: LabeledGraphs) -> None:
