@@ -16,7 +16,7 @@ from graphlog import __version__
 from graphlog.cli.console import Command, open_missing_streams, report_error, warnings_as_lines
 from graphlog.cli.data import Convert, DatasetInfo, Featurize, GetDataset, ListDatasets, SplitInput
 from graphlog.cli.look import Info, Models, Plot, Prototypes
-from graphlog.cli.options import as_flags, in_effect
+from graphlog.cli.options import Labeling, as_flags, in_effect
 from graphlog.cli.train import Benchmark, Finetune, Pretrain
 from graphlog.cli.use import Embed, Predict, Probe
 from graphlog.cli.verb import DATA, LOOK, PANELS, TRAIN, USE, Verb
@@ -62,12 +62,15 @@ VERBS: Registry[Verb] = Registry("verb", CORE, _check)
 
 
 class _OwnFirst(TyperCommand):
-    """Lists a command's own options before those that it shares."""
+    """Lists a command's own options before those that it shares, but labels after its arguments."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         command: type[Command] = inspect.unwrap(settings["callback"])
         order = [name for kind in command.__mro__ for name in vars(kind).get("__annotations__", ())]
+        if issubclass(command, Labeling):
+            arguments = [name for name in order if not hasattr(command, name)]
+            order = [*arguments, *Labeling.__annotations__, *order]
         self.params.sort(key=lambda option: order.index(str(option.name)))
 
 

@@ -246,6 +246,25 @@ class Reading(Data):
 
 
 @dataclass(kw_only=True)
+class Labeling:
+    """What is learned, and of which rows."""
+
+    targets: Targets = None
+    task: Task = "auto"
+    split: SplitKind = None
+    on_repeats: OnRepeats = "keep"
+
+    def labeling(self) -> dict[str, Any]:
+        """Return what the calls take."""
+        return {
+            "targets": names(self.targets) or None,
+            "task": self.task,
+            "split": self.split,
+            "on_repeats": self.on_repeats,
+        }
+
+
+@dataclass(kw_only=True)
 class Computing:
     """How much of the machine computes."""
 

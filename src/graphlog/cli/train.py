@@ -118,7 +118,7 @@ class Pretrain(o.Reading, o.Computing, Command):
 
 
 @dataclass(kw_only=True)
-class Finetune(o.Reading, o.Computing, Command):
+class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     """Train MODEL and a linear head on the labels of INPUT.
 
     RUN holds the predictor, its scores and its log. Data sets with known tasks need no --targets.
@@ -128,10 +128,6 @@ class Finetune(o.Reading, o.Computing, Command):
     source: o.Input
     model: o.Model
     run_dir: o.Run
-    targets: o.Targets = None
-    task: o.Task = "auto"
-    split: o.SplitKind = None
-    on_repeats: o.OnRepeats = "keep"
     labels_range: o.LabelsRange = None
     epochs: Annotated[
         int | None, o.option("Passes over the training fold (default: 40).", "N", min=1)
@@ -185,11 +181,7 @@ class Finetune(o.Reading, o.Computing, Command):
         predictor = graphlog.finetune(
             self.model,
             self.source,
-            self.split,
-            o.integers(self.seeds),
-            targets=o.names(self.targets) or None,
-            task=self.task,
-            on_repeats=self.on_repeats,
+            seeds=o.integers(self.seeds),
             labels_range=o.bounds(self.labels_range),
             weights=self.weights,
             baselines=o.names(self.baselines),
@@ -198,6 +190,7 @@ class Finetune(o.Reading, o.Computing, Command):
             overwrite=self.overwrite,
             progress=self.progress(),
             callbacks=self.log or [],
+            **self.labeling(),
             **self.reading(),
             **o.finetuning_settings(self.config, o.chosen_settings(named, self.settings or [])),
         )

@@ -105,7 +105,7 @@ class Predict(o.Inference, o.Reading, Command):
 
 
 @dataclass(kw_only=True)
-class Probe(o.Reading, o.Computing, Command):
+class Probe(o.Labeling, o.Reading, o.Computing, Command):
     """Fit linear or kernel models to frozen embeddings, and compare with baselines.
 
     --with also averages their predictions with those of linear models of other features; a kernel
@@ -114,10 +114,6 @@ class Probe(o.Reading, o.Computing, Command):
 
     source: o.Input
     model: o.Model
-    targets: o.Targets = None
-    task: o.Task = "auto"
-    split: o.SplitKind = None
-    on_repeats: o.OnRepeats = "keep"
     labels_range: o.LabelsRange = None
     head: Annotated[
         Literal["auto", "linear", "kernel"],
@@ -164,9 +160,7 @@ class Probe(o.Reading, o.Computing, Command):
         shared: dict[str, Any] = {
             "layer": self.layer,
             "progress": self.progress(),
-            "targets": o.names(self.targets) or None,
-            "task": self.task,
-            "on_repeats": self.on_repeats,
+            **self.labeling(),
             "labels_range": o.bounds(self.labels_range),
             "engine": self.engine,
             "device": self.device or "auto",
@@ -180,6 +174,7 @@ class Probe(o.Reading, o.Computing, Command):
                         "--protocol 10-fold.",
                         option=option,
                     )
+            del shared["split"]  # the folds are its own
             rows = o.names(self.baselines or _FOLD_BASELINES)
             report = graphlog.fold_probe(
                 self.model,
@@ -197,7 +192,6 @@ class Probe(o.Reading, o.Computing, Command):
             report = graphlog.probe(
                 self.model,
                 self.source,
-                self.split,
                 head=self.head,
                 baselines=rows,
                 baseline_seeds=o.integers(self.baseline_seeds),

@@ -54,7 +54,7 @@ class Quickstart(o.Computing, Command):
 
 
 @dataclass(kw_only=True)
-class Tune(o.Reading, o.Computing, Command):
+class Tune(o.Labeling, o.Reading, o.Computing, Command):
     """Search for settings of finetune with Optuna, then fine-tune with the best.
 
     Trials are judged by the validation fold of one seed; the test fold is looked at once, at the
@@ -65,10 +65,6 @@ class Tune(o.Reading, o.Computing, Command):
     model: o.Model
     out: o.Folder
     trials: Annotated[int, o.option("Settings to try in all.", "N", min=1)] = 30
-    targets: o.Targets = None
-    task: o.Task = "auto"
-    split: o.SplitKind = None
-    on_repeats: o.OnRepeats = "keep"
     seeds: o.Seeds = "0,1,2"
     freeze: o.Freeze = False
     settings: o.Settings = None
@@ -86,15 +82,12 @@ class Tune(o.Reading, o.Computing, Command):
             self.source,
             self.out,
             trials=self.trials,
-            split=self.split,
-            targets=o.names(self.targets) or None,
-            task=self.task,
-            on_repeats=self.on_repeats,
             seeds=o.integers(self.seeds),
             baselines=o.names(self.baselines),
             resume=self.resume,
             overwrite=self.overwrite,
             progress=self.progress(),
+            **self.labeling(),
             **self.reading(),
             **o.chosen_settings(named, self.settings or []),
         )
