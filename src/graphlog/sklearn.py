@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
@@ -24,7 +25,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.probe import fit_head
 from graphlog.downstream.report import make_report
-from graphlog.downstream.tasks import LabeledGraphs, folds_lacking
+from graphlog.downstream.tasks import LabeledGraphs, check_weights, folds_lacking
 from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.inputs import read, records_of
 
@@ -150,15 +151,25 @@ class _FineTunedEstimator(BaseEstimator):
                 f"`y` must have one row per molecule: {store.num_rows} molecules, {len(labels)} "
                 "labels."
             )
-        weights = _weights(sample_weight, len(labels))
+        weights = None
+        if sample_weight is not None:
+            weights = np.asarray(sample_weight, dtype=np.float32)
+            if weights.shape != (len(labels),):
+                raise DataError(
+                    f"`sample_weight` must hold one number per molecule: {len(labels)} molecules, "
+                    f"an array of shape {weights.shape}."
+                )
+            check_weights(weights, "`sample_weight`", np.arange(len(labels)))
+            weights = weights[store.rows]
         labels = labels[store.rows].astype(np.float64)
         if not len(labels) or np.isnan(labels).all():
             raise DataError("there is no molecule with a label to learn from.")
-        seed = _seed(self.random_state)
+        given: Any = self.random_state
+        is_number = isinstance(given, int | np.integer)
+        seed = int(given if is_number else check_random_state(given).randint(2**31))
         strata = np.zeros(len(labels), np.int64) if classes is None else classes[store.rows]
         split = self._split(labels, names, strata, seed)
         metric = "roc_auc" if self._task == "classification" else "rmse"
-        weights = None if weights is None else weights[store.rows]
         if weights is not None and not weights[split.train].any():
             raise DataError("all weights of the molecules to learn from are zero.")
         data = LabeledGraphs(
@@ -183,11 +194,8 @@ class _FineTunedEstimator(BaseEstimator):
         split = stratified_split(strata, (1 - share, share, 0.0), seed)
         lacking = folds_lacking(labels, names, self._task, split)
         if any(len(lacking.get(fold, ())) == len(names) for fold in ("train", "valid")):
-            need = (
-                "molecules of two classes"
-                if self._task == "classification"
-                else "values that differ"
-            )
+            is_classifier = self._task == "classification"
+            need = "molecules of two classes" if is_classifier else "values that differ"
             raise DataError(
                 f"`patience` needs {need} among the {len(split.train)} molecules to learn from and "
                 f"the {len(split.valid)} held back; change `validation_fraction`, or drop it."
@@ -302,11 +310,8 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
         probabilities = self.predict_proba(X)
         unknown = np.asarray(np.isnan(probabilities).any(axis=1))
         if self.multilabel_:
-            return (
-                np.where(unknown[:, None], np.nan, probabilities >= 0.5)
-                if unknown.any()
-                else (probabilities >= 0.5).astype(np.int64)
-            )
+            classes = (probabilities >= 0.5).astype(np.int64)
+            return np.where(unknown[:, None], np.nan, classes) if unknown.any() else classes
         classes = np.asarray(self.classes_)
         predicted = classes[np.nan_to_num(probabilities).argmax(axis=1)]
         if unknown.any():
@@ -389,25 +394,6 @@ def _targets(y: Any, estimator: Any) -> Array:
     return np.asarray(y)
 
 
-def _weights(sample_weight: Any, count: int) -> Array | None:
-    """Return the weights as float32, checked; None if there are none."""
-    if sample_weight is None:
-        return None
-    weights = np.asarray(sample_weight, dtype=np.float32)
-    if weights.shape != (count,):
-        raise DataError(
-            f"`sample_weight` must hold one number per molecule: {count} molecules, an array of "
-            f"shape {weights.shape}."
-        )
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if len(bad):
-        raise DataError(
-            f"weights must be numbers from 0; `sample_weight` has {weights[bad[0]]} at {bad[0]} "
-            f"({len(bad)} such rows)."
-        )
-    return weights
-
-
 def _graphs(X: Any, model: Encoder | Predictor, estimator: Any) -> GraphStore:  # noqa: N803
     schema = model.schema
     store = read(_texts(X, estimator), schema)
@@ -420,14 +406,6 @@ def _graphs(X: Any, model: Encoder | Predictor, estimator: Any) -> GraphStore:  
             f"{item} {first.row} {text}{first.reason}{more}; remove it, or set invalid='nan'."
         )
     return store
-
-
-def _seed(random_state: Any) -> int:
-    if random_state is None:
-        return int(np.random.default_rng().integers(2**31))
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31))
-    return int(random_state)
 
 
 def _text_tags(tags: Any) -> Any:

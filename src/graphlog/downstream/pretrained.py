@@ -154,19 +154,15 @@ class Encoder(nn.Module):
         domain_of(self.schema).check_feature_sets(with_features)
         found = resolve(source, self.schema)
         store = read(found, self.schema, **self.reading_of(found, reading))
-        width = len(self.feature_names(layer, with_features))
-        rows = np.full((store.num_output_rows, width), np.nan, dtype=np.float32)
-        for graphs, values in self.embed_batches(
-            ranges_of(store, batch_size, with_features),
+        return self.embed_store(
+            store,
             layer,
             batch_size,
             with_features=with_features,
             precision=precision,
             progress=progress,
-            total=len(store),
-        ):
-            rows[store.output_rows[graphs]] = values
-        return rows
+            aligned=True,
+        )
 
     def reading_of(self, source: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
         """Return how to read ``source``: as what the model was trained on, where that is known.
@@ -209,20 +205,25 @@ class Encoder(nn.Module):
         layer: str | None = None,
         batch_size: int = 2048,
         *,
+        with_features: Sequence[str] = (),
         precision: Precision = "fp32",
         progress: Progress | bool | None = None,
+        aligned: bool = False,
     ) -> Float[np.ndarray, "M W"]:
-        """Return one float32 row per graph."""
-        embeddings = np.empty((len(store), self.width(layer)), dtype=np.float32)
+        """Return one float32 row per graph, or ``aligned``, per row of the input, NaN without."""
+        rows = store.num_output_rows if aligned else len(store)
+        width = len(self.feature_names(layer, with_features))
+        embeddings = np.full((rows, width), np.nan, dtype=np.float32)
         for graphs, values in self.embed_batches(
-            ranges_of(store, batch_size),
+            ranges_of(store, batch_size, with_features),
             layer,
             batch_size,
+            with_features=with_features,
             precision=precision,
             progress=progress,
             total=len(store),
         ):
-            embeddings[graphs] = values
+            embeddings[store.output_rows[graphs] if aligned else graphs] = values
         return embeddings
 
     def embed_batches(

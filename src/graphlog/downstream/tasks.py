@@ -312,15 +312,20 @@ def _weights_of(store: GraphStore, column: str) -> Float[np.ndarray, "M"]:
     """
     check_name("column of weights", column, list(store.tasks))
     values = select_targets(store, [column])[0][:, 0]
-    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
-    if len(bad):
-        raise DataError(
-            f"weights must be numbers from 0; column '{column}' has none in row "
-            f"{store.rows[bad[0]]} ({len(bad)} such rows): fill them in."
-        )
+    check_weights(values, f"column '{column}'", store.rows)
     if not values.any():
         raise DataError(f"all weights of column '{column}' are 0: there is nothing to learn.")
     return values
+
+
+def check_weights(weights: Float[np.ndarray, "M"], name: str, rows: Int[np.ndarray, "M"]) -> None:
+    """Refuse weights that are missing or negative, by the first such row."""
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        raise DataError(
+            f"weights must be numbers from 0; {name} has none in row {rows[bad[0]]} ({len(bad)} "
+            "such rows): fill them in."
+        )
 
 
 def decide_task(
