@@ -78,16 +78,6 @@ _IN_FILE = {"trained on": "training_data", "license": "license"}
 _CARD_FIELDS = ("trained on", "reads", "license", "limits")
 
 
-def _model_card(path: Path) -> dict[str, str | None]:
-    """Return the license, origin and limits of a shipped model, from the card beside its file."""
-    card = path.with_suffix(".md")
-    if not card.is_file():
-        return {}
-    rows = re.findall(r"^\| ([\w ]+) \| (.*) \|$", card.read_text(encoding="utf-8"), re.MULTILINE)
-    fields = dict(rows)
-    return {**{name: fields.get(name) for name in _CARD_FIELDS}, "model card": str(card)}
-
-
 def describe_models() -> dict[str, dict[str, Any]]:
     """Return what each shipped model is, by name."""
     return {name: describe_model(path) for name, path in list_models().items()}
@@ -100,6 +90,11 @@ def describe_model(path: Path) -> dict[str, Any]:
     """
     contents = read_model(path)
     encoder, info = contents.encoder, contents.info
+    card: dict[str, str | None] = {}
+    if (about := path.with_suffix(".md")).is_file():
+        text = about.read_text(encoding="utf-8")
+        rows = dict(re.findall(r"^\| ([\w ]+) \| (.*) \|$", text, re.MULTILINE))
+        card = {**{name: rows.get(name) for name in _CARD_FIELDS}, "model card": str(about)}
     config, is_known = encoder.config, Novelty.of(contents.extra, encoder.embedding_width("jk"))
     return {
         "kind": "model",
@@ -114,7 +109,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         **{name: info.get(name) for name in _ORIGIN},
         "standardize": info.get("standardize") or "no",
         **{name: info.get(key) for name, key in _IN_FILE.items()},
-        **_model_card(path),
+        **card,
         **{name: info[name] for name in ("classes",) if name in info},
         "schema": describe_schema(encoder.schema),
         "settings": config.model_dump(),
@@ -161,25 +156,20 @@ def describe_run(folder: Path) -> dict[str, Any]:
         steps = [p.name for p in (folder / "checkpoint").glob("step-*") if p.suffix != ".partial"]
         last = max(steps, default="no checkpoint yet")
         state = f"unfinished, {last}; it can be resumed"
+    scores: dict[str, str] = {}
+    file = folder / "scores.json"
+    for row in Report.load(file).scores if file.is_file() else ():
+        sd = "" if math.isnan(row["sd"]) else f" ± {row['sd']:.4f}"
+        scores[f"{row['model']}, {row['rule']}"] = f"{row['metric']} {row['mean']:.4f}{sd}"
     return {
         **described,
         "kind": "run",
         "path": str(folder),
         "state": state,
         "files": sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")),
-        "scores": _scores(folder / "scores.json"),
+        "scores": scores,
         "settings": read_toml(folder / "config.toml"),
     }
-
-
-def _scores(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
-    scores: dict[str, str] = {}
-    for row in Report.load(path).scores:
-        sd = "" if math.isnan(row["sd"]) else f" ± {row['sd']:.4f}"
-        scores[f"{row['model']}, {row['rule']}"] = f"{row['metric']} {row['mean']:.4f}{sd}"
-    return scores
 
 
 def describe_schema(schema: FeatureSchema) -> dict[str, str]:
@@ -255,7 +245,14 @@ def describe_dataset(name: str) -> dict[str, Any]:
         ConfigError: If there is none of that name.
     """
     spec = find_spec(name)
-    here, where = _whereabouts(spec)
+    domain, here, where = data_sets_of(spec), "no", None
+    try:
+        if (files := domain.find(spec)) is not None:
+            here, where = "yes", ", ".join(map(str, files))
+            if domain.bundled(spec) is not None:
+                here = "with RDKit" if spec.origin.startswith("rdkit") else "with graphlog"
+    except DataError:
+        here = "another file"
     return {
         "name": spec.name,
         "description": spec.description,
@@ -268,23 +265,9 @@ def describe_dataset(name: str) -> dict[str, Any]:
         "license": spec.license,
         "source": spec.source,
         "url": spec.url,
-        "made from": [part.name for part in data_sets_of(spec).parts(spec)],
+        "made from": [part.name for part in domain.parts(spec)],
         "sha256": spec.sha256,
         "sha256 of its SMILES": next(iter(spec.details.get("sha256_smiles", ())), ""),
         "here": here,
         "path": where,
     }
-
-
-def _whereabouts(spec: DatasetSpec) -> tuple[str, str | None]:
-    domain = data_sets_of(spec)
-    try:
-        files = domain.find(spec)
-    except DataError:
-        return "another file", None
-    if files is None:
-        return "no", None
-    here = "yes"
-    if domain.bundled(spec) is not None:
-        here = "with RDKit" if spec.origin.startswith("rdkit") else "with graphlog"
-    return here, ", ".join(map(str, files))

@@ -31,7 +31,8 @@ from graphlog.report.tree import Node, build_tree, features_of, path_name
 COLORS = ("prototype", "scaffold", "label")
 """What a map may be colored by."""
 _FEW_VALUES = 8
-_LONGEST_NAME = 34
+_LONGEST = 34
+"""Letters of a name."""
 _LEGIBLE = 0.018
 """Share of the height from which a block of the tree has room for words."""
 
@@ -60,9 +61,12 @@ def draw_map(
     hierarchy = Hierarchy.of(model) if color == "prototype" else None
     if hierarchy is None:
         places = project(model.embed(store), seed)
-        groups, values, legend = (
-            _labels(store) if color == "label" else (_scaffolds(store), None, "scaffold")
-        )
+        if color == "label":
+            groups, values, legend = _labels(store)
+        else:
+            found, values, legend = domain_of(store.schema).groups(store), None, "scaffold"
+            names = [group or "no ring" for group in found or ()] or ["graphs"] * len(store)
+            groups = [n if len(n) <= _LONGEST else f"{n[: _LONGEST - 1]}…" for n in names]
         title = f"{len(store):,} graphs by {legend}"
         return save_figure(embedding_map(places, groups, values, title=title, legend=legend), stem)
     paths, level = hierarchy.assign(store).paths, 0
@@ -213,14 +217,6 @@ def _labels(store: GraphStore) -> tuple[list[str] | None, np.ndarray | None, str
     if len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:
         return None, column, name
     return ["not measured" if np.isnan(v) else f"{v:g}" for v in column], None, name
-
-
-def _scaffolds(store: GraphStore) -> list[str]:
-    groups = domain_of(store.schema).groups(store)
-    if groups is None:
-        return ["graphs"] * len(store)
-    names = [group or "no ring" for group in groups]
-    return [n if len(n) <= _LONGEST_NAME else f"{n[: _LONGEST_NAME - 1]}…" for n in names]
 
 
 def draw_tree(model: Encoder, store: GraphStore, stem: Path) -> list[Path]:

@@ -144,9 +144,22 @@ def write_prototypes(
     named = "the model" if isinstance(model, Encoder) else str(model)
     encoder = load(model, device=device, source=source)
     learned = None if fit else hierarchy_of(encoder, named)
-    where, remembered = _own_input(model, named) if source is None else (source, {})
+    remembered: dict[str, Any] = {}
+    if source is None:
+        run = None if isinstance(model, Encoder) else Path(model)
+        known = None if run is None else recall_input(run.parent if run.is_file() else run)
+        if known is None:
+            raise ConfigError(
+                f"the graphs that {named} was trained on were not found; name some with "
+                f"{setting('source')}.",
+                option="source",
+            )
+        where, remembered = known
+    else:
+        where = source
     resolved = resolve(where, encoder.schema)
-    if reading.get("targets") and not _has_label_columns(resolved, encoder):
+    is_table = resolved.path is not None or resolved.spec is not None
+    if reading.get("targets") and not (is_table and domain_of(encoder.schema).label_columns):
         raise ConfigError(
             f"{resolved.name} has its own labels; drop {setting('targets')}, which names columns "
             "of a table.",
@@ -224,22 +237,6 @@ class _Content:
         return [node for root in self.roots for node in root.walk()]
 
 
-def _own_input(model: Encoder | str | Path, named: str) -> tuple[str, dict[str, Any]]:
-    """Return what a run was trained on, and how that was read."""
-    recalled = (
-        None
-        if isinstance(model, Encoder)
-        else recall_input(Path(model).parent if Path(model).is_file() else Path(model))
-    )
-    if recalled is None:
-        raise ConfigError(
-            f"the graphs that {named} was trained on were not found; name some with "
-            f"{setting('source')}.",
-            option="source",
-        )
-    return recalled
-
-
 def _identifiers(source: Input, store: GraphStore, reading: Mapping[str, Any]) -> list[str] | None:
     """Return the column of a table by which its rows are known; None where there is none."""
     if source.is_stream:  # read once already
@@ -253,11 +250,6 @@ def _identifiers(source: Input, store: GraphStore, reading: Mapping[str, Any]) -
             if len(set(values)) > len(values) / 2:
                 return values
     return None
-
-
-def _has_label_columns(source: Input, encoder: Encoder) -> bool:
-    is_named = source.path is not None or source.spec is not None
-    return is_named and domain_of(encoder.schema).label_columns
 
 
 def _check_folder(out: Path) -> None:

@@ -189,7 +189,10 @@ def pretraining_curves(
         Line("nodes, positive", "cos_node_pos", hue=1),
         Line("nodes, negative", "cos_node_neg", dashed=True, hue=1),
     ]
-    sizes = _layer_sizes(rows)
+    sizes: list[int] = []  # of each layer, as last logged
+    logged = {k: v for row in rows for k, v in row.items() if k.startswith("prototypes_total_")}
+    while (count := logged.get(f"prototypes_total_{len(sizes)}", 0)) >= 1:
+        sizes.append(round(count))
     used = [
         Line(f"layer {k} ({size}) {rule}", f"prototypes_used_{key}_{k}", size, key == "estep", k)
         for rule, key in (("nearest", "nearest"), ("E-step", "estep"))
@@ -243,8 +246,8 @@ def pretraining_curves(
             from_zero=True,
         ),
     ]
-    logged = [panel for panel in panels if any(line.key in keys for line in panel.lines)]
-    return _draw_curves(logged, rows, "step")
+    known = [panel for panel in panels if any(line.key in keys for line in panel.lines)]
+    return _draw_curves(known, rows, "step")
 
 
 def finetuning_curves(rows: Sequence[LogRow]) -> Figure:
@@ -278,15 +281,6 @@ def _numeric(rows: Sequence[LogRow], x: str) -> list[LogRow]:
             texts = [str(a) for a in alarms] if isinstance(alarms, list) else []
             kept.append({**numbers, **named, "alarms": texts})
     return kept
-
-
-def _layer_sizes(rows: Sequence[LogRow]) -> list[int]:
-    """Return the number of prototypes of each layer, as last logged."""
-    logged = {k: v for row in rows for k, v in row.items() if k.startswith("prototypes_total_")}
-    sizes: list[int] = []
-    while (count := logged.get(f"prototypes_total_{len(sizes)}", 0)) >= 1:
-        sizes.append(round(count))
-    return sizes
 
 
 def _draw_curves(panels: Sequence[Panel], rows: Sequence[LogRow], x: str) -> Figure:

@@ -5,7 +5,7 @@ Importing this module needs the ``plot`` extra; without it the error names it.
 
 import textwrap
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -73,11 +73,9 @@ _STYLE: dict[str, Any] = {
 }
 
 
-@contextmanager
-def house_style() -> Generator[None]:
+def house_style() -> AbstractContextManager[None]:
     """Draw in the house style inside the block."""
-    with mpl.rc_context(_STYLE):  # pyright: ignore[reportArgumentType]
-        yield
+    return mpl.rc_context(_STYLE)  # pyright: ignore[reportArgumentType]
 
 
 def new_figure(

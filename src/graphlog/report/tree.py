@@ -220,7 +220,10 @@ def build_tree(
                 for child in np.flatnonzero(parents[level] == own).tolist()
             ]
         similarities, novelty = assignments.similarities[members, level], assignments.novelty
-        typical = tuple(_typical(store, members, similarities))
+        nearest = np.argsort(-similarities, kind="stable")[: 8 * TYPICAL]
+        shown = nearest[first_of_each(store, members[nearest])[:TYPICAL]]
+        pairs = zip(members[shown].tolist(), similarities[shown].tolist(), strict=True)
+        typical = tuple(pairs)
         node = Node(
             path=path,
             members=len(members),
@@ -295,11 +298,3 @@ def first_of_each(store: GraphStore, graphs: Int[np.ndarray, "K"]) -> Int[np.nda
     if kinds is None:
         kinds = group_numbers(names_of(found, range(len(found))))
     return np.sort(np.unique(kinds, return_index=True)[1])
-
-
-def _typical(
-    store: GraphStore, members: Int[np.ndarray, "K"], similarities: Float[np.ndarray, "K"]
-) -> Iterator[tuple[int, float]]:
-    nearest = np.argsort(-similarities, kind="stable")[: 8 * TYPICAL]
-    shown = nearest[first_of_each(store, members[nearest])[:TYPICAL]]
-    yield from zip(members[shown].tolist(), similarities[shown].tolist(), strict=True)
