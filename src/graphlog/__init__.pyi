@@ -1,5 +1,7 @@
 # The public names, listed once: lazy_loader reads them here at run time, type checkers as a stub.
 from .api import cv_probe as cv_probe
+from .api import embed as embed
+from .api import embed_file as embed_file
 from .api import featurize as featurize
 from .api import finetune as finetune
 from .api import fold_probe as fold_probe
@@ -20,8 +22,6 @@ from .data.split import Split as Split
 from .data.store import GraphStore as GraphStore
 from .domains.molecule.domain import scaffold_split as scaffold_split
 from .domains.protein.domain import split_proteins as split_proteins
-from .downstream.embed import embed as embed
-from .downstream.embed import embed_file as embed_file
 from .downstream.models import convert as convert
 from .downstream.models import list_models as list_models
 from .downstream.models import load as load

@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+
 from graphlog.config import merge
 from graphlog.data.chunk import write_rejects
 from graphlog.data.manifest import is_store
@@ -17,17 +20,36 @@ from graphlog.downstream.finetune import FinetuneConfig, take_labeling
 from graphlog.downstream.finetune import finetune as _finetune
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.pretrained import Encoder
+from graphlog.downstream.pretrained import Encoder, rows_at_once
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import LabeledGraphs
-from graphlog.downstream.writers import Written, check_rejects, rejects_of_output, save_rejects
+from graphlog.downstream.writers import (
+    Results,
+    Written,
+    check_rejects,
+    choose_format,
+    rejects_of_output,
+    save_rejects,
+    write_aligned,
+)
 from graphlog.errors import ConfigError, setting
-from graphlog.inputs import InputLike, domain_of, read, remember_input, resolve, schema_for
+from graphlog.inputs import (
+    InputLike,
+    domain_of,
+    read,
+    remember_input,
+    rereadable,
+    resolve,
+    rows_of,
+    schema_for,
+    stream,
+)
 from graphlog.processes import is_first
 from graphlog.training.config import PretrainConfig, read_config, resolve_config, settings_tables
 from graphlog.training.log import Callback, Progress, as_progress
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import check_usable
+from graphlog.training.setting import Precision
 
 Model = str | Path | Encoder
 """An encoder, or what :func:`load` makes one of."""
@@ -381,6 +403,90 @@ def fold_probe(
 def cv_probe(encoder: Model, dataset: Labeled, **options: Any) -> dict[float, float]:
     """Return the probe's cross-validated score at each C on train + validation, to pick recipes."""
     return _probe.cv_probe(load(encoder, source=_store_of(dataset)), dataset, **options)
+
+
+def embed(
+    encoder: Model,
+    source: InputLike,
+    layer: str | None = None,
+    engine: str = "local",
+    **options: Any,
+) -> Float[np.ndarray, "M W"]:
+    """Return a float32 embedding of each row, NaN where unreadable. See :meth:`Encoder.embed`.
+
+    The ``engine`` is ``local``, or ``ray``: see :func:`graphlog.data.workers.using`.
+    """
+    model = load(encoder, source=source)
+    with using(engine, model.device.type):
+        return model.embed(source, layer, **options)
+
+
+def embed_file(
+    encoder: Model,
+    source: InputLike,
+    out: str | Path,
+    *,
+    layer: str | None = None,
+    with_features: Sequence[str] = (),
+    batch_size: int = 2048,
+    precision: Precision = "fp32",
+    device: str = "cpu",
+    engine: str = "local",
+    progress: Progress | None = None,
+    format: str | None = None,
+    **reading: Any,
+) -> Written:
+    """Write the embeddings of ``source`` to ``out``, whole or not at all, in bounded memory.
+
+    Tables (``.csv``, ``.jsonl``, ``.parquet``, ``.sdf``) hold the columns of the input, the
+    embedding and ``graphlog_status``; the embedding is a column ``e0``, ``e1``, ... per dimension
+    in CSV, and one cell ``embedding`` in the others unless features are joined. ``.npz`` holds
+    ``embeddings`` (float32, one row per input row), ``names``, ``status``, ``row`` and the columns
+    of the input; ``.npy`` the array alone.
+
+    Args:
+        encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
+        source: A path, the name of a data set, a store, or a list of SMILES.
+        out: The file; its ending decides the format. ``-`` is standard output.
+        layer: ``jk`` or ``last``; None takes the model's own.
+        with_features: Features to join, as for :meth:`Encoder.embed`, each a column of its name.
+        batch_size: Graphs per forward pass.
+        precision: Format of matrix products.
+        device: Where to load an encoder that is named: ``auto``, ``cpu`` or ``cuda``.
+        engine: ``local``, or ``ray``: see :func:`graphlog.data.workers.using`.
+        progress: Follows the graphs.
+        format: ``csv``, ``jsonl``, ``parquet``, ``npz``, ``npy`` or ``sdf``, whatever the ending.
+        reading: Options of the reader (``smiles_column``, ``on_error``, ...); the column of SMILES
+            is by default that of fine-tuning or probing.
+
+    Raises:
+        ConfigError: If the ending of ``out`` is unknown.
+        DataError: If the source cannot be read.
+    """
+    model, out = load(encoder, device=device_for(engine, device), source=source), Path(out)
+    names = model.feature_names(layer, with_features)
+    given = resolve(source, model.schema)
+    chosen = choose_format(out, format, given)  # before standard input is copied
+    with using(engine, model.device.type), rereadable(given) as found:
+        how, at_once = model.reading_of(found, reading), rows_at_once(batch_size, with_features)
+        with stream(found, model.schema, at_once, **how) as parts:
+            embedded = model.embed_batches(
+                ((part, part.store) for part in parts),
+                layer,
+                batch_size,
+                with_features=with_features,
+                precision=precision,
+                progress=progress,
+                total=rows_of(found, reading.get("limit")),
+            )
+            results = Results(
+                ((part, part.aligned(values)) for part, values in embedded),
+                names,
+                "embeddings",
+                None if with_features else "embedding",
+            )
+            about = {"width": len(names), "layer": layer or model.layer}
+            return write_aligned(results, found, model.schema, out, chosen, **about)
 
 
 def predict(

@@ -71,7 +71,7 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
         _texts(X, self)
         self.encoder_ = load(self.encoder, device=self.device)
         self.n_features_in_ = 1
-        domain_of(self.encoder_.schema).check_feature_sets(self.with_features)
+        self.encoder_.feature_names(self.layer, self.with_features)  # refuses unknown ones
         self.width_ = self.encoder_.width(self.layer)
         return self
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, read_csv, tiny_encoder, write_csv
-from graphlog.api import read_molecules
-from graphlog.downstream.embed import embed_file
+from graphlog.api import embed_file, read_molecules
 from graphlog.downstream.finetune import finetune
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor

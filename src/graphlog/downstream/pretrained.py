@@ -103,9 +103,14 @@ class Encoder(nn.Module):
     def feature_names(
         self, layer: str | None = None, with_features: Sequence[str] = ()
     ) -> list[str]:
-        """Return the names of the columns of :meth:`embed`: ``e0``, ``e1``, ..., then features."""
-        sets = domain_of(self.schema).feature_sets
-        joined = (column for name in with_features for column in sets[name])
+        """Return the names of the columns of :meth:`embed`: ``e0``, ``e1``, ..., then features.
+
+        Raises:
+            ConfigError: If there are no features of a name.
+        """
+        domain = domain_of(self.schema)
+        domain.check_feature_sets(with_features)
+        joined = (column for name in with_features for column in domain.feature_sets[name])
         return [*(f"e{k}" for k in range(self.width(layer))), *joined]
 
     def forward(self, batch: GraphBatch | Any) -> Encoding:
@@ -151,7 +156,7 @@ class Encoder(nn.Module):
             >>> graphlog.load("random").embed(["CCO", "not a molecule"], layer="last").shape
             (2, 300)
         """
-        domain_of(self.schema).check_feature_sets(with_features)
+        self.feature_names(layer, with_features)  # refuses unknown ones before anything is read
         found = resolve(source, self.schema)
         store = read(found, self.schema, **self.reading_of(found, reading))
         return self.embed_store(

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from graphlog import api
-from graphlog.downstream.embed import embed_file
 from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import Encoder
@@ -138,7 +137,7 @@ def run_quickstart(
     scores.sort(key=lambda s: (list(QUESTIONS).index(s.dataset), -s.rmse))
     say("4/4  predict and embed molecules, place them in the tree of prototypes, and draw")
     api.predict_file(out / "probe", TUNED, out / "predictions.csv", interval=0.9)
-    embed_file(shipped, KEPT, out / "embeddings.npz")
+    api.embed_file(shipped, KEPT, out / "embeddings.npz")
     write_prototypes(SHIPPED_MODEL, out / "tree", KEPT, seed=seed)
     written = {
         str(out / "pretrain"): "the small model, its settings and log",
