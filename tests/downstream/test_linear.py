@@ -64,14 +64,6 @@ def test_a_start_changes_the_way_and_not_the_end() -> None:
     np.testing.assert_allclose(again, first, atol=np.sqrt(21) * 1e-4 * 0.1 * 200)
 
 
-def test_a_target_of_one_class_is_not_learned() -> None:
-    x = np.random.default_rng(3).normal(size=(20, 3)).astype(np.float32)
-    y = np.stack([np.ones(20), np.arange(20) % 2], axis=1)
-    predicted = linear_path(x, y, np.arange(20), "classification", (0.1,))[0.1]
-    assert np.isnan(predicted[:, 0]).all()
-    assert np.isfinite(predicted[:, 1]).all()
-
-
 def test_a_weight_of_two_is_a_row_twice() -> None:
     draw = np.random.default_rng(4)
     x = draw.normal(size=(80, 6)).astype(np.float32)

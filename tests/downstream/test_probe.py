@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import Ridge
 
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, tiny_encoder, write_csv
 from graphlog.domains import domain_of
@@ -25,21 +25,6 @@ def test_standardizing_looks_at_training_rows_only():
     scaled = standardize(x, np.array([0, 1]))
     np.testing.assert_allclose(scaled[:2], [[-1, 0], [1, 0]])
     assert scaled.dtype == np.float32
-
-
-@pytest.mark.parametrize(
-    "width", [5, 600]
-)  # narrow features are fitted by Newton's method, wide ones by L-BFGS
-def test_the_path_is_scikit_learns_one_task_at_a_time(width: int):
-    rng = np.random.default_rng(0)
-    x = (rng.normal(size=(80, width)) / np.sqrt(width / 5)).astype(np.float32)
-    y = np.stack([x[:, 0] + rng.normal(size=80) > 0, x[:, 1] > 0], axis=1).astype(np.float32)
-    y[rng.random(y.shape) < 0.2] = NAN
-    path = linear_path(x, y, np.arange(60), "classification", (0.01, 1.0))
-    for t in range(2):
-        known = np.flatnonzero(~np.isnan(y[:60, t]))
-        own = LogisticRegression(C=1.0, tol=1e-6).fit(x[known], y[known, t])
-        np.testing.assert_allclose(path[1.0][:, t], own.predict_proba(x)[:, 1], atol=2e-3)
 
 
 @pytest.mark.parametrize("missing", [False, True])

@@ -166,13 +166,21 @@ def test_folds_may_be_masks_of_all_rows(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "option", [{"split": "random"}, {"targets": ["y"]}, {"task": "regression"}]
+    "option",
+    [
+        {"split": "random"},
+        {"targets": ["y"]},
+        {"task": "regression"},
+        {"split_seed": 1},
+        {"fractions": (0.5, 0.25, 0.25)},
+    ],
 )
 def test_options_that_come_too_late_are_refused(option: dict):
     data = labeled(IS_ALCOHOL)
     assert open_labeled(data, MOLECULE) is data
     with pytest.raises(ConfigError, match=f"`{next(iter(option))}` is for input that is yet"):
         graphlog.probe(tiny_encoder(), data, **option)
+    assert fold_probe(tiny_encoder(), data, folds=2, baselines=(), seeds=(0,)).rows
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
@@ -236,14 +244,6 @@ def test_a_split_of_another_data_set_is_told(tmp_path: Path):
         open_labeled(path, MOLECULE, targets=["y"], split=tmp_path / "o.json")
     with pytest.warns(UserWarning, match="belongs to a different file"):
         open_labeled("esol", MOLECULE, split=tmp_path / "file.json")
-
-
-def test_opened_graphs_take_no_other_folds():
-    data = labeled(IS_ALCOHOL)
-    for option in ({"split_seed": 1}, {"fractions": (0.5, 0.25, 0.25)}):
-        with pytest.raises(ConfigError, match=f"`{next(iter(option))}` is for input that is yet"):
-            open_labeled(data, MOLECULE, **option)
-    assert fold_probe(tiny_encoder(), data, folds=2, baselines=(), seeds=(0,)).rows
 
 
 def test_a_view_has_no_rejected_rows(tmp_path: Path):

@@ -165,7 +165,11 @@ def probe(
         seeds = [baseline_seeds] if folds_seeds is None else [[seed] for seed in folds_seeds]
         with bar.shown(0, "fitting models"):
             each = [work.scored(d, s) for d, s in zip(splits, seeds, strict=True)]
-        first = work.best([candidates for _, candidates in each])
+        merits = {
+            key: mean_over_tasks(np.array([found[key].merit for _, found in each]))
+            for key in each[0][1]
+        }
+        first = _best(data.metric, next(iter(merits)), merits)
         report, found = each[0][0], [candidates[first] for _, candidates in each]
         held, kept = found[0].held, found[0].kept
         if folds_seeds is not None:
@@ -334,14 +338,6 @@ class _Probe:
         notes += [] if self.head == "linear" else fits.kernel(inputs.parts)[0].notes
         notes += [statistics_note(self.encoder)] if untrained else []
         return make_report(data, rows, [*notes, *data.repeat_notes]), candidates
-
-    def best(self, each: Sequence[Mapping[RowKey, _Candidate]]) -> RowKey:
-        """Return the row whose head is the best on the mean of all splits."""
-        merits = {
-            key: mean_over_tasks(np.array([found[key].merit for found in each])) for key in each[0]
-        }
-        usual = next(iter(merits))
-        return _best(each[0][usual].held.data.metric, usual, merits)
 
     def _candidate(self, fits: "_Fits", model: Model) -> _Candidate:
         """Return the models of the embedding and what is joined to it.
