@@ -1,6 +1,7 @@
 """The tree of prototypes of a model, where graphs stand in it, and their places on a plane."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -8,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
-from torch import nn
 
 from graphlog.data.store import GraphStore
 from graphlog.downstream.pretrained import Encoder, evaluating, ranges_of
@@ -23,26 +23,6 @@ from graphlog.training.setting import Precision, seed_for
 
 _FITTED_TO = 50_000
 """Graphs that a tree is fitted to."""
-
-
-class Standardize(nn.Module):
-    """Subtracts the mean of a collection and divides by its standard deviation.
-
-    Embeddings of most encoders share a large common part, which their cosines would see first.
-    """
-
-    mean: torch.Tensor
-    scale: torch.Tensor
-
-    def __init__(self, embeddings: Float[torch.Tensor, "M D"]) -> None:
-        super().__init__()
-        scale = embeddings.std(dim=0, unbiased=False)
-        self.register_buffer("mean", embeddings.mean(dim=0))
-        self.register_buffer("scale", torch.where(scale > 1e-6 * scale.max(), scale, 1.0))
-
-    def forward(self, embeddings: Float[torch.Tensor, "N D"]) -> Float[torch.Tensor, "N D"]:
-        """Return standardized embeddings."""
-        return (embeddings - self.mean) / self.scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +48,7 @@ class Hierarchy:
     """What embeds."""
     forest: PrototypeForest
     """The prototypes, roots first."""
-    head: nn.Module | None
+    head: Callable[[torch.Tensor], torch.Tensor] | None
     """What stands between embedding and prototypes, if anything: projection or standardization."""
     novelty: Novelty | None
     """What novelty is judged by; None where the model has none."""
@@ -140,7 +120,13 @@ class Hierarchy:
         rows = sample_rows(len(store), _FITTED_TO, seed)
         emb = torch.from_numpy(model.embed_store(store.subset(rows), "last", **computing))
         check_embeddings(emb)
-        head = Standardize(emb)
+        # embeddings of most encoders share a large common part, which cosines would see first
+        mean, deviation = emb.mean(dim=0), emb.std(dim=0, unbiased=False)
+        scale = torch.where(deviation > 1e-6 * deviation.max(), deviation, 1.0)
+
+        def head(emb: torch.Tensor) -> torch.Tensor:
+            return (emb - mean) / scale
+
         forest = fit_balanced_forest(
             head(emb),
             depth=depth,
