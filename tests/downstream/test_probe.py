@@ -227,8 +227,9 @@ def test_a_split_without_a_score_is_left_out():
     # Student's t of one degree of freedom; deviation of 0.1 and 0.2; two splits
     assert half == pytest.approx(12.7062 * np.sqrt(0.005) * np.sqrt(1 / 2 + 1 / 8), rel=1e-5)
     assert np.isnan(report.difference(rows[2])).all()
-    assert "minus the first row 15.00 ± " in str(report)
-    assert "minus the first row" in report.to_html()
+    for shown in (str(report), report.to_html()):
+        assert "minus the first row" in shown
+        assert "15.00" in shown
 
 
 @pytest.mark.parametrize(

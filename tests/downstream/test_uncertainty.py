@@ -143,7 +143,7 @@ def test_the_report_counts_what_the_test_fold_shows(regressor: Predictor):
     assert any(
         "coverage on new molecules is not guaranteed" in note for note in regressor.report.notes
     )
-    assert "covers" in str(regressor.report)
+    assert "coverage" in str(regressor.report)
     assert Report.from_dict(regressor.report.to_dict()).calibration == rows
 
 

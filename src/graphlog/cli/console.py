@@ -4,7 +4,6 @@ import contextlib
 import csv
 import errno
 import json
-import math
 import os
 import re
 import sys
@@ -122,44 +121,11 @@ def fields_table(fields: Mapping[str, object], title: str = "") -> Table:
 
 
 def report_tables(report: "Report") -> list[Table]:
-    """Return the tables of a report; areas under curves are shown in percent."""
-    metric, number = report.metric, report.shown
-    unit = " (%)" if report.is_percent else ""
-    sizes = ", ".join(f"{name} {count:,}" for name, count in report.sizes.items())
-    metric_name = metric.replace("_", "-").upper()
-    title = f"{report.dataset}: {metric_name}{unit}, {report.split} split ({sizes})"
-
-    rows: list[tuple[object, ...]] = []
-    for r in report.rows:
-        scores = (r.mean(metric), r.sd(metric), r.mean(metric, "valid"))
-        rows.append((r.model, r.rule, *map(number, scores), len(r.known(metric))))
-    heads: tuple[str, ...] = ("model", "rule", "test", "SD", "valid", "seeds")
-    first = report.rows[0]
-    if report.splits > 1:
-        heads = (*heads[:-1], "splits", "minus the first row", "95 %")
-        pairs = [report.difference(r) for r in report.rows[1:]]
-        shown = [("-", "-"), *((number(mean), f"± {number(half)}") for mean, half in pairs)]
-        rows = [(*row, *pair) for row, pair in zip(rows, shown, strict=True)]
-    tables = [Table(heads, rows, title)]
-    if first.halves:
-        names = tuple(half.replace("_", " ") for half in first.halves)
-        shown = [
-            (r.model, r.rule, *(number(r.mean(metric, half)) for half in first.halves))
-            for r in report.rows
-            if r.halves
-        ]
-        tables.append(Table(("model", "rule", *names), shown, "\nrandom halves of the test fold"))
-    if len(report.tasks) > 1 and first.per_task:
-        per_task = [(task, number(first.per_task.get(task, math.nan))) for task in report.tasks]
-        tables.append(Table(("task", "test"), per_task, f"\n{first.model}, {first.rule}, by task"))
-    if report.calibration:
-        columns = tuple(report.calibration[0])
-        shown = [tuple(row.values()) for row in report.calibration]
-        names = tuple(name.replace("_", " ") for name in columns)
-        tables.append(Table(names, shown, "\nintervals or probabilities on the test fold"))
-    if report.notes:
-        tables.append(Table(("", ""), [("note", note) for note in report.notes]))
-    return tables
+    """Return the tables of a report."""
+    return [
+        Table(heads, rows, f"\n{title}" if k and title else title)
+        for k, (title, heads, rows) in enumerate(report.tables())
+    ]
 
 
 def rejected_rows(folder: Path) -> tuple[int, Path | None]:

@@ -4,13 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from html import escape
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import BeforeValidator, TypeAdapter
 from pydantic_core import from_json, to_json
+from tabulate import tabulate
 
 from graphlog.config import read_json
 from graphlog.data.html import html_table
@@ -100,6 +100,14 @@ class ScoreRow:
             metric, []
         )
         return [value for value in values if not math.isnan(value)]
+
+
+class ReportTable(NamedTuple):
+    """A part of what is shown of a report."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: list[tuple[object, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,51 +229,63 @@ class Report:
         decimals = 2 - math.floor(math.log10(largest)) if largest > 0 else 2
         return f"{value:z.{min(max(decimals, 1), 9)}f}"
 
-    def _shown(self) -> tuple[str, list[tuple[str, ...]]]:
-        """Return the metric with its unit, and model, rule, test and valid score of every row.
-
-        Of several splits there is also the difference from the first row.
-        """
-        rows: list[tuple[str, ...]] = []
+    def tables(self) -> list[ReportTable]:
+        """Return what commands, notebooks and ``str`` show of a report."""
+        metric, first = self.metric, self.rows[0]
+        sizes = ", ".join(f"{name} {count:,}" for name, count in self.sizes.items())
+        name = metric.replace("_", "-").upper() + (" (%)" if self.is_percent else "")
+        title = f"{self.dataset}: {name}, {self.split} split ({sizes})"
+        heads = ("model", "rule", "test", "SD", "valid", "seeds")
+        if self.splits > 1:
+            heads = (*heads[:-1], "splits", "minus the first row", "95 %")
+        rows: list[tuple[object, ...]] = []
         for row in self.rows:
-            mean, sd = self.shown(row.mean(self.metric)), self.shown(row.sd(self.metric))
-            valid = self.shown(row.mean(self.metric, "valid"))
-            more: tuple[str, ...] = ()
+            scores = map(self.shown, (row.mean(metric), row.sd(metric), row.mean(metric, "valid")))
+            cells = row.model, row.rule, *scores, len(row.known(metric))
             if self.splits > 1:
-                difference, half = map(self.shown, self.difference(row))
-                more = ("-" if row is self.rows[0] else f"{difference} ± {half}",)
-            rows.append(
-                (row.model, row.rule, mean if sd == "-" else f"{mean} ± {sd}", valid, *more)
+                mean, half = map(self.shown, self.difference(row))
+                cells = *cells, *(("-", "-") if row is first else (mean, f"± {half}"))
+            rows.append(cells)
+        tables = [ReportTable(title, heads, rows)]
+        if first.halves:
+            heads = ("model", "rule", *(half.replace("_", " ") for half in first.halves))
+            rows = [
+                (r.model, r.rule, *(self.shown(r.mean(metric, half)) for half in first.halves))
+                for r in self.rows
+                if r.halves
+            ]
+            tables.append(ReportTable("random halves of the test fold", heads, rows))
+        if len(self.tasks) > 1 and first.per_task:
+            rows = [(task, self.shown(first.per_task.get(task, math.nan))) for task in self.tasks]
+            tables.append(
+                ReportTable(f"{first.model}, {first.rule}, by task", ("task", "test"), rows)
             )
-        return f"{self.metric} %" if self.is_percent else self.metric, rows
-
-    def to_html(self) -> str:
-        """Return the scores as tables, for notebooks."""
-        metric, rows = self._shown()
-        title = f"{self.dataset}: {metric}, {self.split} split"
-        heads = ("model", "rule", "test", "valid", "minus the first row")
-        tables = html_table(rows, heads if self.splits > 1 else heads[:-1], title)
         if self.calibration:
             heads = tuple(name.replace("_", " ") for name in self.calibration[0])
-            tables += html_table([tuple(row.values()) for row in self.calibration], heads)
-        return tables + "".join(f"<p>note: {escape(note)}</p>" for note in self.notes)
+            rows = [tuple(row.values()) for row in self.calibration]
+            title = "intervals or probabilities on the test fold"
+            tables.append(ReportTable(title, heads, rows))
+        if self.notes:
+            tables.append(ReportTable("", ("", ""), [("note", note) for note in self.notes]))
+        return tables
+
+    def to_html(self) -> str:
+        """Return the tables for notebooks."""
+        return "".join(
+            html_table(rows, heads if any(heads) else (), title)
+            for title, heads, rows in self.tables()
+        )
 
     def _repr_html_(self) -> str:
         return self.to_html()
 
     def __str__(self) -> str:
-        metric, rows = self._shown()
-        sizes = " / ".join(str(self.sizes.get(k, 0)) for k in ("train", "valid", "test"))
-        tasks = f"{len(self.tasks)} task(s)"
-        head = f"{self.dataset}: {metric}, {self.split} split {sizes}, {tasks}"
-        names = [f"{row[0]}, {row[1]}" for row in rows]
-        width = max(map(len, names))
-        lines = [
-            f"  {name:<{width}}  {row[2]}  (valid {'; minus the first row '.join(row[3:])})"
-            for name, row in zip(names, rows, strict=True)
-        ]
-        lines += [_calibration_line(row) for row in self.calibration]
-        return "\n".join([head, *lines, *(f"  note: {note}" for note in self.notes)])
+        parts: list[str] = []
+        for title, heads, rows in self.tables():
+            cells = [[f"{v:.4g}" if isinstance(v, float) else v for v in row] for row in rows]
+            text = tabulate(cells, heads if any(heads) else (), "plain", disable_numparse=True)
+            parts.append(f"{title}\n{text}" if title else text)
+        return "\n\n".join(parts)
 
 
 def score_row(
@@ -320,23 +340,6 @@ def make_report(
 
 def _by_metric(scores: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     return {metric: [s[metric] for s in scores] for metric in scores[0]}
-
-
-def _calibration_line(row: Mapping[str, Any]) -> str:
-    shown = {
-        key: "-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
-        for key, value in row.items()
-    }
-    if "coverage" in row:
-        what = "± {half_width} covers {coverage} of the test fold (level {level})"
-        if "spread_coverage" in row:
-            what += (
-                "; ± 1.64 predicted deviations, {spread_half_width} on average, cover "
-                "{spread_coverage}; the surest third has {surest_third} of the RMSE of all"
-            )
-    else:
-        what = "Brier score {brier}, calibrated {brier_calibrated}; ECE {ece}, {ece_calibrated}"
-    return f"  {shown['target']}: {what.format(**shown)}"
 
 
 def json_ready(value: Any) -> Any:
