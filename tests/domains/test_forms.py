@@ -10,7 +10,7 @@ from graphlog.domains.molecule.descriptors import count_fingerprints, target_val
 from graphlog.domains.molecule.drawing import weighted_svg
 from graphlog.domains.molecule.identity import scaffold
 from graphlog.domains.molecule.parse import featurize_smiles
-from graphlog.downstream.subtrees import same_structure
+from graphlog.downstream.label_checks import same_structure
 
 ARRAYS = ("node_counts", "edge_counts", "x", "edge_attr")
 SAME = [

@@ -8,8 +8,8 @@ import pytest
 import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, labeled, tiny_encoder
 from graphlog.data.split import Split
+from graphlog.downstream.label_checks import same_structure
 from graphlog.downstream.probe import probe
-from graphlog.downstream.subtrees import same_structure
 from graphlog.downstream.tasks import LabeledGraphs
 
 SMILES = ["CCO", "OCC", "CCN", "C(O)C", "CC", "CCCC", "c1ccccc1O", "Oc1ccccc1", "C", "C.C"]

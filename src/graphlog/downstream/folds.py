@@ -5,12 +5,14 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int64
+from scipy.sparse import csr_matrix, hstack
 
+from graphlog.data.store import GraphStore
+from graphlog.downstream.label_checks import ROUNDS, subtree_labels
 from graphlog.downstream.linear import standardize, without_convergence_warnings
 from graphlog.downstream.models import untrained_like
 from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.report import Report, ScoreRow
-from graphlog.downstream.subtrees import ROUNDS, wl_kernel
 from graphlog.downstream.tasks import LabeledGraphs, class_numbers, open_labeled
 from graphlog.errors import DataError, check_name, out_of_range, setting
 from graphlog.inputs import InputLike
@@ -182,3 +184,29 @@ def _classes(data: LabeledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M
             "folds; merge classes or use fewer folds."
         )
     return data.store.subset(known), classes
+
+
+def wl_counts(store: GraphStore) -> csr_matrix:
+    """Return how often each refined node label occurs in each graph, all rounds side by side.
+
+    Weisfeiler-Lehman subtree counts (Shervashidze et al., 2011). Labels start as the categorical
+    node attributes, or the degree where there are none; those of edges are refined in. Continuous
+    attributes are not looked at.
+    """
+    batch = store[:]
+    labels = [subtree_labels(batch, store.schema, rounds) for rounds in range(ROUNDS + 1)]
+    histograms: list[csr_matrix] = []
+    for of_nodes in labels:
+        columns = np.unique(of_nodes, return_inverse=True)[1].reshape(-1)
+        cells = (np.ones(len(columns)), (batch.batch.numpy(), columns))
+        shape = (batch.num_graphs, int(columns.max(initial=-1)) + 1)
+        histograms.append(csr_matrix(cells, shape=shape))
+    return csr_matrix(hstack(histograms))
+
+
+def wl_kernel(store: GraphStore) -> Float[np.ndarray, "M M"]:
+    """Return the cosines of all graphs' label counts."""
+    counts = wl_counts(store).astype(np.float64)
+    products = np.asarray((counts @ counts.T).todense())
+    norms = np.sqrt(np.diag(products))
+    return products / np.outer(norms, norms)

@@ -8,13 +8,16 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
 
+from graphlog.data.batch import GraphBatch
 from graphlog.data.chunk import ragged_ranges
 from graphlog.data.columns import listed_rows
+from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import Split, group_numbers
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
-from graphlog.downstream.subtrees import same_structure
 from graphlog.errors import DataError, out_of_range, setting
+from graphlog.ops.colors import refine_colors
+from graphlog.ops.neighbors import build_adjacency
 
 _FEWEST = 10
 """Labels below which nothing is said."""
@@ -137,6 +140,8 @@ def _second_unit(values: Float[np.ndarray, "n"]) -> str | None:
 OnRepeats = Literal["keep", "mean", "drop", "fail"]
 Kinds = Int64[np.ndarray, "M"]
 """A number for each graph, equal for graphs that repeat each other."""
+ROUNDS = 4
+"""How often labels of nodes are refined by those of the neighbors."""
 FOLD_NAMES = {"train": "training", "valid": "validation", "test": "test"}
 
 
@@ -150,6 +155,28 @@ def repeat_kinds(store: GraphStore) -> Kinds | None:
     if not all(column.is_categorical for column in (*schema.node, *schema.edge)):
         return None
     return same_structure(domain_of(schema).parents(store))
+
+
+def same_structure(store: GraphStore) -> Int64[np.ndarray, "M"]:
+    """Return a number for each graph, equal where neither subtrees nor sizes tell graphs apart.
+
+    Two different graphs may share one, as they would for an encoder of as many layers.
+    """
+    batch = store[:]
+    hashes = batch.sizes.numpy() * 0x3F58476D1CE4E5B9
+    np.add.at(hashes, batch.batch.numpy(), subtree_labels(batch, store.schema, ROUNDS))
+    return np.unique(hashes, return_inverse=True)[1].reshape(-1)
+
+
+def subtree_labels(batch: GraphBatch, schema: FeatureSchema, rounds: int) -> Int64[np.ndarray, "V"]:
+    """Return a number for the subtree of Weisfeiler and Lehman at each node, of 64 bits."""
+    edges = build_adjacency(batch.edge_index, batch.num_nodes)
+    node, edge = (
+        [k for k, column in enumerate(columns) if column.is_categorical]
+        for columns in (schema.node, schema.edge)
+    )
+    x = batch.x[:, node] if node else edges.in_degree[:, None]
+    return refine_colors(x, batch.edge_attr[:, edge], edges, rounds).numpy()
 
 
 def with_repeats(split: Split, kinds: Kinds) -> Split:
