@@ -234,7 +234,7 @@ def test_wrong_use_is_named(model: Path):
         GraphRegressor(model).fit(CHAINS, None)
     for weights, reason in (
         ([1.0], r"shape \(1,\)"),
-        ([-1.0] * 48, "has -1.0 at 0"),
+        ([-1.0] * 48, "has none in row 0"),
         ([0] * 48, "zero"),
     ):
         with pytest.raises(DataError, match=reason):
