@@ -252,51 +252,6 @@ def acquire_lock(path: Path, *, wait: bool = False) -> "BaseFileLock | None":
     return lock
 
 
-def free_lock(lock: "BaseFileLock") -> None:
-    """Free a lock; where that fails, the system does it when the process ends."""
-    with suppress(OSError):
-        lock.release()
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove a folder of this process as far as possible; twice, since what hinders may pass.
-
-    Not for one that another process left: it may be about to use a new one of that name.
-    """
-    for _ in range(2):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def remove_unused(folders: Iterable[Path]) -> None:
-    """Remove folders of :func:`locked_folder` whose process was killed, so that none holds them."""
-    for folder in folders:
-        with suppress(OSError):
-            if unused := acquire_lock(folder / LOCK):
-                shutil.rmtree(folder, ignore_errors=True)
-                free_lock(unused)
-
-
-def locked_folder(stem: Path) -> "tuple[Path, BaseFileLock]":
-    """Make the folder ``<stem>.partial-…`` for unfinished files and lock it.
-
-    Raises:
-        OSError: If it cannot be made or locked; nothing is left of it.
-    """
-    for _ in range(_ATTEMPTS):
-        folder = stem.with_name(f"{stem.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
-        folder.mkdir()
-        try:
-            if lock := acquire_lock(folder / LOCK):
-                return folder, lock
-        except (FileNotFoundError, FileExistsError):
-            continue  # removed as unused before it could be locked
-        except BaseException:  # a signal too: the library of locks may only now be imported
-            remove_folder(folder)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
-    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-
 @contextmanager
 def scratch_folder(out: Path) -> Generator[Path]:
     """Give a hidden folder beside ``out`` for unfinished files and remove it afterwards.
@@ -309,17 +264,45 @@ def scratch_folder(out: Path) -> Generator[Path]:
     stem = out.absolute().with_name(f".{out.name}")
     unfinished = re.compile(rf"{re.escape(stem.name)}\.partial-[0-9]+-[0-9a-f]{{8}}")
     with writing(out):
-        remove_unused(
-            old
-            for old in stem.parent.iterdir()
-            if unfinished.fullmatch(old.name) and old.is_dir() and not old.is_symlink()
-        )
-        folder, lock = locked_folder(stem)
+        for old in stem.parent.iterdir():
+            if unfinished.fullmatch(old.name) and old.is_dir() and not old.is_symlink():
+                with suppress(OSError):
+                    if unused := acquire_lock(old / LOCK):  # the process that held it was killed
+                        shutil.rmtree(old, ignore_errors=True)
+                        unused.release()
+        folder, lock = _locked_folder(stem)
     try:
         yield folder
     finally:
-        remove_folder(folder)
-        free_lock(lock)
+        _remove(folder)
+        with suppress(OSError):  # the system frees it when the process ends
+            lock.release()
+
+
+def _locked_folder(stem: Path) -> "tuple[Path, BaseFileLock]":
+    """Make the folder ``<stem>.partial-…`` and lock it; nothing is left of it on an error."""
+    for _ in range(_ATTEMPTS):
+        folder = stem.with_name(f"{stem.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
+        folder.mkdir()
+        try:
+            if lock := acquire_lock(folder / LOCK):
+                return folder, lock
+        except (FileNotFoundError, FileExistsError):
+            continue  # removed as unused before it could be locked
+        except BaseException:  # a signal too: the library of locks may only now be imported
+            _remove(folder)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder of this process as far as possible; twice, since what hinders may pass.
+
+    Not for one that another process left: it may be about to use a new one of that name.
+    """
+    for _ in range(2):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def hash_file(path: Path) -> str:

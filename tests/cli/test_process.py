@@ -179,7 +179,9 @@ def test_ctrl_c_in_a_terminal_reaches_the_workers_too_and_one_line_answers(tmp_p
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not any(tmp_path.glob("s.partial-*/endpoints.bin")):
+    while time.monotonic() < deadline and not any(
+        tmp_path.glob(".s.partial-*/store/endpoints.bin")
+    ):
         time.sleep(0.01)
     time.sleep(0.5)  # the workers are starting
     os.killpg(running.pid, signal.SIGINT)

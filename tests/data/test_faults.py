@@ -11,7 +11,7 @@ import pytest
 
 from graphlog.data.store import StoreBuilder
 from graphlog.domains.molecule.schema import MOLECULE
-from graphlog.errors import DataError
+from graphlog.errors import GraphLoGError
 
 REPLACE = "replacing(path) as new: new.write_text('new' * 100)"
 SCRATCH = "scratch_folder(path): raise SystemExit('nothing failed')"
@@ -76,11 +76,11 @@ def test_no_folder_is_left_where_locks_do_not_work(tmp_path: Path):
 @pytest.mark.skipif(sys.platform != "linux", reason="paths end at 4,095 bytes on Linux")
 def test_no_store_is_left_that_cannot_be_locked(tmp_path: Path):
     """The unfinished folder can be made, but the path of its lock is too long."""
-    room = 4093 - len(f".partial-{os.getpid()}-12345678")
+    room = 4093 - len(f"..partial-{os.getpid()}-12345678")
     parent = tmp_path
     while room - len(str(parent)) > 250:
         parent /= "d" * 100
     path = parent / ("s" * (room - len(str(parent)) - 1))
-    with pytest.raises(DataError, match="File name too long"):
+    with pytest.raises(GraphLoGError, match="File name too long"):
         StoreBuilder(MOLECULE, path)
     assert list(parent.iterdir()) == []

@@ -98,11 +98,15 @@ class GraphChunk:
         """Refuse graphs that do not fit ``schema`` or contradict themselves.
 
         Raises:
-            ValueError: If the arrays do not belong together.
             DataError: If a graph has no node, an edge that leaves it, a value that is not finite,
                 or an unknown code.
         """
-        self._check_shapes(schema)
+        n, v, e = len(self), int(self.node_counts.sum()), int(self.edge_counts.sum())
+        texts, labels = (n if a is None else len(a) for a in (self.texts, self.labels))
+        assert n == len(self.edge_counts) == len(self.rows) == texts == labels
+        assert (self.edge_counts >= 0).all() and (self.rows >= 0).all()
+        assert self.x.shape == (v, len(schema.node))
+        assert self.edge_index.shape == (2, e) and self.edge_attr.shape == (e, len(schema.edge))
         if (self.node_counts < 1).any():
             raise DataError(
                 f"{self._where(int(np.argmax(self.node_counts < 1)))} has no nodes; leave it out "
@@ -124,26 +128,6 @@ class GraphChunk:
             raise DataError(
                 f"{self._where(int(np.argmax(np.isinf(self.labels).any(axis=1))))}: a label is "
                 "infinite; leave it empty."
-            )
-
-    def _check_shapes(self, schema: FeatureSchema) -> None:
-        n, v, e = len(self), int(self.node_counts.sum()), int(self.edge_counts.sum())
-        texts = n if self.texts is None else len(self.texts)
-        labels = n if self.labels is None else len(self.labels)
-        if not n == len(self.edge_counts) == len(self.rows) == texts == labels:
-            raise ValueError("the per-graph arrays of a GraphChunk must have one entry a graph.")
-        if (self.edge_counts < 0).any() or (self.rows < 0).any():
-            raise ValueError("`edge_counts` and `rows` of a GraphChunk must not be negative.")
-        if self.x.shape != (v, len(schema.node)):
-            raise ValueError(
-                f"`x` must be ({v}, {len(schema.node)}) for schema '{schema.name}', found "
-                f"{self.x.shape}."
-            )
-        if self.edge_index.shape != (2, e) or self.edge_attr.shape != (e, len(schema.edge)):
-            found = f"{self.edge_index.shape} and {self.edge_attr.shape}"
-            raise ValueError(
-                f"`edge_index` and `edge_attr` must be (2, {e}) and ({e}, {len(schema.edge)}), "
-                f"found {found}."
             )
 
     def _check_values(
@@ -327,15 +311,18 @@ def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array
 class AttributeWriter:
     """Attribute rows, each distinct one kept once in a table; written out where too many differ."""
 
-    def __init__(self, folder: Path | None, name: str, columns: tuple[Attribute, ...]) -> None:
-        self._folder, self._name, self._columns = folder, name, columns
+    def __init__(
+        self, name: str, columns: tuple[Attribute, ...], make: Callable[..., ArrayWriter]
+    ) -> None:
+        """Write the columns of ``name`` (``node``, ``edge``) with what ``make`` makes by name."""
+        self._name, self._columns, self._make = name, columns, make
         continuous = is_continuous(columns)
         self._value_type: Any = np.float32 if continuous else np.int64
         self._stored_type: Any = np.float32 if continuous else np.uint8
         self._codes: dict[Any, int] = {}
         self._table: list[Array] = []
         self._dense = False
-        self._writer = ArrayWriter(None if folder is None else folder / f"{name}_codes.bin")
+        self._writer = make(f"{name}_codes")
         strides = [1]
         for column in reversed(columns[1:]):
             strides.insert(0, strides[0] * max(column.cardinality, 1))
@@ -382,27 +369,20 @@ class AttributeWriter:
         """Return the arrays to keep, by name."""
         if self._dense:
             rows = self._writer.finish()
-            if self._folder is not None:
-                codes = self._folder / f"{self._name}_codes.bin"
-                codes.replace(self._folder / f"{self._name}_rows.bin")
+            if self._writer.path is not None:
+                self._writer.path.replace(self._writer.path.with_name(f"{self._name}_rows.bin"))
             return {f"{self._name}_rows": rows}
-        path = None if self._folder is None else self._folder / f"{self._name}_table.bin"
-        table = ArrayWriter(path, len(self._columns), self._stored_type)
+        table = self._make(f"{self._name}_table", len(self._columns), self._stored_type)
         if self._table:
             table.append(np.stack(self._table))
         return {f"{self._name}_codes": self._writer.finish(), f"{self._name}_table": table.finish()}
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._writer.close()
 
 
 class TextWriter:
     """Texts in compressed blocks, with the place of each block."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._blocks = ArrayWriter(None if folder is None else folder / "text_blocks.bin")
-        self._offsets = ArrayWriter(None if folder is None else folder / "text_offsets.bin")
+    def __init__(self, blocks: ArrayWriter, offsets: ArrayWriter) -> None:
+        self._blocks, self._offsets = blocks, offsets
         self._offsets.append(np.zeros(1, np.int64))
         self._waiting: list[bytes] = []
         self.sha256 = hashlib.sha256()
@@ -426,11 +406,6 @@ class TextWriter:
         if self._waiting:
             self._write(self._waiting)
         return {"text_blocks": self._blocks.finish(), "text_offsets": self._offsets.finish()}
-
-    def close(self) -> None:
-        """Let go of the files."""
-        self._blocks.close()
-        self._offsets.close()
 
 
 def unpack_texts(block: bytes, count: int) -> list[str]:

@@ -16,7 +16,7 @@ from graphlog.config import FrozenConfig
 from graphlog.data.chunk import TEXTS_A_BLOCK, Array, map_array
 from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.files import LOCK, hash_file
+from graphlog.files import hash_file
 
 FORMAT = "graphlog-store"
 VERSION = 1
@@ -327,21 +327,13 @@ def _identity(file: Path) -> _Identity:
     )
 
 
-def is_ours(folder: Path, unfinished: bool = False) -> bool:
-    """Return whether a folder holds a store and nothing else, so that it may be removed.
-
-    Args:
-        folder: The folder.
-        unfinished: Whether any folder counts that holds no files but a store's, perhaps none.
-    """
-    names = {f"{name}.bin" for name in KNOWN}
+def is_ours(folder: Path) -> bool:
+    """Return whether a folder holds a store and nothing else, so that it may be replaced."""
+    names = {f"{name}.bin" for name in KNOWN} | {MANIFEST}
     try:
         files = {entry.name: entry.is_file(follow_symlinks=False) for entry in os.scandir(folder)}
-        if not all(files.values()) or folder.is_symlink():
+        if not all(files.values()) or not files.keys() <= names or folder.is_symlink():
             return False
-        others = {name.removesuffix("+") for name in files} - names - {MANIFEST, LOCK}
-        if others or unfinished:
-            return not others
         text = (folder / MANIFEST).read_text(encoding="utf-8")
         return json.loads(text).get("format") == FORMAT
     except (OSError, ValueError, AttributeError, RecursionError):

@@ -5,9 +5,6 @@ A :class:`StoreBuilder` makes it of a stream of graphs, beside its place until i
 
 import hashlib
 import json
-import os
-import re
-import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -44,8 +41,15 @@ from graphlog.data.manifest import (
     write_manifest,
 )
 from graphlog.data.schema import FeatureSchema, is_continuous
-from graphlog.errors import ConfigError, DataError, ModelFileError, check_choice, setting
-from graphlog.files import LOCK, exchange, free_lock, locked_folder, remove_folder, remove_unused
+from graphlog.errors import (
+    ConfigError,
+    DataError,
+    GraphLoGError,
+    ModelFileError,
+    check_choice,
+    setting,
+)
+from graphlog.files import exchange, scratch_folder
 
 _GRAPHS_A_CHUNK = 4096
 _BYTES_A_BLOCK = 1 << 20
@@ -470,9 +474,9 @@ class StoreBuilder:
     """Pack graphs chunk by chunk into a :class:`GraphStore`, in memory or in a folder.
 
     Memory holds one chunk and the table of distinct attribute rows. Until :meth:`finish`, nothing
-    stands at ``path``: the files grow in a ``<path>.partial-…`` folder, which the next build
-    removes should this one be killed. Use it as a context manager, so that an error removes what
-    was written.
+    stands at ``path``: the files grow in a hidden folder beside it, which the next build removes
+    should this one be killed. Use it as a context manager, so that an error removes what was
+    written.
 
     Args:
         schema: What the attributes mean.
@@ -494,7 +498,7 @@ class StoreBuilder:
     ) -> None:
         self.schema, self.tasks, self.source = schema, tuple(tasks), source or Source()
         self.path = None if path is None else Path(path)
-        self._partial: Path | None = None
+        self._folder: Path | None = None
         self._arrays: dict[str, ArrayWriter] = {}
         self._attributes: dict[str, AttributeWriter] = {}
         self._texts: TextWriter | None = None
@@ -503,14 +507,14 @@ class StoreBuilder:
         self._top_row = -1
         self._rows_are_identity = True
         self._open = ExitStack()
-        with _mendable(self.path):
-            if self.path is not None:
-                self._open_partial(self.path)
-            try:
-                self._open_arrays(self._partial)
-            except OSError:
-                self.abort()
-                raise
+        try:
+            with _mendable(self.path):
+                if self.path is not None:
+                    self._folder = self._open_folder(self.path)
+                self._open_arrays()
+        except GraphLoGError:
+            self._open.close()
+            raise
 
     def add(self, chunk: GraphChunk) -> None:
         """Append graphs.
@@ -547,20 +551,19 @@ class StoreBuilder:
 
     def _check_kind(self, chunk: GraphChunk) -> None:
         tasks = 0 if chunk.labels is None else chunk.labels.shape[1]
-        if tasks != len(self.tasks):
-            raise ValueError(
-                f"`labels` must have {len(self.tasks)} columns, as many as `tasks`, found {tasks}."
-            )
+        assert tasks == len(self.tasks), "`labels` must have a column for each of `tasks`"
         if self._undirected is None:
             self._undirected = chunk.undirected
             if chunk.texts is not None:
                 with _mendable(self.path):
-                    self._texts = TextWriter(self._partial)
-                self._open.callback(self._texts.close)
-        if chunk.undirected != self._undirected or (chunk.texts is None) != (self._texts is None):
-            raise ValueError(
-                "every chunk of a store must agree on `undirected` and on whether it has `texts`."
-            )
+                    self._texts = TextWriter(
+                        self._array("text_blocks"), self._array("text_offsets")
+                    )
+        is_alike = (chunk.undirected, chunk.texts is None) == (
+            self._undirected,
+            self._texts is None,
+        )
+        assert is_alike, "chunks must agree on `undirected` and on whether they have `texts`"
 
     def reject(self, reject: Reject) -> None:
         """Record a row that could not become a graph."""
@@ -575,19 +578,14 @@ class StoreBuilder:
         self._arrays[name].append(np.frombuffer(line.encode(), np.uint8))
 
     def finish(self) -> GraphStore:
-        """Put the store in its place and return it.
+        """Put the store in its place and return it; every row must be a graph or rejected.
 
         Raises:
-            ValueError: If a row of the input is neither a graph nor rejected.
             DataError: If the disk refuses.
         """
         rows = self._counts["rows"] = self._counts["graphs"] + self._counts["rejects"]
-        if self._top_row != rows - 1:
-            raise ValueError(
-                f"{rows} rows were added or rejected, but the last one is row {self._top_row}: "
-                "every row of the input must be one or the other."
-            )
-        with _mendable(self.path):
+        assert self._top_row == rows - 1, "every row of the input must be a graph or rejected"
+        with _mendable(self.path), self._open:
             arrays = self._finished_arrays()
             manifest = Manifest(
                 schema=self.schema.to_dict(),
@@ -596,46 +594,50 @@ class StoreBuilder:
                 tasks=self.tasks,
                 texts_sha256=None if self._texts is None else self._texts.sha256.hexdigest(),
                 source=self.source,
-                files=describe(arrays, self._partial),
+                files=describe(arrays, self._folder),
             )
             manifest = manifest.model_copy(update={"digest": manifest.content_digest()})
-            if self.path is None or self._partial is None:
+            if self.path is None or self._folder is None:
                 return GraphStore(Contents(manifest, self.schema, arrays))
-            write_manifest(self._partial, manifest)
-            self._put_in_place(self._partial, self.path)
+            write_manifest(self._folder, manifest)
+            if self.path.exists():
+                exchange(self._folder, self.path)
+            else:
+                self._folder.replace(self.path)
         return open_store(self.path)
 
     def _finished_arrays(self) -> dict[str, Array]:
-        arrays: dict[str, Array] = {}
-        for name, writer in self._arrays.items():
-            arrays[name] = writer.finish()
-            is_empty = name in ("rejects", "parents") and not len(arrays[name])
-            if is_empty or (name == "rows" and self._rows_are_identity):
+        arrays = {name: writer.finish() for name, writer in self._arrays.items()}
+        for name in ("rejects", "parents", "rows"):
+            if self._rows_are_identity if name == "rows" else not len(arrays[name]):
                 del arrays[name]
-                if writer.path is not None:
-                    writer.path.unlink()
+                if self._folder is not None:
+                    (self._folder / f"{name}.bin").unlink()
         for writer in self._attributes.values():
             arrays |= writer.finish()
         return arrays | ({} if self._texts is None else self._texts.finish())
 
-    def _open_arrays(self, folder: Path | None) -> None:
+    def _open_arrays(self) -> None:
         one_a_row = ("node_offsets", "edge_offsets", "rows", "rejects", "parents")
         widths: dict[str, int | None] = {"endpoints": 2, **dict.fromkeys(one_a_row)}
         if self.tasks:
             widths["labels"] = len(self.tasks)
         for name, width in widths.items():
             dtype = np.float32 if name == "labels" else np.uint8
-            path = None if folder is None else folder / f"{name}.bin"
-            self._arrays[name] = ArrayWriter(path, width, dtype)
-            self._open.callback(self._arrays[name].close)
+            self._arrays[name] = self._array(name, width, dtype)
         for name in ("node_offsets", "edge_offsets"):
             self._arrays[name].append(np.zeros(1, np.int64))
         for name, columns in (("node", self.schema.node), ("edge", self.schema.edge)):
             if columns:
-                self._attributes[name] = AttributeWriter(folder, name, columns)
-                self._open.callback(self._attributes[name].close)
+                self._attributes[name] = AttributeWriter(name, columns, self._array)
 
-    def _open_partial(self, path: Path) -> None:
+    def _array(self, name: str, width: int | None = None, dtype: Any = np.uint8) -> ArrayWriter:
+        path = None if self._folder is None else self._folder / f"{name}.bin"
+        writer = ArrayWriter(path, width, dtype)
+        self._open.callback(writer.close)
+        return writer
+
+    def _open_folder(self, path: Path) -> Path:
         is_empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
         if path.exists() and not is_empty and not is_ours(path):
             raise ConfigError(
@@ -643,36 +645,9 @@ class StoreBuilder:
                 "replaced; choose another name."
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = re.compile(rf"{re.escape(path.name)}\.partial-\d+-[0-9a-f]{{8}}")
-        remove_unused(
-            old
-            for old in path.parent.iterdir()
-            if unfinished.fullmatch(old.name) and is_ours(old, unfinished=True)
-        )
-        self._partial, lock = locked_folder(path)
-        self._open.callback(free_lock, lock)
-        self._finalizer = weakref.finalize(self, _discard, self._partial, os.getpid(), self._open)
-
-    def _put_in_place(self, partial: Path, path: Path) -> None:
-        if path.exists():
-            exchange(partial, path)
-            remove_folder(partial)
-        else:
-            partial.replace(path)
-        (path / LOCK).unlink(missing_ok=True)
-        self._release()
-
-    def _release(self) -> None:
-        self._open.close()
-        if self._partial is not None:
-            self._finalizer.detach()
-            self._partial = None
-
-    def abort(self) -> None:
-        """Give up: close and remove what was written."""
-        if self._partial is not None:
-            _discard(self._partial, os.getpid(), self._open)
-        self._release()
+        folder = self._open.enter_context(scratch_folder(path)) / "store"
+        folder.mkdir()
+        return folder
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -680,8 +655,7 @@ class StoreBuilder:
 
     def __exit__(self, *_: object) -> None:
         """Remove what was not finished."""
-        if self._partial is not None:
-            self.abort()
+        self._open.close()
 
 
 @contextmanager
@@ -693,12 +667,6 @@ def _mendable(path: Path | None) -> Generator[None]:
             f"cannot write the store {path}: {e.strerror or e}; free the disk or choose another "
             "folder."
         ) from e
-
-
-def _discard(partial: Path, owner: int, opened: ExitStack) -> None:
-    opened.close()
-    if os.getpid() == owner:  # a forked worker that ends must not remove its parent's work
-        remove_folder(partial)
 
 
 class RowCollector:
