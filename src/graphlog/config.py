@@ -76,7 +76,7 @@ def read_json(path: Path) -> Any:
         return json.loads(_read_text(path))
     except FileNotFoundError:
         raise DataError(f"no such file: {path}; check the path.", file=path) from None
-    except (ValueError, RecursionError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise DataError(f"{path}: not a valid JSON file ({e})") from None
 
 

@@ -18,7 +18,7 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -339,10 +339,13 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
         encoding = _wide_encoding(head)
         if encoding is not None:
             warnings.warn(f"{name}: read as UTF-16 text", stacklevel=4)
-        with io.TextIOWrapper(
+        text = io.TextIOWrapper(
             raw, encoding=encoding or "utf-8-sig", errors="graphlog.latin1", newline=""
-        ) as text:
+        )
+        try:
             yield _lines(text, name)
+        finally:
+            text.detach()  # standard input stays open
 
 
 def _wide_encoding(head: bytes) -> str | None:
@@ -373,7 +376,8 @@ def open_bytes(path: Path | str, wide: bool = False) -> Generator[Any]:
     raw: Any
     try:
         if str(path) == "-":
-            raw = io.BufferedReader(_Borrowed(sys.stdin.buffer))
+            raw = sys.stdin.buffer
+            raw = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
         else:
             raw = Path(path).open("rb")  # noqa: SIM115 - closed below
         head = raw.peek(4)[:4]
@@ -383,7 +387,7 @@ def open_bytes(path: Path | str, wide: bool = False) -> Generator[Any]:
         raise DataError(f"{name} is a folder; name a file in it, or a graph store.") from None
     except OSError as e:
         raise DataError(f"cannot read {name}: {e.strerror or e}.") from None
-    with raw:
+    with nullcontext() if str(path) == "-" else raw:
         if head[:2] in _WIDE and not wide:
             raise DataError(f"{name}: UTF-16 text; save it as UTF-8.")
         inflate = next((of for magic, of in _INFLATED.items() if head.startswith(magic)), None)
@@ -411,25 +415,6 @@ def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
                 "table of molecules."
             )
         yield line
-
-
-class _Borrowed(io.RawIOBase):
-    """Standard input as a stream of its own, so that closing it leaves standard input open."""
-
-    def __init__(self, source: Any) -> None:
-        self._source = source
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        block = (
-            self._source.read1(len(buffer))
-            if isinstance(self._source, io.BufferedReader)
-            else self._source.read(len(buffer))
-        )
-        buffer[: len(block)] = block
-        return len(block)
 
 
 class _Zstandard(io.RawIOBase):

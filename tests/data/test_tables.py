@@ -32,7 +32,7 @@ def write(tmp_path: Path, name: str, content: str | bytes) -> Path:
 
 def rows_of(path: Path | str, **options) -> list[Row]:
     with open_table(path, **options) as table:
-        return list(table)
+        return list(table.rows)
 
 
 def smiles_of(path: Path | str, **options) -> list[str]:
@@ -115,7 +115,7 @@ def test_a_cxsmiles_extension_belongs_to_the_smiles(tmp_path: Path) -> None:
 def test_columns_are_kept_by_name(tmp_path: Path) -> None:
     with open_table(write(tmp_path, "a.csv", "id,smiles,y\n7,CCO,1\n")) as table:
         assert (table.columns, table.record_column) == (("id", "smiles", "y"), "smiles")
-        assert next(iter(table)).fields == {"id": "7", "smiles": "CCO", "y": "1"}
+        assert next(table.rows).fields == {"id": "7", "smiles": "CCO", "y": "1"}
 
 
 def test_the_smiles_column_can_be_named(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         packed(CSV.encode()),
         CSV.replace(",", "\t").encode(),
     ):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
         assert smiles_of("-") == ["CCO", "c1ccccc1"]
         assert not sys.stdin.closed
 
@@ -161,7 +161,7 @@ def test_a_parquet_file_of_one_long_text_repeated_is_read_in_bounded_memory(tmp_
         "import pyarrow.compute, pyarrow.parquet, resource\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         f"with open_table(Path({str(path)!r})) as table:\n"
-        "    lengths = [len(row.record) for row in islice(table, 200)]\n"
+        "    lengths = [len(row.record) for row in islice(table.rows, 200)]\n"
         "assert set(lengths) == {1_000_000}, lengths\n"
         "grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before\n"
         "assert grown < 600_000, grown  # kilobytes\n"
@@ -258,7 +258,7 @@ def test_a_file_without_line_ends_is_not_read_into_memory(
 def test_reading_is_a_stream(tmp_path: Path) -> None:
     path = write(tmp_path, "a.smi", "CCO\n" * 200_000)
     with open_table(path) as table:
-        assert next(iter(table)).record == "CCO"
+        assert next(table.rows).record == "CCO"
 
 
 @pytest.mark.parametrize(("name", "parts"), [("a.csv", ","), ("a.tsv", "\t"), ("a.smi", " ")])
@@ -267,7 +267,7 @@ def test_no_column_hides_another_of_its_name(tmp_path: Path, name: str, parts: s
     with open_table(
         write(tmp_path, name, "".join(parts.join(line) + "\n" for line in lines))
     ) as table:
-        assert next(iter(table)).fields == {"smiles": "CCO", "v": "1", "v.3": "2", "v.2": "3"}
+        assert next(table.rows).fields == {"smiles": "CCO", "v": "1", "v.3": "2", "v.2": "3"}
         with pytest.raises(DataError, match="'v' is given more than once"):
             choose_tasks(table, ["v"], [])
 

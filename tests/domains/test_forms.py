@@ -7,7 +7,7 @@ import graphlog
 from graphlog.domains import DOMAINS
 from graphlog.domains.molecule import MOLECULE_CIP, MOLECULE_ISOTOPES
 from graphlog.domains.molecule.descriptors import count_fingerprints, target_values
-from graphlog.domains.molecule.drawing import weighted_svg
+from graphlog.domains.molecule.drawing import draw_svg
 from graphlog.domains.molecule.identity import scaffold
 from graphlog.domains.molecule.parse import featurize_smiles
 from graphlog.downstream.label_checks import same_structure
@@ -58,7 +58,7 @@ def test_hydrogen_alone_stays(smiles: str) -> None:
 
 def test_deuterium_is_drawn_without_a_color() -> None:
     chunk, _ = featurize_smiles(["[2H]CCO"], MOLECULE_CIP)
-    assert "<svg" in weighted_svg("[2H]CCO", [0.5] * len(chunk.x), 200, 100)
+    assert "<svg" in draw_svg("[2H]CCO", weights=[0.5] * len(chunk.x))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from pathlib import Path
 from graphlog.domains.molecule.sdf import open_sdf
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with open_sdf(Path(sys.argv[1])) as table:
-    print(*(row.record or row.problem for row in table), sep=",")
+    print(*(row.record or row.problem for row in table.rows), sep=",")
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
@@ -40,7 +40,7 @@ def test_a_record_that_claims_more_than_it_holds(
     text = ETHANOL + HEAD + CLAIMS[claim] + ending + AMINE + "\n\n"
     (tmp_path / "a.sdf").write_text(text, newline=line_end)
     with open_sdf(tmp_path / "a.sdf") as table:
-        found = [(row.record, row.problem, row.fields["id"]) for row in table]
+        found = [(row.record, row.problem, row.fields["id"]) for row in table.rows]
     unread = "RDKit cannot parse this SDF record"
     assert found == [("CCO", None, ""), ("", unread, ""), ("CCN", None, "7")]
 

@@ -104,9 +104,11 @@ class GraphChunk:
         n, v, e = len(self), int(self.node_counts.sum()), int(self.edge_counts.sum())
         texts, labels = (n if a is None else len(a) for a in (self.texts, self.labels))
         assert n == len(self.edge_counts) == len(self.rows) == texts == labels
-        assert (self.edge_counts >= 0).all() and (self.rows >= 0).all()
+        assert (self.edge_counts >= 0).all()
+        assert (self.rows >= 0).all()
         assert self.x.shape == (v, len(schema.node))
-        assert self.edge_index.shape == (2, e) and self.edge_attr.shape == (e, len(schema.edge))
+        assert self.edge_index.shape == (2, e)
+        assert self.edge_attr.shape == (e, len(schema.edge))
         if (self.node_counts < 1).any():
             raise DataError(
                 f"{self._where(int(np.argmax(self.node_counts < 1)))} has no nodes; leave it out "

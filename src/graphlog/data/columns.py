@@ -3,7 +3,8 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
 from operator import itemgetter
@@ -177,19 +178,32 @@ class Row(NamedTuple):
     """Why the row cannot be used, where that shows before parsing."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """An open table: its columns, and its rows once, in order."""
 
-    def __init__(
-        self, where: str, columns: Sequence[str], record_index: int, rows: Iterator[Row]
-    ) -> None:
-        self.where, self.columns, self._rows = where, distinct(columns), rows
-        self.repeated = repeated(columns)
-        self.record_column = self.columns[record_index]
+    where: str
+    """What messages call it."""
+    header: Sequence[str]
+    """Names of its columns as they are written."""
+    record_index: int
+    """Which of them holds the records."""
+    rows: Iterator[Row]
+    """Its rows; they can be read once."""
+    tasks: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Columns of labels, and what the labels are called."""
+    is_list: bool = False
+    """Whether it is a list of records, which may hold anything; else most must be usable."""
 
-    def __iter__(self) -> Iterator[Row]:
-        """Return the rows; a table can be read once."""
-        return self._rows
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns, repeated ones numbered."""
+        return distinct(self.header)
+
+    @property
+    def record_column(self) -> str:
+        """The column that holds the records."""
+        return self.columns[self.record_index]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -232,13 +246,10 @@ class LabelReader:
             decimal mark has one, and a point otherwise.
     """
 
-    def __init__(self, tasks: Sequence[str], where: str, decimal: str | None = None) -> None:
+    def __init__(self, tasks: Iterable[str], where: str, decimal: str | None = None) -> None:
         self._tasks, self._where = tuple(tasks), where
         self._decimal, self._comma = decimal, ""
         self._first_comma: tuple[Row, str] | None = None
-        self._cells_of = (
-            itemgetter(*tasks) if len(tasks) > 1 else lambda fields: (fields[tasks[0]],)
-        )
         self._words: dict[str, set[str]] = {}
         self._numbers: set[str] = set()
 
@@ -249,25 +260,31 @@ class LabelReader:
             DataError: Naming the first row and column whose text is not a number, or a column that
                 has words for classes beside other numbers.
         """
-        table: list[list[float | None]] = []
-        seen = set[str]()
         if self._decimal is None:
             self._find_decimal(rows)
         decimal = self._decimal or "."
-        for row in rows:
-            cells = self._cells_of(row.fields)
-            values: list[float | None] = [label(cell, decimal) for cell in cells]
-            if None in values:
-                if row.problem is None:
-                    raise self._not_a_number(row, self._tasks[values.index(None)], rows)
-                values = [math.nan] * len(values)  # a ragged row's cells may be in wrong columns
-            seen.update(cells)
-            table.append(values)
-        if any(cell.strip().lower() in WORDS for cell in seen):
-            self._note_words(rows)
-        labels = np.array(table, dtype=np.float64)
-        self._refuse_words_among_numbers(labels)
-        return labels
+        columns: list[list[float | None]] = []
+        for task in self._tasks:
+            # a ragged row's cells may be in wrong columns
+            cells = [row.fields[task] if row.problem is None else "" for row in rows]
+            values = [label(cell, decimal) for cell in cells]
+            columns.append(values)
+            words = {cell.strip() for cell in set(cells) if cell.strip().lower() in WORDS}
+            if words:
+                self._words.setdefault(task, set()).update(words)
+            if not {0.0, 1.0}.issuperset(v for v in values if v == v):
+                self._numbers.add(task)
+        bad = [
+            (v.index(None), task) for v, task in zip(columns, self._tasks, strict=True) if None in v
+        ]
+        if bad:
+            raise self._not_a_number(*min(bad, key=itemgetter(0)), rows)
+        for task in self._words.keys() & self._numbers:
+            raise DataError(  # a word would silently count as 0 or 1 among measurements
+                f"{self._where}: column '{task}' holds numbers and words for classes "
+                f"('{min(self._words[task])}'); write numbers only and leave the other cells empty."
+            )
+        return np.array(columns, dtype=np.float64).reshape(-1, len(rows)).T
 
     @property
     def classes(self) -> dict[str, list[str]]:
@@ -298,8 +315,9 @@ class LabelReader:
             DataError: If it is a comma that may as well stand between thousands.
         """
         for row in rows:
-            marked = [c.strip() for c in self._cells_of(row.fields) if "," in c or "." in c]
-            numbers = [c for c in marked if row.problem is None and _COMMA.fullmatch(c)]
+            cells = [row.fields[task].strip() for task in self._tasks if row.problem is None]
+            marked = [cell for cell in cells if "," in cell or "." in cell]
+            numbers = [cell for cell in marked if _COMMA.fullmatch(cell)]
             if numbers and self._first_comma is None:
                 self._first_comma = (row, numbers[0])
             if any(label(cell) is not None for cell in marked):
@@ -316,40 +334,22 @@ class LabelReader:
                 option="decimal",
             )
 
-    def _note_words(self, rows: Sequence[Row]) -> None:
-        for row in rows:
-            for task in self._tasks:
-                word = row.fields[task].strip()
-                if row.problem is None and word.lower() in WORDS:
-                    self._words.setdefault(task, set()).add(word)
-
-    def _refuse_words_among_numbers(self, labels: np.ndarray) -> None:
-        """A word would silently count as 0 or 1 among measurements."""
-        is_number = (~np.isnan(labels) & (labels != 0) & (labels != 1)).any(axis=0)
-        self._numbers.update(self._tasks[t] for t in np.flatnonzero(is_number))
-        for task in self._words.keys() & self._numbers:
-            word = min(self._words[task])
-            raise DataError(
-                f"{self._where}: column '{task}' holds numbers and words for classes ('{word}'); "
-                "write numbers only and leave the other cells empty."
-            )
-
-    def _not_a_number(self, row: Row, task: str, rows: Sequence[Row]) -> DataError:
-        cells = [r.fields[task].strip() for r in rows if r.problem is None]
+    def _not_a_number(self, first: int, task: str, rows: Sequence[Row]) -> DataError:
         decimal = self._decimal or "."
-        bad = [cell for cell in cells if label(cell, decimal) is None]
-        others = [f"{c[:20]!a}" for c in dict.fromkeys(bad) if c != row.fields[task].strip()]
-        shown = f", e.g. {', '.join(others[:3])}" if others else ""
+        found = [r.fields[task].strip() for r in rows[first:] if r.problem is None]
+        bad = [cell for cell in found if label(cell, decimal) is None]
+        others = ", ".join(f"{c[:20]!a}" for c in list(dict.fromkeys(bad))[1:4])
         cells = "cell has" if len(bad) == 2 else "cells have"
+        shown = f", e.g. {others}" if others else ""
         more = f" ({len(bad) - 1:,} other {cells} the same problem{shown})" if len(bad) > 1 else ""
         mark = {".": "comma as a point", ",": "point as a comma"}[decimal]
         return DataError(
-            f"{self._where}, data row {row.row}: label '{task}' must be a number, 0/1, yes/no, "
-            "true/false, active/inactive, positive/negative, or empty, found "
-            f"{row.fields[task].strip()[:40]!a}{more}; leave out units and bounds such as >, "
+            f"{self._where}, data row {rows[first].row}: label '{task}' must be a number, 0/1, "
+            "yes/no, true/false, active/inactive, positive/negative, or empty, found "
+            f"{bad[0][:40]!a}{more}; leave out units and bounds such as >, "
             f"write a decimal {mark}, or choose other {setting('targets')}.",
             option="targets",
-            row=row.row,
+            row=rows[first].row,
         )
 
 
@@ -370,12 +370,10 @@ def choose_tasks(
     """
     if targets is None:
         return ()
+    columns, record = table.columns, table.record_column
     if targets == "auto":
-        found = tuple(
-            c
-            for c in table.columns
-            if c != table.record_column and _looks_like_labels(c, [r.fields for r in first])
-        )
+        fields = [row.fields for row in first]
+        found = tuple(c for c in columns if c != record and _looks_like_labels(c, fields))
         if not found:
             raise DataError(
                 f"{table.where}: no column of numbers to take as labels; name the columns with "
@@ -385,14 +383,14 @@ def choose_tasks(
         return found
     names = [targets] if isinstance(targets, str) else list(targets)
     for name in names:
-        if name not in table.columns:
-            raise no_such_column(table.columns, name, table.where)
-        if name == table.record_column:
+        if name not in columns:
+            raise no_such_column(columns, name, table.where)
+        if name == record:
             raise DataError(
                 f"{table.where}: '{name}' is the SMILES column and cannot be a label too; choose "
                 "another target."
             )
-    twice = (table.repeated & set(names)) | repeated(names)
+    twice = repeated(names) | (repeated(table.header) & set(names))
     if twice:
         raise DataError(
             f"{table.where}: label column '{min(twice)}' is given more than once; give each once, "

@@ -7,11 +7,13 @@ import warnings
 from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256 as hash_bytes
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int, Int64, Shaped
+from pydantic import BaseModel, Field, ValidationError
 
+from graphlog.config import read_json
 from graphlog.errors import ConfigError, DataError, check_name, out_of_range, setting
 from graphlog.files import write_text
 
@@ -99,20 +101,16 @@ class Split(NamedTuple):
         """
         path = Path(path)
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise DataError(f"no such file: {path}; make one with `graphlog data split`.") from None
-        except (OSError, ValueError, RecursionError) as e:
+            fields = _SplitFile.model_validate(read_json(path))
+        except ValidationError as e:
+            problem = e.errors()[0]
+            where = ".".join(map(str, problem["loc"]))
             raise DataError(
-                f"{path}: not a split file ({e}); make one with `graphlog data split`."
+                f"{path}: train, valid and test must be lists of row numbers from 0 (`{where}`: "
+                f"{problem['msg'].lower()}); make a split file with `graphlog data split`."
             ) from None
-        if not isinstance(fields, dict):
-            raise DataError(
-                f"{path}: a split file must be a JSON object with train, valid and test."
-            )
-        made_for: Any = fields.get("sha256")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         known = {sha256} if isinstance(sha256, str) else sha256
-        if known and made_for and made_for not in known:
+        if known and fields.sha256 and fields.sha256 not in known:
             if strict:
                 raise DataError(
                     f"{path} belongs to a different file; make a new split.",
@@ -124,16 +122,28 @@ class Split(NamedTuple):
                 "row numbers are used as they are.",
                 stacklevel=2,
             )
-        fields.setdefault("valid", [])  # pyright: ignore[reportUnknownMemberType]
-        split = cls(*(_part(path, name, fields.get(name)) for name in cls._fields))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        rows_sha256 = fields.get("rows_sha256")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        if rows_sha256 not in (None, _rows_sha256(split)):
+        parts = (fields.train, fields.valid, fields.test)
+        split = cls(*(np.array(part, dtype=np.int64) for part in parts))
+        if fields.rows_sha256 not in (None, _rows_sha256(split)):
             raise DataError(
                 f"{path}: its rows were altered since it was written; make it again, or remove "
                 "`rows_sha256` from the file if they were edited on purpose."
             )
         _check_rows(split, num_rows, str(path))
         return split
+
+
+_Rows = list[Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]]
+
+
+class _SplitFile(BaseModel):
+    """What a split file must hold; it may hold more."""
+
+    train: _Rows
+    valid: _Rows = Field(default_factory=list[int])
+    test: _Rows
+    sha256: str | None = None
+    rows_sha256: str | None = None
 
 
 def _check_rows(split: Split, num_rows: int | None, where: str) -> None:
@@ -158,15 +168,6 @@ def _check_rows(split: Split, num_rows: int | None, where: str) -> None:
 def _rows_sha256(split: Split) -> str:
     lists = [part.tolist() for part in split]
     return hash_bytes(json.dumps(lists).encode()).hexdigest()
-
-
-def _part(path: Path, name: str, listed: Any) -> Int[np.ndarray, "_"]:
-    if not isinstance(listed, list):
-        raise DataError(f"{path}: `{name}` must be a list of rows, found {type(listed).__name__}.")
-    for row in listed:  # pyright: ignore[reportUnknownVariableType]
-        if type(row) is not int or not 0 <= row < 1 << 62:  # pyright: ignore[reportUnknownArgumentType]
-            raise DataError(f"{path}: `{name}` must hold row numbers from 0, found {row!r}.")
-    return np.array(listed, dtype=np.int64)
 
 
 def check_fractions(fractions: Fractions) -> tuple[float, float, float]:
@@ -241,20 +242,29 @@ def group_split(
         kind: One of the three rules.
         seed: Seed of the order; unused by ``largest-first``.
     """
-    rules = {"largest-first": _largest_first, "balanced": _balanced, "random": _random_groups}
-    check_name("group split", kind, rules)
+    check_name("group split", kind, ("largest-first", "balanced", "random"))
+    train, valid, test = check_fractions(fractions)
     members = _members(groups)
-    n = sum(len(m) for m in members)
-    parts = rules[kind](members, n, check_fractions(fractions), seed)
-    return _with_training_rows(
-        Split(
-            *(
-                np.concatenate([np.empty(0, np.int64), *(members[g] for g in part)])
-                for part in parts
-            )
-        ),
-        n,
-    )
+    sizes = [len(rows) for rows in members]
+    n = sum(sizes)
+    order = list(range(len(members)))
+    if kind == "largest-first":
+        order.sort(key=lambda g: (sizes[g], int(members[g][0])), reverse=True)
+        parts = _fill(order, sizes, (train * n, (train + valid) * n), from_first=True)
+    elif kind == "balanced":
+        limit, draw = min(valid, test) * n / 2, random.Random(seed)
+        big, small = ([g for g in order if (sizes[g] > limit) == large] for large in (True, False))
+        draw.shuffle(big)
+        draw.shuffle(small)
+        parts = _fill(big + small, sizes, (train * n, valid * n))
+    else:
+        order = np.random.RandomState(seed).permutation(len(members)).tolist()
+        limits = (float(math.floor(valid * n)), float(math.floor(test * n)))
+        in_valid, in_test, in_train = _fill(order, sizes, limits)
+        parts = in_train, in_valid, in_test
+    none = np.empty(0, np.int64)
+    split = Split(*(np.concatenate([none, *(members[g] for g in part)]) for part in parts))
+    return _with_training_rows(split, n)
 
 
 def group_numbers(keys: Sequence[Any]) -> Int64[np.ndarray, "N"]:
@@ -273,65 +283,25 @@ def _members(groups: Sequence[Any] | Shaped[np.ndarray, "n"]) -> list[Int[np.nda
     return np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
 
 
-_Members = list[Int[np.ndarray, "_"]]
-_Parts = tuple[list[int], list[int], list[int]]
+def _fill(
+    order: Sequence[int],
+    sizes: Sequence[int],
+    limits: tuple[float, float],
+    from_first: bool = False,
+) -> tuple[list[int], list[int], list[int]]:
+    """Give each group to the first of two parts it fits in, else to the third.
 
-
-def _fill(order: Sequence[int], members: _Members, limits: tuple[float, float]) -> _Parts:
-    """Give each group to the first of two parts it fits in, else to the third."""
-    parts: _Parts = ([], [], [])
+    The limit of the second part counts the rows of the first too where ``from_first``.
+    """
+    parts: tuple[list[int], list[int], list[int]] = ([], [], [])
     filled = [0, 0]
     for g in order:
-        size = len(members[g])
-        k = next((k for k in (0, 1) if filled[k] + size <= limits[k]), 2)
+        used = (filled[0], filled[1] + filled[0] * from_first)
+        k = next((k for k in (0, 1) if used[k] + sizes[g] <= limits[k]), 2)
         parts[k].append(g)
         if k < 2:
-            filled[k] += size
+            filled[k] += sizes[g]
     return parts
-
-
-def _largest_first(
-    members: _Members, n: int, fractions: tuple[float, float, float], seed: int
-) -> _Parts:
-    order = sorted(
-        range(len(members)), key=lambda g: (len(members[g]), int(members[g][0])), reverse=True
-    )
-    train_end, valid_end = fractions[0] * n, (fractions[0] + fractions[1]) * n
-    parts: _Parts = ([], [], [])
-    train = valid = 0
-    for g in order:
-        size = len(members[g])
-        if train + size <= train_end:
-            parts[0].append(g)
-            train += size
-        elif train + valid + size <= valid_end:
-            parts[1].append(g)
-            valid += size
-        else:
-            parts[2].append(g)
-    return parts
-
-
-def _balanced(
-    members: _Members, n: int, fractions: tuple[float, float, float], seed: int
-) -> _Parts:
-    limit = min(fractions[1], fractions[2]) * n / 2
-    big = [g for g, m in enumerate(members) if len(m) > limit]
-    small = [g for g, m in enumerate(members) if len(m) <= limit]
-    draw = random.Random(seed)
-    draw.shuffle(big)
-    draw.shuffle(small)
-    return _fill(big + small, members, (fractions[0] * n, fractions[1] * n))
-
-
-def _random_groups(
-    members: _Members, n: int, fractions: tuple[float, float, float], seed: int
-) -> _Parts:
-    order: list[int] = np.random.RandomState(seed).permutation(len(members)).tolist()
-    valid, test, train = _fill(
-        order, members, (float(math.floor(fractions[1] * n)), float(math.floor(fractions[2] * n)))
-    )
-    return train, valid, test
 
 
 def _with_training_rows(split: Split, n: int) -> Split:

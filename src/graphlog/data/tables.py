@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphlog.data.columns import SMILES, RecordColumn, Row, Table, distinct, listed
-from graphlog.errors import ConfigError, DataError, MissingExtraError, setting
+from graphlog.errors import DataError, MissingExtraError, setting
 from graphlog.files import COMPRESSED, LONGEST_LINE, open_text
 
 ENDINGS = {
@@ -56,12 +56,9 @@ def open_table(
 
     Raises:
         DataError: If it cannot be read, is empty, or has no or more than one column of records.
-        ConfigError: If a sheet is named of what has none.
     """
     where = "standard input" if str(path) == "-" else str(path)
     kind = delimiter or (None if str(path) == "-" else kind_of(Path(path)))
-    if sheet is not None and kind != "xlsx":
-        raise ConfigError(f"{where} is not an Excel file; drop {setting('sheet')}.", option="sheet")
     if kind in ("parquet", "xlsx"):
         opened = _open_parquet(Path(path)) if kind == "parquet" else _open_excel(Path(path), sheet)
         with opened as (columns, records):
@@ -75,8 +72,9 @@ def open_table(
         kind = _kind_by_content(first, kind, wanted, rule) if header is None else kind or " "
         if kind == " ":
             yield _list(everything, where, wanted, header, rule)
-        else:
-            yield _delimited(everything, where, kind, wanted, header, rule)
+            return
+        columns, records = _delimited(everything, where, kind, header)
+        yield _table(where, columns, records, rule.find(columns, wanted, where))
 
 
 def open_columns(
@@ -115,12 +113,21 @@ def open_columns(
 
 
 def _table(where: str, columns: Sequence[str], records: Iterable[list[str]], k: int) -> Table:
-    names = distinct(columns)
-    rows = (
-        Row(number, values[k].strip(), dict(zip(names, values, strict=True)))
-        for number, values in enumerate(records)
-    )
-    return Table(where, columns, k, _not_empty(rows, where))
+    names, width = distinct(columns), len(columns)
+
+    def rows() -> Iterator[Row]:
+        number = -1
+        for number, values in enumerate(records):
+            problem = None
+            if len(values) != width:  # usable if only empty cells are too many
+                if len(values) < width or any(value.strip() for value in values[width:]):
+                    problem = f"has {len(values)} cells where the header has {width}"
+                values = (values + [""] * width)[:width]
+            yield Row(number, values[k].strip(), dict(zip(names, values, strict=True)), problem)
+        if number < 0:
+            raise DataError(f"{where}: has a header but no rows; it must hold at least one row.")
+
+    return Table(where, columns, k, rows())
 
 
 def kind_of(path: Path) -> str:
@@ -176,23 +183,17 @@ def _list(
         )
     columns = tuple(header)
     k = rule.find(columns, wanted, where) if is_heading or wanted is not None else 0
-    names = distinct(columns)
-    rest = lines if is_heading else chain([first], lines)
 
-    def rows() -> Iterator[Row]:
-        number = 0
-        for line in rest:
+    def records() -> Iterator[list[str]]:
+        for line in lines if is_heading else chain([first], lines):
             if line.isspace():
                 continue
             cells = line.rstrip("\r\n").split(None, len(columns) - 1)
             if len(cells) > 1 and cells[1].startswith("|") and k == 0:
                 cells = _with_extension(line)
-            record = cells[k].strip() if k < len(cells) else ""
-            padded = cells + [""] * (len(columns) - len(cells))
-            yield Row(number, record, dict(zip(names, padded, strict=False)))
-            number += 1
+            yield (cells + [""] * len(columns))[: len(columns)]
 
-    return Table(where, columns, k, _not_empty(rows(), where))
+    return _table(where, columns, records(), k)
 
 
 def _with_extension(line: str) -> list[str]:
@@ -207,31 +208,16 @@ def _with_extension(line: str) -> list[str]:
 
 
 def _delimited(
-    lines: Iterator[str],
-    where: str,
-    delimiter: str,
-    wanted: str | None,
-    header: Sequence[str] | None,
-    rule: RecordColumn,
-) -> Table:
+    lines: Iterator[str], where: str, delimiter: str, header: Sequence[str] | None
+) -> tuple[Sequence[str], Iterator[list[str]]]:
+    """Return the columns and the rows of a table."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     records = _records(lines, where, delimiter)
     columns = list(header) if header is not None else [name.strip() for name in next(records)]
     while header is None and len(columns) > 1 and not columns[-1]:
         columns.pop()  # a comma at the end of every line
     _refuse_other_delimiter(columns, where, delimiter)
-    k = rule.find(columns, wanted, where)
-    names = distinct(columns)
-
-    def rows() -> Iterator[Row]:
-        width = len(columns)
-        for number, values in enumerate(records):
-            if len(values) == width:
-                yield Row(number, values[k].strip(), dict(zip(names, values, strict=True)))
-            else:
-                yield _ragged(number, values, names, k)
-
-    return Table(where, columns, k, _not_empty(rows(), where))
+    return columns, records
 
 
 def _records(lines: Iterator[str], where: str, delimiter: str) -> Iterator[list[str]]:
@@ -264,16 +250,6 @@ def _records(lines: Iterator[str], where: str, delimiter: str) -> Iterator[list[
             yield record
 
 
-def _ragged(number: int, values: list[str], columns: Sequence[str], k: int) -> Row:
-    """Return a row of another length than the header: usable if only empty cells are too many."""
-    width = len(columns)
-    fields = dict(zip(columns, values + [""] * (width - len(values)), strict=False))
-    smiles = values[k].strip() if k < len(values) else ""
-    if len(values) > width and not any(value.strip() for value in values[width:]):
-        return Row(number, smiles, fields)
-    return Row(number, smiles, fields, f"has {len(values)} cells where the header has {width}")
-
-
 def _refuse_other_delimiter(columns: Sequence[str], where: str, delimiter: str) -> None:
     if len(columns) > 1:
         return
@@ -286,13 +262,6 @@ def _refuse_other_delimiter(columns: Sequence[str], where: str, delimiter: str) 
                 f"{where}: its columns ({listed(cells)}) are separated by {name}s, not "
                 f"{_NAMES[delimiter]}s; {remedy}."
             )
-
-
-def _not_empty(rows: Iterator[Row], where: str) -> Iterator[Row]:
-    first = list(islice(rows, 1))
-    if not first:
-        raise DataError(f"{where}: has a header but no rows; it must hold at least one row.")
-    yield from chain(first, rows)
 
 
 @contextmanager

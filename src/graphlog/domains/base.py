@@ -157,21 +157,22 @@ class BaselineFeatures:
 class Draws(Protocol):
     """A domain whose graphs have drawings of their own; others are drawn as nodes and edges."""
 
-    def draw(self, store: GraphStore, graphs: Sequence[int], width: int, height: int) -> list[str]:
-        """Return an ``<svg>`` of each graph, empty where it fails."""
-        ...
-
-    def draw_weighted(
+    def draw(
         self,
         store: GraphStore,
-        graph: int,
-        weights: Float[np.ndarray, "V"],
+        graphs: Sequence[int],
         width: int,
         height: int,
-    ) -> str:
-        """Return an ``<svg>`` of a graph whose nodes are colored by weights from -1 to 1.
+        weights: Sequence[Float[np.ndarray, "_"]] | None = None,
+    ) -> list[str]:
+        """Return an ``<svg>`` of each graph, empty where it fails.
 
-        Empty where it fails.
+        Args:
+            store: The graphs.
+            graphs: Which of them.
+            width: Of a drawing, in pixels.
+            height: Of a drawing, in pixels.
+            weights: Weights of the nodes of each graph, from -1 to 1, to color them by.
         """
         ...
 
@@ -179,24 +180,6 @@ class Draws(Protocol):
         self, store: GraphStore, graphs: Sequence[int], width: int, height: int
     ) -> CommonPart | None:
         """Return the largest part that all of ``graphs`` have; None where none is known."""
-        ...
-
-
-@runtime_checkable
-class Describes(Protocol):
-    """A domain that says more of a store than counts."""
-
-    def describe(self, store: GraphStore) -> dict[str, Any]:
-        """Return what ``graphlog info`` is to add."""
-        ...
-
-
-@runtime_checkable
-class HasTraits(Protocol):
-    """A domain that knows more of its graphs than their sizes."""
-
-    def features(self, store: GraphStore) -> list[GraphFeature]:
-        """Return numbers people understand, to describe groups of graphs by."""
         ...
 
 
@@ -233,9 +216,8 @@ class Domain(ABC):
     """One kind of graph; stateless, so that any process may use it.
 
     A subclass sets ``name`` and implements :meth:`read`; everything else has a default. It may be
-    more than that: :class:`Draws`, :class:`Describes`, :class:`HasTraits`, :class:`HasDataSets`.
-    Registering an instance in :data:`graphlog.domains.DOMAINS` makes every verb and every public
-    call work with it.
+    more than that: :class:`Draws`, :class:`HasDataSets`. Registering an instance in
+    :data:`graphlog.domains.DOMAINS` makes every verb and every public call work with it.
     """
 
     name: str
@@ -390,13 +372,26 @@ class Domain(ABC):
 
     # What is known about graphs without learning
 
+    def describe(self, store: GraphStore) -> dict[str, Any]:
+        """Return what ``graphlog info`` is to add to its counts."""
+        return {}
+
+    def features(self, store: GraphStore) -> list[GraphFeature]:
+        """Return numbers people understand, to describe groups of graphs by: at least sizes."""
+        nodes, edges = store.num_nodes, store.num_edges / (2.0 if store.undirected else 1.0)
+        return [
+            GraphFeature(self.node_name, "mean", nodes.astype(np.float64)),
+            GraphFeature("edges a node", "mean", edges / np.maximum(nodes, 1)),
+        ]
+
     def baseline_features(self, store: GraphStore) -> BaselineFeatures | None:
-        """Return features for baseline models; None where the domain has none.
+        """Return features for baseline models: the first of :attr:`feature_sets`, if any.
 
         Raises:
             DataError: If the store lacks what they are computed from.
         """
-        return None
+        name = next(iter(self.feature_sets), None)
+        return None if name is None else self.feature_set(name, store)
 
     def feature_set(self, name: str, store: GraphStore) -> BaselineFeatures:
         """Return the features that :attr:`feature_sets` names, one row a graph.
@@ -536,24 +531,6 @@ def data_sets_of(spec: DatasetSpec) -> HasDataSets:
     if not isinstance(domain, HasDataSets):
         raise ConfigError(f"data set '{spec.name}': domain '{spec.domain}' reads files only.")
     return domain
-
-
-def features_of(store: GraphStore) -> list[GraphFeature]:
-    """Return numbers people understand, to describe groups of graphs by: at least their sizes."""
-    domain = domain_of(store.schema)
-    if isinstance(domain, HasTraits):
-        return domain.features(store)
-    edges = store.num_edges / (2.0 if store.undirected else 1.0)
-    return [
-        size_feature(store),
-        GraphFeature("edges a node", "mean", edges / np.maximum(store.num_nodes, 1)),
-    ]
-
-
-def size_feature(store: GraphStore) -> GraphFeature:
-    """Return the number of nodes of each graph."""
-    nodes = store.num_nodes.astype(np.float64)
-    return GraphFeature(domain_of(store.schema).node_name, "mean", nodes)
 
 
 def schema_named(name: str) -> FeatureSchema:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, starmap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -71,20 +71,6 @@ class TableDetails(FrozenConfig):
 def details_of(spec: DatasetSpec) -> TableDetails:
     """Return how a table of the catalogue is read."""
     return TableDetails.parse(spec.details, f"{spec.name}: details.")
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTable:
-    """An open input: its rows, and which columns are labels."""
-
-    where: str
-    rows: Iterator[Row]
-    columns: tuple[str, ...] = ()
-    """Label columns."""
-    tasks: tuple[str, ...] = ()
-    """What the labels are called; differs from ``columns`` where a public file's names do."""
-    is_table: bool = True
-    """Whether most rows must be usable; a list of records may hold anything."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -171,20 +157,20 @@ class RecordDomain(Domain, HasDataSets):
         with self.open(source, how) as table:
             rows = table.rows if how.limit is None else islice(table.rows, how.limit)
             collector = RowCollector(None, table.where, how.on_error, how.progress)
-            labels = LabelReader(table.columns, table.where, how.decimal) if table.tasks else None
+            labels = LabelReader(table.tasks, table.where, how.decimal) if table.tasks else None
             featurize = partial(self.featurizer_for(how), schema=features)
             pieces = _featurized(featurize, processes, how.keep_texts, _pieces(rows, labels))
             piece, is_first = next(pieces, None), True
             while piece is not None or is_first:
                 columns, is_first = list[Mapping[str, str]](), False
-                with StoreBuilder(features, how.store_path, table.tasks) as builder:
+                with StoreBuilder(features, how.store_path, tuple(table.tasks.values())) as builder:
                     collector.into(builder)
                     while piece is not None and (at_once is None or len(columns) < at_once):
                         graphs, rejects, taken = piece
                         collector.add(graphs, rejects, len(taken))
                         columns += [] if at_once is None else [row.fields for row in taken]
                         piece = next(pieces, None)
-                    if piece is None and table.is_table:
+                    if piece is None and not table.is_list:
                         collector.refuse_if_mostly_bad(
                             f", so this is probably the wrong column or file for {self.records}; "
                             f"choose one with {setting('smiles_column')}, or take the bad rows out"
@@ -216,18 +202,18 @@ class RecordDomain(Domain, HasDataSets):
         return how
 
     @contextmanager
-    def open(self, source: Input, reading: TableReading | None = None) -> Generator[OpenTable]:
+    def open(self, source: Input, reading: TableReading | None = None) -> Generator[Table]:
         """Open an input that is no store.
 
         Raises:
             ConfigError: If ``reading`` has a sheet or targets of what has none.
         """
         how = reading or TableReading()
-        if how.sheet is not None and source.path is None:
+        wanted, targets, path = how.smiles_column, how.targets, source.path or Path()
+        if how.sheet is not None and path.suffix.lower() != ".xlsx":
             raise ConfigError(
                 f"{source.name} is not an Excel file; drop {setting('sheet')}.", option="sheet"
             )
-        wanted, targets = how.smiles_column, how.targets
         if source.records is not None:
             if targets is not None:
                 raise ConfigError(
@@ -235,15 +221,17 @@ class RecordDomain(Domain, HasDataSets):
                     "none.",
                     option="targets",
                 )
-            yield OpenTable(source.name, self._listed(source.records), is_table=False)
+            header = ("row", self.text_name)
+            yield Table(source.name, header, 1, self._listed(source.records), is_list=True)
         elif source.columns is not None:
             table = open_columns(source.columns, source.name, wanted, self.column, self.text_of)
             yield _with_labels(table, targets)
         elif source.spec is not None:
-            with self._open_spec(source.spec, how.data_dir) as (table, names):
-                yield _named_labels(table, source.spec, names, targets)
+            file, details = self.fetch(source.spec, how.data_dir), details_of(source.spec)
+            # public files name the column of records their own way; the mirror's is always `smiles`
+            with open_table(file, None, details.header, rule=self.column) as table:
+                yield _with_labels_of(source.spec, _joined(table, source.spec, file), targets)
         else:
-            path = Path() if source.path is None else source.path
             if path.is_dir():
                 read_contents(path)  # says that it is no store
             with self.open_path(path, wanted, how.sheet) as table:
@@ -267,44 +255,33 @@ class RecordDomain(Domain, HasDataSets):
         with open_table(path, wanted, rule=self.column, sheet=sheet) as table:
             yield table
 
-    @contextmanager
-    def _open_spec(
-        self, spec: DatasetSpec, data_dir: Path | str | None
-    ) -> Generator[tuple[Table, dict[str, str]]]:
-        """Give a data set's table, and our names of label columns that the file calls otherwise."""
-        path = self.fetch(spec, data_dir)
-        # public files name the column their own way; the mirror's is always `smiles`
-        details = details_of(spec)
-        with open_table(path, None, details.header, rule=self.column) as table:
-            if details.label_file is not None:
-                table = _joined(table, spec, path)
-            yield table, {k: v for k, v in details.public_tasks.items() if k in table.columns}
 
-
-def _with_labels(table: Table, targets: str | Sequence[str] | None) -> OpenTable:
-    rows = iter(table)
-    first = list(islice(rows, _LOOKED_AT)) if targets == "auto" else []
+def _with_labels(table: Table, targets: str | Sequence[str] | None) -> Table:
+    first = list(islice(table.rows, _LOOKED_AT)) if targets == "auto" else []
     columns = choose_tasks(table, targets, first)
-    return OpenTable(table.where, chain(first, rows), columns, columns)
+    return replace(table, rows=chain(first, table.rows), tasks={c: c for c in columns})
 
 
-def _named_labels(
-    table: Table, spec: DatasetSpec, names: Mapping[str, str], targets: str | Sequence[str] | None
-) -> OpenTable:
-    old_name = {new: old for old, new in names.items()}
+def _with_labels_of(spec: DatasetSpec, table: Table, targets: str | Sequence[str] | None) -> Table:
+    """Return the table of a data set with its labels, which the file may call otherwise."""
+    names, record = table.columns, table.record_column
+    public = {k: v for k, v in details_of(spec).public_tasks.items() if k in names}
+    in_file = {new: old for old, new in public.items()}
     if targets is None or targets == "auto":
         targets = None
         if spec.task is not None:
-            targets = spec.tasks or [c for c in table.columns if c != table.record_column]
+            targets = spec.tasks or [c for c in names if c != record]
     listed = [targets] if isinstance(targets, str) else targets
-    columns = choose_tasks(table, listed and [old_name.get(t, t) for t in listed], ())
-    return OpenTable(spec.name, iter(table), columns, tuple(names.get(c, c) for c in columns))
+    columns = choose_tasks(table, listed and [in_file.get(t, t) for t in listed], ())
+    return replace(table, where=spec.name, tasks={c: public.get(c, c) for c in columns})
 
 
 def _joined(table: Table, spec: DatasetSpec, path: Path) -> Table:
-    """Return the table with the labels of the file beside it as one more column, joined by name."""
+    """Return the table with the labels of the file beside it, if any, joined by name."""
     details = details_of(spec)
-    file = path.parents[len(Path(spec.path).parts) - 1] / str(details.label_file)
+    if details.label_file is None:
+        return table
+    file = path.parents[len(Path(spec.path).parts) - 1] / details.label_file
     content = file.read_bytes() if file.is_file() else b""
     if hashlib.sha256(content).hexdigest() != details.sha256_label_file:
         raise DataError(
@@ -314,17 +291,13 @@ def _joined(table: Table, spec: DatasetSpec, path: Path) -> Table:
     task = spec.tasks[0]
     rows = (
         row._replace(fields={**row.fields, task: label_of.get(row.fields["name"], "")})
-        for row in table
+        for row in table.rows
     )
-    columns = (*table.columns, task)
-    return Table(table.where, columns, columns.index(table.record_column), rows)
+    return replace(table, header=(*table.header, task), rows=rows)
 
 
-class _Piece(NamedTuple):
-    """Rows of an input that are turned into graphs together, and their labels."""
-
-    rows: list[Row]
-    labels: Float[np.ndarray, "N T"] | None
+_Piece = tuple[list[Row], Float[np.ndarray, "N T"] | None]
+"""Rows of an input that are turned into graphs together, and their labels."""
 
 
 def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[_Piece]:
@@ -337,7 +310,7 @@ def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[_Piece]
             size += max(len(row.record), sum(map(len, row.fields.values())))
         if waiting and (row is None or len(waiting) >= ROWS_A_PIECE or size >= _CHARACTERS_A_PIECE):
             values = None if labels is None else labels.read(waiting)
-            yield _Piece(waiting, values)
+            yield waiting, values
             waiting, size = [], 0
 
 
@@ -345,24 +318,23 @@ def _featurized(
     featurize: Featurizer, processes: int, keep_texts: bool, pieces: Iterator[_Piece]
 ) -> Iterator[tuple[GraphChunk, list[Reject], list[Row]]]:
     """Yield the graphs, the rejected rows and all rows of each piece."""
-    texts = ((piece, [r.record for r in piece.rows if r.problem is None]) for piece in pieces)
-    for piece, (chunk, refused) in spread_in_order(featurize, texts, processes):
-        usable = [k for k, row in enumerate(piece.rows) if row.problem is None]
-        refusals = {
-            **{k: Refused(k, row.problem) for k, row in enumerate(piece.rows) if row.problem},
-            **{usable[r.position]: r for r in starmap(Refused, refused)},
-        }
+    texts = ((piece, [r.record for r in piece[0] if r.problem is None]) for piece in pieces)
+    for (rows, labels), (chunk, refused) in spread_in_order(featurize, texts, processes):
+        usable = [k for k, row in enumerate(rows) if row.problem is None]
+        refusals = {k: Refused(k, row.problem) for k, row in enumerate(rows) if row.problem}
+        refusals |= {usable[r.position]: r for r in starmap(Refused, refused)}
         rejects = [
-            Reject(row.row, row.record[:_TEXT_KEPT], found.reason, found.kind)
-            for k, row in enumerate(piece.rows)
-            if (found := refusals.get(k)) is not None
+            Reject(rows[k].row, rows[k].record[:_TEXT_KEPT], found.reason, found.kind)
+            for k, found in sorted(refusals.items())
         ]
         kept = np.array(usable, dtype=np.int64)[chunk.rows]
-        numbers = np.array([row.row for row in piece.rows], dtype=np.int64)
-        labels = None if piece.labels is None else piece.labels[kept]
-        kept_texts = chunk.texts if keep_texts else None
-        graphs = replace(chunk, rows=numbers[kept], labels=labels, texts=kept_texts)
-        yield graphs, rejects, piece.rows
+        graphs = replace(
+            chunk,
+            rows=np.array([row.row for row in rows], dtype=np.int64)[kept],
+            labels=None if labels is None else labels[kept],
+            texts=chunk.texts if keep_texts else None,
+        )
+        yield graphs, rejects, rows
 
 
 def hash_smiles(smiles: Iterable[str]) -> str:

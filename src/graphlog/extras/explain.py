@@ -272,7 +272,7 @@ def _page(
             if np.isnan(value):
                 yield "<td>no prediction: the training fold has one class only</td>"
                 continue
-            drawing = domain.draw_weighted(store, graph, weights[:, t], width, height)
+            (drawing,) = domain.draw(store, [graph], width, height, [weights[:, t]])
             most = _largest(parts.of(graph)[:, t])
             yield f"<td><figure><div>{drawing}</div><figcaption>prediction {value:.4g}; "
             yield f"largest contribution {most}</figcaption></figure></td>"

@@ -14,7 +14,6 @@ from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS, DatasetSpec, find_spec
 from graphlog.domains import data_sets_of, domain_of
-from graphlog.domains.base import Describes
 from graphlog.downstream.models import list_models, model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
@@ -139,7 +138,7 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
         "bytes a graph": round(store.nbytes / max(len(store), 1), 1),
         "tasks": list(store.tasks),
         "labels present": None if store.labels is None else int(np.isfinite(store.labels).sum()),
-        **(domain.describe(store) if isinstance(domain, Describes) else {}),
+        **domain.describe(store),
         "digest": store.digest,
         "verified": verify,
         "schema": describe_schema(store.schema),

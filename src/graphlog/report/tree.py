@@ -12,7 +12,6 @@ from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.domains.base import CommonPart, Draws, GraphFeature
-from graphlog.domains.base import features_of as known_features
 from graphlog.downstream.label_checks import repeat_kinds
 from graphlog.errors import DataError
 from graphlog.report.hierarchy import Assignments, Hierarchy
@@ -50,7 +49,7 @@ class Trait:
 
 def features_of(store: GraphStore) -> list[GraphFeature]:
     """Return sizes, descriptors and labels of the graphs; a few thousand take seconds."""
-    return known_features(store) + _labels(store)
+    return domain_of(store.schema).features(store) + _labels(store)
 
 
 def traits_of(

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,14 +19,7 @@ from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.data.tables import open_table
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
-from graphlog.domains.base import (
-    BaselineFeatures,
-    CommonPart,
-    GraphFeature,
-    Input,
-    Reading,
-    size_feature,
-)
+from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input, Reading
 from graphlog.domains.molecule.schema import (
     ATOM,
     MOLECULE,
@@ -144,7 +137,7 @@ class MoleculeDomain(RecordDomain):
         self, path: Path, wanted: str | None, sheet: str | None = None
     ) -> Generator[Table]:
         """Open a table of SMILES, or an SDF file, whose data fields are the columns."""
-        if sheet is not None or not self.recognizes(path):
+        if not self.recognizes(path):
             with super().open_path(path, wanted, sheet) as table:
                 yield table
             return
@@ -183,7 +176,7 @@ class MoleculeDomain(RecordDomain):
         delimiter = " " if spec.origin == "molsets" else ","
         try:
             with open_table(path, None, details.header, delimiter) as table:
-                found = hash_smiles(row.record for row in table)
+                found = hash_smiles(row.record for row in table.rows)
         except DataError:
             return False
         return found in details.sha256_smiles
@@ -267,17 +260,13 @@ class MoleculeDomain(RecordDomain):
 
     # What is known about graphs without learning
 
-    def baseline_features(self, store: GraphStore) -> BaselineFeatures:
-        """Return ECFP4 fingerprints: Morgan, radius 2, 2048 bits."""
-        from graphlog.domains.molecule.descriptors import morgan_fingerprints
-
-        return BaselineFeatures("ECFP4", morgan_fingerprints(store.texts()), binary=True)
-
     def feature_set(self, name: str, store: GraphStore) -> BaselineFeatures:
         """Return ECFP4 fingerprints, or the descriptors in ``targets``, worked out in parallel."""
         match name:
             case "ecfp4":
-                return self.baseline_features(store)
+                from graphlog.domains.molecule.descriptors import morgan_fingerprints
+
+                return BaselineFeatures("ECFP4", morgan_fingerprints(store.texts()), binary=True)
             case "descriptors":
                 from graphlog.domains.molecule.descriptors import MOST_DESCRIBED, target_values
 
@@ -306,46 +295,36 @@ class MoleculeDomain(RecordDomain):
 
     def features(self, store: GraphStore) -> list[GraphFeature]:
         """Return numbers of atoms, properties, functional groups and frequent ring systems."""
-        from graphlog.domains.molecule.traits import ring_systems, traits
-
-        size = size_feature(store)
+        size, *_ = super().features(store)
         if not store.has_texts:
             return [size]
+        from graphlog.domains.molecule.traits import ring_systems, traits
+
         texts = store.texts()
         return [size, *traits(texts), *ring_systems(texts)]
 
-    def draw(self, store: GraphStore, graphs: Sequence[int], width: int, height: int) -> list[str]:
-        """Return structures; empty for molecules too large to be read."""
+    def draw(
+        self,
+        store: GraphStore,
+        graphs: Sequence[int],
+        width: int,
+        height: int,
+        weights: Sequence[Float[np.ndarray, "_"]] | None = None,
+    ) -> list[str]:
+        """Return structures, atoms colored by weights; empty for molecules too large to be read."""
         if not store.has_texts:
             return [""] * len(graphs)
         from graphlog.domains.molecule.drawing import compact_svg
 
         drawn: list[str] = []
-        sizes = store.num_nodes[list(graphs)]
-        for text, size in zip(store.texts(list(graphs)), sizes, strict=True):
-            try:
-                drawn.append(compact_svg(text, width, height) if size <= _LARGEST_DRAWN else "")
-            except DataError:
-                drawn.append("")
+        sizes = store.num_nodes[list(graphs)].tolist()
+        for k, text in enumerate(store.texts(list(graphs))):
+            drawn.append("")
+            if sizes[k] <= _LARGEST_DRAWN:
+                colors = None if weights is None else weights[k].tolist()
+                with suppress(DataError):
+                    drawn[-1] = compact_svg(text, width, height, weights=colors)
         return drawn
-
-    def draw_weighted(
-        self,
-        store: GraphStore,
-        graph: int,
-        weights: Float[np.ndarray, "V"],
-        width: int,
-        height: int,
-    ) -> str:
-        """Return the structure with colored atoms; empty for molecules too large to be read."""
-        if not store.has_texts or len(weights) > _LARGEST_DRAWN:
-            return ""
-        from graphlog.domains.molecule.drawing import weighted_svg
-
-        try:
-            return weighted_svg(store.texts([graph])[0], weights.tolist(), width, height)
-        except DataError:
-            return ""
 
     def node_fields(
         self, schema: FeatureSchema, x: Num[np.ndarray, "V F"]

@@ -1,7 +1,7 @@
 """Molecules as pictures, also of the largest part that several have in common."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rdkit import Chem, rdBase
@@ -12,7 +12,6 @@ from graphlog.domains.base import CommonPart
 from graphlog.domains.molecule.parse import one_line, parse_smiles
 from graphlog.errors import DataError
 
-Colors = dict[int, tuple[float, float, float]]
 _HIGHLIGHT = (0.62, 0.81, 0.95)
 _RAISES, _LOWERS = (0.84, 0.37, 0.0), (0.0, 0.45, 0.70)
 """Orange and blue that all can tell apart (Okabe and Ito)."""
@@ -37,7 +36,11 @@ A tenth of a pixel is enough, too.
 
 
 def draw_svg(
-    smiles: str, width: int = 220, height: int = 160, highlight: Sequence[int] = ()
+    smiles: str,
+    width: int = 220,
+    height: int = 160,
+    highlight: Sequence[int] = (),
+    weights: Sequence[float] | None = None,
 ) -> str:
     """Return the structure as an ``<svg>`` element that can stand inside HTML (no XML declaration).
 
@@ -46,67 +49,13 @@ def draw_svg(
         width: Of the drawing, in pixels.
         height: Of the drawing, in pixels.
         highlight: Atoms to highlight, with the bonds between them.
-
-    Raises:
-        DataError: If the SMILES cannot be parsed.
-    """
-    chosen = set(highlight)
-
-    def colored(mol: Any) -> tuple[Colors, Colors]:
-        bonds = {
-            bond.GetIdx(): _HIGHLIGHT
-            for bond in mol.GetBonds()
-            if {bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()} <= chosen
-        }
-        return dict.fromkeys(highlight, _HIGHLIGHT), bonds
-
-    return _drawn(smiles, width, height, colored)
-
-
-def weighted_svg(smiles: str, weights: Sequence[float], width: int, height: int) -> str:
-    """Return the structure with atoms from blue (-1) over white (0) to orange (1).
-
-    A bond has the mean of its two atoms.
-
-    Args:
-        smiles: The molecule.
-        weights: One an atom, or one for each but hydrogens of an isotope, which are left white.
-        width: Of the drawing, in pixels.
-        height: Of the drawing, in pixels.
+        weights: Colors atoms from blue (-1) over white (0) to orange (1), instead: one an atom, or
+            one for each but hydrogens of an isotope, which are left white. A bond has the mean of
+            its two atoms.
 
     Raises:
         DataError: If the SMILES cannot be parsed or has another number of atoms.
     """
-
-    def colored(mol: Any) -> tuple[Colors, Colors]:
-        atoms = list(mol.GetAtoms())
-        if len(atoms) != len(weights):
-            atoms = [a for a in atoms if a.GetAtomicNum() != 1 or not a.GetIsotope()]
-        if len(atoms) != len(weights):
-            raise DataError(f"{smiles[:80]!r} has {mol.GetNumAtoms()} atoms, not {len(weights)}.")
-        of_atom = dict.fromkeys(range(mol.GetNumAtoms()), 0.0)
-        of_atom |= {a.GetIdx(): w for a, w in zip(atoms, weights, strict=True)}
-        bonds = {
-            bond.GetIdx(): _shade(
-                (of_atom[bond.GetBeginAtomIdx()] + of_atom[bond.GetEndAtomIdx()]) / 2
-            )
-            for bond in mol.GetBonds()
-        }
-        return {k: _shade(weight) for k, weight in of_atom.items()}, bonds
-
-    return _compact(_drawn(smiles, width, height, colored))
-
-
-def _shade(weight: float) -> tuple[float, float, float]:
-    full, share = (_RAISES if weight > 0 else _LOWERS), min(abs(weight), 1.0)
-    red, green, blue = (1 - share * (1 - part) for part in full)
-    return red, green, blue
-
-
-def _drawn(
-    smiles: str, width: int, height: int, colored: Callable[[Any], tuple[Colors, Colors]]
-) -> str:
-    """Return the structure with the colors that ``colored`` gives its atoms and bonds."""
     quiet = rdBase.BlockLogs()
     try:
         mol = parse_smiles(smiles)
@@ -116,7 +65,14 @@ def _drawn(
         options = canvas.drawOptions()
         options.clearBackground, options.padding = False, 0.03
         options.fixedBondLength, options.minFontSize = _LONGEST_BOND, _SMALLEST_LABEL
-        atoms, bonds = colored(mol)
+        ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()]
+        if weights is None:
+            atoms = dict.fromkeys(highlight, _HIGHLIGHT)
+            bonds = {k: _HIGHLIGHT for k, pair in enumerate(ends) if atoms.keys() >= set(pair)}
+        else:
+            of_atom = _weight_of_each(mol, smiles, weights)
+            atoms = {k: _shade(weight) for k, weight in of_atom.items()}
+            bonds = {k: _shade((of_atom[a] + of_atom[b]) / 2) for k, (a, b) in enumerate(ends)}
         try:
             rdMolDraw2D.PrepareAndDrawMolecule(
                 canvas,
@@ -135,16 +91,35 @@ def _drawn(
     return drawing[drawing.index("<svg") :].strip()
 
 
-def compact_svg(smiles: str, width: int, height: int, highlight: Sequence[int] = ()) -> str:
+def _weight_of_each(mol: Any, smiles: str, weights: Sequence[float]) -> dict[int, float]:
+    atoms = list(mol.GetAtoms())
+    if len(atoms) != len(weights):
+        atoms = [a for a in atoms if a.GetAtomicNum() != 1 or not a.GetIsotope()]
+    if len(atoms) != len(weights):
+        raise DataError(f"{smiles[:80]!r} has {mol.GetNumAtoms()} atoms, not {len(weights)}.")
+    known = {a.GetIdx(): w for a, w in zip(atoms, weights, strict=True)}
+    return dict.fromkeys(range(mol.GetNumAtoms()), 0.0) | known
+
+
+def _shade(weight: float) -> tuple[float, float, float]:
+    full, share = (_RAISES if weight > 0 else _LOWERS), min(abs(weight), 1.0)
+    red, green, blue = (1 - share * (1 - part) for part in full)
+    return red, green, blue
+
+
+def compact_svg(
+    smiles: str,
+    width: int,
+    height: int,
+    highlight: Sequence[int] = (),
+    weights: Sequence[float] | None = None,
+) -> str:
     """Return :func:`draw_svg` in a third of its length, for pages with many drawings.
 
     Raises:
         DataError: If the SMILES cannot be parsed.
     """
-    return _compact(draw_svg(smiles, width, height, highlight))
-
-
-def _compact(drawing: str) -> str:
+    drawing = draw_svg(smiles, width, height, highlight, weights)
     drawing = re.sub(r"(\d\.\d)\d+", r"\1", drawing)
     return re.sub(r"> <", "><", re.sub(r"\s+", " ", re.sub(_IDLE, "", drawing)))
 

@@ -232,17 +232,9 @@ def _syntax(smiles: str) -> str:
 
 def _open_rings(smiles: str) -> bool:
     """Return whether a ring-closure number occurs an odd number of times outside brackets."""
-    is_open: set[str] = set()
-    depth, k = 0, 0
-    while k < len(smiles):
-        c = smiles[k]
-        depth += (c == "[") - (c == "]")
-        if depth == 0 and (c.isdigit() or c == "%"):
-            label = smiles[k + 1 : k + 3] if c == "%" else c
-            k += 2 if c == "%" else 0
-            is_open ^= {label.lstrip("0") or "0"}
-        k += 1
-    return bool(is_open)
+    outside = re.sub(r"\[[^\]]*\]", "", smiles)
+    numbers = Counter(int(label.strip("%")) for label in re.findall(r"%[0-9]{2}|[0-9]", outside))
+    return any(count % 2 for count in numbers.values())
 
 
 def _lookup(codes: dict[Any, int], other: int, low: int = 0) -> Codes:

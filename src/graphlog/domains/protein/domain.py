@@ -192,18 +192,11 @@ class ProteinDomain(Domain, HasDataSets):
 
     # What is known about graphs without learning
 
-    def baseline_features(self, store: GraphStore) -> BaselineFeatures:
-        """Return the ego-network statistics."""
-        note = "proteins have no fingerprints: statistics take their place"
-        return BaselineFeatures("ego-network statistics", ego_statistics(store), note=note)
-
     def feature_set(self, name: str, store: GraphStore) -> BaselineFeatures:
         """Return the ego-network statistics."""
-        return (
-            self.baseline_features(store)
-            if name == "statistics"
-            else super().feature_set(name, store)
-        )
+        self.check_feature_sets([name])
+        note = "proteins have no fingerprints: statistics take their place"
+        return BaselineFeatures("ego-network statistics", ego_statistics(store), note=note)
 
     def targets_version(self) -> str:
         """Return the version of the ego-network statistics."""
