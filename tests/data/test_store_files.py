@@ -228,7 +228,7 @@ def test_damaged_rejects_of_a_signed_store(tmp_path: Path, lines: str) -> None:
 def test_a_manifest_that_is_no_file(folder: Path) -> None:
     (folder / "manifest.json").unlink()
     (folder / "manifest.json").symlink_to("/dev/zero")
-    refused(folder, "is not a file")
+    refused(folder, "it is no file")
 
 
 def test_newer_format(folder: Path):
@@ -264,7 +264,7 @@ def test_foreign_manifest(folder: Path, text: str):
 )
 def test_changed_manifest(folder: Path, changes: dict):
     edit(folder, **changes)
-    refused(folder, "manifest.json|schema")
+    refused(folder, "manifest.json|schema|contradict")
 
 
 def test_the_source_may_be_edited(folder: Path):

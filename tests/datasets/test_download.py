@@ -77,11 +77,9 @@ def test_a_public_file_is_fetched_once_and_read_under_our_names(
     assert fetch(spec) == path
     monkeypatch.setitem(DATASETS, "esol", spec)
     with DOMAINS["molecule"].open(resolve("esol")) as table:
-        assert (table.columns, table.tasks) == (
-            ("measured log solubility in mols per litre",),
-            ("logSolubility",),
-        )
-        assert [row.fields[table.columns[0]] for row in table.rows] == ["0.5", "1.5"]
+        ((column, task),) = table.tasks.items()
+        assert (column, task) == ("measured log solubility in mols per litre", "logSolubility")
+        assert [row.fields[column] for row in table.rows] == ["0.5", "1.5"]
 
 
 def test_another_content_is_refused_and_not_kept(served, cache: Path) -> None:

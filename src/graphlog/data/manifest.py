@@ -3,33 +3,43 @@
 import hashlib
 import json
 import os
-import stat
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeGuard
+from typing import Annotated, Any, Literal, TypeGuard, get_args
 
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
-from graphlog.config import FrozenConfig
+from graphlog.config import FrozenConfig, read_json
 from graphlog.data.chunk import TEXTS_A_BLOCK, Array, map_array
 from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
-from graphlog.errors import ConfigError, ModelFileError
+from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.files import hash_file
 
 FORMAT = "graphlog-store"
 VERSION = 1
 MANIFEST = "manifest.json"
-KNOWN = frozenset(
-    {
-        *("node_offsets", "edge_offsets", "endpoints", "rows"),
-        *("labels", "text_blocks", "text_offsets", "parents", "rejects"),
-        *(f"{kind}_{part}" for kind in ("node", "edge") for part in ("codes", "table", "rows")),
-    }
-)
+Part = Literal[
+    "node_offsets",
+    "edge_offsets",
+    "endpoints",
+    "rows",
+    "labels",
+    "text_blocks",
+    "text_offsets",
+    "parents",
+    "rejects",
+    "node_codes",
+    "node_table",
+    "node_rows",
+    "edge_codes",
+    "edge_table",
+    "edge_rows",
+]
+"""Names of the arrays a store may have."""
 _ATTEMPTS = 20
-_LARGE = {("i", name) for name in ("node_offsets", "edge_offsets", "text_offsets", "rows")}
+_LARGE = ("node_offsets", "edge_offsets", "text_offsets", "rows")
 """Arrays that may be of signed integers, where they are beyond those of four bytes."""
 _SETTLED_NS = 50_000_000
 """Age from which a change of a file gets another time than the last one."""
@@ -105,7 +115,7 @@ class Manifest(FrozenConfig):
     """Hash of the texts before compression, which may differ between builds of zlib."""
     source: Source = Source()
     """Where the graphs came from; not part of the digest."""
-    files: dict[str, FileEntry]
+    files: dict[Part, FileEntry]
     """The arrays."""
     digest: str = ""
     """Hash of all of the above but ``source``: equal digests, equal graphs."""
@@ -200,9 +210,10 @@ def _map(path: Path, verify: bool) -> Contents:
         schema = FeatureSchema.from_dict(manifest.feature_schema)
     except ConfigError as e:
         raise ModelFileError(f"{path}: {e}") from None
-    _check_layout(path, manifest, schema)
-    arrays = {name: _map_file(path, name, entry) for name, entry in manifest.files.items()}
+    arrays = {str(name): _map_file(path, name, entry) for name, entry in manifest.files.items()}
     contents = Contents(manifest, schema, arrays, path)
+    if not _is_complete(contents):
+        raise contradiction(path)
     if verify:
         files = [path / f"{name}.bin" for name in manifest.files]
         for name, file in zip(manifest.files, files, strict=True):
@@ -210,7 +221,8 @@ def _map(path: Path, verify: bool) -> Contents:
                 raise _changed(path, name)
         seen = manifest.digest, tuple(map(_identity, files))
         if seen not in _sound:
-            _check_arrays(contents)
+            if not _is_sound(contents):
+                raise contradiction(path)
             _sound.add(seen)
     return contents
 
@@ -222,17 +234,48 @@ def refuse_changed(contents: Contents) -> None:
             raise _changed(contents.path, name)
 
 
-def _check_arrays(contents: Contents) -> None:
-    """Check that offsets, values, rows, labels and texts stay within the store.
+def _is_complete(contents: Contents) -> bool:
+    """Return whether the manifest has the parts, shapes and types of a store of its schema."""
+    counts, arrays, tasks = contents.manifest.counts, contents.arrays, contents.manifest.tasks
+    if len(counts) < 5 or min(counts.values()) < 0:
+        return False
+    if counts["rows"] != counts["graphs"] + counts["rejects"]:
+        return False
+    graphs, nodes, edges = counts["graphs"], counts["nodes"], counts["edges"]
+    shapes: dict[str, tuple[int | None, ...]] = {
+        **dict.fromkeys(("node_offsets", "edge_offsets"), (graphs + 1,)),
+        **dict.fromkeys(("text_blocks", "text_offsets", "parents", "rejects"), (None,)),
+        **{"rows": (graphs,), "labels": (graphs, len(tasks)), "endpoints": (edges, 2)},
+    }
+    needed, floats = {"node_offsets", "edge_offsets", "endpoints"}, {"labels"}
+    needed |= {"labels"} if tasks else set()
+    schema = contents.schema
+    for kind, columns, total in (("node", schema.node, nodes), ("edge", schema.edge, edges)):
+        shapes[f"{kind}_codes"] = (total,)
+        shapes[f"{kind}_table"] = (None, len(columns))
+        shapes[f"{kind}_rows"] = (total, len(columns))
+        if is_continuous(columns):
+            floats |= {f"{kind}_table", f"{kind}_rows"}
+        if columns and f"{kind}_rows" not in arrays:
+            needed |= {f"{kind}_codes", f"{kind}_table"}
+    return needed <= arrays.keys() and all(
+        array.ndim == len(shapes[name])
+        and all(wanted in (None, n) for n, wanted in zip(array.shape, shapes[name], strict=True))
+        and (array.dtype.kind == "f") == (name in floats)
+        and (array.dtype.kind != "i" or name in _LARGE)
+        for name, array in arrays.items()
+    )
 
-    Edges and codes are checked as graphs are taken, which costs less than reading all of them once.
 
-    Raises:
-        ModelFileError: If they do not: the files are whole, but were never written by this package.
+def _is_sound(contents: Contents) -> bool:
+    """Return whether offsets, values, rows, labels and texts stay within the store.
+
+    If not, the files are whole, but were never written by this package. Edges and codes are checked
+    as graphs are taken, which costs less than reading all of them once.
     """
     arrays, counts = contents.arrays, contents.manifest.counts
     nodes, edges = arrays["node_offsets"], arrays["edge_offsets"]
-    if not (
+    return bool(
         (int(nodes[0]), int(nodes[-1])) == (0, counts["nodes"])
         and (nodes[1:] > nodes[:-1]).all()  # no graph is without nodes
         and (int(edges[0]), int(edges[-1])) == (0, counts["edges"])
@@ -242,8 +285,7 @@ def _check_arrays(contents: Contents) -> None:
         and _rows_are_distinct(contents)
         and _texts_fit(arrays, counts["graphs"])
         and not np.isinf(arrays.get("labels", _NONE)).any()
-    ):
-        raise contradiction(contents.path)
+    )
 
 
 def contradiction(path: Path | None) -> ModelFileError:
@@ -329,96 +371,41 @@ def _identity(file: Path) -> _Identity:
 
 def is_ours(folder: Path) -> bool:
     """Return whether a folder holds a store and nothing else, so that it may be replaced."""
-    names = {f"{name}.bin" for name in KNOWN} | {MANIFEST}
+    names = {f"{name}.bin" for name in get_args(Part)} | {MANIFEST}
     try:
         files = {entry.name: entry.is_file(follow_symlinks=False) for entry in os.scandir(folder)}
         if not all(files.values()) or not files.keys() <= names or folder.is_symlink():
             return False
-        text = (folder / MANIFEST).read_text(encoding="utf-8")
-        return json.loads(text).get("format") == FORMAT
-    except (OSError, ValueError, AttributeError, RecursionError):
+        return read_json(folder / MANIFEST).get("format") == FORMAT
+    except (OSError, AttributeError, DataError):
         return False
 
 
 def _read_manifest(path: Path) -> Manifest:
-    try:
-        if not stat.S_ISREG((path / MANIFEST).stat().st_mode):
-            raise ModelFileError(f"{path}: {MANIFEST} is not a file; build the store again.")
-        fields = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        advice = (
-            "build one with `graphlog featurize`, or name a folder of graphs (edges.csv, or "
-            "NAME_A.txt and NAME_graph_indicator.txt)"
-        )
-        raise ModelFileError(f"{path}: not a graph store (no {MANIFEST}); {advice}.") from None
-    except (OSError, ValueError, RecursionError) as e:
+    file = path / MANIFEST
+    if not file.exists():
         raise ModelFileError(
-            f"{path}: {MANIFEST} cannot be read ({e}); build the store again."
-        ) from None
-    if not isinstance(fields, dict) or fields.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
-        raise ModelFileError(
-            f"{path}: {MANIFEST} is not that of a graph store; build one with `graphlog featurize`."
-        )
-    version: Any = fields.get("version")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    if isinstance(version, int) and version > VERSION:
-        raise ModelFileError(
-            f"{path}: written by a newer graphlog (store format {version}, this one reads "
-            f"{VERSION}); upgrade graphlog-torch."
+            f"{path}: not a graph store (no {MANIFEST}); build one with `graphlog featurize`, or "
+            "name a folder of graphs (edges.csv, or NAME_A.txt and NAME_graph_indicator.txt)."
         )
     try:
-        manifest = Manifest.model_validate(fields)
+        fields = read_json(file)
+        version = fields.get("version") if isinstance(fields, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        if isinstance(version, int) and version > VERSION:
+            raise ModelFileError(
+                f"{path}: written by a newer graphlog (store format {version}, this one reads "
+                f"{VERSION}); upgrade graphlog-torch."
+            )
+        return Manifest.model_validate(fields)
+    except DataError as e:
+        raise ModelFileError(f"{e}; build the store again.") from None
     except ValidationError as e:
         problem = e.errors()[0]
-        where = ".".join(str(p) for p in problem["loc"])
+        where = ".".join(str(p) for p in problem["loc"]) or "all of it"
         raise ModelFileError(
-            f"{path}: {MANIFEST}: `{where}`: {problem['msg'].lower()}; build the store again."
+            f"{path}: {MANIFEST} is not that of a graph store (`{where}`: "
+            f"{problem['msg'].lower()}); build one with `graphlog featurize`."
         ) from None
-    return manifest
-
-
-def _check_layout(path: Path, manifest: Manifest, schema: FeatureSchema) -> None:
-    """Check that the manifest has the parts, shapes and types of a store of its schema."""
-    counts, files = manifest.counts, manifest.files
-    if set(counts) != {"graphs", "nodes", "edges", "rows", "rejects"} or not set(files) <= KNOWN:
-        raise ModelFileError(
-            f"{path}: {MANIFEST} names other parts than a graph store has; build the store again."
-        )
-    graphs, nodes, edges = counts["graphs"], counts["nodes"], counts["edges"]
-    shapes: dict[str, tuple[int | None, ...]] = {
-        **dict.fromkeys(("node_offsets", "edge_offsets"), (graphs + 1,)),
-        **dict.fromkeys(("text_blocks", "text_offsets", "parents", "rejects"), (None,)),
-        **{"rows": (graphs,), "labels": (graphs, len(manifest.tasks)), "endpoints": (edges, 2)},
-    }
-    needed, floats = {"node_offsets", "edge_offsets", "endpoints"}, {"labels"}
-    needed |= {"labels"} if manifest.tasks else set()
-    for kind, columns, total in (("node", schema.node, nodes), ("edge", schema.edge, edges)):
-        shapes[f"{kind}_codes"] = (total,)
-        shapes[f"{kind}_table"] = (None, len(columns))
-        shapes[f"{kind}_rows"] = (total, len(columns))
-        if is_continuous(columns):
-            floats |= {f"{kind}_table", f"{kind}_rows"}
-        if columns and f"{kind}_rows" not in files:
-            needed |= {f"{kind}_codes", f"{kind}_table"}
-    if not needed <= set(files):
-        raise ModelFileError(
-            f"{path}: {MANIFEST} lacks a part every graph store has; build the store again."
-        )
-    for name, entry in files.items():
-        expected = shapes[name]
-        fits = len(entry.shape) == len(expected) and all(
-            found >= 0 and wanted in (None, found)
-            for found, wanted in zip(entry.shape, expected, strict=True)
-        )
-        kind = np.dtype(entry.dtype).kind
-        is_of_type = kind == "f" if name in floats else kind == "u" or (kind, name) in _LARGE
-        if not (fits and is_of_type):
-            raise ModelFileError(
-                f"{path}: {MANIFEST} contradicts itself about {name}; build the store again."
-            )
-    if min(counts.values()) < 0 or counts["rows"] != graphs + counts["rejects"]:
-        raise ModelFileError(
-            f"{path}: {MANIFEST} contradicts itself about its rows; build the store again."
-        )
 
 
 def _map_file(path: Path, name: str, entry: FileEntry) -> Array:

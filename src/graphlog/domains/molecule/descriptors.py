@@ -311,12 +311,9 @@ def morgan_fingerprints(smiles: Sequence[str]) -> UInt8[np.ndarray, "N 2048"]:
     Raises:
         DataError: Naming the first SMILES that cannot be parsed.
     """
-    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS)
     out = np.zeros((len(smiles), BITS), dtype=np.uint8)
-    for row, mol in enumerate(parsed(smiles)):
-        if isinstance(mol, str):
-            raise DataError(f"no fingerprint for {str(smiles[row])[:80]!r} (row {row}): {mol}.")
-        out[row] = generator.GetFingerprintAsNumPy(mol)
+    for row, bits in enumerate(_fingerprints(smiles, "GetFingerprintAsNumPy")):
+        out[row] = bits
     return out
 
 
@@ -329,13 +326,17 @@ def morgan_counts(smiles: Sequence[str]) -> csr_matrix:
     Raises:
         DataError: Naming the first SMILES that cannot be parsed.
     """
-    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS)
-    found: list[csr_matrix] = []
+    counts = _fingerprints(smiles, "GetCountFingerprintAsNumPy")
+    found = [csr_matrix(count[None]) for count in counts]
+    return csr_matrix(vstack(found)) if found else csr_matrix((0, BITS))
+
+
+def _fingerprints(smiles: Sequence[str], kind: str) -> Iterator[np.ndarray]:
+    make = getattr(rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS), kind)
     for row, mol in enumerate(parsed(smiles)):
         if isinstance(mol, str):
             raise DataError(f"no fingerprint for {str(smiles[row])[:80]!r} (row {row}): {mol}.")
-        found.append(csr_matrix(generator.GetCountFingerprintAsNumPy(mol)[None]))
-    return csr_matrix(vstack(found)) if found else csr_matrix((0, BITS))
+        yield make(mol)
 
 
 def count_fingerprints(smiles: Sequence[str]) -> csr_matrix:

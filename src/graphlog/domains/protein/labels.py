@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -23,29 +22,9 @@ _LABELS = {"0": 0.0, "1": 1.0, "": np.nan}
 _LIST_COLUMNS = ("go_terms", "complexes", "terms")
 
 
-class Annotation(NamedTuple):
-    """One statement about one gene product."""
-
-    line: int
-    """Line of the file."""
-    names: tuple[str, ...]
-    """Names of the gene product, the most specific first."""
-    term: str
-    """GO id."""
-    evidence: str
-    """Evidence code."""
-    is_negated: bool
-    """Whether the statement is that it does NOT have the function."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnmatchedAnnotation:
-    """A protein or term of an annotation file that no network or ontology contains."""
-
-    text: str
-    """Name of the protein, or the term."""
-    reason: str
-    """Where it occurs first, and why it is not used."""
+Annotation = tuple[int, tuple[str, ...], str, str, bool]
+"""Line of the file, names of the gene product (the most specific first), GO id, evidence code, and
+whether the statement is that it does NOT have the function."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,8 +35,8 @@ class Functions:
     """Ids of the functions."""
     values: Float[np.ndarray, "N T"]
     """1: has it; 0: has it not, or unknown; NaN rows: proteins without usable annotation."""
-    unmatched: tuple[UnmatchedAnnotation, ...] = ()
-    """What could not be used."""
+    unmatched: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Proteins and terms that no network or ontology contains, and where they occur first."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
     """Number of annotations used, and ignored on purpose, by reason."""
 
@@ -80,7 +59,7 @@ def read_annotations(path: Path | str) -> Iterator[Annotation]:
         for block in table.blocks(("protein", "go_id", "evidence", "qualifier"), advice):
             rows = zip(block.lines.tolist(), *block.columns, strict=True)
             for line, protein, term, evidence, qualifier in rows:
-                yield Annotation(line, (protein,), term, evidence, _is_negated(qualifier))
+                yield line, (protein,), term, evidence, _is_negated(qualifier)
 
 
 def _read_gaf(lines: Iterator[str], path: Path | str) -> Iterator[Annotation]:
@@ -92,7 +71,7 @@ def _read_gaf(lines: Iterator[str], path: Path | str) -> Iterator[Annotation]:
             problem = f"has {len(fields)} fields, but a GAF line has at least {_GAF_FIELDS}"
             raise line_error(path, number, f"{problem}; download the file again")
         names = tuple(name for name in (fields[1], fields[2], *fields[10].split("|")) if name)
-        yield Annotation(number, names, fields[4], fields[6], _is_negated(fields[3]))
+        yield number, names, fields[4], fields[6], _is_negated(fields[3])
 
 
 def _is_negated(qualifier: str) -> bool:
@@ -146,12 +125,12 @@ class _Collector:
 
     def __init__(self, files: Sequence[Path | str]) -> None:
         self.pairs: list[tuple[int, int]] = []
-        self.unmatched: dict[str, UnmatchedAnnotation] = {}
+        self.unmatched: dict[str, str] = {}
         self.counts = {"files": len(files)}
         self.counts |= dict.fromkeys(("with left-out evidence", "negated (NOT)", "used"), 0)
 
     def skip(self, text: str, path: Path | str, line: int, reason: str) -> None:
-        self.unmatched.setdefault(text, UnmatchedAnnotation(text, f"{path}, line {line}: {reason}"))
+        self.unmatched.setdefault(text, f"{path}, line {line}: {reason}")
 
     def proteins(self, block: Block, path: Path | str, index: NameIndex) -> list[tuple[int, ...]]:
         """Return the proteins that each name of the first column stands for."""
@@ -164,7 +143,7 @@ class _Collector:
         return rows
 
     def functions(self, tasks: Sequence[str], values: Float[np.ndarray, "N T"]) -> Functions:
-        return Functions(tuple(tasks), values, tuple(self.unmatched.values()), self.counts)
+        return Functions(tuple(tasks), values, self.unmatched, self.counts)
 
     def chosen_functions(
         self, proteins: int, ontology: Ontology, options: ProteinOptions, path: Path | str
@@ -207,19 +186,22 @@ def annotated_functions(
     """
     collector, numbers = _Collector(files), ontology.numbers
     for path, annotation in ((f, a) for f in files for a in read_annotations(f)):
-        term, members = numbers.get(annotation.term), index.find(annotation.names)
-        if annotation.evidence in options.evidence:
+        line, names, go_id, evidence, is_negated = annotation
+        term, members = numbers.get(go_id), index.find(names)
+        if evidence in options.evidence:
             collector.counts["with left-out evidence"] += 1
-        elif annotation.is_negated:
+        elif is_negated:
             collector.counts["negated (NOT)"] += 1
         elif term is None:
-            reason = "is not a term of the ontology"
-            if annotation.term in ontology.obsolete:
-                reason = "is obsolete and has no single replacement"
-            collector.skip(annotation.term, path, annotation.line, reason)
+            is_old = go_id in ontology.obsolete
+            reason = (
+                "is obsolete and has no single replacement"
+                if is_old
+                else "is not a term of the ontology"
+            )
+            collector.skip(go_id, path, line, reason)
         elif not members:
-            name = next(iter(annotation.names), "")
-            collector.skip(name, path, annotation.line, "is annotated but in no network")
+            collector.skip(next(iter(names), ""), path, line, "is annotated but in no network")
         else:
             collector.pairs += [(member, term) for member in members]
             collector.counts["used"] += 1

@@ -222,9 +222,9 @@ def read_proteins(source: Files, reading: ProteinReading) -> GraphStore:
         for network in networks:
             _add_network(collector, network, start, functions, settings, reading.limit)
             start += len(network.proteins)
-        unmatched = functions.unmatched if functions else ()
-        for row, annotation in enumerate(unmatched, start=collector.done):
-            collector.reject(Reject(row, annotation.text, annotation.reason))
+        unmatched = functions.unmatched.items() if functions else ()
+        for row, (text, reason) in enumerate(unmatched, start=collector.done):
+            collector.reject(Reject(row, text, reason))
         return builder.finish()
 
 
