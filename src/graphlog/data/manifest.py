@@ -146,9 +146,9 @@ def hash_array(array: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).data if array.size else b"").hexdigest()
 
 
-def describe(arrays: dict[str, Array], folder: Path | None) -> dict[str, FileEntry]:
+def describe(arrays: dict[str, Array], folder: Path | None) -> dict[Any, FileEntry]:
     """Return the manifest's entries for ``arrays``, hashing files by block, not through a map."""
-    entries: dict[str, FileEntry] = {}
+    entries: dict[Any, FileEntry] = {}
     for name, array in sorted(arrays.items()):
         sha256 = hash_array(array) if folder is None else _hash_once(folder / f"{name}.bin")
         dtype: Any = array.dtype.str
@@ -210,7 +210,9 @@ def _map(path: Path, verify: bool) -> Contents:
         schema = FeatureSchema.from_dict(manifest.feature_schema)
     except ConfigError as e:
         raise ModelFileError(f"{path}: {e}") from None
-    arrays = {str(name): _map_file(path, name, entry) for name, entry in manifest.files.items()}
+    arrays: dict[str, Array] = {
+        name: _map_file(path, name, entry) for name, entry in manifest.files.items()
+    }
     contents = Contents(manifest, schema, arrays, path)
     if not _is_complete(contents):
         raise contradiction(path)
@@ -229,8 +231,8 @@ def _map(path: Path, verify: bool) -> Contents:
 
 def refuse_changed(contents: Contents) -> None:
     """Raise if an array is not what the manifest says; everything is hashed again."""
-    for name, array in contents.arrays.items():
-        if hash_array(array) != contents.manifest.files[name].sha256:
+    for name, entry in contents.manifest.files.items():
+        if hash_array(contents.arrays[name]) != entry.sha256:
             raise _changed(contents.path, name)
 
 

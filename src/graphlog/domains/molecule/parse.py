@@ -248,9 +248,14 @@ def _lookup(codes: dict[Any, int], other: int, low: int = 0) -> Codes:
     return table
 
 
-def _encode(values: list[int], table: Codes, low: int = 0) -> Codes:
-    """Look values up; one beyond the table's ends gets the code of its last row, ``other``."""
+def _codes(values: list[int], table: Codes | None, low: int = 0) -> Integer[np.ndarray, "N"]:
+    """Look values up; one beyond the table's ends gets the code of its last row, ``other``.
+
+    Without a table they are codes already.
+    """
     raw = np.fromiter(values, dtype=np.int64, count=len(values)) - low
+    if table is None:
+        return raw.astype(np.uint8 if raw.max(initial=0) < 256 else np.uint16)
     return table[np.where((raw < 0) | (raw >= len(table)), len(table) - 1, raw)]
 
 
@@ -322,86 +327,67 @@ class _Columns:
         self.keeps_isotopes = schema == MOLECULE_ISOTOPES
         self.node_counts: list[int] = []
         self.edge_counts: list[int] = []
-        self.element: list[int] = []
-        self.chirality: list[int] = []
-        self.plain: list[list[int]] = [[] for _ in _PLAIN]
-        self.isotope: list[int] = []
-        self.begin: list[int] = []
-        self.end: list[int] = []
-        self.bond_type: list[int] = []
-        self.bond_stereo: list[int] = []
-        self.conjugated: list[int] = []
+        self._asked = _PLAIN if self.rich else []
+        self._atoms: list[list[int]] = [[] for _ in schema.node]
+        self._bonds: list[list[int]] = [[] for _ in (*schema.edge, "begin", "end")]
 
     def add(self, mol: Any, flat: bool) -> str | None:
         """Take one molecule's attributes, if ``flat`` without stereo; return why that failed."""
-        nodes, edges = len(self.element), len(self.begin)
         try:
-            self._add(mol, flat)
+            atoms, bonds = self._answers(mol, flat)
         except Exception as e:  # RDKit raises errors of its own on molecules nobody has seen before
-            for column in (self.element, self.chirality, *self.plain, self.isotope):
-                del column[nodes:]
-            for column in (self.begin, self.end, self.bond_type, self.bond_stereo, self.conjugated):
-                del column[edges:]
             return f"RDKit cannot describe it: {one_line(e)}"
+        for columns, answers in ((self._atoms, atoms), (self._bonds, bonds)):
+            for column, values in zip(columns, answers, strict=True):
+                column.extend(values)
         self.node_counts.append(mol.GetNumAtoms())
         self.edge_counts.append(mol.GetNumBonds())
         return None
 
-    def _add(self, mol: Any, flat: bool) -> None:
-        num_atoms, num_bonds = mol.GetNumAtoms(), mol.GetNumBonds()
-        atoms = list(map(mol.GetAtomWithIdx, range(num_atoms)))
-        bonds = list(map(mol.GetBondWithIdx, range(num_bonds)))
+    def _answers(
+        self, mol: Any, flat: bool
+    ) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:
+        atoms = list(map(mol.GetAtomWithIdx, range(mol.GetNumAtoms())))
+        bonds = list(map(mol.GetBondWithIdx, range(mol.GetNumBonds())))
         elements = list(map(Chem.Atom.GetAtomicNum, atoms))
-        self.element.extend(elements)
-        self.begin.extend(map(Chem.Bond.GetBeginAtomIdx, bonds))
-        self.end.extend(map(Chem.Bond.GetEndAtomIdx, bonds))
-        self.bond_type.extend(_bond_types(bonds, flat and _NONMETALS.issuperset(elements)))
+        kinds = _bond_types(bonds, flat and _NONMETALS.issuperset(elements))
         if flat:
-            self.chirality.extend([0] * num_atoms)
-            self.bond_stereo.extend([0] * num_bonds)
+            centers, axes = [0] * len(atoms), [0] * len(bonds)
         elif self.cip:
             centers, axes = cip_codes(mol, atoms, bonds)
-            self.chirality.extend(centers)
-            self.bond_stereo.extend(axes)
         else:
-            self.chirality.extend(map(Chem.Atom.GetChiralTag, atoms))
-            self.bond_stereo.extend(
-                map(Chem.Bond.GetStereo if self.rich else Chem.Bond.GetBondDir, bonds)
-            )
-        if self.rich:
-            for values, (ask, _, _) in zip(self.plain, _PLAIN, strict=True):
-                values.extend(map(ask, atoms))
-            self.conjugated.extend(map(Chem.Bond.GetIsConjugated, bonds))
+            centers = list(map(Chem.Atom.GetChiralTag, atoms))
+            axes = list(map(Chem.Bond.GetStereo if self.rich else Chem.Bond.GetBondDir, bonds))
+        of_atoms = [elements, centers, *(list(map(ask, atoms)) for ask, _, _ in self._asked)]
+        of_bonds = [kinds, axes]
         if self.keeps_isotopes:
-            self.isotope.extend(map(Chem.Atom.GetIsotope, atoms))
+            of_atoms.append([min(number, 300) for number in map(Chem.Atom.GetIsotope, atoms)])
+        if self.rich:
+            of_bonds.append(list(map(Chem.Bond.GetIsConjugated, bonds)))
+        of_bonds.append(list(map(Chem.Bond.GetBeginAtomIdx, bonds)))
+        of_bonds.append(list(map(Chem.Bond.GetEndAtomIdx, bonds)))
+        return of_atoms, of_bonds
 
     def atoms(self) -> Integer[np.ndarray, "V F"]:
         """Return the codes of all atoms, one row an atom."""
-        columns: list[Integer[np.ndarray, "V"]] = [
-            _encode(self.element, _ELEMENT),
-            self._stereo(self.chirality, _RICH_CHIRALITY if self.rich else _CHIRALITY),
-        ]
-        if self.rich:
-            columns += [
-                _encode(values, table, low)
-                for values, (_, table, low) in zip(self.plain, _PLAIN, strict=True)
-            ]
-        if self.keeps_isotopes:
-            columns.append(np.clip(self.isotope, 0, 300).astype(np.uint16))
-        return np.stack(columns, axis=1)
+        centers = _RICH_CHIRALITY if self.rich else _CHIRALITY
+        tables = [(_ELEMENT, 0), (None if self.cip else centers, 0)]
+        tables += [(table, low) for _, table, low in self._asked]
+        tables += [(None, 0)] * self.keeps_isotopes
+        return np.stack(
+            [_codes(v, *table) for v, table in zip(self._atoms, tables, strict=True)], 1
+        )
 
-    def bonds(self) -> Codes:
+    def bonds(self) -> Integer[np.ndarray, "E F"]:
         """Return the codes of all bonds, one row a bond."""
+        tables = (_BOND_TYPE, _DIRECTION)
         if self.rich:
-            stereo = self._stereo(self.bond_stereo, _BOND_STEREO)
-            conjugated = _encode(self.conjugated, _YES_NO)
-            return np.stack([_encode(self.bond_type, _RICH_BOND_TYPE), stereo, conjugated], axis=1)
-        kind, direction = _encode(self.bond_type, _BOND_TYPE), _encode(self.bond_stereo, _DIRECTION)
-        return np.stack([kind, direction], axis=1)
+            tables = (_RICH_BOND_TYPE, None if self.cip else _BOND_STEREO, _YES_NO)
+        return np.stack([_codes(v, t) for v, t in zip(self._bonds, tables, strict=False)], 1)
 
-    def _stereo(self, values: list[int], table: Codes) -> Codes:
-        """Return the codes of RDKit's stereo tags; CIP labels are codes already."""
-        return np.array(values, dtype=np.uint8) if self.cip else _encode(values, table)
+    def ends(self) -> Integer[np.ndarray, "2 E"]:
+        """Return the two atoms of all bonds."""
+        return np.array(self._bonds[-2:], dtype=np.int32)
 
 
 def _bond_types(bonds: list[Any], by_order: bool) -> list[int]:
@@ -480,7 +466,7 @@ def featurize_smiles(
         node_counts=np.array(columns.node_counts, dtype=np.int64),
         edge_counts=np.array(columns.edge_counts, dtype=np.int64),
         x=columns.atoms(),
-        edge_index=np.array([columns.begin, columns.end], dtype=np.int32),
+        edge_index=columns.ends(),
         edge_attr=columns.bonds(),
         rows=np.array(kept, dtype=np.int64),
         texts=kept_texts,
