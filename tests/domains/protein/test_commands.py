@@ -53,7 +53,7 @@ def test_featurize_proteins(cli: Cli, files: Path) -> None:
     assert "thresholds" in reasons["9.e"]
     assert "in no network" in reasons["zz"]
     assert "obsolete" in reasons["GO:0000004"]
-    assert "no term" in reasons["GO:9"]
+    assert "not a term" in reasons["GO:9"]
     assert "4 of 9" in cli("info", files / "s").out
 
 

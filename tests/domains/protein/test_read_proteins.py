@@ -61,7 +61,7 @@ def test_functions_become_labels(tmp_path: Path) -> None:
     assert "thresholds" in reasons["9.e"]
     assert "line 8" in reasons["ID6"]
     assert "obsolete" in reasons["GO:0000004"]
-    assert "no term" in reasons["GO:9999999"]
+    assert "not a term" in reasons["GO:9999999"]
     assert store.source.annotations["negated (NOT)"] == 1
     assert open_store(tmp_path / "store").digest == store.digest
     with pytest.raises(DataError, match="thresholds"):

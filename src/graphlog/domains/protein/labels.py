@@ -193,12 +193,9 @@ def annotated_functions(
         elif is_negated:
             collector.counts["negated (NOT)"] += 1
         elif term is None:
-            is_old = go_id in ontology.obsolete
-            reason = (
-                "is obsolete and has no single replacement"
-                if is_old
-                else "is not a term of the ontology"
-            )
+            reason = "is not a term of the ontology"
+            if go_id in ontology.obsolete:
+                reason = "is obsolete and has no single replacement"
             collector.skip(go_id, path, line, reason)
         elif not members:
             collector.skip(next(iter(names), ""), path, line, "is annotated but in no network")
