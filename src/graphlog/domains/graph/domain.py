@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from graphlog.data.chunk import GraphChunk, Reject
+from graphlog.data.chunk import Reject
 from graphlog.data.manifest import Source, is_store
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
@@ -110,11 +110,11 @@ class LabelSurvey:
 
     def problem(self, labels: Sequence[Any]) -> str | None:
         """Return what is wrong with the labels of a graph; None and NaN are missing labels."""
-        present = [(n, v) for n, v in zip(self.names, labels, strict=False) if not _is_missing(v)]
-        for name, value in present:
+        for name, value in zip(self.names, labels, strict=False):
+            if _is_missing(value):
+                continue
             if not isinstance(value, str) and not _is_finite(value):
                 return f"label '{name}' must be finite and below {FLOAT32_MAX:.2g}, or left out"
-        for name, value in present:
             if name in self._known and text_of(value) not in self._known[name]:
                 known = "a class that the given store does not have"
                 return f"label '{name}' is {text_of(value)!r}, {known}"
@@ -227,8 +227,18 @@ class GraphDomain(Domain, HasDataSets):
         with StoreBuilder(schema, how.store_path, labels.names, origin) as builder:
             collector = RowCollector(builder, graphs.name, how.on_error, how.progress, "graph")
             scales = ScaleSurvey(schema)
-            for chunk in _chunks(graphs, how.limit):
-                scales.add(_add_chunk(collector, chunk, schema, labels, directed, graphs.name))
+            for part in _chunks(graphs, how.limit):
+                part = [g._replace(problem=g.problem or labels.problem(g.labels)) for g in part]
+                try:
+                    chunk, reasons = chunk_of(part, schema, directed)
+                except DataError as e:
+                    raise DataError(f"{graphs.name}: {e}") from None
+                used = [part[k] for k in chunk.rows.tolist()]
+                rows = np.array([graph.row for graph in used], dtype=np.int64)
+                values = labels.values([g.labels for g in used]) if labels.names else None
+                rejects = [Reject(part[k].row, part[k].text, reasons[k]) for k in sorted(reasons)]
+                collector.add(replace(chunk, rows=rows, labels=values), rejects, len(part))
+                scales.add(chunk)
             if not collector.done:
                 raise DataError(f"{graphs.name}: holds no graph.")
             collector.refuse_if_mostly_bad("")
@@ -324,28 +334,6 @@ def _chunks(graphs: Collection, limit: int | None) -> Iterator[list[RawGraph]]:
     stream = islice(graphs.read(), limit)
     while chunk := list(islice(stream, _GRAPHS_PER_CHUNK)):
         yield chunk
-
-
-def _add_chunk(
-    collector: RowCollector,
-    graphs: list[RawGraph],
-    schema: FeatureSchema,
-    labels: LabelSurvey,
-    directed: bool,
-    where: str,
-) -> GraphChunk:
-    """Add the usable graphs of a chunk and return them."""
-    graphs = [g._replace(problem=g.problem or labels.problem(g.labels)) for g in graphs]
-    try:
-        chunk, reasons = chunk_of(graphs, schema, directed)
-    except DataError as e:
-        raise DataError(f"{where}: {e}") from None
-    rejects = [Reject(graphs[k].row, graphs[k].text, reasons[k]) for k in sorted(reasons)]
-    used = [graphs[k] for k in chunk.rows.tolist()]
-    rows = np.array([graph.row for graph in used], dtype=np.int64)
-    values = labels.values([graph.labels for graph in used]) if labels.names else None
-    collector.add(replace(chunk, rows=rows, labels=values), rejects, len(graphs))
-    return chunk
 
 
 DOMAIN = GraphDomain()

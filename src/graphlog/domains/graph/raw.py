@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from jaxtyping import Int64
+from scipy.sparse import csr_matrix
 
-from graphlog.data.chunk import distinct
 from graphlog.files import open_text
 
 Column = npt.NDArray[Any]
@@ -102,9 +102,8 @@ class RawGraphs:
         first = (np.cumsum(self.node_counts) - self.node_counts)[self.edge_graph]
         ends = self.edge_index + first
         ends = ends[:, ends[0] != ends[1]]
-        pairs = distinct(ends.min(axis=0) * total + ends.max(axis=0))
-        both = np.concatenate(np.divmod(pairs, max(total, 1)))
-        return np.bincount(both, minlength=total).astype(np.int64)
+        listed = csr_matrix((np.ones(ends.shape[1]), ends), shape=(total, total))
+        return (listed + listed.T).tocsr().getnnz(axis=1).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

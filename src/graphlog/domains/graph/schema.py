@@ -141,15 +141,11 @@ class Survey:
             self.max_degree = max(self.max_degree, int(graphs.degrees.max(initial=0)))
 
     def schema(
-        self,
-        name: str = "inferred",
-        kinds: Mapping[str, str] | None = None,
-        keep_constant: bool = True,
+        self, kinds: Mapping[str, str] | None = None, keep_constant: bool = True
     ) -> FeatureSchema:
         """Return the schema of the graphs.
 
         Args:
-            name: Name of the schema.
             kinds: Columns to be read as ``categorical`` or ``continuous`` whatever they hold.
             keep_constant: Whether node attributes that never change are kept; if not, the degree
                 replaces them.
@@ -168,7 +164,7 @@ class Survey:
         if not node or (is_constant and not keep_constant):
             codes = min(self.max_degree, DEGREE_CAP) + 1
             node = (Attribute("degree", codes + _SPECIAL_CODES["node"], origin="degree"),)
-        schema = FeatureSchema(name=name, domain="graph", node=node, edge=edge, masked="node")
+        schema = FeatureSchema("inferred", "graph", node, edge, masked="node")
         return with_columns(schema, node, edge)
 
     def _attributes(self, kind: str, chosen: Mapping[str, Any]) -> tuple[Attribute, ...]:
