@@ -228,7 +228,7 @@ def test_damaged_rejects_of_a_signed_store(tmp_path: Path, lines: str) -> None:
 def test_a_manifest_that_is_no_file(folder: Path) -> None:
     (folder / "manifest.json").unlink()
     (folder / "manifest.json").symlink_to("/dev/zero")
-    refused(folder, "it is no file")
+    refused(folder, "it is not a file")
 
 
 def test_newer_format(folder: Path):

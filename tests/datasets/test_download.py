@@ -228,7 +228,7 @@ def hostile() -> Iterator[str]:
 
 @pytest.mark.parametrize("to", ["ftp://127.0.0.1:1/x", "FTP://127.0.0.1:1/x", "file:///etc/passwd"])
 def test_redirects_lead_to_web_addresses_alone(hostile: str, to: str, tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=r"no web address|not allowed"):
+    with pytest.raises(OSError, match=r"not a web address|not allowed"):
         download(f"{hostile}/to/{to}", tmp_path / "a", lambda _: True)
     assert not (tmp_path / "a").exists()
 

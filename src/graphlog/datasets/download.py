@@ -55,19 +55,21 @@ def find_local(
         DataError: If the mirror holds another file under its name.
     """
     path = None if bundled is None else bundled(spec)
-    if path is not None and _is(path, spec.sha256):
+    if path is not None and _is_right(path, spec, verify):
         return path
     if spec.origin.startswith("rdkit"):
         return None
     root, mirror = data_root(data_dir), _mirror()
-    if _is_mirrored(root / spec.path, spec, verify):
+    if _is_right(root / spec.path, spec, verify):
         return root / spec.path
     public = _public_path(spec, root)
-    if public.is_file() and _is_unchanged(public) and verify(public, spec):
-        return public
+    if public.is_file() and verify(public, spec):
+        note = _note(public)
+        if not note.is_file() or note.read_bytes() == hash_file(public).encode():
+            return public
     if mirror and "://" not in mirror and (Path(mirror) / spec.path).is_file():
         path = Path(mirror) / spec.path
-        if _is_mirrored(path, spec, verify):
+        if _is_right(path, spec, verify):
             return path
         raise DataError(
             f"{path}: is not the file of data set '{spec.name}' (its SHA-256 is not "
@@ -104,21 +106,21 @@ def fetch(
             download(
                 f"{mirror.rstrip('/')}/{spec.path}",
                 target,
-                lambda path: _is_mirrored(path, spec, verify),
+                lambda path: _is_right(path, spec, verify),
             )
         return target
     target = _public_path(spec, root)
     with _blame_network(spec, spec.url):
-        if spec.origin == "molsets":
-            _unpack_moses(spec.url, target)
-        else:
+        if spec.origin != "molsets":
             download(spec.url, target, lambda path: verify(path, spec))
-    if not verify(target, spec):
-        target.unlink()
-        raise DataError(
-            f"{spec.url}: does not hold the file of data set '{spec.name}' (its SHA-256 "
-            "differs); set $GRAPHLOG_MIRROR to a copy of it."
-        )
+        else:
+            _unpack_moses(spec.url, target)
+            if not verify(target, spec):
+                target.unlink()
+                raise DataError(
+                    f"{spec.url}: does not hold the file of data set '{spec.name}' (its SHA-256 "
+                    "differs); set $GRAPHLOG_MIRROR to a copy of it."
+                )
     write_text(_note(target), hash_file(target))
     return target
 
@@ -215,21 +217,10 @@ def _note(public: Path) -> Path:
     return public.with_name(f"{public.name}.sha256")
 
 
-def _is_unchanged(public: Path) -> bool:
-    note = _note(public)
-    return not note.is_file() or note.read_text(encoding="ascii", errors="replace") == hash_file(
-        public
-    )
-
-
-def _is(path: Path, sha256: str) -> bool:
-    return path.is_file() and hash_file(path) == sha256
-
-
-def _is_mirrored(path: Path, spec: DatasetSpec, verify: Verify) -> bool:
-    if spec.sha256:
-        return _is(path, spec.sha256)
-    return path.is_file() and verify(path, spec)
+def _is_right(path: Path, spec: DatasetSpec, verify: Verify) -> bool:
+    if not path.is_file():
+        return False
+    return hash_file(path) == spec.sha256 if spec.sha256 else verify(path, spec)
 
 
 def _unpack_moses(index: str, target: Path) -> None:

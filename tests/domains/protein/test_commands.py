@@ -108,7 +108,7 @@ def test_the_catalogue_names_proteins(cli: Cli) -> None:
             ["no term has 100 positive", "lower min_positives"],
         ),
         (["--annotations", "{go}", "--go", "{go}"], ["go.obo", "neither a GAF file"]),
-        (["--annotations", "{notes}", "--go", "{notes}"], ["notes.tsv", "no OBO file"]),
+        (["--annotations", "{notes}", "--go", "{notes}"], ["notes.tsv", "not an OBO file"]),
         (["--annotations", "{notes}", "--labels", "{notes}", "--go", "{go}"], ["give one of them"]),
         (["--score", "2000"], ["score", "1000"]),
         (["--channel-score", "smell=3"], ["no channel 'smell'"]),
