@@ -81,12 +81,7 @@ def _texts(count: int) -> list[str]:
     return list(store.texts(range(len(store))))
 
 
-JOBS = {
-    "training": training,
-    "embed": embedding,
-    "finetune": finetuning,
-    "benchmark": benchmarking,
-}
+JOBS = {"training": training, "embed": embedding, "finetune": finetuning, "benchmark": benchmarking}
 
 
 def soak(_: Path, minutes: range) -> Iterator[Case]:
