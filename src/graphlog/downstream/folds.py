@@ -1,6 +1,6 @@
 """The protocol of InfoGraph and GraphCL: k-fold accuracy of a classifier on frozen embeddings."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -68,6 +68,8 @@ def fold_probe(
         DataError: If there is not one target, or a class has fewer graphs than there are folds.
         ConfigError: If a name is unknown.
     """
+    from sklearn.model_selection import GridSearchCV, StratifiedKFold  # slow to import
+
     for kind, names, known in (
         ("classifier", [classifier], CLASSIFIERS),
         ("baseline", baselines, BASELINES),
@@ -84,7 +86,18 @@ def fold_probe(
         """Return the scores of one representation: its features for every seed."""
         scores, chosen = list[list[float]](), list[list[float]]()
         for fitted, seed in zip(features, seeds, strict=True):
-            found = list(_fold_scores(fitted, classes, folds, grid, seed, bar))
+            split = StratifiedKFold(folds, shuffle=True, random_state=seed)
+            found: list[tuple[float, float]] = []
+            for train, test in split.split(classes[:, None], classes):
+                inner = max(2, min(INNER_FOLDS, int(np.bincount(classes[train]).min())))
+                x_train, x_all, estimator = fitted(train)
+                cv = StratifiedKFold(inner, shuffle=True, random_state=seed)
+                search = GridSearchCV(estimator, {"C": list(grid)}, cv=cv)
+                with without_convergence_warnings():
+                    search.fit(x_train, classes[train])
+                bar.advance(1)
+                score = float(np.mean(search.predict(x_all[test]) == classes[test]))
+                found.append((score, float(search.best_params_["C"])))
             scores.append([score for score, _ in found])
             chosen.append([c for _, c in found])
         detail = {"folds": scores, "c": chosen, "seeds": list(seeds)}
@@ -93,14 +106,17 @@ def fold_probe(
 
     kind = "SVM" if classifier == "svm" else "logistic regression"
     with bar.shown(len(seeds) * folds * (1 + len(baselines)), f"{folds}-fold {classifier}"):
-        frozen = _features(encoder.embed_store(graphs, layer, precision=precision), classifier)
+        frozen = _fitted(encoder.embed_store(graphs, layer, precision=precision), classifier)
         rows = [row("frozen encoder", kind, [frozen] * len(seeds))]
         if "random" in baselines:
             untrained = (untrained_like(encoder, graphs, seed, layer) for seed in seeds)
-            features = [_features(u.embed_store(graphs), classifier) for u in untrained]
+            features = [_fitted(u.embed_store(graphs), classifier) for u in untrained]
             rows.append(row("untrained encoder", kind, features))
         if "wl" in baselines:
-            subtrees = [_subtrees(wl_kernel(graphs))] * len(seeds)
+            counts = wl_counts(graphs).astype(np.float64)
+            products = np.asarray((counts @ counts.T).todense())
+            norms = np.sqrt(np.diag(products))
+            subtrees = [_fitted(products / np.outer(norms, norms), "kernel")] * len(seeds)
             rows.append(row(f"WL subtree counts ({ROUNDS} rounds)", "SVM", subtrees))
     sizes = {
         "train": len(classes) - len(classes) // folds,
@@ -115,51 +131,22 @@ def fold_probe(
     )
 
 
-def _fold_scores(
-    features: Fitted,
-    classes: Int64[np.ndarray, "M"],
-    folds: int,
-    grid: Sequence[float],
-    seed: int,
-    bar: Progress,
-) -> Iterator[tuple[float, float]]:
-    """Yield the accuracy on each fold, and the C that was chosen for it."""
-    from sklearn.model_selection import GridSearchCV, StratifiedKFold
-
-    split = StratifiedKFold(folds, shuffle=True, random_state=seed)
-    for train, test in split.split(classes[:, None], classes):
-        inner = max(2, min(INNER_FOLDS, int(np.bincount(classes[train]).min())))
-        x_train, x_all, model = features(train)
-        cv = StratifiedKFold(inner, shuffle=True, random_state=seed)
-        search = GridSearchCV(model, {"C": list(grid)}, cv=cv)
-        with without_convergence_warnings():
-            search.fit(x_train, classes[train])
-        bar.advance(1)
-        score = float(np.mean(search.predict(x_all[test]) == classes[test]))
-        yield score, float(search.best_params_["C"])
-
-
-def _features(embeddings: Float[np.ndarray, "M W"], classifier: str) -> Fitted:
+def _fitted(values: Float[np.ndarray, "M W"], classifier: str) -> Fitted:
+    """Return what a classifier sees of embeddings, or of a ``kernel`` of all graphs."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics.pairwise import rbf_kernel
     from sklearn.svm import SVC
 
     def fitted(train: Indices) -> tuple[np.ndarray, np.ndarray, Any]:
-        x = standardize(embeddings, train).astype(np.float64)
-        if classifier == "logistic":
-            return x[train], x, LogisticRegression(max_iter=300)
-        # scikit-learn's gamma "scale"; the kernel is computed once for all C and inner folds
-        kernel = rbf_kernel(x, x[train], gamma=1.0 / max(x.shape[1] * float(x[train].var()), 1e-12))
+        kernel = values[:, train] if classifier == "kernel" else values
+        if classifier != "kernel":
+            x = standardize(values, train).astype(np.float64)
+            if classifier == "logistic":
+                return x[train], x, LogisticRegression(max_iter=300)
+            # scikit-learn's gamma "scale"; the kernel is computed once for all C and inner folds
+            gamma = 1.0 / max(x.shape[1] * float(x[train].var()), 1e-12)
+            kernel = rbf_kernel(x, x[train], gamma=gamma)
         return kernel[train], kernel, SVC(kernel="precomputed", cache_size=500)
-
-    return fitted
-
-
-def _subtrees(kernel: Float[np.ndarray, "M M"]) -> Fitted:
-    from sklearn.svm import SVC
-
-    def fitted(train: Indices) -> tuple[np.ndarray, np.ndarray, Any]:
-        return kernel[np.ix_(train, train)], kernel[:, train], SVC(kernel="precomputed")
 
     return fitted
 
@@ -202,11 +189,3 @@ def wl_counts(store: GraphStore) -> csr_matrix:
         shape = (batch.num_graphs, int(columns.max(initial=-1)) + 1)
         histograms.append(csr_matrix(cells, shape=shape))
     return csr_matrix(hstack(histograms))
-
-
-def wl_kernel(store: GraphStore) -> Float[np.ndarray, "M M"]:
-    """Return the cosines of all graphs' label counts."""
-    counts = wl_counts(store).astype(np.float64)
-    products = np.asarray((counts @ counts.T).todense())
-    norms = np.sqrt(np.diag(products))
-    return products / np.outer(norms, norms)
