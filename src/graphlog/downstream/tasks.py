@@ -240,7 +240,13 @@ def open_labeled(
         reading["targets"] = [*targets, *([weights] if weights else [])]
     store = read(found, schema, **reading)
     labels, names = select_targets(store, targets, weights)
-    row_weights = None if weights is None else _weights_of(store, weights)
+    row_weights = None
+    if weights is not None:
+        check_name("column of weights", weights, list(store.tasks))
+        row_weights = select_targets(store, [weights])[0][:, 0]
+        check_weights(row_weights, f"column '{weights}'", store.rows)
+        if not row_weights.any():
+            raise DataError(f"all weights of column '{weights}' are 0: there is nothing to learn.")
     notes = [*store.source.notes, *domain.reading_notes(store)]
     if labels_range is not None:
         labels, outside = within_range(labels, names, store.rows, labels_range)
@@ -301,21 +307,6 @@ def select_targets(
         check_name("target", name, names)
     columns = [names.index(name) for name in (wanted or names) if name != but]
     return store.labels[:, columns], tuple(names[c] for c in columns)
-
-
-def _weights_of(store: GraphStore, column: str) -> Float[np.ndarray, "M"]:
-    """Return the weights of all graphs.
-
-    Raises:
-        ConfigError: If there is no such column.
-        DataError: If a weight is missing or negative, or all are 0.
-    """
-    check_name("column of weights", column, list(store.tasks))
-    values = select_targets(store, [column])[0][:, 0]
-    check_weights(values, f"column '{column}'", store.rows)
-    if not values.any():
-        raise DataError(f"all weights of column '{column}' are 0: there is nothing to learn.")
-    return values
 
 
 def check_weights(weights: Float[np.ndarray, "M"], name: str, rows: Int[np.ndarray, "M"]) -> None:

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +93,9 @@ def describe_model(path: Path) -> dict[str, Any]:
         text = about.read_text(encoding="utf-8")
         rows = dict(re.findall(r"^\| ([\w ]+) \| (.*) \|$", text, re.MULTILINE))
         card = {**{name: rows.get(name) for name in _CARD_FIELDS}, "model card": str(about)}
+    layers = [name for name in contents.extra if re.fullmatch(r"prototypes\.\d+", name)]
+    layers.sort(key=lambda name: int(name.partition(".")[2]))  # roots first
+    sizes = [str(len(contents.extra[name])) for name in layers]
     config, is_known = encoder.config, Novelty.of(contents.extra, encoder.embedding_width("jk"))
     return {
         "kind": "model",
@@ -113,7 +115,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         "schema": describe_schema(encoder.schema),
         "settings": config.model_dump(),
         "novelty": "calibrated" if is_known else "not calibrated",
-        "prototypes": " / ".join(map(str, prototype_layers(contents.extra))) or None,
+        "prototypes": " / ".join(sizes) or None,
         "versions": info.get("versions", {}),
     }
 
@@ -195,14 +197,6 @@ def human_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
-
-
-def prototype_layers(extra: Mapping[str, Any]) -> list[int]:
-    """Return the number of prototypes of each layer, roots first, kept with a model."""
-    sizes: list[int] = []
-    while f"prototypes.{len(sizes)}" in extra:
-        sizes.append(extra[f"prototypes.{len(sizes)}"].shape[0])
-    return sizes
 
 
 _VALUES_SHOWN = 6

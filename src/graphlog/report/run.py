@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from textwrap import fill
@@ -348,11 +350,7 @@ def _draw_lines(axis: Axes, panel: Panel, rows: Sequence[LogRow], x: str) -> Non
 
 def _mark_phases(axis: Axes, rows: Sequence[LogRow], x: str) -> None:
     phases = [(row[x], row["phase"]) for row in rows if "phase" in row]
-    starts = [
-        here
-        for before, here in zip([(0, ""), *phases], phases, strict=False)
-        if before[1] != here[1]
-    ]
+    starts = [next(rows) for _, rows in groupby(phases, key=itemgetter(1))]
     for at, phase in starts if len(starts) > 1 else ():
         axis.axvline(at, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
         axis.annotate(
