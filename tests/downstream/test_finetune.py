@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.probe import kernel_predictions
-from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.encoder import with_settings
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
 from graphlog.training.log import read_metrics
@@ -31,15 +31,11 @@ NAN = float("nan")
 KEPT = {"baselines": (), "seeds": (0, 1)}
 
 
-def replaced(data: LabeledGraphs, **fields: Any) -> LabeledGraphs:
-    return LabeledGraphs(**{name: getattr(data, name) for name in data.__slots__} | fields)
-
-
 @pytest.mark.parametrize("layer", ["last", "jk"])
 def test_overfits_32_molecules(layer: str, tiny_store: GraphStore):
     rows = np.arange(32)
     labels = np.random.default_rng(0).integers(0, 2, (32, 1)).astype(np.float32)
-    data = replaced(
+    data = replace(
         labeled(IS_ALCOHOL), store=tiny_store, labels=labels, split=Split(rows, rows, rows)
     )
     config = QUICK.updated(
@@ -184,7 +180,7 @@ def test_the_best_epoch_is_the_best_on_validation():
 def test_one_class_folds_are_named():
     alcohols, others = np.flatnonzero(IS_ALCOHOL), np.flatnonzero(IS_ALCOHOL == 0)
     data = labeled(IS_ALCOHOL)
-    no_valid = replaced(
+    no_valid = replace(
         data,
         split=Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]]),
     )
@@ -193,14 +189,14 @@ def test_one_class_folds_are_named():
     report = finetune(tiny_encoder(), no_valid, QUICK, **KEPT).report
     assert report.skipped == {"valid": ["y"]}
     assert any("the last epoch is used" in note for note in report.notes)
-    no_train = replaced(data, split=Split(others[:9], others[9:12], alcohols))
+    no_train = replace(data, split=Split(others[:9], others[9:12], alcohols))
     with pytest.raises(DataError, match="one class only in the training fold"):
         finetune(tiny_encoder(), no_train, QUICK, **KEPT)
 
 
 def test_a_batch_of_one_atom_and_a_last_batch_of_one_graph():
     rows = np.arange(9)
-    one = replaced(labeled(IS_ALCOHOL), split=Split(rows, rows, rows))
+    one = replace(labeled(IS_ALCOHOL), split=Split(rows, rows, rows))
     assert finetune(tiny_encoder(), one, QUICK.updated({"batch_size": 1}), **KEPT).report.mean >= 0
 
 
@@ -263,7 +259,7 @@ def test_the_run_folder_is_complete(tmp_path: Path):
     np.testing.assert_array_equal(load(run).embed(CHAINS), predictor.encoder.embed(CHAINS))
 
 
-def test_a_used_folder_is_refused_resumed_or_replaced(
+def test_a_used_folder_is_refused_resumed_or_replace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     run = tmp_path / "run"
@@ -300,12 +296,16 @@ def test_a_used_folder_is_refused_resumed_or_replaced(
     assert [p.name for p in (run / "checkpoint").iterdir()] == ["seed-5"]
 
 
-@pytest.fixture(scope="module", params=["default", "paper"])
+@pytest.fixture(scope="module", params=["default", "paper", "patience"])
 def undisturbed(request: pytest.FixtureRequest) -> tuple[FinetuneConfig, np.ndarray]:
     """Settings of a run, and what it predicts when nothing stops it."""
-    config = QUICK.updated({"protocol": request.param, "epochs": 3, "dropout": 0.5})
+    config = QUICK.updated({"epochs": 3, "dropout": 0.5})
+    if request.param == "patience":  # which ends a seed early
+        changes = {"epochs": 40, "learning_rate": 0.05, "patience": 3, "select": "best-valid"}
+        config = config.updated(changes)
     if request.param == "default":
-        config = config.updated({"probe_first": True, "freeze_batch_norm": True})
+        changes = {"protocol": "default", "probe_first": True, "freeze_batch_norm": True}
+        config = config.updated(changes)
     whole = finetune(tiny_encoder("jk"), labeled(IS_ALCOHOL), config, **KEPT)
     return config, whole.predict(CHAINS)
 
@@ -335,9 +335,11 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     resumed = finetune(tiny_encoder("jk"), data, config, run_dir=run, resume=True, **KEPT)
     np.testing.assert_array_equal(resumed.predict(CHAINS), whole)
     rows = read_metrics(run / "metrics.jsonl")
-    assert [(row["seed"], row["epoch"]) for row in rows] == [
-        (seed, epoch) for seed in (0, 1) for epoch in (1, 2, 3)
-    ]
+    epochs = [[row["epoch"] for row in rows if row["seed"] == seed] for seed in (0, 1)]
+    assert [row["epoch"] for row in rows] == [*epochs[0], *epochs[1]]
+    for of_seed in epochs:
+        assert of_seed == list(range(1, len(of_seed) + 1))
+        assert len(of_seed) == 3 if config.patience is None else 3 < len(of_seed) < 40
 
 
 def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -457,7 +459,7 @@ def test_an_untrained_encoder_is_trained_from_scratch():
 
 def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
     encoder, data = tiny_encoder("jk"), labeled(LENGTH, "regression")
-    hidden = replaced(data, labels=data.labels.copy())
+    hidden = replace(data, labels=data.labels.copy())
     hidden.labels[data.split.test] = NAN
     # one epoch from random weights learns nothing
     changes = {"protocol": "default", "probe_first": False, "epochs": 1}

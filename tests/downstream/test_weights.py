@@ -1,5 +1,6 @@
 """Early stopping, weights of classes and of rows."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +11,15 @@ import torch
 import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, QUICK, labeled, tiny_encoder, write_csv
 from graphlog.data.split import Split
-from graphlog.downstream.finetune import FinetuneConfig, SeedJob, finetune, label_weights
+from graphlog.downstream.finetune import FinetuneConfig, finetune, label_weights
 from graphlog.downstream.head import Head
 from graphlog.downstream.linear import FIXED_C, linear_fits
-from graphlog.downstream.tasks import LabeledGraphs, open_labeled
+from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError, DataError
 from graphlog.training.log import read_metrics
-from graphlog.training.trainer import TrainingInterrupted
 
 NAN = float("nan")
 TASKS = ("classification", "regression", "multiclass")
-
-
-def replaced(data: LabeledGraphs, **fields: Any) -> LabeledGraphs:
-    return LabeledGraphs(**{name: getattr(data, name) for name in data.__slots__} | fields)
 
 
 def _labels(task: str) -> np.ndarray:
@@ -70,7 +66,7 @@ def test_balanced_classes_count_alike(task: str):
     rare = (np.arange(48) % 8 == 0).astype(np.float32)[:, None]
     labels = np.concatenate([1 - rare, rare], axis=1) if task == "multiclass" else rare
     labels[3] = NAN
-    data = replaced(labeled(labels, "regression", tuple("ab")[: labels.shape[1]]), task=task)
+    data = replace(labeled(labels, "regression", tuple("ab")[: labels.shape[1]]), task=task)
     weights = label_weights(data, FinetuneConfig(class_weight="balanced"))
     assert weights is not None
     train = data.split.train
@@ -84,10 +80,10 @@ def test_weights_change_what_is_learned_and_nothing_is_the_default():
     data, heavy = labeled(IS_ALCOHOL), np.where(IS_ALCOHOL == 1, 20.0, 1.0).astype(np.float32)
     kept: dict[str, Any] = {"seeds": (0,), "baselines": ()}
     plain = finetune(tiny_encoder(), data, QUICK, **kept).predict(CHAINS)
-    ones = replaced(data, weights=np.ones(48, dtype=np.float32))
+    ones = replace(data, weights=np.ones(48, dtype=np.float32))
     same = finetune(tiny_encoder(), ones, QUICK, **kept).predict(CHAINS)
     np.testing.assert_allclose(same, plain, rtol=1e-4, atol=1e-6)
-    found = finetune(tiny_encoder(), replaced(data, weights=heavy), QUICK, **kept)
+    found = finetune(tiny_encoder(), replace(data, weights=heavy), QUICK, **kept)
     assert found.predict(CHAINS).mean() > plain.mean()
     assert any("weights are used in fine-tuning only" in note for note in found.report.notes)
 
@@ -129,7 +125,7 @@ def test_a_train_fold_without_weight_is_refused():
     data, weights = labeled(IS_ALCOHOL), np.ones(48, dtype=np.float32)
     weights[data.split.train] = 0
     with pytest.raises(DataError, match="all weights of the training fold are 0"):
-        finetune(tiny_encoder(), replaced(data, weights=weights), QUICK)
+        finetune(tiny_encoder(), replace(data, weights=weights), QUICK)
 
 
 def stopping(**more: Any) -> FinetuneConfig:
@@ -160,41 +156,10 @@ def test_patience_selects_the_best_epoch_unless_told_otherwise():
     assert FinetuneConfig(patience=3, select="last").select == "last"
 
 
-@pytest.fixture(scope="module")
-def undisturbed() -> np.ndarray:
-    """What a run with an early stop predicts when nothing else stops it."""
-    data = labeled(LENGTH, "regression")
-    return finetune(tiny_encoder(), data, stopping(), seeds=(0, 1), baselines=()).predict(CHAINS)
-
-
-@pytest.mark.parametrize("stop_after", [3, 12])
-def test_an_early_stop_survives_an_interruption(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int, undisturbed: np.ndarray
-):
-    data, run = labeled(LENGTH, "regression"), tmp_path / "run"
-    kept: dict[str, Any] = {"seeds": (0, 1), "baselines": ()}
-    loss, steps = SeedJob.loss, list[int]()
-
-    def failing(self: SeedJob, batch: Any, step: int) -> Any:
-        steps.append(step)
-        if len(steps) == stop_after:
-            raise KeyboardInterrupt
-        return loss(self, batch, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SeedJob, "loss", failing)
-        with pytest.raises(TrainingInterrupted):
-            finetune(tiny_encoder(), data, stopping(), run_dir=run, **kept)
-    resumed = finetune(tiny_encoder(), data, stopping(), run_dir=run, resume=True, **kept)
-    np.testing.assert_array_equal(resumed.predict(CHAINS), undisturbed)
-    again = finetune(tiny_encoder(), data, stopping(), run_dir=run, resume=True, **kept)
-    np.testing.assert_array_equal(again.predict(CHAINS), undisturbed)
-
-
 def test_patience_needs_a_validation_score():
     alcohols, others = np.flatnonzero(IS_ALCOHOL), np.flatnonzero(IS_ALCOHOL == 0)
     split = Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]])
-    data = replaced(labeled(IS_ALCOHOL), split=split)
+    data = replace(labeled(IS_ALCOHOL), split=split)
     with pytest.raises(DataError, match="drop `patience`"):
         finetune(tiny_encoder(), data, QUICK.updated({"patience": 2}))
 
