@@ -69,7 +69,7 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
     is_test = (data["split"] == "test").to_numpy()
     known = features(store)
     networks = [random_encoder(encoder.config, encoder.schema, seed=s) for s in range(NETWORKS)]
-    embedded = [network.embed_store(store) for network in networks]
+    embedded = [network.embed_store(store, "jk+sum") for network in networks]
     cells = [
         (name, head, seed)
         for name in WORDS
@@ -110,7 +110,7 @@ def features(store: GraphStore) -> Columns:
     return {
         "ecfp4": domain.feature_set("ecfp4", store).values,
         "descriptors": domain.feature_set("descriptors", store).values,
-        "model": graphlog.load(MODEL).embed_store(store),
+        "model": graphlog.load(MODEL).embed_store(store, "jk+sum"),
         "counts": counts,
     }
 

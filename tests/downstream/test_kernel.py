@@ -21,7 +21,8 @@ def whole(model: KernelModel, x: np.ndarray, others: np.ndarray) -> np.ndarray:
     support, (width,) = model.supports[0], model.settings.widths
     a, b = (support.prepared(v).astype(np.float64) for v in (x, others))
     distances = ((a[:, None] - b[None]) ** 2).sum(axis=2)
-    return np.exp(-(2.0**width) * distances / support.median) + 1.0
+    scaled = np.sqrt(3 * 2.0**width * distances / support.median)
+    return (1 + scaled) * np.exp(-scaled) + 1.0
 
 
 def test_tanimoto_of_counts_is_the_smaller_over_the_larger():

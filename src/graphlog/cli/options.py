@@ -134,8 +134,11 @@ Precision = Annotated[
     option("Number format of matrix products (default: fp32; pretrain: auto)."),
 ]
 Layer = Annotated[
-    Literal["jk", "last"] | None,
-    option("Embedding of all layers (jk) or of the last (default: as stored in the model)."),
+    Literal["jk", "last", "jk+sum"] | None,
+    option(
+        "Embedding of all layers (jk), of these and their sums (jk+sum), or of the last layer "
+        "(default: as stored in the model; probe of molecules: jk+sum)."
+    ),
 ]
 WithFeatures = Annotated[
     str | None,

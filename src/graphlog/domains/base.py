@@ -234,6 +234,8 @@ class Domain(ABC):
     """Names of descriptors: what a record tells without labels, to be predicted from its graph."""
     feature_sets: Mapping[str, tuple[str, ...]] = {}
     """Features that need no learning, to be joined to an embedding: their columns by name."""
+    head_layer: str = "jk"
+    """The embedding that models of labels are fitted to, unless the model is known by ``last``."""
     shuffled_split: str | None = None
     """The kind of split that is drawn several times where none is named; None: the usual one."""
     reads_memory: bool = False

@@ -632,7 +632,7 @@ def _kernel_note(
         return []
     encoder = encoder.with_readout(config.readout)
     known = replace(data, split=data.split._replace(test=data.split.test[:0]))
-    kernel = kernel_predictions(encoder, known, config.layer_of(encoder))[data.split.valid]
+    kernel = kernel_predictions(encoder, known)[data.split.valid]
     of_kernel, own = (
         data.evaluate(p, data.split.valid).scores[data.metric] for p in (kernel, valid)
     )

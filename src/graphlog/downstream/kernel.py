@@ -3,9 +3,9 @@ r"""Kernel ridge regression, which is the mean of a Gaussian process, and how su
 With rows :math:`x_i`, standardized labels :math:`y_i` and a kernel :math:`k`, the coefficients are
 :math:`\alpha = (K + \lambda I)^{-1} y`, and a new row is predicted by
 :math:`f(x) = \sum_i \alpha_i k(x, x_i)`. The kernel is a weighted sum of one kernel for each block
-of features: Gaussian for quantities, which are standardized, and Tanimoto for counts of
-substructures. Widths, weights and penalty are chosen by five-fold cross-validation within the rows
-that are fitted. With :math:`G = (K + \lambda I)^{-1}`, the errors on a fold :math:`F` of a model
+of features: Matérn's of order 3/2 for quantities, which are standardized, and Tanimoto's for
+counts of substructures. Widths, weights and penalty are chosen by five-fold cross-validation within
+the rows that are fitted. With :math:`G = (K + \lambda I)^{-1}`, the errors on a fold :math:`F` of a model
 that has not seen it are :math:`G_{FF}^{-1} \alpha_F`, so that one Cholesky factor gives all five.
 """
 
@@ -65,8 +65,8 @@ class Settings:
     """What cross-validation chooses."""
 
     widths: tuple[float, ...]
-    """For each block the log2 of the inverse squared width of its Gaussian, in units of the inverse
-    median of the squared distances; unused by Tanimoto's."""
+    """For each block the log2 of the inverse squared width of Matérn's kernel, in units of the
+    inverse median of the squared distances; unused by Tanimoto's."""
     shares: tuple[float, ...]
     """The weight of each block; they sum to 1."""
     penalty: float
@@ -134,8 +134,9 @@ class Support:
         """Return the kernel, of which ``measured`` is overwritten."""
         if self.scaling is None:
             return measured
-        measured *= -(2.0**width)
-        return np.exp(measured, out=measured)
+        measured *= 3.0 * 2.0**width
+        distances = np.sqrt(measured, out=measured)
+        return (1.0 + distances) * np.exp(-distances)
 
 
 def unfolded(counts: csr_matrix) -> csr_matrix:
@@ -407,8 +408,8 @@ def fit_kernel(
     Targets with the same missing labels share a factor.
 
     Args:
-        blocks: Features by their names, that of an embedding empty; each has a kernel, Gaussian
-            or, where they are sparse, of Tanimoto.
+        blocks: Features by their names, that of an embedding empty; each has a kernel,
+            Matérn's or, where they are sparse, Tanimoto's.
         labels: NaN where missing.
         train: Rows to fit.
         task: Kind of task.

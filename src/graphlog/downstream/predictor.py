@@ -27,7 +27,7 @@ from graphlog.downstream.kernel import KernelModel
 from graphlog.downstream.linear import LinearModel, features_of, fuse
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import model_path
-from graphlog.downstream.pretrained import Encoder, each_part, evaluating, rows_at_once
+from graphlog.downstream.pretrained import Encoder, check_layer, each_part, evaluating, rows_at_once
 from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration
 from graphlog.downstream.writers import Results, Written, choose_format, write_aligned
@@ -520,7 +520,10 @@ def _seen(
         seen = [member.embed(batch, precision) for member in members]
         percentiles = std = None
         if novelty is not None:
-            jk = seen[0] if first.layer == "jk" else first.embed(batch, precision, "jk")
+            if first.layer == "last":
+                jk = first.embed(batch, precision, "jk")
+            else:  # whose first columns are those of jk
+                jk = seen[0][:, : first.network.embedding_width("jk")]
             percentiles = novelty.percentiles(novelty.distances(jk.cpu().numpy()))
             percentiles = percentiles.astype(np.float32)
         if by_kernel:
@@ -561,4 +564,4 @@ def _member(
         head = Head(width, targets, described["task"])
     head.load_state_dict(weights)
     head.clip = float(described.get("clip", math.inf))
-    return FineTuned(network, head, "jk" if layer == "jk" else "last")
+    return FineTuned(network, head, check_layer(layer))

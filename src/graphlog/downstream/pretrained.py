@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
 import torch
@@ -96,6 +96,16 @@ class Encoder(nn.Module):
         """Where its parameters are."""
         return next(self.network.parameters()).device
 
+    def head_layer(self, layer: str | None = None) -> EmbeddingLayer:
+        """Return the embedding that models of labels are fitted to.
+
+        Args:
+            layer: What was asked for; None takes the domain's (molecules: ``jk+sum``), and ``last``
+                of a model known by it.
+        """
+        usual = "last" if self.layer == "last" else domain_of(self.schema).head_layer
+        return check_layer(layer or usual)
+
     def width(self, layer: str | None = None) -> int:
         """Return the number of columns of an embedding."""
         return self.network.embedding_width(check_layer(layer or self.layer))
@@ -140,8 +150,8 @@ class Encoder(nn.Module):
         Args:
             source: A list, array or column of SMILES, a path, the name of a data set, a store, or
                 graphs of torch_geometric, of which at most half may be bad.
-            layer: ``jk`` (means of all layers and the log node count) or ``last`` (the paper's);
-                None takes the model's own.
+            layer: ``jk`` (means of all layers and the log node count), ``last`` (the paper's) or
+                ``jk+sum`` (``jk`` and the sums of all layers); None takes the model's own.
             batch_size: Graphs per forward pass.
             with_features: Features that need no learning, as further columns named by
                 :meth:`feature_names`: ``ecfp4``, ``descriptors`` of molecules; ``statistics`` of
@@ -312,8 +322,9 @@ def check_layer(layer: str) -> EmbeddingLayer:
     Raises:
         ConfigError: If it does not.
     """
-    check_name("embedding layer", layer, get_args(EmbeddingLayer))
-    return "jk" if layer == "jk" else "last"
+    known: tuple[EmbeddingLayer, ...] = get_args(EmbeddingLayer)
+    check_name("embedding layer", layer, known)
+    return known[known.index(cast(EmbeddingLayer, layer))]
 
 
 def each_part(

@@ -45,7 +45,7 @@ from graphlog.downstream.linear import (
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks, means_of_known
 from graphlog.downstream.models import statistics_note, untrained_like
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.pretrained import Encoder, ReadoutChoice, check_layer
+from graphlog.downstream.pretrained import Encoder, ReadoutChoice
 from graphlog.downstream.report import (
     Model,
     Report,
@@ -113,7 +113,7 @@ def probe(
         source: Labeled input, or what :func:`~graphlog.downstream.tasks.open_labeled` returned.
         head: ``linear``, ``kernel``, or ``auto``: both, of which the better on the validation fold
             comes first (by cross-validation of the training fold where there is none).
-        layer: ``jk`` or ``last``; None takes the model's own.
+        layer: See :meth:`Encoder.head_layer`.
         readout: See :meth:`Encoder.with_readout`.
         with_features: Features that need no learning, as for :meth:`Encoder.embed`. The linear
             models of the embeddings and of each of them are averaged, logits for classification
@@ -145,6 +145,7 @@ def probe(
     check_baselines(baselines)
     check_name("head", head, HEADS)
     encoder = encoder.with_readout(readout)
+    layer = encoder.head_layer(layer)
     is_new = not isinstance(source, LabeledGraphs)
     if folds_seeds is not None and is_new and labeling.get("split") is None:
         labeling["split"] = domain_of(encoder.schema).shuffled_split
@@ -548,11 +549,9 @@ def _best(metric: str, usual: K, scores: Mapping[K, float]) -> K:
     return best
 
 
-def kernel_predictions(
-    encoder: Encoder, data: LabeledGraphs, layer: str | None = None
-) -> Float[np.ndarray, "M T"]:
+def kernel_predictions(encoder: Encoder, data: LabeledGraphs) -> Float[np.ndarray, "M T"]:
     """Return what a kernel model of frozen embeddings predicts of all but the training fold."""
-    embeddings = encoder.embed_store(data.store, layer)
+    embeddings = encoder.embed_store(data.store, encoder.head_layer())
     inputs = _inputs(data, embeddings, head="kernel")
     return _Fits(data, counts=inputs.counts).kernel(inputs.parts)[1].values
 
@@ -580,7 +579,7 @@ def cv_probe(
     data = open_labeled(source, encoder.schema, **labeling)
     known = np.concatenate([data.split.train, data.split.valid])
     graphs, labels = data.store.subset(known), data.labels[known]
-    features = encoder.embed_store(graphs, layer, precision=precision)
+    features = encoder.embed_store(graphs, encoder.head_layer(layer), precision=precision)
     shared = domain_of(graphs.schema).groups(graphs)
     groups = (
         np.random.default_rng(0).permutation(len(known))
@@ -733,19 +732,23 @@ def pooled(each: Sequence[Held]) -> Held:
 
 
 def _predictor(
-    encoder: Encoder, layer: str | None, data: LabeledGraphs, kept: Kept, held: Held, report: Report
+    encoder: Encoder,
+    layer: EmbeddingLayer,
+    data: LabeledGraphs,
+    kept: Kept,
+    held: Held,
+    report: Report,
 ) -> Predictor:
     """Return the predictor of a kernel model, or that averages linear models.
 
     Args:
         encoder: What embeds; it is copied.
-        layer: ``jk`` or ``last``; None takes the model's own.
+        layer: Of its embeddings.
         data: What the models were fitted to.
         kept: The models.
         held: What calibration is made of.
         report: Scores, those of this predictor first.
     """
-    layer = check_layer(layer or encoder.layer)
     member, joined, kernel = _members(encoder, layer, kept, data)
     if isinstance(kept, KernelModel):
         learned = np.isfinite(kept.shift)
@@ -804,7 +807,7 @@ def fit_head(
         encoder: What embeds; it is copied.
         data: Labeled graphs, of which the training fold is fitted.
         head: ``auto``, ``linear`` or ``kernel``.
-        layer: ``jk`` or ``last``; None takes the model's own.
+        layer: See :meth:`Encoder.head_layer`.
 
     Raises:
         ConfigError: If the head is unknown, or a linear model is asked to weigh molecules.
@@ -815,8 +818,8 @@ def fit_head(
             f"weights need {setting('head', 'kernel')}, or fine-tuning.", option="head"
         )
     check_learnable(data)
-    train, embeddings = data.split.train, encoder.embed_store(data.store, layer)
-    inputs = _inputs(data, embeddings, head=head)
+    layer, train = encoder.head_layer(layer), data.split.train
+    inputs = _inputs(data, encoder.embed_store(data.store, layer), head=head)
     found: dict[Model | float, float] = {}
     fits = _Fits(data, jobs=None, counts=inputs.counts)
     if head != "linear":
@@ -830,7 +833,6 @@ def fit_head(
         kept: Kept = fits.kernel(inputs.parts)[0].model
     else:
         kept = [_Fits(data, best, [best], None).linear(inputs.parts[""]).model("", best)]
-    layer = check_layer(layer or encoder.layer)
     member, joined, of_kernel = _members(encoder, layer, kept, data)
     return Predictor([member], data.targets, make_report(data, ()), joined=joined, kernel=of_kernel)
 

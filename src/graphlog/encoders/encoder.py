@@ -30,7 +30,7 @@ from graphlog.ops.collectives import Peers
 from graphlog.ops.colors import ColorClasses, color_classes
 from graphlog.ops.segment import segment_max, segment_mean, segment_softmax, segment_sum
 
-EmbeddingLayer = Literal["jk", "last"]
+EmbeddingLayer = Literal["jk", "last", "jk+sum"]
 BATCHES, BATCH_SIZE = 20, 64
 """Graphs that the statistics of batch norms are taken from."""
 JUMPS: dict[str, Callable[[list[Tensor]], Tensor]] = {
@@ -236,11 +236,10 @@ class GraphEncoder(nn.Module):
     def embedding_width(self, layer: EmbeddingLayer) -> int:
         """Return the number of columns of :meth:`embed_graphs`."""
         sides = 2 if self.config.readout == "mean+center" else 1
-        return (
-            sides * (len(self.layers) + 1) * self.config.dim + 1
-            if layer == "jk"
-            else sides * self.dim
-        )
+        if layer == "last":
+            return sides * self.dim
+        blocks = sides + 1 if layer == "jk+sum" else sides
+        return blocks * (len(self.layers) + 1) * self.config.dim + 1
 
     def embed_graphs(self, batch: GraphBatch, layer: EmbeddingLayer = "jk") -> Float[Tensor, "N W"]:
         """Return graph embeddings for use without fine-tuning.
@@ -250,12 +249,13 @@ class GraphEncoder(nn.Module):
             layer: ``last`` is the graph embedding of :meth:`forward`; ``jk`` joins the mean over
                 nodes of the input embedding and of every layer, and the logarithm of the number of
                 nodes. With the readout ``mean+center``, the center node's embedding stands beside
-                each of these.
+                each of these. In ``jk+sum`` the sums over nodes follow: what adds up over the parts
+                of a graph is linear in them.
         """
         if layer == "last":
             return self._last(self(batch), batch)
         shard = Shard(batch, self.peers)
-        return self._join_layers(self._layer_outputs(shard), shard)
+        return self._join_layers(self._layer_outputs(shard), shard, layer == "jk+sum")
 
     def embed_twice(self, batch: GraphBatch) -> Float[Tensor, "N W"]:
         """Return ``last`` and ``jk`` of :meth:`embed_graphs` side by side, of one pass."""
@@ -274,13 +274,16 @@ class GraphEncoder(nn.Module):
         # the center of an ego-network is its node 0
         return torch.cat([encoding.graph_emb, encoding.node_emb[batch.ptr[:-1]]], dim=1)
 
-    def _join_layers(self, outputs: list[NodeRows], shard: Shard) -> Float[Tensor, "N W"]:
-        batch = shard.batch
+    def _join_layers(
+        self, outputs: list[NodeRows], shard: Shard, with_sums: bool = False
+    ) -> Float[Tensor, "N W"]:
+        batch, has_center = shard.batch, self.config.readout == "mean+center"
         means = [h.mean(batch) for h in outputs]
-        if self.config.readout == "mean+center":
-            means += [h.at(batch.ptr[:-1]) for h in outputs]
-        log_size = batch.sizes.clamp(min=1).to(means[0].dtype).log()[:, None]
-        return shard.all_graphs(torch.cat([*means, log_size], dim=1))
+        centers = [h.at(batch.ptr[:-1]) for h in outputs] if has_center else []
+        sizes = batch.sizes.to(means[0].dtype)[:, None]
+        sums = [mean * sizes for mean in means] if with_sums else []
+        log_size = sizes.clamp(min=1).log()
+        return shard.all_graphs(torch.cat([*means, *centers, log_size, *sums], dim=1))
 
 
 def encoder_from_state(

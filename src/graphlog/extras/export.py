@@ -74,9 +74,11 @@ class DenseEncoder(nn.Module):
             h = JUMPS[config.jk](flat).unflatten(0, mask.shape)
             pooled = [_pooled(h, mask, config.readout)]
             return torch.cat([*pooled, h[:, 0]], dim=1) if has_center else pooled[0]
-        parts = [_pooled(h, mask, "mean") for h in outputs]
-        parts += [h[:, 0] for h in outputs] if has_center else []
-        return torch.cat([*parts, mask.sum(1, keepdim=True).clamp(min=1).log()], dim=1)
+        means = [_pooled(h, mask, "mean") for h in outputs]
+        centers = [h[:, 0] for h in outputs] if has_center else []
+        sizes = mask.sum(1, keepdim=True)
+        sums = [mean * sizes for mean in means] if self.layer == "jk+sum" else []
+        return torch.cat([*means, *centers, sizes.clamp(min=1).log(), *sums], dim=1)
 
 
 def export_onnx(

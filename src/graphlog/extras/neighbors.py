@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from graphlog.downstream.writers import (
     is_standard_output,
     save_rejects,
 )
+from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.errors import (
     ConfigError,
     DataError,
@@ -343,7 +344,7 @@ def _is_about(about: Mapping[str, Any]) -> bool:
         and all(type(about[name]) is kind for name, kind in types.items())
         and isinstance(about["sha256"], dict)
         and set(about["sha256"]) == files
-        and about["layer"] in ("jk", "last")
+        and about["layer"] in get_args(EmbeddingLayer)
     )
 
 
