@@ -4,8 +4,8 @@ With rows :math:`x_i`, standardized labels :math:`y_i` and a kernel :math:`k`, t
 :math:`\alpha = (K + \lambda I)^{-1} y`, and a new row is predicted by
 :math:`f(x) = \sum_i \alpha_i k(x, x_i)`. The kernel is a weighted sum of one kernel for each block
 of features: Matérn's of order 3/2 for quantities, which are standardized, and Tanimoto's for
-counts of substructures. Widths, weights and penalty are chosen by five-fold cross-validation within
-the rows that are fitted. With :math:`G = (K + \lambda I)^{-1}`, the errors on a fold :math:`F` of a model
+counts of substructures. Widths, weights and penalty are chosen by five-fold cross-validation
+within the rows that are fitted. With :math:`G = (K + \lambda I)^{-1}`, the errors on a fold :math:`F` of a model
 that has not seen it are :math:`G_{FF}^{-1} \alpha_F`, so that one Cholesky factor gives all five.
 """
 
