@@ -19,7 +19,7 @@ from graphlog.inputs import read
 BAD = ["CCO", "not a molecule", "c1ccccc1", "", "C"]
 
 
-@pytest.mark.parametrize("layer", ["jk", "last"])
+@pytest.mark.parametrize("layer", ["jk", "last", "jk+sum"])
 def test_rows_stay_aligned(layer: str):
     encoder = tiny_encoder(layer)
     rows = encoder.embed(BAD)

@@ -89,7 +89,7 @@ def test_an_untrained_row_is_a_linear_model_of_standardized_features():
     train, test = data.split.train, data.split.test
     report = probe(encoder, data, baselines=("random",), baseline_seeds=(3,))
     graphs = data.store.subset(np.sort(train))
-    x = standardize(untrained_like(encoder, graphs, 3).embed_store(data.store), train)
+    x = standardize(untrained_like(encoder, graphs, 3).embed_store(data.store, "jk+sum"), train)
     values = linear_path(x, data.labels, train, "regression", (0.1,))[0.1]
     scores = evaluate(data.labels[test], values[test], "regression").scores
     assert report.rows[2].test["rmse"] == [pytest.approx(scores["rmse"], rel=1e-6)]
@@ -139,7 +139,7 @@ def test_a_fused_row_is_the_mean_of_its_parts():
     train = data.split.train
     own, known = (
         linear_path(standardize(x, train), data.labels, train, "regression", (0.1,))[0.1]
-        for x in (encoder.embed_store(data.store), _descriptors(data))
+        for x in (encoder.embed_store(data.store, "jk+sum"), _descriptors(data))
     )
     error = ((own + known)[data.split.test] / 2 - data.labels[data.split.test]).ravel()
     assert fused.rows[0].mean("rmse") == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)

@@ -333,7 +333,7 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
     bits = domain_of(data.store.schema).feature_set("ecfp4", data.store).values
     parts: list[np.ndarray] = []
     chosen: list[list[np.ndarray]] = [[] for _ in seeds]
-    for values in (encoder.embed_store(data.store), sparse_bits(bits)):
+    for values in (encoder.embed_store(data.store, "jk+sum"), sparse_bits(bits)):
         dense = isinstance(values, np.ndarray)
         scores: dict[float, list[float]] = {}
         for k, one in enumerate(alone):

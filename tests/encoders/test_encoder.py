@@ -175,6 +175,16 @@ def test_jk_embedding_is_means_and_size() -> None:
     torch.testing.assert_close(encoder.embed_graphs(batch, "jk"), expected)
 
 
+@pytest.mark.parametrize("readout", ["mean", "mean+center"])
+def test_sums_over_nodes_follow_the_jk_embedding(readout: str) -> None:
+    encoder = small(readout=readout).eval()
+    batch = random_batch(MOLECULE, [3, 1])
+    sums = [torch.stack([h[:3].sum(0), h[3:].sum(0)]) for h in encoder.layer_outputs(batch)]
+    found, jk = encoder.embed_graphs(batch, "jk+sum"), encoder.embed_graphs(batch, "jk")
+    torch.testing.assert_close(found, torch.cat([jk, *sums], dim=1))
+    assert found.shape[1] == encoder.embedding_width("jk+sum")
+
+
 def test_dropout_also_after_the_last_layer() -> None:
     encoder = small(dropout=0.5)
     assert (encoder(random_batch(MOLECULE, [30])).node_emb == 0).any()

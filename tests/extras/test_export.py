@@ -30,7 +30,7 @@ MIXED = ["C", "c1ccccc1O", "[Na+].[Cl-]", "C[C@H](N)C(=O)O", *CHAINS[:5]]
         {"readout": "mean+center", "jk": "concat"},
     ],
 )
-@pytest.mark.parametrize("layer", ["jk", "last"])
+@pytest.mark.parametrize("layer", ["jk", "last", "jk+sum"])
 def test_dense_layers_agree_with_the_sparse_ones(settings: dict[str, Any], layer: str):
     config = EncoderConfig.parse({"layers": 2, "dim": 8, **settings})
     encoder = Encoder(build_encoder(config, MOLECULE_RICH), layer).eval()

@@ -5,8 +5,9 @@ With rows :math:`x_i`, standardized labels :math:`y_i` and a kernel :math:`k`, t
 :math:`f(x) = \sum_i \alpha_i k(x, x_i)`. The kernel is a weighted sum of one kernel for each block
 of features: Matérn's of order 3/2 for quantities, which are standardized, and Tanimoto's for
 counts of substructures. Widths, weights and penalty are chosen by five-fold cross-validation
-within the rows that are fitted. With :math:`G = (K + \lambda I)^{-1}`, the errors on a fold :math:`F` of a model
-that has not seen it are :math:`G_{FF}^{-1} \alpha_F`, so that one Cholesky factor gives all five.
+within the rows that are fitted. With :math:`G = (K + \lambda I)^{-1}`, the errors on a fold
+:math:`F` of a model that has not seen it are :math:`G_{FF}^{-1} \alpha_F`, so that one Cholesky
+factor gives all five.
 """
 
 import math
@@ -780,8 +781,8 @@ def _with_spread(
         if len(known) >= _FEWEST_FOR_SPREAD:
             spread[:4, t] = np.linalg.lstsq(columns, logs, rcond=None)[0]
             if spread[1, t] < 0:  # far from all labels nothing is more certain
-                columns[:, 1] = 0.0
-                spread[:4, t] = np.linalg.lstsq(columns, logs, rcond=None)[0]
+                rest, spread[1, t] = [0, 2, 3], 0.0
+                spread[rest, t] = np.linalg.lstsq(columns[:, rest], logs, rcond=None)[0]
         spread[4:, t] = outputs.min(), outputs.max()
         shown = np.exp(columns @ spread[:4, t])
         spread[0, t] += math.log(max(float(np.quantile(errors / shown, 0.9)), 1e-6) / NINETY)
