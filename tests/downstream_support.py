@@ -63,7 +63,7 @@ def labeled(
 def averaged_models(encoder: Encoder, data: LabeledGraphs, joined: tuple[str, ...]) -> np.ndarray:
     """Return the average of linear models at the C of each that is best on the validation fold."""
     train, valid = data.split.train, data.split.valid
-    parts = [standardize(encoder.embed_store(data.store, "jk+sum"), train)]
+    parts = [standardize(encoder.embed_store(data.store, encoder.head_layer()), train)]
     for name in joined:
         known = domain_of(data.store.schema).feature_set(name, data.store)
         parts.append(
