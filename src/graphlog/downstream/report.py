@@ -204,6 +204,8 @@ class Report:
         path = path / "scores.json" if path.is_dir() else path
         fields = read_json(path)
         try:
+            if not isinstance(fields, dict):
+                raise ValueError("no object")
             report = cls.from_dict(fields)
             report.to_dict()
         except (KeyError, IndexError, ValueError):
