@@ -20,11 +20,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from sklearn.model_selection import GroupKFold
 
 import graphlog
 from cells import Cells
-from graphlog.domains import schema_named
+from graphlog.data.split import group_numbers
+from graphlog.domains import domain_of, schema_named
+from graphlog.downstream.linear import linear_path, standardize
+from graphlog.downstream.metrics import evaluate, mean_over_tasks
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.tasks import open_labeled
 from graphlog.training.log import make_progress
@@ -114,8 +119,19 @@ def select(options: argparse.Namespace) -> None:
     """
 
     def call(encoder: Any, dataset: str, layer: str, _: str) -> dict[str, Any]:
-        scores = graphlog.cv_probe(encoder, dataset, layer=layer)
-        return {"dataset": dataset, "scores": {str(c): score for c, score in scores.items()}}
+        data = open_labeled(dataset, encoder.schema)
+        known = np.concatenate([data.split.train, data.split.valid])
+        graphs, labels = data.store.subset(known), data.labels[known]
+        features = encoder.embed_store(graphs, layer)
+        groups = group_numbers(domain_of(graphs.schema).groups(graphs))
+        scores: dict[float, list[float]] = {}
+        for train, held in GroupKFold(5).split(features, groups=groups):
+            x = standardize(features, train)
+            for c, predictions in linear_path(x, labels, train, data.task, jobs=-1).items():
+                found = evaluate(labels[held], predictions[held], data.task).scores
+                scores.setdefault(c, []).append(found[data.metric])
+        means = {str(c): mean_over_tasks(np.array(values)) for c, values in scores.items()}
+        return {"dataset": dataset, "scores": means}
 
     measured(options, "selection", call)
 

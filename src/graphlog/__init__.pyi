@@ -1,5 +1,4 @@
 # The public names, listed once: lazy_loader reads them here at run time, type checkers as a stub.
-from .api import cv_probe as cv_probe
 from .api import embed as embed
 from .api import embed_file as embed_file
 from .api import featurize as featurize

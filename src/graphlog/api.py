@@ -400,11 +400,6 @@ def fold_probe(
         return _folds.fold_probe(model, dataset, **options)
 
 
-def cv_probe(encoder: Model, dataset: Labeled, **options: Any) -> dict[float, float]:
-    """Return the probe's cross-validated score at each C on train + validation, to pick recipes."""
-    return _probe.cv_probe(load(encoder, source=_store_of(dataset)), dataset, **options)
-
-
 def embed(
     encoder: Model,
     source: InputLike,

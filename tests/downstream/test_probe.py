@@ -12,10 +12,10 @@ from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.linear import fuse, linear_path, sparse_bits, standardize, tree_predictions
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.models import untrained_like
-from graphlog.downstream.probe import BASELINES, cv_probe, probe
+from graphlog.downstream.probe import BASELINES, probe
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from graphlog.errors import ConfigError, DataError
+from graphlog.errors import ConfigError
 
 NAN = float("nan")
 
@@ -105,17 +105,6 @@ def test_probe_of_a_regression():
 def test_the_same_probe_twice_gives_the_same_numbers():
     first, second = (probe(tiny_encoder(), labeled(IS_ALCOHOL)) for _ in range(2))
     assert first.to_dict() == second.to_dict()
-
-
-def test_cross_validation_never_sees_the_test_fold():
-    long = (LENGTH > 6).astype(np.float32)
-    data = labeled(long)
-    spoilt = labeled(np.where(np.isin(np.arange(len(CHAINS)), data.split.test), 1 - long, long))
-    scores = [cv_probe(tiny_encoder(), d, folds=2, grid=(0.1, 1.0)) for d in (data, spoilt)]
-    assert scores[0] == scores[1]
-    assert set(scores[0]) == {0.1, 1.0}
-    with pytest.raises(DataError, match="too few for 5 folds"):
-        cv_probe(tiny_encoder(), data)
 
 
 def test_unknown_baseline():

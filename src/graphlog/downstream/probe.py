@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from scipy.sparse import csr_matrix
 
-from graphlog.data.split import Split, group_numbers
+from graphlog.data.split import Split
 from graphlog.domains import domain_of
 from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.head import FineTuned, Head
@@ -36,13 +36,11 @@ from graphlog.downstream.linear import (
     fuse,
     held_out_path,
     linear_fits,
-    linear_path,
     linear_predictions,
     sparse_bits,
-    standardize,
     tree_predictions,
 )
-from graphlog.downstream.metrics import better, evaluate, mean_over_tasks, means_of_known
+from graphlog.downstream.metrics import better, mean_over_tasks, means_of_known
 from graphlog.downstream.models import statistics_note, untrained_like
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder, ReadoutChoice
@@ -554,50 +552,6 @@ def kernel_predictions(encoder: Encoder, data: LabeledGraphs) -> Float[np.ndarra
     embeddings = encoder.embed_store(data.store, encoder.head_layer())
     inputs = _inputs(data, embeddings, head="kernel")
     return _Fits(data, counts=inputs.counts).kernel(inputs.parts)[1].values
-
-
-def cv_probe(
-    encoder: Encoder,
-    source: InputLike | LabeledGraphs,
-    *,
-    folds: int = 5,
-    layer: str | None = None,
-    grid: Sequence[float] = GRID,
-    precision: Precision = "fp32",
-    jobs: int | None = -1,
-    **labeling: Any,
-) -> dict[float, float]:
-    """Return, for each C, the mean score over scaffold-grouped folds of train and validation.
-
-    For choosing between recipes: test labels are not used.
-
-    Raises:
-        DataError: If there are fewer groups of graphs than folds.
-    """
-    from sklearn.model_selection import GroupKFold  # slow to import
-
-    data = open_labeled(source, encoder.schema, **labeling)
-    known = np.concatenate([data.split.train, data.split.valid])
-    graphs, labels = data.store.subset(known), data.labels[known]
-    features = encoder.embed_store(graphs, encoder.head_layer(layer), precision=precision)
-    shared = domain_of(graphs.schema).groups(graphs)
-    groups = (
-        np.random.default_rng(0).permutation(len(known))
-        if shared is None
-        else group_numbers(shared)
-    )
-    if len(np.unique(groups)) < folds:
-        raise DataError(
-            f"{data.name}: {len(np.unique(groups))} scaffolds are too few for {folds} folds; lower "
-            "the number of folds."
-        )
-    scores: dict[float, list[float]] = {c: [] for c in grid}
-    for train, held in GroupKFold(folds).split(features, groups=groups):
-        paths = linear_path(standardize(features, train), labels, train, data.task, grid, jobs)
-        for c, predictions in paths.items():
-            found = evaluate(labels[held], predictions[held], data.task).scores
-            scores[c].append(found[data.metric])
-    return {c: mean_over_tasks(np.array(values)) for c, values in scores.items()}
 
 
 def check_baselines(names: Sequence[str]) -> None:
