@@ -25,7 +25,7 @@ from graphlog.domains import domain_of
 from graphlog.downstream.kernel import fit_kernel
 from graphlog.downstream.linear import GRID, held_out_path, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import evaluate
-from graphlog.downstream.models import random_encoder
+from graphlog.downstream.pretrained import random_encoder
 
 ENDPOINTS = ("hlm", "mdr1", "rlm", "solubility", "hppb", "rppb")
 RESULTS = Path(__file__).parent / "results" / "adme.csv.gz"

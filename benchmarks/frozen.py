@@ -40,7 +40,7 @@ from graphlog.domains.molecule import morgan_fingerprints
 from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import evaluate
-from graphlog.downstream.models import random_encoder
+from graphlog.downstream.pretrained import random_encoder
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 
 CLASSIFICATION = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "hiv", "muv")

@@ -30,7 +30,7 @@ from graphlog.data.split import group_numbers
 from graphlog.domains import domain_of, schema_named
 from graphlog.downstream.linear import linear_path, standardize
 from graphlog.downstream.metrics import evaluate, mean_over_tasks
-from graphlog.downstream.models import random_encoder
+from graphlog.downstream.pretrained import random_encoder
 from graphlog.downstream.tasks import open_labeled
 from graphlog.training.log import make_progress
 

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from graphlog.data.store import GraphStore
-from graphlog.downstream.models import load, model_path
-from graphlog.downstream.pretrained import Encoder
+from graphlog.downstream.pretrained import Encoder, load, model_path
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import PREFIX, fit_novelty
 from graphlog.inputs import read

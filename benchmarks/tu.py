@@ -22,7 +22,7 @@ import torch
 import graphlog
 from cells import Cells
 from graphlog.downstream.folds import fold_probe
-from graphlog.downstream.models import random_encoder
+from graphlog.downstream.pretrained import random_encoder
 from graphlog.encoders.base import EncoderConfig
 
 SETS = ("mutag", "ptc", "imdb-binary", "enzymes", "imdb-multi", "proteins", "nci1")

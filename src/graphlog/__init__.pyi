@@ -21,12 +21,12 @@ from .data.split import Split as Split
 from .data.store import GraphStore as GraphStore
 from .domains.molecule.domain import scaffold_split as scaffold_split
 from .domains.protein.domain import split_proteins as split_proteins
-from .downstream.models import convert as convert
-from .downstream.models import list_models as list_models
-from .downstream.models import load as load
-from .downstream.models import random_encoder as random_encoder
 from .downstream.predictor import Predictor as Predictor
 from .downstream.pretrained import Encoder as Encoder
+from .downstream.pretrained import convert as convert
+from .downstream.pretrained import list_models as list_models
+from .downstream.pretrained import load as load
+from .downstream.pretrained import random_encoder as random_encoder
 from .downstream.report import Report as Report
 from .downstream.tasks import split_file as split_file
 from .encoders.base import Encoding as Encoding

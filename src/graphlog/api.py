@@ -18,9 +18,8 @@ from graphlog.downstream import folds as _folds
 from graphlog.downstream import probe as _probe
 from graphlog.downstream.finetune import FinetuneConfig, take_labeling
 from graphlog.downstream.finetune import finetune as _finetune
-from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.pretrained import Encoder, rows_at_once
+from graphlog.downstream.pretrained import Encoder, load, rows_at_once
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.downstream.writers import (

@@ -18,8 +18,7 @@ from graphlog.data.store import ON_ERROR, GraphStore, RowCollector, StoreBuilder
 from graphlog.domains import schema_named
 from graphlog.domains.graph.domain import direction
 from graphlog.domains.graph.raw import RawGraph, join
-from graphlog.domains.graph.scale import ScaleSurvey
-from graphlog.domains.graph.schema import Survey, check_sizes, chunk_of
+from graphlog.domains.graph.schema import ScaleSurvey, Survey, check_sizes, chunk_of
 from graphlog.errors import DataError, check_choice
 
 Array = npt.NDArray[Any]

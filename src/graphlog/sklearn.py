@@ -20,9 +20,8 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.finetune import FinetuneConfig, train_one
 from graphlog.downstream.metrics import TaskKind
-from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.pretrained import Encoder
+from graphlog.downstream.pretrained import Encoder, load
 from graphlog.downstream.probe import fit_head
 from graphlog.downstream.report import make_report
 from graphlog.downstream.tasks import LabeledGraphs, check_weights, folds_lacking

@@ -156,6 +156,6 @@ def test_what_the_command_line_shows_is_there_for_programs(table: Path, tmp_path
     assert "bbbp" in {row["name"] for row in graphlog.describe_datasets()}
     assert graphlog.fetch_dataset("nci5k").is_file()
     assert {graphlog.run_benchmark.__module__, graphlog.run_quickstart.__module__} == {
-        "graphlog.benchmark.runner",
+        "graphlog.benchmark",
         "graphlog.extras.tour",
     }

@@ -12,11 +12,10 @@ import pytest
 from scipy import stats
 
 from benchmark_support import hide_matplotlib, made_up, scores, table_of, write_table
-from graphlog.benchmark import draw_figures
+from graphlog.benchmark import Request, draw_figures
 from graphlog.benchmark.cells import PAPER, SUITES, plan_cells
 from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.pages import Table, score_tables, speed_frames, spread, write_pages
-from graphlog.benchmark.runner import Request
 from graphlog.benchmark.speed import OF_A_STEP
 from graphlog.errors import DataError
 

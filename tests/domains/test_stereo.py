@@ -20,8 +20,7 @@ from graphlog.domains.molecule import (
     parse,
     rdkit_file,
 )
-from graphlog.downstream.models import random_encoder
-from graphlog.downstream.pretrained import Encoder
+from graphlog.downstream.pretrained import Encoder, random_encoder
 
 WAYS = 10
 SPECIAL = (

@@ -10,8 +10,14 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
 from graphlog.domains.molecule.descriptors import morgan_fingerprints
-from graphlog.downstream.models import list_models, load, random_encoder, untrained_like
-from graphlog.downstream.pretrained import Encoder, ranges_of
+from graphlog.downstream.pretrained import (
+    Encoder,
+    list_models,
+    load,
+    random_encoder,
+    ranges_of,
+    untrained_like,
+)
 from graphlog.encoders.encoder import calibrate
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import read

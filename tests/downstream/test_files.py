@@ -11,8 +11,8 @@ import pytest
 from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, read_csv, tiny_encoder, write_csv
 from graphlog.api import embed_file, read_molecules
 from graphlog.downstream.finetune import finetune
-from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.pretrained import load
 from graphlog.downstream.writers import WRITERS
 from graphlog.errors import ConfigError, DataError, GraphLoGError, ModelFileError
 

@@ -18,9 +18,8 @@ from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.finetune import FinetuneConfig, SeedJob, finetune, start_of
 from graphlog.downstream.head import Head
 from graphlog.downstream.linear import FIXED_C, linear_path, standardize
-from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.pretrained import Encoder
+from graphlog.downstream.pretrained import Encoder, load
 from graphlog.downstream.probe import kernel_predictions
 from graphlog.encoders.encoder import with_settings
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError

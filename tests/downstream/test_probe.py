@@ -11,7 +11,7 @@ from graphlog.domains import domain_of
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.linear import fuse, linear_path, sparse_bits, standardize, tree_predictions
 from graphlog.downstream.metrics import evaluate
-from graphlog.downstream.models import untrained_like
+from graphlog.downstream.pretrained import untrained_like
 from graphlog.downstream.probe import BASELINES, probe
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled

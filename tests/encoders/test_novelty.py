@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 import graphlog
-from graphlog.downstream.models import list_models
+from graphlog.downstream.pretrained import list_models
 from graphlog.encoders.novelty import FEWEST, PREFIX, Novelty
 
 WIDTH = 40

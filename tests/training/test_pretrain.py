@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphlog.downstream.models import random_encoder
+from graphlog.downstream.pretrained import random_encoder
 from graphlog.encoders.encoder import build_encoder
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
 from graphlog.training import setting

@@ -1,6 +1,198 @@
 """Compares pre-training methods: suites of cells, one table of results, pages and figures."""
 
-from graphlog.benchmark.cells import Request
-from graphlog.benchmark.runner import Outcome, draw_figures, preview, run_benchmark, write_report
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphlog.benchmark.cells import Cell, Request, plan_cells
+from graphlog.benchmark.folder import BenchmarkFolder, check_calibration
+from graphlog.benchmark.pages import draw_pages, write_pages
+from graphlog.benchmark.speed import speed_cell, stage_cell
+from graphlog.benchmark.stages import (
+    BusyError,
+    Work,
+    finetune_cell,
+    map_cell,
+    pretrain_cell,
+    probe_cell,
+    provenance,
+    store_name,
+)
+from graphlog.errors import (
+    ConfigError,
+    GraphLoGError,
+    MissingExtraError,
+    TrainingInterrupted,
+    setting,
+)
+from graphlog.files import writing
+from graphlog.inputs import InputLike
+from graphlog.training.log import Progress, Silent
 
 __all__ = ["Outcome", "Request", "draw_figures", "preview", "run_benchmark", "write_report"]
+
+
+COMPUTE = {
+    "pretrain": pretrain_cell,
+    "finetune": finetune_cell,
+    "probe": probe_cell,
+    "map": map_cell,
+    "speed": speed_cell,
+    "stage-speed": stage_cell,
+}
+"""What yields the rows of a cell, by stage."""
+_POLL_S = 2.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the cells in one run."""
+
+    total: int
+    computed: list[str] = field(default_factory=list[str])
+    """Titles of the cells that this process computed."""
+    failed: dict[str, str] = field(default_factory=dict[str, str])
+    """Errors of the cells that could not be computed, by title."""
+    skipped: dict[str, str] = field(default_factory=dict[str, str])
+    """Cells left out since an optional package is missing, by title, and what installs it."""
+
+
+def run_benchmark(
+    request: Request, output: str | Path, *, progress: Progress | None = None
+) -> Outcome:
+    """Compute every missing cell of a suite, then write the report.
+
+    Several processes may share ``output``; each cell is computed by one of them. A killed run
+    resumes: at most the steps since the last checkpoint are lost.
+
+    Args:
+        request: The suite, and what of it.
+        output: Folder of tables, models and the report.
+        progress: Receives progress; None: nobody.
+
+    Returns:
+        The computed, failed and skipped cells.
+
+    Raises:
+        ConfigError: If a name is unknown (the nearest one is suggested), or the folder holds rows
+            that were calibrated on other graphs.
+        TrainingInterrupted: After Ctrl-C; finished cells and checkpoints are kept.
+    """
+    cells, folder = plan_cells(request), BenchmarkFolder(Path(output))
+    work = Work(folder, progress or Silent())
+    folder.make()
+    known = folder.rows(cells[0].table)["calibrated_on"]
+    if len(known) and (encoders := [cell for cell in cells if cell.pretraining]):  # before any work
+        name = store_name(encoders[0], work.unlabeled(encoders[0]))
+        check_calibration([*known, name], folder.path)
+    outcome = _run(cells, work)
+    if folder.names():
+        write_report(output)
+    return outcome
+
+
+def preview(request: Request, output: str | Path) -> list[tuple[Cell, bool]]:
+    """Return the cells of a suite and whether each is finished; nothing is written."""
+    folder = BenchmarkFolder(Path(output))
+    return [(cell, folder.is_finished(cell)) for cell in plan_cells(request)]
+
+
+def write_report(output: str | Path) -> list[Path]:
+    """Render the tables of a folder as pages and figures into ``report``.
+
+    Returns:
+        The files: pages, CSV, LaTeX and figures.
+
+    Raises:
+        DataError: If there are no cells.
+    """
+    folder = BenchmarkFolder(Path(output))
+    return write_pages(folder, folder.path / "report")
+
+
+def draw_figures(
+    folder: str | Path, out: str | Path, source: InputLike | None = None, **options: Any
+) -> list[Path]:
+    """Draw the figures of a run or a benchmark and return the files written, PNG and SVG of each.
+
+    Args:
+        folder: Run folder of ``pretrain`` or ``finetune``, or folder of a benchmark.
+        out: Folder for the figures.
+        source: Graphs to map; None takes those the run was trained on, if they can still be read.
+        options: ``graphs``, ``color``, ``seed``, ``say`` and those of the reader of
+            :func:`graphlog.report.run.draw_run`; a benchmark has its own maps.
+
+    Raises:
+        ConfigError: If ``folder`` is neither, or ``out`` holds the figures of another run.
+        DataError: If there is nothing to draw.
+        MissingExtraError: If matplotlib is not installed.
+    """
+    folder, out = Path(folder), Path(out)
+    from graphlog.report.run import draw_run
+    from graphlog.report.style import figures_of
+
+    if not BenchmarkFolder.is_at(folder):
+        return draw_run(folder, out, source, **options)
+    if source is not None or options.get("color") is not None:
+        raise ConfigError(
+            f"{folder} is the folder of a benchmark, which has its own maps; "
+            f"drop {setting('source')} and {setting('color')}.",
+            option="source",
+        )
+    with figures_of(folder, out), writing(out):
+        return draw_pages(BenchmarkFolder(folder), out)
+
+
+def _run(cells: Sequence[Cell], work: Work) -> Outcome:
+    """Compute every missing cell; those that other processes are at are waited for."""
+    outcome, pending, broken = Outcome(len(cells)), list(cells), dict[str, str]()
+    while pending:
+        busy: list[Cell] = []
+        for cell in pending:
+            if work.folder.has(cell):
+                continue
+            timed = cell.stage in ("speed", "stage-speed")  # one process times at a time
+            with work.folder.claimed("speed" if timed else cell.hash) as claimed:
+                if not claimed:
+                    busy.append(cell)
+                elif cell.model in broken:
+                    outcome.failed[cell.title] = broken[cell.model]
+                elif not work.folder.has(cell) and not _compute(cell, work, outcome, broken):
+                    busy.append(cell)
+        if busy and len(busy) == len(pending):
+            work.progress.say(f"waiting for {len(busy)} cells that other processes compute")
+            time.sleep(_POLL_S)
+        pending = busy
+    return outcome
+
+
+def _compute(cell: Cell, work: Work, outcome: Outcome, broken: dict[str, str]) -> bool:
+    """Compute one cell; return False where another process is training its model."""
+    number = len(outcome.computed) + len(outcome.failed) + len(outcome.skipped) + 1
+    say, began = work.progress.say, time.monotonic()
+    try:
+        rows = list(COMPUTE[cell.stage](cell, work))
+        seconds = time.monotonic() - began
+        about = {key: rows[0][key] for key in ("prototypes", "calibrated_on") if key in rows[0]}
+        rows.append({**about, "metric": "seconds", "value": round(seconds, 3)})
+        work.folder.write(cell, rows, provenance(cell))
+    except BusyError:
+        return False
+    except TrainingInterrupted:
+        raise
+    except GraphLoGError as e:
+        if isinstance(e, MissingExtraError) and cell.request.methods is None:
+            outcome.skipped[cell.title] = str(e)
+            say(f"{cell.title} is left out: {e}")
+            return True
+        if cell.stage == "pretrain":
+            broken[cell.model] = "its pre-training failed"
+        outcome.failed[cell.title] = str(e)
+        work.folder.fail(cell, e)
+        say(f"{cell.title} failed: {e}")
+        return True
+    outcome.computed.append(cell.title)
+    say(f"[{number}/{outcome.total}] {cell.title}: {seconds:.1f} s")
+    return True

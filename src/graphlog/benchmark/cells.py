@@ -20,7 +20,7 @@ from graphlog.domains.molecule.domain import SPLITS as MOLECULE_SPLITS
 from graphlog.domains.protein.domain import SPLITS as PROTEIN_SPLITS
 from graphlog.downstream.finetune import FinetuneConfig
 from graphlog.downstream.linear import MANY_TASKS
-from graphlog.downstream.models import list_models, load
+from graphlog.downstream.pretrained import list_models, load
 from graphlog.downstream.report import Model
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EmbeddingLayer

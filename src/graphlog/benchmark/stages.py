@@ -26,8 +26,7 @@ from graphlog.datasets import find_spec
 from graphlog.domains import DOMAINS, data_sets_of, schema_named
 from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.finetune import RULES, finetune
-from graphlog.downstream.models import load
-from graphlog.downstream.pretrained import Encoder
+from graphlog.downstream.pretrained import Encoder, load
 from graphlog.downstream.probe import feature_rows
 from graphlog.downstream.report import Model, Rule, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled

@@ -20,9 +20,16 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch, seeded_permutation
 from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import SCORES, better
-from graphlog.downstream.models import RANDOM, statistics_note, untrained_like
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.pretrained import Encoder, ReadoutChoice, check_layer, evaluating
+from graphlog.downstream.pretrained import (
+    RANDOM,
+    Encoder,
+    ReadoutChoice,
+    check_layer,
+    evaluating,
+    statistics_note,
+    untrained_like,
+)
 from graphlog.downstream.probe import (
     check_baselines,
     describe_run,

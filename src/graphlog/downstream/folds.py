@@ -10,8 +10,7 @@ from scipy.sparse import csr_matrix, hstack
 from graphlog.data.store import GraphStore
 from graphlog.downstream.label_checks import ROUNDS, subtree_labels
 from graphlog.downstream.linear import standardize, without_convergence_warnings
-from graphlog.downstream.models import untrained_like
-from graphlog.downstream.pretrained import Encoder
+from graphlog.downstream.pretrained import Encoder, untrained_like
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, class_numbers, open_labeled
 from graphlog.errors import DataError, check_name, out_of_range, setting

@@ -26,8 +26,14 @@ from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.kernel import KernelModel
 from graphlog.downstream.linear import LinearModel, features_of, fuse
 from graphlog.downstream.metrics import TaskKind
-from graphlog.downstream.models import model_path
-from graphlog.downstream.pretrained import Encoder, check_layer, each_part, evaluating, rows_at_once
+from graphlog.downstream.pretrained import (
+    Encoder,
+    check_layer,
+    each_part,
+    evaluating,
+    model_path,
+    rows_at_once,
+)
 from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration
 from graphlog.downstream.writers import Results, Written, choose_format, write_aligned

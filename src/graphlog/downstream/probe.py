@@ -41,9 +41,8 @@ from graphlog.downstream.linear import (
     tree_predictions,
 )
 from graphlog.downstream.metrics import better, mean_over_tasks, means_of_known
-from graphlog.downstream.models import statistics_note, untrained_like
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.pretrained import Encoder, ReadoutChoice
+from graphlog.downstream.pretrained import Encoder, ReadoutChoice, statistics_note, untrained_like
 from graphlog.downstream.report import (
     Model,
     Report,

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.data.batch import GraphBatch
-from graphlog.downstream.models import load
-from graphlog.downstream.pretrained import Encoder, check_layer, evaluating
+from graphlog.downstream.pretrained import Encoder, check_layer, evaluating, load
 from graphlog.downstream.writers import check_output
 from graphlog.encoders.base import Neighborhood, expand_attributes, table_rows
 from graphlog.encoders.encoder import JUMPS, GraphEncoder

@@ -21,8 +21,7 @@ from graphlog.data.html import html_lines, page_head
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains import Draws, Input, domain_of
 from graphlog.domains.records import RecordDomain
-from graphlog.downstream.models import load
-from graphlog.downstream.pretrained import Encoder, check_layer, ranges_of
+from graphlog.downstream.pretrained import Encoder, check_layer, load, ranges_of
 from graphlog.downstream.writers import (
     STATUS,
     Written,

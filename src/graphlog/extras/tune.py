@@ -24,9 +24,8 @@ from graphlog.downstream.finetune import (
     take_labeling,
 )
 from graphlog.downstream.metrics import LOWER_IS_BETTER
-from graphlog.downstream.models import RANDOM, load
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.pretrained import Encoder
+from graphlog.downstream.pretrained import RANDOM, Encoder, load
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled

@@ -13,7 +13,7 @@ from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS, DatasetSpec, find_spec
 from graphlog.domains import data_sets_of, domain_of
-from graphlog.downstream.models import list_models, model_path
+from graphlog.downstream.pretrained import list_models, model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
 from graphlog.encoders.novelty import Novelty

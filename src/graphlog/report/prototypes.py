@@ -20,8 +20,7 @@ from scipy.sparse.csgraph import shortest_path
 
 from graphlog.data.store import GraphStore
 from graphlog.domains import Draws, Input, domain_of
-from graphlog.downstream.models import load
-from graphlog.downstream.pretrained import Encoder
+from graphlog.downstream.pretrained import Encoder, load
 from graphlog.downstream.report import json_ready
 from graphlog.downstream.writers import save_rejects
 from graphlog.errors import ConfigError, DataError, setting

@@ -12,7 +12,7 @@ from typing import Any
 
 from graphlog.config import read_toml
 from graphlog.downstream.metrics import LOWER_IS_BETTER
-from graphlog.downstream.models import load
+from graphlog.downstream.pretrained import load
 from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError, check_name, setting
 from graphlog.inputs import read, recall_input

@@ -11,7 +11,7 @@ from graphlog.cli.main import main
 from graphlog.data.split import stratified_split
 from graphlog.downstream.folds import wl_counts
 from graphlog.downstream.metrics import evaluate
-from graphlog.downstream.models import random_encoder
+from graphlog.downstream.pretrained import random_encoder
 from graphlog.downstream.tasks import open_labeled
 from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError, DataError

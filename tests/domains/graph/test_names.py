@@ -5,7 +5,7 @@ import csv
 import pytest
 
 import graphlog
-from graphlog.downstream.models import random_encoder
+from graphlog.downstream.pretrained import random_encoder
 from graphs_support import lines, tables
 
 

@@ -13,7 +13,7 @@ from graphlog.data.store import GraphStore
 from graphlog.domains.protein.network import STATISTICS, ego_statistics
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN
 from graphlog.downstream.finetune import FinetuneConfig, start_of
-from graphlog.downstream.models import load
+from graphlog.downstream.pretrained import load
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError

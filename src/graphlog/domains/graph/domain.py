@@ -28,8 +28,14 @@ from graphlog.domains.graph.raw import (
     join,
     open_jsonlines,
 )
-from graphlog.domains.graph.scale import ScaleSurvey
-from graphlog.domains.graph.schema import Survey, check_sizes, chunk_of, in_order, text_of
+from graphlog.domains.graph.schema import (
+    ScaleSurvey,
+    Survey,
+    check_sizes,
+    chunk_of,
+    in_order,
+    text_of,
+)
 from graphlog.domains.graph.tudataset import (
     GIN_SUFFIXES,
     find_parts,
