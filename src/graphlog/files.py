@@ -206,24 +206,17 @@ def exchange(new: Path, old: Path) -> None:
     On Linux and macOS no other process ever sees neither or a mixture; elsewhere, and on file
     systems that cannot do it, ``old`` is missing for a moment.
     """
-    if _exchange_at_once(new, old):
-        return
-    aside = new.with_name(f"{new.name}.old")
-    old.replace(aside)
-    new.replace(old)
-    aside.replace(new)
-
-
-def _exchange_at_once(one: Path, other: Path) -> bool:
     name, here, flags = {
         "linux": ("renameat2", -100, 2),  # AT_FDCWD, RENAME_EXCHANGE
         "darwin": ("renameatx_np", -2, 2),  # AT_FDCWD, RENAME_SWAP
     }.get(sys.platform, ("", 0, 0))
     rename = getattr(ctypes.CDLL(None), name, None) if name else None
-    return (
-        rename is not None
-        and rename(here, os.fsencode(one), here, os.fsencode(other), ctypes.c_uint(flags)) == 0
-    )
+    ends = here, os.fsencode(new), here, os.fsencode(old)
+    if rename is None or rename(*ends, ctypes.c_uint(flags)) != 0:
+        aside = new.with_name(f"{new.name}.old")
+        old.replace(aside)
+        new.replace(old)
+        aside.replace(new)
 
 
 def acquire_lock(path: Path, *, wait: bool = False) -> "BaseFileLock | None":

@@ -416,11 +416,7 @@ def _named(source: str | os.PathLike[str]) -> Input:
 def _fitting(
     store: GraphStore, name: str, schema: FeatureSchema | None, options: dict[str, Any]
 ) -> GraphStore:
-    """Return a store that is used as it is, or its first rows, saved where that is asked for.
-
-    Raises:
-        DataError: If rows were rejected and none may be.
-    """
+    """Return a store that is used as it is, or its first rows, saved where that is asked for."""
     for option in options:
         if option not in _FOR_STORES:
             raise ConfigError(
@@ -467,12 +463,7 @@ def _fitting(
 
 
 def _of_objects(store: GraphStore, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that remain once graphs of torch_geometric have become ``store``.
-
-    Raises:
-        ConfigError: If an option does not go with such graphs.
-        DataError: If a graph cannot be used and such graphs are not to be skipped.
-    """
+    """Return the options that remain once graphs of torch_geometric have become ``store``."""
     if "directed" in options:
         raise ConfigError(
             "`directed` is an option of `graphlog.from_pyg`; give the store that it makes of the "

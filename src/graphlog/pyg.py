@@ -182,11 +182,7 @@ def _common_codes(graphs: list[Any]) -> Codes | None:
 
 
 def _schema_of(codes: Codes, wanted: FeatureSchema | None) -> FeatureSchema:
-    """Return the schema of graphs that hold codes.
-
-    Raises:
-        DataError: If it is unknown, or not the one that is wanted.
-    """
+    """Return the schema of graphs that hold codes."""
     known = codes.schema or wanted
     if known is None:
         raise DataError(
@@ -284,16 +280,7 @@ def _columns(matrix: Array | None, name: str, rows: int) -> tuple[Array, ...]:
 def _of_one_width(
     graphs: list[RawGraph], kind: str, columns: tuple[Attribute, ...] | None
 ) -> list[RawGraph]:
-    """Return the graphs with equally many attributes; a problem where a graph has more or fewer.
-
-    Args:
-        graphs: The graphs.
-        kind: ``node`` or ``edge``: whose attributes.
-        columns: Those of the schema; None takes the usual number.
-
-    Raises:
-        DataError: If no graph has as many as the schema.
-    """
+    """Return the graphs with equally many attributes; a problem where a graph has more or fewer."""
     name = "x" if kind == "node" else "edge_attr"
     found = [len(graph.node if kind == "node" else graph.edge) for graph in graphs]
     items = [graph.num_nodes if kind == "node" else graph.edge_index.shape[1] for graph in graphs]

@@ -89,7 +89,7 @@ def test_a_search_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pyt
         patch.setattr(SeedJob, "loss", failing)
         with pytest.raises(TrainingInterrupted, match="trial 2 of 3; continue with `resume=True`"):
             _search(out)
-    with pytest.raises(ConfigError, match="`resume=True`, or replace it with `overwrite=True`"):
+    with pytest.raises(ConfigError, match="`resume=True` or replace it with `overwrite=True`"):
         _search(out)
     with pytest.raises(ConfigError, match="other settings, model or data"):
         _search(out, resume=True, epochs=3)

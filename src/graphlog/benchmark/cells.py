@@ -500,11 +500,7 @@ def _setup(request: Request, suite: Suite, domain: str) -> Setup:
 
 
 def _domain(request: Request, suite: Suite) -> str:
-    """Return the domain: the one asked for, that of the data sets named, or the suite's own.
-
-    Raises:
-        ConfigError: If a data set is unknown, unlabeled, or of another domain.
-    """
+    """Return the domain: the one asked for, that of the data sets named, or the suite's own."""
     asked = [] if request.domain is None else [request.domain]
     _check("domain of a benchmark", asked, _SPLITS)
     labeled = {n: s for n, s in DATASETS.items() if s.task is not None and s.domain in _SPLITS}

@@ -497,7 +497,8 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
         lines = [f"# {title}", ""]
         for head, frame in frames.items():
             lines += [f"## {head}", "", _markdown(frame), ""]
-            lines += _pictures(head, drawn.get(head, ()))
+            for path in (path for path in drawn.get(head, ()) if path.suffix == ".png"):
+                lines += [f"![{head}]({path.name})", ""]
         lines += ["<!-- notes -->", "## How to read this page", ""]
         legend = _LEGEND if tables else ()
         lines += [f"- {note}" for note in [*legend, *_notes(name, rows)]]
@@ -538,11 +539,7 @@ def draw_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
 
 
 def _names(folder: BenchmarkFolder) -> list[str]:
-    """Return the names of the tables in the order of the suites.
-
-    Raises:
-        DataError: If there is none.
-    """
+    """Return the names of the tables in the order of the suites."""
     names = folder.names()
     if not names:
         raise DataError(
@@ -554,11 +551,6 @@ def _names(folder: BenchmarkFolder) -> list[str]:
 
 def _markdown(frame: pd.DataFrame) -> str:
     return frame.to_markdown(index=False, floatfmt=",.4g", missingval=DASH)
-
-
-def _pictures(caption: str, paths: Iterable[Path]) -> list[str]:
-    shown = [f"![{caption}]({path.name})" for path in paths if path.suffix == ".png"]
-    return [line for picture in shown for line in (picture, "")]
 
 
 def _notes(name: str, rows: pd.DataFrame) -> list[str]:

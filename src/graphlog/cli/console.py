@@ -200,7 +200,8 @@ def report_error(error: BaseException, words: Sequence[str] = ()) -> int | None:
     match error:
         # the parser turns a closed pipe into SystemExit
         case BrokenPipeError() | SystemExit(__context__=BrokenPipeError()):
-            _silence_standard_output()
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return PIPE_CLOSED
         case _ if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
             say("graphlog: interrupted.")
@@ -245,7 +246,7 @@ def _message_of(error: BaseException) -> str | None:
             return _NO_MEMORY
         case OSError():
             return _message_of_os_error(error)
-        case RuntimeError() if _is_out_of_device_memory(error):
+        case RuntimeError() if re.search("(?i)out of memory|can't allocate memory", str(error)):
             return "the device is out of memory; use a smaller --batch-size or --device cpu."
         # usage errors of the parser, whichever library they come from
         case _ if hasattr(error, "format_message"):
@@ -284,11 +285,6 @@ def open_missing_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
-def _silence_standard_output() -> None:
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _message_of_os_error(error: OSError) -> str | None:
     name = error.filename
     where = f"'{os.fsdecode(name)}'" if isinstance(name, str | bytes) else "an output file"
@@ -312,11 +308,6 @@ def _message_of_os_error(error: OSError) -> str | None:
             return f"{where}: {(error.strerror or str(error)).lower()}."
         case _:
             return None
-
-
-def _is_out_of_device_memory(error: RuntimeError) -> bool:
-    text = str(error).lower()
-    return "out of memory" in text or "can't allocate memory" in text
 
 
 def _usage_message(error: BaseException) -> str:

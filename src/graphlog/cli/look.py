@@ -144,11 +144,7 @@ class Prototypes(o.Reading, o.Computing, Command):
 def _reading_of(
     reading: o.Reading, source: str | None, targets: str | None = None
 ) -> dict[str, Any]:
-    """Return how INPUT is read; the graphs of a run are read as the run has read them.
-
-    Raises:
-        ConfigError: If options describe an INPUT that is not named.
-    """
+    """Return how INPUT is read; the graphs of a run are read as the run has read them."""
     described = (reading.limit, reading.smiles_column, reading.standardize, targets)
     if source is None and any(option is not None for option in described):
         raise ConfigError(

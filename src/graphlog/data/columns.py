@@ -309,11 +309,7 @@ class LabelReader:
         return lines
 
     def _find_decimal(self, rows: Sequence[Row]) -> None:
-        """Take the decimal mark of the first number that has one.
-
-        Raises:
-            DataError: If it is a comma that may as well stand between thousands.
-        """
+        """Take the decimal mark of the first number that has one."""
         for row in rows:
             cells = [row.fields[task].strip() for task in self._tasks if row.problem is None]
             marked = [cell for cell in cells if "," in cell or "." in cell]

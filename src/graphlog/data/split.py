@@ -147,11 +147,7 @@ class _SplitFile(BaseModel):
 
 
 def _check_rows(split: Split, num_rows: int | None, where: str) -> None:
-    """Refuse a row that the input does not have, or that is in two parts.
-
-    Raises:
-        DataError: If there is one; names the first.
-    """
+    """Refuse a row that the input does not have, or that is in two parts."""
     rows = np.concatenate(split)
     if num_rows is not None and len(outside := rows[(rows < 0) | (rows >= num_rows)]):
         raise DataError(

@@ -719,10 +719,8 @@ class RowCollector:
         """
         # of RDKit's reasons, some end in a line break
         reject = replace(reject, reason=" ".join(reject.reason.split()))
-        if reject.kind == RejectKind.EXCLUDED:
-            self._pass_on(reject)
-            return
-        if self._on_error == "fail":
+        is_bad = reject.kind != RejectKind.EXCLUDED
+        if is_bad and self._on_error == "fail":
             text = f"{reject.text[:80]!a}: " if reject.text else ""
             raise DataError(
                 f"{self._where}, {self._item} {reject.row}: {text}{reject.reason}; fix it, or skip "
@@ -730,14 +728,11 @@ class RowCollector:
                 option="on_error",
                 row=reject.row,
             )
-        self._pass_on(reject)
-        self.rejected += 1
-        if len(self._first) < _EXAMPLES:
-            self._first.append(reject)
-
-    def _pass_on(self, reject: Reject) -> None:
         if self._builder is not None:
             self._builder.reject(replace(reject, row=reject.row - self._before))
+        self.rejected += is_bad
+        if is_bad and len(self._first) < _EXAMPLES:
+            self._first.append(reject)
 
     def refuse_if_mostly_bad(self, advice: str) -> None:
         """Refuse an input of which more than half cannot be used.

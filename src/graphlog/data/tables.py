@@ -365,11 +365,7 @@ def _open_excel(path: Path, sheet: str | None) -> Generator[tuple[list[str], Ite
 
 
 def _cells(book: Any, path: Path, sheet: str | None) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of the sheet called so, or of the only one that has cells; parsed only now.
-
-    Raises:
-        DataError: If there is none, or several and none is named; lists them.
-    """
+    """Yield the rows of the sheet called so, or of the only one that has cells; parsed only now."""
     try:
         if not book.worksheets:
             raise ValueError("it has no sheet of cells")

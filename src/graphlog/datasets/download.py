@@ -168,11 +168,7 @@ class _HttpOnly(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> Any:
-        """Return the request to go on with.
-
-        Raises:
-            URLError: If it is of another kind.
-        """
+        """Return the request to go on with."""
         if not newurl.startswith(("https://", "http://")):
             raise urllib.error.URLError(f"redirected to {newurl}, which is not a web address")
         return super().redirect_request(req, fp, code, msg, headers, newurl)

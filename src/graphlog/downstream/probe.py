@@ -240,13 +240,7 @@ def _inputs(
 def _fingerprints(
     data: LabeledGraphs, baselines: Sequence[str], known: BaselineFeatures | None = None
 ) -> tuple[BaselineFeatures | None, list[Model], list[str]]:
-    """Return the baseline features of the domain, what is fitted to them, and what to say of them.
-
-    Args:
-        data: The graphs.
-        baselines: Rows that are asked for.
-        known: The features, where they have been computed.
-    """
+    """Return the baseline features, what is fitted to them, and what to say of them."""
     domain = domain_of(data.store.schema)
     if not {"ecfp-rf", "ecfp-lr"} & set(baselines):
         return None, [], []
@@ -692,16 +686,7 @@ def _predictor(
     held: Held,
     report: Report,
 ) -> Predictor:
-    """Return the predictor of a kernel model, or that averages linear models.
-
-    Args:
-        encoder: What embeds; it is copied.
-        layer: Of its embeddings.
-        data: What the models were fitted to.
-        kept: The models.
-        held: What calibration is made of.
-        report: Scores, those of this predictor first.
-    """
+    """Return the predictor of a kernel model, or that averages linear models."""
     member, joined, kernel = _members(encoder, layer, kept, data)
     if isinstance(kept, KernelModel):
         learned = np.isfinite(kept.shift)

@@ -587,12 +587,7 @@ def split_file(
 def _learned(
     labels: Float[np.ndarray, "M T"], names: tuple[str, ...], task: str, store: GraphStore
 ) -> tuple[Float[np.ndarray, "M C"], tuple[str, ...], TaskKind, list[str]]:
-    """Return the columns to learn, of classes one for each; their names, kind, and notes on them.
-
-    Raises:
-        ConfigError: If several classes are to be learned of several targets.
-        DataError: If labels do not fit the task, or there is nothing to learn.
-    """
+    """Return the columns to learn, of classes one each; their names, kind, and notes."""
     first, *others = names
     words = {name: [str(word) for word in store.source.classes.get(name, ())] for name in names}
     if task == "multiclass" and others:

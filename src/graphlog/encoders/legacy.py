@@ -88,9 +88,6 @@ def _checked_archive(path: Path) -> io.BytesIO:
 
     Torch looks neither at these nor at damaged fields of the directory: it gives what lies in
     memory for an entry that it does not find.
-
-    Raises:
-        BadZipFile: If an entry is damaged, or larger than the archive.
     """
     copy = io.BytesIO()
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w") as checked:

@@ -36,22 +36,16 @@ from graphlog.errors import (
     TrainingInterrupted,
     setting,
 )
-from graphlog.files import (
-    MARK,
-    UNFINISHED,
-    folder_kind,
-    mark_folder,
-    write_json,
-    write_text,
-    writing,
-)
+from graphlog.files import folder_kind, mark_folder, write_json, write_text, writing
 from graphlog.inputs import InputLike, remember_input, resolve
 from graphlog.training.log import Progress, Silent, as_progress
+from graphlog.training.runfolder import check_usable
 from graphlog.training.trainer import Cursor, Trainer, stop_on_signal
 
 STUDY, BEST, RUN = "study.db", "best.toml", "best"
 _KIND = "search"
-_FILES = {STUDY, f"{STUDY}-journal", BEST, RUN, "trials.json"}
+_FILES = (STUDY, f"{STUDY}-journal", BEST, "trials.json")
+"""Files of a search; the run beside them is replaced when its time comes."""
 _EPOCHS = (10, 20, 40, 80)
 _SUGGEST: Mapping[str, Callable[[Any], Any]] = {
     "learning_rate": lambda t: t.suggest_float("learning_rate", 1e-4, 1e-2, log=True),
@@ -143,7 +137,9 @@ def tune(
         ConfigError: If the folder is in use, or the search in it is of other settings or data.
     """
     optuna, bar, folder = _optuna(), as_progress(progress), Path(out)
-    _check_folder(folder, resume, overwrite)
+    check_usable(folder, _KIND, resume, overwrite)
+    for name in _FILES if overwrite else ():
+        (folder / name).unlink(missing_ok=True)
     check_seeds(seeds)
     check_baselines(baselines)
     labeling = take_labeling(settings, "tune")
@@ -215,11 +211,7 @@ class _Search:
     seed: int
 
     def open(self, path: Path) -> Any:
-        """Return the study in a file, new or continued.
-
-        Raises:
-            ConfigError: If it is of other settings, another model or other data.
-        """
+        """Return the study in a file, new or continued."""
         lower = self.data.metric in LOWER_IS_BETTER
         study = self.optuna.create_study(
             storage=f"sqlite:///{path.absolute()}",
@@ -240,11 +232,7 @@ class _Search:
         return study
 
     def run(self, study: Any, total: int, bar: Progress) -> None:
-        """Run what is left of ``total`` trials.
-
-        Raises:
-            TrainingInterrupted: After Ctrl-C; finished trials are kept.
-        """
+        """Run what is left of ``total`` trials."""
         State = self.optuna.trial.TrialState  # noqa: N806
         for old in study.get_trials(deepcopy=False, states=(State.RUNNING,)):
             study.tell(old.number, state=State.FAIL)
@@ -284,11 +272,7 @@ class _Search:
                 bar.say(f"  {state} {self.data.metric} {job.score:.4f}")
 
     def trials(self, study: Any) -> list[Trial]:
-        """Return all finished trials, the best complete one first.
-
-        Raises:
-            ConfigError: If none is complete.
-        """
+        """Return all finished trials, the best complete one first."""
         lower = self.data.metric in LOWER_IS_BETTER
         found = [
             Trial(
@@ -351,35 +335,6 @@ def _optuna() -> Any:
         raise MissingExtraError("optuna", "tune") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
-
-
-def _check_folder(folder: Path, resume: bool, overwrite: bool) -> None:
-    """Refuse a folder that holds something else, or a search nobody wants to continue or replace.
-
-    Raises:
-        ConfigError: If so.
-    """
-    if resume and overwrite:
-        raise ConfigError(
-            f"{setting('resume')} and {setting('overwrite')} contradict each other; choose one.",
-            option="resume",
-        )
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; name a folder.")
-    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set[str]()
-    if all((left := UNFINISHED.fullmatch(name)) and left[1] == MARK for name in there):
-        return  # killed before anything was searched
-    if there and folder_kind(folder) != _KIND:
-        raise ConfigError(f"{folder} holds other files, not a search; choose another folder.")
-    if there and not (resume or overwrite):
-        raise ConfigError(
-            f"{folder} holds a search; continue it with {setting('resume', True)}, or replace it "
-            f"with {setting('overwrite', True)}.",
-            option="resume",
-        )
-    if overwrite:
-        for name in there & (_FILES - {RUN}):  # the run is replaced when its time comes
-            (folder / name).unlink()
 
 
 def _same(run: Path, config: FinetuneConfig) -> bool:

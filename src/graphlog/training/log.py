@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -138,7 +139,8 @@ class Lines(_Shown):
         if not self._is_due(now):
             return
         rate = (self._done - self._first) / max(now - self._started, 1e-9)
-        left = f"{_duration((self._total - self._done) / rate)} left" if rate else ""
+        seconds = int((self._total - self._done) / rate) if rate else 0
+        left = f"{timedelta(seconds=seconds)} left" if rate else ""
         state = "all graphs done, finishing" if self._is_counted() else self._speed(now)
         parts = [state, _losses(self._values), left if self._done < self._total else ""]
         self.say(f"{self._stage}: {', '.join(filter(None, parts))}")
@@ -254,12 +256,6 @@ def _rate(count: int, seconds: float) -> str:
     """Return a speed with two digits at least, as slow work would else have none."""
     rate = count / max(seconds, 1e-9)
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"
 
 
 class Meter:

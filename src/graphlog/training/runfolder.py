@@ -126,7 +126,7 @@ def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) ->
 
     Args:
         path: The folder.
-        kind: ``pretrain``, ``finetune`` or ``probe``: what is to be run.
+        kind: ``pretrain``, ``finetune``, ``probe`` or ``search``: what is to be run.
         resume: Whether the run is to be continued; None where such a run cannot be.
         overwrite: Whether it is to be replaced.
 
@@ -145,13 +145,14 @@ def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) ->
         is_used = path.exists() and not all(map(_is_left_over, path.iterdir()))
     if not is_used:
         return
-    found = folder_kind(path)
-    if found not in ("pretrain", *LABELED_KINDS):
-        raise ConfigError(f"{path} holds other files, not a run; choose another folder.")
+    found, runs = folder_kind(path), ("pretrain", *LABELED_KINDS)
+    what, kinds = ("run", runs) if kind in runs else (kind, (kind,))
+    if found not in kinds:
+        raise ConfigError(f"{path} holds other files, not a {what}; choose another folder.")
     if not (resume or overwrite):
         going_on = "" if resume is None else f"continue it with {setting('resume', True)} or "
         raise ConfigError(
-            f"run folder {path} exists; {going_on}replace it with {setting('overwrite', True)}.",
+            f"{what} folder {path} exists; {going_on}replace it with {setting('overwrite', True)}.",
             option="overwrite",
         )
     if resume and found != kind:

@@ -218,9 +218,6 @@ def _distances(
     """Yield the values of some atoms and their distances from all, in bonds; infinite if apart.
 
     RDKit's own matrix takes time by the third power of the atoms.
-
-    Raises:
-        DataError: If there are too many atoms.
     """
     size = len(facts.number)
     if size <= _FEW_ATOMS:
