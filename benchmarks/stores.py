@@ -137,7 +137,7 @@ def build_proteins(name: str, path: str) -> Found:
     """Build the store of a named set with a table of labels from its network."""
     import graphlog
     from graphlog.datasets import DATASETS
-    from graphlog.datasets.download import fetch
+    from graphlog.datasets.catalogue import fetch
     from graphlog.domains.protein.reading import verify_file
 
     spec = DATASETS[name]

@@ -32,7 +32,7 @@ WORDS = '''
 """A domain: a word of small letters is a path of letters."""
 import numpy as np
 from graphlog.data.chunk import GraphChunk
-from graphlog.data.columns import RecordColumn
+from graphlog.data.tables import RecordColumn
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.domains.records import RecordDomain
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from graphlog.data.columns import Row, choose_tasks
-from graphlog.data.tables import open_table
+from graphlog.data.tables import Row, choose_tasks, open_table
 from graphlog.errors import DataError
 from graphlog.files import open_text
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import graphlog.datasets.download as module
+import graphlog.datasets.catalogue as module
 from graphlog.datasets import DATASETS
-from graphlog.datasets.download import data_root, download
+from graphlog.datasets.catalogue import data_root, download
 from graphlog.domains import DOMAINS
 from graphlog.domains.records import hash_smiles
 from graphlog.errors import DataError, GraphLoGError

@@ -12,8 +12,8 @@ import pytest
 import graphlog
 from graphlog.cli.main import main
 from graphlog.data.chunk import GraphChunk
-from graphlog.data.columns import RecordColumn
 from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.data.tables import RecordColumn
 from graphlog.domains import DOMAINS, Domain, domain_of, register, schema_named
 from graphlog.domains.base import Draws
 from graphlog.domains.records import RecordDomain

@@ -1,14 +1,28 @@
-"""The data sets by name: what is in each, where it is, how it is scored, and its hashes."""
+"""The data sets by name: what is in each, how it is scored, and where its file is.
 
+A file is in the cache, in a mirror or at a public address; only verified files are used.
+"""
+
+import gzip
+import json
+import os
+import random
 import tomllib
-from collections.abc import Iterator, Mapping
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPException
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from graphlog.config import FrozenConfig
-from graphlog.errors import check_name
+from graphlog.errors import DataError, GraphLoGError, check_name
+from graphlog.files import hash_file, put, replacing, scratch_folder, write_text, writing
 from graphlog.plugins import Registry
 
 
@@ -110,3 +124,250 @@ def find_spec(name: str) -> DatasetSpec:
     """
     check_name("data set", name, DATASETS)
     return DATASETS[name]
+
+
+_TIMEOUT_S = 60
+_BLOCK = 1 << 20
+_LARGEST = 4 << 30
+"""Bytes of a download; no data set is near it, and a server may never end."""
+_MOSES_SHA256 = "7f4450e3ebecebe79c3a2a55950c93daddee071120daf64a163d03481e811d34"
+_MOSES_PARTS = tuple(
+    f"moses/dataset/data/{part}.csv.gz" for part in ("train", "test", "test_scaffolds")
+)
+_MOSES_SAMPLES = {"zinc10k": 10_000, "zinc250k": 250_000}
+
+
+def data_root(data_dir: Path | str | None = None) -> Path:
+    """Return the downloads' folder: ``data_dir``, ``$GRAPHLOG_DATA``, else the platform's cache."""
+    chosen = data_dir or os.environ.get("GRAPHLOG_DATA")
+    if chosen:
+        return Path(chosen).expanduser()
+    import platformdirs
+
+    return platformdirs.user_cache_path("graphlog", appauthor=False)
+
+
+Verify = Callable[[Path, DatasetSpec], bool]
+"""Whether a file without a pinned sha256 holds the data set."""
+Bundled = Callable[[DatasetSpec], Path | None]
+"""The file of a data set that an installed package brings along."""
+
+
+def find_local(
+    spec: DatasetSpec, data_dir: Path | str | None, verify: Verify, bundled: Bundled | None = None
+) -> Path | None:
+    """Return the verified file of a data set, None where it is not on this machine.
+
+    It comes with this package or with RDKit, or lies in the cache or in a mirror folder.
+
+    Raises:
+        DataError: If the mirror holds another file under its name.
+    """
+    path = None if bundled is None else bundled(spec)
+    if path is not None and _is_right(path, spec, verify):
+        return path
+    if spec.origin.startswith("rdkit"):
+        return None
+    root, mirror = data_root(data_dir), _mirror()
+    if _is_right(root / spec.path, spec, verify):
+        return root / spec.path
+    public = _public_path(spec, root)
+    if public.is_file() and verify(public, spec):
+        note = _note(public)
+        if not note.is_file() or note.read_bytes() == hash_file(public).encode():
+            return public
+    if mirror and "://" not in mirror and (Path(mirror) / spec.path).is_file():
+        path = Path(mirror) / spec.path
+        if _is_right(path, spec, verify):
+            return path
+        raise DataError(
+            f"{path}: is not the file of data set '{spec.name}' (its SHA-256 is not "
+            f"{spec.sha256[:12]}…); replace it."
+        )
+    return None
+
+
+def fetch(
+    spec: DatasetSpec, data_dir: Path | str | None, verify: Verify, bundled: Bundled | None = None
+) -> Path:
+    """Return the verified file of a data set, downloading it if it is not on this machine.
+
+    Raises:
+        DataError: If it can be found nowhere, or what was found is not what was pinned.
+    """
+    local = find_local(spec, data_dir, verify, bundled)
+    if local is not None:
+        return local
+    if spec.url is None and not spec.origin.startswith("rdkit"):
+        raise DataError(
+            f"data set '{spec.name}' has no public address; put it at {spec.path} below "
+            "$GRAPHLOG_MIRROR."
+        )
+    if spec.url is None:
+        raise DataError(
+            f"data set '{spec.name}' comes with RDKit, but this RDKit has no {spec.path} as "
+            "pinned; pip install -U rdkit"
+        )
+    root, mirror = data_root(data_dir), _mirror()
+    if mirror and "://" in mirror:
+        target = root / spec.path
+        with _blame_network(spec, mirror):
+            download(
+                f"{mirror.rstrip('/')}/{spec.path}",
+                target,
+                lambda path: _is_right(path, spec, verify),
+            )
+        return target
+    target = _public_path(spec, root)
+    with _blame_network(spec, spec.url):
+        if spec.origin != "molsets":
+            download(spec.url, target, lambda path: verify(path, spec))
+        else:
+            _unpack_moses(spec.url, target)
+            if not verify(target, spec):
+                target.unlink()
+                raise DataError(
+                    f"{spec.url}: does not hold the file of data set '{spec.name}' (its SHA-256 "
+                    "differs); set $GRAPHLOG_MIRROR to a copy of it."
+                )
+    write_text(_note(target), hash_file(target))
+    return target
+
+
+def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
+    """Fetch ``url`` into ``target``, which appears only when complete and found right.
+
+    What a killed download left behind goes with the next one.
+
+    Raises:
+        DataError: If ``is_right`` refuses what came.
+        GraphLoGError: If it cannot be written.
+        OSError: If it cannot be read.
+    """
+    request = urllib.request.Request(url, headers={"User-Agent": "graphlog"})
+    if not url.startswith(("https://", "http://", "file://")):
+        raise DataError(f"{url}: must be an https, http or file address.")
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with _OPENER.open(request, timeout=_TIMEOUT_S) as source, scratch_folder(target) as folder:
+        unfinished, size = folder / target.name, 0
+        with writing(target):
+            unfinished.touch()
+        while block := source.read(_BLOCK):
+            size += len(block)
+            if size > _LARGEST:
+                raise DataError(
+                    f"{url}: the download has more than {_LARGEST:,} bytes, larger than any data "
+                    "set; nothing was kept. Try another $GRAPHLOG_MIRROR."
+                )
+            with writing(target), unfinished.open("ab") as f:
+                f.write(block)
+        if not is_right(unfinished):
+            raise DataError(
+                f"{url}: the downloaded file is not the expected one (its SHA-256 differs); "
+                "nothing was kept. Try again, or another $GRAPHLOG_MIRROR."
+            )
+        with writing(target):
+            put(unfinished, target)
+
+
+class _HttpOnly(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to web addresses alone."""
+
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Any:
+        """Return the request to go on with."""
+        if not newurl.startswith(("https://", "http://")):
+            raise urllib.error.URLError(f"redirected to {newurl}, which is not a web address")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER = urllib.request.build_opener(_HttpOnly)
+
+
+@contextmanager
+def _blame_network(spec: DatasetSpec, url: str) -> Generator[None]:
+    try:
+        yield
+    except GraphLoGError:
+        raise
+    except (HTTPException, OSError, ValueError) as e:  # ValueError: no valid address
+        why = getattr(e, "reason", None) or e
+        raise DataError(
+            f"data set '{spec.name}' is not here and cannot be fetched from {url} ({why}). "
+            f"Offline, put it at {spec.path} below "
+            "$GRAPHLOG_MIRROR, or use nci5k, wehi10k or chembl2321810, which come with RDKit."
+        ) from None
+
+
+def _mirror() -> str | None:
+    return os.environ.get("GRAPHLOG_MIRROR") or None
+
+
+def _public_path(spec: DatasetSpec, root: Path) -> Path:
+    ending = (
+        "smi.gz"
+        if spec.origin == "molsets"
+        else (spec.url or "").rpartition("/")[2].partition(".")[2]
+    )
+    return root / "public" / f"{spec.name}.{ending}"
+
+
+def _note(public: Path) -> Path:
+    """Return where the hash of a file from a public address is kept.
+
+    Its molecules are pinned, its other columns are not.
+    """
+    return public.with_name(f"{public.name}.sha256")
+
+
+def _is_right(path: Path, spec: DatasetSpec, verify: Verify) -> bool:
+    if not path.is_file():
+        return False
+    return hash_file(path) == spec.sha256 if spec.sha256 else verify(path, spec)
+
+
+def _unpack_moses(index: str, target: Path) -> None:
+    """Write the data set that ``target`` is named after, from the wheel with the pinned hash.
+
+    ``index`` is the address of the package's description (JSON).
+    """
+    wheel = target.with_name("molsets.whl")
+    if not wheel.is_file() or not _is_moses(wheel):
+        download(_moses_address(index), wheel, _is_moses)
+    smiles = list(_moses_smiles(wheel))
+    size = _MOSES_SAMPLES.get(target.name.partition(".")[0])
+    if size is not None:
+        order = list(range(len(smiles)))
+        random.Random(0).shuffle(order)
+        smiles = [smiles[k] for k in sorted(order[:size])]
+    with (
+        replacing(target) as unfinished,
+        gzip.open(unfinished, "wt", encoding="ascii", compresslevel=6) as f,
+    ):
+        f.writelines(f"{text}\n" for text in smiles)
+
+
+def _moses_address(index: str) -> str:
+    with _OPENER.open(index, timeout=_TIMEOUT_S) as answer:
+        listed: list[dict[str, Any]] = json.load(answer)["urls"]
+    for file in listed:
+        if file["digests"]["sha256"] == _MOSES_SHA256:
+            return file["url"]
+    raise DataError(
+        f"{index}: no longer lists the pinned wheel (sha256 {_MOSES_SHA256[:12]}…); set "
+        "$GRAPHLOG_MIRROR to a copy of the data."
+    )
+
+
+def _is_moses(path: Path) -> bool:
+    return hash_file(path) == _MOSES_SHA256
+
+
+def _moses_smiles(wheel: Path) -> Iterator[str]:
+    with zipfile.ZipFile(wheel) as files:
+        for part in _MOSES_PARTS:
+            with files.open(part) as packed, gzip.open(packed, "rt", encoding="ascii") as lines:
+                next(lines)
+                yield from (line.strip().partition(",")[0] for line in lines)

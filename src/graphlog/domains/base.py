@@ -20,7 +20,7 @@ from graphlog.data.split import Split, random_split, stratified_split
 from graphlog.data.store import ON_ERROR, GraphStore
 from graphlog.data.workers import check_workers
 from graphlog.datasets import DatasetSpec
-from graphlog.datasets.download import fetch, find_local
+from graphlog.datasets.catalogue import fetch, find_local
 from graphlog.errors import ConfigError, check_choice, check_name, out_of_range
 from graphlog.files import hash_file
 from graphlog.plugins import Registry

@@ -17,19 +17,21 @@ from pydantic import Field
 
 from graphlog.config import FrozenConfig
 from graphlog.data.chunk import GraphChunk, Refused, Reject
-from graphlog.data.columns import (
+from graphlog.data.manifest import Source, read_contents
+from graphlog.data.schema import FeatureSchema
+from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
+from graphlog.data.tables import (
     DECIMALS,
     SMILES,
     LabelReader,
     RecordColumn,
     Row,
     Table,
+    cell_text,
     choose_tasks,
+    open_columns,
+    open_table,
 )
-from graphlog.data.manifest import Source, read_contents
-from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
-from graphlog.data.tables import cell_text, open_columns, open_table
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, HasDataSets, Input, Reading

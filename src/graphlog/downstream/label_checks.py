@@ -10,10 +10,10 @@ from jaxtyping import Bool, Float, Int, Int64
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.chunk import ragged_ranges
-from graphlog.data.columns import listed_rows
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import Split, group_numbers
 from graphlog.data.store import GraphStore
+from graphlog.data.tables import listed_rows
 from graphlog.domains import domain_of
 from graphlog.errors import DataError, out_of_range, setting
 from graphlog.ops.colors import refine_colors

@@ -17,10 +17,10 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.columns import distinct
 from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
+from graphlog.data.tables import distinct
 from graphlog.domains import domain_of
 from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.kernel import KernelModel

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphlog.data.columns import listed
+from graphlog.data.tables import listed
 from graphlog.domains.graph.raw import (
     MAX_NODES,
     BadGraphError,

@@ -12,11 +12,10 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Num, UInt64
 from scipy.sparse import csr_matrix
 
-from graphlog.data.columns import Table, listed_rows
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
 from graphlog.data.store import GraphStore, StoreBuilder
-from graphlog.data.tables import open_table
+from graphlog.data.tables import Table, listed_rows, open_table
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
 from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input, Reading

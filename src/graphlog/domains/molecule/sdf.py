@@ -11,7 +11,7 @@ from typing import Any
 from rdkit import Chem, RDConfig, rdBase
 from rdkit.Chem import rdDepictor
 
-from graphlog.data.columns import Row, Table, distinct
+from graphlog.data.tables import Row, Table, distinct
 from graphlog.domains.molecule.parse import parsed
 from graphlog.errors import DataError
 from graphlog.files import DAMAGED, LONGEST_LINE, open_bytes

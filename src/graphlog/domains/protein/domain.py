@@ -16,7 +16,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DatasetSpec
-from graphlog.datasets.download import data_root, find_local
+from graphlog.datasets.catalogue import data_root, find_local
 from graphlog.domains.base import BaselineFeatures, Domain, HasDataSets, Input, Reading
 from graphlog.domains.protein.network import (
     STATISTICS,

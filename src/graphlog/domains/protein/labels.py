@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from graphlog.data.columns import listed
+from graphlog.data.tables import listed
 from graphlog.domains.protein.ontology import Ontology, choose_terms, pair_matrix, propagate
 from graphlog.domains.protein.schema import ProteinOptions
 from graphlog.domains.protein.tables import Block, line_error, open_columns

@@ -21,8 +21,7 @@ from graphlog.data.manifest import Source
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, open_store
 from graphlog.data.workers import check_workers, map_in_order
 from graphlog.datasets import DATASETS, DatasetSpec
-from graphlog.datasets.catalogue import PARTS
-from graphlog.datasets.download import data_root, fetch
+from graphlog.datasets.catalogue import PARTS, data_root, fetch
 from graphlog.domains.base import Reading
 from graphlog.domains.protein.labels import (
     Functions,

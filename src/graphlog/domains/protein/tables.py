@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from graphlog.data.columns import listed
+from graphlog.data.tables import listed
 from graphlog.errors import DataError
 from graphlog.files import open_text
 
