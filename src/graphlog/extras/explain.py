@@ -11,9 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from graphlog.data.batch import GraphBatch
 from graphlog.data.html import html_lines, page_head
-from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import Draws, domain_of
 from graphlog.downstream.predictor import Predictor
@@ -92,17 +90,14 @@ def attribute(
         for part in batch_ranges(sizes[graph], batch_size):
             batch = store.take(graph[part]).to(device)
             nodes = batch.ptr[:-1] + torch.from_numpy(place[part]).to(device)
-            batch = _hide(batch, schema, nodes)
+            if schema.node_mask is None:
+                batch = mask_edges_around(batch, schema, nodes)[0]
+            else:
+                batch = batch.with_attributes(x=overwritten(batch.x, nodes, schema.node_mask))
             own = [values[graph[part]] for values in features]  # pyright: ignore[reportIndexIssue]
             hidden[part] = predictor.predict_batch(batch, own, number_format)
             bar.advance(part.stop - part.start)
     return Attribution(whole[graph] - hidden, ptr, whole)
-
-
-def _hide(batch: GraphBatch, schema: FeatureSchema, nodes: Int[torch.Tensor, "C"]) -> GraphBatch:
-    if schema.node_mask is None:
-        return mask_edges_around(batch, schema, nodes)[0]
-    return batch.with_attributes(x=overwritten(batch.x, nodes, schema.node_mask))
 
 
 ENDINGS = (".html", ".csv")
@@ -273,12 +268,9 @@ def _page(
                 yield "<td>no prediction: the training fold has one class only</td>"
                 continue
             (drawing,) = domain.draw(store, [graph], width, height, [weights[:, t]])
-            most = _largest(parts.of(graph)[:, t])
+            own = parts.of(graph)[:, t]
+            most = f"{own[np.abs(own).argmax()]:+.3g}"
             yield f"<td><figure><div>{drawing}</div><figcaption>prediction {value:.4g}; "
             yield f"largest contribution {most}</figcaption></figure></td>"
         yield "</tr>\n"
     yield "</tbody></table></body></html>\n"
-
-
-def _largest(values: Float[np.ndarray, "v"]) -> str:
-    return f"{values[np.abs(values).argmax()]:+.3g}" if len(values) else "none"

@@ -246,7 +246,8 @@ class _Search:
                 study.sampler = self.optuna.samplers.TPESampler(seed=seed)
                 trial = study.ask()
                 changes = {key: _SUGGEST[key](trial) for key in self._searched()}
-                shown = ", ".join(f"{k} {_short(v)}" for k, v in changes.items())
+                texts = (f"{v:.3g}" if isinstance(v, float) else str(v) for v in changes.values())
+                shown = ", ".join(map(" ".join, zip(changes, texts, strict=True)))
                 bar.say(f"trial {done + 1} of {total}: {shown}")
                 start = start_of(self.encoder, self.data, self.fixed.updated(changes))
                 job = _TrialJob(start, self.seed, Silent())
@@ -344,7 +345,3 @@ def _same(run: Path, config: FinetuneConfig) -> bool:
     before = dict(read_toml(run / "config.toml").get("finetune", {}))
     before.pop("seeds", None)
     return before == config.written()
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

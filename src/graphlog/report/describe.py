@@ -11,7 +11,7 @@ from graphlog.config import read_toml
 from graphlog.data.manifest import is_store
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import open_store
-from graphlog.datasets import DATASETS, DatasetSpec, find_spec
+from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import data_sets_of, domain_of
 from graphlog.downstream.pretrained import list_models, model_path
 from graphlog.downstream.report import Report
@@ -221,13 +221,10 @@ def _column(attribute: Attribute) -> str:
 
 def describe_datasets() -> list[dict[str, Any]]:
     """Return what is known about every data set: by domain, molecules first, labeled ones first."""
-    order = ("molecule", "graph", "protein")
-
-    def place(spec: DatasetSpec) -> tuple[int, bool]:
-        known = spec.domain in order
-        return order.index(spec.domain) if known else len(order), spec.task is None
-
-    specs = sorted(DATASETS.values(), key=place)
+    order = {domain: place for place, domain in enumerate(("molecule", "graph", "protein"))}
+    specs = sorted(
+        DATASETS.values(), key=lambda s: (order.get(s.domain, len(order)), s.task is None)
+    )
     return [describe_dataset(spec.name) for spec in specs]
 
 

@@ -5,7 +5,7 @@ Importing this module needs the ``plot`` extra; without it the error names it.
 
 import textwrap
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -111,35 +111,23 @@ def figures_of(run: Path, out: Path) -> Generator[None]:
     Raises:
         ConfigError: If ``out`` holds figures of another run, which would be overwritten.
     """
+    from PIL import Image, UnidentifiedImageError
+
     name = str(run.resolve())
     for path in sorted(out.glob("*.png")) if out.is_dir() else ():
-        owner = _source_of(path)
-        if owner is not None and owner != name:
+        owner = None
+        with suppress(OSError, UnidentifiedImageError), Image.open(path) as image:
+            owner = image.info.get("Source")
+        if owner != name and (owner is not None or path.stem in _STEMS):
+            held = f"another {path.name}" if owner is None else f"the figures of {owner}"
             raise ConfigError(
-                f"{out} holds the figures of {owner}; name another folder with {setting('out')}.",
-                option="out",
-            )
-        if owner is None and path.stem in _STEMS:
-            raise ConfigError(
-                f"{out} holds another {path.name}; name another folder with {setting('out')}.",
-                option="out",
+                f"{out} holds {held}; name another folder with {setting('out')}.", option="out"
             )
     token = _SOURCE.set(name)
     try:
         yield
     finally:
         _SOURCE.reset(token)
-
-
-def _source_of(path: Path) -> str | None:
-    """Return the run that a figure is of; None if it does not say."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(path) as image:
-            return image.info.get("Source")
-    except (OSError, UnidentifiedImageError):
-        return None
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
