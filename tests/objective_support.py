@@ -13,7 +13,7 @@ from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective
-from graphlog.objectives.heads import target_names
+from graphlog.objectives.heads import target_count
 from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded
 
 SIZES = [9, 1, 14, 2, 11, 20, 3, 16]
@@ -47,7 +47,7 @@ def batch_for(
         return encoder_support.random_batch(schema, sizes, seed)
     batch = random_batch(sizes, seed, schema)
     return replace(
-        batch, y=torch.randn(batch.num_graphs, len(target_names(schema)), generator=seeded(seed))
+        batch, y=torch.randn(batch.num_graphs, target_count(schema, None), generator=seeded(seed))
     )
 
 

@@ -39,6 +39,10 @@ class Pretrain(o.Reading, o.Computing, Command):
     epochs: Annotated[
         int | None, o.option("Passes over the graphs, all phases together.", "N", min=1)
     ] = None
+    targets_from: Annotated[
+        Path | None,
+        o.option("Vectors (.npz, as embed writes) to predict in place of descriptors.", "FILE"),
+    ] = None
     batch_size: o.BatchSize = None
     precision: o.Precision = None
     device: o.Device = None
@@ -78,6 +82,7 @@ class Pretrain(o.Reading, o.Computing, Command):
             "recipe": self.recipe,
             "encoder.backbone": self.backbone,
             "epochs": self.epochs,
+            "targets_from": None if self.targets_from is None else str(self.targets_from),
             "batch_size": self.batch_size,
             "precision": self.precision,
             "device": self.device,

@@ -7,10 +7,9 @@ from pydantic import Field
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective, Recipes, chemistry, comparison
-from graphlog.objectives.heads import COMPONENTS, RegressionHead, descriptor_losses, target_names
+from graphlog.objectives.heads import COMPONENTS, RegressionHead, descriptor_losses, target_count
 
 
 class DescriptorPredConfig(FrozenConfig):
@@ -24,6 +23,8 @@ class DescriptorPredConfig(FrozenConfig):
     """Huber's error in place of the squared one."""
     substructure_weight: float = Field(0.0, ge=0)
     """Weight of predicting the components of the counts of substructures; 0 leaves it out."""
+    target_columns: int | None = Field(None, ge=1)
+    """Columns of the vectors to predict in place of the descriptors; ``targets_from`` sets it."""
 
 
 class DescriptorPred(Objective[GraphBatch]):
@@ -36,7 +37,7 @@ class DescriptorPred(Objective[GraphBatch]):
         super().__init__(config, encoder)
         self.config = config
         width = encoder.embedding_width(config.layer)
-        targets = len(target_names(encoder.schema))
+        targets = target_count(encoder.schema, config.target_columns)
         self.head = RegressionHead(width, config.hidden, targets)
         self.substructures = (
             RegressionHead(width, config.hidden, COMPONENTS) if self.needs_substructures else None
@@ -56,11 +57,6 @@ class DescriptorPred(Objective[GraphBatch]):
     def is_separable(self) -> bool:
         """Where all layers are read; the last layer's embeddings are also watched as a batch."""
         return self.config.layer == "jk"
-
-    @classmethod
-    def check_schema(cls, schema: FeatureSchema) -> None:
-        """Raise ConfigError where the schema's domain has no descriptors."""
-        target_names(schema)
 
     def loss(
         self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator

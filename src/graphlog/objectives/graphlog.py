@@ -35,7 +35,7 @@ from graphlog.objectives.heads import (
     RegressionHead,
     descriptor_losses,
     projection_head,
-    target_names,
+    target_count,
 )
 from graphlog.objectives.local_instance import (
     Anchors,
@@ -98,6 +98,8 @@ class GraphLoGConfig(FrozenConfig):
     substructure_weight: float = Field(0.0, ge=0)
     """Weight of predicting the components of the counts of substructures beside the descriptors; 0
     leaves it out."""
+    target_columns: int | None = Field(None, ge=1)
+    """Columns of the vectors to predict in place of the descriptors; ``targets_from`` sets it."""
 
     mask_rate: float = Field(0.3, ge=0, lt=1)
     """Share of a graph's nodes (or edges) whose attributes are masked."""
@@ -326,7 +328,8 @@ class GraphLoG(Objective[GraphLoGViews]):
         if config.descriptor_weight > 0:
             seen = encoder.embedding_width(config.descriptor_layer)
             hidden = config.descriptor_hidden or seen
-            self.descriptors = RegressionHead(seen, hidden, len(target_names(self.schema)))
+            targets = target_count(self.schema, config.target_columns)
+            self.descriptors = RegressionHead(seen, hidden, targets)
             if config.substructure_weight > 0:
                 self.substructures = RegressionHead(seen, hidden, COMPONENTS)
         self.prototypes = nn.ParameterList()

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains import DOMAINS
 from graphlog.encoders.base import standardized
-from graphlog.errors import ConfigError
+from graphlog.errors import ConfigError, setting
 from graphlog.ops.collectives import Peers
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 from graphlog.ops.products import perceptron
@@ -148,19 +148,25 @@ class RegressionHead(nn.Module):
         return error / count.clamp_min(1)
 
 
-def target_names(schema: FeatureSchema) -> tuple[str, ...]:
-    """Return the targets of the schema's domain.
+def target_count(schema: FeatureSchema, given: int | None) -> int:
+    """Return how many targets a graph has.
+
+    Args:
+        schema: Whose domain has descriptors.
+        given: Columns of the vectors that stand in their place; None if there are none.
 
     Raises:
-        ConfigError: If there are none.
+        ConfigError: If the domain has no descriptors and no vectors are given.
     """
+    if given is not None:
+        return given
     domain = DOMAINS.get(schema.domain)
     if domain is None or not domain.targets:
         raise ConfigError(
-            f"graphs of schema '{schema.name}' have no descriptors to predict;"
-            " choose an objective that needs none."
+            f"graphs of schema '{schema.name}' have no descriptors to predict; give vectors of "
+            f"your own ({setting('targets_from')}), or choose an objective that needs none."
         )
-    return domain.targets
+    return len(domain.targets)
 
 
 def descriptor_losses(

@@ -68,6 +68,11 @@ with warnings.catch_warnings():
         """Steps that one row of ``metrics.jsonl`` averages."""
         watch_every: int = Field(default=50, ge=0)
         """Steps between two looks of the collapse watch; 0 turns it off."""
+        targets_from: str | None = None
+        """An ``.npz`` of vectors, such as ``embed`` writes, to predict in place of the domain's
+        descriptors; a row of it for each row of the input."""
+        targets_digest: str | None = None
+        """SHA-256 of these vectors; the run records it."""
         encoder: EncoderConfig = EncoderConfig.parse({})
         """The network to be trained."""
         options: dict[str, Any] = Field(default_factory=dict)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from graphlog.training.setting import (
     global_seed,
     seed_for,
 )
-from graphlog.training.targets import check_texts, targets_of
+from graphlog.training.targets import check_texts, read_vectors, targets_of
 from graphlog.training.team import Team, fingerprint, joined, local_device
 from graphlog.training.trainer import (
     Cursor,
@@ -96,8 +97,10 @@ class Pretraining(Job):
         device = local_device(choose_device(config.device))
         precision = choose_precision(config.precision, device, self.progress.say)
         config = config.updated({"schema": store.schema.name, "precision": precision})
+        given = None
+        if config.targets_from is not None:
+            given, config = _with_vectors(config, kind, store)
         self.config, self.setting = config, Setting(config.seed, device, precision)
-        kind.check_schema(store.schema)
         if init is None:
             start = torch.Generator().manual_seed(seed_for(config.seed, "encoder"))
             init = build_encoder(config.encoder, store.schema, start)
@@ -112,7 +115,9 @@ class Pretraining(Job):
         if note := self.objective.phases_note(config.epochs):
             self.progress.say(f"note: {note}")
         if self.objective.needs_targets:  # asked before any old run is touched
-            check_texts(store, self.objective.needs_substructures)
+            check_texts(store, self.objective.needs_substructures, given is None)
+        elif given is not None:
+            raise _no_targets()
         self.fresh_moments, self.log_every = config.fresh_moments, config.log_every
         self.average = WeightAverage(config.average) if config.average > 0 else None
         self.watch = CollapseWatch(self.encoder, config.watch_every, config.batch_size)
@@ -120,6 +125,7 @@ class Pretraining(Job):
         self.novelty: Novelty | None = None
         self._steps = config.epochs * len(self.batches(0))
         self._embed_at_most = embed_at_most
+        self._given: Float16[np.ndarray, "M K"] | None = given
         self._targets: Float16[np.ndarray, "M K"] | None = None
         self._phase = 0
         self._splits = False
@@ -293,7 +299,7 @@ class Pretraining(Job):
         wanted = self.objective.needs_substructures
         for turn in (True, False):
             if turn == self.team.is_first:
-                self._targets = targets_of(self.store, self.progress, run_dir, wanted)
+                self._targets = targets_of(self.store, self.progress, run_dir, wanted, self._given)
             self.team.exchange("targets")
 
     def describe_batch(self, step: int, indices: np.ndarray) -> str:
@@ -361,6 +367,40 @@ class Pretraining(Job):
             "settings": c.to_tables(),
             "versions": versions(store.digest)["packages"],
         }
+
+
+def _with_vectors(
+    config: PretrainConfig, kind: type[Objective[Any]], store: GraphStore
+) -> tuple[Float16[np.ndarray, "M K"], PretrainConfig]:
+    """Return the vectors that are to be predicted, and settings that say which they are.
+
+    Raises:
+        ConfigError: If the objective predicts none, or the file is not what the run began with.
+        DataError: If the file does not have a vector for every graph.
+    """
+    assert config.targets_from is not None
+    path = Path(config.targets_from).absolute()  # a run may be resumed from another folder
+    vectors = read_vectors(path, store)
+    digest = sha256(vectors.tobytes()).hexdigest()
+    if config.targets_digest not in (None, digest):
+        raise ConfigError(
+            f"{path} has other vectors than the run was started with; give it the "
+            "same, or start another run.",
+            option="targets_from",
+        )
+    if "target_columns" not in kind.Config.model_fields:
+        raise _no_targets()
+    options = {**config.options, "target_columns": vectors.shape[1]}
+    found = {"targets_from": str(path), "targets_digest": digest, "options": options}
+    return vectors, config.updated(found)
+
+
+def _no_targets() -> ConfigError:
+    return ConfigError(
+        f"{setting('targets_from')} is for objectives that predict descriptors; choose "
+        "descriptorpred, or graphlog with objective.descriptor_weight above 0.",
+        option="targets_from",
+    )
 
 
 def objective_loss(

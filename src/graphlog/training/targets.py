@@ -6,9 +6,10 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
-from jaxtyping import Bool, Float, Float16, Float32
+from jaxtyping import Bool, Float, Float16, Float32, Int
 
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import available_workers, map_in_order
@@ -36,20 +37,20 @@ _CHECKSUM = 32
 """Bytes of the SHA-256 that follows the values in their file."""
 
 
-def check_texts(store: GraphStore, substructures: bool) -> None:
+def check_texts(store: GraphStore, substructures: bool, descriptors: bool = True) -> None:
     """Check that a store has the texts that its targets are computed from, where they are.
 
     Args:
         store: The graphs.
         substructures: Whether components of the counts of substructures are targets too.
+        descriptors: Whether the descriptors of the domain are.
 
     Raises:
         DataError: If it was built without them.
     """
     domain = DOMAINS[store.schema.domain]
-    if store.has_texts or not (
-        substructures or domain.graph_targets(store.subset(np.arange(0))) is None
-    ):
+    from_texts = descriptors and domain.graph_targets(store.subset(np.arange(0))) is None
+    if store.has_texts or not (substructures or from_texts):
         return
     name = "texts (SMILES)" if domain.name == "molecule" else "texts"
     raise DataError(
@@ -58,8 +59,82 @@ def check_texts(store: GraphStore, substructures: bool) -> None:
     )
 
 
+def read_vectors(path: Path, store: GraphStore) -> Float16[np.ndarray, "M K"]:
+    """Return the standardized vectors of a file, a row for each graph of a store.
+
+    The file is one that :func:`graphlog.embed_file` writes, or any ``.npz`` with one array of two
+    dimensions. Where an array of texts holds those of the graphs (their SMILES), vectors belong to
+    graphs by them, else by the row of the input. NaN is an unknown value; a column that never
+    varies becomes 0.
+
+    Raises:
+        DataError: If the file cannot be read, has no such array, infinite or no known values, or
+            no vector for a graph.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
+            arrays = {name: content[name] for name in content.files}
+    except (OSError, ValueError, AttributeError, EOFError, BadZipFile) as e:
+        reason = "no such file" if isinstance(e, FileNotFoundError) else f"no readable .npz ({e})"
+        raise DataError(f"{path}: {reason}; write one with `graphlog embed`.", file=path) from None
+    tables = {k: a for k, a in arrays.items() if a.ndim == 2 and a.dtype.kind in "fiu"}
+    if len(tables) != 1 or 0 in next(iter(tables.values())).shape:
+        shapes = ", ".join(f"{k} {a.shape}" for k, a in arrays.items()) or "nothing"
+        raise DataError(
+            f"{path}: needs one array of numbers with a row for each row of the input and a column "
+            f"for each target, found {shapes}.",
+            file=path,
+        )
+    (vectors,) = tables.values()
+    if (infinite := np.isinf(vectors).any(axis=1)).any():
+        raise DataError(f"{path}: row {infinite.argmax()} has an infinite value.", file=path)
+    texts = [a for a in arrays.values() if a.dtype.kind == "U" and a.shape == vectors.shape[:1]]
+    found = _standardized(vectors[_rows_of(store, len(vectors), texts, path)])
+    if not (np.nan_to_num(found) != 0).any():
+        raise DataError(f"{path}: no column varies, so there is nothing to predict.", file=path)
+    return found
+
+
+def _rows_of(
+    store: GraphStore, size: int, columns: Sequence[np.ndarray], path: Path
+) -> Int[np.ndarray, "M"]:
+    """Return the row of each graph in a file of ``size`` rows with these columns of texts."""
+    import pandas as pd
+
+    rows = store.output_rows
+    own = pd.Series(store.texts() if store.has_texts else [], dtype=object)
+    texts = [pd.Series(np.char.strip(column), dtype=object) for column in columns]  # as read
+    known = [own.isin(column) for column in texts]
+    best = max(range(len(known)), key=lambda k: known[k].sum(), default=None)
+    if best is None or not known[best].any():  # other texts, such as those before standardization
+        if size != store.num_output_rows:
+            raise DataError(
+                f"{path}: {size:,} vectors for {store.num_output_rows:,} rows of the input; give "
+                "one for each row, NaN where it is unknown.",
+                file=path,
+            )
+        return rows
+    column = texts[best]
+    in_place = (column.reindex(rows).to_numpy() == own.to_numpy()) & known[best]
+    twice = ~in_place & own.isin(column[column.duplicated()])
+    for problem, what in ((~known[best], "no vector"), (twice, "several vectors")):
+        if problem.any():
+            graph = int(problem.argmax())
+            raise DataError(
+                f"{path}: {what} for {own[graph][:80]!r} (row {rows[graph]}); give one for each "
+                "row, in the order of the input, NaN where it is unknown.",
+                file=path,
+            )
+    once = column.drop_duplicates()
+    return np.where(in_place, rows, once.index[pd.Index(once).get_indexer(pd.Index(own))])
+
+
 def targets_of(
-    store: GraphStore, progress: Progress, run_dir: Path | None = None, substructures: bool = False
+    store: GraphStore,
+    progress: Progress,
+    run_dir: Path | None = None,
+    substructures: bool = False,
+    given: Float16[np.ndarray, "M K"] | None = None,
 ) -> Float16[np.ndarray, "M K"]:
     """Return the standardized targets of the graphs of a store, a row each.
 
@@ -74,6 +149,7 @@ def targets_of(
         run_dir: Folder of the run, for a store that is in memory.
         substructures: Whether :data:`COMPONENTS` further columns follow: the whitened principal
             components of the counts of substructures.
+        given: Standardized vectors in place of the descriptors, from :func:`read_vectors`.
 
     Raises:
         DataError: If the store was built without texts that are needed.
@@ -105,11 +181,16 @@ def targets_of(
         work = f"counting substructures of {len(rows):,} records"
         return _components(_of_records(_counts, whole.texts(rows), domain.name, progress, work))
 
-    found = _standardized(kept(len(domain.targets), [*domain.targets, version, _RULE], descriptors))
-    if substructures:
-        shown = kept(COMPONENTS, ["substructures", version, _COMPONENT_RULE], components)
-        found = np.concatenate([found, shown], axis=1)
-    return found if store.indices is None else found[np.searchsorted(seen, store.indices)]
+    def of_store(found: np.ndarray) -> np.ndarray:
+        return found if store.indices is None else found[np.searchsorted(seen, store.indices)]
+
+    if given is None:
+        what = [*domain.targets, version, _RULE]
+        given = of_store(_standardized(kept(len(domain.targets), what, descriptors)))
+    if not substructures:
+        return given
+    shown = kept(COMPONENTS, ["substructures", version, _COMPONENT_RULE], components)
+    return np.concatenate([given, of_store(shown)], axis=1)
 
 
 def _of_records(
@@ -168,7 +249,7 @@ def _components(counts: list[Any]) -> Float16[np.ndarray, "M 256"]:
     return out
 
 
-def _standardized(raw: Float16[np.ndarray, "M K"]) -> Float16[np.ndarray, "M K"]:
+def _standardized(raw: Float[np.ndarray, "M K"]) -> Float16[np.ndarray, "M K"]:
     """Return the columns with mean 0 and deviation 1, clipped.
 
     Both are those of the values between the outermost thousandths, so that a few outliers do not

@@ -1,0 +1,136 @@
+"""Vectors of a file as targets: which row belongs to which graph, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphlog
+from graphlog.errors import ConfigError, DataError
+from graphlog.training.targets import read_vectors
+from graphs_support import ring_store
+
+SMILES = ["CCO", "c1ccccc1", "CC(=O)O", "not a molecule", "CCN", "CCCl", "CCO", "C1CCCCC1"]
+USED = [0, 1, 2, 4, 5, 6, 7]
+VECTORS = np.random.default_rng(0).normal(3.0, 5.0, (len(SMILES), 4))
+TINY: dict[str, Any] = {
+    "epochs": 2,
+    "batch_size": 4,
+    "encoder": {"dim": 8, "layers": 2},
+    "device": "cpu",
+}
+
+
+def standardized(vectors: np.ndarray) -> np.ndarray:
+    return (vectors - vectors.mean(axis=0)) / vectors.std(axis=0)
+
+
+@pytest.fixture
+def store() -> graphlog.GraphStore:
+    return graphlog.read_molecules(SMILES)
+
+
+def saved(path: Path, **arrays: Any) -> Path:
+    np.savez(path, allow_pickle=False, **{k: np.asarray(values) for k, values in arrays.items()})
+    return path
+
+
+def test_vectors_belong_to_graphs_by_row_and_are_standardized(
+    store: graphlog.GraphStore, tmp_path: Path
+) -> None:
+    found = read_vectors(saved(tmp_path / "v.npz", vectors=VECTORS), store)
+    # the outermost thousandths, here the two extremes, are moved by less than 2 % of the range
+    assert np.abs(found - standardized(VECTORS[USED])).max() < 0.02 * np.ptp(standardized(VECTORS))
+    part = store.subset(np.array([3, 1]))
+    whole = VECTORS[USED][[3, 1]]
+    signs = np.sign(read_vectors(saved(tmp_path / "p.npz", v=whole), part))
+    np.testing.assert_array_equal(signs, np.sign(standardized(whole)))
+
+
+def test_vectors_belong_to_graphs_by_their_smiles(
+    store: graphlog.GraphStore, tmp_path: Path
+) -> None:
+    wanted = read_vectors(saved(tmp_path / "v.npz", vectors=VECTORS), store)
+    once = [7, 2, 0, 5, 4, 1]  # another order; the second CCO has the vector of the first
+    file = saved(tmp_path / "w.npz", vectors=VECTORS[once], smiles=[f"{SMILES[k]} " for k in once])
+    found = read_vectors(file, store)
+    of_first = VECTORS.copy()
+    of_first[6] = of_first[0]
+    np.testing.assert_array_equal(
+        found, read_vectors(saved(tmp_path / "x.npz", vectors=of_first), store)
+    )
+    kept = saved(tmp_path / "y.npz", vectors=VECTORS, smiles=SMILES)  # both, each in its place
+    np.testing.assert_array_equal(read_vectors(kept, store), wanted)
+
+
+def test_unknown_values_stay_unknown(store: graphlog.GraphStore, tmp_path: Path) -> None:
+    gaps = VECTORS.copy()
+    gaps[2, 1] = gaps[4] = np.nan
+    found = read_vectors(saved(tmp_path / "v.npz", vectors=gaps), store)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(gaps[USED]))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"v": VECTORS[:-1]}, "7 vectors for 8 rows"),
+        ({"v": VECTORS[:3], "smiles": SMILES[:3]}, r"no vector for 'CCN' \(row 4\)"),
+        ({"v": VECTORS[::-1], "smiles": SMILES[::-1]}, r"several vectors for 'CCO' \(row 0\)"),
+        ({"v": np.where(VECTORS > 9, np.inf, VECTORS)}, "infinite"),
+        ({"v": np.full_like(VECTORS, np.nan)}, "no column varies"),
+        ({"v": np.ones_like(VECTORS)}, "no column varies"),
+        ({"v": VECTORS[:, :0]}, "needs one array"),
+        ({"v": VECTORS[:, 0]}, "needs one array"),
+        ({"v": VECTORS, "w": VECTORS}, "needs one array"),
+        ({"v": np.array(SMILES)}, "needs one array"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    store: graphlog.GraphStore, tmp_path: Path, arrays: dict[str, np.ndarray], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        read_vectors(saved(tmp_path / "v.npz", **arrays), store)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 cut", b"\x93NUMPY\x01\x00"])
+def test_a_file_that_is_no_npz_is_refused(
+    store: graphlog.GraphStore, tmp_path: Path, content: bytes | None
+) -> None:
+    file = tmp_path / "v.npz"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(DataError, match=r"v\.npz: no"):
+        read_vectors(file, store)
+
+
+def test_a_teacher_is_learned_and_a_run_keeps_its_vectors(tmp_path: Path) -> None:
+    table = tmp_path / "in.csv"
+    table.write_text("smiles\n" + "\n".join(SMILES) + "\n")
+    teacher = tmp_path / "teacher.npz"
+    graphlog.embed_file("random", table, teacher)
+    run = tmp_path / "run"
+    options: dict[str, Any] = {**TINY, "targets_from": str(teacher), "run_dir": run}
+    encoder = graphlog.pretrain(table, "descriptorpred", **options)
+    settings = encoder.info["settings"]
+    width = np.load(teacher)["embeddings"].shape[1]
+    assert settings["objective"]["target_columns"] == width
+    again = graphlog.pretrain(table, run_dir=run, resume=True)
+    assert again.info["settings"] == settings
+    saved(teacher, embeddings=VECTORS)
+    with pytest.raises(ConfigError, match="other vectors"):
+        graphlog.pretrain(table, run_dir=run, resume=True)
+
+
+def test_graphs_without_descriptors_have_vectors(tmp_path: Path) -> None:
+    store = ring_store(tmp_path)
+    file = saved(tmp_path / "v.npz", v=np.random.default_rng(1).normal(size=(len(store), 3)))
+    encoder = graphlog.pretrain(store, "descriptorpred", targets_from=str(file), **TINY)
+    assert np.isfinite(encoder.embed(store)).all()
+
+
+def test_only_objectives_with_targets_take_vectors(tmp_path: Path) -> None:
+    file = str(saved(tmp_path / "v.npz", vectors=VECTORS))
+    for objective, recipe in (("infomax", None), ("graphlog", "graphlog")):
+        with pytest.raises(ConfigError, match="for objectives that predict descriptors"):
+            graphlog.pretrain(SMILES, objective, recipe, targets_from=file, **TINY)
