@@ -71,7 +71,7 @@ def usable(name: str, schema: FeatureSchema) -> bool:
     from graphlog.errors import ConfigError
 
     try:
-        OBJECTIVES[name.partition("/")[0]].check_schema(schema)
+        make(name, encoder_for(schema))
     except ConfigError:
         return False
     return True
