@@ -104,6 +104,23 @@ def test_a_file_that_is_no_npz_is_refused(
         read_vectors(file, store)
 
 
+def test_a_damaged_file_is_refused_or_read_right(
+    store: graphlog.GraphStore, tmp_path: Path
+) -> None:
+    file, random = tmp_path / "v.npz", np.random.default_rng(0)
+    np.savez_compressed(file, vectors=VECTORS, smiles=SMILES)
+    wanted, whole = read_vectors(file, store), file.read_bytes()
+    for _ in range(300):
+        damaged = bytearray(whole)
+        damaged[random.integers(len(damaged))] = random.integers(256)
+        file.write_bytes(damaged)
+        try:
+            found = read_vectors(file, store)
+        except DataError:
+            continue
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_a_teacher_is_learned_and_a_run_keeps_its_vectors(tmp_path: Path) -> None:
     table = tmp_path / "in.csv"
     table.write_text("smiles\n" + "\n".join(SMILES) + "\n")

@@ -1,5 +1,6 @@
 """Targets that records carry by themselves, computed once and kept beside the store."""
 
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -33,6 +34,11 @@ _SVD_SAMPLE = 30_000
 """Records that the components are found on."""
 _COMPONENT_RULE = f"sample {_SVD_SAMPLE}, components {COMPONENTS}, clip {_LARGEST}"
 _RECORDS_A_PIECE = 250
+_UNREADABLE = (
+    *(OSError, ValueError, AttributeError, EOFError),
+    *(BadZipFile, zlib.error, NotImplementedError),  # of another compression, or damaged
+)
+"""What reading an ``.npz`` raises that is none."""
 _CHECKSUM = 32
 """Bytes of the SHA-256 that follows the values in their file."""
 
@@ -74,7 +80,7 @@ def read_vectors(path: Path, store: GraphStore) -> Float16[np.ndarray, "M K"]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
             arrays = {name: content[name] for name in content.files}
-    except (OSError, ValueError, AttributeError, EOFError, BadZipFile) as e:
+    except _UNREADABLE as e:
         reason = "no such file" if isinstance(e, FileNotFoundError) else f"no readable .npz ({e})"
         raise DataError(f"{path}: {reason}; write one with `graphlog embed`.", file=path) from None
     tables = {k: a for k, a in arrays.items() if a.ndim == 2 and a.dtype.kind in "fiu"}
