@@ -72,7 +72,7 @@ with warnings.catch_warnings():
         """An ``.npz`` of vectors, such as ``embed`` writes, to predict in place of the domain's
         descriptors; a row of it for each row of the input."""
         targets_digest: str | None = None
-        """SHA-256 of these vectors; the run records it."""
+        """SHA-256 of the vectors as they were standardized; the run records it."""
         encoder: EncoderConfig = EncoderConfig.parse({})
         """The network to be trained."""
         options: dict[str, Any] = Field(default_factory=dict)

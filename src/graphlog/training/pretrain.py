@@ -379,6 +379,8 @@ def _with_vectors(
         DataError: If the file does not have a vector for every graph.
     """
     assert config.targets_from is not None
+    if "target_columns" not in kind.Config.model_fields:
+        raise _no_targets()
     path = Path(config.targets_from).absolute()  # a run may be resumed from another folder
     vectors = read_vectors(path, store)
     digest = sha256(vectors.tobytes()).hexdigest()
@@ -388,8 +390,6 @@ def _with_vectors(
             "same, or start another run.",
             option="targets_from",
         )
-    if "target_columns" not in kind.Config.model_fields:
-        raise _no_targets()
     options = {**config.options, "target_columns": vectors.shape[1]}
     found = {"targets_from": str(path), "targets_digest": digest, "options": options}
     return vectors, config.updated(found)
