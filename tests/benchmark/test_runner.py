@@ -244,3 +244,11 @@ def test_speed_counts_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     views = rows[rows["metric"] == "views"].set_index("method")["value"]
     assert dict(views) == expected
     assert (rows.loc[rows["metric"] == "graphs_per_s", "value"] > 0).all()
+
+
+def test_each_task_has_the_measures_of_its_kind(mirror: Path, tmp_path: Path) -> None:
+    request = Request("moleculenet", "smoke", methods=["ecfp4"], datasets=["freesolv", "bace"])
+    run_benchmark(request, tmp_path, progress=Silent())
+    rows = pd.read_csv(tmp_path / "moleculenet.csv.gz").query("task.isna() and metric != 'seconds'")
+    measures = rows.groupby("dataset")["metric"].unique().map(list).to_dict()
+    assert measures == {"freesolv": ["r2"], "bace": ["roc_auc"]}

@@ -65,7 +65,8 @@ class Suite(FrozenConfig):
     """What is fitted to the features of each method; none: a linear model, unless the method says
     otherwise."""
     metrics: tuple[str, ...] = ()
-    """Scores with a table each, a row a head; none: that of each data set."""
+    """Scores with a table each, a row a head, of data sets whose task has them; none: that of each
+    data set."""
     paper: str = ""
     """Its table in ``paper.toml``."""
     model: str = ""

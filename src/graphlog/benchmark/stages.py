@@ -26,6 +26,7 @@ from graphlog.datasets import find_spec
 from graphlog.domains import DOMAINS, data_sets_of, schema_named
 from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.finetune import RULES, finetune
+from graphlog.downstream.metrics import SCORES
 from graphlog.downstream.pretrained import Encoder, load
 from graphlog.downstream.probe import feature_rows
 from graphlog.downstream.report import Model, Rule, ScoreRow
@@ -305,7 +306,8 @@ def _scores(
     """Yield the scores of one model under one rule: of the folds, then of each task."""
     folds = {"test": row.test, "valid": row.valid, **row.halves}
     place = {**about, "rule": rule, "metric": data.metric}
-    for metric, (fold, scores) in product(metrics or [data.metric], folds.items()):
+    of_task = [metric for metric in metrics if metric in SCORES[data.task]] or [data.metric]
+    for metric, (fold, scores) in product(of_task, folds.items()):
         yield {**place, "metric": metric, "fold": fold, "value": scores[metric][0]}
     for task, value in row.per_task.items():
         yield {**place, "fold": "test", "task": task, "value": value}

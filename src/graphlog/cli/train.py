@@ -210,8 +210,8 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
 _Suite = Annotated[
     str,
     o.argument(
-        "molecules, biology, backbones, ablation, sensitivity, embedding-map, adme, speed, "
-        "or report to render the results in DIR.",
+        "molecules, biology, backbones, ablation, sensitivity, embedding-map, adme, moleculenet, "
+        "speed, or report to render the results in DIR.",
         "SUITE",
     ),
 ]
