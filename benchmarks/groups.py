@@ -29,6 +29,7 @@ from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
 from rdkit.ML.Scoring import Scoring
 from rdkit.SimDivFilters.rdSimDivPickers import MaxMinPicker
+from scipy.stats import t as student
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 
@@ -251,9 +252,11 @@ def tables(rows: pd.DataFrame) -> str:
     searched = rows[rows["task"] == "retrieve"].copy()
     searched["seed"] = searched["model"].str.extract(r"untrained (\d)")[0].fillna("0")
     searched["model"] = searched["model"].str.replace(r"untrained \d", UNTRAINED, regex=True)
-    keys = ["dataset", "metric"]
-    for frame, scale in ((searched, 1), (rows[rows["task"] != "retrieve"], 100)):
-        columns = keys if frame is searched else ["task", "dataset", "of"]
+    grouped = rows[rows["task"].str.startswith("group")]
+    for frame, columns, scale in (
+        (searched, ["dataset", "metric"], 1),
+        (grouped, ["task", "dataset", "of"], 100),
+    ):
         means = frame.groupby([*columns, "model", "seed"])["value"].mean() * scale
         wide = means.groupby([*columns, "model"]).agg(["mean", "std"])
         found = list(dict.fromkeys(wide.index.droplevel("model")))
@@ -266,7 +269,30 @@ def tables(rows: pd.DataFrame) -> str:
                 for c in cells
             ]
             lines.append(f"| {model} | {' | '.join(words)} |")
-    return "\n".join(lines).lstrip()
+    return "\n".join([*lines, "", *choice_table(rows)]).lstrip()
+
+
+def choice_table(rows: pd.DataFrame) -> Iterator[str]:
+    """Yield the lines of the table of molecules chosen to be labeled.
+
+    Differences are of the mean of all sets in the same split, with 95 % intervals over splits.
+    """
+    chosen = rows[rows["task"].str.startswith("choose")]
+    yield f"| | labels | {' | '.join(CHOSEN)} | mean | less random | less MaxMin |"
+    yield "|" + "---|" * (len(CHOSEN) + 5)
+    for size in BUDGETS:
+        frame = chosen[chosen["task"] == f"choose {size}"]
+        wide = frame.pivot(index=["model", "seed"], columns="dataset", values="value") * 100
+        means = wide.mean(axis=1)
+        for model in dict.fromkeys(frame["model"]):
+            cells = [f"{wide.loc[model][name].mean():.1f}" for name in CHOSEN]
+            for other in ("random", "MaxMin, ECFP4"):
+                gap = means[model] - means[other]
+                half = student.ppf(0.975, len(gap) - 1) * gap.sem()
+                text = f"{gap.mean():+.1f} ({gap.mean() - half:+.1f} to {gap.mean() + half:+.1f})"
+                cells.append(text if model != other else "")
+            cells.insert(len(CHOSEN), f"{means[model].mean():.1f}")
+            yield f"| {model} | {size} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -287,7 +287,7 @@ def finetune(
     callbacks: Sequence[Callback | str] = (),
     **settings: Any,
 ) -> Predictor:
-    """Train copies of an encoder, each with a linear head, on labels; one copy a seed.
+    """Train copies of an encoder, each with a new head, on labels; one copy a seed.
 
     Args:
         encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.

@@ -221,17 +221,17 @@ class _FineTunedEstimator(BaseEstimator):
 class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
     """An encoder with a model of two or more classes, or of several 0/1 columns, NaN where unknown.
 
-    By default encoder and a linear head are fine-tuned. With ``head`` the encoder stays frozen, and
+    By default encoder and a new head are fine-tuned. With ``head`` the encoder stays frozen, and
     of the settings of fine-tuning only ``encoder``, ``layer`` and ``invalid`` count.
 
     Args:
         encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
-        protocol: ``default`` starts from a linear probe; ``paper`` is the paper's.
+        protocol: ``default`` has a hidden layer; ``paper`` is the paper's.
         epochs: Passes over the training molecules; None takes the protocol's.
         batch_size: Molecules a step.
         learning_rate: First step size of Adam for the head.
         dropout: Share of each layer's outputs dropped while training; None takes the protocol's.
-        freeze: Train the linear head alone.
+        freeze: Train the head alone.
         layer: Embedding the head sees; None takes the protocol's.
         invalid: ``raise`` for a molecule that cannot be read, or ``nan``: left out of training, NaN
             probabilities.

@@ -17,7 +17,6 @@ from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.finetune import FinetuneConfig, SeedJob, finetune, start_of
 from graphlog.downstream.head import Head
-from graphlog.downstream.linear import FIXED_C, linear_path, standardize
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder, load
 from graphlog.downstream.probe import kernel_predictions
@@ -303,7 +302,12 @@ def undisturbed(request: pytest.FixtureRequest) -> tuple[FinetuneConfig, np.ndar
         changes = {"epochs": 40, "learning_rate": 0.05, "patience": 3, "select": "best-valid"}
         config = config.updated(changes)
     if request.param == "default":
-        changes = {"protocol": "default", "probe_first": True, "freeze_batch_norm": True}
+        changes = {
+            "protocol": "default",
+            "hidden": 8,
+            "standardize": True,
+            "freeze_batch_norm": True,
+        }
         config = config.updated(changes)
     whole = finetune(tiny_encoder("jk"), labeled(IS_ALCOHOL), config, **KEPT)
     return config, whole.predict(CHAINS)
@@ -370,52 +374,40 @@ def test_a_request_to_stop_ends_the_step_and_saves(tmp_path: Path, monkeypatch: 
     assert (run / "checkpoint" / "seed-0" / "step-000000002.safetensors").is_file()
 
 
-def test_the_default_protocol_starts_at_the_probe_and_keeps_statistics():
-    """With a step size of nearly 0 the head is the probe's, and batch norms are as they came."""
-    encoder, data = tiny_encoder("last"), labeled(IS_ALCOHOL)
+def test_the_default_protocol_sees_all_layers_standardized_and_keeps_statistics():
+    """With a step size of nearly 0 encoder and batch norms are as they came."""
+    encoder, data = tiny_encoder("jk"), labeled(IS_ALCOHOL)
     config = FinetuneConfig(epochs=1, learning_rate=1e-12, encoder_rate=1e-12, device="cpu")
-    predictor = finetune(encoder, data, config, baselines=(), seeds=(0,))
-    (member,) = predictor.members
-    assert member.layer == "jk"
+    (member,) = finetune(encoder, data, config, baselines=(), seeds=(0,)).members
+    assert member.layer == "jk+sum"
     for name, value in member.network.named_buffers():
         assert torch.equal(value, encoder.network.get_buffer(name)), name
-    train = data.split.train
-    features = standardize(encoder.embed_store(data.store, "jk"), train)
-    expected = linear_path(features, data.labels, train, "classification", [FIXED_C])[FIXED_C]
-    predicted = predictor.predict(data.store)
-    assert np.corrcoef(predicted[:, 0], expected[:, 0])[0, 1] > 0.95
+    known = data.store.subset(data.split.train)
+    inputs = torch.from_numpy(encoder.embed_store(known, "jk+sum"))
+    seen = (inputs - member.head.input_shift) * member.head.input_scale
+    assert seen.mean(dim=0).abs().max() < 1e-3
+    assert seen.std(dim=0, unbiased=False).max() < 1 + 1e-3
+    assert member.head.hidden is not None
+    assert member.head.hidden.out_features == config.hidden
 
 
-@pytest.mark.parametrize("task", ["classification", "regression", "multiclass"])
-def test_the_head_of_a_probe_predicts_as_the_probe(task: str):
-    draw = np.random.default_rng(0)
-    x = draw.normal(size=(60, 5)).astype(np.float32)
-    y = (x @ draw.normal(size=(5, 3)) + 3).astype(np.float32)
-    labels = {
-        "classification": (y > 3).astype(np.float32),
-        "regression": y,
-        "multiclass": np.eye(3, dtype=np.float32)[y.argmax(axis=1)],
-    }[task]
-    if task != "multiclass":
-        labels[::4, 1] = NAN
-    head = Head(5, 3, task)  # type: ignore[arg-type]
-    head.fit_targets(labels)
-    head.fit_inputs(x, 0.1)
-    head.start_from_probe(x, labels)
+def test_a_hidden_layer_is_dropped_out_in_training_and_loaded_again(tmp_path: Path):
+    data = labeled(LENGTH, "regression")
+    config = FinetuneConfig(epochs=2, hidden=6, dropout=0.3, device="cpu")
+    predictor = finetune(tiny_encoder("jk"), data, config, baselines=(), seeds=(0,))
+    head, width = predictor.members[0].head, tiny_encoder().width("jk+sum")
+    x = torch.randn(4, width, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(head(x), head(x))
+    assert not torch.equal(head.train()(x), head(x))
+    predictor.save(tmp_path / "model.safetensors")
+    again = Predictor.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.predict(CHAINS), predictor.predict(CHAINS))
     with torch.no_grad():
-        found = head.predictions(head(torch.from_numpy(x))).numpy()
-    path = linear_path(standardize(x, np.arange(60)), labels, np.arange(60), task, [FIXED_C])  # type: ignore[arg-type]
-    tolerance = 0.02 if task != "regression" else 0.05
-    np.testing.assert_allclose(found, path[FIXED_C], atol=tolerance)
-
-
-def test_two_classes_of_three_have_a_probe():
-    labels = np.eye(3, dtype=np.float32)[[0, 0, 2, 2]]
-    x = np.array([[0.0], [0.1], [1.0], [1.1]], dtype=np.float32)
-    head = Head(1, 3, "multiclass")
-    head.start_from_probe(x, labels)
-    assert head(torch.from_numpy(x)).argmax(dim=1).tolist() == [0, 0, 2, 2]
-    assert not head.linear.weight[1].any()
+        inputs = ((x - head.input_shift) * head.input_scale).clamp(-head.clip, head.clip).numpy()
+        first, last = head.hidden, head.linear
+        units = np.maximum(inputs @ first.weight.numpy().T + first.bias.numpy(), 0)
+        expected = units @ last.weight.numpy().T + last.bias.numpy()
+        np.testing.assert_allclose(head.eval()(x).numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_schedules_scale_with_the_epochs():
@@ -441,7 +433,7 @@ def test_the_paper_protocol_is_the_papers():
     paper = FinetuneConfig(protocol="paper")
     assert (paper.epochs, paper.batch_size, paper.dropout) == (100, 32, 0.5)
     assert (paper.schedule, paper.encoder_rate, paper.learning_rate) == ("step", None, 1e-3)
-    assert not paper.probe_first
+    assert (paper.hidden, paper.standardize) == (0, False)
     assert not paper.freeze_batch_norm
     assert FinetuneConfig(protocol="paper", epochs=5).epochs == 5
     assert paper.updated({"epochs": 7}).schedule == "step"
@@ -452,8 +444,7 @@ def test_an_untrained_encoder_is_trained_from_scratch():
     encoder.info["name"] = "random"
     start = start_of(encoder, labeled(IS_ALCOHOL), FinetuneConfig(device="cpu"))
     assert start.config.encoder_rate is None
-    assert not start.config.probe_first
-    assert start.embeddings is None
+    assert not start.config.freeze_batch_norm
 
 
 def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
@@ -461,7 +452,7 @@ def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
     hidden = replace(data, labels=data.labels.copy())
     hidden.labels[data.split.test] = NAN
     # one epoch from random weights learns nothing
-    changes = {"protocol": "default", "probe_first": False, "epochs": 1}
+    changes = {"protocol": "default", "standardize": False, "epochs": 1}
     config = FinetuneConfig.parse({**QUICK.model_dump(), **changes})
     found = [
         finetune(encoder, d, c, baselines=(), seeds=(0,)).report

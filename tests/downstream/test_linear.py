@@ -64,16 +64,6 @@ def test_a_start_changes_the_way_and_not_the_end() -> None:
     np.testing.assert_allclose(again, first, atol=np.sqrt(21) * 1e-4 * 0.1 * 200)
 
 
-def test_a_weight_of_two_is_a_row_twice() -> None:
-    draw = np.random.default_rng(4)
-    x = draw.normal(size=(80, 6)).astype(np.float32)
-    y = (x[:, :1] + draw.normal(size=(80, 1)) > 0).astype(np.float64)
-    counts = np.where(np.arange(80) < 20, 2.0, 1.0)[:, None]
-    twice = fit_logistic(np.concatenate([x, x[:20]]), np.concatenate([y, y[:20]]), 0.1)
-    weighted = fit_logistic(x, y, 0.1, row_weights=counts)
-    np.testing.assert_allclose(weighted, twice, atol=2 * np.sqrt(7) * 1e-4 * 0.1 * 100)
-
-
 @pytest.mark.parametrize("every", [2, 4])
 def test_without_columns_only_the_intercepts_are_learned(every: int) -> None:
     # of two equal classes the start is the end

@@ -13,7 +13,6 @@ from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, QUICK, labeled, tiny_
 from graphlog.data.split import Split
 from graphlog.downstream.finetune import FinetuneConfig, finetune, label_weights
 from graphlog.downstream.head import Head
-from graphlog.downstream.linear import FIXED_C, linear_fits
 from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError, DataError
 from graphlog.training.log import read_metrics
@@ -45,20 +44,6 @@ def test_a_weight_of_three_is_a_row_given_three_times(task: str):
     ones = head.loss(outputs, labels, torch.ones(5, 3))
     torch.testing.assert_close(ones, head.loss(outputs, labels), rtol=1e-12, atol=0)
     assert head.loss(outputs, labels, torch.zeros(5, 3)).item() == 0.0
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_the_probe_that_a_head_starts_from_is_weighted(task: str):
-    draw = np.random.default_rng(0)
-    x = draw.normal(size=(5, 4)).astype(np.float32)
-    counts, labels = np.array([3, 1, 2, 1, 1]), _labels(task)
-    rows = np.repeat(np.arange(5), counts)
-    weights = np.repeat(counts[:, None], 3, axis=1).astype(np.float32)
-    every, c = np.arange(5), FIXED_C
-    weighted = linear_fits(x, labels, every, task, [c], weights=weights)[c]  # type: ignore[arg-type]
-    repeated = linear_fits(x, labels, every[rows], task, [c])[c]  # type: ignore[arg-type]
-    for a, b in zip(weighted, repeated, strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-4)  # the solver's tolerance
 
 
 @pytest.mark.parametrize("task", ["classification", "multiclass"])

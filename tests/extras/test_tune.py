@@ -21,7 +21,7 @@ pytest.importorskip("optuna")
 FIXED: dict[str, Any] = {
     "epochs": 2,
     "batch_size": 8,
-    "probe_first": False,
+    "hidden": 0,
     "device": "cpu",
     "seeds": (0,),
     "baselines": (),
@@ -128,7 +128,7 @@ def test_trials_that_fall_behind_are_pruned(tmp_path: Path):
     pruned = [t for t in found.trials if t.state == "pruned"]
     assert pruned
     assert all(t.epochs < 6 for t in pruned)
-    assert {"encoder_rate", "dropout", "probe_first"}.isdisjoint(found.trials[0].settings)
+    assert {"encoder_rate", "dropout"}.isdisjoint(found.trials[0].settings)
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path):

@@ -335,6 +335,7 @@ def _by_head(name: str, scores: pd.DataFrame) -> list[Table]:
     for split, metric in product(dict.fromkeys(scores["split"]), suite.metrics):
         part = scores[(scores["split"] == split) & (scores["metric"] == metric)]
         if len(part):
+            part = part.assign(value=part["value"] * (100.0 if metric in IN_PERCENT else 1.0))
             words = f"{suite.title}: {label(metric)}, {split} split"
             fields = (f"{name}-{split}-{metric}", words, ("Features", "Head"), heads, metric, part)
             tables.append(Table(*fields, to))

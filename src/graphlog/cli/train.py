@@ -124,7 +124,7 @@ class Pretrain(o.Reading, o.Computing, Command):
 
 @dataclass(kw_only=True)
 class Finetune(o.Labeling, o.Reading, o.Computing, Command):
-    """Train MODEL and a linear head on the labels of INPUT.
+    """Train MODEL and a new head on the labels of INPUT.
 
     RUN holds the predictor, its scores and its log. Data sets with known tasks need no --targets.
     With -m random the encoder starts untrained.

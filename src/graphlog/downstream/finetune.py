@@ -1,4 +1,4 @@
-"""Fine-tuning: encoder and linear head trained on labels, over several seeds, with every score."""
+"""Fine-tuning: encoder and head trained on labels, over several seeds, with every score."""
 
 import hashlib
 import json
@@ -71,33 +71,37 @@ Select = Literal["last", "best-valid"]
 Schedule = Literal["cosine", "step", "released", "constant"]
 State = dict[str, Tensor]
 
-FROM_SCRATCH: Mapping[str, Any] = {
-    "encoder_rate": None,
-    "probe_first": False,
-    "freeze_batch_norm": False,
-}
+FROM_SCRATCH: Mapping[str, Any] = {"encoder_rate": None, "freeze_batch_norm": False}
 """What an untrained encoder needs to be trained well."""
-PAPER: Mapping[str, Any] = {"epochs": 100, "schedule": "step", "dropout": 0.5, **FROM_SCRATCH}
+PAPER: Mapping[str, Any] = {
+    "epochs": 100,
+    "schedule": "step",
+    "dropout": 0.5,
+    "hidden": 0,
+    "standardize": False,
+    **FROM_SCRATCH,
+}
 """What the paper does otherwise: one step size for all, which falls to 0.3 of itself after every 30
-of 100 epochs; a new head; statistics of batch normalization that follow the batches."""
+of 100 epochs; a linear head on the embedding as it is; statistics of batch normalization that
+follow the batches."""
 _DECAYS_EVERY = 0.3
 _LEAST_SPREAD = 0.1
 _EVALUATION_BATCH = 512
 
 
 class FinetuneConfig(FrozenConfig):
-    """How an encoder and a linear head are trained on labels."""
+    """How an encoder and a head are trained on labels."""
 
     protocol: Protocol = "default"
-    """``default`` starts the head at the solution of a linear probe and trains the encoder gently;
-    ``paper`` is the paper's. It decides what is not set otherwise."""
-    epochs: int = Field(default=40, ge=1)
+    """``default`` trains a head with a hidden layer on the standardized embedding of all layers,
+    and the encoder more slowly; ``paper`` is the paper's. It decides what is not set otherwise."""
+    epochs: int = Field(default=30, ge=1)
     """Passes over the training fold."""
     batch_size: int = Field(default=32, ge=1)
     """Graphs a step."""
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     """First step size of Adam for the head."""
-    encoder_rate: float | None = Field(default=1e-4, gt=0, allow_inf_nan=False)
+    encoder_rate: float | None = Field(default=3e-4, gt=0, allow_inf_nan=False)
     """First step size of Adam for the encoder; None is that of the head."""
     schedule: Schedule = "cosine"
     """``cosine`` falls to 0 over the run; ``step`` decays after every ``decay_every`` epochs;
@@ -109,13 +113,17 @@ class FinetuneConfig(FrozenConfig):
     weight_decay: float = Field(default=0.0, ge=0, lt=1)
     """Of AdamW; 0 is plain Adam."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Share of each layer's outputs dropped while training, the last layer's included."""
-    probe_first: bool = True
-    """Start the head at the solution of a linear probe instead of random weights."""
+    """Share of each layer's outputs dropped while training, the last layer's included, and of the
+    inputs of a head with a hidden layer and its units."""
+    hidden: int = Field(default=512, ge=0)
+    """Units of the head's hidden layer; 0 is a linear head."""
+    standardize: bool = True
+    """Standardize what the head sees, by the embedding of the training fold before training."""
     freeze_batch_norm: bool = True
     """Keep the statistics of batch normalization as they came with the encoder."""
     layer: EmbeddingLayer | None = None
-    """Embedding the head sees; None is ``jk``, in the paper's protocol the encoder's own."""
+    """Embedding the head sees; None is that of ``probe`` (molecules: ``jk+sum``), in the paper's
+    protocol the encoder's own."""
     readout: ReadoutChoice = "auto"
     """``auto``: of proteins, the center's embedding beside the mean of the ego-network;
     ``encoder``: as it was trained."""
@@ -172,8 +180,9 @@ class FinetuneConfig(FrozenConfig):
 
     def layer_of(self, encoder: Encoder) -> EmbeddingLayer:
         """Return the embedding that the head sees."""
-        usual = "jk" if self.protocol == "default" else encoder.layer
-        return check_layer(self.layer or usual)
+        if self.protocol == "paper":
+            return check_layer(self.layer or encoder.layer)
+        return encoder.head_layer(self.layer)
 
     def resolve_precision(self) -> "FinetuneConfig":
         """Return the settings with ``auto`` replaced by the number format of this machine."""
@@ -194,7 +203,7 @@ class Start:
     """How to train."""
     embeddings: Float[np.ndarray, "M W"] | None
     """Of every graph under ``encoder`` with ``freeze``, else of the training fold where the head
-    starts at a probe."""
+    standardizes."""
     digest: str
     """Hash of everything the outcome depends on besides the seed."""
     weights: Float[np.ndarray, "G T"] | None = None
@@ -367,15 +376,14 @@ class SeedJob(Job):
         data, encoder, config = self.data, self.start.encoder, self.config
         layer = config.layer_of(encoder)
         with global_seed(self.setting.seed, "head"):
-            head = Head(encoder.width(layer), len(data.targets), data.task)
+            sizes = (encoder.width(layer), len(data.targets))
+            head = Head(*sizes, data.task, config.hidden, config.dropout)
         train, embeddings = data.split.train, self.start.embeddings
         head.fit_targets(data.labels[train])
         if config.freeze and embeddings is not None:
             head.fit_inputs(embeddings[train])
         elif embeddings is not None:
             head.fit_inputs(embeddings, _LEAST_SPREAD)
-            weights = None if self.start.weights is None else self.start.weights[train]
-            head.start_from_probe(embeddings, data.labels[train], weights)
         return FineTuned(with_settings(encoder.network, dropout=config.dropout), head, layer)
 
     def _predict(self, fold: str, precision: NumberFormat) -> Float[np.ndarray, "M T"]:
@@ -429,7 +437,7 @@ def finetune(
     callbacks: Sequence[Callback | str] = (),
     **labeling: Any,
 ) -> Predictor:
-    """Train a copy of ``encoder`` with a linear head once a seed, and report every score.
+    """Train a copy of ``encoder`` with a head once a seed, and report every score.
 
     Args:
         encoder: Where training starts; it is not changed.
@@ -718,7 +726,7 @@ def start_of(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> S
     network = with_settings(encoder.network, dropout=0.0)
     encoder = Encoder(network, encoder.layer, encoder.info).moved(config.device)
     embeddings = None
-    if config.freeze or config.probe_first:
+    if config.freeze or config.standardize:
         graphs = data.store if config.freeze else data.store.subset(data.split.train)
         embeddings = encoder.embed_store(graphs, config.layer_of(encoder))
     digest = run_digest(encoder, data, config)

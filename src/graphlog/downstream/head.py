@@ -1,4 +1,4 @@
-"""The linear head, its losses over the labels that are present, and encoder and head together."""
+"""The head that predicts labels, its losses over known labels, and encoder and head together."""
 
 import math
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.data.batch import GraphBatch
-from graphlog.downstream.linear import FARTHEST, FIXED_C, LinearFit, Scaling, linear_fits
+from graphlog.downstream.linear import FARTHEST, LinearFit, Scaling
 from graphlog.downstream.metrics import TaskKind
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.training.setting import NumberFormat, autocast
@@ -18,25 +18,38 @@ _SMALLEST_SPREAD = 1e-6
 
 
 class Head(nn.Module):
-    """One linear output per target; regression is learned in units of the labels' spread.
+    """One output per target, linear in the inputs or in a hidden layer of rectified units.
 
-    Inputs are standardized where the encoder is frozen, or the head starts from the solution of a
-    linear probe. In the paper's protocol they are not.
+    Regression is learned in units of the labels' spread. Inputs are standardized, but for the
+    paper's protocol.
     """
 
     clip: float = math.inf
-    """Deviations at which standardized inputs are clipped: those of a probe are."""
+    """Deviations at which standardized inputs are clipped."""
 
     input_shift: Tensor
     input_scale: Tensor
     target_shift: Tensor
     target_scale: Tensor
 
-    def __init__(self, width: int, targets: int, task: TaskKind) -> None:
-        """Draw the weights as torch does; inputs and targets stay as they are until fitted."""
+    def __init__(
+        self, width: int, targets: int, task: TaskKind, hidden: int = 0, dropout: float = 0.0
+    ) -> None:
+        """Draw the weights as torch does; inputs and targets stay as they are until fitted.
+
+        Args:
+            width: Columns of the embedding.
+            targets: Outputs.
+            task: Kind of task.
+            hidden: Units of the hidden layer; 0: none.
+            dropout: Share of the inputs and of the hidden units dropped in training, where there is
+                a hidden layer.
+        """
         super().__init__()
         self.task: TaskKind = task
-        self.linear = nn.Linear(width, targets)
+        self.hidden = nn.Linear(width, hidden) if hidden else None
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(hidden or width, targets)
         self.register_buffer("input_shift", torch.zeros(width))
         self.register_buffer("input_scale", torch.ones(width))
         # labels may be far from 0 beside their spread, so their units are kept in double precision
@@ -46,7 +59,7 @@ class Head(nn.Module):
     def fit_inputs(
         self, embeddings: Float[np.ndarray, "M W"], least_spread: float | None = None
     ) -> None:
-        """Standardize inputs from now on as these embeddings would be.
+        """Standardize and clip inputs from now on as these embeddings would be.
 
         Args:
             embeddings: Of the training fold.
@@ -61,6 +74,7 @@ class Head(nn.Module):
         else:
             floor = max(least_spread * float(np.median(spread)), _SMALLEST_SPREAD)
             scale = 1.0 / np.maximum(spread, floor)
+        self.clip = FARTHEST
         self.input_shift.copy_(torch.from_numpy(embeddings.mean(axis=0, dtype=np.float64)))
         self.input_scale.copy_(torch.from_numpy(scale))
 
@@ -84,25 +98,6 @@ class Head(nn.Module):
             head.linear.bias.copy_(bias)
         return head
 
-    def start_from_probe(
-        self,
-        embeddings: Float[np.ndarray, "M W"],
-        labels: Float[np.ndarray, "M T"],
-        weights: Float[np.ndarray, "M T"] | None = None,
-    ) -> None:
-        """Set the weights to those of a linear probe on these embeddings; targets are fitted."""
-        with torch.no_grad():
-            inputs = torch.from_numpy(embeddings)
-            features = ((inputs - self.input_shift) * self.input_scale).numpy()
-            targets = torch.from_numpy(labels)
-            if self.task == "regression":
-                targets = (targets - self.target_shift) / self.target_scale
-            rows, c = np.arange(len(features)), FIXED_C
-            fits = linear_fits(features, targets.numpy(), rows, self.task, [c], weights=weights)
-            # what cannot be learned starts at 0
-            self.linear.weight.copy_(torch.from_numpy(np.nan_to_num(fits[c].weight.T)))
-            self.linear.bias.copy_(torch.from_numpy(np.nan_to_num(fits[c].bias, neginf=0.0)))
-
     def fit_targets(self, labels: Float[np.ndarray, "M T"]) -> None:
         """Scale regression targets by the spread of these labels, NaN where missing."""
         if self.task != "regression":
@@ -122,7 +117,11 @@ class Head(nn.Module):
     def forward(self, embeddings: Float[Tensor, "N W"]) -> Float[Tensor, "N T"]:
         """Return logits, or scaled values."""
         inputs = (embeddings - self.input_shift) * self.input_scale
-        return self.linear(inputs if math.isinf(self.clip) else inputs.clamp(-self.clip, self.clip))
+        if not math.isinf(self.clip):
+            inputs = inputs.clamp(-self.clip, self.clip)
+        if self.hidden is not None:
+            inputs = self.dropout(self.hidden(self.dropout(inputs)).relu())
+        return self.linear(inputs)
 
     def loss(
         self,

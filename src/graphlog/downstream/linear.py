@@ -126,24 +126,19 @@ def linear_fits(
     task: TaskKind,
     grid: Sequence[float] = GRID,
     jobs: int | None = None,
-    weights: Float[np.ndarray, "M T"] | None = None,
 ) -> dict[float, LinearFit]:
-    """Return the models of :func:`linear_path`, at each C of ``grid``, ascending.
-
-    ``weights`` say how much each label counts; None: all alike.
-    """
-    path, counts = sorted(grid), None if weights is None else weights[train]
+    """Return the models of :func:`linear_path`, at each C of ``grid``, ascending."""
+    path = sorted(grid)
     x, y = features[train], labels[train]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    if task == "regression" and counts is None and not np.isnan(y).any():
+    if task == "regression" and not np.isnan(y).any():
         return {c: _ridge(x, y, c) for c in path}
     if task == "classification" and isinstance(x, np.ndarray):
-        return _logistic_path(x, y, path, counts)
+        return _logistic_path(x, y, path)
     with without_convergence_warnings():
         if task == "multiclass":
-            return _multinomial(x, y, path, counts)
+            return _multinomial(x, y, path)
         columns: list[list[LinearFit]] = Parallel(n_jobs=jobs, prefer="threads")(  # pyright: ignore[reportAssignmentType]
-            delayed(_one_target)(x, y[:, t], task, path, None if counts is None else counts[:, t])
-            for t in range(y.shape[1])
+            delayed(_one_target)(x, column, task, path) for column in y.T
         )
     return {
         c: LinearFit(
@@ -227,16 +222,12 @@ def without_convergence_warnings() -> Generator[None]:
 
 
 def _logistic_path(
-    x: Float[np.ndarray, "R W"],
-    labels: Float[np.ndarray, "R T"],
-    path: Sequence[float],
-    counts: Float[np.ndarray, "R T"] | None,
+    x: Float[np.ndarray, "R W"], labels: Float[np.ndarray, "R T"], path: Sequence[float]
 ) -> dict[float, LinearFit]:
     known, weights = np.flatnonzero((labels == 1).any(axis=0) & (labels == 0).any(axis=0)), None
-    counts = None if counts is None else counts[:, known]
     fits = {c: _unknown(x.shape[1], labels.shape[1]) for c in path}
     for c in path if len(known) else ():
-        weights = fit_logistic(x, labels[:, known], c, weights, counts)
+        weights = fit_logistic(x, labels[:, known], c, weights)
         fits[c].weight[:, known], fits[c].bias[known] = weights[:-1], weights[-1]
     return fits
 
@@ -248,31 +239,23 @@ def _unknown(width: int, targets: int) -> LinearFit:
 
 
 def _one_target(
-    x: Features,
-    y: Float[np.ndarray, "R"],
-    task: TaskKind,
-    path: Sequence[float],
-    counts: Float[np.ndarray, "R"] | None,
+    x: Features, y: Float[np.ndarray, "R"], task: TaskKind, path: Sequence[float]
 ) -> list[LinearFit]:
     known = np.flatnonzero(~np.isnan(y))
     if not learnable(y[known]):
         return [_unknown(int(x.shape[1]), 1)] * len(path)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     x, y = x[known], y[known]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    counts = None if counts is None else counts[known]
     if task == "regression":
-        return [_ridge(x, y.reshape(-1, 1), c, counts) for c in path]
+        return [_ridge(x, y.reshape(-1, 1), c) for c in path]
     model, fits = _logistic(), list[LinearFit]()
     for c in path:
-        model.set_params(C=c).fit(x, y.astype(np.int64), counts)
+        model.set_params(C=c).fit(x, y.astype(np.int64))
         fits.append(LinearFit(model.coef_.T.copy(), np.array(model.intercept_)))
     return fits
 
 
 def _multinomial(
-    x: Features,
-    labels: Float[np.ndarray, "R T"],
-    path: Sequence[float],
-    counts: Float[np.ndarray, "R T"] | None,
+    x: Features, labels: Float[np.ndarray, "R T"], path: Sequence[float]
 ) -> dict[float, LinearFit]:
     """Return the models of all classes; the probability of one that no row has is 0."""
     known = np.flatnonzero(~np.isnan(labels).any(axis=1))
@@ -282,8 +265,7 @@ def _multinomial(
         return {c: _unknown(width, targets) for c in path}
     model, fits = _logistic(), dict[float, LinearFit]()
     for c in path:
-        own = None if counts is None else counts[known, 0]
-        model.set_params(C=c).fit(x[known], classes, own)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+        model.set_params(C=c).fit(x[known], classes)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
         fits[c] = LinearFit(np.zeros((width, targets)), np.full(targets, -np.inf))
         coefficients, intercepts = np.asarray(model.coef_), np.asarray(model.intercept_)
         if len(model.classes_) == 2:  # scikit-learn keeps the difference of the two
@@ -294,13 +276,11 @@ def _multinomial(
     return fits
 
 
-def _ridge(
-    x: Features, y: Float[np.ndarray, "R T"], c: float, counts: np.ndarray | None = None
-) -> LinearFit:
+def _ridge(x: Features, y: Float[np.ndarray, "R T"], c: float) -> LinearFit:
     """Fit in float64: columns of embeddings are nearly dependent."""
     from sklearn.linear_model import Ridge
 
-    model: Any = Ridge(alpha=1.0 / c).fit(x.astype(np.float64), y, counts)
+    model: Any = Ridge(alpha=1.0 / c).fit(x.astype(np.float64), y)
     return LinearFit(np.atleast_2d(model.coef_).T, np.atleast_1d(model.intercept_))
 
 
@@ -421,7 +401,6 @@ def fit_logistic(
     labels: Float[np.ndarray, "M T"],
     c: float,
     start: Float[np.ndarray, "W+1 T"] | None = None,
-    row_weights: Float[np.ndarray, "M T"] | None = None,
 ) -> Float[np.ndarray, "W+1 T"]:
     """Return the weights of one logistic regression a target, the intercepts in the last row.
 
@@ -436,15 +415,13 @@ def fit_logistic(
         labels: 0 or 1, NaN where missing; each target has both.
         c: Inverse strength of the penalty.
         start: Weights to start from; None starts from 0.
-        row_weights: How much each label counts; None: all alike.
     """
     x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
     y = torch.from_numpy(labels).float()
     known = ~y.isnan()
     y = torch.where(known, y, 0.0)
-    counts = known if row_weights is None else known * torch.from_numpy(row_weights).float()
-    rows = counts.sum(dim=0).clamp_min(1e-12)
-    share = counts / rows
+    rows = known.sum(dim=0).clamp_min(1e-12)
+    share = known / rows
     penalty = torch.cat([torch.ones(x.shape[1], 1), torch.zeros(1, 1)]) / (c * rows)
     shape = (x.shape[1] + 1, y.shape[1])
     fitted = torch.zeros(shape) if start is None else torch.from_numpy(start).float().clone()

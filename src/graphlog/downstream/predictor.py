@@ -565,9 +565,10 @@ def _member(
         network = deepcopy(network)
         network.load_state_dict(part(extra, f"member.{k}."))
     weights = part(extra, f"head.{k}.")
-    targets, width = weights["linear.weight"].shape
+    targets, hidden = weights["linear.weight"].shape
+    width = weights["input_shift"].shape[0]
     with torch.random.fork_rng(devices=[]):
-        head = Head(width, targets, described["task"])
+        head = Head(width, targets, described["task"], hidden if "hidden.weight" in weights else 0)
     head.load_state_dict(weights)
     head.clip = float(described.get("clip", math.inf))
     return FineTuned(network, head, check_layer(layer))

@@ -46,14 +46,15 @@ STUDY, BEST, RUN = "study.db", "best.toml", "best"
 _KIND = "search"
 _FILES = (STUDY, f"{STUDY}-journal", BEST, "trials.json")
 """Files of a search; the run beside them is replaced when its time comes."""
-_EPOCHS = (10, 20, 40, 80)
+_EPOCHS = (10, 30, 60, 100)
+_HIDDEN = (0, 128, 512)
 _SUGGEST: Mapping[str, Callable[[Any], Any]] = {
     "learning_rate": lambda t: t.suggest_float("learning_rate", 1e-4, 1e-2, log=True),
     "encoder_rate": lambda t: t.suggest_float("encoder_rate", 1e-5, 1e-3, log=True),
     "epochs": lambda t: t.suggest_categorical("epochs", _EPOCHS),
     "dropout": lambda t: t.suggest_float("dropout", 0.0, 0.5),
     "weight_decay": lambda t: t.suggest_float("weight_decay", 1e-6, 1e-1, log=True),
-    "probe_first": lambda t: t.suggest_categorical("probe_first", [True, False]),
+    "hidden": lambda t: t.suggest_categorical("hidden", _HIDDEN),
 }
 """What is searched, and how a trial draws it."""
 
@@ -316,16 +317,16 @@ class _Search:
             "epochs": self.fixed.epochs if self.fixed.epochs in _EPOCHS else None,
             "dropout": min(self.fixed.dropout, 0.5),
             "weight_decay": 1e-6,
-            "probe_first": self.fixed.probe_first,
+            "hidden": self.fixed.hidden if self.fixed.hidden in _HIDDEN else None,
         }
         return {key: value for key, value in usual.items() if key in self._searched()}
 
     def _searched(self) -> list[str]:
         idle = set(self.given)
         if self.fixed.freeze:
-            idle |= {"encoder_rate", "dropout", "probe_first"}
+            idle |= {"encoder_rate", "dropout"}
         if self.encoder.info.get("name") == RANDOM:  # it is trained from scratch in any case
-            idle |= {"encoder_rate", "probe_first"}
+            idle |= {"encoder_rate"}
         return [key for key in _SUGGEST if key not in idle]
 
 
