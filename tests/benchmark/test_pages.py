@@ -269,6 +269,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_table(folder, "molecules", scores(MANY, FOUR) + LINEAR + FOREST)
     write_table(folder, "biology", scores(MANY, ["worm-go40"]))
     write_table(folder, "adme", adme_rows())
+    write_table(folder, "moleculenet", moleculenet_rows())
     both = [r for b in ("gcn", "gin") for r in scores(MANY, FOUR, backbone=b)]
     write_table(folder, "backbones", both)
     losses = SUITES["ablation"].losses
@@ -293,6 +294,24 @@ def adme_rows() -> list[dict[str, Any]]:
             *scores(["ecfp4"], ["hlm", "rlm"], [""], **on, **FEATURES),
         ]
     ]
+
+
+def moleculenet_rows() -> list[dict[str, Any]]:
+    return [
+        row
+        for rule in ("validated", "kernel")
+        for metric, sets in (("roc_auc", ["bace", "bbbp"]), ("r2", ["esol"]))
+        for row in scores(MANY, sets, metric=metric, rule=rule, stage="probe")
+    ]
+
+
+def test_tables_of_heads_print_roc_auc_in_per_cent():
+    rows = moleculenet_rows()
+    areas, others = score_tables("moleculenet", table_of(rows))
+    assert [areas.metric, others.metric] == ["roc_auc", "r2"]
+    for table, metric, scale in ((areas, "roc_auc", 100), (others, "r2", 1)):
+        values = [row["value"] for row in rows if row["metric"] == metric]
+        np.testing.assert_allclose(table.scores["value"].max(), scale * max(values))
 
 
 def test_adme_has_a_table_a_split_and_metric_with_a_row_a_head():
