@@ -29,7 +29,6 @@ from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
 from rdkit.ML.Scoring import Scoring
 from rdkit.SimDivFilters.rdSimDivPickers import MaxMinPicker
-from scipy.stats import t as student
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 
@@ -40,7 +39,7 @@ from graphlog.domains.molecule import morgan_fingerprints, scaffold_groups
 from graphlog.domains.molecule.descriptors import target_values
 from graphlog.downstream.kernel import fit_kernel
 from graphlog.downstream.linear import standardize
-from graphlog.downstream.metrics import evaluate
+from graphlog.downstream.metrics import evaluate, paired_interval
 from graphlog.downstream.tasks import open_labeled
 from graphlog.report.hierarchy import Hierarchy
 
@@ -288,8 +287,8 @@ def choice_table(rows: pd.DataFrame) -> Iterator[str]:
             cells = [f"{wide.loc[model][name].mean():.1f}" for name in CHOSEN]
             for other in ("random", "MaxMin, ECFP4"):
                 gap = means[model] - means[other]
-                half = student.ppf(0.975, len(gap) - 1) * gap.sem()
-                text = f"{gap.mean():+.1f} ({gap.mean() - half:+.1f} to {gap.mean() + half:+.1f})"
+                mean, half = paired_interval(gap.to_numpy(), 0.0)
+                text = f"{mean:+.1f} ({mean - half:+.1f} to {mean + half:+.1f})"
                 cells.append(text if model != other else "")
             cells.insert(len(CHOSEN), f"{means[model].mean():.1f}")
             yield f"| {model} | {size} | {' | '.join(cells)} |"
