@@ -467,6 +467,29 @@ def test_adme_scores():
             check(f"{name}, mean {column}", cell, spread(means[column].to_numpy()))
 
 
+@pytest.mark.parametrize(("number", "metric", "points"), [(0, "roc_auc", 100), (1, "r2", 1)])
+def test_moleculenet_heads(number: int, metric: str, points: int):
+    columns, found = table("docs/results.md", "MoleculeNet, linear and kernel heads", number)
+    rows = pd.read_csv(RESULTS / "moleculenet.csv.gz", keep_default_na=False)
+    rows = rows[(rows["fold"] == "test") & (rows["task"] == "") & (rows["metric"] == metric)]
+    sets = [column.lower() for column in columns[2 : columns.index("average")]]
+    wide = rows.assign(value=rows["value"].astype(float) * points).pivot(
+        index=["method", "rule", "seed"], columns="dataset", values="value"
+    )[sets]
+    names = {"ECFP4": "ecfp4", "RDKit descriptors": "descriptors"}
+    for name, head, *cells in found:
+        rule = {"linear": "validated", "kernel": "kernel"}[head]
+        own = wide.loc[names.get(name, name), rule]
+        averages = [own, own.drop(columns="clintox")] if "clintox" in sets else [own]
+        scores = [own[column] for column in sets] + [part.mean(axis=1) for part in averages]
+        for column, cell, values in zip(columns[2:-1], cells[:-1], scores, strict=True):
+            check(f"{name}, {head}, {column}", cell, spread(values.to_numpy()))
+        if name != "untrained":
+            gap = own.mean(axis=1).iloc[0] - wide.loc["untrained", rule].mean(axis=1)
+            half = stats.t.ppf(0.975, len(gap) - 1) * gap.sem()
+            check(f"{name}, {head}", cells[-1], (gap.mean(), gap.mean() - half, gap.mean() + half))
+
+
 def test_adme_deviations():
     rows = pd.read_csv(RESULTS / "adme.csv.gz")
     own = rows[(rows["features"] == "model+counts") & rows["std"].notna()]
