@@ -446,7 +446,7 @@ def finetune(
         seeds: One run each: initial head, order of the graphs, dropout.
         baselines: Rows set beside the result: ``ecfp-rf``, ``ecfp-lr`` (of proteins, statistics of
             the ego-networks take their place), and ``random``, which trains an untrained encoder
-            from scratch and doubles the time.
+            from scratch and doubles the time; left out where ``encoder`` is untrained itself.
         run_dir: Where settings, log, scores, checkpoints and model go; None keeps all in memory.
         resume: Continue in ``run_dir``: finished seeds are kept, others continue at their last
             checkpoint.
@@ -479,7 +479,8 @@ def finetune(
         with closing(Callbacks(callbacks, run_dir)) as followers:
             jobs = _train(start_of(encoder, data, config), seeds, bar, folder, followers)
         untrained: list[SeedJob] = []
-        for seed in seeds if "random" in baselines else ():
+        is_untrained = encoder.info.get("name") == RANDOM  # a second one would say no more
+        for seed in seeds if "random" in baselines and not is_untrained else ():
             train = data.store.subset(np.sort(data.split.train))
             start = start_of(untrained_like(encoder, train, seed), data, config)
             untrained += _train(start, [seed], bar, folder, label="untrained-")
