@@ -413,6 +413,22 @@ def test_ablation():
                 check(f"{losses}, by seed", by_seed, difference)
 
 
+def test_released_at_the_papers_size():
+    _, found = table("docs/two-losses.md", "The released recipe at the paper's size, so far")
+    log = pd.read_json(RESULTS / "released-21m-metrics.jsonl.gz", lines=True).set_index("step")
+    assert found
+    for step, presented, *cells, used in found:
+        row = log.loc[int(step.replace(",", ""))]
+        assert presented == f"{row.name * 512 / 1e6:.2f}"
+        assert cells == [
+            f"{row['loss_graph']:.4f}",
+            f"{row['loss_subgraph']:.3f}",
+            f"{row['rank']:.0f}",
+        ]
+        of_layers = ", ".join(f"{row[f'prototypes_used_estep_{k}']:.1f}" for k in range(3))
+        assert used == ("none yet" if row["phase"] == "local" else of_layers)
+
+
 def test_depth_and_batch_size():
     kept = [k for k, d in enumerate(FIVE) if d != "clintox"]
     for number, name in ((2, "depth"), (3, "batch_size")):
