@@ -21,7 +21,7 @@ import torch
 
 import graphlog
 from cells import Cells
-from graphlog.downstream.folds import fold_probe
+from graphlog.downstream.fold_probe import fold_probe
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.encoders.base import EncoderConfig
 

@@ -14,7 +14,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, open_store
 from graphlog.data.workers import device_for, using
 from graphlog.domains import Input, schema_named
-from graphlog.downstream import folds as _folds
+from graphlog.downstream import fold_probe as _fold_probe
 from graphlog.downstream import probe as _probe
 from graphlog.downstream.finetune import FinetuneConfig, take_labeling
 from graphlog.downstream.finetune import finetune as _finetune
@@ -390,13 +390,13 @@ def fold_probe(
 ) -> Report:
     """Return the 10-fold accuracy of a classifier on frozen embeddings.
 
-    Options are those of :func:`graphlog.downstream.folds.fold_probe`: ``folds``, ``classifier``
-    (``svm``, ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``, ``layer``, ``targets``;
-    the ``engine`` is as for :func:`probe`.
+    Options are those of :func:`graphlog.downstream.fold_probe.fold_probe`: ``folds``,
+    ``classifier`` (``svm``, ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``,
+    ``layer``, ``targets``; the ``engine`` is as for :func:`probe`.
     """
     model = load(encoder, device=device_for(engine, device), source=_store_of(dataset))
     with using(engine, model.device.type):
-        return _folds.fold_probe(model, dataset, **options)
+        return _fold_probe.fold_probe(model, dataset, **options)
 
 
 def embed(

@@ -10,7 +10,7 @@ import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, tiny_encoder, write_csv
 from graphlog.data.split import Split
 from graphlog.domains.molecule import MOLECULE
-from graphlog.downstream.folds import fold_probe
+from graphlog.downstream.fold_probe import fold_probe
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.tasks import decide_task, open_labeled, split_file
 from graphlog.errors import ConfigError, DataError

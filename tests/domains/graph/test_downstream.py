@@ -9,7 +9,7 @@ import pytest
 import graphlog
 from graphlog.cli.main import main
 from graphlog.data.split import stratified_split
-from graphlog.downstream.folds import wl_counts
+from graphlog.downstream.fold_probe import wl_counts
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.downstream.tasks import open_labeled
