@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from graphlog.errors import GraphLoGError
+
 ROOT = Path(__file__).resolve().parent.parent
 SIBLING = ROOT.parent / "shared" / "data"
 
@@ -42,45 +44,13 @@ hypothesis.settings.load_profile("house")
 if TYPE_CHECKING:
     from graphlog.data.store import GraphStore
 
-TINY_SMILES = (
-    *(
-        "C",
-        "CO",
-        "CCO",
-        "CC(=O)O",
-        "c1ccccc1",
-        "Cc1ccccc1O",
-        "CC(C)Cc1ccc(cc1)C(C)C(=O)O",
-        "CC(=O)Oc1ccccc1C(=O)O",
-    ),
-    *(
-        "CN1C=NC2=C1C(=O)N(C(=O)N2C)C",
-        "C[C@H](N)C(=O)O",
-        "C[C@@H](N)C(=O)O",
-        "F/C=C/F",
-        "F/C=C\\F",
-        "[Na+].[Cl-]",
-        "[He]",
-        "C#N",
-    ),
-    *(
-        "O=C(O)c1ccncc1",
-        "c1ccc2ccccc2c1",
-        "C1CCCCC1",
-        "C1CC2CCC1C2",
-        "CCN(CC)CC",
-        "CS(=O)(=O)c1ccccc1",
-        "Clc1ccccc1Cl",
-        "BrCCBr",
-    ),
-    *(
-        "NCC(=O)NCC(=O)O",
-        "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O",
-        "CC1(C)SC2C(NC1=O)C(=O)N2",
-        "O=[N+]([O-])c1ccccc1",
-    ),
-    *("CCCCCCCCCC", "C1=CC=CN1", "c1ccsc1", "c1ccoc1"),
-)
+TINY_SMILES = r"""
+    C CO CCO CC(=O)O c1ccccc1 Cc1ccccc1O CC(C)Cc1ccc(cc1)C(C)C(=O)O CC(=O)Oc1ccccc1C(=O)O
+    CN1C=NC2=C1C(=O)N(C(=O)N2C)C C[C@H](N)C(=O)O C[C@@H](N)C(=O)O F/C=C/F F/C=C\F [Na+].[Cl-]
+    [He] C#N O=C(O)c1ccncc1 c1ccc2ccccc2c1 C1CCCCC1 C1CC2CCC1C2 CCN(CC)CC CS(=O)(=O)c1ccccc1
+    Clc1ccccc1Cl BrCCBr NCC(=O)NCC(=O)O OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O
+    CC1(C)SC2C(NC1=O)C(=O)N2 O=[N+]([O-])c1ccccc1 CCCCCCCCCC C1=CC=CN1 c1ccsc1 c1ccoc1
+""".split()
 
 
 @pytest.fixture(autouse=True)
@@ -101,10 +71,28 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _small_forests() -> Any:
-    """Grow 20 trees, not 300: what is asked of a forest is its place in a report."""
+def _errors_are_one_line() -> Any:
+    """Whoever raises an error that a user can mend, and why, says it in one line."""
+    plain = GraphLoGError.__init__
+
+    def checked(self: GraphLoGError, *words: Any, **more: Any) -> None:
+        plain(self, *words, **more)
+        assert "\n" not in str(self), str(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GraphLoGError, "__init__", checked)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_baselines() -> Any:
+    """Grow 20 trees, not 300, and let an untrained network look at 4 batches, not 20.
+
+    What is asked of either is its place in a report.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("graphlog.downstream.linear.TREES", 20)
+        patch.setattr("graphlog.encoders.encoder.BATCHES", 4)
         yield
 
 

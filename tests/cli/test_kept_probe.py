@@ -77,10 +77,3 @@ def test_several_splits_are_scored(cli: Cli, molecules: Path, pretrained: Path, 
     assert kept.code == 0, kept.err
     assert "kept: models of all" in kept.out
     assert cli(f"predict {molecules} -m {tmp_path}/run -o {tmp_path}/p.csv").code == 0
-
-
-def test_ten_folds_keep_no_model(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path):
-    words = ("probe", molecules, "-m", pretrained, "--targets", "oxygen", "--protocol", "10-fold")
-    for option in (f"--output {tmp_path}/run", "--split random", "--with ecfp4", "--head kernel"):
-        refused = cli(*words, option)
-        refused.refused(option.split()[0], "does not apply to 10-fold")

@@ -91,7 +91,6 @@ def test_plot_reads_what_it_maps_as_it_is_told(
     assert "embedding-map.svg" in left_in(tmp_path / "f")
     cli(*words, "--smiles-column dug").refused("drug")
     cli(*words, *how, "40 --on-error fail").refused("row 32")
-    cli(f"plot {pretrained} -o {tmp_path}/g --limit 30").refused("--input")
 
 
 def test_several_trackers_get_the_rows(
@@ -123,9 +122,3 @@ def test_several_trackers_get_the_rows(
             drawn = events.Scalars(name)
             assert [event.step for event in drawn] == [step for step, _ in values]
             assert [e.value for e in drawn] == pytest.approx([value for _, value in values])
-
-
-def test_an_unknown_tracker_is_refused(cli: Cli, molecules: Path, tmp_path: Path):
-    words = ["pretrain", molecules, "-o", tmp_path / "run", "--log", "tensorboard"]
-    cli(*words, "--log csv").refused("csv")
-    assert left_in(tmp_path) == set()

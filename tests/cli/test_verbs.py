@@ -341,19 +341,3 @@ def test_a_store_made_again_otherwise_is_noticed(cli: Cli, molecules: Path, tmp_
     assert cli(*make, "--schema molecule-rich --overwrite").code == 0
     for verb in ("prototypes", "plot"):
         cli(f"{verb} {tmp_path}/r -o {tmp_path}/other").refused("molecule-rich")
-
-
-def test_prototypes_says_why_there_are_none_to_show(
-    cli: Cli, molecules: Path, pretrained: Path, finetuned: Path, tmp_path: Path
-):
-    cli(f"prototypes random -o {tmp_path}/t --input {molecules}").refused("no prototypes", "--fit")
-    cli(f"prototypes {finetuned} -o {tmp_path}/t --input {molecules}").refused("no prototypes")
-    cli(f"prototypes {pretrained} -o {tmp_path}/t --targets y").refused("--input")
-    cli(f"prototypes {pretrained} -o {pretrained} --input {molecules}").refused("holds a run")
-    alone = tmp_path / "model.safetensors"
-    alone.write_bytes((pretrained / alone.name).read_bytes())
-    cli(f"prototypes {alone} -o {tmp_path}/t").refused("name some with --input")
-    cli(f"prototypes graphlog-mol -o {tmp_path}/t").refused("--input")
-    cli(f"prototypes {pretrained} -o {tmp_path}/t --limit 3").refused("--input")
-    cli(f"prototypes {pretrained} -o {tmp_path}/t --input {tmp_path}/none.csv").refused("none.csv")
-    assert left_in(tmp_path) == {alone.name}

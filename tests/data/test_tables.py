@@ -41,9 +41,7 @@ def smiles_of(path: Path | str, **options) -> list[str]:
 def refusal(path: Path | str, **options) -> str:
     with pytest.raises(DataError) as caught:
         rows_of(path, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ def write(tmp_path: Path, content: str, name: str = "a.csv") -> Path:
 def refusal(source: object, kind: type[GraphLoGError] = DataError, **options) -> str:
     with pytest.raises(kind) as caught:
         read_molecules(source, **options)
-    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 

@@ -105,10 +105,9 @@ def rewrite(path: Path, changes: dict[str, object]) -> None:
 
 
 def refused(path: Path, reason: str) -> None:
-    """Assert that reading fails with one line that holds ``reason`` and the path."""
+    """Assert that reading fails with ``reason`` and the path."""
     with pytest.raises(ModelFileError, match=reason) as caught:
         read_model(path)
-    assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
 
 

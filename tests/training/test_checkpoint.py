@@ -73,9 +73,8 @@ def test_a_damaged_one_is_passed_over(damage: str, tmp_path: Path) -> None:
     assert newest(tmp_path, said.say) == 1
     assert "Going back to the checkpoint of step 1" in said.lines[0]
     older.unlink()
-    with pytest.raises(ModelFileError, match="No older checkpoint is whole; start again") as caught:
+    with pytest.raises(ModelFileError, match="No older checkpoint is whole; start again"):
         load_checkpoint(tmp_path, said.say)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("lacking", ["step", "fields"])

@@ -174,11 +174,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(number: int, tmp_path: Path) -> None
         number, signal.default_int_handler
     )  # a background job is started deaf to SIGINT
     before = signal.getsignal(number)
-    with pytest.raises(
-        TrainingInterrupted, match=r"after step 8; continue with `resume=True`"
-    ) as caught:
+    with pytest.raises(TrainingInterrupted, match=r"after step 8; continue with `resume=True`"):
         run_pretraining(store, config, tmp_path / "run", progress=Interrupter(8, number))
-    assert "\n" not in str(caught.value)
     assert signal.getsignal(number) is before
     signal.signal(number, started_with)
     run_pretraining(store, None, tmp_path / "run", resume=True)
@@ -202,7 +199,6 @@ def told_by(target: Any, *arguments: Any) -> str:
     process.start()
     line = lines.get(timeout=120)
     process.join()
-    assert "\n" not in line
     return str(line)
 
 

@@ -33,9 +33,8 @@ def _pretrained(store, objective="graphlog", **options):
 def test_every_objective_trains_on_every_kind_of_attributes(tmp_path, objective, kind):
     store = ring_store(tmp_path, kind=kind)
     if objective == "descriptorpred":
-        with pytest.raises(ConfigError, match="no descriptors to predict") as caught:
+        with pytest.raises(ConfigError, match="no descriptors to predict"):
             _pretrained(store, objective)
-        assert "\n" not in str(caught.value)
         return
     encoder = _pretrained(store, objective)
     assert np.isfinite(encoder.embed(store)).all()
@@ -212,9 +211,8 @@ def test_numbers_of_classes_are_no_quantities(tmp_path, words, task, message):
     store = graphlog.read_graphs(lines(tmp_path / "g.jsonl", graphs))
     encoder = random_encoder(schema=store.schema, graphs=store)
     for verb in (graphlog.probe, graphlog.finetune):
-        with pytest.raises(DataError, match=message) as caught:
+        with pytest.raises(DataError, match=message):
             verb(encoder, store, task=task, baselines=())
-        assert "\n" not in str(caught.value)
 
 
 def test_words_among_several_targets_are_no_quantities_either(tmp_path):
