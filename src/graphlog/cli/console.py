@@ -31,8 +31,8 @@ _NO_MEMORY = "not enough memory; use a smaller --batch-size or --limit, or fewer
 class Command:
     """A verb with its options, which are the fields; what every verb has is here."""
 
-    quiet: o.Quiet = False
-    as_json: o.Json = False
+    quiet: bool = o.option(False, "Print no progress, messages or summary.", None, "--quiet", "-q")
+    as_json: bool = o.option(False, "Print the result as JSON.", None, "--json")
 
     def run(self) -> int | None:
         """Make one call of graphlog and print the outcome; return an exit code other than 0."""

@@ -1,30 +1,19 @@
 """Verbs about data: featurize, convert, and data list, get, info, split."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import typer
+from typing import Any, Literal
 
 import graphlog
 from graphlog.cli import options as o
 from graphlog.cli.console import Command, Table, fields_table
 from graphlog.errors import out_of_range
 
-
-def _of(panel: str) -> Callable[..., Any]:
-    """Return how to make an option that is listed under ``panel`` and is None if not given."""
-
-    def option(help: str, metavar: str | None = None, *flags: str) -> Any:
-        about: dict[str, Any] = {"help": help, "metavar": metavar, "show_default": False}
-        return typer.Option(None, *flags, rich_help_panel=panel, **about)
-
-    return option
-
-
-_protein, _graph = _of("Proteins"), _of("Any graphs")
+_protein = partial(o.option, None, rich_help_panel="Proteins", show_default=False)
+_graph = partial(o.option, None, rich_help_panel="Any graphs", show_default=False)
 
 
 @dataclass(kw_only=True)
@@ -86,29 +75,21 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
     """
 
     source: o.Input
-    output: Annotated[Path, o.option("Store folder to write.", "STORE", "--output", "-o")]
-    domain: Annotated[
-        str | None,
-        o.option("Graphs in INPUT: molecule, protein or graph (default: detected).", "NAME"),
-    ] = None
-    schema: Annotated[
-        str | None,
-        o.option(
-            "molecule, molecule-rich, molecule-cip or molecule-isotopes (default: that of the "
-            "default recipe).",
-            "NAME",
-        ),
-    ] = None
+    output: Path = o.option(..., "Store folder to write.", "STORE", "--output", "-o")
+    domain: str | None = o.option(
+        None, "Graphs in INPUT: molecule, protein or graph (default: detected).", "NAME"
+    )
+    schema: str | None = o.option(
+        None,
+        "molecule, molecule-rich, molecule-cip or molecule-isotopes (default: that of the default "
+        "recipe).",
+        "NAME",
+    )
     targets: o.Targets = None
-    keep_texts: Annotated[
-        bool, o.option("Keep the SMILES in the store.", None, "--texts/--no-texts")
-    ] = True
-    exclude: Annotated[
-        list[str] | None,
-        o.option(
-            "Leave out the molecules of this file, ignoring stereochemistry; repeatable.", "FILE"
-        ),
-    ] = None
+    keep_texts: bool = o.option(True, "Keep the SMILES in the store.", None, "--texts/--no-texts")
+    exclude: list[str] | None = o.option(
+        None, "Leave out the molecules of this file, ignoring stereochemistry; repeatable.", "FILE"
+    )
     engine: o.Engine = "local"
     overwrite: o.Overwrite = False
 
@@ -130,7 +111,6 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
             targets="auto" if self.targets == "auto" else o.names(self.targets) or None,
             keep_texts=None if self.keep_texts else False,
             exclude=self.exclude or None,
-            data_dir=self.data_dir,
             **self.reading(),
             **self._of_domains(),
         )
@@ -197,11 +177,9 @@ class Convert(Command):
     Chemistry and biology; no code in the file is ever run.
     """
 
-    old: Annotated[
-        Path, o.argument("Checkpoint of GraphLoG, GraphCL, GraphMAE, Mole-BERT, ...", "OLD.pth")
-    ]
-    out: Annotated[Path, o.option("Model file to write.", "MODEL.safetensors", "--output", "-o")]
-    half: Annotated[bool, o.option("Store weights in 16 bits.", None, "--half")] = False
+    old: Path = o.argument("Checkpoint of GraphLoG, GraphCL, GraphMAE, Mole-BERT, ...", "OLD.pth")
+    out: Path = o.option(..., "Model file to write.", "MODEL.safetensors", "--output", "-o")
+    half: bool = o.option(False, "Store weights in 16 bits.", None, "--half")
 
     def run(self) -> None:
         encoder = graphlog.convert(self.old, self.out, half=self.half)
@@ -218,7 +196,7 @@ class Convert(Command):
         self.say(f"next: graphlog embed molecules.csv -m {self.out} -o embeddings.npz")
 
 
-Name = Annotated[str, o.argument("Name of a data set; see: graphlog data list.", "NAME")]
+_NAME = o.argument("Name of a data set; see: graphlog data list.", "NAME")
 
 
 _KINDS = (
@@ -245,7 +223,7 @@ class ListDatasets(o.Data, Command):
 class GetDataset(o.Data, Command):
     """Fetch a data set, check its sha256, and print its path."""
 
-    name: Name
+    name: str = _NAME
 
     def run(self) -> None:
         path = graphlog.fetch_dataset(self.name)
@@ -256,7 +234,7 @@ class GetDataset(o.Data, Command):
 class DatasetInfo(o.Data, Command):
     """Describe a data set: tasks, metric, license, source, hashes."""
 
-    name: Name
+    name: str = _NAME
 
     def run(self) -> None:
         description = graphlog.describe_dataset(self.name)
@@ -273,22 +251,16 @@ class SplitInput(o.Reading, Command):
     """
 
     source: o.Input
-    out: Annotated[Path, o.option("Split file to write (JSON).", "FILE", "--output", "-o")]
-    kind: Annotated[str | None, o.option(_KINDS, "KIND")] = None
-    fractions: Annotated[str, o.option("Fractions of train, valid and test.", "A,B,C")] = (
-        "0.8,0.1,0.1"
+    out: Path = o.option(..., "Split file to write (JSON).", "FILE", "--output", "-o")
+    kind: str | None = o.option(None, _KINDS, "KIND")
+    fractions: str = o.option("0.8,0.1,0.1", "Fractions of train, valid and test.", "A,B,C")
+    seed: int = o.option(0, "Random seed, for kinds that shuffle.", "N", min=0)
+    test_species: str | None = o.option(
+        None, "With species: species of the test fold (default: human, else the last).", "TAXON"
     )
-    seed: Annotated[int, o.option("Random seed, for kinds that shuffle.", "N", min=0)] = 0
-    test_species: Annotated[
-        str | None,
-        o.option(
-            "With species: species of the test fold (default: human, else the last).", "TAXON"
-        ),
-    ] = None
-    networks: Annotated[
-        str | None,
-        o.option("With network: files of the network, if INPUT is a store.", "A,B", "--network"),
-    ] = None
+    networks: str | None = o.option(
+        None, "With network: files of the network, if INPUT is a store.", "A,B", "--network"
+    )
 
     def run(self) -> None:
         progress = self.progress()

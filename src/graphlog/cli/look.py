@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import graphlog
 from graphlog.cli import options as o
@@ -35,12 +35,10 @@ class Models(Command):
 class Info(Command):
     """Describe a model, store or run."""
 
-    path: Annotated[
-        str, o.argument("Model file, store, run folder, or name of a shipped model.", "PATH")
-    ]
-    verify: Annotated[
-        bool, o.option("Check every file of a store against its sha256.", None, "--verify")
-    ] = False
+    path: str = o.argument("Model file, store, run folder, or name of a shipped model.", "PATH")
+    verify: bool = o.option(
+        False, "Check every file of a store against its sha256.", None, "--verify"
+    )
 
     def run(self) -> None:
         description = graphlog.describe(self.path, verify=self.verify)
@@ -65,20 +63,17 @@ class Plot(o.Reading, Command):
     scores. Of a benchmark: scores, curves of depth and batch size, maps and speeds.
     """
 
-    run_dir: Annotated[
-        Path,
-        o.argument("Run folder of pretrain, finetune or probe, or folder of a benchmark.", "RUN"),
-    ]
+    run_dir: Path = o.argument(
+        "Run folder of pretrain, finetune or probe, or folder of a benchmark.", "RUN"
+    )
     out: o.Folder
     source: o.MapInput = None
     graphs: o.Sample = 2000
-    color: Annotated[
-        str | None,
-        o.option(
-            "Color of the map (default: prototype; label after finetune).",
-            "prototype|scaffold|label",
-        ),
-    ] = None
+    color: str | None = o.option(
+        None,
+        "Color of the map (default: prototype; label after finetune).",
+        "prototype|scaffold|label",
+    )
     seed: o.Seed = 0
 
     def run(self) -> None:
@@ -103,14 +98,14 @@ class Prototypes(o.Reading, o.Computing, Command):
     every row) and atlas.html (a page to explore them).
     """
 
-    model: Annotated[
-        str, o.argument("Run folder of pretrain, model file, or name of a shipped model.", "RUN")
-    ]
+    model: str = o.argument(
+        "Run folder of pretrain, model file, or name of a shipped model.", "RUN"
+    )
     out: o.Folder
     source: o.MapInput = None
-    fit: Annotated[
-        bool, o.option("Fit a new tree to INPUT, with leaves of equal size.", None, "--fit")
-    ] = False
+    fit: bool = o.option(
+        False, "Fit a new tree to INPUT, with leaves of equal size.", None, "--fit"
+    )
     graphs: o.Sample = 2000
     targets: o.Targets = None
     seed: o.Seed = 0

@@ -68,10 +68,10 @@ class _OwnFirst(TyperCommand):
         super().__init__(*args, **settings)
         command: type[Command] = inspect.unwrap(settings["callback"])
         order = [name for kind in command.__mro__ for name in vars(kind).get("__annotations__", ())]
-        if issubclass(command, Labeling):
-            arguments = [name for name in order if not hasattr(command, name)]
-            order = [*arguments, *Labeling.__annotations__, *order]
-        self.params.sort(key=lambda option: order.index(str(option.name)))
+        labels = Labeling.__annotations__ if issubclass(command, Labeling) else ()
+        self.params.sort(
+            key=lambda p: (not p.required, p.name not in labels, order.index(str(p.name)))
+        )
 
 
 app = typer.Typer(

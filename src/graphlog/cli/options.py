@@ -63,14 +63,17 @@ def fractions(text: str) -> list[float]:
         raise typer.BadParameter(f"expected numbers such as 0.8,0.1,0.1, found {text!r}.") from None
 
 
-def option(help: str, metavar: str | None = None, *flags: str, **limits: Any) -> Any:
-    """Return an option of a verb; without ``flags`` it has the name of its parameter."""
-    return typer.Option(*flags, help=help, metavar=metavar, **limits)
+def argument(help: str, metavar: str) -> Any:
+    """Return an argument as the default of a field; it has no name on the command line."""
+    return typer.Argument(..., help=help, metavar=metavar)
 
 
-def argument(help: str, metavar: str, **limits: Any) -> Any:
-    """Return an argument of a verb, which has no name on the command line."""
-    return typer.Argument(help=help, metavar=metavar, **limits)
+def option(default: Any, help: str, metavar: str | None = None, *flags: str, **limits: Any) -> Any:
+    """Return an option as the default of a field; without ``flags`` it has the field's name.
+
+    In a type that several verbs share, and where a value must be given, ``default`` is ``...``.
+    """
+    return typer.Option(default, *flags, help=help, metavar=metavar, **limits)
 
 
 Input = Annotated[
@@ -84,17 +87,19 @@ Input = Annotated[
 Model = Annotated[
     str,
     option(
+        ...,
         "Model file (.safetensors), run folder, name of a shipped model, or random.",
         "MODEL",
         "--model",
         "-m",
     ),
 ]
-Run = Annotated[Path, option("Run folder to write.", "RUN", "--output", "-o")]
-Folder = Annotated[Path, option("Folder to write.", "DIR", "--output", "-o")]
+Run = Annotated[Path, option(..., "Run folder to write.", "RUN", "--output", "-o")]
+Folder = Annotated[Path, option(..., "Folder to write.", "DIR", "--output", "-o")]
 Result = Annotated[
     Path,
     option(
+        ...,
         "File to write: .csv, .jsonl, .parquet, .npz, .npy or .sdf; - for standard output.",
         "OUT",
         "--output",
@@ -103,137 +108,113 @@ Result = Annotated[
 ]
 Format = Annotated[
     Literal["csv", "jsonl", "parquet", "npz", "npy", "sdf"] | None,
-    option("Format of OUT (default: by its ending; csv for -)."),
+    option(..., "Format of OUT (default: by its ending; csv for -)."),
 ]
-SmilesColumn = Annotated[str | None, option("Column with the SMILES.", "NAME")]
-DataDir = Annotated[
-    Path | None,
-    option("Folder of the data sets (default: $GRAPHLOG_DATA or the user's cache).", "DIR"),
+Threads = Annotated[
+    int | None, option(..., "Threads for computation (default: all cores).", "N", min=1)
 ]
-OnError = Annotated[
-    Literal["skip", "fail"],
-    option(
-        "List bad rows in rejects.csv, or stop at the first; tables with more than half of the "
-        "rows bad are refused."
-    ),
-]
-Workers = Annotated[
-    int | None, option("Processes that read the input (default: all cores).", "N", min=1)
-]
-Threads = Annotated[int | None, option("Threads for computation (default: all cores).", "N", min=1)]
-Device = Annotated[str | None, option("Where to compute (default: auto).", "auto|cpu|cuda")]
+Device = Annotated[str | None, option(..., "Where to compute (default: auto).", "auto|cpu|cuda")]
 Engine = Annotated[
     Literal["local", "ray"],
     option(
+        ...,
         "Compute on this machine, or on the Ray cluster at $RAY_ADDRESS, where --workers is "
-        "ignored and --threads is used by the process of the command only."
+        "ignored and --threads is used by the process of the command only.",
     ),
 ]
 Precision = Annotated[
     Literal["auto", "fp32", "bf16"] | None,
-    option("Number format of matrix products (default: fp32; pretrain: auto)."),
+    option(..., "Number format of matrix products (default: fp32; pretrain: auto)."),
 ]
 Layer = Annotated[
     Literal["jk", "last", "jk+sum"] | None,
     option(
+        ...,
         "Embedding of all layers (jk), of these and their sums (jk+sum), or of the last layer "
-        "(default: as stored in the model; probe of molecules: jk+sum)."
+        "(default: as stored in the model; probe of molecules: jk+sum).",
     ),
 ]
 WithFeatures = Annotated[
     str | None,
     option(
-        "Features to join: ecfp4, descriptors (molecules), statistics (proteins).", "A,B", "--with"
+        ...,
+        "Features to join: ecfp4, descriptors (molecules), statistics (proteins).",
+        "A,B",
+        "--with",
     ),
 ]
-Targets = Annotated[str | None, option("Label columns; known data sets need none.", "A,B")]
-Task = Annotated[
-    Literal["auto", "classification", "regression", "multiclass"], option("Kind of the labels.")
+Targets = Annotated[str | None, option(..., "Label columns; known data sets need none.", "A,B")]
+BatchSize = Annotated[int | None, option(..., "Graphs in one batch.", "N", min=1)]
+Seed = Annotated[int, option(..., "Random seed.", "N", min=0)]
+Sample = Annotated[
+    int, option(..., "Size of the random sample on the map.", "N", min=5, max=20_000)
 ]
-BatchSize = Annotated[int | None, option("Graphs in one batch.", "N", min=1)]
-Seed = Annotated[int, option("Random seed.", "N", min=0)]
-Sample = Annotated[int, option("Size of the random sample on the map.", "N", min=5, max=20_000)]
 MapInput = Annotated[
     str | None,
-    option("Graphs to show (default: those the run was trained on).", "INPUT", "--input"),
+    option(..., "Graphs to show (default: those the run was trained on).", "INPUT", "--input"),
 ]
 Settings = Annotated[
     list[str] | None,
     option(
+        ...,
         "Any setting of the run's config.toml, such as batch_size=64; repeatable.",
         "KEY=VALUE",
         "--set",
     ),
 ]
-Freeze = Annotated[bool, option("Train the head only.", None, "--freeze")]
-Seeds = Annotated[str, option("One run per seed; scores are mean and SD.", "0,1,2")]
-Standardize = Annotated[
-    Literal["parent", "parent-tautomer"] | None,
-    option(
-        "Read the parent of each molecule (largest organic fragment, neutral), or its canonical "
-        "tautomer, instead of the molecule as written."
-    ),
-]
-Sheet = Annotated[
-    str | None, option("Sheet of an Excel file; needed if there are several.", "NAME")
-]
-Decimal = Annotated[
-    Literal[".", ","] | None, option("Decimal mark of the labels (default: detected).", ".|,")
-]
-LabelsRange = Annotated[str | None, option("Leave out labels below LOW or above HIGH.", "LOW,HIGH")]
-OnRepeats = Annotated[
-    Literal["keep", "mean", "drop", "fail"],
-    option(
-        "Rows that repeat a molecule, or a salt of it: keep all, take the mean of their labels, "
-        "drop all but the first, or stop with an error."
-    ),
-]
-Limit = Annotated[int | None, option("Read the first N rows only.", "N", min=1)]
-SplitKind = Annotated[
-    str | None,
-    option(
-        "scaffold, scaffold-balanced, random-scaffold, random, or a split.json "
-        "(default: that of the data set, else scaffold).",
-        "KIND|FILE",
-    ),
+Freeze = Annotated[bool, option(..., "Train the head only.", None, "--freeze")]
+Seeds = Annotated[str, option(..., "One run per seed; scores are mean and SD.", "0,1,2")]
+LabelsRange = Annotated[
+    str | None, option(..., "Leave out labels below LOW or above HIGH.", "LOW,HIGH")
 ]
 _Tracker = StrEnum("_Tracker", ["tensorboard", "wandb", "mlflow"])
 Log = Annotated[
     list[_Tracker] | None,  # typer knows no list of literals
     option(
+        ...,
         "Send the rows of metrics.jsonl to a tracker as well; repeatable.",
         "tensorboard|wandb|mlflow",
     ),
 ]
-Resume = Annotated[bool, option("Continue from the last checkpoint in RUN.", None, "--resume")]
-Overwrite = Annotated[bool, option("Replace an existing output.", None, "--overwrite")]
-ExcelSafe = Annotated[
-    bool,
-    option("Stop spreadsheets from reading text in CSV files as formulas.", None, "--excel-safe"),
-]
-Quiet = Annotated[bool, option("Print no progress, messages or summary.", None, "--quiet", "-q")]
-Json = Annotated[bool, option("Print the result as JSON.", None, "--json")]
+Resume = Annotated[bool, option(..., "Continue from the last checkpoint in RUN.", None, "--resume")]
+Overwrite = Annotated[bool, option(..., "Replace an existing output.", None, "--overwrite")]
 
 
 @dataclass(kw_only=True)
 class Data:
     """Where data sets are."""
 
-    data_dir: DataDir = None
+    data_dir: Path | None = option(
+        None, "Folder of the data sets (default: $GRAPHLOG_DATA or the user's cache).", "DIR"
+    )
 
 
 @dataclass(kw_only=True)
 class Reading(Data):
     """How an input is read."""
 
-    smiles_column: SmilesColumn = None
-    sheet: Sheet = None
-    decimal: Decimal = None
-    standardize: Standardize = None
-    limit: Limit = None
-    on_error: OnError = "skip"
-    workers: Workers = None
-    excel_safe: ExcelSafe = False
+    smiles_column: str | None = option(None, "Column with the SMILES.", "NAME")
+    sheet: str | None = option(None, "Sheet of an Excel file; needed if there are several.", "NAME")
+    decimal: Literal[".", ","] | None = option(
+        None, "Decimal mark of the labels (default: detected).", ".|,"
+    )
+    standardize: Literal["parent", "parent-tautomer"] | None = option(
+        None,
+        "Read the parent of each molecule (largest organic fragment, neutral), or its canonical "
+        "tautomer, instead of the molecule as written.",
+    )
+    limit: int | None = option(None, "Read the first N rows only.", "N", min=1)
+    on_error: Literal["skip", "fail"] = option(
+        "skip",
+        "List bad rows in rejects.csv, or stop at the first; tables with more than half of the "
+        "rows bad are refused.",
+    )
+    workers: int | None = option(
+        None, "Processes that read the input (default: all cores).", "N", min=1
+    )
+    excel_safe: bool = option(
+        False, "Stop spreadsheets from reading text in CSV files as formulas.", None, "--excel-safe"
+    )
 
     def reading(self) -> dict[str, Any]:
         """Return what the readers take."""
@@ -253,9 +234,20 @@ class Labeling:
     """What is learned, and of which rows."""
 
     targets: Targets = None
-    task: Task = "auto"
-    split: SplitKind = None
-    on_repeats: OnRepeats = "keep"
+    task: Literal["auto", "classification", "regression", "multiclass"] = option(
+        "auto", "Kind of the labels."
+    )
+    split: str | None = option(
+        None,
+        "scaffold, scaffold-balanced, random-scaffold, random, or a split.json "
+        "(default: that of the data set, else scaffold).",
+        "KIND|FILE",
+    )
+    on_repeats: Literal["keep", "mean", "drop", "fail"] = option(
+        "keep",
+        "Rows that repeat a molecule, or a salt of it: keep all, take the mean of their labels, "
+        "drop all but the first, or stop with an error.",
+    )
 
     def labeling(self) -> dict[str, Any]:
         """Return what the calls take."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import graphlog
 from graphlog.cli import options as o
@@ -33,35 +33,30 @@ class Pretrain(o.Reading, o.Computing, Command):
 
     source: o.Input
     run_dir: o.Run
-    objective: Annotated[str | None, o.option(_OBJECTIVE, "NAME")] = None
-    recipe: Annotated[str | None, o.option(_RECIPE, "NAME")] = None
-    backbone: Annotated[str | None, o.option(_BACKBONE, "NAME")] = None
-    epochs: Annotated[
-        int | None, o.option("Passes over the graphs, all phases together.", "N", min=1)
-    ] = None
-    targets_from: Annotated[
-        Path | None,
-        o.option("Vectors (.npz, as embed writes) to predict in place of descriptors.", "FILE"),
-    ] = None
+    objective: str | None = o.option(None, _OBJECTIVE, "NAME")
+    recipe: str | None = o.option(None, _RECIPE, "NAME")
+    backbone: str | None = o.option(None, _BACKBONE, "NAME")
+    epochs: int | None = o.option(None, "Passes over the graphs, all phases together.", "N", min=1)
+    targets_from: Path | None = o.option(
+        None, "Vectors (.npz, as embed writes) to predict in place of descriptors.", "FILE"
+    )
     batch_size: o.BatchSize = None
     precision: o.Precision = None
     device: o.Device = None
-    seed: Annotated[int | None, o.option("Random seed.", "N", min=0)] = None
-    init: Annotated[str | None, o.option("Start from the weights of this model.", "MODEL")] = None
+    seed: int | None = o.option(None, "Random seed.", "N", min=0)
+    init: str | None = o.option(None, "Start from the weights of this model.", "MODEL")
     resume: o.Resume = False
     overwrite: o.Overwrite = False
     log: o.Log = None
-    config: Annotated[Path | None, o.option("Settings file; options override it.", "FILE")] = None
+    config: Path | None = o.option(None, "Settings file; options override it.", "FILE")
     settings: o.Settings = None
-    processes: Annotated[
-        int,
-        o.option(
-            "Processes on this machine that share every batch (default: 1); results differ by "
-            "rounding only.",
-            "K",
-            min=1,
-        ),
-    ] = 1
+    processes: int = o.option(
+        1,
+        "Processes on this machine that share every batch (default: 1); results differ by rounding "
+        "only.",
+        "K",
+        min=1,
+    )
 
     def run(self) -> int:
         if self.processes > 1 and not is_supervised():
@@ -134,36 +129,31 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     model: o.Model
     run_dir: o.Run
     labels_range: o.LabelsRange = None
-    epochs: Annotated[
-        int | None, o.option("Passes over the training fold (default: 40).", "N", min=1)
-    ] = None
-    protocol: Annotated[
-        Literal["default", "paper"] | None,
-        o.option("default: head first, then a low learning rate; paper: 100 epochs at one rate."),
-    ] = None
+    epochs: int | None = o.option(None, "Passes over the training fold (default: 40).", "N", min=1)
+    protocol: Literal["default", "paper"] | None = o.option(
+        None, "default: head first, then a low learning rate; paper: 100 epochs at one rate."
+    )
     seeds: o.Seeds = "0,1,2"
-    select: Annotated[
-        Literal["last", "best-valid"] | None,
-        o.option("Epoch whose weights are used (default: last; with --patience: best-valid)."),
-    ] = None
-    patience: Annotated[
-        int | None,
-        o.option("Stop a seed after N epochs without a better validation score.", "N", min=1),
-    ] = None
-    class_weight: Annotated[
-        Literal["balanced"] | None, o.option("Let rare classes count as much as frequent ones.")
-    ] = None
-    weights: Annotated[
-        str | None, o.option("Column with the weight of each row in training.", "COLUMN")
-    ] = None
+    select: Literal["last", "best-valid"] | None = o.option(
+        None, "Epoch whose weights are used (default: last; with --patience: best-valid)."
+    )
+    patience: int | None = o.option(
+        None, "Stop a seed after N epochs without a better validation score.", "N", min=1
+    )
+    class_weight: Literal["balanced"] | None = o.option(
+        None, "Let rare classes count as much as frequent ones."
+    )
+    weights: str | None = o.option(
+        None, "Column with the weight of each row in training.", "COLUMN"
+    )
     freeze: o.Freeze = False
     layer: o.Layer = None
     batch_size: o.BatchSize = None
-    config: Annotated[
-        Path | None, o.option("Settings of a run or of tune; options override them.", "FILE")
-    ] = None
+    config: Path | None = o.option(
+        None, "Settings of a run or of tune; options override them.", "FILE"
+    )
     settings: o.Settings = None
-    baselines: Annotated[str, o.option("ecfp-rf, ecfp-lr, random or none.", "A,B")] = _BASELINES
+    baselines: str = o.option(_BASELINES, "ecfp-rf, ecfp-lr, random or none.", "A,B")
     precision: o.Precision = None
     device: o.Device = None
     resume: o.Resume = False
@@ -207,16 +197,6 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
         )
 
 
-_Suite = Annotated[
-    str,
-    o.argument(
-        "molecules, biology, backbones, ablation, sensitivity, embedding-map, adme, moleculenet, "
-        "speed, or report to render the results in DIR.",
-        "SUITE",
-    ),
-]
-
-
 @dataclass(kw_only=True)
 class Benchmark(o.Data, o.Computing, Command):
     """Reproduce a table or figure of the paper.
@@ -225,36 +205,34 @@ class Benchmark(o.Data, o.Computing, Command):
     are kept: run the command again to continue. Several processes may share one DIR.
     """
 
-    suite: _Suite
-    output: Annotated[
-        Path,
-        o.option(
-            "Folder of results, models and report; an unfinished one is continued.",
-            "DIR",
-            "--output",
-            "-o",
-        ),
-    ]
-    scale: Annotated[
-        str, o.option("Minutes, hours, or the protocol of the paper.", "smoke|small|paper")
-    ] = "small"
-    methods: Annotated[
-        str | None, o.option("Objectives, untrained, ecfp-rf or ecfp-lr.", "A,B")
-    ] = None
-    datasets: Annotated[str | None, o.option("Labeled data sets to evaluate on.", "A,B")] = None
-    seeds: Annotated[str | None, o.option("Seeds of pre-training and fine-tuning.", "0,1,2")] = None
-    backbones: Annotated[str | None, o.option(f"Any of {', '.join(LAYERS)}.", "A,B")] = None
-    domain: Annotated[
-        str | None, o.option("Domain, for suites that have several.", "molecule|protein")
-    ] = None
-    source: Annotated[str | None, o.option("Other graphs to pre-train on.", "NAME|STORE")] = None
-    split: Annotated[str | None, o.option("Another split of the labeled data sets.", "KIND")] = None
-    stages: Annotated[
-        str | None, o.option("Stages: pretrain, finetune, probe, map, speed, stage-speed.", "A,B")
-    ] = None
-    dry_run: Annotated[
-        bool, o.option("List the cells and which are finished; compute nothing.", None, "--dry-run")
-    ] = False
+    suite: str = o.argument(
+        "molecules, biology, backbones, ablation, sensitivity, embedding-map, adme, moleculenet, "
+        "speed, or report to render the results in DIR.",
+        "SUITE",
+    )
+    output: Path = o.option(
+        ...,
+        "Folder of results, models and report; an unfinished one is continued.",
+        "DIR",
+        "--output",
+        "-o",
+    )
+    scale: str = o.option(
+        "small", "Minutes, hours, or the protocol of the paper.", "smoke|small|paper"
+    )
+    methods: str | None = o.option(None, "Objectives, untrained, ecfp-rf or ecfp-lr.", "A,B")
+    datasets: str | None = o.option(None, "Labeled data sets to evaluate on.", "A,B")
+    seeds: str | None = o.option(None, "Seeds of pre-training and fine-tuning.", "0,1,2")
+    backbones: str | None = o.option(None, f"Any of {', '.join(LAYERS)}.", "A,B")
+    domain: str | None = o.option(None, "Domain, for suites that have several.", "molecule|protein")
+    source: str | None = o.option(None, "Other graphs to pre-train on.", "NAME|STORE")
+    split: str | None = o.option(None, "Another split of the labeled data sets.", "KIND")
+    stages: str | None = o.option(
+        None, "Stages: pretrain, finetune, probe, map, speed, stage-speed.", "A,B"
+    )
+    dry_run: bool = o.option(
+        False, "List the cells and which are finished; compute nothing.", None, "--dry-run"
+    )
     precision: o.Precision = None
     device: o.Device = None
 

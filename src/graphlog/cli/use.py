@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import graphlog
 from graphlog.cli import options as o
@@ -61,21 +61,18 @@ class Predict(o.Inference, o.Reading, Command):
     """
 
     source: o.Input
-    predictor: Annotated[str, o.option("Run folder of finetune or probe.", "RUN", "--model", "-m")]
+    predictor: str = o.option(..., "Run folder of finetune or probe.", "RUN", "--model", "-m")
     out: o.Result
     format: o.Format = None
-    interval: Annotated[
-        float | None,
-        o.option("Regression: add intervals of this probability, such as 0.9.", "LEVEL"),
-    ] = None
-    explain: Annotated[
-        bool,
-        o.option(
-            "Write how much each atom contributes to them: .html (drawings) or .csv.",
-            None,
-            "--explain",
-        ),
-    ] = False
+    interval: float | None = o.option(
+        None, "Regression: add intervals of this probability, such as 0.9.", "LEVEL"
+    )
+    explain: bool = o.option(
+        False,
+        "Write how much each atom contributes to them: .html (drawings) or .csv.",
+        None,
+        "--explain",
+    )
     engine: o.Engine = "local"
 
     def run(self) -> None:
@@ -115,43 +112,33 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
     source: o.Input
     model: o.Model
     labels_range: o.LabelsRange = None
-    head: Annotated[
-        Literal["auto", "linear", "kernel"],
-        o.option(
-            "Linear models, a kernel model (with a spread for each value), or the better one."
-        ),
-    ] = "linear"
+    head: Literal["auto", "linear", "kernel"] = o.option(
+        "linear", "Linear models, a kernel model (with a spread for each value), or the better one."
+    )
     layer: o.Layer = None
     with_features: o.WithFeatures = None
-    c: Annotated[
-        float,
-        o.option(
-            "Inverse penalty of one model; validation chooses that of the other.",
-            "C",
-            "--c",
-            min=1e-9,
-        ),
-    ] = 0.1
-    baselines: Annotated[
-        str | None,
-        o.option(
-            "random, ecfp-rf, ecfp-lr, all or none (default: random,ecfp-lr); with 10-fold: "
-            "random, wl.",
-            "A,B",
-        ),
-    ] = None
-    baseline_seeds: Annotated[
-        str, o.option("Seeds of untrained encoders and forests.", "0,1,2")
-    ] = "0"
-    protocol: Annotated[
-        Literal["split", "splits", "10-fold"],
-        o.option("One split, one for each of --folds-seeds, or InfoGraph's 10-fold accuracy."),
-    ] = "split"
-    folds_seeds: Annotated[str, o.option("Seeds of splits and 10-fold.", "0,1,2")] = "0,1,2"
-    classifier: Annotated[Literal["svm", "logistic"], o.option("Classifier of 10-fold.")] = "svm"
-    run_dir: Annotated[
-        Path | None, o.option("Folder to keep the models in, for predict.", "RUN", "--output", "-o")
-    ] = None
+    c: float = o.option(
+        0.1,
+        "Inverse penalty of one model; validation chooses that of the other.",
+        "C",
+        "--c",
+        min=1e-9,
+    )
+    baselines: str | None = o.option(
+        None,
+        "random, ecfp-rf, ecfp-lr, all or none (default: random,ecfp-lr); with 10-fold: random, "
+        "wl.",
+        "A,B",
+    )
+    baseline_seeds: str = o.option("0", "Seeds of untrained encoders and forests.", "0,1,2")
+    protocol: Literal["split", "splits", "10-fold"] = o.option(
+        "split", "One split, one for each of --folds-seeds, or InfoGraph's 10-fold accuracy."
+    )
+    folds_seeds: str = o.option("0,1,2", "Seeds of splits and 10-fold.", "0,1,2")
+    classifier: Literal["svm", "logistic"] = o.option("svm", "Classifier of 10-fold.")
+    run_dir: Path | None = o.option(
+        None, "Folder to keep the models in, for predict.", "RUN", "--output", "-o"
+    )
     overwrite: o.Overwrite = False
     engine: o.Engine = "local"
     device: o.Device = None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import graphlog
 from graphlog.cli import options as o
@@ -18,10 +18,8 @@ class Quickstart(o.Computing, Command):
     """
 
     out: o.Folder = Path("graphlog-quickstart")
-    molecules: Annotated[int, o.option("Molecules to pre-train on.", "N", min=200, max=10_000)] = (
-        4000
-    )
-    epochs: Annotated[int, o.option("Epochs of pre-training.", "N", min=2)] = 3
+    molecules: int = o.option(4000, "Molecules to pre-train on.", "N", min=200, max=10_000)
+    epochs: int = o.option(3, "Epochs of pre-training.", "N", min=2)
     seed: o.Seed = 0
     threads: o.Threads = 1
 
@@ -64,15 +62,13 @@ class Tune(o.Labeling, o.Reading, o.Computing, Command):
     source: o.Input
     model: o.Model
     out: o.Folder
-    trials: Annotated[int, o.option("Settings to try in all.", "N", min=1)] = 30
+    trials: int = o.option(30, "Settings to try in all.", "N", min=1)
     seeds: o.Seeds = "0,1,2"
     freeze: o.Freeze = False
     settings: o.Settings = None
-    baselines: Annotated[str, o.option("ecfp-rf, ecfp-lr, random or none.", "A,B")] = (
-        "ecfp-rf,ecfp-lr"
-    )
+    baselines: str = o.option("ecfp-rf,ecfp-lr", "ecfp-rf, ecfp-lr, random or none.", "A,B")
     device: o.Device = None
-    resume: Annotated[bool, o.option("Continue the search in DIR.", None, "--resume")] = False
+    resume: bool = o.option(False, "Continue the search in DIR.", None, "--resume")
     overwrite: o.Overwrite = False
 
     def run(self) -> None:
@@ -112,33 +108,24 @@ class Neighbors(o.Inference, o.Reading, Command):
     Nearness is the cosine of two embeddings. OUT has a line for each pair, or drawings (.html).
     """
 
-    query: Annotated[
-        str,
-        o.argument(
-            "Molecule file, store, data set name, one SMILES, or - for standard input.", "QUERY"
-        ),
-    ]
-    library: Annotated[
-        str, o.option("Input to search, or the folder of a saved index.", "LIBRARY", "--in")
-    ]
+    query: str = o.argument(
+        "Molecule file, store, data set name, one SMILES, or - for standard input.", "QUERY"
+    )
+    library: str = o.option(
+        ..., "Input to search, or the folder of a saved index.", "LIBRARY", "--in"
+    )
     model: o.Model
-    out: Annotated[
-        Path,
-        o.option(
-            "File to write: .csv, .jsonl or .html; - for standard output.", "OUT", "--output", "-o"
-        ),
-    ]
-    k: Annotated[int, o.option("Neighbors of each query.", "K", "-k", min=1)] = 10
-    format: Annotated[
-        Literal["csv", "jsonl", "html"] | None,
-        o.option("Format of OUT (default: by its ending; csv for -)."),
-    ] = None
-    save: Annotated[
-        Path | None, o.option("Folder to write the index of LIBRARY to, for other queries.", "DIR")
-    ] = None
-    exact: Annotated[
-        bool, o.option("Compare every row, however large LIBRARY is.", None, "--exact")
-    ] = False
+    out: Path = o.option(
+        ..., "File to write: .csv, .jsonl or .html; - for standard output.", "OUT", "--output", "-o"
+    )
+    k: int = o.option(10, "Neighbors of each query.", "K", "-k", min=1)
+    format: Literal["csv", "jsonl", "html"] | None = o.option(
+        None, "Format of OUT (default: by its ending; csv for -)."
+    )
+    save: Path | None = o.option(
+        None, "Folder to write the index of LIBRARY to, for other queries.", "DIR"
+    )
+    exact: bool = o.option(False, "Compare every row, however large LIBRARY is.", None, "--exact")
     layer: o.Layer = None
 
     def run(self) -> None:
@@ -163,11 +150,10 @@ class Neighbors(o.Inference, o.Reading, Command):
 class Export(Command):
     """Write an encoder as ONNX, for programs without graphlog."""
 
-    model: Annotated[
-        str,
-        o.argument("Model file (.safetensors), run folder, or name of a shipped model.", "MODEL"),
-    ]
-    out: Annotated[Path, o.option("File to write.", "OUT.onnx", "--output", "-o")]
+    model: str = o.argument(
+        "Model file (.safetensors), run folder, or name of a shipped model.", "MODEL"
+    )
+    out: Path = o.option(..., "File to write.", "OUT.onnx", "--output", "-o")
     layer: o.Layer = None
 
     def run(self) -> None:
