@@ -211,8 +211,8 @@ def pretrain(
         recipe: Named bundle of its settings; that for the domain unless ``config`` says otherwise.
         seed: Decides initial weights, order, masks and samples; 0 unless ``config`` says otherwise.
         run_dir: Folder for log, checkpoints and model; None keeps all in memory.
-        init: Encoder to continue from; it is copied.
-        resume: Go on from the last checkpoint in ``run_dir``.
+        init: Encoder to continue from; it is copied, and its settings are those of the network.
+        resume: Go on from the last checkpoint in ``run_dir``, with the settings of that run.
         overwrite: Replace the run in ``run_dir``.
         config: Settings to start from: an object, nested tables, or a TOML file.
         progress: Follows the run; True shows a bar.
@@ -231,13 +231,25 @@ def pretrain(
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None and is_first():  # before the input is read, which may take long
         check_usable(folder, "pretrain", resume, overwrite)
-    changes = overrides if seed is None else {**overrides, "seed": seed}
-    if resume and folder is not None and not (changes or config or objective or recipe):
-        config = read_config(folder / "config.toml")
+    origin = config if isinstance(config, str | Path) else setting("config")
+    if resume and config is None and folder is not None and (folder / "config.toml").is_file():
+        origin = folder / "config.toml"
+        config = read_config(origin)
+    tables = settings_tables(config)
+    named = {"objective": tables["objective"].get("name"), "recipe": tables.get("recipe")}
+    for name, given in (("objective", objective), ("recipe", recipe)):
+        if given is not None and named[name] not in (None, given):
+            raise ConfigError(
+                f"{setting(name, given)} contradicts {origin}, which says {named[name]!r}; "
+                "drop one.",
+                option=name,
+            )
     resolved = resolve(source)
-    tables = merge(settings_tables(config), changes)
-    settings = resolve_config(objective, recipe, tables, domain_of(resolved, tables.get("schema")))
     start = None if init is None else load(init).copy()
+    usual = {} if start is None else {"encoder": start.config.model_dump()}
+    changes = overrides if seed is None else {**overrides, "seed": seed}
+    tables = merge(merge(usual, tables), changes)
+    settings = resolve_config(objective, recipe, tables, domain_of(resolved, tables.get("schema")))
     progress = as_progress(progress)
     options: dict[str, Any] = dict(reading or {})
     if resolved.path is not None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -353,25 +354,29 @@ def _written(found: Any, value: object) -> str:
     return flag if value in (None, True, False) else f"{flag} {value}"
 
 
-_TRAINING_SETTINGS = ("epochs", "batch_size", "precision", "device", "seed", "learning_rate")
-
-
-def chosen_settings(named: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
+def chosen_settings(
+    call: Callable[..., object], named: Mapping[str, Any], pairs: Sequence[str] | None
+) -> dict[str, Any]:
     """Return the settings given on the command line, by dotted name.
 
     Args:
+        call: What takes them; its other arguments are no settings.
         named: Value of each option by the setting it stands for; None where it was not given.
         pairs: ``key=value`` texts of ``--set``.
 
     Raises:
-        ConfigError: If one setting has two values.
+        ConfigError: If one setting has two values, or a name is that of no setting.
     """
     from graphlog.config import parse_override  # late: pydantic would slow down --help
 
     chosen = {key: value for key, value in named.items() if value is not None}
-    for pair in pairs:
+    arguments = signature(call).parameters.keys() - named.keys()
+    for pair in pairs or ():
         path, value = parse_override(pair)
-        key = ".".join(path)
+        # the full names of what may be given by a shorter one
+        key = ".".join(path).removeprefix("training.").removesuffix(".name")
+        if key in arguments:
+            raise ConfigError(f"{key} is not a setting; drop --set {key}.", option="settings")
         if key in chosen and chosen[key] != value:
             raise ConfigError(
                 f"{key} is set twice, to {chosen[key]!r} and by --set to {value!r}; give it once."
@@ -394,51 +399,3 @@ def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[st
     if not isinstance(tables, Mapping):
         raise ConfigError(f"{file} has no table [finetune]; name a best.toml or config.toml.")
     return {key: value for key, value in tables.items() if key != "seeds"} | dict(chosen)  # pyright: ignore[reportUnknownVariableType]
-
-
-def pretraining_settings(
-    file: Path | None,
-    named: Mapping[str, Any],
-    pairs: Sequence[str],
-    defaults: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Return the settings of a pre-training run: tables of defaults and file, then the options.
-
-    Args:
-        file: Settings file (TOML).
-        named: As for :func:`chosen_settings`.
-        pairs: As for :func:`chosen_settings`.
-        defaults: Tables that the file and the options override.
-
-    Raises:
-        ConfigError: If options contradict each other, or name another objective or recipe than the
-            file.
-    """
-    from graphlog.config import merge, read_toml
-
-    pairs = [_full_name(pair) for pair in pairs]
-    chosen = chosen_settings({_full_name(key): value for key, value in named.items()}, pairs)
-    tables = merge(defaults or {}, {} if file is None else read_toml(file))
-    objective = tables.get("objective")
-    name = objective.get("name") if isinstance(objective, Mapping) else objective
-    named_in_file = (
-        ("objective.name", "--objective", name),
-        ("recipe", "--recipe", tables.get("recipe")),
-    )
-    for key, option, in_file in named_in_file:
-        if key in chosen and in_file not in (None, chosen[key]):
-            raise ConfigError(
-                f"{option} {chosen[key]} contradicts {file}, which says {in_file!r}; drop one."
-            )
-    return {**tables, **chosen}
-
-
-def _full_name(key: str) -> str:
-    """Return the dotted name of a setting that may be given by a shorter one."""
-    name, equals, value = key.partition("=")
-    name = name.strip()
-    if name in _TRAINING_SETTINGS:
-        name = f"training.{name}"
-    elif name == "objective":
-        name = "objective.name"
-    return f"{name}{equals}{value}"

@@ -83,20 +83,17 @@ class Pretrain(o.Reading, o.Computing, Command):
             "device": self.device,
             "seed": self.seed,
         }
-        of_run = self.run_dir / "config.toml"
-        file = of_run if self.resume and self.config is None and of_run.is_file() else self.config
-        start = None if self.init is None else graphlog.load(self.init)
-        defaults = {} if start is None else {"encoder": start.config.model_dump()}
         encoder = graphlog.pretrain(
             self.source,
-            config=o.pretraining_settings(file, named, self.settings or [], defaults),
+            config=self.config,
             run_dir=self.run_dir,
             resume=self.resume,
             overwrite=self.overwrite,
-            init=start,
+            init=self.init,
             progress=self.progress(),
             callbacks=self.log or [],
             reading=self.reading(),
+            **o.chosen_settings(graphlog.pretrain, named, self.settings),
         )
         if not is_first():
             return 0
@@ -187,7 +184,9 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
             callbacks=self.log or [],
             **self.labeling(),
             **self.reading(),
-            **o.finetuning_settings(self.config, o.chosen_settings(named, self.settings or [])),
+            **o.finetuning_settings(
+                self.config, o.chosen_settings(graphlog.finetune, named, self.settings)
+            ),
         )
         report = {"run": str(self.run_dir), **predictor.report.to_dict()}
         self.result(report, *report_tables(predictor.report))

@@ -85,7 +85,7 @@ class Tune(o.Labeling, o.Reading, o.Computing, Command):
             progress=self.progress(),
             **self.labeling(),
             **self.reading(),
-            **o.chosen_settings(named, self.settings or []),
+            **o.chosen_settings(graphlog.tune, named, self.settings),
         )
         names = list(tuned.trials[0].settings)
         rows = [

@@ -159,8 +159,8 @@ def settings_tables(
 ) -> dict[str, Any]:
     """Return nested tables of an object, tables, the path of a TOML file, or nothing."""
     if isinstance(config, PretrainConfig):
-        return config.to_tables()
-    return read_toml(Path(config)) if isinstance(config, str | Path) else dict(config or {})
+        config = config.to_tables()
+    return _arrange(read_toml(Path(config)) if isinstance(config, str | Path) else config or {})
 
 
 def recorded_config(tables: Mapping[str, Any]) -> PretrainConfig:
