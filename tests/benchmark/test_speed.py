@@ -11,8 +11,8 @@ import torch
 from benchmark_support import hide_matplotlib, read_table, tiny_scale
 from graphlog.benchmark import Request, run_benchmark
 from graphlog.benchmark.cells import SCALES
-from graphlog.benchmark.pages import label
 from graphlog.benchmark.speed import OF_A_STEP, _best
+from graphlog.benchmark.tables import label
 from graphlog.training.setting import has_fast_bf16
 
 REQUEST = Request("speed", "smoke", seeds=[0], methods=["graphlog"], stages=["stage-speed"])

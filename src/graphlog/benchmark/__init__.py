@@ -8,7 +8,7 @@ from typing import Any
 
 from graphlog.benchmark.cells import Cell, Request, plan_cells
 from graphlog.benchmark.folder import BenchmarkFolder, check_calibration
-from graphlog.benchmark.pages import draw_pages, write_pages
+from graphlog.benchmark.pages import write_pages
 from graphlog.benchmark.speed import speed_cell, stage_cell
 from graphlog.benchmark.stages import (
     BusyError,
@@ -142,7 +142,10 @@ def draw_figures(
             option="source",
         )
     with figures_of(folder, out), writing(out):
-        return draw_pages(BenchmarkFolder(folder), out)
+        from graphlog.benchmark.figures import draw_pages
+
+        drawn = draw_pages(BenchmarkFolder(folder), out)
+        return [path for page in drawn.values() for paths in page.values() for path in paths]
 
 
 def _run(cells: Sequence[Cell], work: Work) -> Outcome:

@@ -11,16 +11,17 @@ import pandas as pd
 
 from graphlog.benchmark.cells import BASELINES, FEATURES, PAPER
 from graphlog.benchmark.folder import BenchmarkFolder
-from graphlog.benchmark.pages import (
+from graphlog.benchmark.speed import OF_A_STEP
+from graphlog.benchmark.tables import (
     OTHER_PAPER,
     YARDSTICK,
     Table,
     in_order,
     label,
+    score_tables,
     spread,
     suite_of,
 )
-from graphlog.benchmark.speed import OF_A_STEP
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.errors import DataError
 from graphlog.report.style import (
@@ -52,19 +53,24 @@ _AREAS = (150.0, 42.0, 16.0)
 """Area of a prototype's marker, top layer first; deeper layers keep the last."""
 
 
-def draw_page(
-    name: str, rows: pd.DataFrame, tables: Sequence[Table], folder: BenchmarkFolder, out: Path
-) -> dict[str, list[Path]]:
-    """Draw the figures of a page, under the rule that takes no look at the validation fold.
+def draw_pages(folder: BenchmarkFolder, out: Path) -> dict[str, dict[str, list[Path]]]:
+    """Draw the figures of all pages, under the rule that takes no look at the validation fold.
 
     Returns:
-        The files by the heading that they follow.
+        The files by page and by the heading that they follow.
 
     Raises:
-        DataError: If a map is missing or damaged.
+        DataError: If there are no cells, or a map is missing or damaged.
     """
-    drawn: dict[str, list[Path]] = {}
+    names = folder.pages()
+    out.mkdir(parents=True, exist_ok=True)
+    return {name: _draw_page(name, folder, out) for name in names}
+
+
+def _draw_page(name: str, folder: BenchmarkFolder, out: Path) -> dict[str, list[Path]]:
+    drawn, rows = dict[str, list[Path]](), folder.rows(name)
     first = f"-{next(iter(suite_of(name).metrics), None)}"
+    tables = score_tables(name, rows)
     shown = [table for table in tables if "-fixed" in table.name or table.name.endswith(first)]
     curves: dict[str, list[Table]] = {}
     for table in shown:
@@ -140,10 +146,9 @@ def difference_forest(table: Table) -> Figure:
                 style: dict[str, Any] = {"markersize": 4.5, "markeredgewidth": 0, "alpha": 0.8}
                 axis.plot(mean, place + 0.24, MARKERS[i % 8], color=HUES[i % 8], **style)
             found = spread(table.difference(row, table.compared))
-            low, high = found["low"], found["high"]
-            axis.plot([low, high], [place, place], linewidth=1.8, color=INK, zorder=4)
-            filled = INK if low > 0 or high < 0 else "white"
-            axis.plot(found["mean"], place, "s", color=INK, markerfacecolor=filled, zorder=5)
+            filled = INK if found["low"] > 0 or found["high"] < 0 else "white"
+            half, style = found["high"] - found["mean"], {"markerfacecolor": filled, "zorder": 5}
+            axis.errorbar(found["mean"], place, xerr=half, fmt="s", color=INK, **style)
             where = (1, place), (6, 0), ("axes fraction", "data"), "offset points"
             text = table.change(row, "one seed")
             axis.annotate(text, *where, ha="left", va="center", fontsize=8, color=INK)
@@ -188,7 +193,7 @@ def speed_bars(rates: pd.DataFrame) -> Figure:
             by_method = rates[rates["backbone"] == backbone].groupby("method")["value"]
             mean, sd = by_method.mean(), by_method.std().fillna(0.0)
             methods = in_order(mean.index)
-            axis.barh(
+            bars = axis.barh(
                 range(len(methods)),
                 mean[methods],
                 height=0.68,
@@ -196,12 +201,12 @@ def speed_bars(rates: pd.DataFrame) -> Figure:
                 color=[HUES[0] if m.startswith("graphlog") else REFERENCE for m in methods],
                 error_kw={"elinewidth": 1.0, "capsize": 2.5},
             )
-            for place, method in enumerate(methods):
-                ratio = f" ({mean[method] / mean[YARDSTICK]:.2f}x)" if YARDSTICK in mean else ""
-                text = f"  {mean[method]:,.0f}{ratio}"
-                axis.text(mean[method] + sd[method], place, text, va="center", fontsize=8)
+            texts = [f"{rate:,.0f}" for rate in mean[methods]]
             if YARDSTICK in mean:
+                ratios = mean[methods] / mean[YARDSTICK]
+                texts = [f"{text} ({r:.2f}x)" for text, r in zip(texts, ratios, strict=True)]
                 axis.axvline(mean[YARDSTICK] / 2, color=MUTED, linewidth=1.0, linestyle=":")
+            axis.bar_label(bars, texts, padding=4, fontsize=8)
             axis.set_yticks(range(len(methods)), [label(method) for method in methods])
             axis.invert_yaxis()
             axis.set_xlim(0, 1.3 * float((mean + sd).max()))
@@ -220,9 +225,8 @@ def stages_figure(rows: pd.DataFrame) -> Figure:
             parts = means[side][list(OF_A_STEP)]
             shares, height = 100 * parts / parts.sum(), 0.8 / len(sides)
             places = np.arange(len(parts)) + (number - (len(sides) - 1) / 2) * height
-            bars.barh(places, shares, 0.9 * height, color=HUES[number], label=label(side))
-            for place, share in zip(places, shares, strict=True):
-                bars.text(share + 1, place, f"{share:.0f}", va="center", fontsize=7, color=INK)
+            drawn = bars.barh(places, shares, 0.9 * height, color=HUES[number], label=label(side))
+            bars.bar_label(drawn, fmt="%.0f", padding=3, fontsize=7, color=INK)
             if (batches := f"batches {side}") in means.index:
                 sizes = means[batches].sort_index(key=lambda index: index.astype(int))
                 xs = sizes.index.astype(int)
@@ -320,18 +324,13 @@ def _draw_dot(axis: Axes, line: int, row: str, table: Table, column: str) -> Non
     mean, sd = table.of_paper(row, column)
     scores = table.at(row, column) if column else pd.Series(dtype="float64")
     apart = 0.17 if not math.isnan(mean) and len(scores) else 0.0
-    if not math.isnan(mean):
-        ends = [mean - sd, mean + sd]
-        axis.plot(ends, [line + apart] * 2, color=_PAPER, linewidth=1.0, alpha=0.6, zorder=2)
-        style: dict[str, Any] = {"markersize": 4.2, "markeredgewidth": 1.1, "zorder": 4}
-        axis.plot(mean, line + apart, "D", markerfacecolor="white", markeredgecolor=_PAPER, **style)
+    style: dict[str, Any] = {"markerfacecolor": "white", "markersize": 4.2, "markeredgewidth": 1.1}
+    axis.errorbar(mean, line + apart, xerr=sd, fmt="D", color=_PAPER, elinewidth=1.0, **style)
     found, color = spread(scores), _color(row, table)
     if found["seeds"] > 1:
-        ends = [found["mean"] - found["sd"], found["mean"] + found["sd"]]
         axis.plot(list(scores), [line - apart] * len(scores), "|", color=color, alpha=0.45)
-        axis.plot(ends, [line - apart] * 2, color=color, linewidth=2.2, alpha=0.55, zorder=3)
-    marker = "s" if _color(row, table) == _BASELINE else "o"
-    axis.plot(found["mean"], line - apart, marker, color=color, **_DOT)
+    style = {"fmt": "s" if color == _BASELINE else "o", "color": color, "elinewidth": 2.2, **_DOT}
+    axis.errorbar(found["mean"], line - apart, xerr=found["sd"], **style)
 
 
 def _draw_curve(axis: Axes, table: Table) -> None:

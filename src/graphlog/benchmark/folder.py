@@ -72,9 +72,21 @@ class BenchmarkFolder:
         return self.models / name / "model.safetensors"
 
     def names(self) -> list[str]:
-        """Return the names of the tables of known suites."""
-        names = [path.name.removesuffix(_SUFFIX) for path in sorted(self.path.glob(f"*{_SUFFIX}"))]
-        return [name for name in names if name.removesuffix("-protein") in SUITES]
+        """Return the names of the tables of known suites, in the order of the suites."""
+        known = [name for suite in SUITES for name in (suite, f"{suite}-protein")]
+        return [name for name in known if (self.path / f"{name}{_SUFFIX}").exists()]
+
+    def pages(self) -> list[str]:
+        """Return the names of the tables to be shown.
+
+        Raises:
+            DataError: If there are none.
+        """
+        if not (names := self.names()):
+            raise DataError(
+                f"{self.path} holds no cells yet; run `graphlog benchmark SUITE -o DIR` first."
+            )
+        return names
 
     def rows(self, name: str) -> pd.DataFrame:
         """Return the rows of a table; none where there is no such table.
