@@ -346,6 +346,17 @@ def test_moments_have_the_precision_of_the_rows(counted: bool) -> None:
     torch.testing.assert_close(moments.variance, variance, rtol=1e-12, atol=1e-12)
 
 
+def test_moments_are_not_rounded_under_autocast() -> None:
+    rows = (torch.randn(500, 3, generator=seeded()) + 3).bfloat16()
+    counts = torch.randint(1, 9, (500,), generator=seeded(1)).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        moments = shared_moments(rows, counts)
+    repeated = rows.double().repeat_interleave(counts.long(), dim=0)
+    torch.testing.assert_close(moments.mean.double(), repeated.mean(0), rtol=1e-5, atol=0)
+    variance = repeated.var(0, correction=0)
+    torch.testing.assert_close(moments.variance.double(), variance, rtol=1e-5, atol=0)
+
+
 def test_calibration_is_the_same() -> None:
     graphs = graphlog.read_molecules(["CCO", "c1ccccc1C", "CCN", "CC(=O)O"] * 8, schema="molecule")
     config = EncoderConfig(layers=2, dim=8)

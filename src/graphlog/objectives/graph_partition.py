@@ -14,6 +14,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.ops.contrastive import full_precision, mean_or_zero
+from graphlog.ops.products import linear
 from graphlog.ops.ragged import filled, pad_values, plan_padding
 from graphlog.ops.segment import segment_mean
 from graphlog.views.partition import Partitioner
@@ -104,7 +105,7 @@ class GraphPartition(Objective[GraphPartitionViews]):
         self, views: GraphPartitionViews, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:
         """Return the loss over pairs of nodes, or the cross-entropy over nodes."""
-        scores = full_precision(self.linear(encoder(views.batch).node_emb))
+        scores = full_precision(linear(encoder(views.batch).node_emb, self.linear))
         if self.bias is None:
             loss = F.cross_entropy(scores, views.parts)
             return LossTerms(

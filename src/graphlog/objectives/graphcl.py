@@ -11,7 +11,7 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
-from graphlog.objectives.heads import projection_head
+from graphlog.objectives.heads import ProjectionHead
 from graphlog.ops.contrastive import cosine_similarity, full_precision, log_softmax_share
 from graphlog.views.augment import Augmentation, AugmentConfig, augment
 from graphlog.views.masking import mask_row
@@ -62,7 +62,7 @@ class GraphCL(Objective[GraphCLViews]):
         self.config, self.schema = config, encoder.schema
         if "mask-attributes" in (*config.first, *config.second):
             mask_row(self.schema)
-        self.head = projection_head(encoder.dim)
+        self.head = ProjectionHead(encoder.dim)
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphCLViews:
         """Return two copies, perturbed independently."""

@@ -32,9 +32,9 @@ from graphlog.objectives.heads import (
     COMPONENTS,
     AttributeColumns,
     AttributeHead,
+    ProjectionHead,
     RegressionHead,
     descriptor_losses,
-    projection_head,
     target_count,
 )
 from graphlog.objectives.local_instance import (
@@ -316,9 +316,9 @@ class GraphLoG(Objective[GraphLoGViews]):
         super().__init__(config, encoder)
         self.config, self.schema = config, encoder.schema
         width = encoder.dim
-        self.head = projection_head(width) if config.projection_head else None
-        self.graph_head = projection_head(width) if config.local_heads else None
-        self.node_head = projection_head(width) if config.local_heads else None
+        self.head = ProjectionHead(width) if config.projection_head else None
+        self.graph_head = ProjectionHead(width) if config.local_heads else None
+        self.node_head = ProjectionHead(width) if config.local_heads else None
         self.attributes = (
             AttributeHead(width, self.schema, config.attribute_columns)
             if config.attribute_weight > 0

@@ -17,6 +17,7 @@ from graphlog.errors import ConfigError
 from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.objectives.heads import AttributeColumns
 from graphlog.ops.contrastive import full_precision, mean_or_zero, paired_cosine_similarity
+from graphlog.ops.products import linear
 from graphlog.views.masking import MaskedColumns, MaskedView, mask_attributes, mask_row
 
 
@@ -109,11 +110,11 @@ class GraphMAE(Objective[MaskedView]):
         self, views: MaskedView, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:
         """Return the scaled cosine error of the masked nodes."""
-        hidden = self.bridge(self.activation(encoder(views.batch).node_emb))
+        hidden = linear(self.activation(encoder(views.batch).node_emb), self.bridge)
         if self.config.remask:
             hidden = hidden.index_fill(0, views.node_idx, 0.0)
         near = Neighborhood(views.batch, self.schema, encoder.node.weight.dtype)
-        rebuilt = full_precision(self.output(self.decoder(hidden, near)[views.node_idx]))
+        rebuilt = full_precision(linear(self.decoder(hidden, near)[views.node_idx], self.output))
         hid = views.clean.x[views.node_idx][:, : len(self.columns)]
         answers = expand_attributes(hid, self.columns, rebuilt.dtype)
         loss = scaled_cosine_error(rebuilt, answers, self.config.exponent)

@@ -13,7 +13,7 @@ from graphlog.encoders.base import standardized
 from graphlog.errors import ConfigError, setting
 from graphlog.ops.collectives import Peers
 from graphlog.ops.contrastive import full_precision, mean_or_zero
-from graphlog.ops.products import perceptron
+from graphlog.ops.products import linear, perceptron
 from graphlog.views.masking import MaskedView
 
 AttributeColumns = Literal["first", "all"]
@@ -67,7 +67,7 @@ class AttributeHead(nn.Module):
         else:
             source, target = clean.edge_index[:, view.edge_idx]
             emb, answers = node_emb[source] + node_emb[target], clean.edge_attr[view.edge_idx]
-        scores = full_precision(self.linear(emb))
+        scores = full_precision(linear(emb, self.linear))
         if self.finds_first_set:
             first = answers[:, list(self.positions)].argmax(dim=1)
             return mean_or_zero(F.cross_entropy(scores, first, reduction="none"))
@@ -90,9 +90,15 @@ def evidence_channels(schema: FeatureSchema) -> tuple[int, ...]:
     return tuple(k for k in range(len(schema.edge)) if not any(row[k] for row in special))
 
 
-def projection_head(width: int) -> nn.Sequential:
-    """Return the two-layer network between embeddings and what is compared by a contrast."""
-    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+class ProjectionHead(nn.Sequential):
+    """The two-layer network between embeddings and what is compared by a contrast."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+
+    def forward(self, input: Float[Tensor, "R D"]) -> Float[Tensor, "R D"]:
+        """Return what is compared."""
+        return perceptron(input, self[0], self[2])
 
 
 class RegressionHead(nn.Module):

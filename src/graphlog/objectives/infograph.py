@@ -15,6 +15,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import POOLS, GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.ops.contrastive import full_precision, mean_or_zero
+from graphlog.ops.products import linear
 
 
 class InfoGraphConfig(FrozenConfig):
@@ -42,7 +43,10 @@ class ResidualNet(nn.Module):
 
     def forward(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "R H"]:
         """Return the sum of both ways."""
-        return self.block(x) + self.shortcut(x)
+        hidden = x
+        for layer in self.block:
+            hidden = linear(hidden, layer) if isinstance(layer, nn.Linear) else layer(hidden)
+        return hidden + linear(x, self.shortcut)
 
 
 def jensen_shannon(scores: Float[Tensor, "V N"], graph: Int[Tensor, "V"]) -> LossTerms:

@@ -126,8 +126,9 @@ def shared_moments(
     elif x.shape[0] and counts is not None:
         own[0] = counts.sum()
         share = (counts / own[0, 0]).to(single)
-        mean = share @ x.to(single)
-        own[1], own[2] = mean, share @ (x - mean).square_()
+        with torch.autocast(x.device.type, enabled=False):  # as torch's own batch norm
+            mean = share @ x.to(single)
+            own[1], own[2] = mean, share @ (x - mean).square_()
     if peers is not None:
         every = peers.all_rows(own, [3] * peers.size).view(peers.size, 3, -1)
         rows, means, variances = every.unbind(1)

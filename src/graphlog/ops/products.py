@@ -83,13 +83,14 @@ class _Linear(torch.autograd.Function):
     """A linear layer."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        rows, (x, weight, bias) = x.shape[0], _in_format_of_autocast(x, weight, bias)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        rows, ctx.has_bias = x.shape[0], bias is not None
+        x, weight, *biases = _in_format_of_autocast(x, weight, *(() if bias is None else (bias,)))
         with torch.autocast(x.device.type, enabled=False):
             x = _padded(x)
             ctx.save_for_backward(x, weight)
             # no view, since a caller may change what it gets in place
-            return _product(x, weight, bias).resize_(rows, weight.shape[0])
+            return _product(x, weight, biases[0] if biases else None).resize_(rows, weight.shape[0])
 
     @staticmethod
     @once_differentiable
@@ -99,7 +100,8 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         rows, grad = grads[0].shape[0], _padded(grads[0])
         d_x = _product(grad, weight.t())[:rows] if ctx.needs_input_grad[0] else None
-        return d_x, _product(grad.t(), x.t()), grad.sum(0)
+        d_bias = grad.sum(0) if ctx.has_bias else None
+        return d_x, _product(grad.t(), x.t()), d_bias
 
 
 class _Perceptron(torch.autograd.Function):

@@ -14,7 +14,7 @@ from graphlog.data.store import GraphStore
 from graphlog.downstream.pretrained import Encoder, evaluating, ranges_of
 from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError, setting
-from graphlog.objectives.heads import projection_head
+from graphlog.objectives.heads import ProjectionHead
 from graphlog.ops.contrastive import cosine_similarity, unit_rows
 from graphlog.prototypes.chains import PrototypeForest, greedy_chains, leaf_chains
 from graphlog.prototypes.fit import check_embeddings, fit_balanced_forest
@@ -76,7 +76,7 @@ class Hierarchy:
         by_leaf = settings.get("e_step") == "balanced"
         if not settings.get("projection_head", "head.0.weight" in model.extra):
             return cls(model, forest, None, novelty, by_leaf)
-        head = projection_head(forest.layers[0].shape[1])
+        head = ProjectionHead(forest.layers[0].shape[1])
         weights = {
             name.removeprefix("head."): tensor
             for name, tensor in model.extra.items()
