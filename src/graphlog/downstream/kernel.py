@@ -26,8 +26,8 @@ from scipy.sparse import csr_matrix
 from scipy.special import expit
 from torch import Tensor
 
-from graphlog.downstream.linear import Scaling, fit_logistic, learnable
-from graphlog.downstream.metrics import TaskKind
+from graphlog.downstream.linear import Scaling, fit_logistic
+from graphlog.downstream.metrics import TaskKind, learnable
 from graphlog.downstream.uncertainty import NINETY
 from graphlog.errors import DataError
 
@@ -542,30 +542,25 @@ class _Problem:
         for part in _pieces(fold):
             known = mask[part]
             kernel = self.kernel(settings, part, count)[known]
-            weighted = kernel if self.noise is None else kernel / self.noise[part][known][:, None]
+            weighted = kernel / self.noise[part][known][:, None]
             gram += weighted.T @ kernel
             right += weighted.T @ self.labels[part][known][:, columns]
         return gram, right
 
 
-class _HeldOut(NamedTuple):
-    coefficients: Float64[np.ndarray, "R T"]
-    errors: Float64[np.ndarray, "R T"]
-    """Label less prediction of a model that has not seen the row's fold."""
-    variances: Float64[np.ndarray, "R"]
-    """Of the process for these rows, with its noise."""
-
-
 def _held_out(
     kernel: Float64[np.ndarray, "R R"],
     labels: Float64[np.ndarray, "R T"],
-    settings: Settings,
-    noise: Float64[np.ndarray, "R"] | None = None,
-) -> _HeldOut:
-    """Fit all rows, and each fold by the others; the kernel is overwritten."""
-    kernel[np.diag_indices(len(kernel))] += 2.0**settings.penalty * (
-        1.0 if noise is None else noise
-    )
+    penalty: float,
+    noise: Float64[np.ndarray, "R"] | float,
+) -> tuple[Float64[np.ndarray, "R T"], Float64[np.ndarray, "R T"], Float64[np.ndarray, "R"]]:
+    """Fit all rows, and each fold by the others; the kernel is overwritten.
+
+    Returns:
+        The coefficients of all rows; labels less predictions, and the variances of the process with
+        its noise, of a model that has not seen the row's fold.
+    """
+    kernel[np.diag_indices(len(kernel))] += 2.0**penalty * noise
     factorize, invert = get_lapack_funcs(("potrf", "trtri"), (kernel,))
     factor, failed = factorize(kernel.T, lower=1, overwrite_a=1)
     assert not failed, "a kernel with a penalty is positive definite"

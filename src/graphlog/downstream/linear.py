@@ -23,7 +23,7 @@ from torch import Tensor
 
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
-from graphlog.downstream.metrics import TaskKind
+from graphlog.downstream.metrics import TaskKind, learnable
 from graphlog.ops.products import matmul
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def without_convergence_warnings() -> Generator[None]:
 def _logistic_path(
     x: Float[np.ndarray, "R W"], labels: Float[np.ndarray, "R T"], path: Sequence[float]
 ) -> dict[float, LinearFit]:
-    known, weights = np.flatnonzero((labels == 1).any(axis=0) & (labels == 0).any(axis=0)), None
+    known, weights = np.flatnonzero(learnable(labels)), None
     fits = {c: _unknown(x.shape[1], labels.shape[1]) for c in path}
     for c in path if len(known) else ():
         weights = fit_logistic(x, labels[:, known], c, weights)
@@ -242,7 +242,7 @@ def _one_target(
     x: Features, y: Float[np.ndarray, "R"], task: TaskKind, path: Sequence[float]
 ) -> list[LinearFit]:
     known = np.flatnonzero(~np.isnan(y))
-    if not learnable(y[known]):
+    if not learnable(y[:, None]).all():
         return [_unknown(int(x.shape[1]), 1)] * len(path)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     x, y = x[known], y[known]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     if task == "regression":
@@ -261,7 +261,7 @@ def _multinomial(
     known = np.flatnonzero(~np.isnan(labels).any(axis=1))
     classes = labels[known].argmax(axis=1)
     width, targets = int(x.shape[1]), labels.shape[1]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    if not learnable(classes):
+    if not learnable(labels).any():
         return {c: _unknown(width, targets) for c in path}
     model, fits = _logistic(), dict[float, LinearFit]()
     for c in path:
@@ -313,7 +313,7 @@ def tree_predictions(
 
     def one(y: np.ndarray) -> np.ndarray:
         rows = train[~np.isnan(y[train])]
-        if not learnable(y[rows]):
+        if not learnable(y[rows, None]).all():
             return np.full(len(features), np.nan)
         model = kind(**settings).fit(features[rows], y[rows])
         return model.predict(features) if is_regression else model.predict_proba(features)[:, 1]
@@ -322,11 +322,6 @@ def tree_predictions(
         delayed(one)(y) for y in labels.T
     )
     return np.stack(columns, axis=1)  # pyright: ignore[reportArgumentType, reportCallIssue]
-
-
-def learnable(labels: np.ndarray) -> bool:
-    """Return whether there is anything to fit: two classes, or two values."""
-    return len(labels) >= 2 and bool((labels != labels[0]).any())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -121,6 +121,13 @@ def calibration_error(outcomes: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"
     return float(np.abs(gaps).sum() / len(outcomes))
 
 
+def learnable(labels: Num[np.ndarray, "M T"]) -> Bool[np.ndarray, "T"]:
+    """Return which targets have two labels that differ: both classes, or two values."""
+    known = np.isfinite(labels)
+    lowest = np.where(known, labels, np.inf).min(axis=0, initial=np.inf)
+    return (known & (labels > lowest)).any(axis=0)
+
+
 def better(metric: str, a: float, b: float) -> bool:
     """Return whether score ``a`` beats ``b``; anything beats NaN, NaN beats nothing."""
     if np.isnan(a):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int64
+from jaxtyping import Float, Int, Int64
 
 from graphlog.data.chunk import Reject
 from graphlog.data.schema import FeatureSchema
@@ -27,7 +27,7 @@ from graphlog.downstream.label_checks import (
     with_repeats,
     within_range,
 )
-from graphlog.downstream.metrics import Evaluation, TaskKind, check_metric, evaluate
+from graphlog.downstream.metrics import Evaluation, TaskKind, check_metric, evaluate, learnable
 from graphlog.downstream.writers import check_output, save_rejects
 from graphlog.errors import ConfigError, DataError, check_choice, check_name, setting
 from graphlog.files import hash_file
@@ -152,8 +152,7 @@ class LabeledGraphs:
         """
         labels = self.labels[graphs]
         if self.task != "multiclass":
-            taught = _can_be_learned(self.labels[self.split.train], self.task)
-            labels = np.where(taught, labels, np.nan)
+            labels = np.where(learnable(self.labels[self.split.train]), labels, np.nan)
         return evaluate(labels, predictions, self.task)
 
     @property
@@ -495,19 +494,10 @@ def folds_lacking(
     for fold, indices in split._asdict().items():
         y = labels[indices]
         needs_values = task == "regression" and fold != "train"
-        usable = np.isfinite(y).any(axis=0) if needs_values else _can_be_learned(y, task)
+        usable = np.isfinite(y).any(axis=0) if needs_values else learnable(y)
         if not usable.all():
             lacking[fold] = [names[int(t)] for t in np.flatnonzero(~usable)]
     return lacking
-
-
-def _can_be_learned(labels: Float[np.ndarray, "M T"], task: TaskKind) -> Bool[np.ndarray, "T"]:
-    """Return which targets have both classes, or two values."""
-    if task != "regression":
-        return (labels == 0).any(axis=0) & (labels == 1).any(axis=0)
-    known = np.isfinite(labels)
-    lowest = np.where(known, labels, np.inf).min(axis=0, initial=np.inf)
-    return (known & (labels > lowest)).any(axis=0)
 
 
 def _graphs_of_rows(store: GraphStore, rows: Split) -> Split:
