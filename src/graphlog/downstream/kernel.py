@@ -553,7 +553,7 @@ def _held_out(
         errors[fold] = cho_solve(block, coefficients[fold], check_finite=False)
         own, failed = invert(np.asfortranarray(np.tril(block[0])), lower=1)
         variances[fold] = np.square(own).sum(axis=0)
-    return _HeldOut(coefficients, errors, variances)
+    return coefficients, errors, variances
 
 
 def _folds(count: int) -> list[slice]:
@@ -694,11 +694,10 @@ def _held_out_error(problem: _Problem, count: int) -> Callable[[Settings], float
         for mask, columns in patterns:
             whole = mask.all() and len(patterns) == 1
             own = kernel if whole else kernel[np.ix_(mask, mask)]
-            noise = None if problem.noise is None else problem.noise[:count][mask]
+            noise = problem.noise[:count][mask]
             labels = problem.labels[:count][np.ix_(mask, columns)]
-            found = _held_out(own, labels, settings, noise)
-            weights = None if noise is None else 1 / noise
-            errors += np.average(found.errors**2, axis=0, weights=weights).tolist()
+            missed = _held_out(own, labels, settings.penalty, noise)[1]
+            errors += np.average(missed**2, axis=0, weights=1 / noise).tolist()
         return float(np.mean(errors)) if errors else 0.0
 
     return error
@@ -712,11 +711,9 @@ def _links(
     Classes are smoothed as by Platt, so that separated classes give no certainty.
     """
     link = np.zeros((2, labels.shape[1]))
-    for t in range(labels.shape[1]):
-        known = ~np.isnan(outputs[:, t]) & ~np.isnan(labels[:, t])
+    for t in np.flatnonzero(learnable(labels)):
+        known = ~np.isnan(labels[:, t])
         y, f = labels[known, t], outputs[known, t]
-        if not learnable(y):
-            continue
         positives, negatives = y.sum(), (1 - y).sum()
         smooth = np.where(y == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
         found = fit_logistic(f[:, None].astype(np.float32), smooth[:, None], 1e3)
@@ -740,7 +737,7 @@ def _with_spread(
     near = model.near
     first = problem.kernel(model.settings, slice(0, near), near)
     variance = np.empty(len(labels))
-    variance[:near] = _held_out(first, np.zeros((near, 1)), model.settings).variances
+    variance[:near] = _held_out(first, np.zeros((near, 1)), model.settings.penalty, 1.0)[2]
     for part in _pieces(slice(near, len(labels))):
         variance[part] = model.variance(problem.kernel(model.settings, part, near))
     own = 0.5 * np.log(variance)
