@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -47,11 +48,6 @@ from graphlog.training.runfolder import part
 from graphlog.training.setting import NumberFormat, Precision, choose_device, inference_precision
 
 KIND = "predictor"
-
-
-Seen = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
-"""Of a batch: means of the members, or the embedding that a kernel model sees; deviations over
-several members; novelty."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,7 +216,7 @@ class Predictor:
             progress: Follows the batches.
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
-        said = self._predict(source, batch_size, precision, progress, reading)
+        said = self._predict(source, batch_size, precision, progress, reading, with_novelty=False)
         return _like(source, np.concatenate([found.mean for _, found in said]), self.targets)
 
     def predict_uncertain(
@@ -247,9 +243,7 @@ class Predictor:
             ConfigError: If intervals are asked for that the predictor cannot give.
         """
         self.check_interval(interval)
-        said = self._predict(
-            source, batch_size, precision, progress, reading, self.novelty, interval
-        )
+        said = self._predict(source, batch_size, precision, progress, reading, interval)
         return Prediction.joined([found for _, found in said])
 
     def check_interval(self, interval: float | None) -> None:
@@ -319,13 +313,15 @@ class Predictor:
         given = resolve(source, self.schema)
         chosen = choose_format(out, format, given)  # before standard input is copied
         with rereadable(given) as found:
-            said = self._predict(
-                found, batch_size, precision, progress, reading, self.novelty, interval
-            )
-            columns = ((part, [*own.columns().values()]) for part, own in said)
+            said = self._predict(found, batch_size, precision, progress, reading, interval)
+            columns = ((part, own.columns()) for part, own in said)
+            first = next(columns)
             results = Results(
-                ((part, np.stack(own, axis=1)) for part, own in columns),
-                [*self._prediction([], [], interval).columns()],
+                (
+                    (part, np.stack([*own.values()], axis=1))
+                    for part, own in chain([first], columns)
+                ),
+                [*first[1]],
                 "predictions",
                 digits=max(member.head.digits for member in self.members),
             )
@@ -358,38 +354,39 @@ class Predictor:
         precision: Precision,
         progress: Progress | bool | None,
         reading: Mapping[str, Any],
-        novelty: Novelty | None = None,
         interval: float | None = None,
+        with_novelty: bool = True,
     ) -> Iterator[tuple[Part, Prediction]]:
         """Yield the parts of an input and the predictions for their rows."""
         found, bar = resolve(source, self.schema), as_progress(progress)
         how = self.encoder.reading_of(found, reading)
         at_once = rows_at_once(batch_size, self.features)
         number_format = inference_precision(precision, self.device, bar.say)
+        novelty = self.novelty if with_novelty else None
         work = partial(_seen, self.members, self.kernel is not None, number_format, novelty)
+        width = self._columns + (novelty is not None)
         with (
             stream(found, self.schema, at_once, **how) as parts,
             bar.shown(rows_of(found, reading.get("limit")), "predicting"),
         ):
             keyed = ((part, part.store) for part in parts)
-            for part, seen in each_part(work, keyed, batch_size, bar):
-                features = self.features_of(part.store) if seen else []
-                yield part, self._prediction(seen, features, interval).aligned(part)
+            for part, store, seen in each_part(work, keyed, width, batch_size, bar):
+                yield part, self._prediction(seen, store, interval).aligned(part)
+
+    @property
+    def _columns(self) -> int:
+        """Columns of what :func:`_seen` returns, but for novelty."""
+        if self.kernel is not None:
+            return self.members[0].head.linear.in_features
+        return len(self.targets) * (2 if len(self.members) > 1 else 1)
 
     def _prediction(
-        self,
-        seen: Sequence[Seen],
-        features: Sequence[np.ndarray | csr_matrix],
-        interval: float | None,
+        self, seen: Float[np.ndarray, "B K"], store: GraphStore, interval: float | None
     ) -> Prediction:
-        """Return what is predicted of the graphs of several batches, of none too."""
-        mean = std = np.empty((0, len(self.targets)))
-        novelty = np.empty(0, dtype=np.float32)
-        if seen:
-            columns: Any = zip(*seen, strict=True)
-            found: Any = [None if own[0] is None else np.concatenate(own) for own in columns]
-            mean, std, novelty = found
-            mean, std = self._judged(mean, std, features)
+        """Return what is predicted of graphs, by what :func:`_seen` returned of them."""
+        own = seen[:, : self._columns]
+        novelty = seen[:, -1].astype(np.float32) if seen.shape[1] > self._columns else None
+        mean, std = self._judged(own, self.features_of(store))
         mean = mean.astype(np.float64)
         calibration, calibrated, low, high = self.calibration, None, None, None
         if calibration is not None and self.task != "regression":
@@ -397,24 +394,22 @@ class Predictor:
         elif calibration is not None and interval is not None:
             width = calibration.half_widths(interval)
             low, high = mean - width, mean + width
-        is_known = len(self.members) > 1 or (self.kernel is not None and self.task == "regression")
-        std = std.astype(np.float64) if is_known and std is not None else None
-        novelty = None if self.novelty is None else novelty
+        std = None if std is None else std.astype(np.float64)
         return Prediction(self.targets, mean, std, calibrated, low, high, novelty)
 
     def _judged(
         self,
-        mean: np.ndarray,
-        std: np.ndarray | None,
+        seen: Float[np.ndarray, "B K"],
         features: Sequence[np.ndarray | csr_matrix],
         with_spread: bool = True,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return mean and deviation after what the members say is joined by other features."""
         if self.kernel is not None:
-            return self.kernel.predict([mean, *features], with_spread)
+            return self.kernel.predict([seen, *features], with_spread)
+        mean, std = seen[:, : len(self.targets)], seen[:, len(self.targets) :]
         pairs = zip(self.joined, features, strict=True)
         others = [model.predictions(np.asarray(v), self.task) for model, v in pairs]
-        return (fuse([mean, *others], self.task) if others else mean), std
+        return fuse([mean, *others], self.task), std if len(self.members) > 1 else None
 
     def features_of(self, store: GraphStore) -> list[np.ndarray | csr_matrix]:
         """Return the features of every graph that predictions need beside the embedding."""
@@ -427,8 +422,8 @@ class Predictor:
         precision: NumberFormat = "fp32",
     ) -> Float[np.ndarray, "B T"]:
         """Return the predictions of a batch whose features are known."""
-        mean, std, _ = _seen(self.members, self.kernel is not None, precision, None, batch)
-        return self._judged(mean, std, features, with_spread=False)[0]
+        seen = _seen(self.members, self.kernel is not None, precision, None, batch)
+        return self._judged(seen, features, with_spread=False)[0]
 
     def save(self, path: str | Path, half: bool = False) -> None:
         """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""
@@ -513,10 +508,11 @@ def _seen(
     precision: NumberFormat,
     novelty: Novelty | None,
     batch: GraphBatch,
-) -> Seen:
-    """Return what the members predict of a batch, or what a kernel model is to see of it.
+) -> Float[np.ndarray, "B K"]:
+    """Return what is seen of each graph of a batch, side by side.
 
-    And how unusual the first finds its graphs.
+    The means of the members and, of several, their deviations; or the embedding that a kernel model
+    sees. Last comes the novelty for the first member, if that is known.
     """
     first = members[0]
     batch = batch.to(next(first.parameters()).device)
@@ -524,21 +520,20 @@ def _seen(
         for member in members:
             evaluated.enter_context(evaluating(member))
         seen = [member.embed(batch, precision) for member in members]
-        percentiles = std = None
+        values = seen[:1]
+        if not by_kernel:
+            pairs = zip(members, seen, strict=True)
+            each = torch.stack([m.head.predictions(m.head(emb)) for m, emb in pairs])
+            values = [each.mean(0), each.std(0)] if len(members) > 1 else [each[0]]
+        columns = [own.cpu().numpy() for own in values]
         if novelty is not None:
             if first.layer == "last":
                 jk = first.embed(batch, precision, "jk")
             else:  # whose first columns are those of jk
                 jk = seen[0][:, : first.network.embedding_width("jk")]
             percentiles = novelty.percentiles(novelty.distances(jk.cpu().numpy()))
-            percentiles = percentiles.astype(np.float32)
-        if by_kernel:
-            return seen[0].cpu().numpy(), None, percentiles
-        pairs = zip(members, seen, strict=True)
-        values = torch.stack([m.head.predictions(m.head(emb)) for m, emb in pairs])
-        if len(members) > 1:
-            std = values.std(0).cpu().numpy()
-        return values.mean(0).cpu().numpy(), std, percentiles
+            columns.append(percentiles.astype(np.float32)[:, None])
+    return np.concatenate(columns, axis=1)
 
 
 def _like(source: InputLike, values: Float[np.ndarray, "M T"], targets: Sequence[str]) -> Any:

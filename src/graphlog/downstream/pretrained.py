@@ -54,7 +54,6 @@ from graphlog.training.setting import (
 )
 
 Key = TypeVar("Key")
-Result = TypeVar("Result")
 _ROWS, _ROWS_WITH_FEATURES = 2048, 20_000
 """Rows that are worked on together; more where features are worked out by several processes."""
 _NODES_AT_ONCE = 65_536
@@ -289,14 +288,11 @@ class Encoder(nn.Module):
         run = function or partial(self.network.embed_graphs, layer=chosen)
         number_format = inference_precision(precision, self.device, bar.say)
         work = partial(_values, run, number_format, self.device)
-        none = np.empty((0, self.width(chosen)), dtype=np.float32)
-        keyed = (((key, store), store) for key, store in parts)
         with evaluating(self), bar.shown(total, "embedding"):
-            for (key, store), found in each_part(work, keyed, batch_size, bar):
+            for key, store, values in each_part(work, parts, self.width(chosen), batch_size, bar):
                 joined = [
                     np.asarray(features_of(store, name), dtype=np.float32) for name in with_features
                 ]
-                values = found[0] if len(found) == 1 else np.concatenate(found or [none])
                 yield key, np.concatenate([values, *joined], axis=1) if joined else values
 
     def save(self, path: str | Path, half: bool = False) -> None:
@@ -348,12 +344,13 @@ def check_layer(layer: str) -> EmbeddingLayer:
 
 
 def each_part(
-    work: Callable[[GraphBatch], Result],
+    work: Callable[[GraphBatch], np.ndarray],
     parts: Iterable[tuple[Key, GraphStore]],
+    width: int,
     batch_size: int,
     bar: Progress,
-) -> Iterator[tuple[Key, list[Result]]]:
-    """Yield the key of each part and what ``work`` makes of its graphs, batch by batch.
+) -> Iterator[tuple[Key, GraphStore, np.ndarray]]:
+    """Yield every part and the rows of ``width`` columns that ``work`` makes of its graphs.
 
     Raises:
         ConfigError: If ``batch_size`` is less than 1.
@@ -361,16 +358,20 @@ def each_part(
     if batch_size < 1:
         raise out_of_range("batch_size", "at least 1", batch_size)
     pieces = (
-        ((key, len(store)), [store[graphs] for graphs in batch_ranges(store.num_nodes, batch_size)])
+        ((key, store), [store[graphs] for graphs in batch_ranges(store.num_nodes, batch_size)])
         for key, store in parts
     )
-    for (key, count), found in spread_in_order(partial(_each, work), pieces, 1):
-        yield key, found
-        bar.advance(count)
+    for (key, store), rows in spread_in_order(partial(_rows, work, width), pieces, 1):
+        yield key, store, rows
+        bar.advance(len(store))
 
 
-def _each(work: Callable[[GraphBatch], Result], batches: list[GraphBatch]) -> list[Result]:
-    return [work(batch) for batch in batches]
+def _rows(
+    work: Callable[[GraphBatch], np.ndarray], width: int, batches: list[GraphBatch]
+) -> np.ndarray:
+    if not batches:
+        return np.empty((0, width), dtype=np.float32)
+    return np.concatenate([work(batch) for batch in batches])
 
 
 def rows_at_once(batch_size: int, features: Sequence[str]) -> int:
