@@ -290,7 +290,7 @@ def test_atoms_are_hidden_from_the_embedding_alone(tmp_path: Path, task: str) ->
     np.testing.assert_allclose(
         found.predictions, predictor.predict([CHAINS[k] for k in (5, 40, 2)]), atol=1e-5
     )
-    pairs = zip(predictor.joined, predictor.features_of(store), strict=True)
+    pairs = zip(predictor.joined.values(), predictor.features_of(store), strict=True)
     others = [model.predictions(values, task) for model, values in pairs]
     (member,) = predictor.members
     for graph in range(3):

@@ -195,8 +195,8 @@ def _summed(
     return total
 
 
-class KernelPrediction(NamedTuple):
-    """What a kernel model says of some rows."""
+class Predicted(NamedTuple):
+    """What is predicted of some rows, and how sure it is."""
 
     mean: Float[np.ndarray, "N T"]
     """Probabilities, or values."""
@@ -248,7 +248,7 @@ class KernelModel:
         kernel[np.diag_indices(self.near)] += 2.0**self.settings.penalty
         return cho_factor(kernel, lower=True, overwrite_a=True)[0]
 
-    def predict(self, values: Sequence[Columns], with_spread: bool = True) -> KernelPrediction:
+    def predict(self, values: Sequence[Columns], with_spread: bool = True) -> Predicted:
         """Return the predictions of new rows.
 
         Args:
@@ -259,15 +259,14 @@ class KernelModel:
         outputs = np.empty((rows, targets))
         variance = np.empty(rows)
         wanted = with_spread and self.task == "regression"
-        for start in range(0, rows, _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)
+        for part in _pieces(slice(0, rows)):
             pairs = zip(self.supports, values, strict=True)
             kernel = self._kernel([s.prepared(v[part]) for s, v in pairs], self.count)  # pyright: ignore[reportIndexIssue]
             outputs[part] = kernel @ self.coefficients
             if wanted:
                 variance[part] = self.variance(kernel[:, : self.near])
         std = self._std(outputs, variance) if wanted else None
-        return KernelPrediction(self.values_of(outputs), std)
+        return Predicted(self.values_of(outputs), std)
 
     def _kernel(self, rows: Sequence[Columns], count: int) -> Float64[np.ndarray, "N S"]:
         pairs = zip(self.supports, rows, strict=True)
@@ -476,8 +475,7 @@ class _Problem:
         """Return coefficients and outputs for held-out rows."""
         count = len(self.labels)
         kernel = np.empty((count, count))
-        for start in range(0, count, _AT_ONCE):
-            part = slice(start, min(start + _AT_ONCE, count))
+        for part in _pieces(slice(0, count)):
             kernel[part] = self.kernel(settings, part, count)
         coefficients, held = np.zeros_like(self.labels), np.full_like(self.labels, np.nan)
         for mask, columns in self.patterns:

@@ -328,9 +328,6 @@ def tree_predictions(
 class LinearModel:
     """A linear model of one set of features; a probe averages the predictions of several."""
 
-    features: str
-    """Their name in the domain: ``ecfp4``, ``descriptors``, ``statistics``; empty for the embedding
-    of an encoder."""
     fit: LinearFit
     scaling: Scaling | None
     """None for features of 0 and 1, which stay as they are."""
@@ -352,13 +349,10 @@ class LinearModel:
         return {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
 
     @classmethod
-    def of(
-        cls, features: str, tensors: Mapping[str, Tensor], columns: int, targets: int
-    ) -> "LinearModel":
+    def of(cls, tensors: Mapping[str, Tensor], columns: int, targets: int) -> "LinearModel":
         """Return the model that :meth:`tensors` describes.
 
         Args:
-            features: Their name.
             tensors: Of a file.
             columns: How many the features have.
             targets: How many are predicted.
@@ -371,10 +365,10 @@ class LinearModel:
         if shapes.keys() - wanted:
             wanted |= {"mean": (columns,), "deviation": (columns,)}
         if shapes != wanted:
-            raise ValueError(f"the model of {features} has {shapes}, not {wanted}")
+            raise ValueError(f"a linear model has {shapes}, not {wanted}")
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         scaling = Scaling(arrays["mean"], arrays["deviation"]) if "mean" in arrays else None
-        return cls(features, LinearFit(arrays["weight"], arrays["bias"]), scaling)
+        return cls(LinearFit(arrays["weight"], arrays["bias"]), scaling)
 
 
 def features_of(store: GraphStore, name: str) -> np.ndarray | csr_matrix:

@@ -128,13 +128,13 @@ class Predictor:
         info: Mapping[str, Any] | None = None,
         calibration: Calibration | None = None,
         novelty: Novelty | None = None,
-        joined: Sequence[LinearModel] = (),
+        joined: Mapping[str, LinearModel] | None = None,
         kernel: KernelModel | None = None,
     ) -> None:
         """Join the models of all seeds, alike in everything but weights."""
         self.members = tuple(members)
-        self.joined = tuple(joined)
-        """Linear models of other features, averaged with the mean of the members."""
+        self.joined = dict(joined or {})
+        """Linear models of other features by their names, averaged with the mean of the members."""
         self.kernel = kernel
         """What predicts from the embedding, in place of the head; None: the heads do."""
         self.targets = tuple(targets)
@@ -174,7 +174,7 @@ class Predictor:
         """Features beside the embedding that it predicts from."""
         if self.kernel is not None:
             return [support.name for support in self.kernel.supports if support.name]
-        return [model.features for model in self.joined]
+        return [*self.joined]
 
     def _repr_html_(self) -> str:
         fields: dict[str, Any] = {
@@ -407,7 +407,7 @@ class Predictor:
         if self.kernel is not None:
             return self.kernel.predict([seen, *features], with_spread)
         mean, std = seen[:, : len(self.targets)], seen[:, len(self.targets) :]
-        pairs = zip(self.joined, features, strict=True)
+        pairs = zip(self.joined.values(), features, strict=True)
         others = [model.predictions(np.asarray(v), self.task) for model, v in pairs]
         return fuse([mean, *others], self.task), std if len(self.members) > 1 else None
 
@@ -440,8 +440,8 @@ class Predictor:
                 for k, member in enumerate(others, 1)
                 for name, t in member.network.state_dict().items()
             }
-        for model in self.joined:
-            extra |= {f"joined.{model.features}.{k}": t for k, t in model.tensors().items()}
+        for name, model in self.joined.items():
+            extra |= {f"joined.{name}.{k}": t for k, t in model.tensors().items()}
         if self.kernel is not None:
             extra |= {f"kernel.{name}": t for name, t in self.kernel.tensors().items()}
         described: dict[str, Any] = {
@@ -450,7 +450,7 @@ class Predictor:
             "members": len(self.members),
             "shared_encoder": shared,
             "report": self.report.to_dict(),
-            **({"joined": [model.features for model in self.joined]} if self.joined else {}),
+            **({"joined": [*self.joined]} if self.joined else {}),
             **({"kernel": self.features} if self.kernel is not None else {}),
             **({"clip": first.head.clip} if math.isfinite(first.head.clip) else {}),
         }
@@ -480,12 +480,12 @@ class Predictor:
                 for k in range(described["members"])
             ]
             known, targets = domain_of(found.encoder.schema).feature_sets, described["targets"]
-            joined = [
-                LinearModel.of(
-                    name, part(found.extra, f"joined.{name}."), len(known[name]), len(targets)
+            joined = {
+                name: LinearModel.of(
+                    part(found.extra, f"joined.{name}."), len(known[name]), len(targets)
                 )
                 for name in described.get("joined", ())
-            ]
+            }
             kernel = None
             if "kernel" in described:
                 names, tensors = ["", *described["kernel"]], part(found.extra, "kernel.")

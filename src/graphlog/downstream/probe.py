@@ -5,7 +5,7 @@ of these fits.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from graphlog.data.split import Split
 from graphlog.domains import domain_of
 from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.head import FineTuned, Head
-from graphlog.downstream.kernel import KernelFit, KernelModel, fit_kernel
+from graphlog.downstream.kernel import KernelFit, KernelModel, Predicted, fit_kernel
 from graphlog.downstream.linear import (
     COUNTS,
     FIXED_C,
@@ -158,8 +158,17 @@ def probe(
     with closing(folder) if folder is not None else nullcontext():
         embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=bar)
         with bar.shown(0, "computing fingerprints and other features"):
-            inputs = _inputs(data, embeddings, with_features, baselines, head)
-        work = _Probe(encoder, layer, precision, head, "random" in baselines, inputs, c, grid, jobs)
+            domain = domain_of(data.store.schema)
+            parts = {"": BaselineFeatures(EMBEDDING, embeddings)}
+            parts |= {name: domain.feature_set(name, data.store) for name in with_features}
+            # the baseline is the first of the features that can be joined
+            usual = parts.get(next(iter(domain.feature_sets), "none"))
+            baseline, notes = _fingerprints(data, baselines, usual)
+            counts, lacking = (None, []) if head == "linear" else _substructures(data)
+        work = _Probe(
+            *(encoder, layer, precision, head, "random" in baselines),
+            *(parts, baseline, counts, [*notes, *lacking], c, grid, jobs),
+        )
         seeds = [baseline_seeds] if folds_seeds is None else [[seed] for seed in folds_seeds]
         with bar.shown(0, "fitting models"):
             each = [work.scored(d, s) for d, s in zip(splits, seeds, strict=True)]
@@ -169,10 +178,10 @@ def probe(
         }
         first = _best(data.metric, next(iter(merits)), merits)
         report, found = each[0][0], [candidates[first] for _, candidates in each]
-        held, kept = found[0].held, found[0].kept
+        held, predicted = pooled(splits, [of_split.predicted for of_split in found])
+        kept = found[0].kept
         if folds_seeds is not None:
             report = report_of_splits([of_split for of_split, _ in each], folds_seeds)
-            held = pooled([of_split.held for of_split in found])
             if folder is not None:
                 data = replace(data, split_name=report.split)
                 data, kept = work.refitted(data, first, [f.validation for f in found])
@@ -182,7 +191,10 @@ def probe(
             report = report.led_by(first)
         if folder is None:
             return report
-        predictor = _predictor(encoder, layer, data, kept, held, report)
+        predictor = _predictor(encoder, layer, data, kept, report)
+        predictor.info = {"probed_on": data.name, **origin(data, encoder)}
+        predictor.novelty = fit_novelty(predictor.members[0].network, data.labeled_train)
+        _judge(predictor, kept, held, predicted)
         with writing(folder.path):
             write_json(folder.path / "scores.json", predictor.report.to_dict())
             predictor.save(folder.model)
@@ -192,79 +204,40 @@ def probe(
         return predictor.report
 
 
-Kept = KernelModel | list[LinearModel]
-"""What a predictor is made of: linear models, that of the embedding first, are averaged."""
-
-
-_Parts = Mapping[str, BaselineFeatures]
+Kept = KernelModel | Mapping[str, LinearModel]
+"""What a predictor is made of: linear models of the embedding, whose name is empty, and of what is
+joined to it are averaged."""
+Parts = Mapping[str, BaselineFeatures]
+"""The embeddings, whose name is empty, and what is joined to them, by its name."""
 Scores = Mapping[float, float]
 """The validation score at each inverse penalty."""
 
 
-class _Inputs(NamedTuple):
-    """What models see of all graphs, each computed once."""
-
-    parts: _Parts
-    """The embeddings, whose name is empty, and what is joined to them, by its name."""
-    baseline: BaselineFeatures | None
-    """Fingerprints to compare with."""
-    heads: Collection[Model]
-    """What is fitted to these."""
-    counts: csr_matrix | None
-    """Substructures that kernel models compare graphs by."""
-    notes: list[str]
-
-
-def _inputs(
-    data: LabeledGraphs,
-    embeddings: Float[np.ndarray, "M W"],
-    with_features: Sequence[str] = (),
-    baselines: Sequence[str] = (),
-    head: str = "linear",
-) -> _Inputs:
-    domain = domain_of(data.store.schema)
-    parts = {"": BaselineFeatures(EMBEDDING, embeddings)}
-    parts |= {name: domain.feature_set(name, data.store) for name in with_features}
-    # the baseline is the first of the features that can be joined
-    usual = parts.get(next(iter(domain.feature_sets), "none"))
-    baseline, heads, notes = _fingerprints(data, baselines, usual)
-    counts = None
-    if head != "linear":
-        try:
-            counts = domain.feature_counts(data.store)
-        except DataError:
-            notes.append("no substructure counts: the store keeps no SMILES")
-    return _Inputs(parts, baseline, heads, counts, notes)
-
-
 def _fingerprints(
     data: LabeledGraphs, baselines: Sequence[str], known: BaselineFeatures | None = None
-) -> tuple[BaselineFeatures | None, list[Model], list[str]]:
-    """Return the baseline features, what is fitted to them, and what to say of them."""
+) -> tuple[dict[Model, BaselineFeatures], list[str]]:
+    """Return the features to compare with by what is fitted to them, and what to say of them."""
     domain = domain_of(data.store.schema)
     if not {"ecfp-rf", "ecfp-lr"} & set(baselines):
-        return None, [], []
+        return {}, []
     try:
         known = known or domain.baseline_features(data.store)
     except DataError:
-        return None, [], ["no ECFP4 rows: the store keeps no SMILES"]
+        return {}, ["no ECFP4 rows: the store keeps no SMILES"]
     if known is None:
-        return None, [], [f"no ECFP4 rows: {domain.records} have no fingerprints"]
+        return {}, [f"no ECFP4 rows: {domain.records} have no fingerprints"]
     # no forest grows on quantities
     heads = [Model.FOREST] if "ecfp-rf" in baselines and known.binary else []
     heads += [Model.LINEAR] if "ecfp-lr" in baselines or not known.binary else []
-    return known, heads, [known.note] if known.note else []
+    return dict.fromkeys(heads, known), [known.note] if known.note else []
 
 
-class Held(NamedTuple):
-    """Predictions that calibration is made of and judged by."""
-
-    data: LabeledGraphs
-    """Labels of the validation and the test fold; the training fold is not looked at."""
-    values: Float[np.ndarray, "M T"]
-    """Predictions of models that were not fitted to these folds, row for row."""
-    std: Float[np.ndarray, "M T"] | None = None
-    """Their predicted deviations, of a kernel model of quantities."""
+def _substructures(data: LabeledGraphs) -> tuple[csr_matrix | None, list[str]]:
+    """Return what kernel models compare graphs by beside embeddings, or a note on why not."""
+    try:
+        return domain_of(data.store.schema).feature_counts(data.store), []
+    except DataError:
+        return None, ["no substructure counts: the store keeps no SMILES"]
 
 
 class _Candidate(NamedTuple):
@@ -272,22 +245,28 @@ class _Candidate(NamedTuple):
 
     merit: float
     """What heads are compared by."""
-    held: Held
+    predicted: Predicted
+    """Of every graph but those of the training fold."""
     kept: Kept
-    validation: Sequence[Scores] = ()
-    """Of linear models, that of the embedding first."""
+    validation: Mapping[str, Scores] = {}
+    """Of linear models."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Probe:
-    """What is scored beside what, on any folds of the same graphs."""
+    """What is scored beside what, on any folds of the same graphs: each computed once."""
 
     encoder: Encoder
     layer: str | None
     precision: Precision
     head: str
     with_untrained: bool
-    inputs: _Inputs
+    parts: Parts
+    baseline: Mapping[Model, BaselineFeatures]
+    """Fingerprints to compare with, by what is fitted to them."""
+    counts: csr_matrix | None
+    """Substructures that kernel models compare graphs by."""
+    notes: list[str]
     c: float
     grid: Sequence[float]
     jobs: int | None
@@ -296,38 +275,37 @@ class _Probe:
         self, data: LabeledGraphs, seeds: Sequence[int]
     ) -> tuple[Report, dict[RowKey, _Candidate]]:
         """Return the scores on the folds of ``data``, and the models by the row of their scores."""
-        inputs, untrained = self.inputs, list[_Parts]()
+        parts, untrained = self.parts, list[Parts]()
         if self.with_untrained:
             train = data.store.subset(np.sort(data.split.train))
             for seed in seeds:
                 network = untrained_like(self.encoder, train, seed, self.layer)
                 values = network.embed_store(data.store, precision=self.precision)
                 untrained.append({"": BaselineFeatures(UNTRAINED, values)})
-        fits = _Fits(data, self.c, self.grid, self.jobs, inputs.counts)
+        fits = _Fits(data, self.c, self.grid, self.jobs, self.counts)
         rows, candidates = list[ScoreRow](), dict[RowKey, _Candidate]()
-        baseline = None if inputs.baseline is None else {"": inputs.baseline}
-        is_joined = any(known is inputs.baseline for known in inputs.parts.values())
-        _, *names = inputs.parts
+        compared = self.baseline.get(Model.LINEAR)
+        _, *names = parts
         for model in (Model.LINEAR, Model.KERNEL):
             if self.head not in (model.value, "auto"):
                 continue
-            rows += fits.rows(model, Source.EMBEDDING, [inputs.parts], tuple(names))
+            rows += fits.rows(model, Source.EMBEDDING, [parts], tuple(names))
             key = rows[-1].key
             assert key is not None, "rows of a probe have keys"
             candidates[key] = self._candidate(fits, model)
             if model is Model.LINEAR and names:  # the parts, each alone
-                rows += fits.rows(model, Source.EMBEDDING, [{"": inputs.parts[""]}])
+                rows += fits.rows(model, Source.EMBEDDING, [{"": parts[""]}])
                 for name in names:
-                    rows += fits.rows(model, Source.FEATURES, [{"": inputs.parts[name]}], (name,))
+                    rows += fits.rows(model, Source.FEATURES, [{"": parts[name]}], (name,))
             if untrained:
                 rows += fits.rows(model, Source.UNTRAINED, untrained)
-            is_new = model is Model.KERNEL or not is_joined
-            if baseline and is_new and Model.LINEAR in inputs.heads:
-                rows += fits.rows(model, Source.FEATURES, [baseline])
-        if baseline and Model.FOREST in inputs.heads:
-            rows += fits.rows(Model.FOREST, Source.FEATURES, [baseline], seeds=seeds)
-        notes = list(inputs.notes)
-        notes += [] if self.head == "linear" else fits.kernel(inputs.parts)[0].notes
+            is_joined = any(known is compared for known in parts.values())
+            if compared and (model is Model.KERNEL or not is_joined):
+                rows += fits.rows(model, Source.FEATURES, [{"": compared}])
+        if known := self.baseline.get(Model.FOREST):
+            rows += fits.rows(Model.FOREST, Source.FEATURES, [{"": known}], seeds=seeds)
+        notes = list(self.notes)
+        notes += [] if self.head == "linear" else fits.kernel(parts)[0].notes
         notes += [statistics_note(self.encoder)] if untrained else []
         return make_report(data, rows, [*notes, *data.repeat_notes]), candidates
 
@@ -336,40 +314,41 @@ class _Probe:
 
         Heads are compared by validation scores; by cross-validation where these are undefined.
         """
-        data, parts, validation, held_out = fits.data, self.inputs.parts, list[Scores](), None
+        data, parts, validation, held_out = fits.data, self.parts, dict[str, Scores](), None
         if model is Model.KERNEL:
-            fit, held = fits.kernel(parts)
+            fit, predicted = fits.kernel(parts)
             kept, held_out = fit.model, fit.held_out
         else:
             found = {name: fits.linear(known) for name, known in parts.items()}
-            held = Held(data, fuse([fit.path[fit.best] for fit in found.values()], data.task))
-            kept = [fit.model(name, fit.best) for name, fit in found.items()]
-            validation = [fit.validation for fit in found.values()]
+            means = [fit.path[fit.best] for fit in found.values()]
+            predicted = Predicted(fuse(means, data.task), None)
+            kept = {name: fit.models[fit.best] for name, fit in found.items()}
+            validation = {name: fit.validation for name, fit in found.items()}
         valid, train = data.split.valid, data.split.train
-        merit = data.evaluate(held.values[valid], valid).scores[data.metric]
+        merit = data.evaluate(predicted.mean[valid], valid).scores[data.metric]
         if math.isnan(merit) and self.head == "auto":
             if held_out is None:
                 held_out = _held_out(data, parts, [self.c], self.jobs)[self.c]
             merit = data.evaluate(held_out[train], train).scores[data.metric]
-        return _Candidate(merit, held, kept, validation)
+        return _Candidate(merit, predicted, kept, validation)
 
     def refitted(
-        self, data: LabeledGraphs, first: RowKey, validation: Sequence[Sequence[Scores]]
+        self, data: LabeledGraphs, first: RowKey, validation: Sequence[Mapping[str, Scores]]
     ) -> tuple[LabeledGraphs, Kept]:
         """Return all labeled graphs as a training fold, and models that are fitted to them.
 
         The C of each linear model is the one with the best mean validation score over splits.
         """
         known = np.flatnonzero(np.isfinite(data.labels).any(axis=1))
-        whole, parts = replace(data, split=Split(known, known[:0], known[:0])), self.inputs.parts
+        whole = replace(data, split=Split(known, known[:0], known[:0]))
         if first.model is Model.KERNEL:
-            return whole, _Fits(whole, counts=self.inputs.counts).kernel(parts)[0].model
-        models: list[LinearModel] = []
-        of_parts = zip(*validation, strict=True)
-        for (name, features), scores in zip(parts.items(), of_parts, strict=True):
+            return whole, _Fits(whole, counts=self.counts).kernel(self.parts)[0].model
+        models: dict[str, LinearModel] = {}
+        for name, features in self.parts.items():
+            scores = [of_split[name] for of_split in validation]
             means = {c: mean_over_tasks(np.array([s[c] for s in scores])) for c in scores[0]}
             c = _best(data.metric, self.c, means)
-            models.append(_Fits(whole, c, [c], self.jobs).linear(features).model(name, c))
+            models[name] = _Fits(whole, c, [c], self.jobs).linear(features).models[c]
         return whole, models
 
 
@@ -378,17 +357,10 @@ class _LinearFits(NamedTuple):
 
     path: dict[float, Float[np.ndarray, "M T"]]
     """Predictions for every graph."""
-    fits: dict[float, LinearFit]
-    scaling: Scaling | None
-    """None for features of 0 and 1, which stay as they are."""
+    models: dict[float, LinearModel]
     validation: Scores
-    """The validation score."""
     best: float
     """The penalty with the best validation score; the fixed one where there is none."""
-
-    def model(self, name: str, c: float) -> LinearModel:
-        """Return the model at one penalty, of features of this name."""
-        return LinearModel(name, self.fits[c], self.scaling, c)
 
 
 @dataclass(slots=True, eq=False)
@@ -407,8 +379,8 @@ class _Fits:
     _linear: dict[BaselineFeatures, _LinearFits] = field(
         default_factory=dict[BaselineFeatures, _LinearFits]
     )
-    _kernel: dict[tuple[BaselineFeatures, ...], tuple[KernelFit, Held]] = field(
-        default_factory=dict[tuple[BaselineFeatures, ...], tuple[KernelFit, Held]]
+    _kernel: dict[tuple[BaselineFeatures, ...], tuple[KernelFit, Predicted]] = field(
+        default_factory=dict[tuple[BaselineFeatures, ...], tuple[KernelFit, Predicted]]
     )
 
     def linear(self, known: BaselineFeatures) -> _LinearFits:
@@ -422,11 +394,12 @@ class _Fits:
             scores = {
                 c: data.evaluate(p[valid], valid).scores[data.metric] for c, p in path.items()
             }
+            models = {c: LinearModel(fit, scaling, c) for c, fit in fits.items()}
             best = _best(data.metric, self.c, scores)
-            self._linear[known] = _LinearFits(path, fits, scaling, scores, best)
+            self._linear[known] = _LinearFits(path, models, scores, best)
         return self._linear[known]
 
-    def kernel(self, parts: "_Parts") -> tuple[KernelFit, Held]:
+    def kernel(self, parts: Parts) -> tuple[KernelFit, Predicted]:
         """Fit the training fold and predict the other two; training rows are NaN."""
         seen = tuple(parts.values())
         if seen not in self._kernel:
@@ -440,19 +413,21 @@ class _Fits:
             fit = fit_kernel(blocks, data.labels, data.split.train, data.task, data.weights)
             rows = np.concatenate([data.split.valid, data.split.test])
             found = fit.model.predict([values[rows] for values in blocks.values()])
-            values = np.full((len(data.labels), len(data.targets)), np.nan)
-            values[rows], std = found.mean, None
-            if found.std is not None:
-                std = np.full_like(values, np.nan)
-                std[rows] = found.std
-            self._kernel[seen] = fit, Held(data, values, std)
+
+            def every(values: np.ndarray) -> np.ndarray:
+                whole = np.full(data.labels.shape, np.nan)
+                whole[rows] = values
+                return whole
+
+            std = None if found.std is None else every(found.std)
+            self._kernel[seen] = fit, Predicted(every(found.mean), std)
         return self._kernel[seen]
 
     def rows(
         self,
         model: Model,
         source: Source,
-        each: Sequence["_Parts"],
+        each: Sequence[Parts],
         features: tuple[str, ...] = (),
         seeds: Sequence[int] = (0,),
     ) -> list[ScoreRow]:
@@ -480,7 +455,7 @@ class _Fits:
                     (Rule.VALIDATION, "C by validation", chosen, {"c": best}),
                 ]
             case Model.KERNEL:
-                predictions = [self.kernel(parts)[1].values for parts in each]
+                predictions = [self.kernel(parts)[1].mean for parts in each]
                 if self.counts is not None:
                     seen = [known.name for known in each[0].values() if not known.binary]
                     names = [*seen, COUNTS_TITLE]
@@ -520,7 +495,7 @@ def _scaled(known: BaselineFeatures, train: np.ndarray) -> tuple[Scaling | None,
 
 
 def _held_out(
-    data: LabeledGraphs, parts: _Parts, grid: Sequence[float], jobs: int | None = None
+    data: LabeledGraphs, parts: Parts, grid: Sequence[float], jobs: int | None = None
 ) -> dict[float, Float[np.ndarray, "M T"]]:
     """Return what linear models, averaged over parts, predict of fifths that they have not seen."""
     train = data.split.train
@@ -543,8 +518,8 @@ def _best(metric: str, usual: K, scores: Mapping[K, float]) -> K:
 def kernel_predictions(encoder: Encoder, data: LabeledGraphs) -> Float[np.ndarray, "M T"]:
     """Return what a kernel model of frozen embeddings predicts of all but the training fold."""
     embeddings = encoder.embed_store(data.store, encoder.head_layer())
-    inputs = _inputs(data, embeddings, head="kernel")
-    return _Fits(data, counts=inputs.counts).kernel(inputs.parts)[1].values
+    parts = {"": BaselineFeatures(EMBEDDING, embeddings)}
+    return _Fits(data, counts=_substructures(data)[0]).kernel(parts)[1].mean
 
 
 def check_baselines(names: Sequence[str]) -> None:
@@ -561,8 +536,10 @@ def ecfp_rows(
     data: LabeledGraphs, baselines: Sequence[str], seeds: Sequence[int]
 ) -> tuple[list[ScoreRow], list[str]]:
     """Return the rows of fingerprints asked for, and a note where there are none."""
-    known, heads, notes = _fingerprints(data, baselines)
-    return [] if known is None else feature_rows(data, known, heads, seeds), notes
+    found, notes = _fingerprints(data, baselines)
+    return [
+        r for head, known in found.items() for r in feature_rows(data, known, [head], seeds)
+    ], notes
 
 
 def feature_rows(
@@ -659,67 +636,35 @@ def _joined(scores: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float
     return {metric: [v for s in scores for v in s[metric]] for metric in scores[0]}
 
 
-def pooled(each: Sequence[Held]) -> Held:
-    """Return the validation and the test folds of several splits as two folds."""
-    first = each[0].data
-    graphs = [np.concatenate([held.data.split[fold] for held in each]) for fold in (1, 2)]
+def pooled(
+    splits: Sequence[LabeledGraphs], each: Sequence[Predicted]
+) -> tuple[LabeledGraphs, Predicted]:
+    """Return the validation and the test folds of all splits as two folds.
+
+    Args:
+        splits: The same graphs in other folds.
+        each: What is predicted on each split.
+    """
+    graphs = [np.concatenate([data.split[fold] for data in splits]) for fold in (1, 2)]
 
     def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-        pairs = list(zip(arrays, each, strict=True))
-        return np.concatenate([a[held.data.split[fold]] for fold in (1, 2) for a, held in pairs])
+        pairs = list(zip(arrays, splits, strict=True))
+        return np.concatenate([a[data.split[fold]] for fold in (1, 2) for a, data in pairs])
 
-    values = joined([held.values for held in each])
-    stds = [held.std for held in each if held.std is not None]
+    mean = joined([found.mean for found in each])
+    stds = [found.std for found in each if found.std is not None]
     # a target may have one class in the training fold of some splits
-    labels = np.where(np.isnan(values), np.nan, first.labels[np.concatenate(graphs)])
-    rows = np.arange(len(values))
+    labels = np.where(np.isnan(mean), np.nan, splits[0].labels[np.concatenate(graphs)])
+    rows = np.arange(len(mean))
     split = Split(rows[:0], rows[: len(graphs[0])], rows[len(graphs[0]) :])
-    std = joined(stds) if len(stds) == len(each) else None
-    return Held(replace(first, labels=labels, split=split), values, std)
+    std = joined(stds) if stds else None
+    return replace(splits[0], labels=labels, split=split), Predicted(mean, std)
 
 
 def _predictor(
-    encoder: Encoder,
-    layer: EmbeddingLayer,
-    data: LabeledGraphs,
-    kept: Kept,
-    held: Held,
-    report: Report,
+    encoder: Encoder, layer: EmbeddingLayer, data: LabeledGraphs, kept: Kept, report: Report
 ) -> Predictor:
-    """Return the predictor of a kernel model, or that averages linear models."""
-    member, joined, kernel = _members(encoder, layer, kept, data)
-    if isinstance(kept, KernelModel):
-        learned = np.isfinite(kept.shift)
-        settings = {"layer": layer, "head": "kernel", **kept.settings_by_name()}
-    else:
-        learned = ~np.isnan([model.fit.bias for model in kept]).any(axis=0)
-        names = [model.features for model in joined]
-        penalties = dict(zip(["embedding", *names], [m.c for m in kept], strict=True))
-        settings = {"layer": layer, "head": "linear", "with": names, "c": penalties}
-    known = replace(held.data, labels=np.where(learned, held.data.labels, np.nan))
-    valid, test = known.split.valid, known.split.test
-    calibration = Calibration.fit(data.task, known.labels[valid], held.values[valid])
-    std = None if held.std is None else held.std[test]
-    judged = calibration.rows(known, held.values[test], std)
-    is_chosen = math.isfinite(report.rows[0].mean(data.metric, "valid"))
-    chosen, is_pooled = "C" if is_chosen and kernel is None else None, report.splits > 1
-    notes = calibration_notes(judged, data.split_name, chosen, is_pooled, data.records)
-    return Predictor(
-        [member],
-        data.targets,
-        replace(report, notes=(*report.notes, *notes), calibration=judged),
-        {"probed_on": data.name, "probe": settings, **origin(data, encoder)},
-        calibration,
-        fit_novelty(member.network, data.labeled_train),
-        joined,
-        kernel,
-    )
-
-
-def _members(
-    encoder: Encoder, layer: EmbeddingLayer, kept: Kept, data: LabeledGraphs
-) -> tuple[FineTuned, list[LinearModel], KernelModel | None]:
-    """Return a copy of the encoder with a head, and the models beside it."""
+    """Return what predicts by a kernel model, or by the average of linear models."""
     network = encoder.copy().network.eval()
     if isinstance(kept, KernelModel):
         targets = len(kept.shift)
@@ -728,10 +673,39 @@ def _members(
         head = Head.of_probe(none, None, data.task)
         head.target_shift.copy_(torch.from_numpy(kept.shift))
         head.target_scale.copy_(torch.from_numpy(kept.scale))
-        return FineTuned(network, head, layer), [], kept
-    embedding, *joined = kept
-    head = Head.of_probe(embedding.fit, embedding.scaling, data.task)
-    return FineTuned(network, head, layer), joined, None
+        return Predictor([FineTuned(network, head, layer)], data.targets, report, kernel=kept)
+    head = Head.of_probe(kept[""].fit, kept[""].scaling, data.task)
+    joined = {name: model for name, model in kept.items() if name}
+    return Predictor([FineTuned(network, head, layer)], data.targets, report, joined=joined)
+
+
+def _judge(predictor: Predictor, kept: Kept, data: LabeledGraphs, predicted: Predicted) -> None:
+    """Calibrate a predictor, and add to its report how that does, and to its file its settings.
+
+    Args:
+        predictor: What is changed.
+        kept: What it is made of.
+        data: Graphs of a validation and a test fold.
+        predicted: Of them, by such models that have not seen them.
+    """
+    layer, report = predictor.members[0].layer, predictor.report
+    if isinstance(kept, KernelModel):
+        learned = np.isfinite(kept.shift)
+        settings = {"layer": layer, "head": "kernel", **kept.settings_by_name()}
+    else:
+        learned = ~np.isnan([model.fit.bias for model in kept.values()]).any(axis=0)
+        penalties = {name or "embedding": model.c for name, model in kept.items()}
+        settings = {"layer": layer, "head": "linear", "with": predictor.features, "c": penalties}
+    known = replace(data, labels=np.where(learned, data.labels, np.nan))
+    valid, test = known.split.valid, known.split.test
+    predictor.calibration = Calibration.fit(data.task, known.labels[valid], predicted.mean[valid])
+    std = None if predicted.std is None else predicted.std[test]
+    judged = predictor.calibration.rows(known, predicted.mean[test], std)
+    is_chosen = math.isfinite(report.rows[0].mean(data.metric, "valid"))
+    chosen = "C" if is_chosen and predictor.kernel is None else None
+    notes = calibration_notes(judged, report.split, chosen, report.splits > 1, data.records)
+    predictor.report = replace(report, notes=(*report.notes, *notes), calibration=judged)
+    predictor.info["probe"] = settings
 
 
 def fit_head(
@@ -757,22 +731,22 @@ def fit_head(
         )
     check_learnable(data)
     layer, train = encoder.head_layer(layer), data.split.train
-    inputs = _inputs(data, encoder.embed_store(data.store, layer), head=head)
+    parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     found: dict[Model | float, float] = {}
-    fits = _Fits(data, jobs=None, counts=inputs.counts)
+    fits = _Fits(data, jobs=None)
     if head != "linear":
-        held_out = fits.kernel(inputs.parts)[0].held_out
+        fits.counts, _ = _substructures(data)
+        held_out = fits.kernel(parts)[0].held_out
         found[Model.KERNEL] = data.evaluate(held_out[train], train).scores[data.metric]
     if head != "kernel":
-        for c, p in _held_out(data, inputs.parts, GRID).items():
+        for c, p in _held_out(data, parts, GRID).items():
             found[c] = data.evaluate(p[train], train).scores[data.metric]
     best = _best(data.metric, Model.KERNEL if Model.KERNEL in found else FIXED_C, found)
     if isinstance(best, Model):
-        kept: Kept = fits.kernel(inputs.parts)[0].model
+        kept: Kept = fits.kernel(parts)[0].model
     else:
-        kept = [_Fits(data, best, [best], None).linear(inputs.parts[""]).model("", best)]
-    member, joined, of_kernel = _members(encoder, layer, kept, data)
-    return Predictor([member], data.targets, make_report(data, ()), joined=joined, kernel=of_kernel)
+        kept = {"": _Fits(data, best, [best], None).linear(parts[""]).models[best]}
+    return _predictor(encoder, layer, data, kept, make_report(data, ()))
 
 
 def describe_run(

@@ -232,7 +232,7 @@ def _page(
             "molecule, so the colors do not show their share.</p>"
         )
     if found.joined:
-        names = " and ".join(model.features for model in found.joined)
+        names = " and ".join(found.joined)
         yield (
             f"<p>The prediction is the average of {len(found.joined) + 1} linear models. Atoms are "
             f"hidden from that of the embedding alone: {escape(names)} stay those of the whole "
