@@ -1,7 +1,7 @@
 """The protocol of InfoGraph and GraphCL: k-fold accuracy of a classifier on frozen embeddings."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -18,15 +18,12 @@ from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.setting import Precision
 
-Classifier = Literal["svm", "logistic"]
 CLASSIFIERS = ("svm", "logistic")
 BASELINES = ("random", "wl")
 GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 """Values of C, as in the published code."""
 INNER_FOLDS = 5
-Indices = Int64[np.ndarray, "_"]
-Fitted = Callable[[Indices], tuple[np.ndarray, np.ndarray, Any]]
-"""From the training graphs of a fold to features of these, features of all, and the classifier."""
+_KINDS = {"svm": "SVM", "kernel": "SVM", "logistic": "logistic regression"}
 
 
 def fold_probe(
@@ -69,54 +66,51 @@ def fold_probe(
     """
     from sklearn.model_selection import GridSearchCV, StratifiedKFold  # slow to import
 
-    for kind, names, known in (
-        ("classifier", [classifier], CLASSIFIERS),
-        ("baseline", baselines, BASELINES),
-    ):
-        for name in names:
-            check_name(kind, name, known)
+    check_name("classifier", classifier, CLASSIFIERS)
+    for name in baselines:
+        check_name("baseline", name, BASELINES)
     if not isinstance(source, LabeledGraphs):
         labeling.setdefault("split", "stratified")
     data = open_labeled(source, encoder.schema, **labeling)
     graphs, classes = _classes(data, folds)
     bar = as_progress(progress)
 
-    def row(model: str, kind: str, features: Sequence[Fitted]) -> ScoreRow:
-        """Return the scores of one representation: its features for every seed."""
+    def row(model: str, kind: str, features: Sequence[np.ndarray]) -> ScoreRow:
+        """Return the scores of one representation: its features, or a kernel, for every seed."""
         scores, chosen = list[list[float]](), list[list[float]]()
-        for fitted, seed in zip(features, seeds, strict=True):
+        for values, seed in zip(features, seeds, strict=True):
             split = StratifiedKFold(folds, shuffle=True, random_state=seed)
             found: list[tuple[float, float]] = []
             for train, test in split.split(classes[:, None], classes):
                 inner = max(2, min(INNER_FOLDS, int(np.bincount(classes[train]).min())))
-                x_train, x_all, estimator = fitted(train)
+                x, estimator = _seen(values, train, kind)
                 cv = StratifiedKFold(inner, shuffle=True, random_state=seed)
                 search = GridSearchCV(estimator, {"C": list(grid)}, cv=cv)
                 with without_convergence_warnings():
-                    search.fit(x_train, classes[train])
+                    search.fit(x[train], classes[train])
                 bar.advance(1)
-                score = float(np.mean(search.predict(x_all[test]) == classes[test]))
+                score = float(np.mean(search.predict(x[test]) == classes[test]))
                 found.append((score, float(search.best_params_["C"])))
             scores.append([score for score, _ in found])
             chosen.append([c for _, c in found])
         detail = {"folds": scores, "c": chosen, "seeds": list(seeds)}
         means = [float(np.mean(s)) for s in scores]
-        return ScoreRow(model, f"{kind}, C by inner folds", {"accuracy": means}, {}, detail=detail)
+        rule = f"{_KINDS[kind]}, C by inner folds"
+        return ScoreRow(model, rule, {"accuracy": means}, {}, detail=detail)
 
-    kind = "SVM" if classifier == "svm" else "logistic regression"
     with bar.shown(len(seeds) * folds * (1 + len(baselines)), f"{folds}-fold {classifier}"):
-        frozen = _fitted(encoder.embed_store(graphs, layer, precision=precision), classifier)
-        rows = [row("frozen encoder", kind, [frozen] * len(seeds))]
+        frozen = encoder.embed_store(graphs, layer, precision=precision)
+        rows = [row("frozen encoder", classifier, [frozen] * len(seeds))]
         if "random" in baselines:
             untrained = (untrained_like(encoder, graphs, seed, layer) for seed in seeds)
-            features = [_fitted(u.embed_store(graphs), classifier) for u in untrained]
-            rows.append(row("untrained encoder", kind, features))
+            features = [network.embed_store(graphs) for network in untrained]
+            rows.append(row("untrained encoder", classifier, features))
         if "wl" in baselines:
             counts = wl_counts(graphs).astype(np.float64)
             products = np.asarray((counts @ counts.T).todense())
             norms = np.sqrt(np.diag(products))
-            subtrees = [_fitted(products / np.outer(norms, norms), "kernel")] * len(seeds)
-            rows.append(row(f"WL subtree counts ({ROUNDS} rounds)", "SVM", subtrees))
+            subtrees = [products / np.outer(norms, norms)] * len(seeds)
+            rows.append(row(f"WL subtree counts ({ROUNDS} rounds)", "kernel", subtrees))
     sizes = {
         "train": len(classes) - len(classes) // folds,
         "valid": 0,
@@ -130,24 +124,22 @@ def fold_probe(
     )
 
 
-def _fitted(values: Float[np.ndarray, "M W"], classifier: str) -> Fitted:
-    """Return what a classifier sees of embeddings, or of a ``kernel`` of all graphs."""
+def _seen(
+    values: Float[np.ndarray, "M W"], train: Int64[np.ndarray, "_"], kind: str
+) -> tuple[Float[np.ndarray, "M F"], Any]:
+    """Return what a classifier sees of embeddings, or of a ``kernel`` of all graphs, and it."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics.pairwise import rbf_kernel
     from sklearn.svm import SVC
 
-    def fitted(train: Indices) -> tuple[np.ndarray, np.ndarray, Any]:
-        kernel = values[:, train] if classifier == "kernel" else values
-        if classifier != "kernel":
-            x = standardize(values, train).astype(np.float64)
-            if classifier == "logistic":
-                return x[train], x, LogisticRegression(max_iter=300)
-            # scikit-learn's gamma "scale"; the kernel is computed once for all C and inner folds
-            gamma = 1.0 / max(x.shape[1] * float(x[train].var()), 1e-12)
-            kernel = rbf_kernel(x, x[train], gamma=gamma)
-        return kernel[train], kernel, SVC(kernel="precomputed", cache_size=500)
-
-    return fitted
+    if kind == "kernel":
+        return values[:, train], SVC(kernel="precomputed", cache_size=500)
+    x = standardize(values, train).astype(np.float64)
+    if kind == "logistic":
+        return x, LogisticRegression(max_iter=300)
+    # scikit-learn's gamma "scale"; the kernel is computed once for all C and inner folds
+    gamma = 1.0 / max(x.shape[1] * float(x[train].var()), 1e-12)
+    return rbf_kernel(x, x[train], gamma=gamma), SVC(kernel="precomputed", cache_size=500)
 
 
 def _classes(data: LabeledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M"]]:
