@@ -142,10 +142,3 @@ def tiny_store(tiny_smiles: list[str]) -> "GraphStore":
     builder = StoreBuilder(MOLECULE, path=None)
     builder.add(chunk)
     return builder.finish()
-
-
-@pytest.fixture
-def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw with few dots: what is drawn matters, not how finely."""
-    style = pytest.importorskip("graphlog.report.style")
-    monkeypatch.setitem(style._STYLE, "savefig.dpi", 20)

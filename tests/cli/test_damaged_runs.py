@@ -18,7 +18,13 @@ from graphlog.cli.main import VERBS, app, main
 from graphlog.inputs import recall_input
 
 DEEP = 100_000
-pytestmark = pytest.mark.usefixtures("coarse")
+
+
+@pytest.fixture
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw with few dots: what is drawn matters, not how finely."""
+    style = pytest.importorskip("graphlog.report.style")
+    monkeypatch.setitem(style._STYLE, "savefig.dpi", 20)
 
 
 @pytest.fixture
@@ -27,22 +33,15 @@ def run(finetuned: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finetuned, tmp_path / "run"))
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["{", "{}", "[]", '{"rows": []}', '{"rows": [{"model": 1}]}', "[" * DEEP, "\x00"],
-    ids=["cut", "empty", "a list", "no rows", "half a row", "deep", "binary"],
-)
-def test_damaged_scores_are_one_line(cli: Cli, run: Path, tmp_path: Path, content: str):
-    (run / "scores.json").write_text(content)
-    cli(f"info {run}").refused("scores.json")
-    cli(f"plot {run} -o {tmp_path}/figures").refused("scores.json")
-
-
-def test_scores_of_another_type_are_one_line(cli: Cli, run: Path):
+@pytest.mark.usefixtures("blank")
+def test_damaged_scores_are_one_line(cli: Cli, run: Path, tmp_path: Path):
     fields = json.loads((run / "scores.json").read_text())
-    for key, value in {"metric": 3, "sizes": [], "tasks": [1], "rows": {"a": 1}}.items():
-        (run / "scores.json").write_text(json.dumps({**fields, key: value}))
+    wrong = {"metric": 3, "sizes": [], "tasks": [1], "rows": {"a": 1}}
+    odd = ("{", "{}", "[]", '{"rows": []}', '{"rows": [{"model": 1}]}', "[" * DEEP, "\x00")
+    for content in (*odd, *(json.dumps({**fields, key: wrong[key]}) for key in wrong)):
+        (run / "scores.json").write_text(content)
         cli(f"info {run}").refused("scores.json")
+        cli(f"plot {run} -o {tmp_path}/figures").refused("scores.json")
 
 
 DAMAGED_LINES = (
@@ -54,6 +53,7 @@ DAMAGED_LINES = (
 )
 
 
+@pytest.mark.usefixtures("coarse")
 def test_damaged_lines_of_the_log_are_left_out(cli: Cli, run: Path, tmp_path: Path):
     """Five kinds of damage in one log: each figure takes most of a second."""
     with (run / "metrics.jsonl").open("a") as file:
@@ -63,6 +63,7 @@ def test_damaged_lines_of_the_log_are_left_out(cli: Cli, run: Path, tmp_path: Pa
     assert (tmp_path / "figures" / "curves.png").is_file()
 
 
+@pytest.mark.usefixtures("blank")
 def test_a_damaged_note_of_the_input_leaves_the_map_out(cli: Cli, run: Path, tmp_path: Path):
     assert recall_input(run) is not None
     for content in ("{}", "[]", '{"source": 3}', "[" * DEEP, '{"source": ["a"]}'):
@@ -82,38 +83,40 @@ def test_deep_nesting_is_one_line(cli: Cli, run: Path, molecules: Path, tmp_path
     cli(f"probe {molecules} -m random", *words, "-q").refused("split.json")
 
 
-def test_a_target_that_looks_like_a_formula_is_drawn(cli: Cli, molecules: Path, tmp_path: Path):
+@pytest.mark.usefixtures("coarse")
+def test_a_target_that_looks_like_a_formula_is_drawn(
+    cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
+):
     name = r"$\frac{y$"
-    text = molecules.read_text().replace("oxygen", name, 1)
-    (tmp_path / "in.csv").write_text(text)
-    words = ["-o", tmp_path / "run", "--targets", name, "--split", "random", "--epochs", "1"]
-    few = ["--seeds", "0", "--baselines", "none", "-q"]
-    assert cli(f"finetune {tmp_path}/in.csv -m random", *words, *few).code == 0
-    ended = cli(f"plot {tmp_path}/run -o {tmp_path}/figures")
+    (tmp_path / "in.csv").write_text(molecules.read_text().replace("oxygen", name, 1))
+    words = f"-o {tmp_path}/run --targets {name} --split random --epochs 1 --seeds 0"
+    tuned = cli(f"finetune {tmp_path}/in.csv -m {pretrained} {words} --baselines none -q")
+    assert tuned.code == 0, tuned.err
+    ended = cli(f"plot {tmp_path}/run -o {tmp_path}/figures --graphs 20")
     assert ended.code == 0, ended.err
     assert {"scores.png", "embedding-map.png"} <= left_in(tmp_path / "figures")
 
 
+@pytest.mark.usefixtures("blank")
 def test_figures_of_runs_on_three_classes_and_on_stores(
-    cli: Cli, molecules: Path, finetuned: Path, tmp_path: Path
+    cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
 ):
     head, *rows = molecules.read_text().splitlines()
     kinds = [f"{row},{k % 3}" for k, row in enumerate(rows)]
     (tmp_path / "in.csv").write_text("\n".join([f"{head},kind", *kinds]) + "\n")
-    words = ["-m", "random", "--split", "random", "--epochs", "1", "--seeds", "0", "-q"]
-    words += ["--baselines", "none"]
-    three = ["--targets", "kind", "--task", "multiclass"]
-    assert cli(f"finetune {tmp_path}/in.csv -o {tmp_path}/a", *words, *three).code == 0
-    made = cli(f"featurize {molecules} -o {tmp_path}/s --targets oxygen -q")
-    assert made.code == 0
-    own = ["--targets", "oxygen"]
-    assert cli(f"finetune {tmp_path}/s -o {tmp_path}/b", *words, *own).code == 0
-    for run in ("a", "b"):
-        ended = cli(f"plot {tmp_path}/{run} -o {tmp_path}/{run}-figures")
+    how = f"-m {pretrained} --split random --epochs 1 --seeds 0 -q --baselines none"
+    make = f"featurize {molecules} -o {tmp_path}/s --schema molecule --targets oxygen -q"
+    assert cli(make).code == 0
+    for name, source, label in (("a", "in.csv", "kind --task multiclass"), ("b", "s", "oxygen")):
+        run = tmp_path / name
+        ended = cli(f"finetune {tmp_path}/{source} -o {run} {how} --targets {label}")
         assert ended.code == 0, ended.err
-        assert "embedding-map.png" in left_in(tmp_path / f"{run}-figures")
+        ended = cli(f"plot {run} -o {run}-figures")
+        assert ended.code == 0, ended.err
+        assert "embedding-map.png" in left_in(tmp_path / f"{name}-figures")
 
 
+@pytest.mark.usefixtures("blank")
 def test_figures_of_another_run_are_not_overwritten(
     cli: Cli, finetuned: Path, pretrained: Path, tmp_path: Path
 ):

@@ -75,9 +75,11 @@ def test_a_missing_input_is_refused_before_anything_heavy_is_loaded():
     assert "did you mean 'bbbp'" in done.stderr
 
 
-def test_standard_input_is_read_and_a_reader_that_leaves_is_no_error(tmp_path: Path):
+def test_standard_input_is_read_and_a_reader_that_leaves_is_no_error(
+    tmp_path: Path, pretrained: Path
+):
     molecules = "smiles\n" + "".join(f"{'C' * n}O\n" for n in range(1, 30))
-    words = ["embed", "-", "-m", "random", "-o", str(tmp_path / "e.npz"), "--json"]
+    words = f"embed - -m {pretrained} -o {tmp_path}/e.npz --json".split()
     done = subprocess.run(
         [*COMMAND, *words],
         input=molecules,
@@ -190,8 +192,8 @@ def test_ctrl_c_in_a_terminal_reaches_the_workers_too_and_one_line_answers(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sigterm_leaves_no_unfinished_files(tmp_path: Path) -> None:
-    words = [*COMMAND, "embed", "wehi10k", "-m", "random", "-o", str(tmp_path / "out.npz")]
+def test_sigterm_leaves_no_unfinished_files(tmp_path: Path, pretrained: Path) -> None:
+    words = [*COMMAND, *f"embed wehi10k -m {pretrained} -o {tmp_path}/out.npz".split()]
     running = subprocess.Popen(words, stderr=subprocess.DEVNULL, env=_environment())
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not any(tmp_path.glob(".out.npz.partial-*")):

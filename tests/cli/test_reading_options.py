@@ -11,12 +11,12 @@ from cli_support import SMALL, Cli, left_in, read_table
 from graphlog.cli.main import app
 from graphlog.training.log import numbers, read_metrics
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("blank")
 
 READING = {"--smiles-column", "--limit", "--data-dir", "--on-error", "--workers", "--excel-safe"}
 WITHOUT_TABLE = {"quickstart", "convert", "benchmark", "export", "models", "info"}
-LABELS = ["--targets", "oxygen", "--split", "random", "--workers", "1"]
-QUICK = [*LABELS, "--seeds", "0", "--epochs", "1", "--baselines", "none"]
+LABELS = "--targets oxygen --split random --workers 1"
+QUICK = f"{LABELS} --seeds 0 --epochs 1 --baselines none"
 
 
 def test_every_verb_that_reads_a_table_has_the_options_of_reading():
@@ -35,8 +35,8 @@ def test_finetune_predict_and_plot_take_the_first_rows(
     cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
 ):
     run, table = tmp_path / "run", tmp_path / "predicted.csv"
-    words = ["finetune", molecules, "-m", pretrained, "-o", run, *QUICK, "--limit", "60", "--json"]
-    sizes = cli(*words).json["sizes"]
+    words = f"finetune {molecules} -m {pretrained} -o {run} {QUICK} --limit 60 --json"
+    sizes = cli(words).json["sizes"]
     assert sum(sizes.values()) == 60
     assert sizes["rejected"] == 1
     folds = json.loads((run / "split.json").read_text())
@@ -45,10 +45,10 @@ def test_finetune_predict_and_plot_take_the_first_rows(
         pretrained, molecules, "random", (0,), targets=["oxygen"], epochs=1, limit=60, baselines=()
     )
     assert predictor.report.sizes == sizes
-    words = ["predict", molecules, "-m", run, "--workers", "1", "--limit", "7", "--quiet"]
-    assert cli(*words, f"-o {table}").code == 0
+    words = f"predict {molecules} -m {run} --workers 1 --limit 7 --quiet"
+    assert cli(f"{words} -o {table}").code == 0
     assert len(read_table(table)) == 7
-    assert cli(*words, f"-o {tmp_path}/why.csv --explain").code == 0
+    assert cli(f"{words} -o {tmp_path}/why.csv --explain").code == 0
     assert {row["row"] for row in read_table(tmp_path / "why.csv")} == {str(k) for k in range(7)}
 
 
@@ -56,25 +56,23 @@ def test_probe_tune_and_split_take_the_first_rows(
     cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
 ):
     pytest.importorskip("optuna")
-    split = tmp_path / "split.json"
-    words = ["data", "split", molecules, "-o", split, "--kind", "random", "--limit", "60"]
-    assert cli(*words, "--json").json["train"] == 47
-    words = ["probe", molecules, "-m", pretrained, *LABELS, "--baselines", "none", "--limit", "60"]
-    found = cli(*words, f"--split {split} --json").json
+    split = f"{tmp_path}/split.json"
+    words = f"data split {molecules} -o {split} --kind random --limit 60 --json"
+    assert cli(words).json["train"] == 47
+    words = f"probe {molecules} -m {pretrained} {LABELS} --baselines none --limit 60 --json"
+    found = cli(f"{words} --split {split}").json
     assert (found["sizes"]["train"], sum(found["sizes"].values())) == (47, 60)
-    words = ["tune", molecules, "-m", pretrained, "-o", tmp_path / "t", *LABELS, "--seeds", "0"]
-    words += ["--trials", "1"]
-    quick = ["--limit", "60", "--set", "epochs=1", "--baselines", "none", "--freeze", "--json"]
-    assert sum(cli(*words, *quick).json["report"]["sizes"].values()) == 60
+    words = f"tune {molecules} -m {pretrained} -o {tmp_path}/t {LABELS} --seeds 0 --trials 1"
+    quick = "--limit 60 --set epochs=1 --baselines none --freeze --json"
+    assert sum(cli(words, quick).json["report"]["sizes"].values()) == 60
 
 
 def test_neighbors_take_the_first_rows_of_both(
     cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
 ):
-    words = ["neighbors", molecules, "--in", molecules, "-m", pretrained, "--limit", "5"]
-    out = tmp_path / "near.csv"
-    assert cli(*words, f"-k 9 -o {out} --quiet").code == 0
-    pairs = {(row["smiles"], row["neighbor_row"]) for row in read_table(out)}
+    words = f"neighbors {molecules} --in {molecules} -m {pretrained} --limit 5"
+    assert cli(f"{words} -k 9 -o {tmp_path}/near.csv --quiet").code == 0
+    pairs = {(row["smiles"], row["neighbor_row"]) for row in read_table(tmp_path / "near.csv")}
     assert len(pairs) == 25
     assert {row for _, row in pairs} == {str(k) for k in range(5)}
 
@@ -82,15 +80,13 @@ def test_neighbors_take_the_first_rows_of_both(
 def test_plot_reads_what_it_maps_as_it_is_told(
     cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
 ):
-    pytest.importorskip("matplotlib")
     table = tmp_path / "odd.csv"
     table.write_text(molecules.read_text().replace("smiles,", "drug,", 1), encoding="utf-8")
-    words = ["plot", pretrained, "-o", tmp_path / "f", "--input", table, "--workers", "1"]
-    how = ["--smiles-column", "drug", "--limit"]
-    assert cli(*words, *how, "30 --quiet").code == 0
+    words = f"plot {pretrained} -o {tmp_path}/f --input {table} --workers 1"
+    assert cli(f"{words} --smiles-column drug --limit 30 --quiet").code == 0
     assert "embedding-map.svg" in left_in(tmp_path / "f")
-    cli(*words, "--smiles-column dug").refused("drug")
-    cli(*words, *how, "40 --on-error fail").refused("row 32")
+    cli(f"{words} --smiles-column dug").refused("drug")
+    cli(f"{words} --smiles-column drug --limit 40 --on-error fail").refused("row 32")
 
 
 def test_several_trackers_get_the_rows(
@@ -102,16 +98,15 @@ def test_several_trackers_get_the_rows(
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    run = tmp_path / "run"
-    both = ["--log", "tensorboard", "--log", "mlflow", "--workers", "1", "--quiet"]
-    small = [*SMALL, "--limit", "40", "--set", "training.log_every=1"]
-    assert cli(f"pretrain {molecules} -o {run}", *small, *both).code == 0
-    words = ["finetune", molecules, "-m", run, "-o", tmp_path / "ft", *QUICK]
-    assert cli(*words, *both).code == 0
+    run, tuned = tmp_path / "run", tmp_path / "ft"
+    both = "--log tensorboard --log mlflow --workers 1 --quiet"
+    small = "--limit 40 --recipe graphlog --set training.log_every=1"
+    assert cli(f"pretrain {molecules} -o {run} {small}", *SMALL, both).code == 0
+    assert cli(f"finetune {molecules} -m {run} -o {tuned} {QUICK} {both}").code == 0
     client = mlflow.MlflowClient()
     experiment = client.get_experiment_by_name("graphlog").experiment_id
     sent = {found.info.run_name: found for found in client.search_runs([experiment])}
-    for folder in (run, tmp_path / "ft"):
+    for folder in (run, tuned):
         rows = read_metrics(folder / "metrics.jsonl")
         events = EventAccumulator(str(folder / "tensorboard"))
         events.Reload()

@@ -11,7 +11,7 @@ from cli_support import SMALL, Cli, left_in, read_table
 from graphlog import open_store
 from graphs_support import rings
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("blank")
 
 
 def test_featurize_writes_a_store_and_lists_what_is_no_molecule(
@@ -52,13 +52,8 @@ def test_messages_go_to_standard_error_and_results_to_standard_output(
 
 
 def test_pretrain_leaves_a_run_folder_that_info_describes(cli: Cli, pretrained: Path):
-    assert {
-        "config.toml",
-        "metrics.jsonl",
-        "model.safetensors",
-        "checkpoint",
-        "versions.json",
-    } <= left_in(pretrained)
+    files = "config.toml metrics.jsonl model.safetensors checkpoint versions.json"
+    assert {*files.split()} <= left_in(pretrained)
     found = cli(f"info {pretrained} --json").json
     assert (found["kind"], found["state"], found["encoder"]) == ("run", "finished", "gin 2 x 16")
     assert found["settings"]["training"]["epochs"] == 2
@@ -80,22 +75,17 @@ def test_a_finished_run_is_refused_replaced_or_left_as_it_is(cli: Cli, store: Pa
 def test_the_settings_written_make_the_same_model_again(
     cli: Cli, store: Path, pretrained: Path, tmp_path: Path
 ):
-    assert (
-        cli(f"pretrain {store} -o {tmp_path}/r --config {pretrained}/config.toml --quiet").code == 0
-    )
-    assert (tmp_path / "r" / "model.safetensors").read_bytes() == (
-        pretrained / "model.safetensors"
-    ).read_bytes()
+    config, run = pretrained / "config.toml", tmp_path / "r"
+    assert cli(f"pretrain {store} -o {run} --config {config} --quiet").code == 0
+    made, again = (folder / "model.safetensors" for folder in (pretrained, run))
+    assert again.read_bytes() == made.read_bytes()
 
 
 def test_pretrain_reads_the_first_rows_of_a_file_and_lists_bad_ones(
     cli: Cli, molecules: Path, tmp_path: Path
 ):
-    ended = cli(
-        f"pretrain {molecules} -o {tmp_path}/r --limit 40 --recipe paper",
-        *SMALL,
-        "--workers 1 --json",
-    )
+    words = f"pretrain {molecules} -o {tmp_path}/r --limit 40 --recipe paper --workers 1 --json"
+    ended = cli(words, *SMALL)
     assert (ended.json["graphs"], ended.json["rejected"], ended.json["recipe"]) == (39, 1, "paper")
     assert "rejects.csv" in left_in(tmp_path / "r")
 
@@ -103,10 +93,8 @@ def test_pretrain_reads_the_first_rows_of_a_file_and_lists_bad_ones(
 def test_pretrain_continues_from_a_model_and_takes_over_its_shape(
     cli: Cli, store: Path, pretrained: Path, tmp_path: Path
 ):
-    ended = cli(
-        f"pretrain {store} -o {tmp_path}/r --init {pretrained} --epochs 1 --batch-size 32 --quiet"
-    )
-    assert ended.code == 0
+    words = f"pretrain {store} -o {tmp_path}/r --init {pretrained} --epochs 1 --batch-size 32"
+    assert cli(words, "--quiet").code == 0
     assert cli(f"info {tmp_path}/r --json").json["encoder"] == "gin 2 x 16"
 
 
@@ -114,10 +102,8 @@ def test_embed_takes_the_first_rows_of_a_file_or_a_store(
     cli: Cli, molecules: Path, store: Path, pretrained: Path, tmp_path: Path
 ):
     for k, source in enumerate((molecules, store)):
-        assert (
-            cli(f"embed {source} -m {pretrained} -o {tmp_path}/{k}.npz --limit 10 --quiet").code
-            == 0
-        )
+        words = f"embed {source} -m {pretrained} -o {tmp_path}/{k}.npz --limit 10 --quiet"
+        assert cli(words).code == 0
     with np.load(tmp_path / "0.npz") as a, np.load(tmp_path / "1.npz") as b:
         assert a["embeddings"].shape[0] == 10
         np.testing.assert_allclose(a["embeddings"], b["embeddings"], atol=1e-6)
@@ -145,16 +131,9 @@ def test_embed_keeps_the_rows(
 ):
     if ending == "parquet":
         pytest.importorskip("pyarrow")
-    ended = cli(
-        f"embed {molecules} -m {pretrained} -o {tmp_path}/e.{ending} --layer last "
-        "--json --workers 1"
-    )
-    assert (ended.code, ended.json["rows"], ended.json["rejected"], ended.json["width"]) == (
-        0,
-        96,
-        1,
-        16,
-    )
+    words = f"embed {molecules} -m {pretrained} -o {tmp_path}/e.{ending} --layer last --workers 1"
+    told = cli(words, "--json").json
+    assert (told["rows"], told["rejected"], told["width"]) == (96, 1, 16)
     assert left_in(tmp_path) == {f"e.{ending}", "rejects.csv"}
     if ending == "npz":
         with np.load(tmp_path / "e.npz") as found:
@@ -164,78 +143,52 @@ def test_embed_keeps_the_rows(
 
 
 def test_probe_prints_a_row_for_each_model(cli: Cli, molecules: Path, pretrained: Path):
-    words = (
-        f"probe {molecules} -m {pretrained} --targets oxygen --split random --baselines all"
-    ).split()
-    ended = cli(*words)
+    words = f"probe {molecules} -m {pretrained} --targets oxygen --split random"
+    ended = cli(words, "--baselines all")
     assert ended.code == 0
-    for model in (
-        "frozen encoder",
-        "untrained encoder",
-        "ECFP4 + random forest",
-        "ECFP4 + logistic regression",
-    ):
-        assert model in ended.out
-    assert cli(*words, "--baselines none --json").json["metric"] == "roc_auc"
+    for model in ("frozen", "untrained"):
+        assert f"{model} encoder" in ended.out
+    for model in ("random forest", "logistic regression"):
+        assert f"ECFP4 + {model}" in ended.out
+    assert cli(words, "--baselines none --json").json["metric"] == "roc_auc"
 
 
 def test_finetune_then_predict(cli: Cli, molecules: Path, finetuned: Path, tmp_path: Path):
-    assert {
-        "config.toml",
-        "metrics.jsonl",
-        "model.safetensors",
-        "scores.json",
-        "split.json",
-        "rejects.csv",
-    } <= left_in(finetuned)
-    assert any(
-        key.startswith("fine-tuned") for key in cli(f"info {finetuned} --json").json["scores"]
-    )
+    files = "config.toml metrics.jsonl model.safetensors scores.json split.json rejects.csv"
+    assert {*files.split()} <= left_in(finetuned)
+    scores = cli(f"info {finetuned} --json").json["scores"]
+    assert any(key.startswith("fine-tuned") for key in scores)
     ended = cli(f"predict {molecules} -m {finetuned} -o {tmp_path}/p.csv --workers 1 --json")
     assert (ended.code, ended.json["rows"]) == (0, 96)
     rows = read_table(tmp_path / "p.csv")
-    assert list(rows[0]) == [
-        "smiles",
-        "oxygen",
-        "length",
-        "word",
-        "predicted_oxygen",
-        "predicted_oxygen_std",
-        "predicted_oxygen_calibrated",
-        "graphlog_novelty",
-        "graphlog_status",
-    ]
+    added = [f"predicted_oxygen{kind}" for kind in ("", "_std", "_calibrated")]
+    known = ["smiles", "oxygen", "length", "word"]
+    assert list(rows[0]) == [*known, *added, "graphlog_novelty", "graphlog_status"]
     assert 0 <= float(rows[0]["predicted_oxygen"]) <= 1
     assert (rows[32]["smiles"], rows[32]["predicted_oxygen"]) == ("CC(", "")
     assert rows[32]["graphlog_status"] != "ok"
-    explain = ("predict", molecules, "-m", finetuned, "--explain", "--workers", "1")
-    ended = cli(*explain, f"-o {tmp_path}/why.html --json")
-    assert (ended.code, ended.json["rejected"]) == (
-        0,
-        sum(row["graphlog_status"] != "ok" for row in rows),
-    )
+    explain = f"predict {molecules} -m {finetuned} --explain --workers 1"
+    ended = cli(f"{explain} -o {tmp_path}/why.html --json")
+    assert (ended.code, ended.json["rejected"]) == (0, 1)
     assert "<svg" in (tmp_path / "why.html").read_text(encoding="utf-8")
-    assert cli(*explain, f"-o {tmp_path}/why.csv --format csv").code == 2
+    assert cli(f"{explain} -o {tmp_path}/why.csv --format csv").code == 2
 
 
-def test_finetune_a_regression_with_a_split_file(cli: Cli, molecules: Path, tmp_path: Path):
-    assert cli(f"data split {molecules} -o {tmp_path}/split.json --kind random --seed 3").code == 0
-    folds = json.loads((tmp_path / "split.json").read_text())
-    assert set(folds) == {
-        *("kind", "fractions", "sha256", "rows_sha256"),
-        *("train", "valid", "test"),
-    }
-    assert sorted(folds["train"] + folds["valid"] + folds["test"]) == [
-        r for r in range(96) if r != 32
-    ]
-    words = (
-        f"finetune {molecules} -m random -o {tmp_path}/run --targets length --split "
-        f"{tmp_path}/split.json"
-    ).split()
-    ended = cli(*words, "--epochs 1 --seeds 0 --baselines none --freeze --json")
+def test_finetune_a_regression_with_a_split_file(
+    cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
+):
+    split, run = tmp_path / "split.json", tmp_path / "run"
+    assert cli(f"data split {molecules} -o {split} --kind random --seed 3").code == 0
+    folds = json.loads(split.read_text())
+    about = {*("kind", "fractions", "sha256", "rows_sha256")}
+    assert set(folds) == {"train", "valid", "test"} | about
+    dealt = sorted(folds["train"] + folds["valid"] + folds["test"])
+    assert dealt == [r for r in range(96) if r != 32]
+    words = f"finetune {molecules} -m {pretrained} -o {run} --targets length --split {split}"
+    ended = cli(words, "--epochs 1 --seeds 0 --baselines none --freeze --json")
     assert ended.code == 0
     assert (ended.json["task"], ended.json["metric"]) == ("regression", "rmse")
-    assert json.loads((tmp_path / "run" / "split.json").read_text())["test"] == folds["test"]
+    assert json.loads((run / "split.json").read_text())["test"] == folds["test"]
 
 
 def test_data_names_what_there_is(cli: Cli):
@@ -269,32 +222,24 @@ def test_info_describes_and_verifies_a_store(cli: Cli, store: Path):
 def test_convert_reads_the_published_weights(
     cli: Cli, mirror: Path, molecules: Path, tmp_path: Path
 ):
-    old = mirror / "checkpoints" / "pretrain-gnns_chem_gcn_contextpred.pth"
-    ended = cli(f"convert {old} -o {tmp_path}/m.safetensors --json")
+    old, model = "pretrain-gnns_chem_gcn_contextpred.pth", tmp_path / "m.safetensors"
+    ended = cli(f"convert {mirror}/checkpoints/{old} -o {model} --json")
     assert (ended.json["backbone"], ended.json["dim"]) == ("gcn", 300)
-    assert (
-        cli(f"embed {molecules} -m {tmp_path}/m.safetensors -o {tmp_path}/e.npz --workers 1").code
-        == 0
-    )
+    words = f"embed {molecules} -m {model} -o {tmp_path}/e.npz --workers 1 --limit 20"
+    assert cli(words).code == 0
 
 
 def test_plot_draws_what_each_kind_of_run_has(
     cli: Cli, pretrained: Path, finetuned: Path, tmp_path: Path
 ):
-    pytest.importorskip("matplotlib")
+    def files(*stems: str) -> set[str]:
+        return {f"{stem}.{kind}" for stem in stems for kind in ("png", "svg")}
+
     assert cli(f"plot {pretrained} -o {tmp_path}/a --graphs 60").code == 0
-    assert left_in(tmp_path / "a") == {
-        f"{stem}.{kind}"
-        for stem in ("curves", "embedding-map", "prototype-tree")
-        for kind in ("png", "svg")
-    }
+    assert left_in(tmp_path / "a") == files("curves", "embedding-map", "prototype-tree")
     ended = cli(f"plot {finetuned} -o {tmp_path}/b --json")
-    assert {Path(p).name for p in ended.json["figures"]} == {
-        f"{stem}.{kind}"
-        for stem in ("curves", "scores", "embedding-map")
-        for kind in ("png", "svg")
-    }
-    assert left_in(tmp_path / "b") == {Path(p).name for p in ended.json["figures"]}
+    drawn = {Path(p).name for p in ended.json["figures"]}
+    assert drawn == left_in(tmp_path / "b") == files("curves", "scores", "embedding-map")
 
 
 def test_prototypes_places_what_the_run_was_trained_on_or_what_is_named(
@@ -303,41 +248,36 @@ def test_prototypes_places_what_the_run_was_trained_on_or_what_is_named(
     ended = cli(f"prototypes {pretrained} -o {tmp_path}/own --json")
     assert (ended.code, ended.json["graphs"], ended.json["rejected"]) == (0, 95, 1)
     assert left_in(tmp_path / "own") >= {"tree.json", "members.csv", "atlas.html"}
-    ended = cli(
-        f"prototypes {pretrained} -o {tmp_path}/other --input {molecules} --limit 40 --quiet"
-    )
+    of_others = f"prototypes {pretrained} --input {molecules} -o {tmp_path}"
+    ended = cli(f"{of_others}/other --limit 40 --quiet")
     assert (ended.code, ended.err) == (0, "")
-    assert [row["row"] for row in read_table(tmp_path / "other" / "members.csv")] == [
-        str(k) for k in range(40)
-    ]
-    cli(
-        f"prototypes {pretrained} -o {tmp_path}/strict --input {molecules} --on-error fail"
-    ).refused("row 32")
+    rows = [row["row"] for row in read_table(tmp_path / "other" / "members.csv")]
+    assert rows == [str(k) for k in range(40)]
+    cli(f"{of_others}/strict --on-error fail").refused("row 32")
     ended = cli(f"prototypes {pretrained}/model.safetensors -o {tmp_path}/file --json")
     assert (ended.code, ended.json["graphs"]) == (0, 95)
 
 
 def test_graphs_of_any_kind_are_recalled_as_they_were_read(cli: Cli, tmp_path: Path):
     rings(tmp_path / "g.jsonl")
-    assert (
-        cli(f"pretrain {tmp_path}/g.jsonl -o {tmp_path}/r", *SMALL, "--limit 24 --quiet").code == 0
-    )
-    ended = cli(f"prototypes {tmp_path}/r -o {tmp_path}/tree --json")
+    pretrain = f"pretrain {tmp_path}/g.jsonl -o {tmp_path}/r --limit 24 --quiet"
+    assert cli(pretrain, *SMALL).code == 0
+    tree = f"prototypes {tmp_path}/r -o {tmp_path}/tree"
+    ended = cli(tree, "--json")
     assert (ended.code, ended.json["graphs"]) == (0, 24)
     assert "no longer" not in ended.err
     with (tmp_path / "g.jsonl").open("a") as file:
         file.write('{"edges": [[0, 1]], "x": [[0, 1.0], [0, 1.0]], "edge_attr": [[0, 0.1]]}\n')
-    assert (
-        "no longer" not in cli(f"prototypes {tmp_path}/r -o {tmp_path}/tree").err
-    )  # beyond the limit
+    assert "no longer" not in cli(tree).err  # beyond the limit
 
 
 def test_a_store_made_again_otherwise_is_noticed(cli: Cli, molecules: Path, tmp_path: Path):
-    make = ["featurize", molecules, "-o", tmp_path / "s", "--workers", "1", "--quiet"]
-    assert cli(*make, "--schema molecule").code == 0
-    assert cli(f"pretrain {tmp_path}/s -o {tmp_path}/r", *SMALL, "--quiet").code == 0
-    assert cli(*make, "--schema molecule --limit 50 --overwrite").code == 0
+    make = f"featurize {molecules} -o {tmp_path}/s --workers 1 --quiet --schema"
+    assert cli(make, "molecule --limit 40").code == 0
+    small = "--recipe graphlog --quiet"
+    assert cli(f"pretrain {tmp_path}/s -o {tmp_path}/r", small, *SMALL).code == 0
+    assert cli(make, "molecule --limit 20 --overwrite").code == 0
     assert "no longer holds the graphs" in cli(f"prototypes {tmp_path}/r -o {tmp_path}/tree").err
-    assert cli(*make, "--schema molecule-rich --overwrite").code == 0
+    assert cli(make, "molecule-rich --limit 20 --overwrite").code == 0
     for verb in ("prototypes", "plot"):
         cli(f"{verb} {tmp_path}/r -o {tmp_path}/other").refused("molecule-rich")
