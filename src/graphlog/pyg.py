@@ -11,19 +11,14 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.chunk import Reject
-from graphlog.data.manifest import Source
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.data.store import ON_ERROR, GraphStore, RowCollector, StoreBuilder
+from graphlog.data.store import GraphStore
 from graphlog.domains import schema_named
-from graphlog.domains.graph.domain import direction
-from graphlog.domains.graph.raw import RawGraph, join
-from graphlog.domains.graph.schema import ScaleSurvey, Survey, check_sizes, chunk_of
-from graphlog.errors import DataError, check_choice
+from graphlog.domains.graph.domain import GraphReading, pack
+from graphlog.domains.graph.raw import Collection, RawGraph
+from graphlog.errors import DataError
 
 Array = npt.NDArray[Any]
-
-_CHUNK = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +79,7 @@ def from_pyg(
         ConfigError: If the schema's name or ``on_error`` is unknown, or ``directed`` contradicts
             the schema.
     """
-    check_choice("on_error", on_error, ON_ERROR)
+    how = GraphReading(directed=directed, on_error=on_error)
     items = [graphs] if isinstance(graphs, Data) else graphs
     listed = [graph for k, item in enumerate(items) for graph in _split(item, k)]
     if not listed:
@@ -96,38 +91,22 @@ def from_pyg(
     if codes is not None and known is not None:
         read_as = replace(known, node=_as_codes(known.node), edge=_as_codes(known.edge))
     raw = [_raw_graph(row, graph) for row, graph in enumerate(listed)]
-    labels = _labels(raw)
+    labels = _label_names(raw)
     raw = _of_one_width(raw, "node", None if read_as is None else read_as.node)
     raw = _of_one_width(raw, "edge", None if read_as is None else read_as.edge)
-    survey = None
-    if known is None:
-        survey = _survey(raw)
-        known = survey.schema()
-    directed = direction(known, directed)
-    if known.domain == "graph":
-        known = replace(known, directed=directed)
-    tasks = tuple(f"y{t}" for t in range(0 if labels is None else labels.shape[1]))
-    builder = StoreBuilder(known, None, tasks, Source(name="torch_geometric graphs"))
-    collector = RowCollector(builder, "torch_geometric graphs", on_error, item="graph")
-    scales = ScaleSurvey(known)
-    has_texts = all(graph.text for graph in raw if graph.problem is None)
-    for start in range(0, len(raw), _CHUNK):
-        part = raw[start : start + _CHUNK]
-        chunk, problems = chunk_of(part, read_as or known, directed)
-        rows = chunk.rows + start
-        chunk = replace(
-            chunk,
-            rows=rows,
-            texts=[raw[row].text for row in rows.tolist()] if has_texts else None,
-            labels=None if labels is None else labels[rows],
-        )
-        rejects = [Reject(start + k, part[k].text, problems[k]) for k in sorted(problems)]
-        collector.add(chunk, rejects, len(part))
-        scales.add(chunk)
-    collector.refuse_if_mostly_bad("")
-    if survey is not None:
-        builder.schema = scales.scaled(survey.items)
-    return builder.finish()
+    usable = [graph for graph in raw if graph.problem is None]
+    first = usable[0] if usable else RawGraph(0, "")
+    collection = Collection(
+        name="torch_geometric graphs",
+        node=tuple(f"node_{k}" for k in range(len(first.node))),
+        edge=tuple(f"edge_{k}" for k in range(len(first.edge))),
+        labels=labels,
+        read=lambda: iter(raw),
+        matrices=True,
+        has_texts=all(graph.text for graph in usable),
+        keep_constant=True,
+    )
+    return pack(collection, collection.name, how, known, read_as)
 
 
 def to_pyg(graphs: GraphStore | GraphBatch) -> list[Data]:
@@ -313,17 +292,6 @@ def _of_one_width(
     return fitting
 
 
-def _survey(graphs: list[RawGraph]) -> Survey:
-    usable = [g for g in graphs if g.problem is None and check_sizes(g) is None]
-    node, edge = (len(usable[0].node), len(usable[0].edge)) if usable else (0, 0)
-    survey = Survey(
-        [f"node_{k}" for k in range(node)], [f"edge_{k}" for k in range(edge)], matrices=True
-    )
-    for start in range(0, len(usable), _CHUNK):
-        survey.add(join(usable[start : start + _CHUNK]))
-    return survey
-
-
 def _label_values(values: Any) -> tuple[float, ...]:
     labels = _array(values, "y").astype(np.float64)
     if np.isinf(labels).any():
@@ -331,14 +299,11 @@ def _label_values(values: Any) -> tuple[float, ...]:
     return tuple(labels.reshape(-1).tolist())
 
 
-def _labels(graphs: list[RawGraph]) -> Array | None:
+def _label_names(graphs: list[RawGraph]) -> tuple[str, ...]:
     widths = {len(graph.labels) for graph in graphs} - {0}
-    if not widths:
-        return None
     if len(widths) > 1:
         raise DataError(
             f"`y` must hold the same number of labels in every graph, found {sorted(widths)[:4]}; "
             "per-node labels are not read."
         )
-    missing = (np.nan,) * widths.pop()
-    return np.array([graph.labels or missing for graph in graphs], dtype=np.float64)
+    return tuple(f"y{t}" for t in range(max(widths, default=0)))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.domains.graph.raw import RawGraphs, column
-from graphlog.domains.graph.schema import Survey, attribute_codes
+from graphlog.domains.graph.raw import RawGraph, RawGraphs, column
+from graphlog.domains.graph.schema import ScaleSurvey, Survey, attribute_codes, chunk_of
 from graphlog.encoders.base import AttributeTable, expand_attributes, standardized
 from graphlog.errors import DataError
 
@@ -29,7 +29,13 @@ def _schema(*pieces: list, **options) -> FeatureSchema:
     survey = Survey(("a",), ())
     for piece in pieces:
         survey.add(_nodes(piece))
-    return survey.schema(**options)
+    schema = survey.schema(**options)
+    scales = ScaleSurvey(schema)
+    for piece in pieces:
+        nodes = (column(piece),)
+        chunk, _ = chunk_of([RawGraph(0, "", len(piece), node=nodes)], schema)
+        scales.add(chunk)
+    return scales.scaled()
 
 
 @given(st.one_of(whole, words, fractions))

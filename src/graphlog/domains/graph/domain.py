@@ -3,7 +3,7 @@
 Labels are numbers as they are, and words as the numbers of their classes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -79,7 +79,7 @@ class LabelSurvey:
             DataError: If a label has too many classes.
         """
         for k, value in enumerate(labels):
-            if value is None or (not isinstance(value, str) and not _is_finite(value)):
+            if _is_missing(value):
                 continue
             self._has_words[k] |= isinstance(value, str)
             has_classes = self._has_words[k] or self.names[k] in self._always
@@ -119,7 +119,7 @@ class LabelSurvey:
         for name, value in zip(self.names, labels, strict=False):
             if _is_missing(value):
                 continue
-            if not isinstance(value, str) and not _is_finite(value):
+            if not isinstance(value, str) and abs(as_float(value)) > FLOAT32_MAX:
                 return f"label '{name}' must be finite and below {FLOAT32_MAX:.2g}, or left out"
             if name in self._known and text_of(value) not in self._known[name]:
                 known = "a class that the given store does not have"
@@ -140,11 +140,6 @@ class LabelSurvey:
 
 def _is_missing(value: Any) -> bool:
     return value is None or value != value
-
-
-def _is_finite(value: float) -> bool:
-    """Return whether a number is finite once stored as float32; NaN is not."""
-    return abs(as_float(value)) <= FLOAT32_MAX
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -169,13 +164,10 @@ class GraphDomain(Domain, HasDataSets):
 
     def recognizes(self, path: Path) -> bool:
         """Return whether a file or folder holds graphs by its name or first lines."""
-        if path.is_dir():
-            if is_store(path) or (path / "config.toml").is_file():
-                return False
-            return bool(find_tables(path) or _json_files(path) or find_parts(path))
-        if path.name.endswith(JSON_SUFFIXES) or path.suffix == ".zip":
-            return True
-        return path.name.endswith(GIN_SUFFIXES) and looks_like_gin(path)
+        if path.is_dir() and (is_store(path) or (path / "config.toml").is_file()):
+            return False
+        has_name = path.name.endswith((".zip", *JSON_SUFFIXES, *GIN_SUFFIXES))
+        return (has_name or path.is_dir()) and _opener(path) is not None
 
     def read(
         self, source: Input, schema: FeatureSchema | None = None, reading: Reading | None = None
@@ -213,44 +205,8 @@ class GraphDomain(Domain, HasDataSets):
                 f"{schema.domain}s; leave the schema out."
             )
         graphs = graphs if schema is None else in_order(graphs, schema)
-        directed = direction(schema, how.directed)
-        known = None if how.like is None else how.like.source.classes
-        labels = LabelSurvey(graphs.labels, graphs.classes, known)
-        survey = Survey(graphs.node, graphs.edge, graphs.matrices)
-        for chunk in _chunks(graphs, how.limit):
-            usable = [graph for graph in chunk if graph.problem is None]
-            for graph in usable:
-                labels.add(graph.labels)
-            usable = [graph for graph in usable if check_sizes(graph) is None]
-            if schema is None and usable:
-                survey.add(join(usable))
-        is_inferred = schema is None
-        if schema is None:
-            schema = survey.schema(kinds=how.kinds, keep_constant=bool(how.kinds))
-        schema = replace(schema, directed=directed)
         name = Path(source.name if source.path is None else source.path).name
-        origin = Source(name=name, classes=labels.classes, notes=labels.notes)
-        with StoreBuilder(schema, how.store_path, labels.names, origin) as builder:
-            collector = RowCollector(builder, graphs.name, how.on_error, how.progress, "graph")
-            scales = ScaleSurvey(schema)
-            for part in _chunks(graphs, how.limit):
-                part = [g._replace(problem=g.problem or labels.problem(g.labels)) for g in part]
-                try:
-                    chunk, reasons = chunk_of(part, schema, directed)
-                except DataError as e:
-                    raise DataError(f"{graphs.name}: {e}") from None
-                used = [part[k] for k in chunk.rows.tolist()]
-                rows = np.array([graph.row for graph in used], dtype=np.int64)
-                values = labels.values([g.labels for g in used]) if labels.names else None
-                rejects = [Reject(part[k].row, part[k].text, reasons[k]) for k in sorted(reasons)]
-                collector.add(replace(chunk, rows=rows, labels=values), rejects, len(part))
-                scales.add(chunk)
-            if not collector.done:
-                raise DataError(f"{graphs.name}: holds no graph.")
-            collector.refuse_if_mostly_bad("")
-            if is_inferred:
-                builder.schema = scales.scaled(survey.items)
-            return builder.finish()
+        return pack(graphs, name, how, schema)
 
     def rows(
         self, source: Input, store: GraphStore, reading: Reading | None = None
@@ -294,26 +250,114 @@ def open_collection(path: Path) -> Collection:
     Raises:
         DataError: If it has none of the known formats.
     """
+    found = _opener(path)
+    if found is not None:
+        return found(path)
     if path.is_dir():
-        if find_tables(path):
-            return open_folder(path)
-        files = _json_files(path)
-        if len(files) > 1:
-            raise DataError(f"{path}: holds {len(files)} JSON-lines files; name the one to read.")
-        if files:
-            return open_jsonlines(files[0])
-        if find_parts(path):
-            return open_tudataset(path)
         known = "edges.csv, a .jsonl file, or NAME_A.txt and NAME_graph_indicator.txt"
         raise DataError(f"{path}: holds no graphs; a folder of graphs has {known}.")
-    if path.suffix == ".zip":
-        return open_tudataset(path)
-    if path.name.endswith(JSON_SUFFIXES):
-        return open_jsonlines(path)
-    if looks_like_gin(path):
-        return open_gin(path)
     known = ".jsonl, TUDataset's .zip, and GIN's .txt"
     raise DataError(f"{path}: is not a file of graphs; known are {known}.")
+
+
+def _opener(path: Path) -> Callable[[Path], Collection] | None:
+    """Return what opens a file or folder by its names or first lines; None if nothing does."""
+    if path.is_dir():
+        if find_tables(path):
+            return open_folder
+        if _json_files(path):
+            return _open_json_folder
+        return open_tudataset if find_parts(path) else None
+    if path.suffix == ".zip":
+        return open_tudataset
+    if path.name.endswith(JSON_SUFFIXES):
+        return open_jsonlines
+    return open_gin if looks_like_gin(path) else None
+
+
+def _json_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.name.endswith(JSON_SUFFIXES))
+
+
+def _open_json_folder(folder: Path) -> Collection:
+    files = _json_files(folder)
+    if len(files) > 1:
+        raise DataError(f"{folder}: holds {len(files)} JSON-lines files; name the one to read.")
+    return open_jsonlines(files[0])
+
+
+def pack(
+    graphs: Collection,
+    name: str,
+    how: GraphReading,
+    schema: FeatureSchema | None = None,
+    read_as: FeatureSchema | None = None,
+) -> GraphStore:
+    """Return graphs as a store.
+
+    They are read twice: to infer their attributes and classes, and to pack them.
+
+    Args:
+        graphs: The graphs, their attributes in the order of the schema.
+        name: What the manifest calls them.
+        how: How they are read.
+        schema: Schema of the store; None infers it.
+        read_as: The schema to read their attributes by, where it is another one.
+
+    Raises:
+        DataError: If there is no graph, more than half cannot be used, or attributes do not fit.
+        ConfigError: If the schema is that of graphs of the other direction.
+    """
+    directed = direction(schema, how.directed)
+    known = None if how.like is None else how.like.source.classes
+    labels = LabelSurvey(graphs.labels, graphs.classes, known)
+    survey = Survey(graphs.node, graphs.edge, graphs.matrices)
+    for chunk in _chunks(graphs, labels, how.limit):
+        usable = [graph for graph in chunk if graph.problem is None]
+        for graph in usable:
+            labels.add(graph.labels)
+        if schema is None and usable:
+            survey.add(join(usable))
+    is_inferred = schema is None
+    if schema is None:
+        schema = survey.schema(how.kinds, bool(how.kinds) or graphs.keep_constant)
+    if schema.domain == DOMAIN.name:
+        schema = replace(schema, directed=directed)
+    origin = Source(name=name, classes=labels.classes, notes=labels.notes)
+    with StoreBuilder(schema, how.store_path, labels.names, origin) as builder:
+        collector = RowCollector(builder, graphs.name, how.on_error, how.progress, "graph")
+        scales = ScaleSurvey(schema)
+        for part in _chunks(graphs, labels, how.limit):
+            try:
+                chunk, reasons = chunk_of(part, read_as or schema, directed)
+            except DataError as e:
+                raise DataError(f"{graphs.name}: {e}") from None
+            used = [part[k] for k in chunk.rows.tolist()]
+            chunk = replace(
+                chunk,
+                rows=np.array([graph.row for graph in used], dtype=np.int64),
+                labels=labels.values([graph.labels for graph in used]) if labels.names else None,
+                texts=[graph.text for graph in used] if graphs.has_texts else None,
+            )
+            rejects = [Reject(part[k].row, part[k].text, reasons[k]) for k in sorted(reasons)]
+            collector.add(chunk, rejects, len(part))
+            scales.add(chunk)
+        if not collector.done:
+            raise DataError(f"{graphs.name}: holds no graph.")
+        collector.refuse_if_mostly_bad("")
+        if is_inferred:
+            builder.schema = scales.scaled()
+        return builder.finish()
+
+
+def _chunks(graphs: Collection, labels: LabelSurvey, limit: int | None) -> Iterator[list[RawGraph]]:
+    """Yield the graphs, those that cannot be used with their problems, some at a time."""
+    checked = (
+        graph._replace(problem=graph.problem or labels.problem(graph.labels) or check_sizes(graph))
+        for graph in islice(graphs.read(), limit)
+    )
+    while chunk := list(islice(checked, _GRAPHS_PER_CHUNK)):
+        yield chunk
 
 
 def direction(schema: FeatureSchema | None, directed: bool | None) -> bool:
@@ -330,16 +374,6 @@ def direction(schema: FeatureSchema | None, directed: bool | None) -> bool:
             option="directed",
         )
     return bool(known if directed is None else directed)
-
-
-def _json_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.name.endswith(JSON_SUFFIXES))
-
-
-def _chunks(graphs: Collection, limit: int | None) -> Iterator[list[RawGraph]]:
-    stream = islice(graphs.read(), limit)
-    while chunk := list(islice(stream, _GRAPHS_PER_CHUNK)):
-        yield chunk
 
 
 DOMAIN = GraphDomain()

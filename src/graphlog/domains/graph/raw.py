@@ -128,6 +128,10 @@ class Collection:
     """Column or key of the names of graphs; empty where they have none."""
     has_header: bool = False
     """Whether the file names its attributes, so that their order means nothing."""
+    has_texts: bool = False
+    """Whether the texts of graphs say what they are, and so are kept."""
+    keep_constant: bool = False
+    """Whether node attributes that never change are kept; if not, the degree replaces them."""
 
 
 def cell(text: str) -> Any:

@@ -58,7 +58,6 @@ class ScaleSurvey:
 
     def __init__(self, schema: FeatureSchema) -> None:
         self._schema = schema
-        self._items = {"node": 0, "edge": 0}
         self._moments = {
             kind: {k: Moments() for k, a in enumerate(columns) if not a.is_categorical}
             for kind, columns in (("node", schema.node), ("edge", schema.edge))
@@ -67,21 +66,15 @@ class ScaleSurvey:
     def add(self, chunk: GraphChunk) -> None:
         """Include more graphs."""
         for kind, values in (("node", chunk.x), ("edge", chunk.edge_attr)):
-            self._items[kind] += len(values)
             for k, moments in self._moments[kind].items():
-                moments.add(values[:, k].astype(np.float64))
+                moments.add(np.ascontiguousarray(values[:, k]))
 
-    def scaled(self, surveyed: Mapping[str, int]) -> FeatureSchema:
-        """Return the schema with these means and deviations.
-
-        Args:
-            surveyed: Number of nodes and edges that those of the schema are of: where it is the
-                number of used ones, they stay as they are, to the last bit.
-        """
+    def scaled(self) -> FeatureSchema:
+        """Return the schema with these means and deviations."""
         node, edge = (
             tuple(
                 replace(a, shift=found.mean, scale=found.scale)
-                if (found := self._moments[kind].get(k)) and surveyed[kind] != self._items[kind]
+                if (found := self._moments[kind].get(k))
                 else a
                 for k, a in enumerate(columns)
             )
@@ -123,24 +116,22 @@ _SPECIAL_CODES = {"node": 1, "edge": 2}
 
 
 class ColumnSurvey:
-    """The different values of a column while they are few, and mean and spread of its numbers."""
+    """The different values of a column while they are few, and of which types it has how many."""
 
     def __init__(self) -> None:
-        self.values: set[int] | None = set()
-        self.words: set[str] | None = set()
-        self.num_words = 0
+        self.values: set[int | str] | None = set()
+        self.num_words = self.num_numbers = 0
         self.has_fractions = False
-        self.moments = Moments()
 
     def add(self, column: Column) -> None:
         """Include more of the column; what is missing or not finite is ignored."""
+        words: list[str] = []
         if column.dtype == object:
             words = [v for v in column.tolist() if isinstance(v, str)]
             numbers = [v for v in column.tolist() if not isinstance(v, str) and v is not None]
-            self.num_words += len(words)
-            self.words = _union(self.words, set(words))
             is_float = any(isinstance(v, float) for v in numbers)
             column = np.array(numbers, dtype=np.float64 if is_float else np.int64)
+        self.num_words += len(words)
         if column.dtype.kind == "f":
             usable = column[np.abs(column) <= FLOAT32_MAX]  # NaN compares false
             whole = usable == np.floor(usable)
@@ -148,27 +139,35 @@ class ColumnSurvey:
             # NaN, which makes whole numbers floats, it takes a fraction.
             if len(usable):
                 self.has_fractions |= len(usable) == len(column) or not bool(whole.all())
-            self.moments.add(usable)
+            self.num_numbers += len(usable)
             column = usable[whole & (np.abs(usable) < 2**53)].astype(np.int64)
         else:
-            self.moments.add(column.astype(np.float64))
-        self.values = _union(self.values, set(np.unique(column).tolist()))
+            self.num_numbers += len(column)
+        if self.values is not None:
+            self.values.update(np.unique(column).tolist(), words)
+            if len(self.values) > MAX_CODES:
+                self.values = None
 
     @property
     def is_constant(self) -> bool:
         """Whether there is only one value, and it is a category."""
-        return not self.has_fractions and len(self.values or ()) + len(self.words or ()) == 1
+        return not self.has_fractions and self.values is not None and len(self.values) == 1
+
+    @property
+    def _ordered(self) -> list[Any]:
+        """The values, numbers first."""
+        return sorted(self.values or (), key=lambda value: (isinstance(value, str), value))
 
     @property
     def _are_codes(self) -> bool:
-        values = self.values
-        return values is not None and (not values or (min(values) >= 0 and max(values) < MAX_CODES))
+        ordered = self._ordered
+        return not self.num_words and (not ordered or 0 <= ordered[0] <= ordered[-1] < MAX_CODES)
 
     def kind(self) -> Kind:
         """Return whether the column holds categories or quantities."""
         if self.num_words:
             # a few words among fractions are mistakes, to be rejected; otherwise all are names
-            is_mistake = self.has_fractions and self.num_words <= self.moments.count
+            is_mistake = self.has_fractions and self.num_words <= self.num_numbers
             return "continuous" if is_mistake else "categorical"
         if self.has_fractions or self.values is None:
             return "continuous"
@@ -182,19 +181,16 @@ class ColumnSurvey:
             DataError: If there are too many different categories.
         """
         if kind == "continuous":
-            return Attribute(name, 0, shift=self.moments.mean, scale=self.moments.scale)
-        numbers, words = self.values, self.words
-        if numbers is None or words is None or len(numbers) + len(words) > MAX_CODES:
+            return Attribute(name, 0)
+        if self.values is None:
             raise DataError(
                 f"attribute '{name}' has more than {MAX_CODES:,} different values, too many for "
                 "categories; leave it out."
             )
-        if self._are_codes and not words:
-            largest = max(numbers, default=0)
-            values = tuple(str(k) if k in numbers else "" for k in range(largest + 1))
-        else:
-            values = (*map(str, sorted(numbers)), *sorted(words))
-        return Attribute(name, len(values) + special, values=values)
+        values = self._ordered
+        if self._are_codes:
+            values = [k if k in self.values else "" for k in range(max(values, default=0) + 1)]
+        return Attribute(name, len(values) + special, values=tuple(map(str, values)))
 
 
 class Survey:
@@ -211,13 +207,10 @@ class Survey:
         self.columns = {kind: [ColumnSurvey() for _ in names] for kind, names in self.names.items()}
         self._is_one_hot = {kind: matrices and len(n) > 1 for kind, n in self.names.items()}
         self._hot = {"node": set[int](), "edge": set[int]()}
-        self.items = {"node": 0, "edge": 0}
         self.max_degree = 0
 
     def add(self, graphs: RawGraphs) -> None:
         """Include more graphs."""
-        self.items["node"] += int(graphs.node_counts.sum())
-        self.items["edge"] += graphs.edge_index.shape[1]
         for kind, columns in (("node", graphs.node), ("edge", graphs.edge)):
             for survey, column in zip(self.columns[kind], columns, strict=True):
                 survey.add(column)
@@ -231,7 +224,7 @@ class Survey:
     def schema(
         self, kinds: Mapping[str, str] | None = None, keep_constant: bool = True
     ) -> FeatureSchema:
-        """Return the schema of the graphs.
+        """Return the schema of the graphs, without means (see :class:`ScaleSurvey`).
 
         Args:
             kinds: Columns to be read as ``categorical`` or ``continuous`` whatever they hold.
@@ -264,14 +257,6 @@ class Survey:
             survey.attribute(name, chosen.get(name, survey.kind()), special)
             for name, survey in zip(names, self.columns[kind], strict=True)
         )
-
-
-def _union(values: Any, more: set[Any]) -> Any:
-    """Return the union, or None once there are too many to keep."""
-    if values is None or len(values) + len(more) > 2 * MAX_CODES:
-        return None
-    values |= more
-    return values if len(values) <= MAX_CODES else None
 
 
 def _hot_positions(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
@@ -435,7 +420,8 @@ def chunk_of(
 ) -> tuple[GraphChunk, dict[int, str]]:
     """Return the usable graphs in the codes of ``schema``, and why each other one is not usable.
 
-    ``rows`` of the chunk and keys of the reasons are positions in ``graphs``.
+    ``rows`` of the chunk and keys of the reasons are positions in ``graphs``. Quantities are still
+    those of the input, not yet rounded to the 32 bits of a store.
 
     Unless ``directed``, an edge stands for both directions however often and in whichever direction
     it is listed, and self-loops are dropped, since every encoder adds one to each node.
@@ -448,11 +434,7 @@ def chunk_of(
     Raises:
         DataError: If the number of attributes differs from the schema's.
     """
-    problems: dict[int, str] = {}
-    for k, graph in enumerate(graphs):
-        problem = graph.problem or check_sizes(graph)
-        if problem is not None:
-            problems[k] = problem
+    problems = {k: graph.problem for k, graph in enumerate(graphs) if graph.problem is not None}
     tried = [k for k in range(len(graphs)) if k not in problems]
     raw = join([graphs[k] for k in tried])
     x, unfit_nodes = attribute_codes(raw, "node", schema.node)
@@ -477,9 +459,9 @@ def chunk_of(
     chunk = GraphChunk(
         node_counts=raw.node_counts[good],
         edge_counts=edge_counts.astype(np.int64),
-        x=x[good[node_graph]].astype(np.float32 if is_continuous(schema.node) else np.int64),
+        x=x[good[node_graph]].astype(np.float64 if is_continuous(schema.node) else np.int64),
         edge_index=raw.edge_index[:, edges],
-        edge_attr=edge_attr[edges].astype(np.float32 if is_continuous(schema.edge) else np.int64),
+        edge_attr=edge_attr[edges].astype(np.float64 if is_continuous(schema.edge) else np.int64),
         rows=np.array(tried, dtype=np.int64)[good],
         undirected=not directed,
     )
