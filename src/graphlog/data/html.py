@@ -3,17 +3,9 @@
 And what pages of drawings have in common.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-from graphlog.errors import GraphLoGError
-
-if TYPE_CHECKING:
-    from graphlog.data.store import GraphStore
-
-_DRAWN, _WIDTH, _HEIGHT = 6, 160, 120
 _SHOWN = 200
 """Characters of a long text."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -22,19 +14,6 @@ _STYLE = """
 body { margin: 2rem auto; max-width: 80rem; padding: 0 1rem }
 figure div { background: #fff; border-radius: 4px; color: #000 }
 """
-
-
-Draw = Callable[["GraphStore", Sequence[int], int, int], list[str] | None]
-"""What gives a drawing of each of some graphs, of a width and height, or None."""
-_drawing_by: list[Draw] = []
-
-
-def draw_by(draw: Draw) -> None:
-    """Have notebooks draw the graphs of stores by ``draw``.
-
-    Called by the domains: they know how, and lie above the stores.
-    """
-    _drawing_by[:] = [draw]
 
 
 def page_head(title: str, style: str) -> str:
@@ -69,30 +48,6 @@ def html_table(rows: Iterable[Sequence[object]], heads: Sequence[str] = (), titl
 def html_fields(fields: Mapping[str, object], title: str = "") -> str:
     """Return a table of names and values; what is None is left out."""
     return html_table([(k, v) for k, v in fields.items() if v is not None], title=title)
-
-
-def store_html(store: "GraphStore") -> str:
-    """Return size and origin of a store, and its first graphs drawn where the domain can."""
-    fields = {
-        "graphs": len(store),
-        "rows": store.num_rows,
-        "rejected": len(store.rejects),
-        "schema": store.schema.name,
-        "labels": ", ".join(store.tasks) or None,
-    }
-    first = list(range(min(_DRAWN, len(store))))
-    drawings, texts = [""] * len(first), [""] * len(first)
-    with suppress(GraphLoGError):  # a store need not keep its texts
-        texts = list(store.texts(first))
-        for draw in _drawing_by:
-            drawings = draw(store, first, _WIDTH, _HEIGHT) or drawings
-    figures = "".join(
-        '<figure style="display:inline-block;margin:4px;background:#fff;color:#000">'
-        f"{drawing}<figcaption>{escape(text[:40])}</figcaption></figure>"
-        for drawing, text in zip(drawings, texts, strict=True)
-        if drawing or text
-    )
-    return html_fields(fields, "GraphStore") + figures
 
 
 def _text(cell: object) -> str:

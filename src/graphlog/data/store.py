@@ -6,10 +6,11 @@ A :class:`StoreBuilder` makes it of a stream of graphs, beside its place until i
 import hashlib
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from graphlog.data.chunk import (
     ragged_ranges,
     unpack_texts,
 )
-from graphlog.data.html import store_html
+from graphlog.data.html import html_fields
 from graphlog.data.manifest import (
     Contents,
     Manifest,
@@ -59,6 +60,8 @@ _EXAMPLES = 3
 """Bad rows that the error then shows."""
 ON_ERROR = ("skip", "fail")
 """What becomes of an input with bad rows: they are listed, or the first one stops the reading."""
+_DRAWN, _WIDTH, _HEIGHT = 6, 160, 120
+"""Graphs that a notebook shows, and the size of their drawings."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -75,6 +78,9 @@ class GraphStore:
     limit: int | None = None
     """Rows of the input, if the view holds all graphs of the first ones, which then keep their
     numbers. Other views have a row a graph."""
+    drawn_by: ClassVar[Callable[["GraphStore", Sequence[int], int, int], list[str] | None] | None]
+    drawn_by = None
+    """What draws some graphs, of a width and height; set by the domains, which lie above."""
 
     def __len__(self) -> int:
         """Return the number of graphs."""
@@ -100,7 +106,26 @@ class GraphStore:
         )
 
     def _repr_html_(self) -> str:
-        return store_html(self)
+        fields = {
+            "graphs": len(self),
+            "rows": self.num_rows,
+            "rejected": len(self.rejects),
+            "schema": self.schema.name,
+            "labels": ", ".join(self.tasks) or None,
+        }
+        first = range(min(_DRAWN, len(self)))
+        drawings, texts = [""] * len(first), [""] * len(first)
+        with suppress(GraphLoGError):  # a store need not keep its texts
+            texts = self.texts(first)
+            if GraphStore.drawn_by is not None:
+                drawings = GraphStore.drawn_by(self, first, _WIDTH, _HEIGHT) or drawings
+        figures = "".join(
+            '<figure style="display:inline-block;margin:4px;background:#fff;color:#000">'
+            f"{drawing}<figcaption>{escape(text[:40])}</figcaption></figure>"
+            for drawing, text in zip(drawings, texts, strict=True)
+            if drawing or text
+        )
+        return html_fields(fields, "GraphStore") + figures
 
     def __reduce__(self) -> Any:
         """Travel to another process as a path where there is one, so that workers share pages."""

@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Num
 from scipy.sparse import csr_matrix
 
-from graphlog.data.html import draw_by
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import Split, random_split, stratified_split
 from graphlog.data.store import ON_ERROR, GraphStore
@@ -551,4 +550,4 @@ def _draw(store: GraphStore, graphs: Sequence[int], width: int, height: int) -> 
     return domain.draw(store, graphs, width, height) if isinstance(domain, Draws) else None
 
 
-draw_by(_draw)
+GraphStore.drawn_by = _draw
