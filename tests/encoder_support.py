@@ -8,9 +8,6 @@ from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.encoders.base import EncoderConfig, Neighborhood
-from graphlog.encoders.encoder import GraphEncoder
-from graphlog.encoders.layers import GIN
 from graphlog.encoders.legacy import MOLECULE, PROTEIN
 
 MIXED = FeatureSchema(
@@ -25,19 +22,6 @@ BARE = FeatureSchema(
     name="bare", domain="graph", node=(Attribute("kind", 3),), edge=(), masked="node"
 )
 SCHEMAS = {"molecule": MOLECULE, "protein": PROTEIN, "mixed": MIXED, "bare": BARE}
-
-
-class Doubled(GIN):
-    """A layer of one's own whose weights have the names and shapes of the backbone's."""
-
-    def forward(self, h: Tensor, neighborhood: Neighborhood) -> Tensor:
-        return 2 * super().forward(h, neighborhood)
-
-
-def doubled(schema: FeatureSchema, dim: int = 8) -> GraphEncoder:
-    """A small encoder with layers of its own."""
-    config = EncoderConfig(layers=2, dim=dim, batch_norm=False).resolve_auto(schema.domain)
-    return GraphEncoder(config, schema, [Doubled(config, schema) for _ in range(2)])
 
 
 def attributes(columns: tuple[Attribute, ...], rows: int, generator: torch.Generator) -> Tensor:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from encoder_support import BARE, SCHEMAS, random_batch
+from encoder_support import SCHEMAS, random_batch
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders import LAYERS
 from graphlog.encoders.base import EncoderConfig
@@ -221,8 +221,6 @@ def test_wrong_codes_are_named() -> None:
 def test_unknown_backbone_suggests_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'graphsage'"):
         EncoderConfig.parse({"backbone": "graphsag"}, "encoder.")
-    with pytest.raises(ConfigError, match="`layers` must hold 5 layers"):
-        GraphEncoder(EncoderConfig(dim=4), BARE, layers=[])
 
 
 def test_protein_nodes_start_equal() -> None:

@@ -1,7 +1,6 @@
 """The encoder: input embedding, layers (Eq. 1), jumping knowledge and readout (Eq. 2)."""
 
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -19,13 +18,11 @@ from graphlog.encoders.base import (
     AttributeTable,
     EncoderConfig,
     Encoding,
-    MessagePassing,
     Neighborhood,
     NodeNorm,
     NodeRows,
     SharedNeighborhood,
 )
-from graphlog.errors import ConfigError
 from graphlog.ops.collectives import Peers
 from graphlog.ops.colors import ColorClasses, color_classes
 from graphlog.ops.segment import segment_max, segment_mean, segment_softmax, segment_sum
@@ -117,35 +114,21 @@ class GraphEncoder(nn.Module):
     Args:
         config: Shape of the encoder; what is ``auto`` follows the schema.
         schema: Meaning of the attributes it reads.
-        layers: Message-passing layers of one's own instead of the backbone's; such an encoder
-            trains like any other, but only backbones named in ``LAYERS`` can be saved.
     """
 
     peers: Peers | None = None
     """The processes that embed each batch together, a shard each; None: this one alone."""
 
-    def __init__(
-        self,
-        config: EncoderConfig,
-        schema: FeatureSchema,
-        layers: Sequence[MessagePassing] | None = None,
-    ) -> None:
+    def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
         super().__init__()
-        if layers is not None and len(layers) != config.layers:
-            raise ConfigError(
-                f"`layers` must hold {config.layers} layers, as in `config`, found {len(layers)}."
-            )
         self.config = config.resolve_auto(schema.domain)
         """The settings, nothing ``auto``."""
         self.schema = schema
-        self.has_own_layers = layers is not None
         self.dim = config.dim * (config.layers + 1 if config.jk == "concat" else 1)
         """Width of node and graph embeddings."""
         self.node = AttributeTable(schema.node, config.dim)
         make = LAYERS[config.backbone]
-        self.layers = nn.ModuleList(
-            layers or [make(self.config, schema) for _ in range(config.layers)]
-        )
+        self.layers = nn.ModuleList(make(self.config, schema) for _ in range(config.layers))
         self.norms = nn.ModuleList(
             NodeNorm(config.dim) for _ in range(config.layers if self.config.batch_norm else 0)
         )
@@ -334,13 +317,9 @@ def build_encoder(
 
 
 def with_settings(network: GraphEncoder, **changes: Any) -> GraphEncoder:
-    """Return a copy of an encoder, on its device, with other settings that no weight depends on.
-
-    Layers of one's own are copied as they are.
-    """
-    own: Any = list(deepcopy(network.layers).train()) if network.has_own_layers else None
+    """Return a copy of an encoder, on its device, with other settings that no weight depends on."""
     with torch.random.fork_rng(devices=[]):  # the initial weights are replaced at once
-        copy = GraphEncoder(network.config.updated(changes), network.schema, own)
+        copy = GraphEncoder(network.config.updated(changes), network.schema)
     copy.load_state_dict(network.state_dict())
     return copy.to(next(network.parameters()).device)
 

@@ -17,7 +17,7 @@ from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import GraphEncoder, encoder_from_state
-from graphlog.errors import ConfigError, MissingPluginError, ModelFileError
+from graphlog.errors import MissingPluginError, ModelFileError
 from graphlog.files import beside
 from graphlog.plugins import Registry, check_installed, packages_of
 
@@ -59,20 +59,12 @@ def save_model(
 
     Args:
         path: The ``.safetensors`` file; its folder is made if need be.
-        encoder: The encoder; its backbone must be one of ``LAYERS``.
+        encoder: The encoder.
         info: JSON-ready notes to keep with it.
         extra: Further tensors to keep, by name.
         half: Store weights as float16, half the size, where none overflows; they are read back as
             float32. Running statistics keep their precision.
-
-    Raises:
-        ConfigError: If the encoder was given layers of its own, which a file cannot describe.
     """
-    if encoder.has_own_layers:
-        raise ConfigError(
-            "an encoder with layers of its own cannot be saved;"
-            " give its layer a name in graphlog.encoders.LAYERS."
-        )
     tensors = {ENCODER + k: v for k, v in encoder.state_dict().items()} | {
         EXTRA + k: v for k, v in (extra or {}).items()
     }

@@ -43,7 +43,7 @@ class DenseEncoder(nn.Module):
         super().__init__()
         kinds = {type(module) for module in network.layers}
         config = network.config
-        if network.has_own_layers or not kinds <= {GIN, GraphSAGE}:
+        if not kinds <= {GIN, GraphSAGE}:
             raise ConfigError(
                 f"an encoder of backbone '{config.backbone}' cannot be exported; only gin and "
                 "graphsage can."
