@@ -30,7 +30,7 @@ from rdkit import Chem
 from rdkit.Chem.Draw import rdMolDraw2D
 
 import graphlog
-from graphlog.data.batch import BatchSampler
+from graphlog.data.batch import epoch_batches
 from graphlog.data.store import GraphStore
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EncoderConfig, build_encoder, with_settings
@@ -84,7 +84,7 @@ def shares(_: int) -> Iterator[Row]:
         else:
             store = graphlog.read_molecules(name.removesuffix("-cip"), schema=schema, limit=20_000)
         for size in (n for n in (64, 256, 512, 2048, 8192) if n <= len(store)):
-            clean = store.take(BatchSampler(len(store), size).epoch(0)[0])
+            clean = store.take(epoch_batches(len(store), size)[0])
             views = {"clean": clean}
             if store.schema.node_mask is not None:
                 generator = torch.Generator().manual_seed(0)
@@ -156,7 +156,7 @@ def products(pairs: int) -> Iterator[Row]:
     for backbone, precision, (work, size) in product(LAYERS, ("fp32", "bf16"), works):
         config = EncoderConfig.parse({"backbone": backbone, "layers": 5, "dim": 300})
         encoder = build_encoder(config, store.schema).train(work != "embedding")
-        taken = [store.take(rows) for rows in BatchSampler(len(store), size).epoch(0)[: pairs + 1]]
+        taken = [store.take(rows) for rows in epoch_batches(len(store), size)[: pairs + 1]]
 
         def run(
             k: int, by_name: bool, encoder: Any = encoder, p: Any = precision, taken: Any = taken

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from graphlog.data.batch import BatchSampler
+from graphlog.data.batch import epoch_batches
 from graphlog.encoders.encoder import BATCH_SIZE, BATCHES, build_encoder, calibrate
 from graphlog.encoders.modelfile import read_model
 from graphlog.training.pretrain import run_pretraining
@@ -86,7 +86,7 @@ def test_a_run_ends_with_the_average_and_statistics_of_clean_graphs(tmp_path: Pa
         trained.train()
         for norm in trained.norms:
             norm.momentum = 0.0  # looks at the batch and forgets it
-        for rows in BatchSampler(len(store), BATCH_SIZE, config.seed).epoch(0)[:BATCHES]:
+        for rows in epoch_batches(len(store), BATCH_SIZE, config.seed)[:BATCHES]:
             batch = store.take(np.sort(rows))
             seen: list[torch.Tensor] = []
             hook = trained.norms[0].register_forward_pre_hook(
@@ -108,7 +108,7 @@ def test_statistics_of_equal_batches_are_their_plain_average() -> None:
     for norm in wanted.norms:
         norm.momentum = None  # what torch calls a cumulative average
     with torch.no_grad():
-        for rows in BatchSampler(len(store), BATCH_SIZE, 1).epoch(0):
+        for rows in epoch_batches(len(store), BATCH_SIZE, 1):
             wanted(store.take(np.sort(rows)))
     assert not found.training
     assert [norm.momentum for norm in found.norms] == [0.1, 0.1]

@@ -17,7 +17,7 @@ from torch import nn
 
 from graphlog.benchmark.cells import Cell
 from graphlog.benchmark.stages import Row, Work
-from graphlog.data.batch import BatchSampler, GraphBatch
+from graphlog.data.batch import GraphBatch, epoch_batches
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.downstream.finetune import SeedJob, Start
@@ -94,7 +94,7 @@ def speed_cell(cell: Cell, work: Work) -> Iterator[Row]:
             work.progress.say(f"{name} is left out: {e}")
     config = next(iter(cell.together.values()))
     size = min(config.batch_size, len(store))
-    batches = BatchSampler(len(store), size, config.seed, drop_last=True).epoch(0)
+    batches = epoch_batches(len(store), size, config.seed)[: len(store) // size]
     # the first step, which warms up, is not timed
     views = {name: objective.count_views(batches[0]) for name, objective in timed.items()}
     taken: dict[str, list[float]] = {name: [] for name in timed}

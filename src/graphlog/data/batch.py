@@ -121,41 +121,14 @@ def seeded_permutation(n: int, *words: int) -> Int[np.ndarray, "n"]:
     return np.argsort(stream.random_raw(n), kind="stable")
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSampler:
-    """Batches of graph indices, each graph once an epoch; holds no state."""
+def epoch_batches(
+    num_graphs: int, batch_size: int, seed: int = 0, epoch: int = 0
+) -> list[Int[np.ndarray, "_"]]:
+    """Return the graphs of each batch of an epoch, counted from 0, each graph once, in order.
 
-    num_graphs: int
-    """Graphs to draw from."""
-    batch_size: int
-    """Graphs a batch; the last one may be smaller."""
-    seed: int = 0
-    """Seed of the order."""
-    drop_last: bool = False
-    """Whether a smaller last batch is left out."""
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        if self.num_graphs < 0 or self.batch_size < 1 or self.seed < 0:
-            raise ValueError(
-                "`num_graphs` and `seed` must not be negative and `batch_size` must be at least "
-                f"1, found {self}."
-            )
-
-    def __len__(self) -> int:
-        """Return the number of batches an epoch."""
-        whole, rest = divmod(self.num_graphs, self.batch_size)
-        return whole + (rest > 0 and not self.drop_last)
-
-    def epoch(self, epoch: int) -> list[Int[np.ndarray, "_"]]:
-        """Return the index arrays of epoch ``epoch`` (from 0), in order.
-
-        Example:
-            >>> [len(b) for b in BatchSampler(5, 2, seed=0).epoch(0)]
-            [2, 2, 1]
-        """
-        order = seeded_permutation(self.num_graphs, self.seed, epoch)
-        return [
-            order[start : start + self.batch_size]
-            for start in range(0, len(self) * self.batch_size, self.batch_size)
-        ]
+    Example:
+        >>> [len(batch) for batch in epoch_batches(5, 2)]
+        [2, 2, 1]
+    """
+    order = seeded_permutation(num_graphs, seed, epoch)
+    return [order[start : start + batch_size] for start in range(0, num_graphs, batch_size)]

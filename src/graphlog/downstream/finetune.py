@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import GraphBatch, seeded_permutation
+from graphlog.data.batch import GraphBatch, epoch_batches
 from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import SCORES, better
 from graphlog.downstream.predictor import Predictor
@@ -257,13 +257,13 @@ class SeedJob(Job):
     def batches(self, epoch: int) -> list[np.ndarray]:
         """Return the training graphs in an order that depends on seed and epoch."""
         train, size = self.data.split.train, self.config.batch_size
-        order = seeded_permutation(len(train), seed_for(self.seed, "order") % 2**32, epoch + 1)
+        seed = seed_for(self.seed, "order") % 2**32
         self._epoch_started = time.monotonic()
         self.model.train()
         for module in self.model.network.modules() if self.config.freeze_batch_norm else ():
             if isinstance(module, nn.BatchNorm1d):
                 module.eval()
-        return [train[order[start : start + size]] for start in range(0, len(order), size)]
+        return [train[rows] for rows in epoch_batches(len(train), size, seed, epoch + 1)]
 
     def load(self, indices: np.ndarray) -> tuple[GraphBatch | None, np.ndarray]:
         """Return the graphs, unless their embeddings are frozen, and their indices."""

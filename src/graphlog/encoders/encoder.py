@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphlog.data.batch import BatchSampler, GraphBatch
+from graphlog.data.batch import GraphBatch, epoch_batches
 from graphlog.data.schema import FeatureSchema, is_continuous
 from graphlog.data.store import GraphStore
 from graphlog.encoders import LAYERS
@@ -346,7 +346,7 @@ def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
         norm.train()
     seen = 0
     with torch.no_grad():
-        for indices in BatchSampler(len(graphs), BATCH_SIZE, seed).epoch(0)[:BATCHES]:
+        for indices in epoch_batches(len(graphs), BATCH_SIZE, seed)[:BATCHES]:
             batch = graphs.take(np.sort(indices))
             if batch.num_nodes > 1:  # one value has no variance
                 seen += batch.num_graphs

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Float16
 from torch import Tensor, nn
 
-from graphlog.data.batch import BatchSampler, GraphBatch
+from graphlog.data.batch import GraphBatch, epoch_batches
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder, build_encoder, calibrate
 from graphlog.encoders.modelfile import read_model, save_model
@@ -121,7 +121,6 @@ class Pretraining(Job):
         self.fresh_moments, self.log_every = config.fresh_moments, config.log_every
         self.average = WeightAverage(config.average) if config.average > 0 else None
         self.watch = CollapseWatch(self.encoder, config.watch_every, config.batch_size)
-        self.sampler = BatchSampler(len(store), config.batch_size, config.seed)
         self.novelty: Novelty | None = None
         self._steps = config.epochs * len(self.batches(0))
         self._embed_at_most = embed_at_most
@@ -167,7 +166,7 @@ class Pretraining(Job):
 
     def batches(self, epoch: int) -> list[np.ndarray]:
         """Return the batches; a single graph left over joins the batch before it."""
-        batches = list(self.sampler.epoch(epoch))
+        batches = epoch_batches(len(self.store), self.config.batch_size, self.config.seed, epoch)
         if len(batches) > 1 and len(batches[-1]) == 1:
             batches[-2:] = [np.concatenate(batches[-2:])]
         return batches
