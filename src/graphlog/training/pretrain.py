@@ -42,7 +42,7 @@ from graphlog.training.setting import (
     seed_for,
 )
 from graphlog.training.targets import check_texts, read_vectors, targets_of
-from graphlog.training.team import Team, fingerprint, joined, local_device
+from graphlog.training.team import Team, fingerprint, joined
 from graphlog.training.trainer import (
     Cursor,
     Job,
@@ -94,7 +94,7 @@ class Pretraining(Job):
         kind = OBJECTIVES[config.objective]
         if note := kind.RECIPE_NOTES.get(config.recipe):
             self.progress.say(f"note: {note}")
-        device = local_device(choose_device(config.device))
+        device = choose_device(config.device)
         precision = choose_precision(config.precision, device, self.progress.say)
         config = config.updated({"schema": store.schema.name, "precision": precision})
         given = None

@@ -4,6 +4,7 @@ Every draw is a function of the seed and of where it happens; nothing else is ke
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Literal
 
 import torch
 
+from graphlog import processes
 from graphlog.data.batch import GraphBatch
 from graphlog.errors import ConfigError, out_of_range, setting
 
@@ -21,11 +23,14 @@ Precision = Literal["auto", "fp32", "bf16"]
 def choose_device(name: str) -> torch.device:
     """Return the device called ``name``; ``auto`` is CUDA where there is a GPU, else the CPU.
 
+    Of several processes on a machine each takes a GPU of its own; a CPU is shared by all.
+
     Raises:
-        ConfigError: If the name is not a device or this machine does not have it.
+        ConfigError: If the name is not a device, this machine does not have it or has fewer GPUs
+            than processes, or several processes ask for one GPU by number.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -39,7 +44,23 @@ def choose_device(name: str) -> torch.device:
             f"{setting('device', 'auto')} or device=cpu.",
             option="device",
         )
-    return device
+    if device.type == "cpu" or processes.size() == 1:
+        return device
+    if device.index is not None:
+        raise ConfigError(
+            f"several processes cannot share '{device}'; with {setting('device', 'cuda')} each "
+            "takes its own.",
+            option="device",
+        )
+    number = int(os.environ.get("LOCAL_RANK", "0"))
+    if number >= count:
+        raise ConfigError(
+            f"process {number} of this machine needs a GPU of its own and torch sees {count} here; "
+            f"start fewer processes, or give {setting('device', 'cpu')}.",
+            option="device",
+        )
+    torch.cuda.set_device(number)
+    return torch.device("cuda", number)
 
 
 def has_fast_bf16(device: torch.device) -> bool:

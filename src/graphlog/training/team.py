@@ -207,28 +207,3 @@ def joined(device: torch.device) -> Generator[Team]:
     finally:
         if not before:
             dist.destroy_process_group()
-
-
-def local_device(device: torch.device) -> torch.device:
-    """Return the GPU of this process where several share a machine; a CPU is shared by all.
-
-    Raises:
-        ConfigError: If there are fewer GPUs than processes, or one is asked for by number.
-    """
-    if device.type != "cuda" or processes.size() == 1:
-        return device
-    if device != torch.device("cuda"):
-        raise ConfigError(
-            f"several processes cannot share '{device}'; with {setting('device', 'cuda')} each "
-            "takes its own.",
-            option="device",
-        )
-    number, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-    if number >= count:
-        raise ConfigError(
-            f"process {number} of this machine needs a GPU of its own and torch sees {count} here; "
-            f"start fewer processes, or give {setting('device', 'cpu')}.",
-            option="device",
-        )
-    torch.cuda.set_device(number)
-    return torch.device("cuda", number)
