@@ -67,7 +67,7 @@ def test_what_is_no_forest(
     layers: list[torch.Tensor], parents: list[torch.Tensor], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        PrototypeForest(layers, parents)
+        PrototypeForest(layers, parents).check()
 
 
 def test_moved_vectors_keep_the_trees() -> None:

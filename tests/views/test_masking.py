@@ -114,8 +114,6 @@ def test_what_cannot_be_masked_is_said() -> None:
     batch = random_batch([4])
     with pytest.raises(ConfigError, match="`node_mask`"):
         mask_attributes(batch, dataclasses.replace(NODE_MASKED, node_mask=None), 0.3, seeded())
-    with pytest.raises(ConfigError, match="mask_rate"):
-        mask_attributes(batch, NODE_MASKED, 1.0, seeded())
 
 
 def test_edges_around_masked_nodes() -> None:

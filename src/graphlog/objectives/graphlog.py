@@ -360,7 +360,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         if not self.prototypes:
             return None
         parents = [self.get_buffer(f"parents_{level}") for level in range(1, len(self.prototypes))]
-        return PrototypeForest(list(self.prototypes), parents, validate=False)
+        return PrototypeForest(list(self.prototypes), parents)
 
     def set_forest(self, forest: PrototypeForest) -> None:
         """Make copies of these prototypes the parameters of the global loss; the tree is fixed."""
@@ -374,7 +374,7 @@ class GraphLoG(Objective[GraphLoGViews]):
 
     def prepare_state(self, state: Mapping[str, Tensor]) -> None:
         """Create the prototypes in ``state``, for ``load_state_dict`` to fill."""
-        forest = PrototypeForest.from_state(state, validate=False)
+        forest = PrototypeForest.from_state(state)
         if forest is not None:
             self.set_forest(forest)
 

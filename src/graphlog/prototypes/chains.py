@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -27,18 +27,14 @@ class PrototypeForest:
     parents: Sequence[Tensor]
     """For each layer but the first, the index in the layer above of every prototype's parent,
     (M_l,)."""
-    validate: InitVar[bool] = True
-    """Whether to check the invariants; off where vectors of a checked forest have merely moved."""
 
-    def __post_init__(self, validate: bool) -> None:
-        """Check that the layers form trees.
+    def check(self) -> None:
+        """Check that the layers form trees, as those of a file need not.
 
         Raises:
             ValueError: If a prototype has no parent, a non-leaf no child, or a vector is zero or
                 not finite.
         """
-        if not validate:
-            return
         if not self.layers or len(self.parents) != len(self.layers) - 1:
             raise ValueError(
                 f"`parents` must hold one entry per layer but the first,"
@@ -64,13 +60,11 @@ class PrototypeForest:
                 )
 
     @classmethod
-    def from_state(
-        cls, state: Mapping[str, Tensor], validate: bool = True
-    ) -> "PrototypeForest | None":
+    def from_state(cls, state: Mapping[str, Tensor]) -> "PrototypeForest | None":
         """Return the forest stored as ``prototypes.0``, ``parents_1``, ...; None if there is none.
 
         Raises:
-            ValueError: If a layer has no parents, or the layers do not form trees.
+            ValueError: If a layer has no parents.
         """
         layers: list[Tensor] = []
         while (name := f"prototypes.{len(layers)}") in state:
@@ -80,7 +74,7 @@ class PrototypeForest:
         names = [f"parents_{level}" for level in range(1, len(layers))]
         if missing := [name for name in names if name not in state]:
             raise ValueError(f"`{missing[0]}` is missing.")
-        return cls(layers, [state[name] for name in names], validate)
+        return cls(layers, [state[name] for name in names])
 
     @property
     def depth(self) -> int:
@@ -97,8 +91,8 @@ class PrototypeForest:
         return self.parents[level - 1]
 
     def with_vectors(self, layers: Sequence[Tensor]) -> "PrototypeForest":
-        """Return the same trees over other vectors, unchecked."""
-        return PrototypeForest(layers, self.parents, validate=False)
+        """Return the same trees over other vectors."""
+        return PrototypeForest(layers, self.parents)
 
     def detach(self) -> "PrototypeForest":
         """Return the forest with vectors that carry no gradient."""
@@ -173,9 +167,6 @@ def sample_chains(
         ``chains[n, l]``: index in layer ``l`` (0 = top) of the prototype drawn for graph ``n``.
         Consecutive entries are parent and child.
 
-    Raises:
-        ValueError: If ``temperature`` is not positive.
-
     Example:
         Two roots; the first has two leaves, the second one.
 
@@ -188,8 +179,6 @@ def sample_chains(
         tensor([[1, 2],
                 [0, 0]])
     """
-    if temperature <= 0:
-        raise ValueError(f"`temperature` must be positive, found {temperature}.")
     return _walk(graph_emb, forest, lambda s: _draw((s / temperature).softmax(dim=1), generator))
 
 

@@ -75,8 +75,6 @@ def fit_forest(
             rule leaves a layer empty.
         NonFiniteLossError: If an embedding is not finite.
     """
-    if depth < 1 or centers < 1:
-        raise ConfigError(f"`depth` and `centers` must be at least 1, found {depth} and {centers}.")
     check_embeddings(embeddings)
     points = embeddings.detach()
     fewest = [1] * (depth - 1) + [min_roots]
@@ -159,8 +157,6 @@ def kmeans(points: Float[Tensor, "M D"], num_centers: int, generator: torch.Gene
         num_centers: Number of centers, at most the number of points.
         generator: Seeds the k-means++ start.
     """
-    if not 1 <= num_centers <= points.shape[0]:
-        raise ValueError(f"`num_centers` must be in [1, {points.shape[0]}], found {num_centers}.")
     # heavy, and not needed by most imports of this module
     from sklearn.cluster import KMeans  # pyright: ignore[reportUnknownVariableType]
     from sklearn.exceptions import ConvergenceWarning  # pyright: ignore[reportUnknownVariableType]
@@ -223,12 +219,9 @@ def fit_balanced_forest(
         generator: Seeds the clusterings.
 
     Raises:
-        ConfigError: If there are fewer than two graphs, all are embedded at 0, or a number is out
-            of range.
+        ConfigError: If there are fewer than two graphs, or all are embedded at 0.
         NonFiniteLossError: If an embedding is not finite.
     """
-    if min(depth, centers, roots) < 1:
-        raise ConfigError("`depth`, `centers` and `roots` must be at least 1.")
     check_embeddings(embeddings)
     if not embeddings.any():
         raise ConfigError("the embeddings have collapsed: all graphs are the same to this encoder.")

@@ -17,7 +17,7 @@ from graphlog.errors import ConfigError, ModelFileError, setting
 from graphlog.objectives.heads import ProjectionHead
 from graphlog.ops.contrastive import cosine_similarity, unit_rows
 from graphlog.prototypes.chains import PrototypeForest, greedy_chains, leaf_chains
-from graphlog.prototypes.fit import check_embeddings, fit_balanced_forest
+from graphlog.prototypes.fit import fit_balanced_forest
 from graphlog.training.log import Progress
 from graphlog.training.setting import Precision, seed_for
 
@@ -67,10 +67,11 @@ class Hierarchy:
             forest = PrototypeForest.from_state(
                 {name: tensor.to(model.device) for name, tensor in model.extra.items()}
             )
+            if forest is None:
+                return None
+            forest.check()
         except ValueError as e:
             raise ModelFileError(f"the prototypes stored with the model are damaged: {e}") from None
-        if forest is None:
-            return None
         novelty = Novelty.of(model.extra, model.width("jk"))
         settings = model.info.get("settings", {}).get("objective", {})
         by_leaf = settings.get("e_step") == "balanced"
@@ -119,7 +120,6 @@ class Hierarchy:
         """
         rows = sample_rows(len(store), _FITTED_TO, seed)
         emb = torch.from_numpy(model.embed_store(store.subset(rows), "last", **computing))
-        check_embeddings(emb)
         # embeddings of most encoders share a large common part, which cosines would see first
         mean, deviation = emb.mean(dim=0), emb.std(dim=0, unbiased=False)
         scale = torch.where(deviation > 1e-6 * deviation.max(), deviation, 1.0)

@@ -54,10 +54,8 @@ def mask_attributes(
             chirality 0).
 
     Raises:
-        ConfigError: If the schema has no row for "masked", or ``rate`` is out of range.
+        ConfigError: If the schema has no row for "masked".
     """
-    if isinstance(rate, float) and not 0.0 <= rate < 1.0:
-        raise ConfigError(f"`mask_rate` must be in [0, 1), found {rate}.")
     row = mask_row(schema, columns)
     if schema.masked == "node":
         counts = num_masked(batch.sizes, rate)
