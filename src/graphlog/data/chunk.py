@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Integer, Num, Shaped, UInt64
+from jaxtyping import Float, Integer, Num, Shaped
 
 from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
 from graphlog.errors import DataError, ModelFileError
@@ -21,7 +21,6 @@ from graphlog.files import open_csv, replacing
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-MIX = np.uint64(0x9E3779B97F4A7C15)
 LARGEST_TABLE = 1 << 16
 """Distinct attribute rows beyond which rows are stored as they are: a code is two bytes at most."""
 TEXTS_A_BLOCK = 512
@@ -200,27 +199,6 @@ def narrowest(largest: int) -> np.dtype[Any]:
         if largest <= np.iinfo(kind).max:
             return np.dtype(kind)
     return np.dtype(np.int64)
-
-
-def distinct(values: Integer[np.ndarray, "N"]) -> Integer[np.ndarray, "M"]:
-    """Return the different values, ascending.
-
-    NumPy's own ``unique`` hashes since 2.3, which takes 20 times as long on large numbers.
-
-    Example:
-        >>> distinct(np.array([3, 1, 3])).tolist()
-        [1, 3]
-    """
-    ordered = np.sort(values)
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
-
-
-def mixed(values: UInt64[np.ndarray, "N"]) -> UInt64[np.ndarray, "N"]:
-    """Return the values after the finaliser of SplitMix64, a bijection that leaves no pattern."""
-    z = values + MIX
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 def ragged_ranges(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphlog.errors import MissingExtraError
-from graphlog.views.partition import Partitioner
+from graphlog.objectives.graph_partition import Partitioner
 from objective_support import SIZES, batch_for
 from store_support import collate
 
