@@ -37,8 +37,7 @@ class FrozenConfig(BaseModel):
 def _first_problem(cls: type[FrozenConfig], error: ValidationError, where: str) -> ConfigError:
     problem = error.errors()[0]
     key = ".".join(str(p) for p in problem["loc"])
-    # settings of training stand at the top, too; what concerns several has no name of its own
-    option = f"{where}{key}".rstrip(".").removeprefix("training.")
+    option = f"{where}{key}".rstrip(".")  # what concerns several settings has no name of its own
     if problem["type"] == "extra_forbidden":
         near = get_close_matches(key, cls.model_fields, n=1, cutoff=0.4)
         hint = f"did you mean `{where}{near[0]}`? " if near else ""

@@ -246,7 +246,7 @@ def test_a_run_from_smiles(
     config = resolve_config(objective, recipe, {**TINY, **options})
     result = run_pretraining(store, config, tmp_path / "run", progress=Silent())
     assert result.info["data_digest"] == store.digest
-    again = run_pretraining(store, None, tmp_path / "run", resume=True, progress=Silent())
+    again = run_pretraining(store, config, tmp_path / "run", resume=True, progress=Silent())
     assert all(
         v.equal(again.encoder.state_dict()[k]) for k, v in result.encoder.state_dict().items()
     )

@@ -125,14 +125,14 @@ def test_a_finished_run_of_another_version_is_left_alone(tmp_path: Path) -> None
     with pytest.raises(
         ModelFileError, match=r"of another version of graphlog \(.*; use it as it is"
     ):
-        run_pretraining(store, None, tmp_path / "run", resume=True)
+        run_pretraining(store, config, tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
 
 
 def test_a_finished_run_is_returned_as_it_is(tmp_path: Path) -> None:
     store, config, said = families(64), small_config(epochs=2), Heard()
     first = run_pretraining(store, config, tmp_path / "run")
-    again = run_pretraining(store, None, tmp_path / "run", resume=True, progress=said)
+    again = run_pretraining(store, config, tmp_path / "run", resume=True, progress=said)
     assert "complete already" in said.lines[-1]
     for name, value in first.encoder.state_dict().items():
         assert torch.equal(value, again.encoder.state_dict()[name]), name

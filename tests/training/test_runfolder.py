@@ -178,7 +178,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(number: int, tmp_path: Path) -> None
         run_pretraining(store, config, tmp_path / "run", progress=Interrupter(8, number))
     assert signal.getsignal(number) is before
     signal.signal(number, started_with)
-    run_pretraining(store, None, tmp_path / "run", resume=True)
+    run_pretraining(store, config, tmp_path / "run", resume=True)
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
 

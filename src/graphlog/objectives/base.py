@@ -52,8 +52,8 @@ class EmbedStore(Protocol):
 class Objective(nn.Module, ABC, Generic[Views]):
     """A pretext task; its parameters are heads and prototypes, the encoder is passed in."""
 
-    Config: ClassVar[type[FrozenConfig]]
-    """The pydantic model of its switches; every field has a default."""
+    Config: ClassVar[type[FrozenConfig]] = FrozenConfig
+    """The pydantic model of its switches; every field has a default. Here there are none."""
     RECIPES: ClassVar[Recipes] = {"default": {}}
     """Whole set-ups by name, for :func:`graphlog.pretrain` and ``--recipe``."""
     RECIPE_NOTES: ClassVar[Mapping[str, str]] = {}

@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import (
@@ -19,10 +18,6 @@ from graphlog.objectives.base import (
     tell_apart,
 )
 from graphlog.views.sampling import edge_pairs, non_edges
-
-
-class EdgePredConfig(FrozenConfig):
-    """EdgePred has no switches: both sources agree."""
 
 
 class EdgePredViews(NamedTuple):
@@ -38,7 +33,6 @@ class EdgePredViews(NamedTuple):
 class EdgePred(Objective[EdgePredViews]):
     """Binary cross-entropy on the inner product of two node embeddings; no parameters."""
 
-    Config: ClassVar[type[FrozenConfig]] = EdgePredConfig
     RECIPES: ClassVar[Recipes] = {"default": comparison(), "paper": published()}
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> EdgePredViews:

@@ -20,17 +20,12 @@ from graphlog.objectives.base import (
 )
 
 
-class InfomaxConfig(FrozenConfig):
-    """Infomax has no switches."""
-
-
 class Infomax(Objective[GraphBatch]):
     r"""Binary cross-entropy on :math:`h_v^\top W \sigma(h_{\mathcal G})` of own and next graph."""
 
-    Config: ClassVar[type[FrozenConfig]] = InfomaxConfig
     RECIPES: ClassVar[Recipes] = {"default": comparison(), "paper": published()}
 
-    def __init__(self, config: InfomaxConfig, encoder: GraphEncoder) -> None:
+    def __init__(self, config: FrozenConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
         bound = 1 / math.sqrt(encoder.dim)
         self.weight = nn.Parameter(torch.empty(encoder.dim, encoder.dim).uniform_(-bound, bound))

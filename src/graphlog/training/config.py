@@ -143,9 +143,7 @@ def resolve_config(
     return PretrainConfig.parse(
         {
             **head,
-            **PretrainConfig.parse(merged["training"], "training.").model_dump(
-                include=set(merged["training"])
-            ),
+            **merged["training"],
             "objective": chosen,
             "recipe": bundle,
             "encoder": EncoderConfig.parse(merged["encoder"], "encoder."),

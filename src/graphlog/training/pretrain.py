@@ -429,7 +429,7 @@ class PretrainResult:
 
 def run_pretraining(
     store: GraphStore,
-    config: PretrainConfig | None,
+    config: PretrainConfig,
     run_dir: Path | None,
     *,
     resume: bool = False,
@@ -445,7 +445,7 @@ def run_pretraining(
 
     Args:
         store: The graphs; labels are not looked at.
-        config: The settings; None takes those of the run folder to be resumed.
+        config: The settings.
         run_dir: Where checkpoints, log and model go; None trains in memory only.
         resume: Continue from the newest whole checkpoint of ``run_dir``.
         overwrite: Replace the run in ``run_dir``.
@@ -460,16 +460,8 @@ def run_pretraining(
         TrainingInterrupted: After Ctrl-C, once the state has been saved; after a second, at once.
     """
     path = None if run_dir is None else Path(run_dir)
-    recorded = None if path is None or not resume else path / CONFIG
-    if config is None:
-        if recorded is None:
-            raise ConfigError(
-                f"{setting('config')} may be left out only where a run folder is resumed.",
-                option="config",
-            )
-        config = read_config(recorded)
-    elif config.precision == "auto" and recorded is not None and recorded.is_file():
-        config = config.updated({"precision": read_config(recorded).precision})
+    if resume and path is not None and config.precision == "auto" and (path / CONFIG).is_file():
+        config = config.updated({"precision": read_config(path / CONFIG).precision})
     job = Pretraining(store, config, init=init, progress=as_progress(progress))
     with joined(job.setting.device) as team, ExitStack() as stack:
         job.join(team)
