@@ -29,7 +29,7 @@ from graphlog.prototypes.chains import (
     sample_chains,
 )
 from graphlog.training.config import resolve_config
-from graphlog.training.log import Silent
+from graphlog.training.log import Progress
 from graphlog.training.pretrain import PretrainResult, run_pretraining
 
 KMEANS = {"initialization": "kmeans"}
@@ -55,7 +55,7 @@ def train(store: Any, switches: dict[str, Any], seed: int, run: Path) -> Pretrai
     training = {"epochs": 3, "batch_size": 256, "precision": "fp32", "seed": seed}
     settings = {"objective": switches, "encoder": {"layers": 5, "dim": 64}, "training": training}
     config = resolve_config("graphlog", "default", settings)
-    return run_pretraining(store, config, run, resume=run.exists(), progress=Silent())
+    return run_pretraining(store, config, run, resume=run.exists(), progress=Progress())
 
 
 def usage(emb: Tensor, layer: Tensor) -> float:

@@ -32,7 +32,7 @@ from graphlog.downstream.linear import linear_path, standardize
 from graphlog.downstream.metrics import evaluate, mean_over_tasks
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.downstream.tasks import open_labeled
-from graphlog.training.log import make_progress
+from graphlog.training.log import as_progress
 
 LAYERS = ("last", "jk")
 WATCHED = (
@@ -59,7 +59,7 @@ def pretrain(options: argparse.Namespace) -> None:
                 epochs=options.epochs,
                 batch_size=options.batch_size,
                 reading={"limit": options.molecules},
-                progress=make_progress(),
+                progress=as_progress(True),
                 **dict(tomllib.loads("\n".join(options.set))),
             )
             rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -37,7 +37,7 @@ from graphlog.encoders.encoder import EncoderConfig, build_encoder, with_setting
 from graphlog.ops import products as linear
 from graphlog.ops.colors import color_classes
 from graphlog.training.config import resolve_config
-from graphlog.training.log import Silent
+from graphlog.training.log import Progress
 from graphlog.training.setting import Setting, autocast, has_fast_bf16
 from graphlog.training.targets import targets_of
 from graphlog.views.masking import mask_attributes
@@ -108,7 +108,7 @@ def steps(pairs: int) -> Iterator[Row]:
         objective = fitted_objective(config, encoder, batches, CPU)
         labels = None
         if objective.needs_targets:
-            found = targets_of(store, Silent(), None, objective.needs_substructures)
+            found = targets_of(store, Progress(), None, objective.needs_substructures)
             labels = torch.from_numpy(found.astype(np.float32))
         parts = [slice(k * size, (k + 1) * size) for k in range(4)]
         for precision in formats:

@@ -33,7 +33,7 @@ from graphlog.benchmark.stages import Work
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from graphlog.training.log import Silent
+from graphlog.training.log import Progress
 
 ONE = Request("molecules", "smoke", seeds=[0], methods=["attrmasking"])
 
@@ -82,7 +82,7 @@ def test_all_encoders_are_calibrated_on_the_graphs_of_pretraining(
 
 
 def test_an_untrained_encoder_never_sees_the_labeled_graphs(tmp_path: Path) -> None:
-    work = Work(BenchmarkFolder(tmp_path), Silent())
+    work = Work(BenchmarkFolder(tmp_path), Progress())
     work.folder.make()
     cells = plan_cells(replace(ONE, methods=["untrained"], datasets=["bbbp", "bace"]))
     found = [work.encoder(cell)[0].state_dict() for cell in cells if cell.stage == "probe"]
@@ -248,7 +248,7 @@ def test_speed_counts_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_each_task_has_the_measures_of_its_kind(mirror: Path, tmp_path: Path) -> None:
     request = Request("moleculenet", "smoke", methods=["ecfp4"], datasets=["freesolv", "bace"])
-    run_benchmark(request, tmp_path, progress=Silent())
+    run_benchmark(request, tmp_path, progress=Progress())
     rows = pd.read_csv(tmp_path / "moleculenet.csv.gz").query("task.isna() and metric != 'seconds'")
     measures = rows.groupby("dataset")["metric"].unique().map(list).to_dict()
     assert measures == {"freesolv": ["r2"], "bace": ["roc_auc"]}

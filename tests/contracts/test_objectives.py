@@ -16,7 +16,7 @@ from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective, Phase
 from graphlog.training.config import resolve_config
-from graphlog.training.log import Silent
+from graphlog.training.log import Progress
 from graphlog.training.pretrain import run_pretraining
 from graphlog_support import EDGE_MASKED, NODE_MASKED, seeded
 from objective_support import SIZES, batch_for, encoder_for, make, run_once, usable
@@ -249,5 +249,5 @@ def test_one_epoch_of_a_run(name: str, tiny_store: GraphStore) -> None:
             "device": "cpu",
         },
     )
-    result = run_pretraining(tiny_store, config, None, progress=Silent())
+    result = run_pretraining(tiny_store, config, None, progress=Progress())
     assert result.info["objective"] == name

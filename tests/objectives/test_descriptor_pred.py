@@ -23,7 +23,7 @@ from graphlog.errors import ConfigError, DataError
 from graphlog.objectives.heads import COMPONENTS
 from graphlog.training import targets as module
 from graphlog.training.config import resolve_config
-from graphlog.training.log import Silent
+from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining, run_pretraining
 from graphlog.training.targets import check_texts, targets_of
 from graphlog.training.trainer import TrainingInterrupted
@@ -72,7 +72,7 @@ def test_targets_are_standardized_and_travel_with_the_batch(tiny_smiles: list[st
     np.testing.assert_allclose(
         batch.y[:, column].numpy(), wanted, atol=0.01
     )  # kept in two bytes, the outermost thousandths left out
-    everything = targets_of(store, Silent())
+    everything = targets_of(store, Progress())
     assert np.isfinite(everything).all()
     assert np.abs(everything).max() <= 6
     assert store[:2].y is None
@@ -80,10 +80,10 @@ def test_targets_are_standardized_and_travel_with_the_batch(tiny_smiles: list[st
 
 def test_a_view_is_standardized_over_its_own_graphs(tiny_smiles: list[str]) -> None:
     store = store_of(tiny_smiles)
-    found = targets_of(store.subset(np.arange(4, 20)), Silent())
+    found = targets_of(store.subset(np.arange(4, 20)), Progress())
     assert len(found) == 16
     assert np.abs(found.astype(np.float32).mean(axis=0)).max() < 0.01
-    turned = targets_of(store.subset(np.arange(19, 3, -1)), Silent())
+    turned = targets_of(store.subset(np.arange(19, 3, -1)), Progress())
     assert np.array_equal(turned[::-1], found)
 
 
@@ -93,7 +93,7 @@ def test_values_are_kept_beside_a_store_or_in_the_run(
 ) -> None:
     def find() -> np.ndarray:
         store = open_store(tmp_path / "mols") if on_disk else store_of(tiny_smiles)
-        return targets_of(store, Silent(), tmp_path, substructures=True)
+        return targets_of(store, Progress(), tmp_path, substructures=True)
 
     store_of(tiny_smiles, tmp_path / "mols" if on_disk else None)
     first = find()
@@ -108,7 +108,7 @@ def test_values_are_kept_beside_a_store_or_in_the_run(
         open_store(tmp_path / "mols").verify()
 
 
-class _Counted(Silent):
+class _Counted(Progress):
     """Counts what was begun, and can press Ctrl-C after some pieces."""
 
     def __init__(self, patience: int = 99) -> None:
@@ -179,7 +179,7 @@ def test_somebody_elses_files_make_no_run_folder(tmp_path: Path, tiny_smiles: li
 
 def test_texts_are_needed(tiny_smiles: list[str]) -> None:
     with pytest.raises(DataError, match="without its texts"):
-        targets_of(store_of(tiny_smiles, texts=False), Silent())
+        targets_of(store_of(tiny_smiles, texts=False), Progress())
 
 
 def test_graphs_of_any_kind_have_no_descriptors() -> None:
@@ -191,15 +191,15 @@ def test_graphs_of_any_kind_have_no_descriptors() -> None:
 def test_the_targets_of_proteins_are_statistics_of_their_ego_networks(tmp_path: Path) -> None:
     network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(8, 12))
     store = read_proteins(network, store_path=tmp_path / "store")
-    found = targets_of(store, Silent())
+    found = targets_of(store, Progress())
     assert DOMAINS["protein"].targets == STATISTICS
     raw = ego_statistics(store)
     expected = (raw - raw.mean(axis=0)) / np.where(raw.std(axis=0) > 1e-5, raw.std(axis=0), np.inf)
     np.testing.assert_allclose(found, expected, atol=0.35)  # trimmed by a thousandth
     (kept,) = tmp_path.glob("store.targets-*.f16")
-    assert np.array_equal(targets_of(open_store(tmp_path / "store"), Silent()), found)
+    assert np.array_equal(targets_of(open_store(tmp_path / "store"), Progress()), found)
     assert kept.stat().st_size == 2 * raw.size + 32
-    half = targets_of(store.subset(np.arange(20)), Silent())
+    half = targets_of(store.subset(np.arange(20)), Progress())
     assert half.shape == (20, len(STATISTICS))
     config = resolve_config("descriptorpred", None, TINY | {"epochs": 8})
     run_pretraining(store, config, tmp_path / "run")
@@ -244,9 +244,9 @@ def test_a_run_from_smiles(
     store = store_of(tiny_smiles)
     options = {"objective.centers": 4} if objective == "graphlog" else {}
     config = resolve_config(objective, recipe, {**TINY, **options})
-    result = run_pretraining(store, config, tmp_path / "run", progress=Silent())
+    result = run_pretraining(store, config, tmp_path / "run", progress=Progress())
     assert result.info["data_digest"] == store.digest
-    again = run_pretraining(store, config, tmp_path / "run", resume=True, progress=Silent())
+    again = run_pretraining(store, config, tmp_path / "run", resume=True, progress=Progress())
     assert all(
         v.equal(again.encoder.state_dict()[k]) for k, v in result.encoder.state_dict().items()
     )
@@ -294,10 +294,10 @@ def test_other_domains_take_the_losses_of_the_paper() -> None:
 def test_components_are_uncorrelated_and_of_one_size(tiny_smiles: list[str]) -> None:
     tails = [text for text in tiny_smiles if text[0] == "C" and text[:2] != "Cl"]
     store = store_of([f"{'C' * k}{text}" for k in range(8) for text in tails])
-    found = targets_of(store, Silent(), substructures=True)
+    found = targets_of(store, Progress(), substructures=True)
     width = len(DOMAINS["molecule"].targets)
     assert found.shape == (len(store), width + COMPONENTS)
-    assert np.array_equal(found[:, :width], targets_of(store, Silent()))
+    assert np.array_equal(found[:, :width], targets_of(store, Progress()))
     leading = found[:, width : width + 10].astype(np.float64)
     np.testing.assert_allclose(leading.mean(axis=0), 0, atol=0.05)
     assert np.abs(np.corrcoef(leading.T) - np.eye(10)).max() < 0.3  # clipping leaves a little

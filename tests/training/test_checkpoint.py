@@ -10,13 +10,13 @@ from safetensors.torch import save
 
 from graphlog.encoders.modelfile import KEY, read_model, save_model, write_tensors
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.training.log import Silent
+from graphlog.training.log import Progress
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import Checkpoint, discard_after, load_checkpoint, save_checkpoint
 from training_support import families, outcome, small_config
 
 
-class Heard(Silent):
+class Heard(Progress):
     """Keeps every line that was said."""
 
     def __init__(self) -> None:

@@ -14,8 +14,7 @@ from graphlog.training.log import (
     Meter,
     MetricsFile,
     Progress,
-    Silent,
-    make_progress,
+    as_progress,
     read_metrics,
 )
 
@@ -48,9 +47,9 @@ def test_the_bar_draws_on_standard_error_only(capsys: pytest.CaptureFixture[str]
 
 
 def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    follow(make_progress(quiet=True))
+    follow(as_progress(False))
     assert capsys.readouterr() == ("", "")
-    assert isinstance(make_progress(quiet=True), Silent)
+    assert type(as_progress(False)) is Progress
 
 
 def test_the_display_suits_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,9 +58,9 @@ def test_the_display_suits_standard_error(monkeypatch: pytest.MonkeyPatch) -> No
             return True
 
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert isinstance(make_progress(), Lines)
+    assert isinstance(as_progress(True), Lines)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert isinstance(make_progress(), Bar)
+    assert isinstance(as_progress(True), Bar)
 
 
 def test_a_row_averages_over_the_steps_that_had_the_value() -> None:

@@ -13,7 +13,7 @@ from graphlog.encoders.encoder import build_encoder
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
 from graphlog.training import setting
 from graphlog.training.config import read_config
-from graphlog.training.log import Silent, read_metrics
+from graphlog.training.log import Progress, read_metrics
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.setting import (
     choose_device,
@@ -98,7 +98,7 @@ def test_a_non_finite_loss_stops_at_once(
 
 
 def test_a_non_finite_weight_never_reaches_a_checkpoint(tmp_path: Path) -> None:
-    class Poisoner(Silent):
+    class Poisoner(Progress):
         def advance(self, graphs: int) -> None:
             with torch.no_grad():
                 next(encoder.parameters()).fill_(float("nan"))
@@ -144,7 +144,7 @@ def test_a_model_that_does_not_fit_is_named(tiny_store: Any) -> None:
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 def test_the_literal_recipes_run_and_warn(recipe: str, tiny_store: Any, tmp_path: Path) -> None:
     said: list[str] = []
-    progress = Silent()
+    progress = Progress()
     progress.say = said.append  # type: ignore[method-assign]
     run_pretraining(
         tiny_store, small_config(recipe, batch_size=8), tmp_path / "run", progress=progress
@@ -158,7 +158,7 @@ def test_the_literal_recipes_run_and_warn(recipe: str, tiny_store: Any, tmp_path
 @pytest.mark.parametrize(("epochs", "weight"), [(2, 0.1), (3, 0.1), (2, 0.0)])
 def test_a_run_too_short_for_prototypes_says_so(epochs: int, weight: float) -> None:
     said: list[str] = []
-    progress = Silent()
+    progress = Progress()
     progress.say = said.append  # type: ignore[method-assign]
     options = {"objective.local_epochs": 2, "objective.global_weight": weight}
     result = run_pretraining(

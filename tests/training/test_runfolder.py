@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from graphlog.errors import ConfigError, GraphLoGError
-from graphlog.training.log import Silent, read_metrics
+from graphlog.training.log import Progress, read_metrics
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import RunFolder, remove_run
 from graphlog.training.trainer import TrainingInterrupted
@@ -154,7 +154,7 @@ def test_a_folder_in_use_names_the_process(tmp_path: Path) -> None:
     RunFolder.open(tmp_path / "run", resume=True).close()  # the dead hold no locks
 
 
-class Interrupter(Silent):
+class Interrupter(Progress):
     """Sends this process a signal after some steps."""
 
     def __init__(self, steps: int, number: int) -> None:
@@ -214,7 +214,7 @@ def test_a_read_only_folder_gives_one_line(tmp_path: Path) -> None:
     assert list(locked.iterdir()) == []
 
 
-class FullDisk(Silent):
+class FullDisk(Progress):
     """Lets no file grow any further after some steps."""
 
     def __init__(self, steps: int) -> None:

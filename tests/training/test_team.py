@@ -14,7 +14,7 @@ from graphlog.encoders.encoder import calibrate
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.graphlog import GraphLoG
 from graphlog.training.config import resolve_config
-from graphlog.training.log import Silent
+from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining, run_pretraining
 from graphlog.training.team import ALONE, joined
 from graphlog.training.trainer import TrainingInterrupted
@@ -76,7 +76,7 @@ def molecules() -> GraphStore:
     return read_molecules([head + tail for head in heads for tail in ("C", "CCC")])
 
 
-class StopAfter(Silent):
+class StopAfter(Progress):
     """Signals its own process once it has done so many graphs, as Ctrl-C would."""
 
     def __init__(self, graphs: int) -> None:

@@ -29,7 +29,7 @@ from graphlog.errors import (
 )
 from graphlog.files import writing
 from graphlog.inputs import InputLike
-from graphlog.training.log import Progress, Silent
+from graphlog.training.log import Progress
 
 __all__ = ["Outcome", "Request", "draw_figures", "preview", "run_benchmark", "write_report"]
 
@@ -81,7 +81,7 @@ def run_benchmark(
         TrainingInterrupted: After Ctrl-C; finished cells and checkpoints are kept.
     """
     cells, folder = plan_cells(request), BenchmarkFolder(Path(output))
-    work = Work(folder, progress or Silent())
+    work = Work(folder, progress or Progress())
     folder.make()
     known = folder.rows(cells[0].table)["calibrated_on"]
     if len(known) and (encoders := [cell for cell in cells if cell.pretraining]):  # before any work

@@ -27,7 +27,7 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import GraphLoGError
 from graphlog.inputs import read
 from graphlog.training.config import PretrainConfig
-from graphlog.training.log import Progress, Silent
+from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining, objective_loss
 from graphlog.training.setting import autocast, choose_device, has_fast_bf16
 from graphlog.training.trainer import Cursor, Trainer
@@ -52,7 +52,7 @@ class TimedObjective:
         self.job = Pretraining(store, config, progress=progress, embed_at_most=_CLUSTERED)
         if self.job.objective.needs_targets:
             self.job.find_targets(None)
-        self.trainer = Trainer(self.job, Silent())
+        self.trainer = Trainer(self.job, Progress())
         self.trainer.cursor = Cursor(phase=len(self.job.phases) - 1)
         self.trainer.begin_phase()
 
@@ -208,7 +208,7 @@ def _finetuning(timed: TimedObjective, cell: Cell, store: GraphStore) -> Callabl
     own = {"device": str(job.setting.device), "precision": job.setting.precision}
     config = cell.finetuning.updated(own)
     encoder = Encoder(deepcopy(job.encoder), config.layer or "last")
-    trainer = Trainer(SeedJob(Start(encoder, data, config, None, ""), 0, Silent()), Silent())
+    trainer = Trainer(SeedJob(Start(encoder, data, config, None, ""), 0, Progress()), Progress())
     trainer.begin_phase()
     (indices,) = trainer.job.batches(0)
     return lambda: trainer.step(indices, trainer.job.load(indices))

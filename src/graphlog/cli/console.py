@@ -45,9 +45,9 @@ class Command:
 
     def progress(self, every_s: float = 10.0) -> "Progress":
         """Return the display of progress; plain lines come about every ``every_s`` seconds."""
-        from graphlog.training.log import make_progress
+        from graphlog.training.log import as_progress
 
-        return make_progress(self.quiet, every_s)
+        return as_progress(not self.quiet, every_s)
 
     def summary(self, fields: Mapping[str, Any], out: Path | None = None) -> None:
         """Print what a command has written, as JSON or as a table; nothing if quiet.

@@ -53,7 +53,7 @@ from graphlog.errors import ConfigError, DataError, out_of_range, setting, unkno
 from graphlog.files import write_json, writing
 from graphlog.inputs import InputLike
 from graphlog.objectives.base import LossTerms, Phase
-from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, Silent, as_progress
+from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, as_progress
 from graphlog.training.runfolder import RunFolder, check_usable, part
 from graphlog.training.setting import (
     NumberFormat,
@@ -498,9 +498,9 @@ def train_one(
 ) -> tuple[FineTuned, int]:
     """Return one model, nothing reported, and the epochs it took: for scikit-learn."""
     config = config.resolve_precision()
-    job = SeedJob(start_of(encoder, data, config), seed, Silent())
+    job = SeedJob(start_of(encoder, data, config), seed, Progress())
     with stop_on_signal() as stop:
-        Trainer(job, Silent()).run(stop)
+        Trainer(job, Progress()).run(stop)
     return job.chosen(), len(job.history)
 
 

@@ -38,7 +38,7 @@ from graphlog.errors import (
 )
 from graphlog.files import folder_kind, mark_folder, write_json, write_text, writing
 from graphlog.inputs import InputLike, remember_input, resolve
-from graphlog.training.log import Progress, Silent, as_progress
+from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import check_usable
 from graphlog.training.trainer import Cursor, Trainer, stop_on_signal
 
@@ -251,10 +251,10 @@ class _Search:
                 shown = ", ".join(map(" ".join, zip(changes, texts, strict=True)))
                 bar.say(f"trial {done + 1} of {total}: {shown}")
                 start = start_of(self.encoder, self.data, self.fixed.updated(changes))
-                job = _TrialJob(start, self.seed, Silent())
+                job = _TrialJob(start, self.seed, Progress())
                 job.trial = trial
                 try:
-                    Trainer(job, Silent()).run(stop)
+                    Trainer(job, Progress()).run(stop)
                 except NonFiniteLossError as e:
                     trial.set_user_attr("error", str(e))
                     study.tell(trial, state=State.FAIL)

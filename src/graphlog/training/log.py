@@ -65,10 +65,6 @@ class Progress:
             self.end()
 
 
-Silent = Progress
-"""Shows nothing."""
-
-
 class _Shown(Progress):
     """Counts graphs and rows; subclasses draw the state about every ``every_s`` seconds."""
 
@@ -232,20 +228,21 @@ class Bar(_Shown):
         self._bar.stop()
 
 
-def make_progress(quiet: bool = False, every_s: float = LINE_EVERY_S) -> Progress:
-    """Return the display that suits: a bar on a terminal or in a notebook, else plain lines."""
-    if quiet:
-        return Silent()
+def as_progress(progress: Progress | bool | None, every_s: float = LINE_EVERY_S) -> Progress:
+    """Return the display that a call was given.
+
+    Args:
+        progress: True is the one that suits: a bar on a terminal or in a notebook, else plain
+            lines; False and None show nothing.
+        every_s: Seconds between two lines.
+    """
+    if isinstance(progress, Progress):
+        return progress
+    if not progress:
+        return Progress()
     # rich draws bars in notebooks with ipywidgets
     in_notebook = Console().is_jupyter and find_spec("ipywidgets") is not None
     return Bar() if sys.stderr.isatty() or in_notebook else Lines(every_s)
-
-
-def as_progress(progress: Progress | bool | None) -> Progress:
-    """Return the display that a call was given: True is the one that suits, None shows nothing."""
-    if isinstance(progress, Progress):
-        return progress
-    return make_progress(quiet=not progress)
 
 
 def _losses(values: Mapping[str, float]) -> str:

@@ -30,7 +30,7 @@ from graphlog.training.config import (
     read_config,
     recorded_config,
 )
-from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, Silent, as_progress
+from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, as_progress
 from graphlog.training.runfolder import CHECKPOINTS, CONFIG, MODEL, RunFolder, part, versions
 from graphlog.training.setting import (
     Setting,
@@ -84,7 +84,7 @@ class Pretraining(Job):
             raise DataError(
                 f"pre-training compares graphs and needs at least 2, found {len(store)}."
             )
-        self.store, self.progress = store, progress or Silent()
+        self.store, self.progress = store, progress or Progress()
         self.folder: RunFolder | None = None
         if config.schema != store.schema.name:
             self.progress.say(
