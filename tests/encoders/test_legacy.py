@@ -120,7 +120,6 @@ def test_gcn_and_graphsage_are_told_apart(tmp_path: Path) -> None:
         == "graphsage"
     )
     unnamed = saved(gcn_weights(0, False), tmp_path / "c.pth")
-    assert convert_pth(unnamed, "gcn").encoder.config.backbone == "gcn"
     with pytest.raises(ModelFileError, match="put `gcn` or `graphsage` into the file's name"):
         convert_pth(unnamed)
 

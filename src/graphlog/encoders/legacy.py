@@ -20,7 +20,7 @@ from graphlog.encoders.modelfile import ModelFile
 from graphlog.errors import ModelFileError
 
 
-def convert_pth(path: Path | str, backbone: str | None = None) -> ModelFile:
+def convert_pth(path: Path | str) -> ModelFile:
     """Return the encoder in a torch checkpoint, ready for ``save_model``.
 
     The backbone, its size and the domain are read off the names, shapes and values of the weights,
@@ -32,10 +32,8 @@ def convert_pth(path: Path | str, backbone: str | None = None) -> ModelFile:
     directions of "none".
 
     Args:
-        path: The ``.pth`` file.
-        backbone: ``gcn`` or ``graphsage`` where the file leaves it open: the two have the same
-            weights, and without normalization statistics (biology) only the file's name can tell
-            them apart.
+        path: The ``.pth`` file. Of GCN and GraphSAGE, which have the same weights and, in biology,
+            no normalization statistics that differ, its name says which.
 
     Raises:
         ModelFileError: If the file is missing, damaged, holds objects of code, or no encoder of the
@@ -48,7 +46,7 @@ def convert_pth(path: Path | str, backbone: str | None = None) -> ModelFile:
         raise ModelFileError(f"{path}: {lack}; a model of graphlog needs no conversion.")
     prefix, weights = _without_prefix(states[0])
     named = [n for n in ("graphsage", "gcn") if n in path.name.lower()]
-    backbone = _backbone(weights, backbone or (named[0] if len(named) == 1 else None))
+    backbone = _backbone(weights, named[0] if len(named) == 1 else None)
     if backbone is None:
         raise ModelFileError(
             f"{path}: GCN and GraphSAGE have the same weights;"
