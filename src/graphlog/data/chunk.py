@@ -195,10 +195,8 @@ def narrowest(largest: int) -> np.dtype[Any]:
         >>> narrowest(255), narrowest(256)
         (dtype('uint8'), dtype('uint16'))
     """
-    for kind in (np.uint8, np.uint16, np.uint32):
-        if largest <= np.iinfo(kind).max:
-            return np.dtype(kind)
-    return np.dtype(np.int64)
+    kind = np.min_scalar_type(largest)
+    return kind if kind.itemsize < 8 else np.dtype(np.int64)
 
 
 def ragged_ranges(

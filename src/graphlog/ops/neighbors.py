@@ -113,17 +113,13 @@ class _Sum(torch.autograd.Function):
         return _bag(grads[0].contiguous(), back.receivers, back.offsets), None
 
 
-class _Gather(torch.autograd.Function):
+class _Gather(_Sum):
     """The same where each receiver has one edge: a copy of its sender's row."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, edges: Adjacency) -> Tensor:
         ctx.edges = edges
         return h.detach().index_select(0, edges.senders)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _Sum.backward(ctx, *grads)
 
 
 class _WeightedSum(torch.autograd.Function):
