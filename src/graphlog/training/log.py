@@ -400,16 +400,6 @@ class Callbacks:
         self._active.append(tracker)
 
 
-@runtime_checkable
-class Tracker(Callback, Protocol):
-    """A callback that is made from the folder of a run and must be closed."""
-
-    def __init__(self, folder: Path | None) -> None: ...
-
-    def close(self) -> None:
-        """Send what has not been sent."""
-
-
 class TensorBoard:
     """Event files in the folder ``tensorboard`` of the run."""
 
@@ -488,6 +478,7 @@ class MLflow:
         self._client.set_terminated(self._run)
 
 
+Tracker = TensorBoard | WeightsAndBiases | MLflow
 TRACKERS: Mapping[str, type[Tracker]] = {
     "tensorboard": TensorBoard,
     "wandb": WeightsAndBiases,
