@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 import graphlog
-from graphlog.objectives.global_semantic import prototype_cross_entropy
+from graphlog.objectives.losses import prototype_cross_entropy
 from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes.chains import (
     PrototypeForest,

@@ -7,11 +7,7 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from graphlog.objectives.global_semantic import (
-    nce_loss,
-    prototype_cross_entropy,
-    prototype_statistics,
-)
+from graphlog.objectives.losses import nce_loss, prototype_cross_entropy, prototype_statistics
 from graphlog.prototypes.chains import (
     PrototypeForest,
     corrupt_chains,

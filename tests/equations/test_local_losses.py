@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphlog.objectives.local_instance import graph_loss, subgraph_loss
+from graphlog.objectives.losses import graph_loss, subgraph_loss
 from graphlog_support import offsets, seeded
 
 SIZES = (1, 4, 2, 7, 1, 3)

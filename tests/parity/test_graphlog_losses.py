@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphlog.objectives.global_semantic import prototype_cross_entropy
-from graphlog.objectives.local_instance import graph_loss, subgraph_loss
+from graphlog.objectives.losses import graph_loss, prototype_cross_entropy, subgraph_loss
 from graphlog.prototypes.chains import PrototypeForest, greedy_chains
 from graphlog.prototypes.fit import compete, moving_average_pass
 from graphlog.views.masking import num_masked

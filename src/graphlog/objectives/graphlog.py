@@ -21,13 +21,6 @@ from graphlog.objectives.base import (
     chemistry,
     comparison,
 )
-from graphlog.objectives.global_semantic import (
-    Candidates,
-    assignment_gap,
-    nce_loss,
-    prototype_cross_entropy,
-    prototype_statistics,
-)
 from graphlog.objectives.heads import (
     COMPONENTS,
     AttributeColumns,
@@ -37,12 +30,17 @@ from graphlog.objectives.heads import (
     descriptor_losses,
     target_count,
 )
-from graphlog.objectives.local_instance import (
+from graphlog.objectives.losses import (
     Anchors,
+    Candidates,
     LocalForm,
     PairLoss,
     Positive,
+    assignment_gap,
     graph_loss,
+    nce_loss,
+    prototype_cross_entropy,
+    prototype_statistics,
     subgraph_loss,
 )
 from graphlog.ops.colors import refine_colors

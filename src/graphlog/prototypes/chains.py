@@ -150,7 +150,7 @@ def sample_chains(
     .. math:: \hat z^l_n \sim \mathrm{Cat}\big(\operatorname{softmax}_c\, s(c, h_n) / \tau\big).
 
     The draw is not differentiated; gradients reach ``forest`` only through the M-step loss
-    (:func:`~graphlog.objectives.global_semantic.nce_loss`, Eq. 19).
+    (:func:`~graphlog.objectives.losses.nce_loss`, Eq. 19).
 
     Note:
         The walk ignores the prototype-prototype terms of Eq. 18: it follows the paper, but is not
