@@ -40,12 +40,14 @@ class Peers:
     """Number of this process, from 0."""
     size: int
     """Number of processes."""
+    group: Any = None
+    """Process group that they talk by; None: that of the run."""
 
     def total(self, values: Tensor) -> Tensor:
         """Return the sum over processes, without gradient."""
         total = values.detach().clone()
         with lost_peers():
-            dist.all_reduce(total)
+            dist.all_reduce(total, group=self.group)
         return total
 
     def average_(self, tensors: Sequence[Tensor]) -> None:
@@ -70,7 +72,7 @@ class Peers:
         sent = padded.view(longest, -1).view(torch.uint8)  # a group need not know every type
         received = [torch.empty_like(sent) for _ in counts]
         with lost_peers():
-            dist.all_gather(received, sent)
+            dist.all_gather(received, sent, group=self.group)
         kept = [part[:count] for part, count in zip(received, counts, strict=True)]
         return torch.cat(kept).view(rows.dtype).view(-1, *rows.shape[1:])
 

@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +20,7 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError, GraphLoGError, ProcessLostError, setting
 from graphlog.objectives.base import LossTerms
 from graphlog.objectives.heads import RegressionHead
-from graphlog.ops.collectives import Peers, lost_peers
+from graphlog.ops.collectives import Peers
 
 _STEP_TIMEOUT = timedelta(minutes=10)
 """A process that takes longer over one step counts as hung."""
@@ -30,12 +31,12 @@ _WAIT_TIMEOUT = timedelta(days=7)
 class Team:
     """The processes of a run; a process that was started alone is a team of one."""
 
-    def __init__(self, peers: Peers | None = None, notices: Any = None) -> None:
+    def __init__(self, peers: Peers | None = None, notices: Peers | None = None) -> None:
         """Take over process groups.
 
         Args:
             peers: Exchange tensors on the device of the run; None for a process alone.
-            notices: Process group that exchanges texts, and may wait long.
+            notices: The same processes, which exchange texts, and may wait long.
         """
         self.peers, self._notices = peers, notices
 
@@ -51,18 +52,12 @@ class Team:
 
     def exchange(self, text: str) -> list[str]:
         """Return the texts that all processes give, in the order of processes."""
-        if self.peers is None:
+        if self._notices is None:
             return [text]
-        with lost_peers():
-            own = torch.frombuffer(bytearray(text.encode() or b" "), dtype=torch.uint8)
-            lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-            dist.all_gather(lengths, torch.tensor([len(own)]), group=self._notices)
-            longest = max(int(n) for n in lengths)
-            padded = torch.zeros(longest, dtype=torch.uint8)
-            padded[: len(own)] = own
-            found = [torch.empty_like(padded) for _ in lengths]
-            dist.all_gather(found, padded, group=self._notices)
-        return [bytes(f[: int(n)].tolist()).decode() for f, n in zip(found, lengths, strict=True)]
+        own = torch.frombuffer(bytearray(text.encode() or b" "), dtype=torch.uint8)
+        lengths = self._notices.all_rows(torch.tensor([len(own)]), [1] * self.size).tolist()
+        found = self._notices.all_rows(own, lengths).split(lengths)
+        return [bytes(each.tolist()).decode() for each in found]
 
     def refuse(self, error: GraphLoGError) -> None:
         """Raise ``error`` in the first process, and in the others that it has refused."""
@@ -193,7 +188,8 @@ def joined(device: torch.device) -> Generator[Team]:
             f"the processes of this run cannot reach each other at {address} ({reason})."
         ) from None
     try:
-        yield Team(Peers(dist.get_rank(), dist.get_world_size()), notices)
+        peers = Peers(dist.get_rank(), dist.get_world_size())
+        yield Team(peers, replace(peers, group=notices))
     finally:
         if not before:
             dist.destroy_process_group()
