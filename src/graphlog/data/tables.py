@@ -168,11 +168,6 @@ def distinct(columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def repeated(columns: Sequence[str]) -> set[str]:
-    """Return the names that stand in a header more than once."""
-    return {name for name, count in Counter(columns).items() if count > 1}
-
-
 class Row(NamedTuple):
     """One data row."""
 
@@ -394,7 +389,7 @@ def choose_tasks(
                 f"{table.where}: '{name}' is the SMILES column and cannot be a label too; choose "
                 "another target."
             )
-    twice = repeated(names) | (repeated(table.header) & set(names))
+    twice = [n for n in names if names.count(n) > 1 or table.header.count(n) > 1]
     if twice:
         raise DataError(
             f"{table.where}: label column '{min(twice)}' is given more than once; give each once, "
