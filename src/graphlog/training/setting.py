@@ -46,7 +46,7 @@ def choose_device(name: str) -> torch.device:
         )
     if device.type == "cpu" or processes.size() == 1:
         return device
-    if device.index is not None:
+    if device != torch.device("cuda"):
         raise ConfigError(
             f"several processes cannot share '{device}'; with {setting('device', 'cuda')} each "
             "takes its own.",
