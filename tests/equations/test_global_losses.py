@@ -166,7 +166,7 @@ def test_prototype_cross_entropy(candidates: str) -> None:
 def test_gradients_reach_embeddings_and_every_prototype_in_a_chain() -> None:
     h = graphs(30).requires_grad_()
     layers = [layer.clone().requires_grad_() for layer in FOREST.layers]
-    forest = FOREST.with_vectors(layers)
+    forest = PrototypeForest(layers, FOREST.parents)
     chains = sample_chains(h, forest, generator=seeded())
     (nce_loss(h, chains, corrupt_chains(chains, forest, seeded()), forest)).backward()
     assert h.grad.abs().sum() > 0

@@ -70,8 +70,10 @@ def test_what_is_no_forest(
         PrototypeForest(layers, parents).check()
 
 
-def test_moved_vectors_keep_the_trees() -> None:
+def test_detached_vectors_keep_the_trees() -> None:
     forest = random_forest((2, 4), dim=3)
-    moved = forest.with_vectors([layer.requires_grad_() for layer in forest.layers])
-    assert moved.parents is forest.parents
-    assert not any(layer.requires_grad for layer in moved.detach().layers)
+    for layer in forest.layers:
+        layer.requires_grad_()
+    still = forest.detach()
+    assert still.parents is forest.parents
+    assert not any(layer.requires_grad for layer in still.layers)

@@ -90,13 +90,9 @@ class PrototypeForest:
         """Return the parents of layer ``level`` (1 or more) as indices into layer ``level - 1``."""
         return self.parents[level - 1]
 
-    def with_vectors(self, layers: Sequence[Tensor]) -> "PrototypeForest":
-        """Return the same trees over other vectors."""
-        return PrototypeForest(layers, self.parents)
-
     def detach(self) -> "PrototypeForest":
         """Return the forest with vectors that carry no gradient."""
-        return self.with_vectors([layer.detach() for layer in self.layers])
+        return PrototypeForest([layer.detach() for layer in self.layers], self.parents)
 
 
 def negative_energy(
