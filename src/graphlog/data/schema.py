@@ -120,15 +120,8 @@ class FeatureSchema:
                 k: None if fields[k] is None else tuple(fields[k])
                 for k in ("node_mask", "edge_mask", "self_loop")
             }
-            return cls(
-                name=fields["name"],
-                domain=fields["domain"],
-                node=tuple(_attribute(a) for a in fields["node"]),
-                edge=tuple(_attribute(a) for a in fields["edge"]),
-                masked=fields["masked"],
-                directed=fields.get("directed"),
-                **rows,
-            )
+            columns = {k: tuple(map(_attribute, fields[k])) for k in ("node", "edge")}
+            return cls(**{**fields, **rows, **columns})
         except (KeyError, TypeError) as e:
             raise ConfigError(f"the feature schema is incomplete or malformed ({e}).") from e
 
