@@ -187,13 +187,17 @@ def test_what_is_read_predicts_what_was_written():
     blocks = {"": x, "ecfp4": counts}
     model = fit_kernel(blocks, y, np.arange(40), "regression").model
     tensors = model.tensors()
-    again = KernelModel.of("regression", ["", "ecfp4"], tensors)
+    again = KernelModel.of("regression", ["", "ecfp4"], tensors, 1)
     for one, other in zip(model.predict([x, counts]), again.predict([x, counts]), strict=True):
         np.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match="coefficients"):
+        KernelModel.of("regression", ["", "ecfp4"], tensors, 2)
+    with pytest.raises(ValueError, match="widths"):
+        KernelModel.of("regression", ["", "ecfp4", "descriptors"], tensors, 1)
     with pytest.raises(KeyError):
-        KernelModel.of("regression", ["", "ecfp4"], dict(list(tensors.items())[:-1]))
-    with pytest.raises(KeyError):
-        KernelModel.of("regression", ["", "ecfp4", "descriptors"], tensors)
+        KernelModel.of("regression", ["", "ecfp4"], dict(list(tensors.items())[:-1]), 1)
+    with pytest.raises(ValueError, match="support points of part 0"):
+        KernelModel.of("regression", ["", "ecfp4"], tensors | {"0.values": tensors["0.mean"]}, 1)
 
 
 @pytest.mark.parametrize("rows", [2, 3])

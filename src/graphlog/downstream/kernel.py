@@ -324,37 +324,60 @@ class KernelModel:
 
     @classmethod
     def of(
-        cls, task: TaskKind, names: Sequence[str], tensors: Mapping[str, Tensor]
+        cls, task: TaskKind, names: Sequence[str], tensors: Mapping[str, Tensor], targets: int
     ) -> "KernelModel":
         """Return the model that :meth:`tensors` describes.
 
         Args:
             task: Kind of task.
             names: Of the features of each block.
-            tensors: Of a file, whose hash has been checked.
+            tensors: Of a file.
+            targets: How many are predicted.
 
         Raises:
             KeyError: If some are missing.
+            ValueError: If some have another shape.
         """
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        count = len(arrays["coefficients"])
+        shapes = {
+            "coefficients": (count, targets),
+            **dict.fromkeys(("shift", "scale"), (targets,)),
+            "link": (2, targets),
+            "spread": (6, targets),
+            **dict.fromkeys(("widths", "shares"), (len(names),)),
+            "penalty": (1,),
+        }
+        for name, shape in shapes.items():
+            if arrays[name].shape != shape:
+                raise ValueError(f"`{name}` has shape {arrays[name].shape}, not {shape}")
         widths, shares = (tuple(arrays[name].tolist()) for name in ("widths", "shares"))
         return cls(
             task,
-            tuple(_support_from(arrays, k, name) for k, name in enumerate(names)),
+            tuple(_support_from(arrays, k, name, count) for k, name in enumerate(names)),
             Settings(widths, shares, float(arrays["penalty"][0])),
             *(arrays[name] for name in ("coefficients", "shift", "scale", "link", "spread")),
         )
 
 
-def _support_from(arrays: Mapping[str, np.ndarray], k: int, name: str) -> Support:
-    """Return the block that the tensors of a file describe."""
+def _support_from(arrays: Mapping[str, np.ndarray], k: int, name: str, count: int) -> Support:
+    """Return the block that the tensors of a file describe.
+
+    Raises:
+        KeyError: If some are missing.
+        ValueError: If some do not fit each other.
+    """
     if f"{k}.indptr" in arrays:
         indices, ends = arrays[f"{k}.indices"], arrays[f"{k}.indptr"]
-        shape = (len(ends) - 1, int(arrays[f"{k}.columns"][0]))
+        shape = (count, int(arrays[f"{k}.columns"][0]))
         levels = csr_matrix((np.ones(len(indices), np.float32), indices, ends), shape=shape)
+        levels.check_format(full_check=True)
         return Support(name, levels, None, 1.0)
+    values = arrays[f"{k}.values"]
     scaling = Scaling(arrays[f"{k}.mean"], arrays[f"{k}.deviation"])
-    return Support(name, arrays[f"{k}.values"], scaling, float(arrays[f"{k}.median"][0]))
+    if values.ndim != 2 or len(values) != count or {a.shape for a in scaling} != {values.shape[1:]}:
+        raise ValueError(f"support points of part {k} have shape {values.shape}")
+    return Support(name, values, scaling, float(arrays[f"{k}.median"][0]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -397,7 +420,7 @@ def fit_kernel(
         DataError: If no target has two labels that differ, or features are unusable.
     """
     labels = np.asarray(labels, dtype=np.float64)
-    able = learnable(labels[train])
+    able = np.array([learnable(y[~np.isnan(y)]) for y in labels[train].T], dtype=bool)
     present = ~np.isnan(labels[train][:, able]).all(axis=1)
     if weights is not None:
         present &= weights[train] > 0
@@ -412,9 +435,7 @@ def fit_kernel(
     shift[able], scale[able] = np.nanmean(y[:, able], axis=0), np.nanstd(y[:, able], axis=0)
     standard = (y - shift) / scale
     patterns = _patterns(standard)
-    noise = np.ones(len(rows))
-    if weights is not None:
-        noise = weights[rows].mean() / weights[rows].astype(np.float64)
+    noise = None if weights is None else weights[rows].mean() / weights[rows].astype(np.float64)
     supports, count, notes = _support_of(blocks, rows, patterns)
     problem = _Problem(supports, standard, patterns, noise)
     settings = _chosen_settings(problem)
@@ -452,7 +473,7 @@ class _Problem:
     labels: Float64[np.ndarray, "R T"]
     """In deviations from the mean, NaN where missing."""
     patterns: list[Pattern]
-    noise: Float64[np.ndarray, "R"]
+    noise: Float64[np.ndarray, "R"] | None
     """Of each row, relative to the mean."""
 
     def kernel(self, settings: Settings, rows: slice, count: int) -> Float64[np.ndarray, "N S"]:
@@ -480,11 +501,10 @@ class _Problem:
         coefficients, held = np.zeros_like(self.labels), np.full_like(self.labels, np.nan)
         for mask, columns in self.patterns:
             own = kernel if mask.all() and len(self.patterns) == 1 else kernel[np.ix_(mask, mask)]
+            noise = None if self.noise is None else self.noise[mask]
+            found = _held_out(own, self.labels[np.ix_(mask, columns)], settings, noise)
             at = np.ix_(mask, columns)
-            coefficients[at], errors, _ = _held_out(
-                own, self.labels[at], settings.penalty, self.noise[mask]
-            )
-            held[at] = self.labels[at] - errors
+            coefficients[at], held[at] = found.coefficients, self.labels[at] - found.errors
         return coefficients, held
 
     def with_landmarks(

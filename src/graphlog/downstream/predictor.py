@@ -489,7 +489,7 @@ class Predictor:
             kernel = None
             if "kernel" in described:
                 names, tensors = ["", *described["kernel"]], part(found.extra, "kernel.")
-                kernel = KernelModel.of(described["task"], names, tensors)
+                kernel = KernelModel.of(described["task"], names, tensors, len(targets))
             report = Report.from_dict(described["report"])
             calibration = Calibration.of(members[0].head.task, found.extra)
             novelty = Novelty.of(found.extra, found.encoder.embedding_width("jk"))
