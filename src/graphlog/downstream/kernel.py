@@ -420,7 +420,7 @@ def fit_kernel(
         DataError: If no target has two labels that differ, or features are unusable.
     """
     labels = np.asarray(labels, dtype=np.float64)
-    able = np.array([learnable(y[~np.isnan(y)]) for y in labels[train].T], dtype=bool)
+    able = learnable(labels[train])
     present = ~np.isnan(labels[train][:, able]).all(axis=1)
     if weights is not None:
         present &= weights[train] > 0
