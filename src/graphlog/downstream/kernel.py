@@ -435,7 +435,9 @@ def fit_kernel(
     shift[able], scale[able] = np.nanmean(y[:, able], axis=0), np.nanstd(y[:, able], axis=0)
     standard = (y - shift) / scale
     patterns = _patterns(standard)
-    noise = None if weights is None else weights[rows].mean() / weights[rows].astype(np.float64)
+    noise = np.ones(len(rows))
+    if weights is not None:
+        noise = weights[rows].mean() / weights[rows].astype(np.float64)
     supports, count, notes = _support_of(blocks, rows, patterns)
     problem = _Problem(supports, standard, patterns, noise)
     settings = _chosen_settings(problem)
@@ -473,7 +475,7 @@ class _Problem:
     labels: Float64[np.ndarray, "R T"]
     """In deviations from the mean, NaN where missing."""
     patterns: list[Pattern]
-    noise: Float64[np.ndarray, "R"] | None
+    noise: Float64[np.ndarray, "R"]
     """Of each row, relative to the mean."""
 
     def kernel(self, settings: Settings, rows: slice, count: int) -> Float64[np.ndarray, "N S"]:
@@ -501,10 +503,11 @@ class _Problem:
         coefficients, held = np.zeros_like(self.labels), np.full_like(self.labels, np.nan)
         for mask, columns in self.patterns:
             own = kernel if mask.all() and len(self.patterns) == 1 else kernel[np.ix_(mask, mask)]
-            noise = None if self.noise is None else self.noise[mask]
-            found = _held_out(own, self.labels[np.ix_(mask, columns)], settings, noise)
             at = np.ix_(mask, columns)
-            coefficients[at], held[at] = found.coefficients, self.labels[at] - found.errors
+            coefficients[at], errors, _ = _held_out(
+                own, self.labels[at], settings.penalty, self.noise[mask]
+            )
+            held[at] = self.labels[at] - errors
         return coefficients, held
 
     def with_landmarks(
