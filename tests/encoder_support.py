@@ -1,6 +1,10 @@
-"""Batches and schemas for the tests of encoders, and the recorded ones of the published family."""
+"""Small graphs, forests, encoders and objectives: what tests of networks and losses share."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,8 +12,34 @@ from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.encoders.legacy import MOLECULE, PROTEIN
+from graphlog.encoders.base import EncoderConfig
+from graphlog.encoders.encoder import GraphEncoder, build_encoder
+from graphlog.encoders.legacy import MOLECULE, PROTEIN, encoder_from_weights
+from graphlog.errors import ConfigError
+from graphlog.objectives import OBJECTIVES
+from graphlog.objectives.base import LossTerms, Objective
+from graphlog.objectives.heads import target_count
+from graphlog.prototypes.chains import PrototypeForest
 
+NODE_MASKED = FeatureSchema(
+    name="atoms",
+    domain="molecule",
+    node=(Attribute("kind", 120), Attribute("hand", 5)),
+    edge=(Attribute("bond", 7), Attribute("direction", 4)),
+    masked="node",
+    node_mask=(119, 4),
+    edge_mask=(5, 0),
+    self_loop=(4, 0),
+)
+EDGE_MASKED = FeatureSchema(
+    name="channels",
+    domain="protein",
+    node=(Attribute("protein", 2),),
+    edge=(Attribute("a", 0), Attribute("b", 0), Attribute("loop", 0), Attribute("mask", 0)),
+    masked="edge",
+    edge_mask=(0.0, 0.0, 0.0, 1.0),
+    self_loop=(0.0, 0.0, 1.0, 0.0),
+)
 MIXED = FeatureSchema(
     name="mixed",
     domain="graph",
@@ -22,6 +52,76 @@ BARE = FeatureSchema(
     name="bare", domain="graph", node=(Attribute("kind", 3),), edge=(), masked="node"
 )
 SCHEMAS = {"molecule": MOLECULE, "protein": PROTEIN, "mixed": MIXED, "bare": BARE}
+SIZES = [9, 1, 14, 2, 11, 20, 3, 16]
+"""A graph without edges, one with a single edge, a few large enough for a ring."""
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    """Return a generator with this seed."""
+    return torch.Generator().manual_seed(seed)
+
+
+def offsets(sizes: Sequence[int]) -> Tensor:
+    """Return the node ranges of graphs of these sizes."""
+    return torch.tensor([0, *sizes]).cumsum(0)
+
+
+def random_batch(
+    sizes: Sequence[int], seed: int = 0, schema: FeatureSchema = NODE_MASKED
+) -> GraphBatch:
+    """Return one connected random graph of each size.
+
+    A path with a few extra edges, both directions side by side.
+    """
+    generator, ptr = seeded(seed), offsets(sizes)
+    pairs: list[tuple[int, int]] = []
+    for start, end in pairwise(ptr.tolist()):
+        pairs += list(pairwise(range(start, end)))
+        for _ in range((end - start) // 3):
+            a, b = (start + int(v) for v in torch.randint(end - start, (2,), generator=generator))
+            if a != b and (a, b) not in pairs and (b, a) not in pairs:
+                pairs.append((a, b))
+    edges = [e for a, b in pairs for e in ((a, b), (b, a))]
+    edge_index = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T.contiguous()
+    if schema.masked == "node":
+        x = torch.stack(
+            [
+                torch.randint(6, (int(ptr[-1]),), generator=generator),
+                torch.zeros(int(ptr[-1]), dtype=torch.long),
+            ],
+            dim=1,
+        )
+        kinds = torch.randint(4, (len(pairs), 1), generator=generator).repeat_interleave(2, dim=0)
+        edge_attr = torch.cat([kinds, torch.zeros_like(kinds)], dim=1)
+    else:
+        x = torch.ones(int(ptr[-1]), 1, dtype=torch.long)
+        channels = torch.randint(2, (len(pairs), 2), generator=generator).float()
+        edge_attr = torch.cat([channels, torch.zeros(len(pairs), 2)], dim=1).repeat_interleave(
+            2, dim=0
+        )
+    batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    return GraphBatch(x, edge_index, edge_attr, batch, ptr)
+
+
+def random_forest(
+    sizes: Sequence[int], dim: int, seed: int = 0, dtype: torch.dtype = torch.float64
+) -> PrototypeForest:
+    """Return a forest of random vectors with layers of these sizes; every parent has a child."""
+    generator = seeded(seed)
+    layers = [torch.randn(n, dim, generator=generator, dtype=dtype) for n in sizes]
+    parents = [
+        torch.cat([torch.arange(a), torch.randint(a, (b - a,), generator=generator)])
+        for a, b in pairwise(sizes)
+    ]
+    return PrototypeForest(layers, parents)
+
+
+def all_chains(forest: PrototypeForest) -> Tensor:
+    """Return every root-to-leaf chain."""
+    chains = torch.arange(forest.sizes[-1])[:, None]
+    for level in range(forest.depth - 1, 0, -1):
+        chains = torch.cat([forest.parent(level)[chains[:, :1]], chains], dim=1)
+    return chains
 
 
 def attributes(columns: tuple[Attribute, ...], rows: int, generator: torch.Generator) -> Tensor:
@@ -40,7 +140,7 @@ def attributes(columns: tuple[Attribute, ...], rows: int, generator: torch.Gener
     )
 
 
-def random_batch(
+def random_multigraphs(
     schema: FeatureSchema, sizes: list[int], seed: int = 0, bonds_per_node: float = 1.2
 ) -> GraphBatch:
     """Random graphs of these sizes, every bond in both directions with equal attributes."""
@@ -61,6 +161,13 @@ def random_batch(
     )
 
 
+def golden_encoder(arrays: Mapping[str, np.ndarray], backbone: str = "gin") -> GraphEncoder:
+    """The encoder whose weights a recording holds."""
+    names = [name for name in arrays if name.startswith("weight/")]
+    weights = {name.removeprefix("weight/"): torch.from_numpy(arrays[name]) for name in names}
+    return encoder_from_weights(weights, backbone)
+
+
 def golden_batch(golden: Path, family: str) -> GraphBatch:
     """The recorded batch of ``chem`` or ``bio``."""
     with np.load(golden / f"{family}_batch.npz") as arrays:
@@ -75,3 +182,79 @@ def golden_batch(golden: Path, family: str) -> GraphBatch:
             batch=batch,
             ptr=torch.cat([torch.zeros(1, dtype=torch.int64), batch.bincount().cumsum(0)]),
         )
+
+
+def encoder_for(
+    schema: FeatureSchema = NODE_MASKED, backbone: str = "gin", dim: int = 12, **settings: Any
+) -> GraphEncoder:
+    """Return a small encoder."""
+    return build_encoder(
+        EncoderConfig.parse({"backbone": backbone, "layers": 2, "dim": dim, **settings}), schema, 0
+    )
+
+
+def small_encoder(schema: FeatureSchema = NODE_MASKED) -> GraphEncoder:
+    """Return a two-layer encoder of width 16."""
+    return encoder_for(schema, dim=16)
+
+
+def make(name: str, encoder: GraphEncoder, **options: Any) -> Objective[Any]:
+    """Return the objective of this name, or ``name/recipe``, with reproducible weights."""
+    name, _, recipe = name.partition("/")
+    kind = OBJECTIVES[name]
+    bundle = kind.RECIPES[recipe]["objective"] if recipe else {}
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return kind(kind.Config.parse({**bundle, **options}), encoder)
+
+
+def batch_for(
+    schema: FeatureSchema = NODE_MASKED, sizes: list[int] = SIZES, seed: int = 0
+) -> GraphBatch:
+    """Return random connected graphs; of molecules and proteins, with random targets."""
+    if schema.domain == "graph":
+        return random_multigraphs(schema, sizes, seed)
+    batch = random_batch(sizes, seed, schema)
+    return replace(
+        batch, y=torch.randn(batch.num_graphs, target_count(schema, None), generator=seeded(seed))
+    )
+
+
+def one_way(batch: GraphBatch, both: int = 0) -> GraphBatch:
+    """Return a batch with one direction of every edge, both of those in its first rows."""
+    rows = [*range(both), *range(both, batch.num_edges, 2)]
+    return GraphBatch(
+        batch.x, batch.edge_index[:, rows], batch.edge_attr[rows], batch.batch, batch.ptr, batch.y
+    )
+
+
+def run_once(
+    objective: Objective[Any], encoder: GraphEncoder, batch: GraphBatch, seed: int = 0
+) -> LossTerms:
+    """Return the losses on one batch."""
+    return objective.loss(objective.views(batch, seeded(seed)), encoder, seeded(seed + 1))
+
+
+def usable(name: str, schema: FeatureSchema) -> bool:
+    """Whether the objective can serve graphs of this schema."""
+    try:
+        make(name, encoder_for(schema))
+    except ConfigError:
+        return False
+    return True
+
+
+def double(objective: Objective[Any], encoder: GraphEncoder) -> None:
+    """Compute in float64, without dropout or batch statistics."""
+    objective.double().eval()
+    encoder.double().eval()
+
+
+def edges_of(batch: GraphBatch) -> set[tuple[int, int]]:
+    """Return the directed edges."""
+    return set(map(tuple, batch.edge_index.T.tolist()))
+
+
+def close(found: Tensor, wanted: float | Tensor, tolerance: float = 1e-10) -> bool:
+    """Whether two scalars agree."""
+    return abs(float(found) - float(wanted)) <= tolerance

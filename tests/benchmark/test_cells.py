@@ -9,6 +9,7 @@ import pytest
 
 import graphlog
 from benchmark_support import own_objective
+from encoder_support import small_encoder
 from graphlog.benchmark import Request
 from graphlog.benchmark.cells import PAPER, SCALES, SUITES, Cell, method_named, plan_cells
 from graphlog.benchmark.stages import given_folds
@@ -17,7 +18,6 @@ from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.graphlog import GraphLoG, GraphLoGConfig
 from graphlog.training.config import PretrainConfig
-from graphlog_support import small_encoder
 
 
 def stages(request: Request) -> dict[str, int]:

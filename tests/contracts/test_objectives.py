@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_support import BARE
+from encoder_support import (
+    BARE,
+    EDGE_MASKED,
+    NODE_MASKED,
+    SIZES,
+    batch_for,
+    encoder_for,
+    make,
+    run_once,
+    seeded,
+    usable,
+)
 from graphlog.data.store import GraphStore
 from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
@@ -18,8 +29,6 @@ from graphlog.objectives.base import Objective, Phase
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Progress
 from graphlog.training.pretrain import run_pretraining
-from graphlog_support import EDGE_MASKED, NODE_MASKED, seeded
-from objective_support import SIZES, batch_for, encoder_for, make, run_once, usable
 from store_support import collate
 
 NAMES = sorted(OBJECTIVES)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from encoder_support import SCHEMAS, random_batch
+from encoder_support import SCHEMAS, random_multigraphs
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders import LAYERS
 from graphlog.encoders.base import EncoderConfig
@@ -28,7 +28,7 @@ def small(backbone: str = "gin", schema: str = "molecule", **settings: object) -
         SCHEMAS[schema],
         1,
     )
-    encoder(random_batch(SCHEMAS[schema], [4, 6], seed=5))
+    encoder(random_multigraphs(SCHEMAS[schema], [4, 6], seed=5))
     return encoder
 
 
@@ -49,7 +49,7 @@ def permuted(batch: GraphBatch, order: Tensor) -> GraphBatch:
 @pytest.mark.parametrize(("backbone", "schema"), EVERY)
 def test_shapes_and_a_gradient_for_every_parameter(backbone: str, schema: str) -> None:
     encoder = small(backbone, schema)
-    batch = random_batch(SCHEMAS[schema], [3, 5, 1])
+    batch = random_multigraphs(SCHEMAS[schema], [3, 5, 1])
     node_emb, graph_emb = encoder(batch)
     assert node_emb.shape == (9, 8)
     assert graph_emb.shape == (3, 8)
@@ -73,7 +73,7 @@ def test_shapes_and_a_gradient_for_every_parameter(backbone: str, schema: str) -
 @pytest.mark.parametrize("schema", ["molecule", "protein"])
 def test_permutation_equivariance(backbone: str, schema: str) -> None:
     encoder = small(backbone, schema).double().eval()
-    batch = random_batch(SCHEMAS[schema], [5, 7])
+    batch = random_multigraphs(SCHEMAS[schema], [5, 7])
     order = torch.cat([torch.randperm(5), 5 + torch.randperm(7)])
     ours, theirs = encoder(batch), encoder(permuted(batch, order))
     torch.testing.assert_close(theirs.node_emb, ours.node_emb[order])
@@ -84,7 +84,7 @@ def test_permutation_equivariance(backbone: str, schema: str) -> None:
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_packed_equals_one_by_one(backbone: str, readout: str) -> None:
     encoder = small(backbone, readout=readout).double().eval()
-    parts = [random_batch(MOLECULE, [n], seed=n) for n in (1, 4, 6)]
+    parts = [random_multigraphs(MOLECULE, [n], seed=n) for n in (1, 4, 6)]
     packed = encoder(collate(parts))
     torch.testing.assert_close(packed.node_emb, torch.cat([encoder(p).node_emb for p in parts]))
     torch.testing.assert_close(packed.graph_emb, torch.cat([encoder(p).graph_emb for p in parts]))
@@ -96,7 +96,7 @@ def test_packed_equals_one_by_one(backbone: str, readout: str) -> None:
     bonds=st.sampled_from([0.0, 1.5]),
 )
 def test_any_batch_gives_finite_embeddings(sizes: list[int], seed: int, bonds: float) -> None:
-    batch = random_batch(MOLECULE, sizes, seed, bonds)
+    batch = random_multigraphs(MOLECULE, sizes, seed, bonds)
     for encoder in (small("gat"), small("gin").eval()):
         assert all(part.isfinite().all() for part in encoder(batch))
 
@@ -106,7 +106,7 @@ def test_any_batch_gives_finite_embeddings(sizes: list[int], seed: int, bonds: f
 def test_one_node_without_edges(backbone: str, training: bool) -> None:
     encoder = small(backbone).train(training)
     before = {k: v.clone() for k, v in encoder.named_buffers()}
-    encoding = encoder(random_batch(MOLECULE, [1]))
+    encoding = encoder(random_multigraphs(MOLECULE, [1]))
     assert encoding.graph_emb.isfinite().all()
     encoding.graph_emb.sum().backward()
     assert all(
@@ -118,7 +118,7 @@ def test_one_node_without_edges(backbone: str, training: bool) -> None:
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_bf16_is_close(backbone: str, schema: str) -> None:
     encoder = small(backbone, schema)
-    batch = random_batch(SCHEMAS[schema], [6, 9, 4])
+    batch = random_multigraphs(SCHEMAS[schema], [6, 9, 4])
     exact = encoder(batch).graph_emb
     with torch.autocast("cpu", dtype=torch.bfloat16):
         short = encoder(batch).graph_emb
@@ -148,7 +148,7 @@ def test_the_domain_settles_the_family() -> None:
 @pytest.mark.parametrize(("jk", "width"), [("last", 8), ("concat", 24), ("max", 8), ("sum", 8)])
 def test_widths(jk: str, width: int) -> None:
     encoder = small(jk=jk, readout="attention")
-    batch = random_batch(MOLECULE, [3, 2])
+    batch = random_multigraphs(MOLECULE, [3, 2])
     assert (
         encoder.dim == encoder.embedding_width("last") == encoder(batch).graph_emb.shape[1] == width
     )
@@ -158,7 +158,7 @@ def test_widths(jk: str, width: int) -> None:
 
 def test_jk_embedding_is_means_and_size() -> None:
     encoder = small().eval()
-    batch = random_batch(MOLECULE, [3, 2])
+    batch = random_multigraphs(MOLECULE, [3, 2])
     outputs = encoder.layer_outputs(batch)
     assert len(outputs) == 3
     expected = torch.stack(
@@ -178,7 +178,7 @@ def test_jk_embedding_is_means_and_size() -> None:
 @pytest.mark.parametrize("readout", ["mean", "mean+center"])
 def test_sums_over_nodes_follow_the_jk_embedding(readout: str) -> None:
     encoder = small(readout=readout).eval()
-    batch = random_batch(MOLECULE, [3, 1])
+    batch = random_multigraphs(MOLECULE, [3, 1])
     sums = [torch.stack([h[:3].sum(0), h[3:].sum(0)]) for h in encoder.layer_outputs(batch)]
     found, jk = encoder.embed_graphs(batch, "jk+sum"), encoder.embed_graphs(batch, "jk")
     torch.testing.assert_close(found, torch.cat([jk, *sums], dim=1))
@@ -187,7 +187,7 @@ def test_sums_over_nodes_follow_the_jk_embedding(readout: str) -> None:
 
 def test_dropout_also_after_the_last_layer() -> None:
     encoder = small(dropout=0.5)
-    assert (encoder(random_batch(MOLECULE, [30])).node_emb == 0).any()
+    assert (encoder(random_multigraphs(MOLECULE, [30])).node_emb == 0).any()
 
 
 def test_the_seed_fixes_the_weights_and_nothing_else() -> None:
@@ -213,7 +213,7 @@ def test_initial_embeddings_are_xavier_uniform() -> None:
 
 
 def test_wrong_codes_are_named() -> None:
-    batch = random_batch(MOLECULE, [3])
+    batch = random_multigraphs(MOLECULE, [3])
     with pytest.raises(DataError, match=r"'chirality' must be in \[0, 5\), found 7"):
         small()(batch.with_attributes(x=torch.tensor([[0, 0], [1, 7], [2, 0]])))
 
@@ -226,6 +226,6 @@ def test_unknown_backbone_suggests_the_nearest() -> None:
 def test_protein_nodes_start_equal() -> None:
     encoder = small(schema="protein")
     h0 = encoder.layer_outputs(
-        random_batch(PROTEIN, [4]).with_attributes(x=torch.ones(4, 1, dtype=torch.int64))
+        random_multigraphs(PROTEIN, [4]).with_attributes(x=torch.ones(4, 1, dtype=torch.int64))
     )[0]
     assert torch.equal(h0, h0[:1].expand_as(h0))

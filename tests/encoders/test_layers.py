@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from encoder_support import random_batch
+from encoder_support import random_multigraphs
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders import LAYERS
 from graphlog.encoders.base import EncoderConfig, MessagePassing
@@ -22,7 +22,7 @@ def test_the_convolution_sees_the_edge_vectors(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(LAYERS, "conv", lambda config, schema: layer)
     config = EncoderConfig(backbone="conv", layers=1, dim=8, batch_norm=False)
     encoder = GraphEncoder(config, MOLECULE)
-    batch = random_batch(MOLECULE, [4, 3])
+    batch = random_multigraphs(MOLECULE, [4, 3])
     h0, h1 = encoder.layer_outputs(batch)
     messages = (h0[batch.edge_index[0]] + layer.edge(batch.edge_attr)).relu()
     torch.testing.assert_close(h1, h0.index_add(0, batch.edge_index[1], messages))
@@ -33,7 +33,7 @@ def test_a_layer_of_ones_own_is_trained_and_saved_by_its_name(
 ) -> None:
     from torch_geometric.nn import PNAConv
 
-    batch = random_batch(MOLECULE, [5, 6])
+    batch = random_multigraphs(MOLECULE, [5, 6])
     degrees = batch.adjacency.in_degree.bincount()
 
     def layer(config: EncoderConfig, schema: FeatureSchema) -> MessagePassing:

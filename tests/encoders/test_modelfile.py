@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from encoder_support import SCHEMAS, random_batch
+from encoder_support import SCHEMAS, random_multigraphs
 from graphlog.encoders import LAYERS, modelfile
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
@@ -24,7 +24,7 @@ def trained(backbone: str = "gin", schema: str = "molecule") -> GraphEncoder:
         {"backbone": backbone, "layers": 2, "dim": 8, "jk": "concat", "readout": "attention"}
     )
     encoder = build_encoder(config, SCHEMAS[schema], 1)
-    encoder(random_batch(SCHEMAS[schema], [4, 6]))
+    encoder(random_multigraphs(SCHEMAS[schema], [4, 6]))
     return encoder
 
 
@@ -53,7 +53,7 @@ def test_round_trip(backbone: str, schema: str, tmp_path: Path) -> None:
     assert found.encoder.config == encoder.config
     assert found.encoder.schema == encoder.schema
     assert not found.encoder.training
-    batch = random_batch(SCHEMAS[schema], [3, 2], seed=9)
+    batch = random_multigraphs(SCHEMAS[schema], [3, 2], seed=9)
     assert torch.equal(found.encoder(batch).graph_emb, encoder.eval()(batch).graph_emb)
     assert os.listdir(tmp_path / "new") == ["m.safetensors"]
 
@@ -61,7 +61,7 @@ def test_round_trip(backbone: str, schema: str, tmp_path: Path) -> None:
 def test_half_precision_is_half_the_size(tmp_path: Path) -> None:
     encoder, batch = (
         build_encoder(EncoderConfig(layers=2, dim=64), MOLECULE, 0).eval(),
-        random_batch(MOLECULE, [5, 4]),
+        random_multigraphs(MOLECULE, [5, 4]),
     )
     encoder.norms[0].running_var.fill_(1e6)  # pyright: ignore - too large for float16
     for half in (False, True):

@@ -11,8 +11,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import graphlog
-from encoder_support import BARE, MIXED
-from encoder_support import random_batch as random_multigraphs
+from encoder_support import (
+    BARE,
+    MIXED,
+    NODE_MASKED,
+    batch_for,
+    encoder_for,
+    make,
+    random_batch,
+    random_multigraphs,
+    seeded,
+    usable,
+)
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders import LAYERS
 from graphlog.encoders.base import EncoderConfig, NodeNorm
@@ -23,8 +33,6 @@ from graphlog.ops import colors
 from graphlog.ops.collectives import shared_moments
 from graphlog.ops.colors import color_classes
 from graphlog.ops.neighbors import build_adjacency
-from graphlog_support import NODE_MASKED, random_batch, seeded
-from objective_support import batch_for, encoder_for, make, usable
 from ops.test_colors import colors_by_tuples
 
 BACKBONES = ["gin", "gcn", "graphsage", "gat"]

@@ -6,10 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphlog.data.batch import GraphBatch
-from graphlog.objectives.graph_partition import same_part_loss
-from graphlog.ops.segment import segment_mean
-from objective_support import (
+from encoder_support import (
     EDGE_MASKED,
     NODE_MASKED,
     SIZES,
@@ -20,6 +17,9 @@ from objective_support import (
     make,
     seeded,
 )
+from graphlog.data.batch import GraphBatch
+from graphlog.objectives.graph_partition import same_part_loss
+from graphlog.ops.segment import segment_mean
 
 LOG2 = math.log(2)
 

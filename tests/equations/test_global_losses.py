@@ -7,6 +7,7 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
+from encoder_support import all_chains, random_forest, seeded
 from graphlog.objectives.losses import nce_loss, prototype_cross_entropy, prototype_statistics
 from graphlog.prototypes.chains import (
     PrototypeForest,
@@ -15,7 +16,6 @@ from graphlog.prototypes.chains import (
     negative_energy,
     sample_chains,
 )
-from graphlog_support import all_chains, random_forest, seeded
 
 FOREST = random_forest((3, 5, 9), dim=4)
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from encoder_support import offsets, seeded
 from graphlog.objectives.losses import graph_loss, subgraph_loss
-from graphlog_support import offsets, seeded
 
 SIZES = (1, 4, 2, 7, 1, 3)
 NONE = torch.empty(0, dtype=torch.long)

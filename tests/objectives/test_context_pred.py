@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from encoder_support import EDGE_MASKED, batch_for, encoder_for, make, run_once, seeded
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once, seeded
 
 SMALL = {"hops": 2, "inner": 1, "outer": 4}
 

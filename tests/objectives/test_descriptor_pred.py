@@ -13,6 +13,7 @@ import torch
 from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
+from encoder_support import EDGE_MASKED, batch_for, encoder_for, make, run_once
 from graphlog.api import read_proteins
 from graphlog.data.store import GraphStore, StoreBuilder, open_store
 from graphlog.domains import DOMAINS
@@ -27,7 +28,6 @@ from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining, run_pretraining
 from graphlog.training.targets import check_texts, targets_of
 from graphlog.training.trainer import TrainingInterrupted
-from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once
 from protein_support import clustered_links, write
 
 TINY = {

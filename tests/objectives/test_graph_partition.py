@@ -5,9 +5,9 @@ import sys
 import pytest
 import torch
 
+from encoder_support import SIZES, batch_for
 from graphlog.errors import MissingExtraError
 from graphlog.objectives.graph_partition import Partitioner
-from objective_support import SIZES, batch_for
 from store_support import collate
 
 

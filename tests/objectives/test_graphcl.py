@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from encoder_support import BARE
+from encoder_support import BARE, batch_for, encoder_for, make, run_once, seeded
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from objective_support import batch_for, encoder_for, make, run_once, seeded
 
 
 def test_any_pair_of_perturbations() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from encoder_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, small_encoder
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
@@ -15,7 +16,6 @@ from graphlog.objectives.graphlog import GraphLoG, GraphLoGConfig
 from graphlog.objectives.heads import evidence_channels
 from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes.chains import PrototypeForest, leaf_chains
-from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, small_encoder
 
 SIZES = [5, 9, 12, 7, 1, 20, 3, 8, 11, 6, 14, 4]
 RECIPES = ["plain", "graphlog", "paper", "released"]

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from encoder_support import EDGE_MASKED, batch_for, encoder_for, make, run_once, seeded
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.graphmae import scaled_cosine_error
-from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once, seeded
 
 
 def test_edges_cannot_be_rebuilt() -> None:

@@ -1,6 +1,6 @@
 """InfoGraph: the widths of its nets and the prior."""
 
-from objective_support import batch_for, encoder_for, make, run_once, seeded
+from encoder_support import batch_for, encoder_for, make, run_once, seeded
 
 
 def test_widths_of_the_nets() -> None:

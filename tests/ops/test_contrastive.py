@@ -2,6 +2,7 @@
 
 import torch
 
+from encoder_support import seeded
 from graphlog.ops.contrastive import (
     cosine_similarity,
     full_precision,
@@ -11,7 +12,6 @@ from graphlog.ops.contrastive import (
     mean_or_zero,
     paired_cosine_similarity,
 )
-from graphlog_support import seeded
 
 
 def test_softmax_shares_are_stable_at_any_temperature() -> None:

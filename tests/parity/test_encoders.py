@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from encoder_support import golden_batch
+from encoder_support import golden_batch, golden_encoder
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import JUMPS, GraphEncoder
 from graphlog.encoders.legacy import convert_pth, encoder_from_weights
@@ -88,12 +88,7 @@ def load(name: str, golden: Path, mirror: Path) -> tuple[GraphEncoder, GraphBatc
     elif "state_seed" in arrays:
         encoder = encoder_from_weights(seeded_weights(arrays), backbone)
     else:
-        weights = {
-            k.removeprefix("weight/"): torch.from_numpy(v)
-            for k, v in arrays.items()
-            if k.startswith("weight/")
-        }
-        encoder = encoder_from_weights(weights, backbone)
+        encoder = golden_encoder(arrays, backbone)
     return encoder.eval(), golden_batch(golden, family), arrays
 
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_support import golden_batch
+from encoder_support import golden_batch, golden_encoder
 from graphlog.downstream.finetune import FinetuneConfig
 from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import evaluate
-from graphlog.encoders.legacy import encoder_from_weights
 
 
 def test_learning_rate_of_every_epoch(golden: Path):
@@ -41,12 +40,7 @@ def test_auc(golden: Path, name: str):
 
 def test_masked_loss_and_its_gradients(golden: Path):
     with np.load(golden / "chem_encoder_gin_3x64_random.npz") as file:
-        weights = {
-            k.removeprefix("weight/"): torch.from_numpy(file[k])
-            for k in file.files
-            if k.startswith("weight/")
-        }
-    network = encoder_from_weights(weights, "gin")
+        network = golden_encoder(file)
     with np.load(golden / "chem_finetune_loss.npz") as file:
         recorded = {k: file[k] for k in file.files}
     labels = torch.from_numpy(

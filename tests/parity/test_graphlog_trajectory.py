@@ -19,9 +19,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from encoder_support import golden_batch, golden_encoder
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
-from graphlog.encoders.legacy import encoder_from_weights
 from graphlog.objectives.graphlog import GraphLoG, GraphLoGViews
 from graphlog.prototypes.chains import PrototypeForest
 from graphlog.views.masking import MaskedView
@@ -31,26 +31,6 @@ SUM = 128
 UNIT_ROUNDOFF = 2.0**-24
 TERMS = ("subgraph", "graph", "global")
 MASKED_VIEW, NODES, UNIT, OPEN = 1, [11, 12], 32, 2e-6
-
-
-def recorded_batch(golden: Path, clean_x: np.ndarray) -> GraphBatch:
-    z = np.load(golden / "chem_batch.npz")
-    batch = torch.from_numpy(z["batch"]).long()
-    ptr = torch.cat([torch.zeros(1, dtype=torch.long), torch.bincount(batch).cumsum(0)])
-    x, edge_index, edge_attr = (
-        torch.from_numpy(a.astype(np.int64)) for a in (clean_x, z["edge_index"], z["edge_attr"])
-    )
-    return GraphBatch(x, edge_index, edge_attr, batch, ptr)
-
-
-def recorded_encoder(golden: Path) -> GraphEncoder:
-    z = np.load(golden / "chem_encoder_gin_3x64_random.npz")
-    weights = {
-        k.removeprefix("weight/"): torch.from_numpy(z[k])
-        for k in z.files
-        if k.startswith("weight/")
-    }
-    return encoder_from_weights(weights, "gin").train()
 
 
 def released_objective(encoder: GraphEncoder, z: dict[str, np.ndarray]) -> GraphLoG:
@@ -85,7 +65,9 @@ def follow(
         The losses of every step (subgraph, graph, global, total), the trained modules, and the
         node table before.
     """
-    batch, encoder = recorded_batch(golden, z["clean_x"]), recorded_encoder(golden)
+    batch = golden_batch(golden, "chem")
+    batch = batch.with_attributes(x=torch.from_numpy(z["clean_x"].astype(np.int64)))
+    encoder = golden_encoder(np.load(golden / "chem_encoder_gin_3x64_random.npz")).train()
     objective = released_objective(encoder, z)
     encoder.to(dtype)
     objective.to(dtype)

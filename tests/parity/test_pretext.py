@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_support import golden_batch
+from encoder_support import golden_batch, seeded
 from graphlog.data.batch import GraphBatch
 from graphlog.data.store import StoreBuilder
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
@@ -18,7 +18,6 @@ from graphlog.objectives.heads import evidence_channels
 from graphlog.views.masking import mask_edges_around
 from graphlog.views.sampling import edge_pairs, non_edges
 from graphlog.views.subgraphs import induced_part, rings
-from graphlog_support import seeded
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encoder_support import seeded
 from graphlog.errors import ConfigError, NonFiniteLossError
 from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes.chains import leaf_chains
@@ -17,7 +18,6 @@ from graphlog.prototypes.fit import (
     kmeans,
     nearest,
 )
-from graphlog_support import seeded
 
 
 def blobs(num: int = 5, each: int = 60, dim: int = 8) -> torch.Tensor:

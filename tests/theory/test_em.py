@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from encoder_support import all_chains, random_forest, seeded
 from graphlog.prototypes.chains import PrototypeForest, negative_energy, sample_chains
-from graphlog_support import all_chains, random_forest, seeded
 
 KINDS = 5
 COLLECTION = torch.tensor([0, 0, 1, 2, 2, 3])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from encoder_support import batch_for, encoder_for, make, seeded
 from graphlog.errors import NonFiniteLossError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.heads import COMPONENTS
@@ -16,8 +17,6 @@ from graphlog.prototypes import chains
 from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining, run_pretraining
 from graphlog.training.trainer import Cursor, NamedAdam, StopRequest, Trainer
-from graphlog_support import seeded
-from objective_support import batch_for, encoder_for, make
 from training_support import blow_up, families, outcome, small_config
 
 NEVER_WAIT = ["attrmasking", "descriptorpred", "graphmae", "infograph", "infomax"]

@@ -18,8 +18,7 @@ from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining, run_pretraining
 from graphlog.training.team import ALONE, joined
 from graphlog.training.trainer import TrainingInterrupted
-from team_support import together
-from training_support import SMALL, families, outcome, small_config
+from training_support import SMALL, families, outcome, small_config, together
 
 TOLERANCE = 2e-5
 """Sums of a few hundred float32 terms in another order; relative to the largest entry."""

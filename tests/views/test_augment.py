@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from encoder_support import EDGE_MASKED, NODE_MASKED, batch_for, edges_of, one_way, seeded
 from graphlog.data.batch import GraphBatch
 from graphlog.views.augment import AugmentConfig, augment, grow_subgraph, perturb_edges
-from objective_support import EDGE_MASKED, NODE_MASKED, batch_for, edges_of, one_way, seeded
 
 SIZES = [20, 10, 1, 15, 4]
 

@@ -7,12 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encoder_support import EDGE_MASKED, NODE_MASKED, SIZES, batch_for, random_batch, seeded
 from graphlog.data.batch import GraphBatch
 from graphlog.errors import ConfigError
 from graphlog.views.masking import mask_attributes, mask_edges_around, num_masked
 from graphlog.views.sampling import undirected_pairs
-from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded
-from objective_support import SIZES, batch_for
 
 sizes_of_graphs = st.lists(st.integers(1, 14), min_size=1, max_size=8)
 

@@ -8,9 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encoder_support import batch_for, edges_of, offsets, one_way, seeded
 from graphlog.views.sampling import choose_rows, draw_numbers, edge_pairs, non_edges, random_nodes
-from graphlog_support import offsets, seeded
-from objective_support import batch_for, edges_of, one_way
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=6), st.integers(0, 99))

@@ -5,10 +5,10 @@ from collections import deque
 import pytest
 import torch
 
+from encoder_support import batch_for, edges_of, seeded
 from graphlog.data.batch import GraphBatch
 from graphlog.views.sampling import random_nodes
 from graphlog.views.subgraphs import context_views, distances, rings
-from objective_support import batch_for, edges_of, seeded
 
 
 def steps_from(batch: GraphBatch, root: int) -> dict[int, int]:
