@@ -3,12 +3,11 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
-from statistics import fmean
 from textwrap import fill
 from typing import Any
+
+import pandas as pd
 
 from graphlog.config import read_toml
 from graphlog.downstream.metrics import LOWER_IS_BETTER
@@ -178,8 +177,8 @@ def pretraining_curves(
         rank_floor: Effective rank under which the watch rings.
         batch_size: Graphs a step, of which a layer of more prototypes can use no more.
     """
-    rows = _numeric(rows, "step")
-    keys = sorted({k for row in rows for k in row})
+    log = _table(rows, "step")
+    keys = sorted(log.columns)
     losses = [Line(k.removeprefix("loss_"), k) for k in keys if k.startswith("loss_")]
     closeness = [
         Line("alignment (0 is best)", "alignment"),
@@ -192,8 +191,8 @@ def pretraining_curves(
         Line("nodes, negative", "cos_node_neg", dashed=True, hue=1),
     ]
     sizes: list[int] = []  # of each layer, as last logged
-    logged = {k: v for row in rows for k, v in row.items() if k.startswith("prototypes_total_")}
-    while (count := logged.get(f"prototypes_total_{len(sizes)}", 0)) >= 1:
+    last = log.filter(like="prototypes_total_").ffill().iloc[-1]
+    while (count := last.get(f"prototypes_total_{len(sizes)}", 0)) >= 1:
         sizes.append(round(count))
     used = [
         Line(f"layer {k} ({size}) {rule}", f"prototypes_used_{key}_{k}", size, key == "estep", k)
@@ -249,15 +248,15 @@ def pretraining_curves(
         ),
     ]
     known = [panel for panel in panels if any(line.key in keys for line in panel.lines)]
-    return _draw_curves(known, rows, "step")
+    return _draw_curves(known, log, "step")
 
 
 def finetuning_curves(rows: Sequence[LogRow]) -> Figure:
     """Draw loss and scores over the epochs of a fine-tuning run: mean and range of its seeds."""
-    rows = _numeric(rows, "epoch")
+    log = _table(rows, "epoch")
     loss = "What training minimizes: it should fall, then level off. The band spans the seeds."
     panels = [Panel("Training loss", loss, [Line("loss", "loss")])]
-    for name in sorted({k.split("/")[1] for row in rows for k in row if "/" in k}):
+    for name in sorted({key.split("/")[1] for key in log.columns if "/" in key}):
         folds = [
             Line("validation", f"valid/{name}", dashed=True, hue=1),
             Line("test", f"test/{name}", hue=0),
@@ -267,37 +266,32 @@ def finetuning_curves(rows: Sequence[LogRow]) -> Figure:
             f"{better} is better. Once the validation line gets no better, more epochs do not help."
         )
         panels.append(Panel(METRIC_NAMES.get(name, name), sentence, folds))
-    return _draw_curves(panels, rows, "epoch")
+    return _draw_curves(panels, log, "epoch")
 
 
-def _numeric(rows: Sequence[LogRow], x: str) -> list[LogRow]:
-    """Return the numbers, phase and alarms of each row; damaged values are dropped."""
-    kept: list[LogRow] = []
-    for row in rows:
-        numbers = {
-            k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)
-        }
-        if x in numbers:
-            alarms, phase = row.get("alarms"), row.get("phase")
-            named = {"phase": phase} if isinstance(phase, str) else {}
-            texts = [str(a) for a in alarms] if isinstance(alarms, list) else []
-            kept.append({**numbers, **named, "alarms": texts})
-    return kept
+def _table(rows: Sequence[LogRow], x: str) -> pd.DataFrame:
+    """Return the rows of a log that have a number ``x``; damaged numbers of others are NaN."""
+    log = pd.DataFrame([{x: None}, *rows])  # has the column, whatever the rows have
+    names = log.columns.difference(["phase", "alarms"])
+    log[names] = log[names].apply(pd.to_numeric, errors="coerce")
+    return log.dropna(subset=[x]).astype({x: int})
 
 
-def _draw_curves(panels: Sequence[Panel], rows: Sequence[LogRow], x: str) -> Figure:
+def _draw_curves(panels: Sequence[Panel], log: pd.DataFrame, x: str) -> Figure:
     columns = min(_PANELS_A_LINE, max(len(panels), 1))
     lines = max(math.ceil(len(panels) / columns), 1)
-    alarms = [(row[x], text) for row in rows for text in row["alarms"]]
+    alarms: list[tuple[int, str]] = []
+    if "alarms" in log:
+        alarms = list(log[[x, "alarms"]].explode("alarms").dropna().itertuples(index=False))
     width, height = 3.9 * columns, 3.6 * lines + 0.2 * min(len(alarms), 6)
     with house_style():
         figure, axes = new_figure(lines, columns, width, height, sharex=True)
         for axis, panel in zip(axes, panels, strict=False):
-            _draw_lines(axis, panel, rows, x)
+            _draw_lines(axis, panel, log, x)
             axis.set_xlabel(x, color=MUTED)
             axis.tick_params(labelbottom=True)
             axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
-            _mark_phases(axis, rows, x)
+            _mark_phases(axis, log, x)
             for at, _ in alarms:
                 axis.axvline(at, color=ALARM, linewidth=0.8, alpha=0.7)
         for axis in axes[len(panels) :]:
@@ -308,22 +302,18 @@ def _draw_curves(panels: Sequence[Panel], rows: Sequence[LogRow], x: str) -> Fig
     return figure
 
 
-def _draw_lines(axis: Axes, panel: Panel, rows: Sequence[LogRow], x: str) -> None:
+def _draw_lines(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
     for place, line in enumerate(panel.lines):
-        series: dict[float, list[float]] = {}  # several seeds give several values at one place
-        for row in rows:
-            if line.key in row:
-                series.setdefault(row[x], []).append(row[line.key] / line.divide_by)
-        if not series:
+        if line.key not in log:
             continue
-        xs, means = list(series), [fmean(values) for values in series.values()]
+        # several seeds give several values at one place
+        values = (log[line.key] / line.divide_by).dropna().groupby(log[x])
+        means, lows, highs = values.mean(), values.min(), values.max()
         color = HUES[(place if line.hue is None else line.hue) % len(HUES)]
         style: dict[str, Any] = {"linestyle": "--" if line.dashed else "-", "markersize": 3}
-        style["marker"] = "o" if len(series) < 30 else None
-        axis.plot(xs, means, color=color, label=line.label, **style)
-        if any(len(values) > 1 for values in series.values()):
-            ends = [min(v) for v in series.values()], [max(v) for v in series.values()]
-            axis.fill_between(xs, *ends, color=color, alpha=0.15, linewidth=0)
+        style["marker"] = "o" if len(means) < 30 else None
+        axis.plot(means, color=color, label=line.label, **style)
+        axis.fill_between(means.index, lows, highs, color=color, alpha=0.15, linewidth=0)
     sentence = fill(panel.sentence, _LETTERS_A_LINE)
     axis.set_title(panel.title, pad=36)  # room for three lines
     axis.annotate(
@@ -348,10 +338,10 @@ def _draw_lines(axis: Axes, panel: Panel, rows: Sequence[LogRow], x: str) -> Non
         axis.legend(fontsize=7.5, **below)
 
 
-def _mark_phases(axis: Axes, rows: Sequence[LogRow], x: str) -> None:
-    phases = [(row[x], row["phase"]) for row in rows if "phase" in row]
-    starts = [next(rows) for _, rows in groupby(phases, key=itemgetter(1))]
-    for at, phase in starts if len(starts) > 1 else ():
+def _mark_phases(axis: Axes, log: pd.DataFrame, x: str) -> None:
+    phases = log[[x, "phase"]].dropna() if "phase" in log else pd.DataFrame()
+    starts = phases[phases["phase"] != phases["phase"].shift()] if len(phases) else phases
+    for at, phase in starts.itertuples(index=False) if len(starts) > 1 else ():
         axis.axvline(at, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
         axis.annotate(
             phase, (at, 1.0), (3, -2), ("data", "axes fraction"), "offset points",
