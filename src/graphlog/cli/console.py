@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from graphlog.cli import options as o
+from graphlog.data.html import Table, fields_table
 from graphlog.errors import GraphLoGError, ProcessLostError, TrainingInterrupted
 from graphlog.processes import PEER_LOST, is_first, is_supervised
 
 if TYPE_CHECKING:
-    from graphlog.downstream.report import Report
     from graphlog.training.log import Progress
 
 INVALID_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
@@ -59,73 +59,48 @@ class Command:
             self.result(fields, fields_table(fields), to=to)
 
     def result(
-        self, value: Mapping[str, Any] | Sequence[Any], *tables: "Table", to: TextIO | None = None
+        self, value: Mapping[str, Any] | Sequence[Any], *tables: Table, to: TextIO | None = None
     ) -> None:
         """Print what was asked for: ``value`` as JSON with ``--json``, ``tables`` otherwise."""
         if self.as_json:
             print(json.dumps(value, indent=2, default=_plain), file=to)
             return
-        for table in tables:
-            table.print(to)
+        for number, table in enumerate(tables):
+            if number and table.title:
+                print(file=to)
+            _print(table, to)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows under column names; drawn by rich on a terminal, as aligned plain text elsewhere."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[object]]
-    title: str = ""
-
-    def print(self, to: TextIO | None = None) -> None:
-        """Write the table to a stream, by default to standard output."""
-        cells = [[_text(cell) for cell in row] for row in self.rows]
-        columns = [[row[i] for row in cells if row[i]] for i in range(len(self.columns))]
-        is_numeric = [
-            bool(name and column) and all(c[0].isdigit() or c[0] in "-+." for c in column)
-            for name, column in zip(self.columns, columns, strict=True)
-        ]
-        if (to or sys.stdout).isatty():
-            self._print_rich(cells, is_numeric, to)
-            return
-        if self.title:
-            print(self.title, file=to)
-        lines = [list(self.columns), *cells] if any(self.columns) else cells
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        for line in lines:
-            columns = zip(line, widths, is_numeric, strict=True)
-            padded = (c.rjust(width) if right else c.ljust(width) for c, width, right in columns)
-            print("  ".join(padded).rstrip(), file=to)
-
-    def _print_rich(
-        self, cells: list[list[str]], is_numeric: list[bool], to: TextIO | None
-    ) -> None:
+def _print(table: Table, to: TextIO | None) -> None:
+    """Write a table: drawn by rich on a terminal, as aligned plain text elsewhere."""
+    cells = [[_text(cell) for cell in row] for row in table.rows]
+    columns = [[row[i] for row in cells if row[i]] for i in range(len(table.columns))]
+    is_numeric = [
+        bool(name and column) and all(c[0].isdigit() or c[0] in "-+." for c in column)
+        for name, column in zip(table.columns, columns, strict=True)
+    ]
+    if (to or sys.stdout).isatty():
         from rich.box import SIMPLE_HEAD
         from rich.console import Console as RichConsole
         from rich.table import Table as RichTable
         from rich.text import Text
 
         looks: Any = {"title_justify": "left", "box": SIMPLE_HEAD}
-        table = RichTable(title=self.title or None, show_header=any(self.columns), **looks)
-        for name, right in zip(self.columns, is_numeric, strict=True):
-            table.add_column(name, justify="right" if right else "left", overflow="fold")
+        drawn = RichTable(title=table.title or None, show_header=any(table.columns), **looks)
+        for name, right in zip(table.columns, is_numeric, strict=True):
+            drawn.add_column(name, justify="right" if right else "left", overflow="fold")
         for row in cells:
-            table.add_row(*map(Text, row))
-        RichConsole(file=to).print(table)
-
-
-def fields_table(fields: Mapping[str, object], title: str = "") -> Table:
-    """Return a two-column table of names and values; fields that are None are left out."""
-    rows = [(name, value) for name, value in fields.items() if value is not None]
-    return Table(("", ""), rows, title)
-
-
-def report_tables(report: "Report") -> list[Table]:
-    """Return the tables of a report."""
-    return [
-        Table(heads, rows, f"\n{title}" if k and title else title)
-        for k, (title, heads, rows) in enumerate(report.tables())
-    ]
+            drawn.add_row(*map(Text, row))
+        RichConsole(file=to).print(drawn)
+        return
+    if table.title:
+        print(table.title, file=to)
+    lines = [list(table.columns), *cells] if any(table.columns) else cells
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        aligned = zip(line, widths, is_numeric, strict=True)
+        padded = (c.rjust(width) if right else c.ljust(width) for c, width, right in aligned)
+        print("  ".join(padded).rstrip(), file=to)
 
 
 def rejected_rows(folder: Path) -> tuple[int, Path | None]:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Command, Table, fields_table
+from graphlog.cli.console import Command
+from graphlog.data.html import Table, fields_table
 from graphlog.errors import out_of_range
 
 _protein = partial(o.option, None, rich_help_panel="Proteins", show_default=False)
@@ -140,7 +141,7 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
         fields = {key: summary[key] for key in shown if key in summary}
         tables = [fields_table({**fields, "tasks": len(summary["tasks"]) or None})]
         if with_schema:
-            tables.append(fields_table(summary["schema"], "\nschema"))
+            tables.append(fields_table(summary["schema"], "schema"))
         self.result(summary, *tables)
 
     def _of_domains(self) -> dict[str, Any]:

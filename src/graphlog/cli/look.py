@@ -7,7 +7,8 @@ from typing import Any
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Command, Table, fields_table
+from graphlog.cli.console import Command
+from graphlog.data.html import Table, fields_table
 from graphlog.errors import ConfigError
 
 
@@ -51,7 +52,7 @@ def _tables(description: Mapping[str, Any]) -> list[Table]:
 
     nested = {k: v for k, v in description.items() if isinstance(v, Mapping)}
     plain = {k: v for k, v in description.items() if k not in nested}
-    parts = [fields_table(flat_settings(v), f"\n{k}") for k, v in nested.items() if v]
+    parts = [fields_table(flat_settings(v), k) for k, v in nested.items() if v]
     return [fields_table(plain), *parts]
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import INVALID_INPUT, Command, Table, rejected_rows, report_tables, say
+from graphlog.cli.console import INVALID_INPUT, Command, rejected_rows, say
+from graphlog.data.html import Table
 from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
@@ -189,7 +190,7 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
             ),
         )
         report = {"run": str(self.run_dir), **predictor.report.to_dict()}
-        self.result(report, *report_tables(predictor.report))
+        self.result(report, *predictor.report.tables())
         self.say(
             f"next: graphlog predict INPUT -m {self.run_dir} -o predictions.csv; "
             f"graphlog plot {self.run_dir} -o figures"
@@ -301,5 +302,5 @@ class Benchmark(o.Data, o.Computing, Command):
         rows.append(("total", len(cells), sum(done for _, done in plan)))
         listing = Table(("cell", "finished"), [(c["cell"], c["finished"]) for c in cells])
         self.result(
-            {"cells": cells}, listing, Table(("stage", "cells", "finished"), rows, "\nin all")
+            {"cells": cells}, listing, Table(("stage", "cells", "finished"), rows, "in all")
         )

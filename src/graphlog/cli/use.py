@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Command, report_tables
+from graphlog.cli.console import Command
 from graphlog.errors import ConfigError, setting
 
 _BASELINES, _FOLD_BASELINES = "random,ecfp-lr", "random,wl"
@@ -190,6 +190,6 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
                 **shared,
             )
         kept = {} if self.run_dir is None else {"run": str(self.run_dir)}
-        self.result({**kept, **report.to_dict()}, *report_tables(report))
+        self.result({**kept, **report.to_dict()}, *report.tables())
         if self.run_dir is not None:
             self.say(f"next: graphlog predict INPUT -m {self.run_dir} -o predictions.csv")

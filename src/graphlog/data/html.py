@@ -3,8 +3,9 @@
 And what pages of drawings have in common.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import NamedTuple
 
 _SHOWN = 200
 """Characters of a long text."""
@@ -31,23 +32,33 @@ def html_lines(fields: Mapping[str, str]) -> str:
     return "".join(lines)
 
 
-def html_table(rows: Iterable[Sequence[object]], heads: Sequence[str] = (), title: str = "") -> str:
+class Table(NamedTuple):
+    """Rows under the names of their columns, to be shown."""
+
+    columns: Sequence[str]
+    """Empty names: the columns have none."""
+    rows: Sequence[Sequence[object]]
+    title: str = ""
+
+
+def html_table(table: Table) -> str:
     """Return a table; cells are text.
 
     Example:
-        >>> html_table([("a", "<b>")])
-        '<table><tr><td>a</td><td>&lt;b&gt;</td></tr></table>'
+        >>> html_table(Table(("",), [("<b>",)]))
+        '<table><tr><td>&lt;b&gt;</td></tr></table>'
     """
-    caption = f"<caption>{escape(title)}</caption>" if title else ""
-    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
-    lines = ["".join(f"<td>{escape(_text(cell))}</td>" for cell in row) for row in rows]
+    caption = f"<caption>{escape(table.title)}</caption>" if table.title else ""
+    named = table.columns if any(table.columns) else ()
+    head = "".join(f"<th>{escape(name)}</th>" for name in named)
+    lines = ["".join(f"<td>{escape(_text(cell))}</td>" for cell in row) for row in table.rows]
     body = "".join(f"<tr>{line}</tr>" for line in ([head] if head else []) + lines)
     return f"<table>{caption}{body}</table>"
 
 
-def html_fields(fields: Mapping[str, object], title: str = "") -> str:
+def fields_table(fields: Mapping[str, object], title: str = "") -> Table:
     """Return a table of names and values; what is None is left out."""
-    return html_table([(k, v) for k, v in fields.items() if v is not None], title=title)
+    return Table(("", ""), [(k, v) for k, v in fields.items() if v is not None], title)
 
 
 def _text(cell: object) -> str:

@@ -29,7 +29,7 @@ from graphlog.data.chunk import (
     ragged_ranges,
     unpack_texts,
 )
-from graphlog.data.html import html_fields
+from graphlog.data.html import fields_table, html_table
 from graphlog.data.manifest import (
     Contents,
     Manifest,
@@ -125,7 +125,7 @@ class GraphStore:
             for drawing, text in zip(drawings, texts, strict=True)
             if drawing or text
         )
-        return html_fields(fields, "GraphStore") + figures
+        return html_table(fields_table(fields, "GraphStore")) + figures
 
     def __reduce__(self) -> Any:
         """Travel to another process as a path where there is one, so that workers share pages."""

@@ -18,7 +18,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.html import html_fields
+from graphlog.data.html import fields_table, html_table
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.data.tables import distinct
@@ -185,7 +185,7 @@ class Predictor:
             "head": None if self.kernel is None else f"kernel, {self.kernel.count:,} points",
             "schema": self.schema.name,
         }
-        return html_fields(fields, "Predictor") + self.report.to_html()
+        return html_table(fields_table(fields, "Predictor")) + self.report.to_html()
 
     def to(self, device: str) -> "Predictor":
         """Move all models to ``device`` (``auto``, ``cpu``, ``cuda``) and return this predictor."""

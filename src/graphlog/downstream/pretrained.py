@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.html import html_fields
+from graphlog.data.html import fields_table, html_table
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import spread_in_order
@@ -98,7 +98,7 @@ class Encoder(nn.Module):
             "embedding": f"{self.layer}, {self.width()} columns",
             "parameters": sum(p.numel() for p in self.parameters()),
         }
-        return html_fields(fields, "Encoder")
+        return html_table(fields_table(fields, "Encoder"))
 
     @property
     def config(self) -> EncoderConfig:

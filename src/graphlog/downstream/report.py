@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BeforeValidator, TypeAdapter
@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 from tabulate import tabulate
 
 from graphlog.config import read_json
-from graphlog.data.html import html_table
+from graphlog.data.html import Table, html_table
 from graphlog.downstream.metrics import IN_PERCENT, means_of_known, paired_interval
 from graphlog.downstream.tasks import LabeledGraphs, folds_lacking
 from graphlog.errors import DataError
@@ -100,14 +100,6 @@ class ScoreRow:
             metric, []
         )
         return [value for value in values if not math.isnan(value)]
-
-
-class ReportTable(NamedTuple):
-    """A part of what is shown of a report."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: list[tuple[object, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +223,7 @@ class Report:
         decimals = 2 - math.floor(math.log10(largest)) if largest > 0 else 2
         return f"{value:z.{min(max(decimals, 1), 9)}f}"
 
-    def tables(self) -> list[ReportTable]:
+    def tables(self) -> list[Table]:
         """Return what commands, notebooks and ``str`` show of a report."""
         metric, first = self.metric, self.rows[0]
         sizes = ", ".join(f"{name} {count:,}" for name, count in self.sizes.items())
@@ -248,7 +240,7 @@ class Report:
                 mean, half = map(self.shown, self.difference(row))
                 cells = *cells, *(("-", "-") if row is first else (mean, f"± {half}"))
             rows.append(cells)
-        tables = [ReportTable(title, heads, rows)]
+        tables = [Table(heads, rows, title)]
         if first.halves:
             heads = ("model", "rule", *(half.replace("_", " ") for half in first.halves))
             rows = [
@@ -256,34 +248,30 @@ class Report:
                 for r in self.rows
                 if r.halves
             ]
-            tables.append(ReportTable("random halves of the test fold", heads, rows))
+            tables.append(Table(heads, rows, "random halves of the test fold"))
         if len(self.tasks) > 1 and first.per_task:
             rows = [(task, self.shown(first.per_task.get(task, math.nan))) for task in self.tasks]
-            tables.append(
-                ReportTable(f"{first.model}, {first.rule}, by task", ("task", "test"), rows)
-            )
+            title = f"{first.model}, {first.rule}, by task"
+            tables.append(Table(("task", "test"), rows, title))
         if self.calibration:
             heads = tuple(name.replace("_", " ") for name in self.calibration[0])
             rows = [tuple(row.values()) for row in self.calibration]
             title = "intervals or probabilities on the test fold"
-            tables.append(ReportTable(title, heads, rows))
+            tables.append(Table(heads, rows, title))
         if self.notes:
-            tables.append(ReportTable("", ("", ""), [("note", note) for note in self.notes]))
+            tables.append(Table(("", ""), [("note", note) for note in self.notes]))
         return tables
 
     def to_html(self) -> str:
         """Return the tables for notebooks."""
-        return "".join(
-            html_table(rows, heads if any(heads) else (), title)
-            for title, heads, rows in self.tables()
-        )
+        return "".join(map(html_table, self.tables()))
 
     def _repr_html_(self) -> str:
         return self.to_html()
 
     def __str__(self) -> str:
         parts: list[str] = []
-        for title, heads, rows in self.tables():
+        for heads, rows, title in self.tables():
             cells = [[f"{v:.4g}" if isinstance(v, float) else v for v in row] for row in rows]
             text = tabulate(cells, heads if any(heads) else (), "plain", disable_numparse=True)
             parts.append(f"{title}\n{text}" if title else text)

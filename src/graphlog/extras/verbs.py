@@ -6,8 +6,9 @@ from typing import Literal
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Command, Table, report_tables
+from graphlog.cli.console import Command
 from graphlog.cli.verb import START, TRAIN, USE, Verb
+from graphlog.data.html import Table
 
 
 @dataclass(kw_only=True)
@@ -94,7 +95,7 @@ class Tune(o.Labeling, o.Reading, o.Computing, Command):
         ]
         heads = ("trial", "state", f"valid {tuned.metric}", "trained", *names)
         report = tuned.predictor.report
-        self.result(tuned.to_dict(), Table(heads, rows, "trials"), *report_tables(report))
+        self.result(tuned.to_dict(), Table(heads, rows, "trials"), *report.tables())
         self.say(
             f"next: graphlog finetune INPUT -m MODEL -o RUN --config {self.out / 'best.toml'}; "
             f"graphlog predict INPUT -m {self.out / 'best'} -o predictions.csv"

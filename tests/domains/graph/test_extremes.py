@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from graphlog.api import read_graphs
-from graphlog.cli.console import report_tables
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.errors import DataError
 from graphs_support import tables
@@ -174,4 +173,4 @@ def test_no_table_by_class_where_scores_are_of_all_together():
     report = Report(
         "set", "multiclass", "accuracy", "10-fold", {"train": 9}, ("y=a", "y=b"), {}, (row,)
     )
-    assert len(report_tables(report)) == 1
+    assert len(report.tables()) == 1
