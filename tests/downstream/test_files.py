@@ -283,8 +283,10 @@ def test_no_room_for_temporary_files_names_the_variable_that_moves_them(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("source", ["table", "store"])
-@pytest.mark.parametrize("ending", ["npz", "parquet", "csv"])
+@pytest.mark.parametrize(
+    ("source", "ending"),
+    [("table", "npz"), ("table", "parquet"), ("table", "csv"), ("store", "csv")],
+)
 def test_rows_do_not_depend_on_the_parts_that_they_are_read_in(
     tmp_path: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch, source: str, ending: str
 ):

@@ -280,7 +280,7 @@ def test_a_used_folder_is_refused_resumed_or_replace(
     assert [p.name for p in (run / "checkpoint").iterdir()] == ["seed-5"]
 
 
-@pytest.fixture(scope="module", params=["default", "paper", "patience"])
+@pytest.fixture(scope="module")
 def undisturbed(request: pytest.FixtureRequest) -> tuple[FinetuneConfig, np.ndarray]:
     """Settings of a run, and what it predicts when nothing stops it."""
     config = QUICK.updated({"epochs": 3, "dropout": 0.5})
@@ -288,18 +288,17 @@ def undisturbed(request: pytest.FixtureRequest) -> tuple[FinetuneConfig, np.ndar
         changes = {"epochs": 40, "learning_rate": 0.05, "patience": 3, "select": "best-valid"}
         config = config.updated(changes)
     if request.param == "default":
-        changes = {
-            "protocol": "default",
-            "hidden": 8,
-            "standardize": True,
-            "freeze_batch_norm": True,
-        }
-        config = config.updated(changes)
+        changes = {"hidden": 8, "standardize": True, "freeze_batch_norm": True}
+        config = config.updated({"protocol": "default", **changes})
     whole = finetune(tiny_encoder("jk"), labeled(IS_ALCOHOL), config, **KEPT)
     return config, whole.predict(CHAINS)
 
 
-@pytest.mark.parametrize("stop_after", [1, 4, 7, 13])
+@pytest.mark.parametrize(
+    ("undisturbed", "stop_after"),
+    [("paper", 1), ("paper", 4), ("paper", 13), ("default", 7), ("default", 13), ("patience", 13)],
+    indirect=["undisturbed"],
+)
 def test_an_interrupted_run_ends_with_the_same_bits(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

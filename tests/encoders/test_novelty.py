@@ -1,5 +1,7 @@
 """Novelty: the distance written out, its percentile among exchangeable graphs, and its file."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from graphlog.encoders.novelty import FEWEST, PREFIX, Novelty
 WIDTH = 40
 
 
+@cache
 def embeddings(count: int, seed: int) -> np.ndarray:
     """Means over nodes of columns that hang together, and the logarithm of the number of nodes."""
     draw = np.random.default_rng(seed)
@@ -21,6 +24,7 @@ def embeddings(count: int, seed: int) -> np.ndarray:
     return np.column_stack([means, np.log(sizes)]).astype(np.float32)
 
 
+@cache
 def fitted(count: int = 4000) -> Novelty:
     found = Novelty.fit(embeddings(count, 1))
     assert found is not None
@@ -56,7 +60,7 @@ def test_percentiles_rise_with_the_distance_and_end_at_0_and_100():
 
 
 def test_odd_graphs_are_far_in_columns_and_in_size():
-    novelty, odd = fitted(), embeddings(3, 5)
+    novelty, odd = fitted(), embeddings(3, 5).copy()
     odd[0, :10] += 50
     odd[1, -1] = np.log(5000)
     odd[2, :-1] = 1e18

@@ -54,12 +54,12 @@ def test_the_rate_rises_in_a_line_and_then_follows_its_schedule() -> None:
     assert rates == [1.0, 2.0, 2.0, 2.0]
 
 
-@pytest.mark.parametrize("steps", range(1, 60))
-def test_a_warm_up_never_stands_still_nor_overshoots(steps: int) -> None:
-    rates = [scheduled_rate(1.0, "cosine", step, steps, 0.13) for step in range(steps)]
-    assert all(0 < rate <= 1 for rate in rates)
-    whole = math.ceil(0.13 * steps)
-    assert rates[:whole] == sorted(rates[:whole])
+def test_a_warm_up_never_stands_still_nor_overshoots() -> None:
+    for steps in range(1, 60):
+        rates = [scheduled_rate(1.0, "cosine", step, steps, 0.13) for step in range(steps)]
+        assert all(0 < rate <= 1 for rate in rates)
+        whole = math.ceil(0.13 * steps)
+        assert rates[:whole] == sorted(rates[:whole])
 
 
 def test_a_run_of_one_step_trains_despite_its_warm_up() -> None:
