@@ -14,8 +14,7 @@ from graphlog.config import read_toml
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.downstream.finetune import FinetuneConfig, SeedJob, finetune, start_of
-from graphlog.downstream.head import Head
-from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.predictor import Head, Predictor
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.probe import kernel_predictions
 from graphlog.encoders.encoder import with_settings

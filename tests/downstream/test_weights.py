@@ -12,7 +12,7 @@ import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, QUICK, labeled, tiny_encoder, write_csv
 from graphlog.data.split import Split
 from graphlog.downstream.finetune import FinetuneConfig, finetune, label_weights
-from graphlog.downstream.head import Head
+from graphlog.downstream.predictor import Head
 from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError, DataError
 from graphlog.training.log import read_metrics

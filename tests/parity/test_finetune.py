@@ -8,8 +8,8 @@ import torch
 
 from encoder_support import golden_batch, golden_encoder
 from graphlog.downstream.finetune import FinetuneConfig
-from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import evaluate
+from graphlog.downstream.predictor import FineTuned, Head
 
 
 def test_learning_rate_of_every_epoch(golden: Path):

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch, epoch_batches
-from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import SCORES, better
-from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.predictor import FineTuned, Head, Predictor
 from graphlog.downstream.pretrained import (
     RANDOM,
     Encoder,

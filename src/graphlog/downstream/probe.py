@@ -20,7 +20,6 @@ from scipy.sparse import csr_matrix
 from graphlog.data.split import Split
 from graphlog.domains import domain_of
 from graphlog.domains.base import BaselineFeatures
-from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.kernel import KernelFit, KernelModel, Predicted, fit_kernel
 from graphlog.downstream.linear import (
     COUNTS,
@@ -41,7 +40,7 @@ from graphlog.downstream.linear import (
     tree_predictions,
 )
 from graphlog.downstream.metrics import better, mean_over_tasks, means_of_known
-from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.predictor import FineTuned, Head, Predictor
 from graphlog.downstream.pretrained import Encoder, ReadoutChoice, statistics_note, untrained_like
 from graphlog.downstream.report import (
     Model,
