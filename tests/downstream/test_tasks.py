@@ -177,7 +177,6 @@ def test_folds_may_be_masks_of_all_rows(tmp_path: Path):
 )
 def test_options_that_come_too_late_are_refused(option: dict):
     data = labeled(IS_ALCOHOL)
-    assert open_labeled(data, MOLECULE) is data
     with pytest.raises(ConfigError, match=f"`{next(iter(option))}` is for input that is yet"):
         graphlog.probe(tiny_encoder(), data, **option)
     assert fold_probe(tiny_encoder(), data, folds=2, baselines=(), seeds=(0,)).rows

@@ -42,7 +42,7 @@ from graphlog.downstream.tasks import (
     LabeledGraphs,
     check_learnable,
     folds_lacking,
-    open_labeled,
+    labeled,
 )
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.downstream.writers import save_rejects
@@ -464,7 +464,7 @@ def finetune(
     check_baselines(baselines)
     if run_dir is not None:  # before the input is read, which may take long
         check_usable(run_dir, "finetune", resume, overwrite)
-    data = open_labeled(source, encoder.schema, **labeling)
+    data = labeled(source, encoder.schema, **labeling)
     check_folds(data, config)
     bar, folder = as_progress(progress), None
     if run_dir is not None:

@@ -12,7 +12,7 @@ from graphlog.downstream.label_checks import ROUNDS, subtree_labels
 from graphlog.downstream.linear import standardize, without_convergence_warnings
 from graphlog.downstream.pretrained import Encoder, untrained_like
 from graphlog.downstream.report import Report, ScoreRow
-from graphlog.downstream.tasks import LabeledGraphs, class_numbers, open_labeled
+from graphlog.downstream.tasks import LabeledGraphs, class_numbers, labeled
 from graphlog.errors import DataError, check_name, out_of_range, setting
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, as_progress
@@ -71,7 +71,7 @@ def fold_probe(
         check_name("baseline", name, BASELINES)
     if not isinstance(source, LabeledGraphs):
         labeling.setdefault("split", "stratified")
-    data = open_labeled(source, encoder.schema, **labeling)
+    data = labeled(source, encoder.schema, **labeling)
     graphs, classes = _classes(data, folds)
     bar = as_progress(progress)
 

@@ -52,7 +52,7 @@ from graphlog.downstream.report import (
     make_report,
     score_row,
 )
-from graphlog.downstream.tasks import LabeledGraphs, check_learnable, open_labeled
+from graphlog.downstream.tasks import LabeledGraphs, check_learnable, labeled
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.downstream.writers import save_rejects
 from graphlog.encoders.encoder import EmbeddingLayer
@@ -145,7 +145,7 @@ def probe(
     is_new = not isinstance(source, LabeledGraphs)
     if folds_seeds is not None and is_new and labeling.get("split") is None:
         labeling["split"] = domain_of(encoder.schema).shuffled_split
-    data = open_labeled(source, encoder.schema, **labeling)
+    data = labeled(source, encoder.schema, **labeling)
     domain_of(data.store.schema).check_feature_sets(with_features)
     splits = [data] if folds_seeds is None else in_other_folds(data, folds_seeds)
     if folds_seeds is None and (run_dir is not None or head != "linear"):

@@ -170,8 +170,22 @@ class LabeledGraphs:
         return {"test_first_half": first, "test_second_half": np.concatenate([second, rest])}
 
 
+def labeled(
+    source: InputLike | LabeledGraphs, schema: FeatureSchema, **labeling: Any
+) -> LabeledGraphs:
+    """Return graphs that were opened before, or what :func:`open_labeled` makes of an input."""
+    if not isinstance(source, LabeledGraphs):
+        return open_labeled(source, schema, **labeling)
+    if late := [name for name, value in labeling.items() if value is not None]:
+        raise ConfigError(
+            f"`{late[0]}` is for input that is yet to be read; these graphs have their labels and "
+            "folds: choose it in `open_labeled`."
+        )
+    return source
+
+
 def open_labeled(
-    source: InputLike | LabeledGraphs,
+    source: InputLike,
     schema: FeatureSchema,
     *,
     targets: Sequence[str] | None = None,
@@ -189,7 +203,7 @@ def open_labeled(
 
     Args:
         source: A path, the name of a data set (whose targets, task and split are known), or a store
-            with labels; graphs that were opened before are returned as they are.
+            with labels.
         schema: Features the model reads.
         targets: Label columns; None takes the known ones.
         task: Kind of task; ``auto`` is the known one, else classification where all labels are 0
@@ -213,17 +227,6 @@ def open_labeled(
         ConfigError: If a target, task, metric or split is unknown.
     """
     check_choice("on_repeats", on_repeats, get_args(OnRepeats))
-    if isinstance(source, LabeledGraphs):
-        late = {"targets": targets, "metric": metric, "split": split, "weights": weights}
-        late |= {"task": task != "auto" or None, "split_seed": split_seed or None}
-        late |= {"on_repeats": on_repeats != "keep" or None, "labels_range": labels_range}
-        late |= {"fractions": tuple(fractions) != DEFAULT_FRACTIONS or None, **reading}
-        if chosen := [name for name, value in late.items() if value is not None]:
-            raise ConfigError(
-                f"`{chosen[0]}` is for input that is yet to be read; these graphs have their "
-                "labels and folds: choose it in `open_labeled`."
-            )
-        return source
     found = resolve(source, schema)
     domain, spec = domain_of(schema), found.spec
     known = spec is not None and spec.task is not None and not targets
@@ -406,8 +409,7 @@ def _split_graphs(
         folds, name = _graphs_of_rows(store, rows), str(split)
     else:
         kind = str(split)
-        classes = class_numbers(labels) if kind == "stratified" else None
-        folds = _drawn(store, kind, tuple(fractions), seed, source, classes=classes)
+        folds = _drawn(store, labels, kind, tuple(fractions), seed, source)
         name = kind if kind == "scaffold" else f"{kind} (seed {seed})"
     if len(folds.train) > 1 and not len(folds.valid) and len(folds.test):
         folds, held = _with_held_out(folds, kind, store, labels, seed)
@@ -430,9 +432,8 @@ def _with_held_out(
     source = Input(name="training fold", store=train)
     parts: Split | None = None
     for own in dict.fromkeys((kind or "random", "random")):
-        classes = class_numbers(labels[folds.train]) if own == "stratified" else None
         with suppress(ConfigError, DataError):  # a kind not known here, or groups too large for it
-            parts = _drawn(train, own, _HELD_OUT, seed, source, classes=classes)
+            parts = _drawn(train, labels[folds.train], own, _HELD_OUT, seed, source)
         if parts is not None and len(parts.valid):
             held = f"{len(parts.valid):,} graphs, {own}"
             return Split(folds.train[parts.train], folds.train[parts.valid], folds.test), held
@@ -443,12 +444,11 @@ def _with_held_out(
 
 def _drawn(
     store: GraphStore,
+    labels: Float[np.ndarray, "M T"] | None,
     kind: str,
     fractions: Sequence[float],
     seed: int,
     source: Input,
-    *,
-    classes: Int[np.ndarray, "M"] | None = None,
     **options: Any,
 ) -> Split:
     """Return folds of the domain.
@@ -456,7 +456,9 @@ def _drawn(
     Random ones of molecules are drawn of their parents, so that repeats stay together; those of a
     data set are as published, repeats or not.
     """
-    domain = domain_of(store.schema)
+    domain, classes = domain_of(store.schema), None
+    if kind == "stratified" and labels is not None:
+        classes = class_numbers(labels)
     is_random = kind in ("random", "stratified") and domain.keeps_repeats_together
     kinds = repeat_kinds(store) if is_random and source.spec is None else None
     if kinds is not None:
@@ -557,11 +559,8 @@ def split_file(
     }
     folds = _drawn(
         graphs.subset(every),
-        kind,
-        shares,
-        seed,
-        resolved,
-        classes=None if labels is None or kind != "stratified" else class_numbers(labels[every]),
+        None if labels is None else labels[every],
+        *(kind, shares, seed, resolved),
         **{key: value for key, value in options.items() if value},
     )
     rows = Split(*(graphs.rows[every[part]] for part in folds))

@@ -28,7 +28,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import RANDOM, Encoder, load
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import json_ready
-from graphlog.downstream.tasks import LabeledGraphs, open_labeled
+from graphlog.downstream.tasks import LabeledGraphs, labeled
 from graphlog.errors import (
     ConfigError,
     MissingExtraError,
@@ -149,7 +149,7 @@ def tune(
     model = load(encoder, device=fixed.device, source=graphs)
     resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)
     labeling |= {"split": split, "targets": targets}
-    data = open_labeled(resolved or dataset, model.schema, **labeling)
+    data = labeled(resolved or dataset, model.schema, **labeling)
     check_folds(data, fixed.updated({"select": "best-valid"}))  # trials are judged by it
     nothing = np.empty(0, dtype=np.int64)
     hidden = replace(data, split=Split(data.split.train, data.split.valid, nothing))
