@@ -11,7 +11,7 @@ factor gives all five.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
 from itertools import pairwise
@@ -132,12 +132,16 @@ class Support:
     def kernel(
         self, measured: Float64[np.ndarray, "N S"], width: float
     ) -> Float64[np.ndarray, "N S"]:
-        """Return the kernel, of which ``measured`` is overwritten."""
+        """Return the kernel."""
         if self.scaling is None:
             return measured
         # torch takes exponentials on all threads
-        distances = torch.from_numpy(measured).mul_(3.0 * 2.0**width).sqrt_()
+        distances = torch.from_numpy(measured).mul(3.0 * 2.0**width).sqrt_()
         return torch.exp(-distances).mul_(distances.add_(1.0)).numpy()
+
+    def compared(self, rows: Columns, count: int, width: float) -> Float64[np.ndarray, "N S"]:
+        """Return the kernel of prepared rows with the first ``count`` support points."""
+        return self.kernel(self.measured(rows, count), width)
 
 
 def unfolded(counts: csr_matrix) -> csr_matrix:
@@ -180,18 +184,13 @@ def _squared_distances(
 
 
 def _summed(
-    supports: Sequence[Support],
-    settings: Settings,
-    measured: Iterable[Float64[np.ndarray, "N S"]],
-    shape: tuple[int, int],
+    settings: Settings, blocks: Sequence[Callable[[float], np.ndarray]], shape: tuple[int, int]
 ) -> Float64[np.ndarray, "N S"]:
-    """Return the weighted sum of the kernels of all blocks; what was measured is overwritten."""
+    """Return the weighted sum of the kernels of all blocks, each a function of its width."""
     total = np.full(shape, _CONSTANT)
-    for support, own, width, share in zip(
-        supports, measured, settings.widths, settings.shares, strict=True
-    ):
+    for kernel, width, share in zip(blocks, settings.widths, settings.shares, strict=True):
         if share:
-            total += share * support.kernel(own, width)
+            total += share * kernel(width)
     return total
 
 
@@ -271,8 +270,7 @@ class KernelModel:
     def _kernel(self, rows: Sequence[Columns], count: int) -> Float64[np.ndarray, "N S"]:
         pairs = zip(self.supports, rows, strict=True)
         shape = (int(rows[0].shape[0]), count)  # pyright: ignore[reportOptionalSubscript]
-        measured = (support.measured(own, count) for support, own in pairs)
-        return _summed(self.supports, self.settings, measured, shape)
+        return _summed(self.settings, [partial(s.compared, own, count) for s, own in pairs], shape)
 
     def variance(self, kernel: Float64[np.ndarray, "N V"]) -> Float64[np.ndarray, "N"]:
         """Return the variance of the process with its noise, in units of its kernel's."""
@@ -481,10 +479,11 @@ class _Problem:
     def kernel(self, settings: Settings, rows: slice, count: int) -> Float64[np.ndarray, "N S"]:
         """Return the kernel of some rows with the first ``count``."""
         if max(rows.stop, count) <= len(self.among[0]):
-            measured = (known[rows, :count].copy() for known in self.among)
+            pairs = zip(self.supports, self.among, strict=True)
+            blocks = [partial(s.kernel, known[rows, :count]) for s, known in pairs]
         else:
-            measured = (s.measured(s.values[rows], count) for s in self.supports)  # pyright: ignore[reportIndexIssue]
-        return _summed(self.supports, settings, measured, (rows.stop - rows.start, count))
+            blocks = [partial(s.compared, s.values[rows], count) for s in self.supports]  # pyright: ignore[reportIndexIssue]
+        return _summed(settings, blocks, (rows.stop - rows.start, count))
 
     @cached_property
     def among(self) -> list[Float64[np.ndarray, "V V"]]:
@@ -696,21 +695,14 @@ def _held_out_error(problem: _Problem, count: int) -> Callable[[Settings], float
     """
     patterns = [(mask[:count], columns) for mask, columns in problem.patterns[:_PATTERNS]]
     patterns = [(mask, columns) for mask, columns in patterns if mask.sum() >= 2]
-
-    def at_width(support: Support, known: np.ndarray, width: float) -> np.ndarray:
-        return support.kernel(known[:count, :count].copy(), width)
-
-    kernels = [
-        lru_cache(maxsize=1)(partial(at_width, *block))
-        for block in zip(problem.supports, problem.among, strict=True)
+    blocks = [
+        lru_cache(maxsize=1)(partial(support.kernel, known[:count, :count]))
+        for support, known in zip(problem.supports, problem.among, strict=True)
     ]
 
     @cache
     def error(settings: Settings) -> float:
-        kernel = np.full((count, count), _CONSTANT)
-        for of_block, width, share in zip(kernels, settings.widths, settings.shares, strict=True):
-            if share:
-                kernel += share * of_block(width)
+        kernel = _summed(settings, blocks, (count, count))
         errors: list[float] = []
         for mask, columns in patterns:
             whole = mask.all() and len(patterns) == 1
