@@ -105,7 +105,7 @@ def path_of(
 ) -> dict[float, np.ndarray]:
     """Return the predictions for all rows at each C; a target that has one class is a constant."""
     scaled = standardize(features, train) if isinstance(features, np.ndarray) else features
-    path = linear_path(scaled, labels, train, task, tuple(grid), 1)
+    path = linear_path(scaled, labels, train, task, tuple(grid))
     constant = np.nan_to_num(np.nanmean(labels[train], axis=0), nan=0.5)
     return {c: np.where(np.isnan(p), constant, p) for c, p in path.items()}
 

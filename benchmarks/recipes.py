@@ -127,7 +127,7 @@ def select(options: argparse.Namespace) -> None:
         scores: dict[float, list[float]] = {}
         for train, held in GroupKFold(5).split(features, groups=groups):
             x = standardize(features, train)
-            for c, predictions in linear_path(x, labels, train, data.task, jobs=-1).items():
+            for c, predictions in linear_path(x, labels, train, data.task).items():
                 found = evaluate(labels[held], predictions[held], data.task).scores
                 scores.setdefault(c, []).append(found[data.metric])
         means = {str(c): mean_over_tasks(np.array(values)) for c, values in scores.items()}

@@ -109,13 +109,12 @@ def linear_path(
     train: np.ndarray,
     task: TaskKind,
     grid: Sequence[float] = GRID,
-    jobs: int | None = None,
 ) -> dict[float, Float[np.ndarray, "M T"]]:
     """Return, for each C of ``grid``, predictions for every row: probabilities, or values.
 
     Each target is fitted to its own labeled training rows; one that cannot be learned is NaN.
     """
-    fits = linear_fits(features, labels, train, task, grid, jobs)
+    fits = linear_fits(features, labels, train, task, grid)
     return {c: linear_predictions(features, fit, task) for c, fit in fits.items()}
 
 
@@ -125,7 +124,6 @@ def linear_fits(
     train: np.ndarray,
     task: TaskKind,
     grid: Sequence[float] = GRID,
-    jobs: int | None = None,
 ) -> dict[float, LinearFit]:
     """Return the models of :func:`linear_path`, at each C of ``grid``, ascending."""
     path = sorted(grid)
@@ -137,7 +135,7 @@ def linear_fits(
     with without_convergence_warnings():
         if task == "multiclass":
             return _multinomial(x, y, path)
-        columns: list[list[LinearFit]] = Parallel(n_jobs=jobs, prefer="threads")(  # pyright: ignore[reportAssignmentType]
+        columns: list[list[LinearFit]] = Parallel(n_jobs=-1, prefer="threads")(  # pyright: ignore[reportAssignmentType]
             delayed(_one_target)(x, column, task, path) for column in y.T
         )
     return {
@@ -155,18 +153,16 @@ def held_out_path(
     train: np.ndarray,
     task: TaskKind,
     grid: Sequence[float] = GRID,
-    jobs: int | None = None,
-    folds: int = 5,
 ) -> dict[float, Float[np.ndarray, "M T"]]:
-    """Return, for each C of ``grid``, predictions for training rows by models of other folds.
+    """Return, for each C of ``grid``, predictions for training rows by models of other fifths.
 
-    Rows are dealt to folds at random; other rows are NaN.
+    Rows are dealt to fifths at random; other rows are NaN.
     """
     order = np.random.default_rng(0).permutation(train)
     found = {c: np.full(labels.shape, np.nan) for c in grid}
-    for fold in np.array_split(order, min(folds, len(order))):
+    for fold in np.array_split(order, min(5, len(order))):
         rest = np.setdiff1d(train, fold)
-        for c, predictions in linear_path(features, labels, rest, task, grid, jobs).items():
+        for c, predictions in linear_path(features, labels, rest, task, grid).items():
             found[c][fold] = predictions[fold]
     return found
 
@@ -290,7 +286,6 @@ def tree_predictions(
     train: np.ndarray,
     task: TaskKind,
     seed: int = 0,
-    jobs: int | None = None,
     *,
     boosted: bool = False,
 ) -> Float[np.ndarray, "M T"]:
@@ -318,7 +313,7 @@ def tree_predictions(
         model = kind(**settings).fit(features[rows], y[rows])
         return model.predict(features) if is_regression else model.predict_proba(features)[:, 1]
 
-    columns = Parallel(n_jobs=1 if boosted else jobs, prefer="threads")(
+    columns = Parallel(n_jobs=1 if boosted else -1, prefer="threads")(
         delayed(one)(y) for y in labels.T
     )
     return np.stack(columns, axis=1)  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -91,7 +91,6 @@ def probe(
     grid: Sequence[float] = GRID,
     precision: Precision = "fp32",
     progress: Progress | None = None,
-    jobs: int | None = -1,
     run_dir: Path | None = None,
     overwrite: bool = False,
     **labeling: Any,
@@ -126,7 +125,6 @@ def probe(
         grid: The inverse penalties to choose from.
         precision: Of the encoder's matrix products.
         progress: Follows the batches.
-        jobs: Targets fitted at once; -1 is one per core.
         run_dir: Folder to keep the chosen models in, as a predictor, whose row then comes first;
             None keeps none. Of several splits they are fitted again, to all labeled graphs, linear
             ones with the C of the best mean validation score; intervals and calibration come from
@@ -166,7 +164,7 @@ def probe(
             counts, lacking = (None, []) if head == "linear" else _substructures(data)
         work = _Probe(
             *(encoder, layer, precision, head, "random" in baselines),
-            *(parts, baseline, counts, [*notes, *lacking], c, grid, jobs),
+            *(parts, baseline, counts, [*notes, *lacking], c, grid),
         )
         seeds = [baseline_seeds] if folds_seeds is None else [[seed] for seed in folds_seeds]
         with bar.shown(0, "fitting models"):
@@ -268,7 +266,6 @@ class _Probe:
     notes: list[str]
     c: float
     grid: Sequence[float]
-    jobs: int | None
 
     def scored(
         self, data: LabeledGraphs, seeds: Sequence[int]
@@ -281,7 +278,7 @@ class _Probe:
                 network = untrained_like(self.encoder, train, seed, self.layer)
                 values = network.embed_store(data.store, precision=self.precision)
                 untrained.append({"": BaselineFeatures(UNTRAINED, values)})
-        fits = _Fits(data, self.c, self.grid, self.jobs, self.counts)
+        fits = _Fits(data, self.c, self.grid, self.counts)
         rows, candidates = list[ScoreRow](), dict[RowKey, _Candidate]()
         compared = self.baseline.get(Model.LINEAR)
         _, *names = parts
@@ -327,7 +324,7 @@ class _Probe:
         merit = data.evaluate(predicted.mean[valid], valid).scores[data.metric]
         if math.isnan(merit) and self.head == "auto":
             if held_out is None:
-                held_out = _held_out(data, parts, [self.c], self.jobs)[self.c]
+                held_out = _held_out(data, parts, [self.c])[self.c]
             merit = data.evaluate(held_out[train], train).scores[data.metric]
         return _Candidate(merit, predicted, kept, validation)
 
@@ -347,7 +344,7 @@ class _Probe:
             scores = [of_split[name] for of_split in validation]
             means = {c: mean_over_tasks(np.array([s[c] for s in scores])) for c in scores[0]}
             c = _best(data.metric, self.c, means)
-            models[name] = _Fits(whole, c, [c], self.jobs).linear(features).models[c]
+            models[name] = _Fits(whole, c, [c]).linear(features).models[c]
         return whole, models
 
 
@@ -371,8 +368,6 @@ class _Fits:
     """The fixed inverse penalty."""
     grid: Sequence[float] = GRID
     """The inverse penalties to choose from."""
-    jobs: int | None = -1
-    """Targets, or trees of one, fitted at once; -1 is one per core."""
     counts: csr_matrix | None = None
     """What kernels compare graphs by in place of fingerprints."""
     _linear: dict[BaselineFeatures, _LinearFits] = field(
@@ -388,7 +383,7 @@ class _Fits:
             data, valid = self.data, self.data.split.valid
             scaling, x = _scaled(known, data.split.train)
             grid = sorted({self.c, *self.grid})
-            fits = linear_fits(x, data.labels, data.split.train, data.task, grid, self.jobs)
+            fits = linear_fits(x, data.labels, data.split.train, data.task, grid)
             path = {c: linear_predictions(x, fit, data.task) for c, fit in fits.items()}
             scores = {
                 c: data.evaluate(p[valid], valid).scores[data.metric] for c, p in path.items()
@@ -470,7 +465,7 @@ class _Fits:
                 values = next(iter(each[0].values())).values
                 known = values, data.labels, data.split.train, data.task
                 predictions = [
-                    tree_predictions(*known, seed, self.jobs, boosted=not is_forest)
+                    tree_predictions(*known, seed, boosted=not is_forest)
                     for seed in (grown if is_forest else seeds)
                 ]
                 how, detail = f"{trees} trees", {"seeds": list(grown)}
@@ -494,12 +489,12 @@ def _scaled(known: BaselineFeatures, train: np.ndarray) -> tuple[Scaling | None,
 
 
 def _held_out(
-    data: LabeledGraphs, parts: Parts, grid: Sequence[float], jobs: int | None = None
+    data: LabeledGraphs, parts: Parts, grid: Sequence[float]
 ) -> dict[float, Float[np.ndarray, "M T"]]:
     """Return what linear models, averaged over parts, predict of fifths that they have not seen."""
     train = data.split.train
     paths = [
-        held_out_path(_scaled(known, train)[1], data.labels, train, data.task, grid, jobs)
+        held_out_path(_scaled(known, train)[1], data.labels, train, data.task, grid)
         for known in parts.values()
     ]
     return {c: fuse([path[c] for path in paths], data.task) for c in grid}
@@ -732,7 +727,7 @@ def fit_head(
     layer, train = encoder.head_layer(layer), data.split.train
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     found: dict[Model | float, float] = {}
-    fits = _Fits(data, jobs=None)
+    fits = _Fits(data)
     if head != "linear":
         fits.counts, _ = _substructures(data)
         held_out = fits.kernel(parts)[0].held_out
@@ -744,7 +739,7 @@ def fit_head(
     if isinstance(best, Model):
         kept: Kept = fits.kernel(parts)[0].model
     else:
-        kept = {"": _Fits(data, best, [best], None).linear(parts[""]).models[best]}
+        kept = {"": _Fits(data, best, [best]).linear(parts[""]).models[best]}
     return _predictor(encoder, layer, data, kept, make_report(data, ()))
 
 
