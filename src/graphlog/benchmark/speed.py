@@ -20,7 +20,7 @@ from graphlog.benchmark.stages import Row, Work
 from graphlog.data.batch import GraphBatch, epoch_batches
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
-from graphlog.downstream.finetune import SeedJob, Start
+from graphlog.downstream.finetune import SeedJob, Start, label_weights
 from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.encoder import GraphEncoder
@@ -208,7 +208,8 @@ def _finetuning(timed: TimedObjective, cell: Cell, store: GraphStore) -> Callabl
     own = {"device": str(job.setting.device), "precision": job.setting.precision}
     config = cell.finetuning.updated(own)
     encoder = Encoder(deepcopy(job.encoder), config.layer or "last")
-    trainer = Trainer(SeedJob(Start(encoder, data, config, None, ""), 0, Progress()), Progress())
+    start = Start(encoder, data, config, None, "", label_weights(data, config))
+    trainer = Trainer(SeedJob(start, 0, Progress()), Progress())
     trainer.begin_phase()
     (indices,) = trainer.job.batches(0)
     return lambda: trainer.step(indices, trainer.job.load(indices))

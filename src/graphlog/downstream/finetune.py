@@ -205,8 +205,8 @@ class Start:
     standardizes."""
     digest: str
     """Hash of everything the outcome depends on besides the seed."""
-    weights: Float[np.ndarray, "G T"] | None = None
-    """How much each label counts in the loss; None: all alike."""
+    weights: Float[np.ndarray, "G T"]
+    """How much each label counts in the loss."""
 
 
 class SeedJob(Job):
@@ -232,8 +232,7 @@ class SeedJob(Job):
             self.folds[fold] = [self.data.store.take(p).to(device) for p in pieces if len(p)]
         self.model = self._build().to(device)
         self.labels = torch.from_numpy(self.data.labels).to(device)
-        weights = start.weights
-        self.label_weights = None if weights is None else torch.from_numpy(weights).to(device)
+        self.label_weights = torch.from_numpy(start.weights).to(device)
         self.best_epoch = 0
         self.best: State = {}
         self.history: list[dict[str, Any]] = []
@@ -279,8 +278,8 @@ class SeedJob(Job):
                 outputs = self.model.head(self.frozen[indices])  # pyright: ignore[reportOptionalSubscript]
             else:
                 outputs = self.model(graphs.to(device), self.setting.precision)
-        weights = None if self.label_weights is None else self.label_weights[indices]
-        return LossTerms(self.model.head.loss(outputs, self.labels[indices], weights), {})
+        labels, weights = self.labels[indices], self.label_weights[indices]
+        return LossTerms(self.model.head.loss(outputs, labels, weights), {})
 
     def ends_early(self) -> bool:
         """Return whether the validation score has not improved for ``patience`` epochs."""
@@ -395,14 +394,12 @@ class SeedJob(Job):
             return head.predictions(outputs).cpu().numpy()
 
 
-def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarray, "G T"] | None:
+def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarray, "G T"]:
     """Return how much each label counts: the weight of its graph times that of its class.
 
     A balanced class has the weight n / (classes * n of the class), counted over the labels of the
-    training fold. None: all count alike.
+    training fold.
     """
-    if data.weights is None and config.class_weight is None:
-        return None
     weights = np.ones_like(data.labels)
     if data.weights is not None:
         weights *= data.weights[:, None]

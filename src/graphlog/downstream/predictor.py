@@ -181,16 +181,15 @@ class Head(nn.Module):
                 first column counts. None: all alike.
         """
         present, known, outputs = ~labels.isnan(), labels.nan_to_num(0.0).double(), outputs.double()
+        weights = torch.ones_like(outputs) if weights is None else weights.double()
         if self.task == "multiclass":
-            present, weights = present.all(dim=1), None if weights is None else weights[:, 0]
+            present, weights = present.all(dim=1), weights[:, 0]
             losses = F.cross_entropy(outputs, known.argmax(dim=1), reduction="none")
         elif self.task == "classification":
             losses = F.binary_cross_entropy_with_logits(outputs, known, reduction="none")
         else:
             losses = (outputs - (known - self.target_shift) / self.target_scale).square()
-        if weights is None:
-            return (losses * present).sum() / present.sum().clamp(min=1)
-        counted = weights.double() * present
+        counted = weights * present
         total = counted.sum()
         return (losses * counted).sum() / torch.where(total > 0, total, 1.0)
 
