@@ -338,9 +338,8 @@ def check_layer(layer: str) -> EmbeddingLayer:
     Raises:
         ConfigError: If it does not.
     """
-    known: tuple[EmbeddingLayer, ...] = get_args(EmbeddingLayer)
-    check_name("embedding layer", layer, known)
-    return known[known.index(cast(EmbeddingLayer, layer))]
+    check_name("embedding layer", layer, get_args(EmbeddingLayer))
+    return cast(EmbeddingLayer, layer)
 
 
 def each_part(

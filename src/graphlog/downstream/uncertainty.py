@@ -104,20 +104,11 @@ class Calibration:
             return tuple(_interval_row(*own) for own in each)
         calibrated = self.probabilities(predictions)
         if self.task == "multiclass":
-            return (
-                _probability_row(
-                    "all classes",
-                    max(n_valid),
-                    labels,
-                    predictions,
-                    calibrated,
-                    self.temperatures[0],
-                ),
-            )
+            whole = labels, predictions, calibrated, self.temperatures[0]
+            return (_probability_row("all classes", max(n_valid), *whole),)
         columns = (labels.T, predictions.T, calibrated.T, self.temperatures)
-        return tuple(
-            _probability_row(*own) for own in zip(data.targets, n_valid, *columns, strict=True)
-        )
+        each = zip(data.targets, n_valid, *columns, strict=True)
+        return tuple(_probability_row(*own) for own in each)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what :meth:`of` makes it of again."""
