@@ -39,9 +39,9 @@ from graphlog.downstream.linear import (
     sparse_bits,
     tree_predictions,
 )
-from graphlog.downstream.metrics import better, mean_over_tasks, means_of_known
+from graphlog.downstream.metrics import better, mean_over_tasks
 from graphlog.downstream.predictor import FineTuned, Head, Predictor
-from graphlog.downstream.pretrained import Encoder, ReadoutChoice, statistics_note, untrained_like
+from graphlog.downstream.pretrained import Encoder, statistics_note, untrained_like
 from graphlog.downstream.report import (
     Model,
     Report,
@@ -50,6 +50,7 @@ from graphlog.downstream.report import (
     ScoreRow,
     Source,
     make_report,
+    report_of_splits,
     score_row,
 )
 from graphlog.downstream.tasks import LabeledGraphs, check_learnable, labeled
@@ -82,7 +83,6 @@ def probe(
     *,
     head: str = "linear",
     layer: str | None = None,
-    readout: ReadoutChoice = "auto",
     with_features: Sequence[str] = (),
     baselines: Sequence[str] = USUAL_BASELINES,
     baseline_seeds: Sequence[int] = (0,),
@@ -109,7 +109,6 @@ def probe(
         head: ``linear``, ``kernel``, or ``auto``: both, of which the better on the validation fold
             comes first (by cross-validation of the training fold where there is none).
         layer: See :meth:`Encoder.head_layer`.
-        readout: See :meth:`Encoder.with_readout`.
         with_features: Features that need no learning, as for :meth:`Encoder.embed`. The linear
             models of the embeddings and of each of them are averaged, logits for classification
             and values for regression: the first row, with its parts below. A kernel model sees
@@ -138,7 +137,7 @@ def probe(
     """
     check_baselines(baselines)
     check_name("head", head, HEADS)
-    encoder = encoder.with_readout(readout)
+    encoder = encoder.with_readout()
     layer = encoder.head_layer(layer)
     is_new = not isinstance(source, LabeledGraphs)
     if folds_seeds is not None and is_new and labeling.get("split") is None:
@@ -160,11 +159,11 @@ def probe(
             parts |= {name: domain.feature_set(name, data.store) for name in with_features}
             # the baseline is the first of the features that can be joined
             usual = parts.get(next(iter(domain.feature_sets), "none"))
-            baseline, notes = _fingerprints(data, baselines, usual)
+            known, notes = _fingerprints(data, baselines, usual)
             counts, lacking = (None, []) if head == "linear" else _substructures(data)
+            notes += lacking
         work = _Probe(
-            *(encoder, layer, precision, head, "random" in baselines),
-            *(parts, baseline, counts, [*notes, *lacking], c, grid),
+            encoder, layer, precision, head, c, grid, baselines, parts, known, counts, notes
         )
         seeds = [baseline_seeds] if folds_seeds is None else [[seed] for seed in folds_seeds]
         with bar.shown(0, "fitting models"):
@@ -257,22 +256,22 @@ class _Probe:
     layer: str | None
     precision: Precision
     head: str
-    with_untrained: bool
+    c: float
+    grid: Sequence[float]
+    baselines: Sequence[str]
     parts: Parts
-    baseline: Mapping[Model, BaselineFeatures]
-    """Fingerprints to compare with, by what is fitted to them."""
+    fingerprints: Mapping[Model, BaselineFeatures]
+    """To compare with, by what is fitted to them."""
     counts: csr_matrix | None
     """Substructures that kernel models compare graphs by."""
     notes: list[str]
-    c: float
-    grid: Sequence[float]
 
     def scored(
         self, data: LabeledGraphs, seeds: Sequence[int]
     ) -> tuple[Report, dict[RowKey, _Candidate]]:
         """Return the scores on the folds of ``data``, and the models by the row of their scores."""
         parts, untrained = self.parts, list[Parts]()
-        if self.with_untrained:
+        if "random" in self.baselines:
             train = data.store.subset(np.sort(data.split.train))
             for seed in seeds:
                 network = untrained_like(self.encoder, train, seed, self.layer)
@@ -280,7 +279,7 @@ class _Probe:
                 untrained.append({"": BaselineFeatures(UNTRAINED, values)})
         fits = _Fits(data, self.c, self.grid, self.counts)
         rows, candidates = list[ScoreRow](), dict[RowKey, _Candidate]()
-        compared = self.baseline.get(Model.LINEAR)
+        compared = self.fingerprints.get(Model.LINEAR)
         _, *names = parts
         for model in (Model.LINEAR, Model.KERNEL):
             if self.head not in (model.value, "auto"):
@@ -298,7 +297,7 @@ class _Probe:
             is_joined = any(known is compared for known in parts.values())
             if compared and (model is Model.KERNEL or not is_joined):
                 rows += fits.rows(model, Source.FEATURES, [{"": compared}])
-        if known := self.baseline.get(Model.FOREST):
+        if known := self.fingerprints.get(Model.FOREST):
             rows += fits.rows(Model.FOREST, Source.FEATURES, [{"": known}], seeds=seeds)
         notes = list(self.notes)
         notes += [] if self.head == "linear" else fits.kernel(parts)[0].notes
@@ -577,57 +576,6 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
             option="split",
         )
     return [replace(data, split=folds, split_name=name) for folds, name in drawn]
-
-
-def report_of_splits(reports: Sequence[Report], seeds: Sequence[int]) -> Report:
-    """Return one report of several splits of the same graphs, a value a split in every row.
-
-    Args:
-        reports: One a split, with the same rows.
-        seeds: Of the splits.
-    """
-    first = reports[0]
-    shared = [note for note in first.notes if all(note in r.notes for r in reports)]
-    own = [
-        f"seed {seed}: {note}"
-        for seed, report in zip(seeds, reports, strict=True)
-        for note in report.notes
-        if note not in shared
-    ]
-    kind = first.split.removesuffix(f" (seed {seeds[0]})")
-    sizes = {name: round(float(np.mean([r.sizes[name] for r in reports]))) for name in first.sizes}
-    skipped = {
-        fold: [
-            task for task in first.tasks if any(task in r.skipped.get(fold, ()) for r in reports)
-        ]
-        for fold in {fold: None for report in reports for fold in report.skipped}
-    }
-    return replace(
-        first,
-        split=f"{kind} (seeds {', '.join(map(str, seeds))})",
-        sizes=sizes,
-        skipped=skipped,
-        rows=tuple(_row_of_splits(rows) for rows in zip(*(r.rows for r in reports), strict=True)),
-        notes=(*shared, *own),
-        splits=len(reports),
-    )
-
-
-def _row_of_splits(rows: Sequence[ScoreRow]) -> ScoreRow:
-    first = rows[0]
-    per_task = means_of_known(np.array([list(row.per_task.values()) for row in rows], np.float64))
-    return replace(
-        first,
-        test=_joined([row.test for row in rows]),
-        valid=_joined([row.valid for row in rows]),
-        per_task=dict(zip(first.per_task, per_task.tolist(), strict=True)),
-        halves={half: _joined([row.halves[half] for row in rows]) for half in first.halves},
-        detail={key: [row.detail[key] for row in rows] for key in first.detail},
-    )
-
-
-def _joined(scores: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
-    return {metric: [v for s in scores for v in s[metric]] for metric in scores[0]}
 
 
 def pooled(

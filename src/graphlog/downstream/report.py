@@ -328,6 +328,57 @@ def make_report(
     )
 
 
+def report_of_splits(reports: Sequence[Report], seeds: Sequence[int]) -> Report:
+    """Return one report of several splits of the same graphs, a value a split in every row.
+
+    Args:
+        reports: One a split, with the same rows.
+        seeds: Of the splits.
+    """
+    first = reports[0]
+    shared = [note for note in first.notes if all(note in r.notes for r in reports)]
+    own = [
+        f"seed {seed}: {note}"
+        for seed, report in zip(seeds, reports, strict=True)
+        for note in report.notes
+        if note not in shared
+    ]
+    kind = first.split.removesuffix(f" (seed {seeds[0]})")
+    sizes = {name: round(float(np.mean([r.sizes[name] for r in reports]))) for name in first.sizes}
+    skipped = {
+        fold: [
+            task for task in first.tasks if any(task in r.skipped.get(fold, ()) for r in reports)
+        ]
+        for fold in {fold: None for report in reports for fold in report.skipped}
+    }
+    return replace(
+        first,
+        split=f"{kind} (seeds {', '.join(map(str, seeds))})",
+        sizes=sizes,
+        skipped=skipped,
+        rows=tuple(_row_of_splits(rows) for rows in zip(*(r.rows for r in reports), strict=True)),
+        notes=(*shared, *own),
+        splits=len(reports),
+    )
+
+
+def _row_of_splits(rows: Sequence[ScoreRow]) -> ScoreRow:
+    first = rows[0]
+    per_task = means_of_known(np.array([list(row.per_task.values()) for row in rows], np.float64))
+    return replace(
+        first,
+        test=_joined([row.test for row in rows]),
+        valid=_joined([row.valid for row in rows]),
+        per_task=dict(zip(first.per_task, per_task.tolist(), strict=True)),
+        halves={half: _joined([row.halves[half] for row in rows]) for half in first.halves},
+        detail={key: [row.detail[key] for row in rows] for key in first.detail},
+    )
+
+
+def _joined(scores: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
+    return {metric: [v for s in scores for v in s[metric]] for metric in scores[0]}
+
+
 def _by_metric(scores: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     return {metric: [s[metric] for s in scores] for metric in scores[0]}
 
