@@ -142,3 +142,16 @@ def tiny_store(tiny_smiles: list[str]) -> "GraphStore":
     builder = StoreBuilder(MOLECULE, path=None)
     builder.add(chunk)
     return builder.finish()
+
+
+@pytest.fixture
+def blank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save figures with nothing on them: which files there are, and whose, is what matters."""
+    figures = pytest.importorskip("matplotlib.figure").Figure
+    save = figures.savefig
+
+    def savefig(figure: Any, *words: Any, **more: Any) -> None:
+        figure.clear()
+        save(figure, *words, **more)
+
+    monkeypatch.setattr(figures, "savefig", savefig)

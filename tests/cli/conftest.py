@@ -1,7 +1,6 @@
 """A small file, store, pre-trained run and fine-tuned run, made once by the command itself."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,19 +12,6 @@ from graphlog.cli.main import main
 def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
     """Run the command in this process."""
     return run_command(capfd)
-
-
-@pytest.fixture
-def blank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Save figures with nothing on them: which files there are, and whose, is what matters."""
-    figures = pytest.importorskip("matplotlib.figure").Figure
-    save = figures.savefig
-
-    def savefig(figure: Any, *words: Any, **more: Any) -> None:
-        figure.clear()
-        save(figure, *words, **more)
-
-    monkeypatch.setattr(figures, "savefig", savefig)
 
 
 def _made(*words: str | Path) -> None:

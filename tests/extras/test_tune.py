@@ -71,8 +71,8 @@ def test_trials_never_see_the_test_fold(tmp_path: Path):
     data = labeled(LENGTH, "regression")
     labels = data.labels.copy()
     labels[data.split.test] = 1e6 * np.random.default_rng(0).normal(size=(len(data.split.test), 1))
-    other = _search(tmp_path / "b", data=replace(data, labels=labels))
-    assert _search(tmp_path / "a", data=data).trials == other.trials
+    other = _search(tmp_path / "b", 2, replace(data, labels=labels))
+    assert _search(tmp_path / "a", 2, data).trials == other.trials
     assert other.predictor.report.mean > 1e5
 
 

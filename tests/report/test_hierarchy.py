@@ -1,5 +1,6 @@
 """Where graphs stand in the tree of prototypes, against the definitions written out in NumPy."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,15 @@ from graphlog.report.hierarchy import Hierarchy, hierarchy_of
 SMALL = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}, "objective.centers": 8}
 
 
-@pytest.fixture(scope="module", params=["default", "released"])
-def trained(request: pytest.FixtureRequest) -> Encoder:
+@cache
+def pretrained(recipe: str) -> Encoder:
     """A model with prototypes; those of ``released`` stand behind a projection head."""
-    return graphlog.pretrain(CHAINS, recipe=request.param, schema="molecule", **SMALL)
+    return graphlog.pretrain(CHAINS, recipe=recipe, schema="molecule", **SMALL)
+
+
+@pytest.fixture(params=["default", "released"])
+def trained(request: pytest.FixtureRequest) -> Encoder:
+    return pretrained(request.param)
 
 
 def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -110,7 +116,7 @@ def test_the_shipped_model_has_its_prototypes_without_the_heads_of_its_training(
 
 
 def test_prototypes_without_the_head_they_stand_behind_are_refused():
-    model = graphlog.pretrain(CHAINS, recipe="released", schema="molecule", **SMALL)
+    model = pretrained("released")
     kept = {name: tensor for name, tensor in model.extra.items() if not name.startswith("head.")}
     with pytest.raises(ModelFileError, match="projection head"):
         Hierarchy.of(Encoder(model.network, model.layer, model.info, kept))

@@ -368,7 +368,7 @@ def test_equally_frequent_rings_do_not_depend_on_the_hash_seed() -> None:
             capture_output=True,
             check=True,
         ).stdout
-        for seed in range(4)
+        for seed in range(2)
     }
     assert len(told) == 1
 

@@ -2,10 +2,14 @@
 
 import os
 import resource
+import shutil
 import signal
 import stat
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -19,9 +23,16 @@ from graphlog.training.trainer import TrainingInterrupted
 from training_support import families, job, outcome, server, small_config, start
 
 
+@cache
+def _finished() -> TemporaryDirectory[str]:
+    folder = TemporaryDirectory()
+    run_pretraining(families(64), small_config(epochs=2), Path(folder.name) / "run")
+    return folder
+
+
 def finished(path: Path) -> Path:
-    run_pretraining(families(64), small_config(epochs=2), path)
-    return path
+    """Return a copy of a finished run."""
+    return shutil.copytree(Path(_finished().name) / "run", path)
 
 
 def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
@@ -44,7 +55,7 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
 def test_an_existing_run_is_refused_replaced_or_continued(tmp_path: Path) -> None:
     run = finished(tmp_path / "run")
     with pytest.raises(ConfigError, match="`resume=True` or replace it with `overwrite=True`"):
-        finished(run)
+        run_pretraining(families(64), small_config(epochs=2), run)
     with pytest.raises(ConfigError, match="contradict"):
         RunFolder.open(run, resume=True, overwrite=True)
     before = outcome(run)
@@ -167,9 +178,10 @@ class Interrupter(Progress):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_saves_and_says_how_to_go_on(number: int, tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_says_how_to_go_on(
+    number: int, tmp_path: Path, undisturbed: Callable[[float], dict[str, Any]]
+) -> None:
     store, config = families(), small_config(checkpoint_every_s=1e6)
-    run_pretraining(store, config, tmp_path / "whole")
     started_with = signal.signal(
         number, signal.default_int_handler
     )  # a background job is started deaf to SIGINT
@@ -179,7 +191,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(number: int, tmp_path: Path) -> None
     assert signal.getsignal(number) is before
     signal.signal(number, started_with)
     run_pretraining(store, config, tmp_path / "run", resume=True)
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "run") == undisturbed(1e6)
 
 
 def without_rights(run: str, lines: Any) -> None:
@@ -239,12 +251,13 @@ def until_full(run: str, steps: int, lines: Any) -> None:
         lines.put(str(e))
 
 
-def test_a_full_disk_gives_one_line_and_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+def test_a_full_disk_gives_one_line_and_leaves_the_last_checkpoint(
+    tmp_path: Path, undisturbed: Callable[[float], dict[str, Any]]
+) -> None:
     run = tmp_path / "run"
-    run_pretraining(families(), small_config(checkpoint_every_s=0.0), tmp_path / "whole")
     line = told_by(until_full, str(run), 7)
     assert "File too large" in line
     assert "the last checkpoint is whole; free space, then continue with `resume=True`" in line
     assert max(p.name for p in (run / "checkpoint").glob("step-*")) == "step-000000006.safetensors"
     run_pretraining(families(), small_config(checkpoint_every_s=0.0), run, resume=True)
-    assert outcome(run) == outcome(tmp_path / "whole")
+    assert outcome(run) == undisturbed(0.0)
