@@ -116,11 +116,13 @@ class FeatureSchema:
             ConfigError: If a field is missing or does not fit.
         """
         try:
-            rows = {
+            rows: dict[str, Any] = {
                 k: None if fields[k] is None else tuple(fields[k])
                 for k in ("node_mask", "edge_mask", "self_loop")
             }
-            columns = {k: tuple(map(_attribute, fields[k])) for k in ("node", "edge")}
+            columns: dict[str, Any] = {
+                k: tuple(map(_attribute, fields[k])) for k in ("node", "edge")
+            }
             return cls(**{**fields, **rows, **columns})
         except (KeyError, TypeError) as e:
             raise ConfigError(f"the feature schema is incomplete or malformed ({e}).") from e
