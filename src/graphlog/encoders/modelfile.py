@@ -100,11 +100,7 @@ def write_tensors(
 ) -> None:
     """Write tensors and a description of them with a hash of both, whole or not at all.
 
-    Args:
-        path: The safetensors file.
-        kind: What it is called, ``model`` or ``checkpoint``.
-        about: JSON-ready.
-        tensors: Contiguous, on the CPU.
+    The tensors are contiguous and on the CPU; ``kind`` is ``model`` or ``checkpoint``.
     """
     about = {**about, "format": f"graphlog-{kind}", "version": VERSION}
     about = json.loads(json.dumps(about))  # as it will be read, so that both sides hash the same

@@ -67,18 +67,9 @@ class Pretraining(Job):
         progress: Progress | None = None,
         embed_at_most: int | None = None,
     ) -> None:
-        """Build encoder and objective.
+        """Build encoder and objective, as :func:`run_pretraining` is asked to.
 
-        Args:
-            store: The graphs.
-            config: The settings.
-            init: Encoder to start from instead of random weights; it is trained in place.
-            progress: Where alarms and losses are shown.
-            embed_at_most: Graphs that a phase may be prepared with; None takes all.
-
-        Raises:
-            ConfigError: If settings, graphs and ``init`` do not fit each other.
-            DataError: If there are too few graphs, or they lack texts that targets need.
+        A phase is prepared with ``embed_at_most`` graphs; None takes all.
         """
         if len(store) < 2:
             raise DataError(
@@ -130,12 +121,7 @@ class Pretraining(Job):
         self._splits = False
 
     def join(self, team: Team) -> None:
-        """Train together with other processes.
-
-        Raises:
-            ConfigError: If they differ in anything that matters, or are more than a batch has
-                graphs.
-        """
+        """Train together with other processes, if they agree on everything that matters."""
         self.team = team
         if team.peers is None:
             return

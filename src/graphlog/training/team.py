@@ -91,12 +91,7 @@ class Team:
             )
 
     def share(self, modules: Iterable[nn.Module], separable: bool) -> None:
-        """Let the encoders among the modules embed batches together.
-
-        Args:
-            modules: All modules of encoder and objective.
-            separable: Whether each process is given graphs of its own rather than whole batches.
-        """
+        """Let encoders embed batches together or, where ``separable``, each its own graphs."""
         for module in modules:
             if isinstance(module, GraphEncoder):
                 module.peers = None if separable else self.peers
