@@ -59,29 +59,21 @@ class Objective(nn.Module, ABC, Generic[Views]):
     RECIPE_NOTES: ClassVar[Mapping[str, str]] = {}
     """What to tell whoever chooses a recipe, in one line."""
 
+    needs_targets: bool = False
+    """Whether batches must carry the domain's standardized targets as ``y``."""
+    needs_substructures: bool = False
+    """Whether components of the counts of substructures must follow the targets in ``y``."""
+    is_separable: bool = False
+    """Whether the loss draws nothing and never looks at two graphs together; most do.
+
+    Its mean over processes that each have some graphs of a batch, not all equally many, must also
+    be the loss of the batch (see ``Team.mean``); ``RegressionHead`` corrects by ``peers``.
+    """
+
     @classmethod
     def recipe_for(cls, domain: str) -> str:
         """Return the recipe for graphs of ``domain`` where the user names none."""
         return "biology" if domain == "protein" and "biology" in cls.RECIPES else "default"
-
-    @property
-    def needs_targets(self) -> bool:
-        """Whether batches must carry the domain's standardized targets as ``y``; most tasks: no."""
-        return False
-
-    @property
-    def needs_substructures(self) -> bool:
-        """Whether components of the counts of substructures must follow the targets in ``y``."""
-        return False
-
-    @property
-    def is_separable(self) -> bool:
-        """Whether the loss draws nothing and never looks at two graphs together; most do.
-
-        Its mean over processes that each have some graphs of a batch, not all equally many, must
-        also be the loss of the batch (see ``Team.mean``); ``RegressionHead`` corrects by ``peers``.
-        """
-        return False
 
     def __init__(self, config: FrozenConfig, encoder: GraphEncoder) -> None:
         """Build the heads for this encoder's width and schema; the encoder is not kept."""

@@ -36,27 +36,16 @@ class DescriptorPred(Objective[GraphBatch]):
     def __init__(self, config: DescriptorPredConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
         self.config = config
+        self.needs_targets = True
+        self.needs_substructures = config.substructure_weight > 0
+        # the last layer's embeddings are also watched as a batch
+        self.is_separable = config.layer == "jk"
         width = encoder.embedding_width(config.layer)
         targets = target_count(encoder.schema, config.target_columns)
         self.head = RegressionHead(width, config.hidden, targets)
         self.substructures = (
             RegressionHead(width, config.hidden, COMPONENTS) if self.needs_substructures else None
         )
-
-    @property
-    def needs_targets(self) -> bool:
-        """Always."""
-        return True
-
-    @property
-    def needs_substructures(self) -> bool:
-        """Where their components are predicted too."""
-        return self.config.substructure_weight > 0
-
-    @property
-    def is_separable(self) -> bool:
-        """Where all layers are read; the last layer's embeddings are also watched as a batch."""
-        return self.config.layer == "jk"
 
     def loss(
         self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator

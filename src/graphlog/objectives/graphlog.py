@@ -330,17 +330,9 @@ class GraphLoG(Objective[GraphLoGViews]):
             self.descriptors = RegressionHead(seen, hidden, targets)
             if config.substructure_weight > 0:
                 self.substructures = RegressionHead(seen, hidden, COMPONENTS)
+        self.needs_targets = self.descriptors is not None
+        self.needs_substructures = self.substructures is not None
         self.prototypes = nn.ParameterList()
-
-    @property
-    def needs_targets(self) -> bool:
-        """Whether descriptors are predicted too."""
-        return self.descriptors is not None
-
-    @property
-    def needs_substructures(self) -> bool:
-        """Whether the components of their counts are predicted."""
-        return self.substructures is not None
 
     @classmethod
     def recipe_for(cls, domain: str) -> str:
