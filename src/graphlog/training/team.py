@@ -39,16 +39,10 @@ class Team:
             notices: The same processes, which exchange texts, and may wait long.
         """
         self.peers, self._notices = peers, notices
-
-    @property
-    def size(self) -> int:
+        self.size = 1 if peers is None else peers.size
         """Number of processes."""
-        return 1 if self.peers is None else self.peers.size
-
-    @property
-    def is_first(self) -> bool:
+        self.is_first = peers is None or peers.rank == 0
         """Whether this process writes the files and speaks."""
-        return self.peers is None or self.peers.rank == 0
 
     def exchange(self, text: str) -> list[str]:
         """Return the texts that all processes give, in the order of processes."""
