@@ -44,8 +44,7 @@ def test_nested_dotted_and_loose_keys_mean_the_same() -> None:
     loose = resolve_config(
         overrides={"objective": {"name": "graphlog", "depth": 2}, "batch_size": 64}
     )
-    assert nested == dotted == loose
-    assert nested.digest == loose.digest != resolve_config().digest
+    assert nested == dotted == loose != resolve_config()
 
 
 @pytest.mark.parametrize(

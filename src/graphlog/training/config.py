@@ -1,7 +1,5 @@
 """What a pre-training run is made of, and how recipe and user settings become one configuration."""
 
-import hashlib
-import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -93,13 +91,6 @@ with warnings.catch_warnings():
         def to_toml(self) -> str:
             """Return ``config.toml``."""
             return tomli_w.dumps(self.to_tables())
-
-        @property
-        def digest(self) -> str:
-            """Short hash of all settings."""
-            return hashlib.sha256(
-                json.dumps(self.to_tables(), sort_keys=True).encode()
-            ).hexdigest()[:16]
 
 
 def resolve_config(
