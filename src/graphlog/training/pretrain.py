@@ -109,7 +109,7 @@ class Pretraining(Job):
             check_texts(store, self.objective.needs_substructures, given is None)
         elif given is not None:
             raise _no_targets()
-        self.fresh_moments, self.log_every = config.fresh_moments, config.log_every
+        self.fresh_moments = config.fresh_moments
         self.average = WeightAverage(config.average) if config.average > 0 else None
         self.watch = CollapseWatch(self.encoder, config.watch_every, config.batch_size)
         self.novelty: Novelty | None = None
@@ -167,7 +167,8 @@ class Pretraining(Job):
         return self.setting.staged(batch)
 
     def loss(self, batch: GraphBatch, step: int) -> LossTerms:
-        """Return the losses of the views of a batch."""
+        """Return the losses of the views of a batch, to whose embeddings the watch may listen."""
+        self.watch.before_step(step)
         losses = objective_loss(self.encoder, self.objective, batch, step, self.setting)
         return self.team.mean(losses) if self._splits else losses
 
@@ -180,10 +181,6 @@ class Pretraining(Job):
             self.objective.begin_phase(phase, self._embed, generator)
         self.objective.to(self.setting.device).train()
 
-    def before_step(self, step: int) -> None:
-        """Let the watch listen if the step's embeddings will be looked at."""
-        self.watch.before_step(step)
-
     def after_step(self, step: int, graphs: int) -> None:
         """Take the step into the average of the weights."""
         if self.average is not None:
@@ -191,8 +188,8 @@ class Pretraining(Job):
         self.watch.after_step(graphs)
 
     def log_due(self, step: int) -> bool:
-        """Return whether the watch looks after ``step``."""
-        return self.watch.due(step)
+        """Return whether a row is due, or the watch looks after ``step``."""
+        return step % self.config.log_every == 0 or self.watch.due(step)
 
     def row(self, means: dict[str, float], cursor: Cursor, is_epoch_end: bool) -> dict[str, Any]:
         """Return losses and what the watch has seen; alarms are shown."""

@@ -223,8 +223,6 @@ class Job(ABC):
     """Whether Adam forgets its moments where a phase begins."""
     weight_decay: float = 0.0
     """Share of each weight that a step takes away, times the step size."""
-    log_every: int | None = None
-    """Steps between two rows of the log; None logs at the end of an epoch."""
 
     @abstractmethod
     def parameters(self, phase: int) -> list[tuple[str, nn.Parameter]]:
@@ -248,19 +246,16 @@ class Job(ABC):
 
     @abstractmethod
     def loss(self, batch: Any, step: int) -> LossTerms:
-        """Return the losses of a batch; any randomness is a function of ``step``."""
+        """Return the losses of a batch; randomness is a function of ``step``, counted from 1."""
 
     def begin_phase(self, number: int) -> None:  # noqa: B027
         """Prepare a phase; parameters may be created."""
-
-    def before_step(self, step: int) -> None:  # noqa: B027
-        """Prepare for a step, counted from 1."""
 
     def after_step(self, step: int, graphs: int) -> None:  # noqa: B027
         """Take note of a step that has been applied."""
 
     def log_due(self, step: int) -> bool:
-        """Return whether ``step`` ends a row of the log that ``log_every`` does not."""
+        """Return whether ``step`` ends a row of the log, as the last of an epoch always does."""
         return False
 
     @abstractmethod
@@ -381,7 +376,6 @@ class Trainer:
         if self.optimizer is None:
             raise RuntimeError("a step before its phase has begun")
         job, step = self.job, self.cursor.step + 1
-        job.before_step(step)
         losses = job.loss(batch, step)
         values = {"total": losses.total, **losses.terms}
         self._unchecked.append((step, indices, {k: v.detach() for k, v in values.items()}))
@@ -511,8 +505,7 @@ class Trainer:
         for indices, batch in zip(left, self._loaded(left), strict=True):
             is_last = self.cursor.batch + 1 == len(batches)
             self.step(indices, batch)
-            step, every = self.cursor.step, self.job.log_every
-            if is_last or (every is not None and step % every == 0) or self.job.log_due(step):
+            if is_last or self.job.log_due(self.cursor.step):
                 self._log(is_last)
             # a team stops after the same step everywhere, which one process cannot decide alone
             if self._team_stops or (stop.asked and self.job.team.size == 1):
