@@ -43,7 +43,7 @@ def _steps(rank: int) -> dict[str, dict[str, torch.Tensor]]:
                 assert all(torch.pdist(p).min() > 1e-3 for p in job.objective.prototypes)
             losses = job.loss(job.load(np.arange(size)), 1)
             losses.total.backward()
-            named = [(n, p) for n, p in job.parameters(0) if p.grad is not None]
+            named = [(n, p) for n, p in job.parameters() if p.grad is not None]
             team.average_gradients([p for _, p in named], False)
             terms = {"total": losses.total, **losses.terms, **losses.watch}
             terms = {n: v.detach() for n, v in terms.items()}

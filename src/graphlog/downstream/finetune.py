@@ -63,7 +63,7 @@ from graphlog.training.setting import (
     global_seed,
     seed_for,
 )
-from graphlog.training.trainer import Cursor, Job, Trainer, resume_advice, stop_on_signal
+from graphlog.training.trainer import Cursor, Job, NamedAdam, Trainer, resume_advice, stop_on_signal
 
 Protocol = Literal["default", "paper"]
 Select = Literal["last", "best-valid"]
@@ -218,7 +218,6 @@ class SeedJob(Job):
         device = choose_device(self.config.device)
         precision = choose_precision(self.config.precision, device, progress.say)
         self.setting = Setting(seed_for(seed, "finetune"), device, precision)
-        self.weight_decay = self.config.weight_decay
         self.phases = (Phase("train", self.config.epochs),)
         self.frozen = (
             torch.from_numpy(start.embeddings).to(device)
@@ -238,19 +237,17 @@ class SeedJob(Job):
         self.history: list[dict[str, Any]] = []
         self._epoch_started = time.monotonic()
 
-    def parameters(self, phase: int) -> list[tuple[str, nn.Parameter]]:
-        """Return the parameters of encoder and head, or of the head alone."""
-        model = self.model.head if self.config.freeze else self.model
-        return list(model.named_parameters())
+    def optimizer(self, cursor: Cursor) -> NamedAdam:
+        """Return an optimizer of encoder and head, or of the head alone."""
+        c = self.config
+        model = self.model.head if c.freeze else self.model
+        factors = {} if c.encoder_rate is None else {"network.": c.encoder_rate / c.learning_rate}
+        rate = self.learning_rate(cursor)
+        return NamedAdam(model.named_parameters(), rate, factors, c.weight_decay)
 
     def learning_rate(self, cursor: Cursor) -> float:
         """Return the step size of the head."""
         return self.config.learning_rate_at(cursor.epoch + 1)
-
-    def rate_factors(self) -> Mapping[str, float]:
-        """Return that of the encoder."""
-        rate = self.config.encoder_rate
-        return {} if rate is None else {"network.": rate / self.config.learning_rate}
 
     def batches(self, epoch: int) -> list[np.ndarray]:
         """Return the training graphs in an order that depends on seed and epoch."""

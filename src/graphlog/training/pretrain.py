@@ -46,6 +46,7 @@ from graphlog.training.team import Team, fingerprint, joined
 from graphlog.training.trainer import (
     Cursor,
     Job,
+    NamedAdam,
     Trainer,
     WeightAverage,
     resume_advice,
@@ -135,7 +136,7 @@ class Pretraining(Job):
     def _modules(self) -> list[nn.Module]:
         return [*self.encoder.modules(), *self.objective.modules()]
 
-    def parameters(self, phase: int) -> list[tuple[str, nn.Parameter]]:
+    def parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Return all parameters of encoder and objective."""
         named = [(f"model.{name}", p) for name, p in self.encoder.named_parameters()]
         return named + [(f"objective.{name}", p) for name, p in self.objective.named_parameters()]
@@ -145,10 +146,11 @@ class Pretraining(Job):
         c = self.config
         return scheduled_rate(c.learning_rate, c.schedule, cursor.step, self._steps, c.warmup)
 
-    def rate_factors(self) -> Mapping[str, float]:
-        """Return those that the objective asks for."""
+    def optimizer(self, cursor: Cursor) -> NamedAdam:
+        """Return an optimizer with the step sizes that the objective asks for."""
         factors = self.objective.learning_rate_factors()
-        return {f"objective.{name}": factor for name, factor in factors.items()}
+        named = {f"objective.{name}": factor for name, factor in factors.items()}
+        return NamedAdam(self.parameters(), self.learning_rate(cursor), named)
 
     def batches(self, epoch: int) -> list[np.ndarray]:
         """Return the batches; a single graph left over joins the batch before it."""
@@ -184,7 +186,7 @@ class Pretraining(Job):
     def after_step(self, step: int, graphs: int) -> None:
         """Take the step into the average of the weights."""
         if self.average is not None:
-            self.average.update(self.parameters(self._phase), step)
+            self.average.update(self.parameters(), step)
         self.watch.after_step(graphs)
 
     def log_due(self, step: int) -> bool:
@@ -261,7 +263,7 @@ class Pretraining(Job):
         """
         self.watch.close()
         if self.average is not None:
-            self.average.copy_to(self.parameters(self._phase))
+            self.average.copy_to(self.parameters())
         self.team.leave(self._modules())
         calibrate(self.encoder, self.store, self.config.seed)
         self.objective.eval()

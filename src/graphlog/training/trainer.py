@@ -221,20 +221,14 @@ class Job(ABC):
     """Each has an optimizer of its own over the parameters trained then."""
     fresh_moments: bool = False
     """Whether Adam forgets its moments where a phase begins."""
-    weight_decay: float = 0.0
-    """Share of each weight that a step takes away, times the step size."""
 
     @abstractmethod
-    def parameters(self, phase: int) -> list[tuple[str, nn.Parameter]]:
-        """Return the named parameters that a phase trains."""
+    def optimizer(self, cursor: Cursor) -> NamedAdam:
+        """Return a new optimizer of the parameters that the phase of ``cursor`` trains."""
 
     @abstractmethod
     def learning_rate(self, cursor: Cursor) -> float:
         """Return the step size of the next step."""
-
-    def rate_factors(self) -> Mapping[str, float]:
-        """Return multiples of the step size for parameters, by how their names start."""
-        return {}
 
     @abstractmethod
     def batches(self, epoch: int) -> list[np.ndarray]:
@@ -360,7 +354,7 @@ class Trainer:
         """Begin the current phase: the job's preparations, then its optimizer."""
         carried = {} if self.optimizer is None or self.job.fresh_moments else self.optimizer.state()
         self.job.begin_phase(self.cursor.phase)
-        self._start_optimizer().load_state(carried)
+        self._start_optimizer(carried)
         self.cursor = replace(self.cursor, begun=True)
 
     def step(self, indices: np.ndarray, batch: Any) -> None:
@@ -478,7 +472,7 @@ class Trainer:
                 discard_after(self.checkpoints, checkpoint.step)
         moments = part(checkpoint.tensors, "optim.")
         if self.cursor.begun or moments:
-            self._start_optimizer().load_state(moments)
+            self._start_optimizer(moments)
         return True
 
     def _run_phase(self, stop: "StopRequest") -> None:
@@ -546,14 +540,9 @@ class Trainer:
                 self.metrics.write(row)
         self.callbacks.on_row(row)
 
-    def _start_optimizer(self) -> NamedAdam:
-        self.optimizer = NamedAdam(
-            self.job.parameters(self.cursor.phase),
-            self.job.learning_rate(self.cursor),
-            self.job.rate_factors(),
-            self.job.weight_decay,
-        )
-        return self.optimizer
+    def _start_optimizer(self, moments: Mapping[str, Tensor]) -> None:
+        self.optimizer = self.job.optimizer(self.cursor)
+        self.optimizer.load_state(moments)
 
 
 class StopRequest:
