@@ -324,8 +324,8 @@ def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
 
     During training they follow corrupted views under weights that keep changing; what is used
     afterwards are whole graphs under the final weights. A batch counts by its number of graphs, so
-    that a few left over count little. At most 20 batches of 64 are drawn; the network is left in
-    evaluation mode.
+    that a few left over count little; up to 20 batches of 64 are drawn. The network is in evaluation
+    mode afterwards.
     """
     norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d)]
     momenta = [norm.momentum for norm in norms]

@@ -100,7 +100,11 @@ def write_tensors(
 ) -> None:
     """Write tensors and a description of them with a hash of both, whole or not at all.
 
-    The tensors are contiguous and on the CPU; ``kind`` is ``model`` or ``checkpoint``.
+    Args:
+        path: The safetensors file.
+        kind: What it is called, ``model`` or ``checkpoint``.
+        about: JSON-ready.
+        tensors: Contiguous, on the CPU.
     """
     about = {**about, "format": f"graphlog-{kind}", "version": VERSION}
     about = json.loads(json.dumps(about))  # as it will be read, so that both sides hash the same

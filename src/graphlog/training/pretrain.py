@@ -68,9 +68,18 @@ class Pretraining(Job):
         progress: Progress | None = None,
         embed_at_most: int | None = None,
     ) -> None:
-        """Build encoder and objective, as :func:`run_pretraining` is asked to.
+        """Build encoder and objective.
 
-        A phase is prepared with ``embed_at_most`` graphs; None takes all.
+        Args:
+            store: The graphs.
+            config: The settings.
+            init: Encoder to start from instead of random weights; it is trained in place.
+            progress: Where alarms and losses are shown.
+            embed_at_most: Graphs that a phase may be prepared with; None takes all.
+
+        Raises:
+            ConfigError: If settings, graphs and ``init`` do not fit each other.
+            DataError: If there are too few graphs, or they lack texts that targets need.
         """
         if len(store) < 2:
             raise DataError(
@@ -122,7 +131,12 @@ class Pretraining(Job):
         self._splits = False
 
     def join(self, team: Team) -> None:
-        """Train together with other processes, if they agree on everything that matters."""
+        """Train together with other processes.
+
+        Raises:
+            ConfigError: If they differ in anything that matters, or are more than a batch has
+                graphs.
+        """
         self.team = team
         if team.peers is None:
             return

@@ -85,7 +85,12 @@ class Team:
             )
 
     def share(self, modules: Iterable[nn.Module], separable: bool) -> None:
-        """Let encoders embed batches together or, where ``separable``, each its own graphs."""
+        """Let the encoders among the modules embed batches together.
+
+        Args:
+            modules: All modules of encoder and objective.
+            separable: Whether each process is given graphs of its own rather than whole batches.
+        """
         for module in modules:
             if isinstance(module, GraphEncoder):
                 module.peers = None if separable else self.peers

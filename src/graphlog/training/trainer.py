@@ -74,8 +74,11 @@ class NamedAdam:
     ) -> None:
         """Collect the parameters that take gradients.
 
-        Those whose names start with a key of ``factors`` have that multiple of the learning rate.
-        Weight decay is that of AdamW; 0, as in the paper, is plain Adam.
+        Args:
+            parameters: Parameters by name.
+            learning_rate: Step size.
+            factors: Multiples of it for the parameters whose names start so.
+            weight_decay: Of AdamW; 0, as in the paper, is plain Adam.
         """
         self.parameters = {name: p for name, p in parameters if p.requires_grad}
         groups: dict[float, list[nn.Parameter]] = {1.0: []}
@@ -101,7 +104,9 @@ class NamedAdam:
     def step(self, learning_rate: float | None = None, skipped: Tensor | None = None) -> None:
         """Apply one update, from now on with step size ``learning_rate`` where it is given.
 
-        Nothing changes where ``skipped`` is true, as the device alone may know.
+        Args:
+            learning_rate: None keeps it.
+            skipped: Whether nothing is to change, known to the device alone; None: no.
         """
         if learning_rate is not None:
             for group, factor in zip(self.adam.param_groups, self.factors, strict=True):
