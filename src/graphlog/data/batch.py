@@ -111,7 +111,11 @@ def seeded_permutation(n: int, *words: int) -> Int[np.ndarray, "n"]:
     """Return a permutation of ``range(n)`` that depends on ``words`` alone, not on NumPy's version.
 
     NumPy guarantees its bit streams for ever but not what its distributions make of them, so the
-    raw stream is ranked. The words are not negative: seed, epoch, ...
+    raw stream is ranked.
+
+    Args:
+        n: Length.
+        words: Non-negative integers: seed, epoch, …
     """
     stream = np.random.PCG64(np.random.SeedSequence(words))
     return np.argsort(stream.random_raw(n), kind="stable")

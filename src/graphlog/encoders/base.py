@@ -393,7 +393,12 @@ class NodeNorm(nn.BatchNorm1d):
     def forward(
         self, input: Float[Tensor, "R D"], counts: Float[Tensor, "R"] | None = None
     ) -> Float[Tensor, "R D"]:
-        """Return the normalized rows, each of which stands for as many nodes as ``counts`` says."""
+        """Return the normalized values.
+
+        Args:
+            input: Rows.
+            counts: How many nodes each row stands for; None: one.
+        """
         if self.training and (counts is not None or self.peers is not None):
             return self._by_moments(input, counts)
         if self.training and input.shape[0] < 2:

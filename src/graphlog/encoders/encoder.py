@@ -55,7 +55,12 @@ class Shard:
     """
 
     def __init__(self, batch: GraphBatch, peers: Peers | None) -> None:
-        """Cut the batch, which is the same in every process; without ``peers``, keep it whole."""
+        """Cut the batch, which is the same in every process.
+
+        Args:
+            batch: All graphs.
+            peers: The processes that share it; None leaves all to this one.
+        """
         self.batch, self.peers = batch, peers
         self._nodes, self._graphs = [batch.num_nodes], [batch.num_graphs]
         if peers is None:
@@ -324,8 +329,12 @@ def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
 
     During training they follow corrupted views under weights that keep changing; what is used
     afterwards are whole graphs under the final weights. A batch counts by its number of graphs, so
-    that a few left over count little; up to 20 batches of 64 are drawn. The network is in evaluation
-    mode afterwards.
+    that a few left over count little. The network is in evaluation mode afterwards.
+
+    Args:
+        network: Its weights stay.
+        graphs: Unlabeled; up to 20 batches of 64 are drawn.
+        seed: Decides which.
     """
     norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d)]
     momenta = [norm.momentum for norm in norms]

@@ -57,9 +57,14 @@ class Novelty:
 
     @classmethod
     def fit(cls, embeddings: Float[np.ndarray, "N W"], seed: int = 0) -> Self | None:
-        """Fit the distribution to one half of ``jk`` embeddings, take the quantiles from the other.
+        """Fit the distribution to one half of the graphs and take the quantiles from the other.
 
-        None where there are fewer than 20.
+        Args:
+            embeddings: ``jk`` embeddings of a sample of the collection.
+            seed: Decides the halves.
+
+        Returns:
+            None where there are fewer than 20 graphs.
         """
         if len(embeddings) < FEWEST:
             return None
@@ -139,7 +144,10 @@ def _deviations(
 def fit_novelty(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> Novelty | None:
     """Return what is usual among ``graphs`` as ``network`` embeds them; None for fewer than 20.
 
-    The network is in evaluation mode; of a large collection, 20,000 graphs are drawn.
+    Args:
+        network: In evaluation mode.
+        graphs: The collection; of large ones, 20,000 are drawn.
+        seed: Decides which.
     """
     rows = np.arange(len(graphs))
     if len(rows) > _JUDGED:

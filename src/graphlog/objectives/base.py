@@ -167,8 +167,12 @@ def tell_apart(
 ) -> LossTerms:
     r"""Return binary cross-entropy.
 
-    :math:`\mathrm{mean}\,\log(1 + e^{-s^+}) + w\,\mathrm{mean}\,\log(1 + e^{s^-})`
-    of the scores of right and wrong pairs, with the weight :math:`w`; no pairs count as 0.
+    :math:`\mathrm{mean}\,\log(1 + e^{-s^+}) + w\,\mathrm{mean}\,\log(1 + e^{s^-})`.
+
+    Args:
+        positive: Scores of right pairs; none count as 0.
+        negative: Scores of wrong pairs.
+        negative_weight: The factor :math:`w`.
     """
     positive, negative = full_precision(positive), full_precision(negative)
     right, wrong = mean_or_zero(F.softplus(-positive)), mean_or_zero(F.softplus(negative))

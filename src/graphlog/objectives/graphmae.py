@@ -52,7 +52,10 @@ def scaled_cosine_error(
 ) -> Float[Tensor, ""]:
     r"""Return the mean of :math:`(1 - \cos(z, x))^\gamma` over rows; no rows count as 0.
 
-    Of decoded attributes :math:`z` and true ones :math:`x`.
+    Args:
+        rebuilt: Decoded attributes :math:`z`.
+        answers: True attributes :math:`x`.
+        exponent: The power :math:`\gamma`, at least 1.
     """
     return mean_or_zero(
         (1.0 - paired_cosine_similarity(rebuilt, answers)).clamp_min(0.0).pow(exponent)

@@ -31,7 +31,13 @@ class AttributeHead(nn.Module):
     def __init__(
         self, width: int, schema: FeatureSchema, columns: AttributeColumns = "first"
     ) -> None:
-        """Build the head of what ``schema`` masks: its first column, or all of them."""
+        """Build the head.
+
+        Args:
+            width: Entries of a node's embedding.
+            schema: Says what is masked.
+            columns: Predict the first masked column or all of them.
+        """
         super().__init__()
         masked = schema.node if schema.masked == "node" else schema.edge
         self.masked = schema.masked
@@ -178,7 +184,12 @@ def descriptor_losses(
 ) -> dict[str, Float[Tensor, ""]]:
     """Return the loss of the descriptors and, where ``substructures`` is given, of its columns.
 
-    These are the last :data:`COMPONENTS` of the targets.
+    Args:
+        descriptors: Predicts the targets of the domain.
+        substructures: Predicts the :data:`COMPONENTS` columns that follow them.
+        graph_emb: Graph embeddings.
+        targets: Both, standardized.
+        robust: Huber's error in place of the squared one.
     """
     if substructures is None or targets is None:
         return {"descriptor": descriptors.loss(graph_emb, targets, robust)}

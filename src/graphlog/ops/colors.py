@@ -97,7 +97,13 @@ def refine_colors(
     """Return a color per node, equal where ``rounds`` of message passing see the same.
 
     Each round hashes a node's color with the sum over its incoming edges of hashes of sender and
-    edge (1-dimensional Weisfeiler-Leman). An encoder needs as many rounds as it has layers.
+    edge (1-dimensional Weisfeiler-Leman).
+
+    Args:
+        x: Node attributes.
+        edge_attr: Edge attributes.
+        edges: The edges into each node.
+        rounds: Number of rounds; as many as an encoder has layers.
 
     Example:
         A path of three nodes: its ends are symmetric.

@@ -32,6 +32,11 @@ def cosine_similarity(
     The paper's measure (below Eq. 5) has :math:`\epsilon = 0`; the authors' script adds 1e-6. A
     zero row has similarity 0 with everything.
 
+    Args:
+        x: First vectors, one a row.
+        y: Second vectors, one a row.
+        eps: Added to the product of the two lengths.
+
     Example:
         >>> import torch
         >>> y = torch.tensor([[1.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])
@@ -95,7 +100,13 @@ def log_softmax_share(
 def info_nce(
     similarity: Float[Tensor, "N N"], temperature: float, eps: float = 0.0
 ) -> Float[Tensor, ""]:
-    """Return the mean cross-entropy of picking, in every row, the candidate on the diagonal."""
+    """Return the mean cross-entropy of picking, in every row, the candidate on the diagonal.
+
+    Args:
+        similarity: Anchors in rows, candidates in columns, the positive pair on the diagonal.
+        temperature: Divides the similarities; positive.
+        eps: Added to the softmax denominator.
+    """
     return -log_softmax_share(similarity / temperature, eps=eps).mean()
 
 

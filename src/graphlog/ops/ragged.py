@@ -111,6 +111,12 @@ def grouped_cosine(
     Rows and columns beyond a group's size hold the similarities of some other row; mask them with
     :func:`filled`. The gradient is worked out by hand: only the similarities are ever scaled, not
     the embeddings, which are hundreds of times larger.
+
+    Args:
+        x: Rows of the result, packed by group.
+        y: Columns of the result, packed likewise.
+        padding: The plan for these groups.
+        eps: Added to the product of the two lengths.
     """
     return _GroupedCosine.apply(x, y, padding, eps)  # pyright: ignore[reportReturnType]
 

@@ -1,9 +1,4 @@
-"""Hierarchical prototypes C, and their chains from root to leaf: E-step and noise chains.
-
-``graph_emb`` are always the embeddings of a mini-batch, and ``chains[n, l]`` is the index in layer
-``l`` (0 = top) of a prototype of graph ``n``. Along a chain of the E-step, parents come before
-their children.
-"""
+"""Hierarchical prototypes C, and their chains from root to leaf: E-step and noise chains."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -110,7 +105,15 @@ def negative_energy(
     .. math:: f(h, z) = \sum_{l=1}^{L_p} s(h, z^l) + \sum_{l=1}^{L_p - 1} s(z^l, z^{l+1}).
 
     Differentiable in the embeddings and the prototypes. The chains need not follow the trees: those
-    of :func:`corrupt_chains` do not. Values lie in ``[1 - 2 * Lp, 2 * Lp - 1]``.
+    of :func:`corrupt_chains` do not.
+
+    Args:
+        graph_emb: Graph embeddings :math:`h_{\mathcal G}`.
+        chains: Index in each layer (0 = top) of the graph's prototype :math:`z^l`.
+        forest: Hierarchical prototypes.
+
+    Returns:
+        Values in ``[1 - 2 * Lp, 2 * Lp - 1]``.
 
     Example:
         >>> forest = PrototypeForest([torch.eye(2), torch.eye(2)], [torch.tensor([0, 1])])
@@ -149,8 +152,16 @@ def sample_chains(
         The walk ignores the prototype-prototype terms of Eq. 18: it follows the paper, but is not
         an exact sample of the posterior that Eq. 17 implies.
 
-    The paper has no temperature :math:`\tau` (it is 1), at which 50 prototypes are nearly equally
-    likely.
+    Args:
+        graph_emb: Graph embeddings :math:`h_{\mathcal G}` of the mini-batch.
+        forest: Hierarchical prototypes :math:`\mathbf C`, roots first.
+        temperature: Softmax temperature :math:`\tau > 0`; the paper uses none (1), at which 50
+            prototypes are nearly equally likely.
+        generator: Source of randomness.
+
+    Returns:
+        ``chains[n, l]``: index in layer ``l`` (0 = top) of the prototype drawn for graph ``n``.
+        Consecutive entries are parent and child.
 
     Example:
         Two roots; the first has two leaves, the second one.
@@ -173,7 +184,12 @@ def greedy_chains(
 ) -> Int[Tensor, "N Lp"]:
     """Return the chain of nearest prototypes per graph.
 
-    The zero-temperature limit of Eq. 12, and what the authors' script does, where ``eps`` is 1e-6.
+    The zero-temperature limit of Eq. 12, and what the authors' script does.
+
+    Args:
+        graph_emb: Graph embeddings of the mini-batch.
+        forest: Hierarchical prototypes, roots first.
+        eps: Added to the cosine's denominator (the authors' script: 1e-6).
     """
     return _walk(graph_emb, forest, lambda similarity: similarity.argmax(dim=1), eps)
 
@@ -245,6 +261,12 @@ def balanced_chains(
     """Assign leaves by :func:`balanced_assignment` over the batch; ancestors follow from the tree.
 
     A departure from Eq. 12, which draws from the top down and lets prototypes fall out of use.
+
+    Args:
+        graph_emb: Graph embeddings of the mini-batch.
+        forest: Hierarchical prototypes, roots first.
+        temperature: Sharpness of the assignment.
+        eps: Added to the cosine's denominator.
     """
     similarity = cosine_similarity(graph_emb, forest.layers[-1], eps)
     share = balanced_assignment(similarity, temperature=temperature)
@@ -267,6 +289,11 @@ def corrupt_chains(
     another of the same layer, all others of the layer being equally likely, whoever its parent is.
     A layer of one prototype has no other: its noise chain is the chain itself, which adds nothing
     to the difference in Eq. 19.
+
+    Args:
+        chains: Chains :math:`\hat z` of the E-step.
+        forest: The prototypes they point into.
+        generator: Source of randomness.
 
     Returns:
         ``noise[n, k, l]``: index in layer ``l`` of the prototype of the ``k``-th noise chain of

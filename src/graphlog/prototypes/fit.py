@@ -58,7 +58,17 @@ def fit_forest(
     - ``"literal"``: as many as asked for or as there are points; an error where that discards
       everything.
 
-    The options are settings of ``GraphLoGConfig``, where each is explained.
+    Args:
+        embeddings: Graph embeddings of the collection, or a sample of it.
+        depth: Number of layers, at least 1.
+        centers: Centers of each clustering (the paper: 50).
+        generator: Seeds the clusterings.
+        centers_rule: How many centers a layer of few points gets.
+        min_members: Smallest cluster that is kept (the paper: 2).
+        min_roots: Fewest prototypes of the top layer, as far as the layer below has that many;
+            where the rules above leave fewer, that many centers are fitted and none discarded.
+        space: ``"raw"`` clusters the embeddings, ``"unit"`` their directions, which is what cosine
+            similarity compares.
 
     Raises:
         ConfigError: If there are fewer than two graphs, all embeddings are zero, or the literal
@@ -194,8 +204,14 @@ def fit_balanced_forest(
 
     Sizes of layers grow geometrically from ``roots`` to ``centers``, as far as there are graphs. A
     leaf that is nearest to no graph is dropped, so every leaf is the nearest of some graph. Above
-    the leaves, prototypes have equally many children, give or take one. Center the embeddings
-    first, since prototypes are compared by cosine.
+    the leaves, prototypes have equally many children, give or take one.
+
+    Args:
+        embeddings: Embeddings; center them first, since prototypes are compared by cosine.
+        depth: Number of layers.
+        centers: Leaves.
+        roots: Prototypes of the top layer.
+        generator: Seeds the clusterings.
 
     Raises:
         ConfigError: If there are fewer than two graphs, or all are embedded at 0.
@@ -287,6 +303,16 @@ def fit_competitive(
     Moving averages below, rival-penalized competition above: a departure from the paper's K-means,
     kept for the ``released`` recipe only. Both are sequential by nature; the loops run over batches
     and over at most a few dozen prototypes, never over graphs.
+
+    Args:
+        embeddings: Graph embeddings of the collection.
+        depth: Number of layers.
+        centers: Centers drawn for each layer.
+        generator: Draws the centers and the order of the embeddings in each pass.
+        batch_size: Embeddings averaged at a time.
+        passes: Passes over the collection for the bottom layer.
+        decay: Weight of the old center in every move.
+        min_members: Bottom centers with fewer members, in all passes together, are dropped.
 
     Raises:
         ConfigError: If no bottom center has that many members.

@@ -118,7 +118,15 @@ class Team:
         return LossTerms(losses.total + (means[0] - losses.total.detach()), terms, watch)
 
     def average_gradients(self, parameters: Iterable[nn.Parameter], wish: bool) -> bool:
-        """Replace gradients by their means; return whether any process was asked to stop."""
+        """Replace gradients by their means over processes.
+
+        Args:
+            parameters: Those of the step.
+            wish: Whether this process was asked to stop.
+
+        Returns:
+            Whether any process was.
+        """
         if self.peers is None:
             return wish
         gradients = [p.grad for p in parameters if p.grad is not None]

@@ -80,8 +80,13 @@ def mask_edges_around(
 ) -> tuple[GraphBatch, Int[Tensor, "B"]]:
     """Return the batch with every edge at one of ``nodes`` masked, and the indices of those edges.
 
+    Args:
+        batch: Graphs, their nodes masked already or not.
+        schema: Says which row stands for a masked edge.
+        nodes: The masked nodes.
+
     Raises:
-        ConfigError: If the schema has no row for a masked edge.
+        ConfigError: If the schema has no such row.
     """
     inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=nodes.device)
     inside[nodes] = True

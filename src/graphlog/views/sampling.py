@@ -31,7 +31,12 @@ def choose_rows(
 ) -> Bool[Tensor, "V"]:
     """Return a mask of ``counts[n]`` rows of each graph, drawn evenly without replacement.
 
-    Where fewer rows are ``allowed``, all of these are chosen; ``group`` is ascending.
+    Args:
+        group: Graph of each row, ascending.
+        ptr: Row range of each graph.
+        counts: How many to draw; where there are fewer, all are chosen.
+        generator: Source of randomness.
+        allowed: Rows that may be chosen; None for all.
     """
     total = group.shape[0]
     keys = uniform(total, generator, ptr.device)
@@ -57,7 +62,12 @@ def choose_unsorted(
 
 
 def true_rows(mask: Bool[Tensor, "V"], count: int | None) -> Int[Tensor, "C"]:
-    """Return where ``mask`` is true, ascending; a GPU told the ``count`` need not be waited for."""
+    """Return where ``mask`` is true, ascending.
+
+    Args:
+        mask: Any mask.
+        count: How many times it is true. A GPU that knows need not be waited for; None counts.
+    """
     if count is None or mask.device.type == "cpu":
         return mask.nonzero().squeeze(1)
     return torch.argsort(~mask, stable=True)[:count]
@@ -71,6 +81,11 @@ def draw_numbers(
     All subsets are equally likely. Where more than half of the numbers are wanted, all of them are
     ranked by random keys; elsewhere numbers are drawn and repeats drawn again, each of which
     succeeds more often than not. Either way the work grows with ``counts``.
+
+    Args:
+        counts: How many to draw; at most ``totals``.
+        totals: How many there are to draw from.
+        generator: Source of randomness.
     """
     dense = 2 * counts > totals
     graphs = torch.arange(counts.shape[0], device=counts.device)
@@ -136,7 +151,12 @@ def non_edges(
     Neither direction has an edge. All choices are equally likely. The pairs of a graph of ``n``
     nodes are numbered ``n * source + target``; what is drawn is a rank among the free numbers, and
     the number of that rank is found by bisection in the sorted list of taken ones: nothing of size
-    ``n * n`` is made. Where fewer pairs exist than ``counts`` says, all of them are returned.
+    ``n * n`` is made.
+
+    Args:
+        batch: Any graphs.
+        counts: How many to draw; where fewer exist, all of them.
+        generator: Source of randomness.
     """
     sizes = batch.sizes
     first = (sizes * sizes).cumsum(0) - sizes * sizes

@@ -65,7 +65,12 @@ class ContextViews(NamedTuple):
 def distances(batch: GraphBatch, roots: Int[Tensor, "N"], limit: int) -> Int[Tensor, "V"]:
     """Return the steps from each graph's root to every node; -1 where it is out of reach.
 
-    All graphs are searched at once, one sweep over the edges a step; a limit of 0 stops nowhere.
+    All graphs are searched at once, one sweep over the edges a step.
+
+    Args:
+        batch: Any graphs.
+        roots: One node a graph.
+        limit: Steps after which to stop; 0 stops nowhere.
     """
     steps = torch.full((batch.num_nodes,), -1, dtype=torch.long, device=roots.device)
     steps[roots] = 0
@@ -95,8 +100,13 @@ def context_views(
 ) -> ContextViews:
     """Return the subgraphs around and beyond each root; graphs without an anchor are left out.
 
-    The numbers are settings of ContextPred. What a root cannot reach is part of a substructure that
-    is the whole graph, never of a context.
+    Args:
+        batch: Any graphs.
+        roots: One node a graph.
+        hops: Reach of the substructure; 0: the whole graph, parts that the root cannot reach
+            included.
+        inner: The context begins beyond this many steps; what the root cannot reach is no part.
+        outer: The context ends after this many steps; 0: nowhere.
     """
     inside, around = rings(batch, roots, hops, inner, outer)
     has_context = segment_sum((inside & around).double(), batch.ptr) > 0
