@@ -54,9 +54,6 @@ def refusal(path: Path | str, **options) -> str:
         ("a.smi", "smiles name\nCCO one\nc1ccccc1 two\n"),
         ("a.txt", "CCO\n\nc1ccccc1\n\n"),
         ("a.txt", CSV),
-        ("a.csv.gz", packed(CSV.encode())),
-        ("a.csv.bz2", bz2.compress(CSV.encode())),
-        ("a.csv.xz", lzma.compress(CSV.encode())),
         ("a.csv.zst", packed(CSV.encode())),
         ("a.csv", CSV.replace("\n", "\r")),
         ("a.csv", "\n\n" + CSV + "\n\n"),
@@ -276,7 +273,8 @@ def test_a_decompression_bomb_is_read_in_bounded_pieces(tmp_path: Path, kind: st
     lines = 20_000_000
     module = {"gz": gzip, "bz2": bz2, "xz": lzma}.get(kind)
     module = pytest.importorskip("zstandard") if module is None else module
-    content = module.compress(b"C\n" * lines)
+    parts = 40 if kind == "bz2" else 1  # which packs long repeats slowly, block by block
+    content = module.compress(b"C\n" * (lines // parts)) * parts
     path = write(tmp_path, f"a.smi.{kind}", content)
     assert path.stat().st_size < 100_000
     tracemalloc.start()

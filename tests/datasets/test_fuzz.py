@@ -1,4 +1,4 @@
-"""10,000 rows of rubbish: nothing but one-line errors, and every row accounted for."""
+"""Thousands of rows of rubbish: nothing but one-line errors, and every row accounted for."""
 
 import random
 from pathlib import Path
@@ -55,24 +55,24 @@ def test_characters_of_any_kind_become_reasons() -> None:
     assert len(chunk) + len(rejects) == 2000
 
 
-def test_a_file_with_10_000_mutated_rows_accounts_for_each(tmp_path: Path) -> None:
+def test_a_file_with_mutated_rows_accounts_for_each(tmp_path: Path) -> None:
     draw = random.Random(9)
     known = [m for m in molecules() if '"' not in m]
     rows = [
         mutated(draw.choice(known), draw).translate(str.maketrans('"\n', "''"))
         if k % 3 == 0
         else draw.choice(known)
-        for k in range(10_000)
+        for k in range(4_000)
     ]
     path = tmp_path / "a.tsv"
     path.write_text(
         "smiles\ty\n" + "".join(f"{row.replace(chr(9), ' ')}\t{k}\n" for k, row in enumerate(rows))
     )
     store = read_molecules(path, targets=["y"], workers=1)
-    assert store.num_rows == 10_000
-    assert sorted([*store.rows.tolist(), *(r.row for r in store.rejects)]) == list(range(10_000))
+    assert store.num_rows == 4_000
+    assert sorted([*store.rows.tolist(), *(r.row for r in store.rejects)]) == list(range(4_000))
     assert store.labels.ravel().tolist() == store.rows.tolist()
-    assert len(store.rejects) > 1000
+    assert len(store.rejects) > 400
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "smi", "csv.gz", "parquet"])

@@ -152,5 +152,6 @@ def test_the_answer_of_a_masked_edge_is_its_first_channel(
     edges = first + torch.from_numpy(bio["masked_edge_idx"].astype(np.int64))
     assert clean[edges].tolist() == labels.tolist()
     after = clean[first : first + bio["edge_attr_after"].shape[0]].clone()
+    assert len(edges) == int(0.15 * (len(after) // 2) + 1)
     after[torch.cat([edges, edges + 1]) - first] = torch.tensor(PROTEIN.edge_mask)
     assert after.tolist() == bio["edge_attr_after"].tolist()

@@ -1,6 +1,4 @@
-"""The center-node readout against recorded numbers, and edge masking against an example."""
-
-from pathlib import Path
+"""The center-node readout beside the mean, and objectives on ego-networks."""
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.config import resolve_config
 from graphlog.training.pretrain import run_pretraining
-from graphlog.views.masking import mask_attributes
 from protein_support import random_network
 
 
@@ -50,42 +47,6 @@ def test_center_stands_beside_the_mean(store: GraphStore, layer: str) -> None:
     torch.testing.assert_close(ours[:, 8:] if layer == "last" else ours[:, -9:-1], center)
     torch.testing.assert_close(ours[:, :8], mean[:, :8])
     torch.testing.assert_close(centered(batch).graph_emb, plain(batch).graph_emb)
-
-
-def test_edges_are_masked_both_ways_and_by_the_published_count(store: GraphStore) -> None:
-    batch = store[:]
-    view = mask_attributes(batch, PROTEIN, 0.15, torch.Generator().manual_seed(0))
-    masked = (view.batch.edge_attr == torch.tensor(PROTEIN.edge_mask)).all(dim=1)
-    assert torch.equal(masked.nonzero().squeeze(1), view.edge_idx)
-    pairs = masked.view(-1, 2)
-    assert torch.equal(pairs[:, 0], pairs[:, 1])
-    per_graph = torch.bincount(batch.batch[batch.edge_index[0, 0::2]], minlength=batch.num_graphs)
-    drawn = torch.bincount(
-        batch.batch[batch.edge_index[0, 0::2]][pairs[:, 0]], minlength=batch.num_graphs
-    )
-    assert drawn.tolist() == [int(0.15 * m + 1) if m else 0 for m in per_graph.tolist()]
-    assert torch.equal(view.batch.x, batch.x)
-
-
-def test_recorded_mask(golden: Path) -> None:
-    with (
-        np.load(golden / "bio_pretext.npz") as recorded,
-        np.load(golden / "bio_batch.npz") as batch,
-    ):
-        graph, chosen, after = (
-            int(recorded["mask_graph"]),
-            recorded["masked_edge_idx"],
-            recorded["edge_attr_after"],
-        )
-        start, stop = batch["edge_ptr"][graph : graph + 2]
-        before = batch["edge_attr_unmasked"][start:stop]
-        expected = before.copy()
-        expected[np.concatenate([chosen, chosen + 1])] = PROTEIN.edge_mask
-        np.testing.assert_array_equal(after, expected)
-        assert len(chosen) == int(0.15 * (len(before) // 2) + 1)
-        np.testing.assert_array_equal(
-            recorded["edge_type_target_argmax"], recorded["mask_edge_label"].argmax(axis=1)
-        )
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))

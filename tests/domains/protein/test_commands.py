@@ -59,9 +59,8 @@ def test_featurize_proteins(cli: Cli, files: Path) -> None:
 
 def test_proteins_beyond_the_limit_are_not_rejected(cli: Cli, tmp_path: Path) -> None:
     network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(4, 6))
-    words = ("featurize", network, "--domain", "protein", "-o", tmp_path / "s")
-    assert cli(*words, "--limit", "5").code == 0
-    found = cli("info", tmp_path / "s", "--json").json
+    assert cli(f"featurize {network} --domain protein -o {tmp_path}/s --limit 5").code == 0
+    found = cli(f"info {tmp_path}/s --json").json
     assert (found["graphs"], found["input rows"], found["rejected rows"]) == (5, 5, 0)
 
 
@@ -69,102 +68,87 @@ def test_what_is_featurized_is_trained_on(cli: Cli, tmp_path: Path) -> None:
     network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(4, 6))
     rows = "".join(f"c{c:02d}p{k:02d},{c % 2}\n" for c in range(4) for k in range(6))
     labels = write(tmp_path / "labels.csv", "protein,odd\n" + rows)
-    assert (
-        cli(f"featurize {network} --domain protein --labels {labels} -o {tmp_path}/s -q").code == 0
-    )
-    assert cli("pretrain", tmp_path / "s", "-o", tmp_path / "run", *SMALL, "-q").code == 0
-    told = ["--targets", "odd", "--split", "random", "--epochs", "1", "--seeds", "0", "--json"]
-    ended = cli("finetune", tmp_path / "s", "-m", tmp_path / "run", "-o", tmp_path / "tuned", *told)
+    words = f"featurize {network} --domain protein --labels {labels} -o {tmp_path}/s -q"
+    assert cli(words).code == 0
+    assert cli(f"pretrain {tmp_path}/s -o {tmp_path}/run -q", *SMALL).code == 0
+    words = f"finetune {tmp_path}/s -m {tmp_path}/run -o {tmp_path}/tuned --targets odd"
+    ended = cli(words, "--split random --epochs 1 --seeds 0 --json")
     assert ended.code == 0, ended.err
     assert "test_first_half" in ended.json["rows"][0]["halves"]
     assert "ego-network statistics" in ended.json["rows"][-1]["model"]
 
 
 def test_the_catalogue_names_proteins(cli: Cli) -> None:
-    listed = {row["name"]: row for row in cli("data", "list", "--json").json}
-    assert {
-        "string-6239",
-        "string-9606",
-        "worm-go40",
-        "yeast-complexes",
-        "worm-yeast",
-        "go-8",
-    } <= set(listed)
+    listed = {row["name"]: row for row in cli("data list --json").json}
+    names = "string-6239 string-9606 worm-go40 yeast-complexes worm-yeast go-8"
+    assert {*names.split()} <= set(listed)
     assert listed["worm-go40"]["tasks"] == 40
-    found = cli("data", "info", "worm-yeast", "--json").json
+    found = cli("data info worm-yeast --json").json
     assert found["made from"] == ["worm-yeast", "string-6239", "yeast-bionic", "yeast-complexes"]
-    assert "--annotations" in cli("featurize", "--help").out
-    assert "graphlog featurize 6239.protein.links.detailed" in " ".join(
-        cli("featurize", "--help").out.split()
-    )
+    told = " ".join(cli("featurize --help").out.split())
+    assert "--annotations" in told
+    assert "graphlog featurize 6239.protein.links.detailed" in told
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--go", "{go}"], ["go together"]),
-        (
-            ["--annotations", "{notes}", "--go", "{go}"],
-            ["no term has 100 positive", "lower min_positives"],
-        ),
-        (["--annotations", "{go}", "--go", "{go}"], ["go.obo", "neither a GAF file"]),
-        (["--annotations", "{notes}", "--go", "{notes}"], ["notes.tsv", "not an OBO file"]),
-        (["--annotations", "{notes}", "--labels", "{notes}", "--go", "{go}"], ["give one of them"]),
-        (["--score", "2000"], ["score", "1000"]),
-        (["--channel-score", "smell=3"], ["no channel 'smell'"]),
-        (["--channel-score", "x"], ["--channel-score", "textmining=500"]),
-        (["--channel-score", "1001"], ["1 to 1000"]),
-        (["--radius", "0"], ["radius"]),
-        (["--species", "10"], ["of species 9, not 10"]),
-        (["--on-error", "fail"], ["9.d", "thresholds", "--on-error skip"]),
-        (["--targets", "x"], ["no label columns"]),
-        (["--smiles-column", "x"], ["--smiles-column is for molecules"]),
+        ("--go {go}", "go together"),
+        ("--annotations {notes} --go {go}", "no term has 100 positive | lower min_positives"),
+        ("--annotations {go} --go {go}", "go.obo | neither a GAF file"),
+        ("--annotations {notes} --go {notes}", "notes.tsv | not an OBO file"),
+        ("--annotations {notes} --labels {notes} --go {go}", "give one of them"),
+        ("--score 2000", "score | 1000"),
+        ("--channel-score smell=3", "no channel 'smell'"),
+        ("--channel-score x", "--channel-score | textmining=500"),
+        ("--channel-score 1001", "1 to 1000"),
+        ("--radius 0", "radius"),
+        ("--species 10", "of species 9, not 10"),
+        ("--on-error fail", "9.d | thresholds | --on-error skip"),
+        ("--targets x", "no label columns"),
+        ("--smiles-column x", "--smiles-column is for molecules"),
     ],
 )
-def test_contradicting_options(cli: Cli, files: Path, words: list[str], told: list[str]) -> None:
-    filled = [w.format(go=files / "go.obo", notes=files / "notes.tsv") for w in words]
-    network = files / "9.protein.links.detailed.txt"
-    ended = cli("featurize", network, "--domain", "protein", "-o", files / "s", "-q", *filled)
-    ended.refused(*told)
+def test_contradicting_options(cli: Cli, files: Path, words: str, told: str) -> None:
+    network = f"{files}/9.protein.links.detailed.txt --domain protein -o {files}/s -q"
+    ended = cli(
+        f"featurize {network}", words.format(go=files / "go.obo", notes=files / "notes.tsv")
+    )
+    ended.refused(*told.split(" | "))
     assert not (files / "s").exists()
 
 
 def test_more_bad_input(cli: Cli, tmp_path: Path) -> None:
-    protein = ["--domain", "protein", "-o", tmp_path / "s", "-q"]
-    cli("featurize", tmp_path / "absent.txt", *protein).refused("absent.txt")
-    cli("featurize", "string-9999", *protein).refused("string-9999", "did you mean")
-    cli("featurize", tmp_path, *protein).refused("holds no network file")
     network = write(tmp_path / "9.txt", links([("a", "b", 900)]))
-    cli("featurize", network, "-o", tmp_path / "s", "--score", "3").refused(
-        "--score is for proteins", "--domain protein"
-    )
-    cli("featurize", f"{network},{network}", *protein).refused("each species one file")
     bad = write(tmp_path / "net.txt", links([("a", "b", 900)]) + "9.a 9.b 0 0 0 0 0 0 0 1001\n")
-    cli("featurize", bad, *protein).refused("net.txt", "line 4", "from 0 to 1000")
+    protein = f"--domain protein -o {tmp_path}/s -q"
+    cli(f"featurize {tmp_path}/absent.txt", protein).refused("absent.txt")
+    cli("featurize string-9999", protein).refused("string-9999", "did you mean")
+    (tmp_path / "empty").mkdir()
+    cli(f"featurize {tmp_path}/empty", protein).refused("holds no network file")
+    told = cli(f"featurize {network} -o {tmp_path}/s --score 3")
+    told.refused("--score is for proteins", "--domain protein")
+    cli(f"featurize {network},{network}", protein).refused("each species one file")
+    cli(f"featurize {bad}", protein).refused("net.txt", "line 4", "from 0 to 1000")
 
 
 def test_self_loops_repeats_and_one_direction_only_are_counted_not_refused(
     cli: Cli, tmp_path: Path
 ) -> None:
-    lines = ["9.a 9.a", "9.a 9.b", "9.a 9.b", "9.c 9.a"]
-    network = write(
-        tmp_path / "9.txt",
-        "\n".join([HEADER, *(f"{pair} 0 0 0 900 0 0 0 900" for pair in lines)]) + "\n",
-    )
-    found = cli("featurize", network, "--domain", "protein", "-o", tmp_path / "s", "--json").json
-    assert (found["graphs"], found["source"]["networks"]["9"]["self-loops left out"]) == (3, 1)
-    assert found["source"]["networks"]["9"]["interactions"] == 2
+    pairs = ("9.a 9.a", "9.a 9.b", "9.a 9.b", "9.c 9.a")
+    lines = [HEADER, *(f"{pair} 0 0 0 900 0 0 0 900" for pair in pairs)]
+    network = write(tmp_path / "9.txt", "\n".join(lines) + "\n")
+    found = cli(f"featurize {network} --domain protein -o {tmp_path}/s --json").json
+    counts = found["source"]["networks"]["9"]
+    assert (found["graphs"], counts["self-loops left out"], counts["interactions"]) == (3, 1, 2)
 
 
 def test_ego_networks_of_one_node_and_of_thousands(cli: Cli, tmp_path: Path) -> None:
     spokes = links([("hub", f"p{k}", 900) for k in range(3000)] + [("far", "away", 100)])
     network = write(tmp_path / "9.txt", spokes)
-    wide = ["--neighbors", "5000", "--nodes", "5000", "--isolated", "keep", "--limit", "3"]
-    assert (
-        cli("featurize", network, "--domain", "protein", "-o", tmp_path / "s", *wide, "-q").code
-        == 0
-    )
+    wide = "--neighbors 5000 --nodes 5000 --isolated keep --limit 3 -q"
+    assert cli(f"featurize {network} --domain protein -o {tmp_path}/s", wide).code == 0
     store = open_store(tmp_path / "s")
     assert store.texts() == ["9.away", "9.far", "9.hub"]
     assert store.num_nodes.tolist() == [1, 1, 3001]
-    assert cli("embed", tmp_path / "s", "-m", "random", "-o", tmp_path / "z.npz", "-q").code == 0
+    assert cli(f"embed {tmp_path}/s -m random -o {tmp_path}/z.npz -q").code == 0
