@@ -51,7 +51,7 @@ class PathDomain(RecordDomain):
     name, records, schemas = "path", "words", {"path": PATH}
     column = RecordColumn(what="word", sure=frozenset({"word"}), word="word")
 
-    def featurizer(self):
+    def featurizer(self, reading):
         return paths
 
 

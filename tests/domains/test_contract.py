@@ -14,7 +14,7 @@ from graphlog.cli.main import main
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.tables import RecordColumn
-from graphlog.domains import DOMAINS, Domain, domain_of, register, schema_named
+from graphlog.domains import DOMAINS, Domain, Reading, domain_of, register, schema_named
 from graphlog.domains.base import Draws
 from graphlog.domains.records import RecordDomain
 from graphlog.errors import ConfigError
@@ -49,7 +49,7 @@ class PathDomain(RecordDomain):
     text_name = "word"
     column = RecordColumn(what="word", sure=frozenset({"word"}), word="word")
 
-    def featurizer(self) -> Any:
+    def featurizer(self, reading: Reading) -> Any:
         return paths
 
 

@@ -211,7 +211,7 @@ def test_tables_and_domain() -> None:
     assert schema_named("molecule") is MOLECULE
     assert schema_named("molecule-rich") is MOLECULE_RICH
     assert domain.groups(read(["Cc1ccccc1", "CC"], MOLECULE)) == ["c1ccccc1", ""]
-    assert domain.featurizer() is featurize_smiles
+    assert domain.featurizer(domain.reading()).func is featurize_smiles
 
 
 def test_rdkit_is_loaded_late_and_torch_not_at_all() -> None:

@@ -105,12 +105,12 @@ class RecordDomain(Domain, HasDataSets):
     reading = TableReading
 
     @abstractmethod
-    def featurizer(self) -> Featurizer:
-        """Return the module's function that turns texts into graphs; worker processes call it."""
+    def featurizer(self, reading: Reading) -> Featurizer:
+        """Return what turns texts into graphs; it can be pickled for worker processes.
 
-    def featurizer_for(self, reading: Reading) -> Featurizer:
-        """Return what turns texts into graphs as ``reading`` says."""
-        return self.featurizer()
+        Args:
+            reading: How, as an object of the domain's :attr:`reading`.
+        """
 
     def text_of(self, record: Any) -> str | None:
         """Return a record in memory as text, a missing one as empty text; None for no record."""
@@ -160,7 +160,7 @@ class RecordDomain(Domain, HasDataSets):
             rows = table.rows if how.limit is None else islice(table.rows, how.limit)
             collector = RowCollector(None, table.where, how.on_error, how.progress)
             labels = LabelReader(table.tasks, table.where, how.decimal) if table.tasks else None
-            featurize = partial(self.featurizer_for(how), schema=features)
+            featurize = partial(self.featurizer(how), schema=features)
             pieces = _featurized(featurize, processes, how.keep_texts, _pieces(rows, labels))
             piece, is_first = next(pieces, None), True
             while piece is not None or is_first:

@@ -1,3 +1,9 @@
+from . import descriptors as descriptors
+from . import drawing as drawing
+from . import identity as identity
+from . import parse as parse
+from . import sdf as sdf
+from . import traits as traits
 from .descriptors import morgan_fingerprints as morgan_fingerprints
 from .drawing import draw_svg as draw_svg
 from .identity import constitution_keys as constitution_keys

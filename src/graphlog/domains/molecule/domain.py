@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Num, UInt64
@@ -18,6 +18,7 @@ from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.data.tables import Table, listed_rows, open_table
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
+from graphlog.domains import molecule
 from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input, Reading
 from graphlog.domains.molecule.schema import (
     ATOM,
@@ -30,6 +31,8 @@ from graphlog.domains.molecule.schema import (
 )
 from graphlog.domains.records import Featurizer, RecordDomain, TableReading, details_of, hash_smiles
 from graphlog.errors import DataError, check_choice, check_name, setting
+
+Found = TypeVar("Found")
 
 SPLITS = {
     "scaffold": "largest-first",
@@ -88,44 +91,31 @@ class MoleculeDomain(RecordDomain):
 
     # Input
 
-    def featurizer(self) -> Featurizer:
-        """Return :func:`~graphlog.domains.molecule.parse.featurize_smiles`."""
-        from graphlog.domains.molecule.parse import featurize_smiles
-
-        return featurize_smiles
-
-    def featurizer_for(self, reading: Reading) -> Featurizer:
-        """Return what leaves out and standardizes molecules as ``reading`` says."""
+    def featurizer(self, reading: Reading) -> Featurizer:
+        """Return what parses, leaves out and standardizes molecules as ``reading`` says."""
         assert isinstance(reading, MoleculeReading)
-        work: Featurizer = self.featurizer()
+        work: Featurizer = molecule.parse.featurize_smiles
         if reading.exclude:
-            from graphlog.domains.molecule.identity import featurize_unless
-
-            work = partial(featurize_unless, unwanted=self._keys_of(reading))
+            work = partial(molecule.identity.featurize_unless, unwanted=self._keys_of(reading))
         return partial(work, standardize=reading.standardize, with_parents=reading.keep_texts)
 
     def _keys_of(self, reading: MoleculeReading) -> UInt64[np.ndarray, "K"]:
         """Return the keys of every molecule to exclude, sorted."""
-        from graphlog.domains.molecule.identity import constitution_keys
-
         keys: list[np.ndarray] = []
         for file in map(str, reading.exclude):
             source = Input(name=file, path=Path(file))
             if file in DATASETS and not Path(file).exists():
                 source = Input(name=file, spec=DATASETS[file])
             with self.open(source, TableReading(data_dir=reading.data_dir)) as table:
-                pieces = _pieces([row.record for row in table.rows])
-                workers = check_workers(reading.workers)
-                keys += [found for _, found in spread_in_order(constitution_keys, pieces, workers)]
+                texts = [row.record for row in table.rows]
+                keys += _spread(molecule.identity.constitution_keys, texts, reading.workers)
         known = np.unique(np.concatenate(keys))
         return known[known > 0]
 
     def text_of(self, record: Any) -> str | None:
         """Return a SMILES, that of an RDKit molecule, or None."""
         if type(record).__module__.startswith("rdkit."):
-            from graphlog.domains.molecule.sdf import smiles_of
-
-            return smiles_of(record)
+            return molecule.sdf.smiles_of(record)
         return super().text_of(record)
 
     def recognizes(self, path: Path) -> bool:
@@ -141,34 +131,28 @@ class MoleculeDomain(RecordDomain):
             with super().open_path(path, wanted, sheet) as table:
                 yield table
             return
-        from graphlog.domains.molecule.sdf import open_sdf
-
-        with open_sdf(path) as table:
+        with molecule.sdf.open_sdf(path) as table:
             yield table
 
     def sdf_writer(
         self, source: Input
     ) -> Callable[[Iterable[tuple[str, Mapping[str, str]]]], Iterator[str]]:
         """Return what makes SDF records: molecules of an SDF file as they are, others drawn."""
-        from graphlog.domains.molecule.sdf import drawn_records, records_like
-
         if source.file is not None and self.recognizes(source.file):
-            return partial(records_like, source.file)
+            return partial(molecule.sdf.records_like, source.file)
         if source.store is not None and len(source.store) and not source.store.has_texts:
             raise DataError(
                 f"{source.name} keeps no SMILES to write as SDF; choose another format, or build "
                 "the store again with its texts."
             )
-        return drawn_records
+        return molecule.sdf.drawn_records
 
     def bundled(self, spec: DatasetSpec) -> Path | None:
         """Return the file of a data set that comes with this package or with RDKit."""
         if not spec.origin.startswith("rdkit"):
             path = BUNDLED / Path(spec.path).name
             return path if path.is_file() else None
-        from graphlog.domains.molecule.sdf import rdkit_file
-
-        return rdkit_file(spec.origin, spec.path)
+        return molecule.sdf.rdkit_file(spec.origin, spec.path)
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
         """Return whether a file holds the SMILES of a data set, in their order."""
@@ -214,9 +198,7 @@ class MoleculeDomain(RecordDomain):
 
         Chirality is kept.
         """
-        from graphlog.domains.molecule.identity import scaffolds
-
-        return scaffolds(store.parents())
+        return molecule.identity.scaffolds(store.parents())
 
     def parents(self, store: GraphStore) -> GraphStore:
         """Return the graphs of the parents, those of molecules that differ read from their SMILES.
@@ -225,13 +207,13 @@ class MoleculeDomain(RecordDomain):
         """
         if not store.has_texts:
             return store
-        from graphlog.domains.molecule.parse import featurize_smiles
-
         texts, parents = store.texts(), store.parents()
         changed = [k for k, text in enumerate(texts) if text != parents[k]]
         if not changed:
             return store
-        chunk, _ = featurize_smiles([parents[k] for k in changed], store.schema, with_parents=False)
+        chunk, _ = molecule.parse.featurize_smiles(
+            [parents[k] for k in changed], store.schema, with_parents=False
+        )
         with StoreBuilder(store.schema) as builder:
             first = 0
             for part in (*store.chunks(), chunk):
@@ -264,29 +246,25 @@ class MoleculeDomain(RecordDomain):
         """Return ECFP4 fingerprints, or the descriptors in ``targets``, worked out in parallel."""
         match name:
             case "ecfp4":
-                from graphlog.domains.molecule.descriptors import morgan_fingerprints
-
-                return BaselineFeatures("ECFP4", morgan_fingerprints(store.texts()), binary=True)
+                bits = molecule.descriptors.morgan_fingerprints(store.texts())
+                return BaselineFeatures("ECFP4", bits, binary=True)
             case "descriptors":
-                from graphlog.domains.molecule.descriptors import MOST_DESCRIBED, target_values
-
-                if len(large := store.rows[store.num_nodes > MOST_DESCRIBED]):
+                most = molecule.descriptors.MOST_DESCRIBED
+                if len(large := store.rows[store.num_nodes > most]):
                     warnings.warn(
-                        f"{len(large):,} molecules have more than {MOST_DESCRIBED:,} atoms (rows "
+                        f"{len(large):,} molecules have more than {most:,} atoms (rows "
                         f"{listed_rows(large)}): their electrotopological descriptors are 0",
                         stacklevel=2,
                     )
-                pieces = spread_in_order(target_values, _pieces(store.texts()), check_workers(None))
-                values = [np.empty((0, len(TARGETS)), np.float32), *(found for _, found in pieces)]
-                return BaselineFeatures("descriptors", np.concatenate(values))
+                found = _spread(molecule.descriptors.target_values, store.texts())
+                values = np.concatenate([np.empty((0, len(TARGETS)), np.float32), *found])
+                return BaselineFeatures("descriptors", values)
             case _:
                 return super().feature_set(name, store)
 
     def feature_counts(self, store: GraphStore) -> csr_matrix:
         """Return counts of ECFP4 environments."""
-        from graphlog.domains.molecule.descriptors import morgan_counts
-
-        return morgan_counts(store.texts())
+        return molecule.descriptors.morgan_counts(store.texts())
 
     def calibration_graphs(self, schema: FeatureSchema, limit: int) -> GraphStore:
         """Return the first molecules that come with RDKit."""
@@ -298,10 +276,8 @@ class MoleculeDomain(RecordDomain):
         size, *_ = super().features(store)
         if not store.has_texts:
             return [size]
-        from graphlog.domains.molecule.traits import ring_systems, traits
-
         texts = store.texts()
-        return [size, *traits(texts), *ring_systems(texts)]
+        return [size, *molecule.traits.traits(texts), *molecule.traits.ring_systems(texts)]
 
     def draw(
         self,
@@ -314,8 +290,6 @@ class MoleculeDomain(RecordDomain):
         """Return structures, atoms colored by weights; empty for molecules too large to be read."""
         if not store.has_texts:
             return [""] * len(graphs)
-        from graphlog.domains.molecule.drawing import compact_svg
-
         drawn: list[str] = []
         sizes = store.num_nodes[list(graphs)].tolist()
         for k, text in enumerate(store.texts(list(graphs))):
@@ -323,7 +297,7 @@ class MoleculeDomain(RecordDomain):
             if sizes[k] <= _LARGEST_DRAWN:
                 colors = None if weights is None else weights[k].tolist()
                 with suppress(DataError):
-                    drawn[-1] = compact_svg(text, width, height, weights=colors)
+                    drawn[-1] = molecule.drawing.compact_svg(text, width, height, weights=colors)
         return drawn
 
     def node_fields(
@@ -344,9 +318,7 @@ class MoleculeDomain(RecordDomain):
         """Return the largest common substructure, with whole rings."""
         if not store.has_texts:
             return None
-        from graphlog.domains.molecule.drawing import common_part
-
-        return common_part(store.texts(list(graphs)), width, height)
+        return molecule.drawing.common_part(store.texts(list(graphs)), width, height)
 
     # Descriptors
 
@@ -358,15 +330,11 @@ class MoleculeDomain(RecordDomain):
 
     def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
         """Return the descriptors in ``targets`` of each SMILES; a NaN row where parsing fails."""
-        from graphlog.domains.molecule.descriptors import target_values
-
-        return target_values(records)
+        return molecule.descriptors.target_values(records)
 
     def substructure_counts(self, records: Sequence[str]) -> Any:
         """Return log counts of Morgan environments, atom pairs and torsions of each SMILES."""
-        from graphlog.domains.molecule.descriptors import count_fingerprints
-
-        return count_fingerprints(records)
+        return molecule.descriptors.count_fingerprints(records)
 
 
 def scaffold_split(
@@ -410,18 +378,19 @@ def scaffold_split(
     rule = SPLITS[kind]
     if rule is None:
         return random_split(len(smiles), fractions, seed)
-    from graphlog.domains.molecule.identity import scaffolds
-
-    work = partial(scaffolds, canonical_first=canonical)
-    pieces = _pieces(smiles)
-    found = spread_in_order(work, pieces, check_workers(workers))
-    keys = [key for _, part in found for key in part]
-    return group_split(keys, fractions, rule, seed)
+    found = _spread(
+        partial(molecule.identity.scaffolds, canonical_first=canonical), smiles, workers
+    )
+    return group_split([key for part in found for key in part], fractions, rule, seed)
 
 
-def _pieces(smiles: Sequence[str]) -> Iterator[tuple[None, list[str]]]:
-    for start in range(0, len(smiles), _SMILES_A_PIECE):
-        yield None, [str(s) for s in smiles[start : start + _SMILES_A_PIECE]]
+def _spread(
+    work: Callable[[list[str]], Found], smiles: Sequence[str], workers: int | None = None
+) -> list[Found]:
+    """Return what ``work`` finds in a thousand SMILES at a time, in parallel."""
+    starts = range(0, len(smiles), _SMILES_A_PIECE)
+    pieces = ((None, [str(s) for s in smiles[k : k + _SMILES_A_PIECE]]) for k in starts)
+    return [found for _, found in spread_in_order(work, pieces, check_workers(workers))]
 
 
 DOMAIN = MoleculeDomain()
