@@ -11,7 +11,7 @@ from graphlog.api import read_molecules
 from graphlog.datasets import BUNDLED as PACKAGED
 from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.domains import DOMAINS
-from graphlog.domains.records import details_of, hash_smiles
+from graphlog.domains.records import TableReading, details_of, hash_smiles
 from graphlog.errors import ConfigError, DataError
 from graphlog.inputs import fetch_dataset, resolve
 
@@ -64,7 +64,7 @@ def test_a_large_data_set_of_the_mirror(name: str, mirror: Path) -> None:
 
 def check(name: str) -> None:
     spec = DATASETS[name]
-    with DOMAINS["molecule"].open(resolve(name)) as table:
+    with DOMAINS["molecule"].open(resolve(name), TableReading()) as table:
         rows = list(table.rows)
     assert len(rows) == spec.rows
     assert not any(row.problem for row in rows)

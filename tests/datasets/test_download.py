@@ -14,7 +14,7 @@ import graphlog.datasets.catalogue as module
 from graphlog.datasets import DATASETS
 from graphlog.datasets.catalogue import data_root, download
 from graphlog.domains import DOMAINS
-from graphlog.domains.records import hash_smiles
+from graphlog.domains.records import TableReading, hash_smiles
 from graphlog.errors import DataError, GraphLoGError
 from graphlog.inputs import resolve
 
@@ -76,7 +76,7 @@ def test_a_public_file_is_fetched_once_and_read_under_our_names(
     (folder / "delaney.csv").unlink()
     assert fetch(spec) == path
     monkeypatch.setitem(DATASETS, "esol", spec)
-    with DOMAINS["molecule"].open(resolve("esol")) as table:
+    with DOMAINS["molecule"].open(resolve("esol"), TableReading()) as table:
         ((column, task),) = table.tasks.items()
         assert (column, task) == ("measured log solubility in mols per litre", "logSolubility")
         assert [row.fields[column] for row in table.rows] == ["0.5", "1.5"]

@@ -138,8 +138,6 @@ def test_from_a_file_to_predictions(case: Case, tmp_path: Path) -> None:
     assert sorted([*train, *valid, *test]) == list(range(len(store)))
     assert own.default_split(store, "classification")
     assert all(len(f.values) == len(store) for f in own.features(store))
-    features = own.baseline_features(store)
-    assert features is None or len(features.values) == len(store)
     for name, columns in own.feature_sets.items():
         assert own.feature_set(name, store).values.shape == (len(store), len(columns))
     with pytest.raises(ConfigError, match=r"odor|have no features"):

@@ -14,7 +14,7 @@ from graphlog.datasets import DATASETS
 from graphlog.domains import DOMAINS
 from graphlog.domains.molecule.domain import scaffold_split
 from graphlog.domains.molecule.identity import scaffolds
-from graphlog.domains.records import details_of
+from graphlog.domains.records import TableReading, details_of
 from graphlog.inputs import resolve
 
 SMALL = ("bbbp", "clintox", "sider", "bace", "tox21")
@@ -55,7 +55,7 @@ def check_dataset(name: str, golden: Path) -> None:
     assert details_of(DATASETS[name]).canonical_split == (
         expected["smiles_used"] == "RDKit canonical SMILES"
     )
-    with DOMAINS["molecule"].open(resolve(name)) as table:
+    with DOMAINS["molecule"].open(resolve(name), TableReading()) as table:
         smiles = kept_smiles([row.record for row in table.rows], expected)
     check(scaffold_split(smiles, canonical=details_of(DATASETS[name]).canonical_split), expected)
 

@@ -232,7 +232,10 @@ class Domain(ABC):
     targets: tuple[str, ...] = ()
     """Names of descriptors: what a record tells without labels, to be predicted from its graph."""
     feature_sets: Mapping[str, tuple[str, ...]] = {}
-    """Features that need no learning, to be joined to an embedding: their columns by name."""
+    """Features that need no learning, to be joined to an embedding: their columns by name.
+
+    Those named first are the baseline of reports.
+    """
     head_layer: str = "jk"
     """The embedding that models of labels are fitted to, unless the model is known by ``last``."""
     shuffled_split: str | None = None
@@ -267,15 +270,13 @@ class Domain(ABC):
         return False
 
     @abstractmethod
-    def read(
-        self, source: Input, schema: FeatureSchema | None = None, reading: Reading | None = None
-    ) -> GraphStore:
+    def read(self, source: Input, schema: FeatureSchema | None, reading: Reading) -> GraphStore:
         """Return the graphs of ``source``; unusable rows are in ``rejects`` of the store.
 
         Args:
             source: Anything but a store.
             schema: Schema of the graphs; None takes the default, or infers one.
-            reading: How, as an object of the domain's :attr:`reading`; None is the usual way.
+            reading: How, as an object of the domain's :attr:`reading`.
 
         Raises:
             DataError: If the input cannot be read.
@@ -283,7 +284,7 @@ class Domain(ABC):
         """
 
     def rows(
-        self, source: Input, store: GraphStore, reading: Reading | None = None
+        self, source: Input, store: GraphStore, reading: Reading
     ) -> Iterator[Mapping[str, str]]:
         """Yield the columns of every row of ``source``, to be repeated beside predictions.
 
@@ -384,15 +385,6 @@ class Domain(ABC):
             GraphFeature(self.node_name, "mean", nodes.astype(np.float64)),
             GraphFeature("edges a node", "mean", edges / np.maximum(nodes, 1)),
         ]
-
-    def baseline_features(self, store: GraphStore) -> BaselineFeatures | None:
-        """Return features for baseline models: the first of :attr:`feature_sets`, if any.
-
-        Raises:
-            DataError: If the store lacks what they are computed from.
-        """
-        name = next(iter(self.feature_sets), None)
-        return None if name is None else self.feature_set(name, store)
 
     def feature_set(self, name: str, store: GraphStore) -> BaselineFeatures:
         """Return the features that :attr:`feature_sets` names, one row a graph.

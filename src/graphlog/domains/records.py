@@ -116,9 +116,7 @@ class RecordDomain(Domain, HasDataSets):
         """Return a record in memory as text, a missing one as empty text; None for no record."""
         return cell_text(record) if isinstance(record, str) or not cell_text(record) else None
 
-    def read(
-        self, source: Input, schema: FeatureSchema | None = None, reading: Reading | None = None
-    ) -> GraphStore:
+    def read(self, source: Input, schema: FeatureSchema | None, reading: Reading) -> GraphStore:
         """Return the graphs of a table, a data set, or records in memory; see :meth:`stream`."""
         ((store, _),) = self.stream(source, schema, reading)
         return store
@@ -126,8 +124,8 @@ class RecordDomain(Domain, HasDataSets):
     def stream(
         self,
         source: Input,
-        schema: FeatureSchema | None = None,
-        reading: Reading | None = None,
+        schema: FeatureSchema | None,
+        reading: Reading,
         at_once: int | None = None,
     ) -> Generator[tuple[GraphStore, list[Mapping[str, str]]]]:
         """Yield the graphs of consecutive rows of an input and the columns of each row.
@@ -151,21 +149,23 @@ class RecordDomain(Domain, HasDataSets):
                 f"{self.records} become graphs of schema {' or '.join(map(repr, self.schemas))}, "
                 f"not '{features.name}'."
             )
-        how = self._table_reading(reading)
-        processes = check_workers(how.workers)
+        assert isinstance(reading, TableReading)
+        processes = check_workers(reading.workers)
         is_small = source.records is not None and len(source.records) < _PARALLEL_FROM
-        if how.workers is None and is_small:
+        if reading.workers is None and is_small:
             processes = 1
-        with self.open(source, how) as table:
-            rows = table.rows if how.limit is None else islice(table.rows, how.limit)
-            collector = RowCollector(None, table.where, how.on_error, how.progress)
-            labels = LabelReader(table.tasks, table.where, how.decimal) if table.tasks else None
-            featurize = partial(self.featurizer(how), schema=features)
-            pieces = _featurized(featurize, processes, how.keep_texts, _pieces(rows, labels))
+        with self.open(source, reading) as table:
+            rows = islice(table.rows, reading.limit)
+            collector = RowCollector(None, table.where, reading.on_error, reading.progress)
+            labels = LabelReader(table.tasks, table.where, reading.decimal) if table.tasks else None
+            featurize = partial(self.featurizer(reading), schema=features)
+            pieces = _featurized(featurize, processes, reading.keep_texts, _pieces(rows, labels))
             piece, is_first = next(pieces, None), True
             while piece is not None or is_first:
                 columns, is_first = list[Mapping[str, str]](), False
-                with StoreBuilder(features, how.store_path, tuple(table.tasks.values())) as builder:
+                with StoreBuilder(
+                    features, reading.store_path, tuple(table.tasks.values())
+                ) as builder:
                     collector.into(builder)
                     while piece is not None and (at_once is None or len(columns) < at_once):
                         graphs, rejects, taken = piece
@@ -179,8 +179,8 @@ class RecordDomain(Domain, HasDataSets):
                         )
                     builder.source = Source(
                         name=Path(table.where).name,
-                        smiles_column=how.smiles_column,
-                        standardize=getattr(how, "standardize", None),
+                        smiles_column=reading.smiles_column,
+                        standardize=getattr(reading, "standardize", None),
                         classes={} if labels is None else labels.classes,
                         notes=() if labels is None else tuple(labels.notes()),
                     )
@@ -188,29 +188,23 @@ class RecordDomain(Domain, HasDataSets):
                 yield store, columns
 
     def rows(
-        self, source: Input, store: GraphStore, reading: Reading | None = None
+        self, source: Input, store: GraphStore, reading: Reading
     ) -> Iterator[Mapping[str, str]]:
         """Yield the columns of a table; the row number and text of a list or store."""
         if source.store is not None:
-            yield from super().rows(source, store)
+            yield from super().rows(source, store, reading)
             return
-        how = replace(self._table_reading(reading), targets=None)
-        with self.open(source, how) as table:
-            yield from (row.fields for row in islice(table.rows, how.limit))
-
-    def _table_reading(self, reading: Reading | None) -> TableReading:
-        how = self.reading() if reading is None else reading
-        assert isinstance(how, TableReading)
-        return how
+        assert isinstance(reading, TableReading)
+        with self.open(source, replace(reading, targets=None)) as table:
+            yield from (row.fields for row in islice(table.rows, reading.limit))
 
     @contextmanager
-    def open(self, source: Input, reading: TableReading | None = None) -> Generator[Table]:
+    def open(self, source: Input, how: TableReading) -> Generator[Table]:
         """Open an input that is no store.
 
         Raises:
-            ConfigError: If ``reading`` has a sheet or targets of what has none.
+            ConfigError: If ``how`` has a sheet or targets of what has none.
         """
-        how = reading or TableReading()
         wanted, targets, path = how.smiles_column, how.targets, source.path or Path()
         if how.sheet is not None and path.suffix.lower() != ".xlsx":
             raise ConfigError(

@@ -216,12 +216,12 @@ def _fingerprints(
     domain = domain_of(data.store.schema)
     if not {"ecfp-rf", "ecfp-lr"} & set(baselines):
         return {}, []
+    if not domain.feature_sets:
+        return {}, [f"no ECFP4 rows: {domain.records} have no fingerprints"]
     try:
-        known = known or domain.baseline_features(data.store)
+        known = known or domain.feature_set(next(iter(domain.feature_sets)), data.store)
     except DataError:
         return {}, ["no ECFP4 rows: the store keeps no SMILES"]
-    if known is None:
-        return {}, [f"no ECFP4 rows: {domain.records} have no fingerprints"]
     # no forest grows on quantities
     heads = [Model.FOREST] if "ecfp-rf" in baselines and known.binary else []
     heads += [Model.LINEAR] if "ecfp-lr" in baselines or not known.binary else []

@@ -169,9 +169,7 @@ class GraphDomain(Domain, HasDataSets):
         has_name = path.name.endswith((".zip", *JSON_SUFFIXES, *GIN_SUFFIXES))
         return (has_name or path.is_dir()) and _opener(path) is not None
 
-    def read(
-        self, source: Input, schema: FeatureSchema | None = None, reading: Reading | None = None
-    ) -> GraphStore:
+    def read(self, source: Input, schema: FeatureSchema | None, reading: Reading) -> GraphStore:
         """Return any graphs as a store; those that cannot be used are in its ``rejects``.
 
         The input is read twice: to infer its attributes and classes, and to pack its graphs.
@@ -188,16 +186,15 @@ class GraphDomain(Domain, HasDataSets):
                 its graphs cannot.
             ConfigError: If an option does not go with the schema.
         """
-        how = reading or GraphReading()
-        assert isinstance(how, GraphReading)
-        schema = how.like.schema if how.like is not None else schema
-        if schema is not None and how.kinds:
+        assert isinstance(reading, GraphReading)
+        schema = reading.like.schema if reading.like is not None else schema
+        if schema is not None and reading.kinds:
             raise ConfigError(
                 f"{setting('schema')} already says what each attribute is; leave "
                 f"{setting('kinds')} out.",
                 option="kinds",
             )
-        path = source.path if source.spec is None else self.fetch(source.spec, how.data_dir)
+        path = source.path if source.spec is None else self.fetch(source.spec, reading.data_dir)
         graphs = open_collection(Path(str(path)))
         if schema is not None and schema.domain != self.name:
             raise ConfigError(
@@ -206,22 +203,18 @@ class GraphDomain(Domain, HasDataSets):
             )
         graphs = graphs if schema is None else in_order(graphs, schema)
         name = Path(source.name if source.path is None else source.path).name
-        return pack(graphs, name, how, schema)
+        return pack(graphs, name, reading, schema)
 
     def rows(
-        self, source: Input, store: GraphStore, reading: Reading | None = None
+        self, source: Input, store: GraphStore, reading: Reading
     ) -> Iterator[Mapping[str, str]]:
         """Yield the row number, and the name of each graph where a file has names."""
-        plain = super().rows(source, store)
-        graphs = (
-            None
-            if source.path is None or source.store is not None
-            else open_collection(source.path)
-        )
+        plain, is_read = super().rows(source, store, reading), source.store is None
+        graphs = open_collection(source.path) if is_read and source.path is not None else None
         if graphs is None or not graphs.names:
             yield from plain
             return
-        for row, graph in zip(plain, islice(graphs.read(), reading and reading.limit), strict=True):
+        for row, graph in zip(plain, islice(graphs.read(), reading.limit), strict=True):
             yield {**row, graphs.names: graph.name}
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:

@@ -79,9 +79,7 @@ class ProteinDomain(Domain, HasDataSets):
 
     # Input
 
-    def read(
-        self, source: Input, schema: FeatureSchema | None = None, reading: Reading | None = None
-    ) -> GraphStore:
+    def read(self, source: Input, schema: FeatureSchema | None, reading: Reading) -> GraphStore:
         """Return the ego-network of every protein of a named set or of network files.
 
         Named sets (``worm-go40``, ``string-6239``) are cut once and kept in the data root.
@@ -95,29 +93,31 @@ class ProteinDomain(Domain, HasDataSets):
             ConfigError: If a named set is to be read in another way.
             DataError: If something cannot be read.
         """
-        how, spec = reading or ProteinReading(), source.spec
-        assert isinstance(how, ProteinReading)
+        assert isinstance(reading, ProteinReading)
+        spec = source.spec
         if spec is None:
-            return read_proteins(list(source.records or ()) or str(source.path), how)
-        if how.own and details_of(spec).networks:
+            return read_proteins(list(source.records or ()) or str(source.path), reading)
+        if reading.own and details_of(spec).networks:
             raise ConfigError(
                 f"how '{source.name}' is cut and labeled is fixed; to use other options "
-                f"({', '.join(how.own)}), name its networks."
+                f"({', '.join(reading.own)}), name its networks."
             )
-        if how.own:
-            cutting = details_of(spec).options.updated(how.cutting.model_dump(exclude_unset=True))
-            return read_proteins(spec.name, replace(how, cutting=cutting))
-        store = open_named_proteins(spec.name, how)
-        if how.on_error == "fail" and store.rejects:
+        if reading.own:
+            cutting = details_of(spec).options.updated(
+                reading.cutting.model_dump(exclude_unset=True)
+            )
+            return read_proteins(spec.name, replace(reading, cutting=cutting))
+        store = open_named_proteins(spec.name, reading)
+        if reading.on_error == "fail" and store.rejects:
             first = store.rejects[0]
             raise DataError(
                 f"{first.text}: {first.reason}; fix it, or skip such rows with "
                 f"{setting('on_error', 'skip')}.",
                 option="on_error",
             )
-        if how.limit is not None:
-            store = store.subset(first_of_each_species(store, how.limit))
-        return store if how.store_path is None else store.save(how.store_path)
+        if reading.limit is not None:
+            store = store.subset(first_of_each_species(store, reading.limit))
+        return store if reading.store_path is None else store.save(reading.store_path)
 
     def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
         """Return the file of a network, or the store of a labeled set."""
