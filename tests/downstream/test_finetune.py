@@ -33,15 +33,8 @@ def test_overfits_32_molecules(layer: str, tiny_store: GraphStore):
     data = replace(
         labeled(IS_ALCOHOL), store=tiny_store, labels=labels, split=Split(rows, rows, rows)
     )
-    config = QUICK.updated(
-        {
-            "epochs": 100,
-            "batch_size": 32,
-            "schedule": "constant",
-            "learning_rate": 0.03,
-            "layer": layer,
-        }
-    )
+    changes = {"epochs": 100, "batch_size": 32, "schedule": "constant", "learning_rate": 0.03}
+    config = QUICK.updated({**changes, "layer": layer})
     assert finetune(tiny_encoder(), data, config, baselines=(), seeds=(0,)).report.mean > 0.99
 
 
@@ -51,7 +44,7 @@ def test_regression_is_learned_in_the_labels_units(precision: str):
     labels[::7] = NAN
     # without a decay the last epoch swings by 0.3 with the rounding of the processor
     config = QUICK.updated(
-        {"epochs": 40, "learning_rate": 1e-2, "decay_every": 10, "precision": precision}
+        {"epochs": 20, "learning_rate": 2e-2, "decay_every": 5, "precision": precision}
     )
     predictor = finetune(
         tiny_encoder("jk"), labeled(labels, "regression"), config, baselines=(), seeds=(0,)

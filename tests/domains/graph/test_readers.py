@@ -3,6 +3,7 @@
 import gzip
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -121,107 +122,98 @@ def test_both_directions_are_one_edge_and_loops_go_unless_directed(tmp_path):
     assert read_graphs(path, directed=True).num_edges.tolist() == [4, 1]
 
 
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        ({"edges": [[0, 5]], "x": [[1], [2]]}, r"line 2: edge 0 - 5 must join nodes in \[0, 2\)"),
-        ({"edges": [[0, -1]], "x": [[1], [2]]}, "line 2: edge 0 - -1 must join"),
-        (
-            '{"edges": [[0, 1]], "x": [[NaN], [1]]}',
-            "line 2: node 0: node attribute 'node_0' must be finite",
-        ),
-        (
-            '{"edges": [[0, 1]], "x": [[1], [Infinity]]}',
-            "line 2: node 1: node attribute 'node_0' must be finite",
-        ),
-        (
-            {"edges": [[0, 1]], "x": [[1, 2], [2, 3]]},
-            "line 2: `x` must have 1 attributes a row.*found 2 in row 0",
-        ),
-        (
-            {"edges": [[0, 1]], "x": [[1], [None]]},
-            "line 2: node 1: node attribute 'node_0' is missing",
-        ),
-        ({"edges": [[0, 1]]}, "line 2: has no `x`"),
-        ({"x": [[1]]}, "line 2: must be an object with"),
-        ({"edges": [[0, 1.5]], "x": [[1], [2]]}, "line 2: `edges` must hold whole numbers"),
-        ({"edges": [], "x": []}, "has no node"),
-        ({"edges": [[0, 1]], "x": [[1], [1]], "y": [1, 2]}, "line 2: `y` must be 1 labels"),
-        ({"edges": [[0, 1]], "x": [[1], [1]], "color": 3}, "line 2: unknown key 'color'"),
-        ("{", "line 2: is not valid JSON"),
-    ],
-)
-def test_a_bad_line_is_rejected_by_name_and_the_others_stay_in_their_rows(tmp_path, record, reason):
-    good = {"edges": [[0, 1]], "x": [[1], [2]], "y": 1}
-    path = lines(tmp_path / "g.jsonl", [good, record, good])
+GOOD = {"edges": [[0, 1]], "x": [[1], [2]], "y": 1}
+BAD_LINES: dict[str, str] = {
+    '{"edges": [[0, 5]], "x": [[1], [2]]}': r"edge 0 - 5 must join nodes in \[0, 2\)",
+    '{"edges": [[0, -1]], "x": [[1], [2]]}': "edge 0 - -1 must join",
+    '{"edges": [[0, 1]], "x": [[NaN], [1]]}': "node 0: node attribute 'node_0' must be finite",
+    '{"edges": [[0, 1]], "x": [[1], [Infinity]]}': "node 1: node attribute 'node_0' must be fin",
+    '{"edges": [[0, 1]], "x": [[1, 2], [2, 3]]}': "`x` must have 1 attr.*found 2 in row 0",
+    '{"edges": [[0, 1]], "x": [[1], [null]]}': "node 1: node attribute 'node_0' is missing",
+    '{"edges": [[0, 1]]}': "has no `x`",
+    '{"x": [[1]]}': "must be an object with",
+    '{"edges": [[0, 1.5]], "x": [[1], [2]]}': "`edges` must hold whole numbers",
+    '{"edges": [], "x": []}': "has no node",
+    '{"edges": [[0, 1]], "x": [[1], [1]], "y": [1, 2]}': "`y` must be 1 labels",
+    '{"edges": [[0, 1]], "x": [[1], [1]], "color": 3}': "unknown key 'color'",
+    "{": "is not valid JSON",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_a_bad_line_is_rejected_by_name_and_the_others_stay_in_their_rows(tmp_path, line):
+    path = lines(tmp_path / "g.jsonl", [GOOD, line, GOOD])
     store = read_graphs(path)
     assert store.rows.tolist() == [0, 2]
     assert [r.row for r in store.rejects] == [1]
-    with pytest.raises(DataError, match=reason):
+    with pytest.raises(DataError, match=f"(line 2|graph 1): .*{BAD_LINES[line]}"):
         read_graphs(path, on_error="fail")
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"edges": EDGES + "b,0,7,1\n"}, "edges.csv, line 5: node '7' is not in graph 'b'"),
-        ({"edges": EDGES + "b,0,-1,1\n"}, "edges.csv, line 5: node '-1' is not in graph"),
-        (
-            {"edges": EDGES + "b,1,0,nan\n"},
-            "edges.csv, line 5: edge 1: edge attribute 'weight' must be a finite number",
-        ),
-        ({"edges": EDGES + "b,1,0,9\n"}, "edge 1 - 0 is listed twice with different attributes"),
-        (
-            {"edges": EDGES + "a,0,1,1\n"},
-            "edges.csv, line 5: rows of graph 'a' are not consecutive|line 5: graph 'a' is not in",
-        ),
-        ({"edges": EDGES + "c,0,1,1\n"}, "line 5: graph 'c' is not in graphs.csv"),
-        ({"edges": EDGES + "b,0,1\n"}, "edges.csv, line 5: must have 4 fields"),
-        ({"edges": "graph,source\n"}, "must have one column 'target'"),
-        ({"nodes": NODES + "b,1,red,2\n"}, "nodes.csv, line 7: node '1' is listed twice"),
-        (
-            {"nodes": NODES + "b,9,,2\n"},
-            "nodes.csv, line 7: node 2: node attribute 'color' is missing",
-        ),
-        ({"graphs": GRAPHS + "b,no\n"}, "graphs.csv, line 4: graph 'b' occurs twice"),
-        (
-            {"nodes": None, "graphs": None, "edges": "graph,source,target\na,0,-2\n"},
-            "line 2: a node must be a name or a number from 0",
-        ),
-    ],
-)
-def test_a_bad_row_of_a_table_is_named(tmp_path, changes, words):
-    with pytest.raises(DataError, match=words):
-        read_graphs(tables(tmp_path / "f", **changes), on_error="fail")
+def more(**added: str) -> Callable[[Path], Path]:
+    """Return a writer of the folder of tables with lines added to some."""
+    whole = {"edges": EDGES, "nodes": NODES, "graphs": GRAPHS}
+    return lambda path: tables(path / "f", **(whole | {k: whole[k] + v for k, v in added.items()}))
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"A": "1, 2\n2, 9\n"}, "SET_A.txt, line 2: nodes must be in"),
-        ({"A": "1, 2\n2, x\n"}, "SET_A.txt, line 2: must be 2 whole numbers"),
-        ({"A": "1, 2\n3, 4\n"}, "SET_A.txt, line 2: joins nodes of two graphs"),
-        (
-            {"A": f"1, {2**63}\n", "edge_labels": "0\n"},
-            "SET_A.txt, line 1: must be 2 whole numbers, found 1, 9223372036854775808",
-        ),
-        (
-            {"graph_indicator": f"1\n1\n1\n2\n{10**15}\n"},
-            "graph_indicator.txt, line 5: numbers 1000000000000000 graphs, but there are 5 nodes",
-        ),
-        (
-            {"graph_indicator": "1\n1\n2\n1\n2\n"},
-            "graph_indicator.txt, line 4: graphs must be numbered",
-        ),
-        ({"node_labels": "1\n"}, "node_labels.txt: must have 5 lines"),
-        ({"A": "1, 2\n\n2, 9\n"}, "SET_A.txt, line 2: must not be blank"),
-        ({"node_attributes": "1, 2\n1\n"}, "node_attributes.txt, line 2: must have 2 columns"),
-    ],
-)
-def test_a_bad_line_of_a_tudataset_is_named(tmp_path, changes, words):
-    changes = changes if "A" not in changes else {**changes, "edge_labels": "0\n1\n"}
+def tu(**changes: str) -> Callable[[Path], Path]:
+    """Return a writer of the TUDataset with some of its parts changed."""
+    labels = {"edge_labels": "0\n1\n"} if "A" in changes else {}
+    return lambda path: tu_folder(path / "SET", **(labels | changes))
+
+
+def gin(old: str, new: str) -> Callable[[Path], Path]:
+    """Return a writer of the file in GIN's format with a text in place of another."""
+    return lambda path: write(path / "g.txt", GIN.replace(old, new))
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
+    (more(edges="b,0,7,1\n"), "edges.csv, line 5: node '7' is not in graph 'b'"),
+    (more(edges="b,0,-1,1\n"), "edges.csv, line 5: node '-1' is not in graph"),
+    (more(edges="b,1,0,nan\n"), "line 5: edge 1: edge attribute 'weight' must be a finite number"),
+    (more(edges="b,1,0,9\n"), "edge 1 - 0 is listed twice with different attributes"),
+    (more(edges="a,0,1,1\n"), "edges.csv, line 5: rows of graph 'a' are not consecutive"),
+    (more(edges="c,0,1,1\n"), "line 5: graph 'c' is not in graphs.csv"),
+    (more(edges="b,0,1\n"), "edges.csv, line 5: must have 4 fields"),
+    (lambda path: tables(path / "f", "graph,source\n"), "must have one column 'target'"),
+    (more(nodes="b,1,red,2\n"), "nodes.csv, line 7: node '1' is listed twice"),
+    (more(nodes="b,9,,2\n"), "nodes.csv, line 7: node 2: node attribute 'color' is missing"),
+    (more(graphs="b,no\n"), "graphs.csv, line 4: graph 'b' occurs twice"),
+    (
+        lambda path: tables(path / "f", "graph,source,target\na,0,-2\n", None, None),
+        "line 2: a node must be a name or a number from 0",
+    ),
+    (tu(A="1, 2\n2, 9\n"), "SET_A.txt, line 2: nodes must be in"),
+    (tu(A="1, 2\n2, x\n"), "SET_A.txt, line 2: must be 2 whole numbers"),
+    (tu(A="1, 2\n3, 4\n"), "SET_A.txt, line 2: joins nodes of two graphs"),
+    (
+        tu(A=f"1, {2**63}\n", edge_labels="0\n"),
+        "line 1: must be 2 whole numbers, found 1, 92233720",
+    ),
+    (tu(graph_indicator=f"1\n1\n1\n2\n{10**15}\n"), "line 5: numbers 10+ graphs, but there are 5"),
+    (tu(graph_indicator="1\n1\n2\n1\n2\n"), "indicator.txt, line 4: graphs must be numbered"),
+    (tu(node_labels="1\n"), "node_labels.txt: must have 5 lines"),
+    (tu(A="1, 2\n\n2, 9\n"), "SET_A.txt, line 2: must not be blank"),
+    (tu(node_attributes="1, 2\n1\n"), "node_attributes.txt, line 2: must have 2 columns"),
+    (gin("7 2 0 2", "7 2 0 3"), "line 4: neighbor 3 must be a node"),
+    (gin("7 2 0 2", "7 2 0"), "line 4: must be 'tag degree neighbors'"),
+    (gin("1 1\n5 1 0\n", "1"), "ends within graph 1"),
+    (gin("5 1 0\n", "5 1 0\n1 no\n"), "line 9: more lines than the 2 graphs"),
+    (gin("2 no", "two no"), "line 6: must be 'nodes label'"),
+    (gin("2 no", "9" * 5000 + " no"), "line 6: must be 'nodes label'"),
+    (gin("7 2 0 2", "7 " + "9" * 5000 + " 0"), "line 4: must be 'tag degree"),
+]
+
+
+@pytest.mark.parametrize(("made", "words"), BAD_FILES, ids=[words for _, words in BAD_FILES])
+def test_a_bad_line_of_a_file_is_named(tmp_path, made, words):
     with pytest.raises(DataError, match=words):
-        read_graphs(tu_folder(tmp_path / "SET", **changes), on_error="fail")
+        read_graphs(made(tmp_path), on_error="fail")
 
 
 def test_quantities_as_labels_of_a_tudataset_are_refused_in_one_line(tmp_path):
@@ -232,24 +224,6 @@ def test_quantities_as_labels_of_a_tudataset_are_refused_in_one_line(tmp_path):
         (path / f"SET_{name}.txt").unlink()
     with pytest.raises(DataError, match=r"more than 1,000 classes; .* NAME_graph_attributes\.txt"):
         read_graphs(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (GIN.replace("7 2 0 2", "7 2 0 3"), "line 4: neighbor 3 must be a node"),
-        (GIN.replace("7 2 0 2", "7 2 0"), "line 4: must be 'tag degree neighbors'"),
-        (GIN[:-10], "ends within graph 1"),
-        (GIN + "1 no\n", "line 9: more lines than the 2 graphs"),
-        (GIN.replace("2 no", "two no"), "line 6: must be 'nodes label'"),
-        (GIN.replace("2 no", "9" * 5000 + " no"), "line 6: must be 'nodes label'"),
-        (GIN.replace("7 2 0 2", "7 " + "9" * 5000 + " 0"), "line 4: must be 'tag degree"),
-    ],
-)
-def test_a_bad_line_of_gin_text_is_named(tmp_path, text, words):
-    (tmp_path / "g.txt").write_text(text)
-    with pytest.raises(DataError, match=words):
-        read_graphs(tmp_path / "g.txt", on_error="fail")
 
 
 def test_mostly_bad_graphs_are_refused(tmp_path):
