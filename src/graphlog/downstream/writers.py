@@ -194,12 +194,12 @@ def _npz(results: Results, folder: Path) -> Path:
     path = folder / "out.npz"
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         add = partial(archive.open, mode="w", force_zip64=True)
-        with array.open("rb") as source, add(_member(results.array, _STORED)) as file:
+        with array.open("rb") as source, add(_member(results.array)) as file:
             shutil.copyfileobj(source, file, 1 << 20)
         known = {"names": [*results.names], "status": status}
         arrays = {name: np.array(texts, dtype=np.str_) for name, texts in known.items()}
         for name, values in {**arrays, "row": np.arange(rows)}.items():
-            with add(_member(name, _STORED)) as file:
+            with add(_member(name)) as file:
                 np.lib.format.write_array(file, values, allow_pickle=False)
         for name, own in zip(members, kept, strict=True):
             with add(_member(name, zipfile.ZIP_DEFLATED)) as file:
@@ -209,10 +209,7 @@ def _npz(results: Results, folder: Path) -> Path:
     return path
 
 
-_STORED = zipfile.ZIP_STORED
-
-
-def _member(name: str, packing: int) -> zipfile.ZipInfo:
+def _member(name: str, packing: int = zipfile.ZIP_STORED) -> zipfile.ZipInfo:
     """Return an array of an archive without its time, so that the same rows give the same bytes."""
     member = zipfile.ZipInfo(f"{name}.npy")
     member.compress_type = packing
