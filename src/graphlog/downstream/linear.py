@@ -10,7 +10,6 @@ import math
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -96,11 +95,52 @@ def sparse_bits(bits: np.ndarray) -> csr_matrix:
     return csr_matrix(bits, dtype=np.float32)
 
 
-class LinearFit(NamedTuple):
-    """One linear model a target; NaN where a target cannot be learned."""
+class LinearModel(NamedTuple):
+    """A linear model of each target on one set of features; a probe averages several of these."""
 
     weight: Float[np.ndarray, "W T"]
     bias: Float[np.ndarray, "T"]
+    """NaN where a target cannot be learned."""
+    scaling: Scaling | None = None
+    """None for features that stay as they are, such as those of 0 and 1."""
+    c: float = math.nan
+    """The inverse penalty that it was fitted with; NaN if read from a file."""
+
+    def predictions(
+        self, values: Num[np.ndarray, "M F"], task: TaskKind
+    ) -> Float[np.ndarray, "M T"]:
+        """Return probabilities (classification) or values (regression), one row a graph."""
+        inputs = sparse_bits(values) if self.scaling is None else self.scaling(values)
+        return linear_predictions(inputs, self, task)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what :meth:`of` makes it of again."""
+        arrays = {"weight": self.weight, "bias": self.bias}
+        if self.scaling is not None:
+            arrays |= {"mean": self.scaling.mean, "deviation": self.scaling.deviation}
+        return {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], columns: int, targets: int) -> "LinearModel":
+        """Return the model that :meth:`tensors` describes.
+
+        Args:
+            tensors: Of a file.
+            columns: How many the features have.
+            targets: How many are predicted.
+
+        Raises:
+            ValueError: If some are missing or have another shape.
+        """
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        wanted: dict[str, tuple[int, ...]] = {"weight": (columns, targets), "bias": (targets,)}
+        if shapes.keys() - wanted:
+            wanted |= {"mean": (columns,), "deviation": (columns,)}
+        if shapes != wanted:
+            raise ValueError(f"a linear model has {shapes}, not {wanted}")
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        scaling = Scaling(arrays["mean"], arrays["deviation"]) if "mean" in arrays else None
+        return cls(arrays["weight"], arrays["bias"], scaling)
 
 
 def linear_path(
@@ -124,7 +164,7 @@ def linear_fits(
     train: np.ndarray,
     task: TaskKind,
     grid: Sequence[float] = GRID,
-) -> dict[float, LinearFit]:
+) -> dict[float, LinearModel]:
     """Return the models of :func:`linear_path`, at each C of ``grid``, ascending."""
     path = sorted(grid)
     x, y = features[train], labels[train]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
@@ -135,11 +175,11 @@ def linear_fits(
     with without_convergence_warnings():
         if task == "multiclass":
             return _multinomial(x, y, path)
-        columns: list[list[LinearFit]] = Parallel(n_jobs=-1, prefer="threads")(  # pyright: ignore[reportAssignmentType]
+        columns: list[list[LinearModel]] = Parallel(n_jobs=-1, prefer="threads")(  # pyright: ignore[reportAssignmentType]
             delayed(_one_target)(x, column, task, path) for column in y.T
         )
     return {
-        c: LinearFit(
+        c: LinearModel(
             np.concatenate([column[k].weight for column in columns], axis=1),
             np.concatenate([column[k].bias for column in columns]),
         )
@@ -168,12 +208,12 @@ def held_out_path(
 
 
 def linear_predictions(
-    features: Features, fit: LinearFit, task: TaskKind
+    features: Features, model: LinearModel, task: TaskKind
 ) -> Float[np.ndarray, "M T"]:
     """Return probabilities (classification) or values (regression) of every row."""
     if task == "classification" and isinstance(features, np.ndarray):
-        return apply_logistic(features, np.vstack([fit.weight, fit.bias]).astype(np.float32))
-    outputs = np.asarray(features.astype(np.float64) @ fit.weight.astype(np.float64) + fit.bias)
+        return apply_logistic(features, np.vstack([model.weight, model.bias]).astype(np.float32))
+    outputs = np.asarray(features.astype(np.float64) @ model.weight.astype(np.float64) + model.bias)
     if task == "regression":
         return outputs
     likely = expit(outputs) if task == "classification" else softmax(outputs, axis=1)
@@ -219,7 +259,7 @@ def without_convergence_warnings() -> Generator[None]:
 
 def _logistic_path(
     x: Float[np.ndarray, "R W"], labels: Float[np.ndarray, "R T"], path: Sequence[float]
-) -> dict[float, LinearFit]:
+) -> dict[float, LinearModel]:
     known, weights = np.flatnonzero(learnable(labels)), None
     fits = {c: _unknown(x.shape[1], labels.shape[1]) for c in path}
     for c in path if len(known) else ():
@@ -228,41 +268,41 @@ def _logistic_path(
     return fits
 
 
-def _unknown(width: int, targets: int) -> LinearFit:
+def _unknown(width: int, targets: int) -> LinearModel:
     """Return models of targets that cannot be learned."""
     weight, bias = np.full((width, targets), np.nan), np.full(targets, np.nan)
-    return LinearFit(weight.astype(np.float32), bias.astype(np.float32))
+    return LinearModel(weight.astype(np.float32), bias.astype(np.float32))
 
 
 def _one_target(
     x: Features, y: Float[np.ndarray, "R"], task: TaskKind, path: Sequence[float]
-) -> list[LinearFit]:
+) -> list[LinearModel]:
     known = np.flatnonzero(~np.isnan(y))
     if not learnable(y[:, None]).all():
         return [_unknown(int(x.shape[1]), 1)] * len(path)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     x, y = x[known], y[known]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     if task == "regression":
         return [_ridge(x, y.reshape(-1, 1), c) for c in path]
-    model, fits = _logistic(), list[LinearFit]()
+    model, fits = _logistic(), list[LinearModel]()
     for c in path:
         model.set_params(C=c).fit(x, y.astype(np.int64))
-        fits.append(LinearFit(model.coef_.T.copy(), np.array(model.intercept_)))
+        fits.append(LinearModel(model.coef_.T.copy(), np.array(model.intercept_)))
     return fits
 
 
 def _multinomial(
     x: Features, labels: Float[np.ndarray, "R T"], path: Sequence[float]
-) -> dict[float, LinearFit]:
+) -> dict[float, LinearModel]:
     """Return the models of all classes; the probability of one that no row has is 0."""
     known = np.flatnonzero(~np.isnan(labels).any(axis=1))
     classes = labels[known].argmax(axis=1)
     width, targets = int(x.shape[1]), labels.shape[1]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     if not learnable(labels).any():
         return {c: _unknown(width, targets) for c in path}
-    model, fits = _logistic(), dict[float, LinearFit]()
+    model, fits = _logistic(), dict[float, LinearModel]()
     for c in path:
         model.set_params(C=c).fit(x[known], classes)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-        fits[c] = LinearFit(np.zeros((width, targets)), np.full(targets, -np.inf))
+        fits[c] = LinearModel(np.zeros((width, targets)), np.full(targets, -np.inf))
         coefficients, intercepts = np.asarray(model.coef_), np.asarray(model.intercept_)
         if len(model.classes_) == 2:  # scikit-learn keeps the difference of the two
             coefficients = np.concatenate([-coefficients, coefficients]) / 2
@@ -272,12 +312,12 @@ def _multinomial(
     return fits
 
 
-def _ridge(x: Features, y: Float[np.ndarray, "R T"], c: float) -> LinearFit:
+def _ridge(x: Features, y: Float[np.ndarray, "R T"], c: float) -> LinearModel:
     """Fit in float64: columns of embeddings are nearly dependent."""
     from sklearn.linear_model import Ridge
 
     model: Any = Ridge(alpha=1.0 / c).fit(x.astype(np.float64), y)
-    return LinearFit(np.atleast_2d(model.coef_).T, np.atleast_1d(model.intercept_))
+    return LinearModel(np.atleast_2d(model.coef_).T, np.atleast_1d(model.intercept_))
 
 
 def tree_predictions(
@@ -317,53 +357,6 @@ def tree_predictions(
         delayed(one)(y) for y in labels.T
     )
     return np.stack(columns, axis=1)  # pyright: ignore[reportArgumentType, reportCallIssue]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LinearModel:
-    """A linear model of one set of features; a probe averages the predictions of several."""
-
-    fit: LinearFit
-    scaling: Scaling | None
-    """None for features of 0 and 1, which stay as they are."""
-    c: float = math.nan
-    """The inverse penalty that it was fitted with; NaN if read from a file."""
-
-    def predictions(
-        self, values: Num[np.ndarray, "M F"], task: TaskKind
-    ) -> Float[np.ndarray, "M T"]:
-        """Return probabilities (classification) or values (regression), one row a graph."""
-        inputs = sparse_bits(values) if self.scaling is None else self.scaling(values)
-        return linear_predictions(inputs, self.fit, task)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return what :meth:`of` makes it of again."""
-        arrays = {"weight": self.fit.weight, "bias": self.fit.bias}
-        if self.scaling is not None:
-            arrays |= {"mean": self.scaling.mean, "deviation": self.scaling.deviation}
-        return {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
-
-    @classmethod
-    def of(cls, tensors: Mapping[str, Tensor], columns: int, targets: int) -> "LinearModel":
-        """Return the model that :meth:`tensors` describes.
-
-        Args:
-            tensors: Of a file.
-            columns: How many the features have.
-            targets: How many are predicted.
-
-        Raises:
-            ValueError: If some are missing or have another shape.
-        """
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        wanted: dict[str, tuple[int, ...]] = {"weight": (columns, targets), "bias": (targets,)}
-        if shapes.keys() - wanted:
-            wanted |= {"mean": (columns,), "deviation": (columns,)}
-        if shapes != wanted:
-            raise ValueError(f"a linear model has {shapes}, not {wanted}")
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        scaling = Scaling(arrays["mean"], arrays["deviation"]) if "mean" in arrays else None
-        return cls(LinearFit(arrays["weight"], arrays["bias"]), scaling)
 
 
 def features_of(store: GraphStore, name: str) -> np.ndarray | csr_matrix:

@@ -28,7 +28,7 @@ from graphlog.data.store import GraphStore
 from graphlog.data.tables import distinct
 from graphlog.domains import domain_of
 from graphlog.downstream.kernel import KernelModel
-from graphlog.downstream.linear import FARTHEST, LinearFit, LinearModel, Scaling, features_of, fuse
+from graphlog.downstream.linear import FARTHEST, LinearModel, features_of, fuse
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.pretrained import (
     Encoder,
@@ -122,16 +122,16 @@ class Head(nn.Module):
         self.input_scale.copy_(torch.from_numpy(scale))
 
     @classmethod
-    def of_probe(cls, fit: LinearFit, scaling: Scaling | None, task: TaskKind) -> "Head":
+    def of_probe(cls, model: LinearModel, task: TaskKind) -> "Head":
         """Return the linear model of a probe as a head, which predicts what the probe does."""
         with torch.random.fork_rng(devices=[]):  # the initial weights are replaced at once
-            head = cls(fit.weight.shape[0], fit.weight.shape[1], task)
+            head = cls(model.weight.shape[0], model.weight.shape[1], task)
         with torch.no_grad():
-            if scaling is not None:
+            if model.scaling is not None:
                 head.clip = FARTHEST
-                head.input_shift.copy_(torch.from_numpy(scaling.mean))
-                head.input_scale.copy_(torch.from_numpy(1 / scaling.deviation))
-            weight, bias = torch.from_numpy(fit.weight.T), torch.from_numpy(fit.bias)
+                head.input_shift.copy_(torch.from_numpy(model.scaling.mean))
+                head.input_scale.copy_(torch.from_numpy(1 / model.scaling.deviation))
+            weight, bias = torch.from_numpy(model.weight.T), torch.from_numpy(model.bias)
             if task == "regression":
                 head.target_shift.copy_(bias)
                 head.target_scale.copy_(weight.norm(dim=1).double())

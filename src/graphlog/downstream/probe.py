@@ -29,7 +29,6 @@ from graphlog.downstream.linear import (
     TREES,
     TREES_MANY_TASKS,
     Features,
-    LinearFit,
     LinearModel,
     Scaling,
     fuse,
@@ -387,7 +386,7 @@ class _Fits:
             scores = {
                 c: data.evaluate(p[valid], valid).scores[data.metric] for c, p in path.items()
             }
-            models = {c: LinearModel(fit, scaling, c) for c, fit in fits.items()}
+            models = {c: fit._replace(scaling=scaling, c=c) for c, fit in fits.items()}
             best = _best(data.metric, self.c, scores)
             self._linear[known] = _LinearFits(path, models, scores, best)
         return self._linear[known]
@@ -611,12 +610,12 @@ def _predictor(
     if isinstance(kept, KernelModel):
         targets = len(kept.shift)
         # a head that predicts 0: the kernel model stands in its place
-        none = LinearFit(np.zeros((encoder.width(layer), targets)), np.zeros(targets))
-        head = Head.of_probe(none, None, data.task)
+        none = LinearModel(np.zeros((encoder.width(layer), targets)), np.zeros(targets))
+        head = Head.of_probe(none, data.task)
         head.target_shift.copy_(torch.from_numpy(kept.shift))
         head.target_scale.copy_(torch.from_numpy(kept.scale))
         return Predictor([FineTuned(network, head, layer)], data.targets, report, kernel=kept)
-    head = Head.of_probe(kept[""].fit, kept[""].scaling, data.task)
+    head = Head.of_probe(kept[""], data.task)
     joined = {name: model for name, model in kept.items() if name}
     return Predictor([FineTuned(network, head, layer)], data.targets, report, joined=joined)
 
@@ -635,7 +634,7 @@ def _judge(predictor: Predictor, kept: Kept, data: LabeledGraphs, predicted: Pre
         learned = np.isfinite(kept.shift)
         settings = {"layer": layer, "head": "kernel", **kept.settings_by_name()}
     else:
-        learned = ~np.isnan([model.fit.bias for model in kept.values()]).any(axis=0)
+        learned = ~np.isnan([model.bias for model in kept.values()]).any(axis=0)
         penalties = {name or "embedding": model.c for name, model in kept.items()}
         settings = {"layer": layer, "head": "linear", "with": predictor.features, "c": penalties}
     known = replace(data, labels=np.where(learned, data.labels, np.nan))
