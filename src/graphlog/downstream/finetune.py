@@ -718,7 +718,7 @@ def start_of(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> S
         config = config.updated(FROM_SCRATCH)
     encoder = encoder.with_readout(config.readout)
     network = with_settings(encoder.network, dropout=0.0)
-    encoder = Encoder(network, encoder.layer, encoder.info).moved(config.device)
+    encoder = Encoder(network, encoder.layer, encoder.info).to(choose_device(config.device))
     embeddings = None
     if config.freeze or config.standardize:
         graphs = data.store if config.freeze else data.store.subset(data.split.train)

@@ -327,10 +327,6 @@ class Encoder(nn.Module):
         """Return an encoder with weights of its own."""
         return Encoder(deepcopy(self.network), self.layer, self.info, self.extra)
 
-    def moved(self, device: str) -> "Encoder":
-        """Return this encoder after moving it to ``device`` (``auto``, ``cpu``, ``cuda``)."""
-        return self.to(choose_device(device))
-
 
 def check_layer(layer: str) -> EmbeddingLayer:
     """Return ``layer`` if it names an embedding.
@@ -455,16 +451,15 @@ def load(
     if isinstance(model, Encoder):
         return model
     if str(model) != RANDOM:
-        return Encoder.read(model_path(model)).moved(device)
-    usual, found = schema_named(resolve_config().schema), None
-    if source is not None:
-        found = resolve(source)
+        return Encoder.read(model_path(model)).to(choose_device(device))
+    usual, graphs = schema_named(resolve_config().schema), None
+    found = None if source is None else resolve(source)
     if found and (found.store is not None or found.domain not in (None, usual.domain)):
         graphs = read(found)
-        if graphs.schema != usual:  # else the same network whatever graphs it is used on
-            own = random_encoder(schema=graphs.schema, seed=seed, graphs=graphs)
-            return own.moved(device)
-    return random_encoder(seed=seed).moved(device)
+        if graphs.schema == usual:  # the same network whatever graphs it is used on
+            graphs = None
+    own = None if graphs is None else graphs.schema
+    return random_encoder(schema=own, seed=seed, graphs=graphs).to(choose_device(device))
 
 
 def convert(old: str | Path, path: str | Path, *, half: bool = False) -> Encoder:
