@@ -65,9 +65,6 @@ from graphlog.training.setting import (
 )
 from graphlog.training.trainer import Cursor, Job, NamedAdam, Trainer, resume_advice, stop_on_signal
 
-Protocol = Literal["default", "paper"]
-Select = Literal["last", "best-valid"]
-Schedule = Literal["cosine", "step", "released", "constant"]
 State = dict[str, Tensor]
 
 FROM_SCRATCH: Mapping[str, Any] = {"encoder_rate": None, "freeze_batch_norm": False}
@@ -91,7 +88,7 @@ _EVALUATION_BATCH = 512
 class FinetuneConfig(FrozenConfig):
     """How an encoder and a head are trained on labels."""
 
-    protocol: Protocol = "default"
+    protocol: Literal["default", "paper"] = "default"
     """``default`` trains a head with a hidden layer on the standardized embedding of all layers,
     and the encoder more slowly; ``paper`` is the paper's. It decides what is not set otherwise."""
     epochs: int = Field(default=30, ge=1)
@@ -102,7 +99,7 @@ class FinetuneConfig(FrozenConfig):
     """First step size of Adam for the head."""
     encoder_rate: float | None = Field(default=3e-4, gt=0, allow_inf_nan=False)
     """First step size of Adam for the encoder; None is that of the head."""
-    schedule: Schedule = "cosine"
+    schedule: Literal["cosine", "step", "released", "constant"] = "cosine"
     """``cosine`` falls to 0 over the run; ``step`` decays after every ``decay_every`` epochs;
     ``released`` one epoch earlier, as the authors' script; ``constant`` never."""
     decay: float = Field(default=0.3, gt=0, le=1)
@@ -128,7 +125,7 @@ class FinetuneConfig(FrozenConfig):
     ``encoder``: as it was trained."""
     freeze: bool = False
     """Train the head alone, on embeddings computed once and standardized over the training fold."""
-    select: Select = "last"
+    select: Literal["last", "best-valid"] = "last"
     """Whose weights predict: those of the last epoch, or of the epoch with the best validation
     score. Both are reported."""
     patience: int | None = Field(default=None, ge=1)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tomli_w
@@ -64,9 +64,8 @@ from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import RunFolder, versions
 from graphlog.training.setting import Precision
 
-Baseline = Literal["random", "ecfp-rf", "ecfp-lr"]
-BASELINES: tuple[Baseline, ...] = ("random", "ecfp-rf", "ecfp-lr")
-USUAL_BASELINES: tuple[Baseline, ...] = ("random", "ecfp-lr")
+BASELINES = ("random", "ecfp-rf", "ecfp-lr")
+USUAL_BASELINES = ("random", "ecfp-lr")
 """Those that take seconds: one untrained network, and a linear model of fingerprints."""
 EMBEDDING, UNTRAINED = "frozen encoder", "untrained encoder"
 COUNTS_TITLE = "substructure counts"
