@@ -192,7 +192,9 @@ def fine_tune(options: argparse.Namespace) -> None:
                         continue
                     folds = Split(order[:size], data.split.valid, data.split.test)
                     labeled, config = replace(data, split=folds), FinetuneConfig(precision="bf16")
-                    report = finetune(encoder, labeled, config, seeds=(draw,), baselines=()).report
+                    report = finetune(
+                        encoder, labeled, config=config, seeds=(draw,), baselines=()
+                    ).report
                     metric = "r2" if data.task == "regression" else "roc_auc"
                     value = round(100 * report.rows[0].test[metric][0], 3)
                     cell = {"dataset": dataset, "model": name, "case": f"{size} {draw}"}

@@ -16,8 +16,6 @@ from graphlog.data.workers import device_for, using
 from graphlog.domains import Input, schema_named
 from graphlog.downstream import fold_probe as _fold_probe
 from graphlog.downstream import probe as _probe
-from graphlog.downstream.finetune import FinetuneConfig, take_labeling
-from graphlog.downstream.finetune import finetune as _finetune
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder, load, rows_at_once
 from graphlog.downstream.report import Report
@@ -278,82 +276,6 @@ def pretrain(
     return Encoder(
         result.encoder, result.info.get("embedding", settings.embedding), result.info, result.extra
     )
-
-
-def finetune(
-    encoder: Model,
-    dataset: Labeled,
-    split: Any = None,
-    seeds: Sequence[int] = (0, 1, 2),
-    *,
-    targets: Sequence[str] | None = None,
-    epochs: int | None = None,
-    select: str | None = None,
-    freeze: bool = False,
-    layer: str | None = None,
-    baselines: Sequence[str] = ("ecfp-rf", "ecfp-lr", "random"),
-    run_dir: str | Path | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Progress | bool | None = None,
-    callbacks: Sequence[Callback | str] = (),
-    **settings: Any,
-) -> Predictor:
-    """Train copies of an encoder, each with a new head, on labels; one copy a seed.
-
-    Args:
-        encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
-        dataset: The name of a data set, a path, or a store with labels.
-        split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file,
-            or a Split of input rows; None takes the data set's own, else ``scaffold``.
-        seeds: Initial heads, order of the graphs, dropout.
-        targets: Columns to predict; data sets with known tasks need none.
-        epochs: Passes over the training fold; None takes the protocol's.
-        select: Whose weights predict: ``last`` (usual) or ``best-valid`` (usual with ``patience``).
-        freeze: Train the head alone.
-        layer: Embedding the head sees: ``jk`` or ``last``; None takes the protocol's.
-        baselines: Rows beside the result: ``ecfp-rf``, ``ecfp-lr``, ``random``.
-        run_dir: Folder for log, checkpoints, scores and model; None keeps all in memory.
-        resume: Go on in ``run_dir``; finished seeds are kept.
-        overwrite: Replace the run in ``run_dir``.
-        progress: Follows the run; True shows a bar.
-        callbacks: Get every row of the log, as for :func:`pretrain`.
-        settings: Any other field of :class:`~graphlog.downstream.finetune.FinetuneConfig` or
-            option of :func:`~graphlog.downstream.tasks.open_labeled` (``task``, ...).
-
-    Returns:
-        A predictor: ``predict`` is the mean over seeds, ``report`` has all scores.
-    """
-    labeling = take_labeling(settings, "finetune")
-    labeling |= {"split": split, "targets": targets}
-    folder = None if run_dir is None else Path(run_dir)
-    config = FinetuneConfig.parse(
-        {
-            **settings,
-            **({} if epochs is None else {"epochs": epochs}),
-            **({} if select is None else {"select": select}),
-            "freeze": freeze,
-            "layer": layer,
-        }
-    )
-    model = load(encoder, device=config.device, source=_store_of(dataset))
-    resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)
-    predictor = _finetune(
-        model,
-        resolved or dataset,
-        config,
-        seeds=seeds,
-        baselines=baselines,
-        run_dir=folder,
-        resume=resume,
-        overwrite=overwrite,
-        progress=progress,
-        callbacks=callbacks,
-        **labeling,
-    )
-    if folder is not None and resolved is not None:
-        remember_input(folder, resolved, **labeling)
-    return predictor
 
 
 def probe(

@@ -78,7 +78,7 @@ def table(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
     data = labeled(IS_ALCOHOL)
-    return finetune(tiny_encoder(), data, QUICK, seeds=(0, 1), baselines=())
+    return finetune(tiny_encoder(), data, config=QUICK, seeds=(0, 1), baselines=())
 
 
 def test_what_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -195,7 +195,7 @@ def test_scores_of_a_probe_are_those_of_this_process(tmp_path: Path, sent: set[s
             for engine in ("ray", "local")
         )
         assert found.to_dict() == expected.to_dict()
-    assert sent == {"featurize_smiles", "scaffolds", "_each", "target_values"}
+    assert sent == {"featurize_smiles", "scaffolds", "_rows", "target_values"}
 
 
 @pytest.mark.usefixtures("session")

@@ -25,7 +25,7 @@ def predictor() -> Predictor:
     return finetune(
         tiny_encoder(),
         labeled(np.stack([IS_ALCOHOL, 1 - IS_ALCOHOL], 1), targets=("a", "b")),
-        QUICK,
+        config=QUICK,
         seeds=(0, 1),
         baselines=(),
     )
@@ -398,7 +398,7 @@ def test_predictions_and_embeddings_recall_the_column_of_fine_tuning(tmp_path: P
     tuned = finetune(
         tiny_encoder(),
         source,
-        QUICK,
+        config=QUICK,
         baselines=(),
         seeds=(0,),
         run_dir=tmp_path / "run",

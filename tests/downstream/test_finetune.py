@@ -35,7 +35,9 @@ def test_overfits_32_molecules(layer: str, tiny_store: GraphStore):
     )
     changes = {"epochs": 100, "batch_size": 32, "schedule": "constant", "learning_rate": 0.03}
     config = QUICK.updated({**changes, "layer": layer})
-    assert finetune(tiny_encoder(), data, config, baselines=(), seeds=(0,)).report.mean > 0.99
+    assert (
+        finetune(tiny_encoder(), data, config=config, baselines=(), seeds=(0,)).report.mean > 0.99
+    )
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -47,7 +49,7 @@ def test_regression_is_learned_in_the_labels_units(precision: str):
         {"epochs": 20, "learning_rate": 2e-2, "decay_every": 5, "precision": precision}
     )
     predictor = finetune(
-        tiny_encoder("jk"), labeled(labels, "regression"), config, baselines=(), seeds=(0,)
+        tiny_encoder("jk"), labeled(labels, "regression"), config=config, baselines=(), seeds=(0,)
     )
     row = predictor.report.rows[0]
     assert row.mean("r2") > 0.8
@@ -86,14 +88,14 @@ def test_losses_are_means_over_present_labels():
 def test_the_encoder_given_is_not_changed():
     encoder = tiny_encoder()
     before = {k: v.clone() for k, v in encoder.state_dict().items()}
-    finetune(encoder, labeled(IS_ALCOHOL), QUICK, **KEPT)
+    finetune(encoder, labeled(IS_ALCOHOL), config=QUICK, **KEPT)
     assert all(torch.equal(v, before[k]) for k, v in encoder.state_dict().items())
 
 
 def test_freezing_changes_the_head_alone():
     encoder = tiny_encoder()
     config = QUICK.updated({"freeze": True, "epochs": 80, "learning_rate": 0.05})
-    predictor = finetune(encoder, labeled(IS_ALCOHOL), config, **KEPT)
+    predictor = finetune(encoder, labeled(IS_ALCOHOL), config=config, **KEPT)
     for k, v in predictor.members[1].network.state_dict().items():
         assert torch.equal(v, encoder.network.state_dict()[k])
     assert predictor.members[0].network is predictor.members[1].network
@@ -108,7 +110,9 @@ def test_dropout_is_the_networks_own(tiny_store: Any):
 
 def test_same_seed_same_bits_and_another_differs():
     first, second = (
-        finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK.updated({"dropout": 0.5}), **KEPT)
+        finetune(
+            tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK.updated({"dropout": 0.5}), **KEPT
+        )
         for _ in range(2)
     )
     np.testing.assert_array_equal(first.predict(CHAINS), second.predict(CHAINS))
@@ -120,14 +124,14 @@ def test_global_randomness_is_left_alone():
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
-    finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, **KEPT)
+    finetune(tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, **KEPT)
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_both_rules_are_reported_and_the_one_asked_for_comes_first():
     for select, first in (("last", "last epoch"), ("best-valid", "best validation")):
         report = finetune(
-            tiny_encoder(), labeled(IS_ALCOHOL), QUICK.updated({"select": select}), **KEPT
+            tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK.updated({"select": select}), **KEPT
         ).report
         assert report.rows[0].rule == first
         assert {row.rule for row in report.rows} == {
@@ -142,7 +146,7 @@ def test_both_rules_are_reported_and_the_one_asked_for_comes_first():
 def test_the_best_epoch_is_the_best_on_validation():
     config = QUICK.updated({"epochs": 6, "learning_rate": 0.02, "select": "best-valid"})
     predictor = finetune(
-        tiny_encoder(), labeled(LENGTH, "regression"), config, baselines=(), seeds=(0,)
+        tiny_encoder(), labeled(LENGTH, "regression"), config=config, baselines=(), seeds=(0,)
     )
     row = predictor.report.rows[0]
     data = labeled(LENGTH, "regression")
@@ -161,19 +165,22 @@ def test_one_class_folds_are_named():
         split=Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]]),
     )
     with pytest.raises(DataError, match="one class only in the validation fold"):
-        finetune(tiny_encoder(), no_valid, QUICK.updated({"select": "best-valid"}), **KEPT)
-    report = finetune(tiny_encoder(), no_valid, QUICK, **KEPT).report
+        finetune(tiny_encoder(), no_valid, config=QUICK.updated({"select": "best-valid"}), **KEPT)
+    report = finetune(tiny_encoder(), no_valid, config=QUICK, **KEPT).report
     assert report.skipped == {"valid": ["y"]}
     assert any("the last epoch is used" in note for note in report.notes)
     no_train = replace(data, split=Split(others[:9], others[9:12], alcohols))
     with pytest.raises(DataError, match="one class only in the training fold"):
-        finetune(tiny_encoder(), no_train, QUICK, **KEPT)
+        finetune(tiny_encoder(), no_train, config=QUICK, **KEPT)
 
 
 def test_a_batch_of_one_atom_and_a_last_batch_of_one_graph():
     rows = np.arange(9)
     one = replace(labeled(IS_ALCOHOL), split=Split(rows, rows, rows))
-    assert finetune(tiny_encoder(), one, QUICK.updated({"batch_size": 1}), **KEPT).report.mean >= 0
+    assert (
+        finetune(tiny_encoder(), one, config=QUICK.updated({"batch_size": 1}), **KEPT).report.mean
+        >= 0
+    )
 
 
 def test_a_loss_that_explodes_ends_the_run():
@@ -181,7 +188,7 @@ def test_a_loss_that_explodes_ends_the_run():
         finetune(
             tiny_encoder(),
             labeled(LENGTH, "regression"),
-            QUICK.updated({"learning_rate": 1e30, "epochs": 9}),
+            config=QUICK.updated({"learning_rate": 1e30, "epochs": 9}),
             **KEPT,
         )
 
@@ -190,7 +197,7 @@ def test_baselines_beside_the_result():
     report = finetune(
         tiny_encoder(),
         labeled(IS_ALCOHOL),
-        QUICK,
+        config=QUICK,
         baselines=("random", "ecfp-rf", "ecfp-lr"),
         seeds=(0,),
     ).report
@@ -208,12 +215,12 @@ def test_baselines_beside_the_result():
 @pytest.mark.parametrize("seeds", [(), (0, 0), (-1,)])
 def test_seeds_must_differ(seeds: tuple[int, ...]):
     with pytest.raises(ConfigError, match="`seeds` must be different whole numbers"):
-        finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, seeds=seeds)
+        finetune(tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, seeds=seeds)
 
 
 def test_the_run_folder_is_complete(tmp_path: Path):
     run = tmp_path / "run"
-    predictor = finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, run_dir=run, **KEPT)
+    predictor = finetune(tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, run_dir=run, **KEPT)
     assert {p.name for p in run.iterdir()} >= {
         "config.toml",
         "metrics.jsonl",
@@ -240,12 +247,17 @@ def test_a_used_folder_is_refused_resumed_or_replace(
 ):
     run = tmp_path / "run"
     data = labeled(IS_ALCOHOL)
-    first = finetune(tiny_encoder(), data, QUICK, run_dir=run, **KEPT)
+    first = finetune(tiny_encoder(), data, config=QUICK, run_dir=run, **KEPT)
     with pytest.raises(ConfigError, match="`resume=True` or replace it with `overwrite=True`"):
-        finetune(tiny_encoder(), data, QUICK, run_dir=run, **KEPT)
+        finetune(tiny_encoder(), data, config=QUICK, run_dir=run, **KEPT)
     with pytest.raises(ConfigError, match="other settings, model or data"):
         finetune(
-            tiny_encoder(), data, QUICK.updated({"dropout": 0.3}), run_dir=run, resume=True, **KEPT
+            tiny_encoder(),
+            data,
+            config=QUICK.updated({"dropout": 0.3}),
+            run_dir=run,
+            resume=True,
+            **KEPT,
         )
     trained: list[int] = []
     batches = SeedJob.batches
@@ -253,7 +265,7 @@ def test_a_used_folder_is_refused_resumed_or_replace(
         SeedJob, "batches", lambda self, epoch: trained.append(self.seed) or batches(self, epoch)
     )
     more = finetune(
-        tiny_encoder(), data, QUICK, run_dir=run, resume=True, baselines=(), seeds=(0, 1, 2)
+        tiny_encoder(), data, config=QUICK, run_dir=run, resume=True, baselines=(), seeds=(0, 1, 2)
     )
     assert trained == [2, 2]  # finished seeds are kept
     np.testing.assert_array_equal(
@@ -263,7 +275,7 @@ def test_a_used_folder_is_refused_resumed_or_replace(
     finetune(
         tiny_encoder(),
         data,
-        QUICK.updated({"epochs": 1}),
+        config=QUICK.updated({"epochs": 1}),
         run_dir=run,
         overwrite=True,
         baselines=(),
@@ -282,7 +294,7 @@ def undisturbed(request: pytest.FixtureRequest) -> tuple[FinetuneConfig, np.ndar
     if request.param == "default":
         changes = {"hidden": 8, "standardize": True, "freeze_batch_norm": True}
         config = config.updated({"protocol": "default", **changes})
-    whole = finetune(tiny_encoder("jk"), labeled(IS_ALCOHOL), config, **KEPT)
+    whole = finetune(tiny_encoder("jk"), labeled(IS_ALCOHOL), config=config, **KEPT)
     return config, whole.predict(CHAINS)
 
 
@@ -311,8 +323,8 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     with monkeypatch.context() as patch:
         patch.setattr(SeedJob, "loss", failing)
         with pytest.raises(TrainingInterrupted, match="continue with `resume=True`"):
-            finetune(tiny_encoder("jk"), data, config, run_dir=run, **KEPT)
-    resumed = finetune(tiny_encoder("jk"), data, config, run_dir=run, resume=True, **KEPT)
+            finetune(tiny_encoder("jk"), data, config=config, run_dir=run, **KEPT)
+    resumed = finetune(tiny_encoder("jk"), data, config=config, run_dir=run, resume=True, **KEPT)
     np.testing.assert_array_equal(resumed.predict(CHAINS), whole)
     rows = read_metrics(run / "metrics.jsonl")
     epochs = [[row["epoch"] for row in rows if row["seed"] == seed] for seed in (0, 1)]
@@ -330,7 +342,9 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(
         ValueError, match=r"No space left on device.*free space, then continue with `resume=True`"
     ):
-        finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, run_dir=tmp_path / "run", **KEPT)
+        finetune(
+            tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, run_dir=tmp_path / "run", **KEPT
+        )
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
@@ -347,7 +361,7 @@ def test_a_request_to_stop_ends_the_step_and_saves(tmp_path: Path, monkeypatch: 
     with pytest.raises(
         TrainingInterrupted, match="in epoch 1 of seed 0; continue with `resume=True`"
     ):
-        finetune(tiny_encoder(), data, QUICK, seeds=(0,), baselines=(), run_dir=run)
+        finetune(tiny_encoder(), data, config=QUICK, seeds=(0,), baselines=(), run_dir=run)
     assert (run / "checkpoint" / "seed-0" / "step-000000002.safetensors").is_file()
 
 
@@ -355,7 +369,7 @@ def test_the_default_protocol_sees_all_layers_standardized_and_keeps_statistics(
     """With a step size of nearly 0 encoder and batch norms are as they came."""
     encoder, data = tiny_encoder("jk"), labeled(IS_ALCOHOL)
     config = FinetuneConfig(epochs=1, learning_rate=1e-12, encoder_rate=1e-12, device="cpu")
-    (member,) = finetune(encoder, data, config, baselines=(), seeds=(0,)).members
+    (member,) = finetune(encoder, data, config=config, baselines=(), seeds=(0,)).members
     assert member.layer == "jk+sum"
     for name, value in member.network.named_buffers():
         assert torch.equal(value, encoder.network.get_buffer(name)), name
@@ -371,7 +385,7 @@ def test_the_default_protocol_sees_all_layers_standardized_and_keeps_statistics(
 def test_a_hidden_layer_is_dropped_out_in_training_and_loaded_again(tmp_path: Path):
     data = labeled(LENGTH, "regression")
     config = FinetuneConfig(epochs=2, hidden=6, dropout=0.3, device="cpu")
-    predictor = finetune(tiny_encoder("jk"), data, config, baselines=(), seeds=(0,))
+    predictor = finetune(tiny_encoder("jk"), data, config=config, baselines=(), seeds=(0,))
     head, width = predictor.members[0].head, tiny_encoder().width("jk+sum")
     x = torch.randn(4, width, generator=torch.Generator().manual_seed(0))
     assert torch.equal(head(x), head(x))
@@ -432,7 +446,7 @@ def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
     changes = {"protocol": "default", "standardize": False, "epochs": 1}
     config = FinetuneConfig.parse({**QUICK.model_dump(), **changes})
     found = [
-        finetune(encoder, d, c, baselines=(), seeds=(0,)).report
+        finetune(encoder, d, config=c, baselines=(), seeds=(0,)).report
         for d, c in ((data, config), (hidden, config), (data, QUICK))
     ]
     named = [[n for n in report.notes if "kernel model" in n] for report in found]

@@ -32,12 +32,12 @@ NAN = float("nan")
 @pytest.fixture(scope="module")
 def regressor() -> Predictor:
     data = labeled(np.stack([LENGTH, -10 * LENGTH], 1), "regression", ("a", "b"))
-    return finetune(tiny_encoder(), data, QUICK, seeds=(0, 1), baselines=())
+    return finetune(tiny_encoder(), data, config=QUICK, seeds=(0, 1), baselines=())
 
 
 @pytest.fixture(scope="module")
 def classifier() -> Predictor:
-    return finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, seeds=(0, 1), baselines=())
+    return finetune(tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, seeds=(0, 1), baselines=())
 
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
@@ -240,7 +240,7 @@ def test_an_infinite_interval_is_explained() -> None:
 
 def test_no_column_hides_that_of_another_target():
     data = labeled(np.stack([LENGTH, LENGTH + 100], 1), "regression", ("y", "y_std"))
-    predictor = finetune(tiny_encoder(), data, QUICK, seeds=(0, 1), baselines=())
+    predictor = finetune(tiny_encoder(), data, config=QUICK, seeds=(0, 1), baselines=())
     found = predictor.predict_uncertain(CHAINS)
     columns = found.columns()
     assert list(columns)[:4] == [

@@ -64,11 +64,11 @@ def test_balanced_classes_count_alike(task: str):
 def test_weights_change_what_is_learned_and_nothing_is_the_default():
     data, heavy = labeled(IS_ALCOHOL), np.where(IS_ALCOHOL == 1, 20.0, 1.0).astype(np.float32)
     kept: dict[str, Any] = {"seeds": (0,), "baselines": ()}
-    plain = finetune(tiny_encoder(), data, QUICK, **kept).predict(CHAINS)
+    plain = finetune(tiny_encoder(), data, config=QUICK, **kept).predict(CHAINS)
     ones = replace(data, weights=np.ones(48, dtype=np.float32))
-    same = finetune(tiny_encoder(), ones, QUICK, **kept).predict(CHAINS)
+    same = finetune(tiny_encoder(), ones, config=QUICK, **kept).predict(CHAINS)
     np.testing.assert_allclose(same, plain, rtol=1e-4, atol=1e-6)
-    found = finetune(tiny_encoder(), replace(data, weights=heavy), QUICK, **kept)
+    found = finetune(tiny_encoder(), replace(data, weights=heavy), config=QUICK, **kept)
     assert found.predict(CHAINS).mean() > plain.mean()
     assert any("weights are used in fine-tuning only" in note for note in found.report.notes)
 
@@ -76,7 +76,7 @@ def test_weights_change_what_is_learned_and_nothing_is_the_default():
 def test_class_weights_need_classes():
     config = QUICK.updated({"class_weight": "balanced"})
     with pytest.raises(ConfigError, match="class weights are for classes"):
-        finetune(tiny_encoder(), labeled(LENGTH, "regression"), config)
+        finetune(tiny_encoder(), labeled(LENGTH, "regression"), config=config)
 
 
 def test_weights_come_from_a_column(tmp_path: Path):
@@ -110,7 +110,7 @@ def test_a_train_fold_without_weight_is_refused():
     data, weights = labeled(IS_ALCOHOL), np.ones(48, dtype=np.float32)
     weights[data.split.train] = 0
     with pytest.raises(DataError, match="all weights of the training fold are 0"):
-        finetune(tiny_encoder(), replace(data, weights=weights), QUICK)
+        finetune(tiny_encoder(), replace(data, weights=weights), config=QUICK)
 
 
 def stopping(**more: Any) -> FinetuneConfig:
@@ -122,7 +122,9 @@ def stopping(**more: Any) -> FinetuneConfig:
 
 def test_a_seed_stops_when_validation_no_longer_improves(tmp_path: Path):
     data, run = labeled(LENGTH, "regression"), tmp_path / "run"
-    predictor = finetune(tiny_encoder(), data, stopping(), seeds=(0, 1), baselines=(), run_dir=run)
+    predictor = finetune(
+        tiny_encoder(), data, config=stopping(), seeds=(0, 1), baselines=(), run_dir=run
+    )
     row = predictor.report.rows[0]
     assert row.rule == "best validation"
     logged = read_metrics(run / "metrics.jsonl")
@@ -146,7 +148,7 @@ def test_patience_needs_a_validation_score():
     split = Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]])
     data = replace(labeled(IS_ALCOHOL), split=split)
     with pytest.raises(DataError, match="drop `patience`"):
-        finetune(tiny_encoder(), data, QUICK.updated({"patience": 2}))
+        finetune(tiny_encoder(), data, config=QUICK.updated({"patience": 2}))
 
 
 def test_the_python_call_takes_them(tmp_path: Path):

@@ -16,7 +16,7 @@ from graphlog.inputs import read
 
 @pytest.fixture(scope="module")
 def classifier() -> Predictor:
-    return finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, seeds=(0, 1), baselines=())
+    return finetune(tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, seeds=(0, 1), baselines=())
 
 
 def test_contributions_are_changes_under_masking_one_node(classifier: Predictor):
@@ -69,7 +69,7 @@ def test_the_atoms_that_decide_the_label_stand_out():
         "given",
     )
     config = FinetuneConfig(epochs=10, precision="fp32", device="cpu")
-    predictor = finetune(tiny_encoder("jk"), data, config, seeds=(0,), baselines=())
+    predictor = finetune(tiny_encoder("jk"), data, config=config, seeds=(0,), baselines=())
     found = attribute(predictor, data.store.subset(rows[200:]))
     for graph, text in enumerate(smiles[200:]):
         is_oxygen = np.array([atom == "O" for atom in text])

@@ -19,7 +19,7 @@ NAMES = ["<script>alert(1)</script>", "b", "\"><img src=x onerror='alert(2)'>"]
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
     data = labeled(np.stack([IS_ALCOHOL, 1 - IS_ALCOHOL], 1), targets=("a", "<b>"))
-    return finetune(tiny_encoder(), data, QUICK, seeds=(0,), baselines=())
+    return finetune(tiny_encoder(), data, config=QUICK, seeds=(0,), baselines=())
 
 
 def test_the_page_draws_every_row_and_runs_nothing(tmp_path: Path, predictor: Predictor):

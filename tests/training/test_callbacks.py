@@ -54,11 +54,13 @@ def test_pretraining_passes_every_row_on(tmp_path: Path):
 def test_finetuning_passes_every_row_on(tmp_path: Path):
     kept, run = Kept(), tmp_path / "run"
     given: dict[str, Any] = {"seeds": (0, 1), "baselines": ("random",), "run_dir": run}
-    finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, callbacks=[kept], **given)
+    finetune(tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, callbacks=[kept], **given)
     assert kept.rows == read_metrics(run / "metrics.jsonl")  # the baseline's rows are no part of it
     assert {"seed", "epoch", "loss", "valid/roc_auc"} <= kept.rows[0].keys()
     again = Kept()
-    finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, callbacks=[again], resume=True, **given)
+    finetune(
+        tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, callbacks=[again], resume=True, **given
+    )
     assert again.rows == []  # nothing is computed again
 
 

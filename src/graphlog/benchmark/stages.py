@@ -192,7 +192,7 @@ def finetune_cell(cell: Cell, work: Work) -> Iterator[Row]:
     predictor = finetune(
         encoder,
         data,
-        cell.finetuning,
+        config=cell.finetuning,
         seeds=(cell.seed,),
         baselines=(),
         run_dir=run_dir,

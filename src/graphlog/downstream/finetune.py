@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch, epoch_batches
+from graphlog.domains import Input
 from graphlog.downstream.metrics import SCORES, better
 from graphlog.downstream.predictor import FineTuned, Head, Predictor
 from graphlog.downstream.pretrained import (
@@ -26,6 +27,7 @@ from graphlog.downstream.pretrained import (
     ReadoutChoice,
     check_layer,
     evaluating,
+    load,
     statistics_note,
     untrained_like,
 )
@@ -40,6 +42,7 @@ from graphlog.downstream.report import ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import (
     LABELING,
     LabeledGraphs,
+    SplitChoice,
     check_learnable,
     folds_lacking,
     labeled,
@@ -50,7 +53,7 @@ from graphlog.encoders.encoder import EmbeddingLayer, with_settings
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError, out_of_range, setting, unknown_name
 from graphlog.files import write_json, writing
-from graphlog.inputs import InputLike
+from graphlog.inputs import InputLike, remember_input, resolve
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, as_progress
 from graphlog.training.runfolder import RunFolder, check_usable, part
@@ -414,59 +417,89 @@ RULES = {"last": "last epoch", "best-valid": "best validation"}
 
 
 def finetune(
-    encoder: Encoder,
-    source: InputLike | LabeledGraphs,
-    config: FinetuneConfig | None = None,
-    *,
+    encoder: str | Path | Encoder,
+    dataset: InputLike | LabeledGraphs,
+    split: SplitChoice = None,
     seeds: Sequence[int] = (0, 1, 2),
+    *,
+    config: FinetuneConfig | None = None,
+    targets: Sequence[str] | None = None,
+    epochs: int | None = None,
+    select: str | None = None,
+    freeze: bool | None = None,
+    layer: str | None = None,
     baselines: Sequence[str] = ("ecfp-rf", "ecfp-lr", "random"),
-    run_dir: Path | None = None,
+    run_dir: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | bool | None = None,
     callbacks: Sequence[Callback | str] = (),
-    **labeling: Any,
+    **settings: Any,
 ) -> Predictor:
-    """Train a copy of ``encoder`` with a head once a seed, and report every score.
+    """Train copies of an encoder, each with a new head, on labels; one copy a seed.
 
     Args:
-        encoder: Where training starts; it is not changed.
-        source: Labeled input, or what :func:`~graphlog.downstream.tasks.open_labeled` returned.
-        config: How to train; None is the default protocol.
-        seeds: One run each: initial head, order of the graphs, dropout.
-        baselines: Rows set beside the result: ``ecfp-rf``, ``ecfp-lr`` (of proteins, statistics of
-            the ego-networks take their place), and ``random``, which trains an untrained encoder
-            from scratch and doubles the time; left out where ``encoder`` is untrained itself.
-        run_dir: Where settings, log, scores, checkpoints and model go; None keeps all in memory.
-        resume: Continue in ``run_dir``: finished seeds are kept, others continue at their last
+        encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``;
+            it is not changed.
+        dataset: The name of a data set, a path, or a store with labels, or what
+            :func:`~graphlog.downstream.tasks.open_labeled` returned.
+        split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file,
+            or a Split of input rows; None takes the data set's own, else ``scaffold``.
+        seeds: Initial heads, order of the graphs, dropout.
+        config: Settings that the others change; None takes the protocol's.
+        targets: Columns to predict; data sets with known tasks need none.
+        epochs: Passes over the training fold; None takes the protocol's.
+        select: Whose weights predict: ``last`` (usual) or ``best-valid`` (usual with ``patience``).
+        freeze: Train the head alone.
+        layer: Embedding the head sees: ``jk`` or ``last``; None takes the protocol's.
+        baselines: Rows beside the result: ``ecfp-rf``, ``ecfp-lr`` (of proteins, statistics of the
+            ego-networks take their place), and ``random``, which trains an untrained encoder from
+            scratch and doubles the time; left out where ``encoder`` is untrained itself.
+        run_dir: Folder for log, checkpoints, scores and model; None keeps all in memory.
+        resume: Go on in ``run_dir``: finished seeds are kept, others continue at their last
             checkpoint.
         overwrite: Replace the run in ``run_dir``.
         progress: Follows the run; True shows a bar.
-        callbacks: Get every row of the log; ``tensorboard``, ``wandb`` or ``mlflow`` by name.
-        labeling: Passed to ``open_labeled`` (``targets``, ``task``, ``split``, ...).
+        callbacks: Get every row of the log, as for :func:`graphlog.pretrain`.
+        settings: Any other field of :class:`FinetuneConfig` or option of
+            :func:`~graphlog.downstream.tasks.open_labeled` (``task``, ...).
+
+    Returns:
+        A predictor: ``predict`` is the mean over seeds, ``report`` has all scores.
 
     Raises:
         ConfigError: If settings contradict each other or the run folder.
         DataError: If there is nothing to learn or to choose by.
         TrainingInterrupted: After Ctrl-C; the last checkpoints are kept.
     """
-    config = (config or FinetuneConfig()).resolve_precision()
+    labeling = take_labeling(settings, "finetune")
+    labeling |= {"split": split, "targets": targets}
+    named = {"epochs": epochs, "select": select, "freeze": freeze, "layer": layer}
+    settings |= {key: value for key, value in named.items() if value is not None}
+    config = FinetuneConfig.parse(settings) if config is None else config.updated(settings)
+    config = config.resolve_precision()
     seeds = check_seeds(seeds)
     check_baselines(baselines)
-    if run_dir is not None:  # before the input is read, which may take long
-        check_usable(run_dir, "finetune", resume, overwrite)
+    path, bar = None if run_dir is None else Path(run_dir), as_progress(progress)
+    if path is not None:  # before the input is read, which may take long
+        check_usable(path, "finetune", resume, overwrite)
+    graphs = dataset.store if isinstance(dataset, LabeledGraphs) else dataset
+    encoder = load(encoder, device=config.device, source=graphs)
+    source = dataset
+    if not isinstance(source, LabeledGraphs):
+        source = resolve(source, encoder.schema)
     data = labeled(source, encoder.schema, **labeling)
     check_folds(data, config)
-    bar, folder = as_progress(progress), None
-    if run_dir is not None:
-        folder = RunFolder.open(run_dir, "finetune", resume=resume, overwrite=overwrite)
+    folder = None
+    if path is not None:
+        folder = RunFolder.open(path, "finetune", resume=resume, overwrite=overwrite)
     with closing(folder) if folder is not None else nullcontext():
         if folder is not None:
             with writing(folder.path):
                 folder.checkpoints.mkdir(exist_ok=True)
                 settings = config.written() | {"seeds": list(seeds)}
                 describe_run(folder, "finetune", data, encoder, settings)
-        with closing(Callbacks(callbacks, run_dir)) as followers:
+        with closing(Callbacks(callbacks, path)) as followers:
             jobs = _train(start_of(encoder, data, config), seeds, bar, folder, followers)
         untrained: list[SeedJob] = []
         is_untrained = encoder.info.get("name") == RANDOM  # a second one would say no more
@@ -480,6 +513,8 @@ def finetune(
             with writing(folder.model, resume_advice()):
                 predictor.save(folder.model)
             save_rejects(folder.path, data.rejects, folder.path.absolute().name)
+            if isinstance(source, Input):
+                remember_input(folder.path, source, **labeling)
         return predictor
 
 

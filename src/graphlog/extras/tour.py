@@ -131,7 +131,7 @@ def run_quickstart(
     training: dict[str, Any] = {"run_dir": out / "finetune", "overwrite": True}
     config = FinetuneConfig(epochs=FINETUNE_EPOCHS)
     predictor = finetune(
-        shipped, data, config, seeds=[seed], baselines=(), progress=progress, **training
+        shipped, data, config=config, seeds=[seed], baselines=(), progress=progress, **training
     )
     scores.append(_score(TUNED, predictor.report.rows[0], SHIPPED_MODEL, "fine-tuned"))
     scores.sort(key=lambda s: (list(QUESTIONS).index(s.dataset), -s.rmse))

@@ -168,7 +168,7 @@ def tune(
     how: dict[str, Any] = {"seeds": seeds, "baselines": baselines, "progress": bar}
     replaced = again and (overwrite or not _same(folder / RUN, best))
     how |= {"run_dir": folder / RUN, "overwrite": replaced, "resume": again and not replaced}
-    predictor = finetune(model, data, best, **how)
+    predictor = finetune(model, data, config=best, **how)
     if resolved is not None:
         remember_input(folder / RUN, resolved, **labeling)
     return Tuned(folder, data.metric, tuple(tried), predictor)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import graphlog
 from downstream_support import averaged_models, tiny_encoder
 from graphlog import api
 from graphlog.api import read_proteins
@@ -99,7 +100,7 @@ def test_a_probe_and_a_fine_tuning_have_halves_and_a_floor(store: GraphStore) ->
     fractions = (0.5, 0.2, 0.3)
     report = api.probe(encoder, store, fractions=fractions)
     assert [row.model for row in report.rows[::2]] == ["frozen encoder", "untrained encoder", NAME]
-    predictor = api.finetune(
+    predictor = graphlog.finetune(
         encoder, store, epochs=2, seeds=(0, 1), fractions=fractions, device="cpu", precision="fp32"
     )
     tuned = predictor.report
