@@ -435,11 +435,11 @@ def _with_held_out(
         with suppress(ConfigError, DataError):  # a kind not known here, or groups too large for it
             parts = _drawn(train, labels[folds.train], own, _HELD_OUT, seed, source)
         if parts is not None and len(parts.valid):
-            held = f"{len(parts.valid):,} graphs, {own}"
-            return Split(folds.train[parts.train], folds.train[parts.valid], folds.test), held
-    split = random_split(len(train), (0.5, 0.5, 0.0), seed)  # fewer than ten graphs
-    held = f"{len(split.valid):,} graphs, random"
-    return Split(folds.train[split.train], folds.train[split.valid], folds.test), held
+            break
+    else:  # fewer than ten graphs
+        own, parts = "random", random_split(len(train), (0.5, 0.5, 0.0), seed)
+    held = f"{len(parts.valid):,} graphs, {own}"
+    return Split(folds.train[parts.train], folds.train[parts.valid], folds.test), held
 
 
 def _drawn(
