@@ -229,10 +229,10 @@ def open_labeled(
     check_choice("on_repeats", on_repeats, get_args(OnRepeats))
     found = resolve(source, schema)
     domain, spec = domain_of(schema), found.spec
-    known = spec is not None and spec.task is not None and not targets
+    known = None if spec is None or targets else spec.task
     if found.columns is not None and not targets:
         reading["targets"] = "auto"
-    elif domain.label_columns and found.store is None and (targets or not known):
+    elif domain.label_columns and found.store is None and known is None:
         if not targets:
             raise ConfigError(
                 f"which columns of {found.name} are to be predicted? Name them with "
@@ -262,12 +262,12 @@ def open_labeled(
             notes.append(f"{lacking:,} of {len(store):,} proteins have no label and are in no fold")
         store, labels = store.subset(rows), labels[rows]
         row_weights = None if row_weights is None else row_weights[rows]
-    wanted = spec.task if spec and known and spec.task and task == "auto" else task
+    wanted = known if known is not None and task == "auto" else task
     labels, names, kind, unusual = _learned(labels, names, wanted, store)
     notes += unusual
     labels, settled = settle_repeats(labels, store, on_repeats, kind == "regression")
     notes += settled
-    usual = spec.metric if spec and known and kind == spec.task else None
+    usual = spec.metric if spec is not None and kind == known else None
     if split is None:
         split = (spec.split if spec else None) or domain.default_split(store, kind)
     draw = partial(_split_graphs, found, split, fractions)
