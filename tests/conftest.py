@@ -132,6 +132,15 @@ def tiny_smiles() -> list[str]:
 
 
 @pytest.fixture(scope="session")
+def nci() -> list[str]:
+    """5,000 molecules of NCI, which come with RDKit."""
+    from graphlog.domains.molecule import rdkit_file
+
+    text = rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text()
+    return [line.split()[0] for line in text.splitlines()]
+
+
+@pytest.fixture(scope="session")
 def tiny_store(tiny_smiles: list[str]) -> "GraphStore":
     """The molecules of ``tiny_smiles`` as a store of the ``molecule`` schema."""
     from graphlog.data.store import StoreBuilder

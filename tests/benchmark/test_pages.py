@@ -379,14 +379,9 @@ def test_the_same_rows_give_the_same_bytes_and_figures_alone_those_of_the_report
     for name in SUITES:
         assert {f"{name}.md", f"{name}.csv", f"{name}.tex"} <= names
     assert {
-        "molecules-finetune-fixed-differences.svg",
-        "biology-finetune-fixed.png",
-        "backbones-finetune-fixed-summary.png",
-        "ablation-finetune-fixed-differences.png",
-        "sensitivity-finetune-fixed.png",
-        "embedding-map.png",
-        "speed.png",
-        "speed-stages.png",
+        *"molecules-finetune-fixed-differences.svg biology-finetune-fixed.png".split(),
+        *"backbones-finetune-fixed-summary.png ablation-finetune-fixed-differences.png".split(),
+        *"sensitivity-finetune-fixed.png embedding-map.png speed.png speed-stages.png".split(),
     } <= names
     text = "".join(p.read_text(encoding="utf-8") for p in first if p.suffix == ".md")
     assert all(f"]({p.name})" in text for p in first if p.suffix == ".png")

@@ -6,17 +6,10 @@ from pathlib import Path
 import pytest
 
 from graphlog.api import read_molecules
-from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH, featurize_smiles, rdkit_file
+from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH, featurize_smiles
 from graphlog.errors import GraphLoGError
 
 ALPHABET = "CNOPSFIBrlcnops[]()=#$:.-+@/\\%0123456789*~<>|HeaUZ{}!? \t\"',;"
-
-
-def molecules() -> list[str]:
-    return [
-        line.split()[0]
-        for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()
-    ]
 
 
 def mutated(text: str, draw: random.Random) -> str:
@@ -35,10 +28,9 @@ def mutated(text: str, draw: random.Random) -> str:
 
 
 @pytest.mark.parametrize("schema", [MOLECULE, MOLECULE_RICH], ids=lambda s: s.name)
-def test_mutated_smiles_become_graphs_or_reasons(schema) -> None:
+def test_mutated_smiles_become_graphs_or_reasons(schema, nci) -> None:
     draw = random.Random(7)
-    known = molecules()
-    texts = [mutated(draw.choice(known), draw) for _ in range(5000)]
+    texts = [mutated(draw.choice(nci), draw) for _ in range(5000)]
     chunk, rejects = featurize_smiles(texts, schema)
     assert sorted([*chunk.rows.tolist(), *(k for k, _ in rejects)]) == list(range(5000))
     assert all(reason and "\n" not in reason for _, reason in rejects)
@@ -55,9 +47,9 @@ def test_characters_of_any_kind_become_reasons() -> None:
     assert len(chunk) + len(rejects) == 2000
 
 
-def test_a_file_with_mutated_rows_accounts_for_each(tmp_path: Path) -> None:
+def test_a_file_with_mutated_rows_accounts_for_each(tmp_path: Path, nci: list[str]) -> None:
     draw = random.Random(9)
-    known = [m for m in molecules() if '"' not in m]
+    known = [m for m in nci if '"' not in m]
     rows = [
         mutated(draw.choice(known), draw).translate(str.maketrans('"\n', "''"))
         if k % 3 == 0

@@ -10,13 +10,7 @@ from rdkit import Chem
 
 from graphlog.data.store import StoreBuilder
 from graphlog.domains import DOMAINS, schema_named
-from graphlog.domains.molecule import (
-    MOLECULE,
-    MOLECULE_CIP,
-    MOLECULE_RICH,
-    featurize_smiles,
-    rdkit_file,
-)
+from graphlog.domains.molecule import MOLECULE, MOLECULE_CIP, MOLECULE_RICH, featurize_smiles
 from graphlog.domains.molecule import parse as parse_module
 from graphlog.domains.molecule.identity import scaffolds
 from graphlog.domains.molecule.parse import LONGEST
@@ -96,16 +90,7 @@ def test_rich_codes_out_of_vocabulary_are_misc() -> None:
 
 @BOTH
 def test_special_rows_are_out_of_reach_of_molecules(schema) -> None:
-    texts = [
-        "*C",
-        "[Fe+6]<-N",
-        "[Co@OH1](N)(N)(N)(N)(N)N",
-        "C$C",
-        "F/C=C/F",
-        "[H][H]",
-        "[U]",
-        "[CH3]",
-    ]
+    texts = "*C [Fe+6]<-N [Co@OH1](N)(N)(N)(N)(N)N C$C F/C=C/F [H][H] [U] [CH3]".split()
     chunk, rejects = featurize_smiles(texts, schema)
     assert not rejects
     for k, mask in enumerate(schema.node_mask):
@@ -173,23 +158,10 @@ def test_cxsmiles_and_names_behind_the_smiles() -> None:
 
 
 @BOTH
-def test_the_quick_way_equals_the_careful_one(schema, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_quick_way_equals_the_careful_one(schema, nci, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [
-        line.split()[0]
-        for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()[::5]
-    ]
-    texts += [
-        "[Fe]C",
-        "N[Cu]N",
-        "[H]C",
-        "[2H]O",
-        "C~C",
-        "C$C",
-        "*C",
-        "C:C",
-        "[CH2]",
-        "C=[N+]=[N-]",
-        "[Pt](N)(N)(Cl)Cl",
+        *nci[::5],
+        *"[Fe]C N[Cu]N [H]C [2H]O C~C C$C *C C:C [CH2] C=[N+]=[N-] [Pt](N)(N)(Cl)Cl".split(),
         "B1OB1",
     ]
     quick, quick_rejects = featurize_smiles(texts, schema)

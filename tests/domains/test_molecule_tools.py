@@ -7,13 +7,7 @@ import pytest
 from rdkit import Chem
 from rdkit.Chem import Descriptors
 
-from graphlog.domains.molecule import (
-    draw_svg,
-    morgan_fingerprints,
-    rdkit_file,
-    scaffold,
-    scaffold_groups,
-)
+from graphlog.domains.molecule import draw_svg, morgan_fingerprints, scaffold, scaffold_groups
 from graphlog.domains.molecule.descriptors import morgan_counts, target_values
 from graphlog.domains.molecule.identity import scaffolds
 from graphlog.domains.molecule.schema import TARGETS
@@ -89,24 +83,11 @@ def rdkits_own(text: str) -> list[float]:
     return [functions[name](mol) for name in TARGETS]
 
 
-def test_descriptors_worked_out_together_are_rdkits_own() -> None:
+def test_descriptors_worked_out_together_are_rdkits_own(nci: list[str]) -> None:
     texts = [
-        line.split()[0]
-        for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()[::40]
-    ]
-    texts += [
-        "C",
-        "[H][H]",
-        "[Na+].[Cl-]",
-        "*",
-        "[Fe]",
-        "[U]",
-        "C[Si](C)(C)I",
-        "OP(O)(=O)OC",
-        "CS(=O)(=O)N",
-        "C[CH2]",
-        "C[C@H](N)C(=O)[O-].[K+]",
-        "x",
+        *nci[::40],
+        *"C [H][H] [Na+].[Cl-] * [Fe] [U] C[Si](C)(C)I OP(O)(=O)OC CS(=O)(=O)N C[CH2]".split(),
+        *"C[C@H](N)C(=O)[O-].[K+] x".split(),
     ]
     ours, theirs = target_values(texts), np.array([rdkits_own(text) for text in texts])
     assert ours.shape == (len(texts), 196)

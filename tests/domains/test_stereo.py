@@ -13,38 +13,16 @@ from rdkit import Chem, rdBase
 from rdkit.Chem.EnumerateStereoisomers import EnumerateStereoisomers, StereoEnumerationOptions
 
 from graphlog.domains import schema_named
-from graphlog.domains.molecule import (
-    MOLECULE_CIP,
-    MOLECULE_RICH,
-    featurize_smiles,
-    parse,
-    rdkit_file,
-)
+from graphlog.domains.molecule import MOLECULE_CIP, MOLECULE_RICH, featurize_smiles, parse
 from graphlog.downstream.pretrained import Encoder, random_encoder
 
 WAYS = 10
-SPECIAL = (
-    *(
-        "C[C@H](N)C(=O)O",
-        "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O",
-        "C[S@](=O)c1ccccc1",
-        "F/C=C/F",
-        "C/C=C\\C=C\\Cl",
-        "C[C@@](N)(F)Cl",
-    ),
-    *(
-        "O[C@@H](C(=O)[O-])[C@H](O)C(=O)[O-].[K+].[Na+]",
-        "C[N@+](CC)(CCC)c1ccccc1.[Cl-]",
-        "C[C@H]1CC[C@@H](C)CC1",
-        "C/N=C/c1ccccc1",
-    ),
-    *(
-        "O[C@H]1[C@H](O)[C@@H](O)[C@H](O)[C@H](O)[C@@H]1O",
-        "F[P@TB1](Cl)(Br)(I)C",
-        "[2H][C@H](C)O",
-        "N[C@@H](CS)C(=O)N[C@@H](C)C(O)=O",
-    ),
-)
+SPECIAL = r"""
+    C[C@H](N)C(=O)O OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O C[S@](=O)c1ccccc1 F/C=C/F C/C=C\C=C\Cl
+    C[C@@](N)(F)Cl O[C@@H](C(=O)[O-])[C@H](O)C(=O)[O-].[K+].[Na+] C[N@+](CC)(CCC)c1ccccc1.[Cl-]
+    C[C@H]1CC[C@@H](C)CC1 C/N=C/c1ccccc1 O[C@H]1[C@H](O)[C@@H](O)[C@H](O)[C@H](O)[C@@H]1O
+    F[P@TB1](Cl)(Br)(I)C [2H][C@H](C)O N[C@@H](CS)C(=O)N[C@@H](C)C(O)=O
+""".split()
 
 
 def column(smiles: str, kind: str) -> list[int]:
@@ -105,12 +83,8 @@ def test_many_centers_that_are_easily_ranked_keep_their_labels() -> None:
     assert column("N[C@@H](C)C(=O)" * 900 + "O", "atoms").count(2) == 900
 
 
-def test_without_stereo_it_is_the_older_schema() -> None:
-    texts = [
-        line.split()[0]
-        for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()[::50]
-    ]
-    texts = [text for text in texts if not parse._HAS_VARIANTS.search(text)]
+def test_without_stereo_it_is_the_older_schema(nci: list[str]) -> None:
+    texts = [text for text in nci[::50] if not parse._HAS_VARIANTS.search(text)]
     ours, theirs = (
         featurize_smiles(texts, MOLECULE_CIP)[0],
         featurize_smiles(texts, MOLECULE_RICH)[0],
@@ -130,13 +104,9 @@ def test_mirror_images_differ(encoder: Encoder) -> None:
     assert min(np.abs(left - right).max(), np.abs(left - flat).max()) > 0.01
 
 
-def stereoisomers(count: int) -> list[str]:
+def stereoisomers(nci: list[str], count: int) -> list[str]:
     """Molecules of NCI, charges and counter-ions first, with every stereo element set at random."""
-    texts = [
-        line.split()[0]
-        for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()
-    ]
-    texts.sort(key=lambda text: not any(c in text for c in "+-."))
+    texts = sorted(nci, key=lambda text: not any(c in text for c in "+-."))
     texts = [text for pair in zip(texts, reversed(texts), strict=True) for text in pair]
     found: list[str] = list(SPECIAL)
     options = StereoEnumerationOptions(maxIsomers=1, rand=7, unique=True)
@@ -184,15 +154,17 @@ def assert_one_embedding(encoder: Encoder, molecules: list[str]) -> None:
     )
 
 
-def test_an_embedding_does_not_depend_on_how_the_smiles_is_written(encoder: Encoder) -> None:
-    assert_one_embedding(encoder, stereoisomers(200))
+def test_an_embedding_does_not_depend_on_how_the_smiles_is_written(
+    encoder: Encoder, nci: list[str]
+) -> None:
+    assert_one_embedding(encoder, stereoisomers(nci, 200))
 
 
 @pytest.mark.slow
-def test_nor_do_those_of_a_thousand_molecules(encoder: Encoder) -> None:
-    assert_one_embedding(encoder, stereoisomers(1000))
+def test_nor_do_those_of_a_thousand_molecules(encoder: Encoder, nci: list[str]) -> None:
+    assert_one_embedding(encoder, stereoisomers(nci, 1000))
 
 
-def test_an_older_schema_does_depend_on_it() -> None:
+def test_an_older_schema_does_depend_on_it(nci: list[str]) -> None:
     with pytest.raises(AssertionError):
-        assert_one_embedding(random_encoder(schema=MOLECULE_RICH), stereoisomers(50))
+        assert_one_embedding(random_encoder(schema=MOLECULE_RICH), stereoisomers(nci, 50))

@@ -222,11 +222,7 @@ def test_the_run_folder_is_complete(tmp_path: Path):
     run = tmp_path / "run"
     predictor = finetune(tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, run_dir=run, **KEPT)
     assert {p.name for p in run.iterdir()} >= {
-        "config.toml",
-        "metrics.jsonl",
-        "scores.json",
-        "model.safetensors",
-        "split.json",
+        *"config.toml metrics.jsonl scores.json model.safetensors split.json".split(),
         "versions.json",
     }
     assert read_toml(run / "config.toml")["finetune"]["seeds"] == [0, 1]

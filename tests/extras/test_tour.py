@@ -54,15 +54,9 @@ def test_the_tour_leaves_models_scores_embeddings_and_figures(tmp_path: Path):
     said: list[str] = []
     found = tour.run_quickstart(tmp_path / "tour", molecules=120, epochs=2, say=said.append)
     assert all(Path(path).exists() for path in found.written)
-    assert {
-        "pretrain",
-        "probe",
-        "finetune",
-        "embeddings.npz",
-        "tree",
-        "figures",
-        "quickstart.json",
-    } <= {p.name for p in (tmp_path / "tour").iterdir()}
+    assert {*"pretrain probe finetune embeddings.npz tree figures quickstart.json".split()} <= {
+        p.name for p in (tmp_path / "tour").iterdir()
+    }
     shipped = tour.SHIPPED_MODEL
     rows = (
         "mean of the training fold",

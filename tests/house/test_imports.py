@@ -12,17 +12,7 @@ import pytest
 
 from house_support import ROOT, SOURCE, dotted, modules, tree
 
-HEAVY = {
-    "torch",
-    "torch_geometric",
-    "rdkit",
-    "sklearn",
-    "scipy",
-    "matplotlib",
-    "pandas",
-    "pyarrow",
-    "numpy",
-}
+HEAVY = {*"torch torch_geometric rdkit sklearn scipy matplotlib pandas pyarrow numpy".split()}
 REPORT = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 
 

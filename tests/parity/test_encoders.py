@@ -24,14 +24,10 @@ SMALL = [
 ]
 SIZES = {"chem_encoder_gin": "3x64", "bio": "3x32"}
 LARGE = [
-    "chem_encoder_gin_5x300_seeded",
-    "chem_encoder_gcn_5x300_contextpred",
-    "chem_encoder_graphsage_5x300_contextpred",
-    "chem_encoder_gat_5x300_contextpred",
-    "bio_encoder_gin_5x300_seeded",
-    "bio_encoder_gcn_5x300_masking",
-    "bio_encoder_graphsage_5x300_masking",
-    "bio_encoder_gat_5x300_masking",
+    *"chem_encoder_gin_5x300_seeded chem_encoder_gcn_5x300_contextpred".split(),
+    *"chem_encoder_graphsage_5x300_contextpred chem_encoder_gat_5x300_contextpred".split(),
+    *"bio_encoder_gin_5x300_seeded bio_encoder_gcn_5x300_masking".split(),
+    *"bio_encoder_graphsage_5x300_masking bio_encoder_gat_5x300_masking".split(),
 ]
 RECORDED = [
     f"{name}_{SIZES.get(name, SIZES['bio'] if name.startswith('bio') else '3x48')}_random"

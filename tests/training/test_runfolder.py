@@ -38,13 +38,8 @@ def finished(path: Path) -> Path:
 def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     run = finished(tmp_path / "deep" / "run")
     assert {p.name for p in run.iterdir()} == {
-        "config.toml",
-        "versions.json",
-        "metrics.jsonl",
-        "model.safetensors",
-        "checkpoint",
-        "graphlog.json",
-        ".lock",
+        *"config.toml versions.json metrics.jsonl model.safetensors checkpoint".split(),
+        *"graphlog.json .lock".split(),
     }
     rows = read_metrics(run / "metrics.jsonl")
     assert [row["step"] for row in rows] == [2, 3, 4]
@@ -104,11 +99,7 @@ def test_only_files_of_the_run_are_removed(tmp_path: Path) -> None:
         (run / mine).write_text("mine")
     RunFolder.open(run, overwrite=True).close()
     assert {str(p.relative_to(run)) for p in run.rglob("*") if p.is_file()} == {
-        ".lock",
-        "graphlog.json",
-        "thesis.partial",
-        "checkpoint/best.pt",
-        "checkpoint/step-4/notes",
+        *".lock graphlog.json thesis.partial checkpoint/best.pt checkpoint/step-4/notes".split(),
         "tensorboard/x.txt",
     }
 
