@@ -15,7 +15,6 @@ from graphlog.errors import NonFiniteLossError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.heads import COMPONENTS
 from graphlog.prototypes import chains
-from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining, run_pretraining
 from graphlog.training.trainer import Cursor, NamedAdam, StopRequest, Trainer
 from training_support import blow_up, families, outcome, small_config
@@ -124,7 +123,7 @@ def test_a_loss_that_is_looked_at_late_is_named_and_leaves_no_trace(
 def test_a_run_stopped_in_the_last_step_of_an_epoch_goes_on_with_the_next() -> None:
     job = Pretraining(families(), small_config())
     job.setting = replace(job.setting, device=torch.device("meta"))  # any device but the CPU
-    trainer = Trainer(job, Progress())
+    trainer = Trainer(job)
     trainer.cursor = Cursor(begun=True, batch=len(job.batches(0)), step=len(job.batches(0)))
     trainer._run_epoch(StopRequest())
     assert trainer.cursor == Cursor(begun=True, epoch=1, step=len(job.batches(0)))

@@ -52,9 +52,10 @@ class TimedObjective:
         self.job = Pretraining(store, config, progress=progress, embed_at_most=_CLUSTERED)
         if self.job.objective.needs_targets:
             self.job.find_targets(None)
-        self.trainer = Trainer(self.job, Progress())
+        self.trainer = Trainer(self.job)
         self.trainer.cursor = Cursor(phase=len(self.job.phases) - 1)
         self.trainer.begin_phase()
+        self.job.progress = Progress()  # its steps are not to be followed
 
     def step(self, indices: Any) -> float:
         """Take one step, loading of the batch included, and return its seconds."""
@@ -209,7 +210,7 @@ def _finetuning(timed: TimedObjective, cell: Cell, store: GraphStore) -> Callabl
     config = cell.finetuning.updated(own)
     encoder = Encoder(deepcopy(job.encoder), config.layer or "last")
     start = Start(encoder, data, config, None, "", label_weights(data, config))
-    trainer = Trainer(SeedJob(start, 0, Progress()), Progress())
+    trainer = Trainer(SeedJob(start, 0, Progress()))
     trainer.begin_phase()
     (indices,) = trainer.job.batches(0)
     return lambda: trainer.step(indices, trainer.job.load(indices))

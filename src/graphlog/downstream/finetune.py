@@ -525,7 +525,7 @@ def train_one(
     config = config.resolve_precision()
     job = SeedJob(start_of(encoder, data, config), seed, Progress())
     with stop_on_signal() as stop:
-        Trainer(job, Progress()).run(stop)
+        Trainer(job).run(stop)
     return job.chosen(), len(job.history)
 
 
@@ -598,7 +598,6 @@ def _train(
             job = SeedJob(start, seed, bar)
             trainer = Trainer(
                 job,
-                bar,
                 checkpoints=folder and folder.checkpoints / f"{label}seed-{seed}",
                 checkpoint_every_s=config.checkpoint_every_s,
                 metrics=log,

@@ -254,7 +254,7 @@ class _Search:
                 job = _TrialJob(start, self.seed, Progress())
                 job.trial = trial
                 try:
-                    Trainer(job, Progress()).run(stop)
+                    Trainer(job).run(stop)
                 except NonFiniteLossError as e:
                     trial.set_user_attr("error", str(e))
                     study.tell(trial, state=State.FAIL)

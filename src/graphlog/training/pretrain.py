@@ -30,7 +30,7 @@ from graphlog.training.config import (
     read_config,
     recorded_config,
 )
-from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, as_progress
+from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress
 from graphlog.training.runfolder import CHECKPOINTS, CONFIG, MODEL, RunFolder, part, versions
 from graphlog.training.setting import (
     Setting,
@@ -430,7 +430,7 @@ def run_pretraining(
     resume: bool = False,
     overwrite: bool = False,
     init: GraphEncoder | None = None,
-    progress: Progress | bool | None = None,
+    progress: Progress | None = None,
     callbacks: Sequence[Callback | str] = (),
 ) -> PretrainResult:
     """Train ``config.objective`` on the graphs of ``store``.
@@ -445,7 +445,7 @@ def run_pretraining(
         resume: Continue from the newest whole checkpoint of ``run_dir``.
         overwrite: Replace the run in ``run_dir``.
         init: Encoder to start from instead of random weights; it is trained in place.
-        progress: Follows the run; True shows a bar, None nothing.
+        progress: Follows the run.
         callbacks: Get every row of the log; ``tensorboard``, ``wandb`` or ``mlflow`` by name.
 
     Raises:
@@ -454,24 +454,23 @@ def run_pretraining(
         NonFiniteLossError: If a loss becomes NaN or infinite.
         TrainingInterrupted: After Ctrl-C, once the state has been saved; after a second, at once.
     """
-    path = None if run_dir is None else Path(run_dir)
-    if resume and path is not None and config.precision == "auto" and (path / CONFIG).is_file():
-        config = config.updated({"precision": read_config(path / CONFIG).precision})
-    job = Pretraining(store, config, init=init, progress=as_progress(progress))
+    if run_dir and resume and config.precision == "auto" and (run_dir / CONFIG).is_file():
+        config = config.updated({"precision": read_config(run_dir / CONFIG).precision})
+    job = Pretraining(store, config, init=init, progress=progress)
     with joined(job.setting.device) as team, ExitStack() as stack:
         job.join(team)
-        if path is not None and team.is_first:
-            folder = RunFolder.open(path, resume=resume, overwrite=overwrite)
+        if run_dir is not None and team.is_first:
+            folder = RunFolder.open(run_dir, resume=resume, overwrite=overwrite)
             job.folder = stack.enter_context(closing(folder))
-        is_complete = path is not None and resume and (path / MODEL).exists()
+        is_complete = run_dir is not None and resume and (run_dir / MODEL).exists()
         team.check_alike({"whether the run is complete": is_complete})
-        result = _finished(path / MODEL, job) if path is not None and is_complete else None
+        result = _finished(run_dir / MODEL, job) if run_dir and is_complete else None
         if result is None:
             followers = Callbacks(
-                callbacks if team.is_first else (), None if job.folder is None else path
+                callbacks if team.is_first else (), None if job.folder is None else run_dir
             )
             with closing(followers):
-                _train(job, path, followers, resume)
+                _train(job, run_dir, followers, resume)
             result = PretrainResult(job.encoder, job.objective, job.info(), job.kept())
             if job.folder is not None:
                 with writing(job.folder.model, resume_advice()):
@@ -510,7 +509,6 @@ def _train(job: Pretraining, path: Path | None, callbacks: Callbacks, resume: bo
     config, folder, progress, total = job.config, job.folder, job.progress, len(job.store)
     trainer = Trainer(
         job,
-        progress,
         checkpoints=None if path is None else path / CHECKPOINTS,
         checkpoint_every_s=config.checkpoint_every_s,
         callbacks=callbacks,

@@ -220,6 +220,8 @@ class Job(ABC):
     """What a trainer trains."""
 
     setting: Setting
+    progress: Progress
+    """Follows the steps."""
     team: Team = ALONE
     """The processes that train it together; each runs the same job."""
     phases: Sequence[Phase]
@@ -306,7 +308,6 @@ class Trainer:
     def __init__(
         self,
         job: Job,
-        progress: Progress,
         *,
         checkpoints: Path | None = None,
         checkpoint_every_s: float = 60.0,
@@ -317,13 +318,12 @@ class Trainer:
 
         Args:
             job: What to train.
-            progress: Follows the steps.
             checkpoints: Folder of the checkpoints; None keeps all in memory.
             checkpoint_every_s: Seconds between checkpoints within an epoch.
             metrics: Where rows of the log go.
             callbacks: Get the same rows.
         """
-        self.job, self.progress, self.metrics = job, progress, metrics
+        self.job, self.metrics = job, metrics
         self.callbacks = callbacks or Callbacks()
         self.checkpoints, self.checkpoint_every_s = checkpoints, checkpoint_every_s
         self.cursor = Cursor()
@@ -396,7 +396,7 @@ class Trainer:
             }
         )
         self.cursor = replace(self.cursor, step=step, batch=self.cursor.batch + 1)
-        self.progress.advance(len(indices))
+        job.progress.advance(len(indices))
         self._row_graphs += len(indices)
 
     def _check_losses(self) -> None:
@@ -455,7 +455,7 @@ class Trainer:
         """
         if self.checkpoints is None:
             return False
-        checkpoint = load_checkpoint(self.checkpoints, self.progress.say)
+        checkpoint = load_checkpoint(self.checkpoints, self.job.progress.say)
         self.job.team.check_alike({"the checkpoint's step": checkpoint and checkpoint.step})
         if checkpoint is None:
             return False
@@ -489,7 +489,7 @@ class Trainer:
         end = sum(p.epochs for p in self.job.phases[: self.cursor.phase + 1])
         while self.cursor.epoch < end and not self.job.ends_early():
             if stage := self.job.stage(self.cursor):
-                self.progress.stage(stage)
+                self.job.progress.stage(stage)
             self._run_epoch(stop)
             wait = _SAVE_SHARE * self._save_took
             if self.cursor.epoch < end and time.monotonic() - self._saved_at >= wait:
