@@ -16,7 +16,7 @@ from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.heads import COMPONENTS
 from graphlog.prototypes import chains
 from graphlog.training.pretrain import Pretraining, run_pretraining
-from graphlog.training.trainer import Cursor, NamedAdam, StopRequest, Trainer
+from graphlog.training.trainer import Cursor, NamedAdam, Trainer
 from training_support import blow_up, families, outcome, small_config
 
 NEVER_WAIT = ["attrmasking", "descriptorpred", "graphmae", "infograph", "infomax"]
@@ -125,5 +125,5 @@ def test_a_run_stopped_in_the_last_step_of_an_epoch_goes_on_with_the_next() -> N
     job.setting = replace(job.setting, device=torch.device("meta"))  # any device but the CPU
     trainer = Trainer(job)
     trainer.cursor = Cursor(begun=True, batch=len(job.batches(0)), step=len(job.batches(0)))
-    trainer._run_epoch(StopRequest())
+    trainer._run_epoch()
     assert trainer.cursor == Cursor(begun=True, epoch=1, step=len(job.batches(0)))

@@ -351,7 +351,7 @@ class Trainer:
         self._stop = stop
         try:
             while not self.is_done:
-                self._run_phase(stop)
+                self._run_phase()
         except KeyboardInterrupt:
             raise TrainingInterrupted(self.job.how_to_resume(self.cursor)) from None
 
@@ -372,8 +372,7 @@ class Trainer:
         Raises:
             NonFiniteLossError: If a loss is NaN or infinite.
         """
-        if self.optimizer is None:
-            raise RuntimeError("a step before its phase has begun")
+        assert self.optimizer is not None, "a step before its phase has begun"
         job, step = self.job, self.cursor.step + 1
         losses = job.loss(batch, step)
         values = {"total": losses.total, **losses.terms}
@@ -480,17 +479,17 @@ class Trainer:
             self._start_optimizer(moments)
         return True
 
-    def _run_phase(self, stop: "StopRequest") -> None:
+    def _run_phase(self) -> None:
         if not self.cursor.begun:
             self.save()
-            stop.at_once = True
+            self._stop.at_once = True
             self.begin_phase()
-            stop.at_once = False
+            self._stop.at_once = False
         end = sum(p.epochs for p in self.job.phases[: self.cursor.phase + 1])
         while self.cursor.epoch < end and not self.job.ends_early():
             if stage := self.job.stage(self.cursor):
                 self.job.progress.stage(stage)
-            self._run_epoch(stop)
+            self._run_epoch()
             wait = _SAVE_SHARE * self._save_took
             if self.cursor.epoch < end and time.monotonic() - self._saved_at >= wait:
                 self.save()
@@ -498,7 +497,7 @@ class Trainer:
         if self.is_done:
             self.save()
 
-    def _run_epoch(self, stop: "StopRequest") -> None:
+    def _run_epoch(self) -> None:
         batches = self.job.batches(self.cursor.epoch)
         left = batches[self.cursor.batch :]
         for indices, batch in zip(left, self._loaded(left), strict=True):
@@ -507,7 +506,7 @@ class Trainer:
             if is_last or self.job.log_due(self.cursor.step):
                 self._log(is_last)
             # a team stops after the same step everywhere, which one process cannot decide alone
-            if self._team_stops or (stop.asked and self.job.team.size == 1):
+            if self._team_stops or (self._stop.asked and self.job.team.size == 1):
                 self.save()
                 raise TrainingInterrupted(self.job.how_to_resume(self.cursor))
             if not is_last and time.monotonic() - self._saved_at >= self.checkpoint_every_s:
