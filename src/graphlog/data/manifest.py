@@ -176,6 +176,10 @@ def read_contents(path: Path, verify: bool = True) -> Contents:
         path: The folder.
         verify: Whether to compare every file with its hash, once a process for a file that stays as
             it is. A gigabyte takes about a second.
+
+    Raises:
+        ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was
+            changed.
     """
     for _ in range(_ATTEMPTS - 1):
         before = _version(path)

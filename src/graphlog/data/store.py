@@ -737,7 +737,11 @@ class RowCollector:
             self._progress(self.done, self.rejected)
 
     def reject(self, reject: Reject) -> None:
-        """Record a row that cannot be used; DataError if such rows are not to be skipped."""
+        """Record a row that cannot be used.
+
+        Raises:
+            DataError: If bad rows are not to be skipped.
+        """
         # of RDKit's reasons, some end in a line break
         reject = replace(reject, reason=" ".join(reject.reason.split()))
         is_bad = reject.kind != RejectKind.EXCLUDED
@@ -756,7 +760,14 @@ class RowCollector:
             self._first.append(reject)
 
     def refuse_if_mostly_bad(self, advice: str) -> None:
-        """Raise DataError if more than half cannot be used; ``advice`` ends its first sentence."""
+        """Refuse an input of which more than half cannot be used.
+
+        Args:
+            advice: What to do about it; ends the message's first sentence.
+
+        Raises:
+            DataError: If it is so; shows the first bad rows.
+        """
         if self.rejected > _WORST_SHARE * self.done:
             item = self._item.removeprefix("data ")
             examples = "; ".join(

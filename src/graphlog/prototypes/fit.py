@@ -93,7 +93,12 @@ def fit_forest(
 
 
 def check_embeddings(embeddings: Float[Tensor, "M D"]) -> None:
-    """Raise an error where there are fewer than two embeddings, or one is not finite."""
+    """Raise where there are fewer than two embeddings, or one is not finite.
+
+    Raises:
+        ConfigError: If there are fewer than two.
+        NonFiniteLossError: If one is not finite.
+    """
     if embeddings.shape[0] < 2:
         raise ConfigError(
             f"prototypes need at least 2 graphs, found {embeddings.shape[0]};"

@@ -193,7 +193,11 @@ def flat_settings(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
 
 
 def check_fits(init: GraphEncoder, config: PretrainConfig, schema: FeatureSchema) -> None:
-    """Raise ConfigError where the schema or a setting of the encoder is not that of ``init``."""
+    """Check that a run may start from the weights of ``init``.
+
+    Raises:
+        ConfigError: If its schema or a setting of the encoder differs.
+    """
     if init.schema != schema:
         raise ConfigError(
             f"the model to start from reads schema '{init.schema.name}', the graphs have "

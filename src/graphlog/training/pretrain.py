@@ -259,7 +259,11 @@ class Pretraining(Job):
         self.watch.load_state(part(tensors, "watch."), fields["watch"], device)
 
     def check_same(self, settings: Mapping[str, Any], digest: str) -> None:
-        """Raise ConfigError where a setting that decides the outcome, or the data, has changed."""
+        """Check that nothing that decides the outcome has changed since a run was started.
+
+        Raises:
+            ConfigError: Naming the first setting that has, or the data.
+        """
         before = recorded_config(settings)
         if change := first_difference(before, self.config):
             raise ConfigError(f"the run was started with {change}; keep it, or start another run.")

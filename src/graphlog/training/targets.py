@@ -44,12 +44,15 @@ _CHECKSUM = 32
 
 
 def check_texts(store: GraphStore, substructures: bool, descriptors: bool = True) -> None:
-    """Raise DataError where a store lacks the texts that its targets are computed from.
+    """Check that a store has the texts that its targets are computed from, where they are.
 
     Args:
         store: The graphs.
         substructures: Whether components of the counts of substructures are targets too.
         descriptors: Whether the descriptors of the domain are.
+
+    Raises:
+        DataError: If it was built without them.
     """
     domain = DOMAINS[store.schema.domain]
     from_texts = descriptors and domain.graph_targets(store.subset(np.arange(0))) is None

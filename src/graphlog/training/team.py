@@ -60,7 +60,12 @@ class Team:
         raise ProcessLostError(f"the first process of this run refused to start: {error}")
 
     def check_alike(self, what: Mapping[str, Any]) -> None:
-        """Refuse to start where what must be the same in all processes differs in one."""
+        """Compare what must be the same in all processes.
+
+        Raises:
+            ConfigError: Naming the first entry that differs, and the process.
+            ProcessLostError: The same, in all processes but the first.
+        """
         every = [json.loads(text) for text in self.exchange(json.dumps(what, default=str))]
         for rank, other in enumerate(every):
             for key in dict.fromkeys([*every[0], *other]):
@@ -75,7 +80,12 @@ class Team:
                     )
 
     def check_batch(self, batch_size: int, graphs: int) -> None:
-        """Refuse more processes than a batch has graphs."""
+        """Refuse more processes than a batch has graphs.
+
+        Raises:
+            ConfigError: In the first process.
+            ProcessLostError: In the others.
+        """
         if self.size > min(batch_size, graphs):
             self.refuse(
                 ConfigError(

@@ -96,7 +96,11 @@ def mask_edges_around(
 
 
 def mask_row(schema: FeatureSchema, columns: MaskedColumns = "all") -> tuple[float, ...]:
-    """Return the row that stands for "masked" under this schema; ConfigError if it has none."""
+    """Return the attribute row that stands for "masked" under this schema.
+
+    Raises:
+        ConfigError: If the schema has none.
+    """
     row = schema.node_mask if schema.masked == "node" else schema.edge_mask
     if row is None:
         raise ConfigError(
