@@ -1,6 +1,5 @@
 """A tiny encoder, labeled molecules, and what a wrong thing must be answered with."""
 
-import csv
 from functools import cache
 from pathlib import Path
 
@@ -79,11 +78,6 @@ def averaged_models(encoder: Encoder, data: LabeledGraphs, joined: tuple[str, ..
         }
         best.append(path[max(scores, key=lambda c: scores[c])])
     return fuse(best, data.task) if len(best) > 1 else best[0]
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def write_csv(path: Path, smiles: list[str], **columns: object) -> Path:

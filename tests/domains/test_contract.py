@@ -1,6 +1,5 @@
 """What every domain must do, and a domain that is defined only here: from file to predictions."""
 
-import csv
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import graphlog
+from cli_support import read_table
 from graphlog.cli.main import main
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import Attribute, FeatureSchema
@@ -167,30 +167,29 @@ def test_from_a_file_to_predictions(case: Case, tmp_path: Path) -> None:
 
 
 def test_the_command_line(case: Case, tmp_path: Path) -> None:
-    def run(*words: object) -> None:
-        assert main([str(word) for word in (*words, "-q")]) == 0
+    def run(words: str) -> None:
+        assert main([*words.split(), "-q"]) == 0
 
-    store, model = tmp_path / "a.store", tmp_path / "run"
-    labels = ["--targets", ",".join(case.targets)] if case.targets else []
-    if case.source.suffix != ".store":
-        run("featurize", case.source, "-o", store, *labels, *case.schema)
+    store, model, source = tmp_path / "a.store", tmp_path / "run", case.source
+    labels = f"--targets {','.join(case.targets)}" if case.targets else ""
+    if source.suffix != ".store":
+        run(f"featurize {source} -o {store} {labels} {' '.join(case.schema)}")
     else:
-        store = case.source
-    small = ["--epochs", "1", "--batch-size", "16", "--set", "encoder.dim=8", "--set"]
-    run("pretrain", store, "-o", model, *small, "encoder.layers=2")
-    run("embed", case.source, "-m", model, "-o", tmp_path / "z.npz")
+        store = source
+    small = "--epochs 1 --batch-size 16 --set encoder.dim=8 --set encoder.layers=2"
+    run(f"pretrain {store} -o {model} {small}")
+    run(f"embed {source} -m {model} -o {tmp_path}/z.npz")
     assert len(np.load(tmp_path / "z.npz")["embeddings"]) == case.rows
-    run("data", "split", store, "--kind", "random", "-o", tmp_path / "split.json")
-    options = ["--split", "random", "--seeds", "0", "--epochs", "1"]
-    run("finetune", case.source, "-m", model, "-o", tmp_path / "ft", *labels, *options)
-    run("predict", case.source, "-m", tmp_path / "ft", "-o", tmp_path / "p.csv")
-    with (tmp_path / "p.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    run(f"data split {store} --kind random -o {tmp_path}/split.json")
+    quick = "--split random --seeds 0 --epochs 1"
+    run(f"finetune {source} -m {model} -o {tmp_path}/ft {labels} {quick}")
+    run(f"predict {source} -m {tmp_path}/ft -o {tmp_path}/p.csv")
+    rows = read_table(tmp_path / "p.csv")
     assert len(rows) == case.rows
     assert sum(row["graphlog_status"] != "ok" for row in rows) == case.rejected
-    run("probe", case.source, "-m", model, *labels, "--split", "random", "--baseline-seeds", "0")
-    run("prototypes", model, "-o", tmp_path / "tree", "--input", case.source, "--fit")
-    run("info", store)
+    run(f"probe {source} -m {model} {labels} --split random --baseline-seeds 0")
+    run(f"prototypes {model} -o {tmp_path}/tree --input {source} --fit")
+    run(f"info {store}")
 
 
 def test_an_input_of_another_domain_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, read_csv, tiny_encoder, write_csv
+from cli_support import read_table
+from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, tiny_encoder, write_csv
 from graphlog.api import embed_file, read_molecules
 from graphlog.downstream.finetune import finetune
 from graphlog.downstream.predictor import Predictor
@@ -39,7 +40,7 @@ def table(tmp_path: Path) -> Path:
 def rows_of(path: Path) -> list[dict[str, object]]:
     """Return the rows of an output of any format but .npy and .sdf, by column."""
     if path.suffix == ".csv":
-        return [dict(row) for row in read_csv(path)]
+        return [dict(row) for row in read_table(path)]
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in path.read_text().splitlines()]
     if path.suffix == ".parquet":
@@ -76,7 +77,7 @@ def test_embeddings_row_for_row(tmp_path: Path, table: Path, ending: str):
     np.testing.assert_allclose(values, encoder.embed(SMILES), rtol=1e-5, atol=1e-6)
     status = [row["graphlog_status"] for row in rows]
     assert [text == "ok" for text in status] == USED
-    rejects = read_csv(tmp_path / "rejects.csv")
+    rejects = read_table(tmp_path / "rejects.csv")
     assert [row["row"] for row in rejects] == ["1", "3"]
     assert [row["reason"] for row in rejects] == [status[1], status[3]]
     assert {p.name for p in tmp_path.iterdir()} == {"in.csv", out.name, "rejects.csv"}
@@ -126,7 +127,7 @@ def test_a_failure_leaves_nothing_behind(
 
 def test_predictions_keep_the_inputs_columns(tmp_path: Path, table: Path, predictor: Predictor):
     written = predictor.predict_file(table, tmp_path / "out.csv", batch_size=2)
-    rows = read_csv(tmp_path / "out.csv")
+    rows = read_table(tmp_path / "out.csv")
     added = [f"predicted_{t}{kind}" for t in "ab" for kind in ("", "_std", "_calibrated")]
     assert list(rows[0]) == ["smiles", "name", "a", *added, "graphlog_novelty", "graphlog_status"]
     assert [row["name"] for row in rows] == list("uvwxyz")
@@ -143,7 +144,7 @@ def test_predictions_keep_the_inputs_columns(tmp_path: Path, table: Path, predic
 
 def test_predictions_for_a_list_and_a_store(tmp_path: Path, predictor: Predictor):
     predictor.predict_file(SMILES, tmp_path / "out.csv")
-    rows = read_csv(tmp_path / "out.csv")
+    rows = read_table(tmp_path / "out.csv")
     assert [row["smiles"] for row in rows] == SMILES
     assert [row["row"] for row in rows] == list("012345")
 
@@ -256,7 +257,7 @@ def test_predictions_from_standard_input(
 ):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     predictor.predict_file("-", tmp_path / "out.csv")
-    rows = read_csv(tmp_path / "out.csv")
+    rows = read_table(tmp_path / "out.csv")
     assert [(row["smiles"], row["name"]) for row in rows] == [("CCO", "u"), ("C(C", "v")]
     assert rows[0]["graphlog_status"] == "ok"
     assert rows[1]["predicted_a"] == ""
@@ -299,7 +300,7 @@ def test_rows_do_not_depend_on_the_parts_that_they_are_read_in(
         monkeypatch.setattr("graphlog.domains.records.ROWS_A_PIECE", piece)
         done = predictor.predict_file(given, tmp_path / f"out.{ending}", batch_size=1)
         assert (done.rows, done.rejected) == (13, 3)
-        assert [row["row"] for row in read_csv(tmp_path / "rejects.csv")] == ["0", "6", "11"]
+        assert [row["row"] for row in read_table(tmp_path / "rejects.csv")] == ["0", "6", "11"]
         written.append([str(row) for row in rows_of(tmp_path / f"out.{ending}")])
     assert written[0] == written[1] == written[2]
     status = [row["graphlog_status"] for row in rows_of(tmp_path / f"out.{ending}")]
@@ -309,7 +310,7 @@ def test_rows_do_not_depend_on_the_parts_that_they_are_read_in(
 def test_columns_of_one_name_are_all_kept(tmp_path: Path, predictor: Predictor):
     (tmp_path / "in.csv").write_text("smiles,x,x\nCCO,1,2\n", encoding="utf-8")
     predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv")
-    row = read_csv(tmp_path / "out.csv")[0]
+    row = read_table(tmp_path / "out.csv")[0]
     assert (row["x"], row["x.2"]) == ("1", "2")
 
 
@@ -343,7 +344,7 @@ def test_the_names_of_predictions_do_not_depend_on_the_input(tmp_path: Path, pre
     labeled = write_csv(tmp_path / "labeled.csv", ["CCO"], a=[1], b=[0])
     for source in (plain, labeled):
         predictor.predict_file(source, tmp_path / "out.csv")
-        added = list(read_csv(tmp_path / "out.csv")[0])[-8:]
+        added = list(read_table(tmp_path / "out.csv")[0])[-8:]
         assert [added[0], added[3]] == ["predicted_a", "predicted_b"]
         assert added[6:] == ["graphlog_novelty", "graphlog_status"]
 
@@ -381,14 +382,14 @@ def test_each_output_has_its_own_list_of_rejected_rows(tmp_path: Path, predictor
     embed_file(tiny_encoder(), first, tmp_path / "a.csv")
     predictor.predict_file(second, tmp_path / "b.csv")
     shared, own = tmp_path / "rejects.csv", tmp_path / "b.csv.rejects.csv"
-    assert [(row["row"], row["output"]) for row in read_csv(shared)] == [("1", "a.csv")]
-    assert [(row["row"], row["output"]) for row in read_csv(own)] == [("3", "b.csv")]
+    assert [(row["row"], row["output"]) for row in read_table(shared)] == [("1", "a.csv")]
+    assert [(row["row"], row["output"]) for row in read_table(own)] == [("3", "b.csv")]
     embed_file(tiny_encoder(), write_csv(tmp_path / "good.csv", ["C"]), tmp_path / "c.csv")
-    assert len(read_csv(shared)) == len(read_csv(own)) == 1  # nothing to list, nothing emptied
+    assert len(read_table(shared)) == len(read_table(own)) == 1  # nothing to list, nothing emptied
     predictor.predict_file(tmp_path / "good.csv", tmp_path / "b.csv")
-    assert (len(read_csv(shared)), read_csv(own)) == (1, [])
+    assert (len(read_table(shared)), read_table(own)) == (1, [])
     embed_file(tiny_encoder(), second, tmp_path / "a.csv")
-    assert [row["row"] for row in read_csv(shared)] == ["3"]
+    assert [row["row"] for row in read_table(shared)] == ["3"]
 
 
 def test_predictions_and_embeddings_recall_the_column_of_fine_tuning(tmp_path: Path):
@@ -410,7 +411,7 @@ def test_predictions_and_embeddings_recall_the_column_of_fine_tuning(tmp_path: P
     expected = tuned.predict(smiles)
     np.testing.assert_allclose(again.predict(source), expected, atol=1e-6)
     again.predict_file(source, tmp_path / "out.csv")
-    found = [float(row["predicted_y"]) for row in read_csv(tmp_path / "out.csv")]
+    found = [float(row["predicted_y"]) for row in read_table(tmp_path / "out.csv")]
     np.testing.assert_allclose(found, expected[:, 0], rtol=1e-4)
     other = write_csv(tmp_path / "other.csv", smiles)  # without that column it is found by its name
     np.testing.assert_allclose(again.predict(other), expected, atol=1e-6)

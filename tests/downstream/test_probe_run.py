@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import graphlog
+from cli_support import read_table
 from downstream_support import (
     CHAINS,
     IS_ALCOHOL,
@@ -19,7 +20,6 @@ from downstream_support import (
     averaged_models,
     chain_store,
     labeled,
-    read_csv,
     tiny_encoder,
     write_csv,
 )
@@ -221,7 +221,7 @@ def test_a_kept_kernel_model_predicts_what_it_was_scored_with(
         assert (found.std > 0).all()
         assert report.calibration[0]["spread_coverage"] is not None
         graphlog.predict_file(kept, CHAINS[:5], tmp_path / "out.csv")
-        assert all(row["predicted_n_std"] for row in read_csv(tmp_path / "out.csv"))
+        assert all(row["predicted_n_std"] for row in read_table(tmp_path / "out.csv"))
     else:
         assert found.std is None
     explained = attribute(kept, chain_store().subset(np.arange(2)))
@@ -266,7 +266,7 @@ def test_a_target_that_was_not_learned_is_not_explained(tmp_path: Path) -> None:
     probe(tiny_encoder(), _several(), baselines=(), run_dir=tmp_path / "run")
     for name in ("why.csv", "why.html"):
         graphlog.explain_file(tmp_path / "run", CHAINS[:3], tmp_path / name)
-    rows = read_csv(tmp_path / "why.csv")
+    rows = read_table(tmp_path / "why.csv")
     assert all(row["contribution_one"] == "" and row["contribution_long"] for row in rows)
     page = (tmp_path / "why.html").read_text(encoding="utf-8")
     assert "no prediction" in page

@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import brier_score_loss
 
 import graphlog
+from cli_support import read_table
 from downstream_support import (
     CHAINS,
     IS_ALCOHOL,
@@ -14,7 +15,6 @@ from downstream_support import (
     QUICK,
     chain_store,
     labeled,
-    read_csv,
     tiny_encoder,
     write_csv,
 )
@@ -197,7 +197,7 @@ def test_novelty_is_judged_by_the_training_fold(regressor: Predictor, classifier
 def test_columns_of_the_file(tmp_path: Path, regressor: Predictor):
     source = write_csv(tmp_path / "in.csv", ["CCO", "bad"])
     regressor.predict_file(source, tmp_path / "out.csv", interval=0.8)
-    rows = read_csv(tmp_path / "out.csv")
+    rows = read_table(tmp_path / "out.csv")
     kinds = ("", "_std", "_low", "_high")
     added = [f"predicted_{target}{kind}" for target in "ab" for kind in kinds]
     added.append("graphlog_novelty")
@@ -214,7 +214,7 @@ def test_empty_intervals_are_explained(tmp_path: Path, regressor: Predictor):
     source = write_csv(tmp_path / "in.csv", ["CCO"])
     with pytest.warns(UserWarning, match=r"intervals of a, b are infinite and left empty"):
         regressor.predict_file(source, tmp_path / "out.csv", interval=0.99)
-    (row,) = read_csv(tmp_path / "out.csv")
+    (row,) = read_table(tmp_path / "out.csv")
     found = [row[name] for name in ("predicted_a_low", "predicted_b_high", "graphlog_status")]
     assert found == ["", "", "ok"]
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import graphlog
-from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, read_csv, tiny_encoder, write_csv
+from cli_support import read_table
+from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, tiny_encoder, write_csv
 from graphlog.downstream.finetune import finetune
 from graphlog.downstream.predictor import Predictor
 from graphlog.errors import ConfigError
@@ -47,7 +48,7 @@ def test_the_page_draws_every_row_and_runs_nothing(tmp_path: Path, predictor: Pr
 
 def test_the_table_has_a_line_for_each_node(tmp_path: Path, predictor: Predictor):
     graphlog.explain_file(predictor, ROWS, tmp_path / "out.csv")
-    rows = read_csv(tmp_path / "out.csv")
+    rows = read_table(tmp_path / "out.csv")
     assert [(r["row"], r["node"]) for r in rows] == [
         *(("0", str(k)) for k in range(3)),
         *(("2", str(k)) for k in range(8)),
@@ -71,7 +72,7 @@ def test_atoms_of_the_table_are_those_of_the_smiles_as_written(
     }
     graphlog.explain_file(predictor, [*written], tmp_path / "out.csv")
     found: dict[str, list[str]] = {smiles: [] for smiles in written}
-    for number, row in enumerate(read_csv(tmp_path / "out.csv")):
+    for number, row in enumerate(read_table(tmp_path / "out.csv")):
         assert int(row["node"]) == len(found[row["smiles"]]), number
         found[row["smiles"]].append(row["element"])
     assert found == written
@@ -109,7 +110,7 @@ def test_graphs_without_drawings_are_for_tables(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"no drawings to color; name a \.csv"):
         graphlog.explain_file(predictor, source, tmp_path / "out.html")
     graphlog.explain_file(predictor, source, tmp_path / "out.csv")
-    rows = read_csv(tmp_path / "out.csv")
+    rows = read_table(tmp_path / "out.csv")
     assert len(rows) == sum(range(3, 33))
     assert [*rows[0]] == ["row", "node", "graphlog_row", "contribution_y"]
     assert all(r["graphlog_row"] == "ab"[int(r["node"]) % 2] for r in rows)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from downstream_support import CHAINS, read_csv, tiny_encoder, write_csv
+from cli_support import read_table
+from downstream_support import CHAINS, tiny_encoder, write_csv
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.extras.neighbors import Index, neighbors, neighbors_file
 from graphlog.files import hash_file
@@ -177,7 +178,7 @@ def test_files_of_neighbors(tmp_path: Path):
         encoder, queries, library, tmp_path / "out.csv", 2, save=tmp_path / "index"
     )
     assert (written.rows, written.rejected) == (3, 1)
-    rows = read_csv(tmp_path / "out.csv")
+    rows = read_table(tmp_path / "out.csv")
     assert list(rows[0]) == [
         *("smiles", "name", "neighbor_rank", "neighbor_similarity", "neighbor_row"),
         *("neighbor_smiles", "neighbor_id", "graphlog_status"),
@@ -187,7 +188,7 @@ def test_files_of_neighbors(tmp_path: Path):
     assert [int(row["neighbor_row"]) for row in rows[:2]] == expected.rows[0].tolist()
     assert rows[0]["neighbor_id"] == f"m{expected.rows[0, 0]}"
     assert rows[2]["graphlog_status"] not in ("", "ok")
-    assert [row["row"] for row in read_csv(tmp_path / "rejects.csv")] == ["1"]
+    assert [row["row"] for row in read_table(tmp_path / "rejects.csv")] == ["1"]
     neighbors_file(encoder, queries, tmp_path / "index", tmp_path / "out.jsonl", 2)
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [line["neighbor_row"] for line in lines] == [
@@ -221,7 +222,7 @@ def test_two_tables_may_name_their_columns_differently(tmp_path: Path) -> None:
     for query, other in ((queries, library), (library, queries)):
         out = tmp_path / "out.csv"
         neighbors_file(tiny_encoder(), query, other, out, 1, smiles_column="Structure (canonical)")
-        found[query.name] = read_csv(out)
+        found[query.name] = read_table(out)
     assert [row["neighbor_key"] for row in found["q.csv"]] == ["CCO", "CCN"]
     assert len(found["library.csv"]) == len(CHAINS)
     with pytest.raises(DataError, match="no column 'strucure'"):

@@ -1,7 +1,5 @@
 """The atlas as a reader uses it, in Chromium: hover, click, zoom, drag, search, keys, CSV."""
 
-import csv
-import io
 import json
 import re
 import shutil
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 import graphlog
+from cli_support import read_table
 from downstream_support import CHAINS
 from graphlog.report.prototypes import write_prototypes
 
@@ -73,8 +72,7 @@ def page(browser: Any, molecules: Path) -> Iterator[Any]:
 
 
 def _members(folder: Path) -> list[dict[str, str]]:
-    with (folder / "members.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    return read_table(folder / "members.csv")
 
 
 def _colors(page: Any) -> set[str]:
@@ -86,8 +84,7 @@ def _colors(page: Any) -> set[str]:
 def _saved(page: Any, button: str) -> list[dict[str, str]]:
     with page.expect_download() as download:
         page.click(button)
-    text = Path(download.value.path()).read_text(encoding="utf-8")
-    return list(csv.DictReader(io.StringIO(text)))
+    return read_table(Path(download.value.path()))
 
 
 def test_it_shows_tree_map_and_groups(page: Any):

@@ -3,7 +3,6 @@
 The tree and the members tell the same.
 """
 
-import csv
 import json
 import os
 import re
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 
 import graphlog
+from cli_support import read_table
 from downstream_support import CHAINS, IS_ALCOHOL, write_csv
 from graphlog.domains import domain_of
 from graphlog.domains.molecule import drawing
@@ -56,8 +56,7 @@ def folder(model: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _members(folder: Path) -> list[dict[str, str]]:
-    with (folder / "members.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    return read_table(folder / "members.csv")
 
 
 def _page(folder: Path) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """What works on molecules works on any graphs: objectives, backbones, probes, predictions."""
 
-import csv
 import json
 
 import numpy as np
 import pytest
 
 import graphlog
+from cli_support import read_table
 from graphlog.cli.main import main
 from graphlog.data.split import stratified_split
 from graphlog.downstream.fold_probe import wl_counts
@@ -172,8 +172,7 @@ def test_the_command_line_goes_all_the_way(tmp_path, capsys):
     tuning = "--epochs 1 --seeds 0 --baselines none"
     assert run(f"finetune @rings.jsonl -m @run -o @ft {tuning}") == 0
     assert run("predict @rings.jsonl -m @ft -o @p.csv") == 0
-    with (tmp_path / "p.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(tmp_path / "p.csv")
     assert len(rows) == 30
     predicted = [f"predicted_y=class{k}{end}" for k in range(3) for end in ("", "_calibrated")]
     assert list(rows[0]) == ["row", *predicted, "graphlog_novelty", "graphlog_status"]

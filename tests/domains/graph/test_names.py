@@ -1,17 +1,15 @@
 """Names of graphs stand beside what is worked out for them."""
 
-import csv
-
 import pytest
 
 import graphlog
+from cli_support import read_table
 from graphlog.downstream.pretrained import random_encoder
 from graphs_support import lines, tables
 
 
 def _column(path, name):
-    with path.open(newline="") as file:
-        return [row.get(name) for row in csv.DictReader(file)]
+    return [row.get(name) for row in read_table(path)]
 
 
 @pytest.fixture
@@ -54,5 +52,4 @@ def test_names_of_graphs_in_tables(tmp_path):
 def test_files_without_names_have_row_numbers_only(tmp_path, graphs):
     path = lines(tmp_path / "g.jsonl", [{"edges": graph["edges"]} for graph in graphs])
     _embed(path, tmp_path / "e.csv")
-    with (tmp_path / "e.csv").open(newline="") as file:
-        assert next(csv.reader(file))[:2] == ["row", "e0"]
+    assert list(read_table(tmp_path / "e.csv")[0])[:2] == ["row", "e0"]
