@@ -8,7 +8,6 @@ from .api import open_store as open_store
 from .api import predict as predict
 from .api import predict_file as predict_file
 from .api import pretrain as pretrain
-from .api import probe as probe
 from .api import read_graphs as read_graphs
 from .api import read_molecules as read_molecules
 from .api import read_proteins as read_proteins
@@ -27,6 +26,7 @@ from .downstream.pretrained import convert as convert
 from .downstream.pretrained import list_models as list_models
 from .downstream.pretrained import load as load
 from .downstream.pretrained import random_encoder as random_encoder
+from .downstream.probe import probe as probe
 from .downstream.report import Report as Report
 from .downstream.tasks import split_file as split_file
 from .encoders.base import Encoding as Encoding

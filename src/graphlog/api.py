@@ -15,7 +15,6 @@ from graphlog.data.store import GraphStore, open_store
 from graphlog.data.workers import device_for, using
 from graphlog.domains import Input, schema_named
 from graphlog.downstream import fold_probe as _fold_probe
-from graphlog.downstream import probe as _probe
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder, load, rows_at_once
 from graphlog.downstream.report import Report
@@ -278,47 +277,6 @@ def pretrain(
     )
 
 
-def probe(
-    encoder: Model,
-    dataset: Labeled,
-    split: Any = None,
-    *,
-    targets: Sequence[str] | None = None,
-    layer: str | None = None,
-    device: str = "cpu",
-    engine: str = "local",
-    run_dir: str | Path | None = None,
-    overwrite: bool = False,
-    **options: Any,
-) -> Report:
-    """Score models of frozen embeddings beside fingerprints and the untrained encoder.
-
-    Arguments are as in :func:`finetune`; two rows a linear model, C fixed or by validation, and
-    one a kernel model (``head="kernel"`` or ``"auto"``). With ``run_dir`` the models of the latter
-    rows are kept there as a predictor, for :func:`predict`, and their row comes first. The
-    ``engine`` (see :func:`embed`) reads and embeds; models are fitted here. For the other
-    options see :func:`graphlog.downstream.probe.probe`.
-    """
-    folder = None if run_dir is None else Path(run_dir)
-    if folder is not None:
-        check_usable(folder, "probe", None, overwrite)
-    elif overwrite:
-        raise ConfigError(
-            f"{setting('overwrite')} replaces a run; name its folder with {setting('run_dir')}.",
-            option="overwrite",
-        )
-    model = load(encoder, device=device_for(engine, device), source=_store_of(dataset))
-    resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)
-    options |= {"split": split, "targets": targets}
-    with using(engine, model.device.type):
-        report = _probe.probe(
-            model, resolved or dataset, layer=layer, run_dir=folder, overwrite=overwrite, **options
-        )
-    if folder is not None and resolved is not None:
-        remember_input(folder, resolved, **options)
-    return report
-
-
 def fold_probe(
     encoder: Model, dataset: Labeled, *, device: str = "cpu", engine: str = "local", **options: Any
 ) -> Report:
@@ -326,9 +284,10 @@ def fold_probe(
 
     Options are those of :func:`graphlog.downstream.fold_probe.fold_probe`: ``folds``,
     ``classifier`` (``svm``, ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``,
-    ``layer``, ``targets``; the ``engine`` is as for :func:`probe`.
+    ``layer``, ``targets``; the ``engine`` is as for :func:`graphlog.probe`.
     """
-    model = load(encoder, device=device_for(engine, device), source=_store_of(dataset))
+    graphs = dataset.store if isinstance(dataset, LabeledGraphs) else dataset
+    model = load(encoder, device=device_for(engine, device), source=graphs)
     with using(engine, model.device.type):
         return _fold_probe.fold_probe(model, dataset, **options)
 
@@ -447,7 +406,3 @@ def predict_file(
 def load_predictor(predictor: str | Path | Predictor, device: str = "cpu") -> Predictor:
     """Return the predictor of a run folder of fine-tuning or probing, or of a file."""
     return predictor if isinstance(predictor, Predictor) else Predictor.load(predictor, device)
-
-
-def _store_of(dataset: Labeled) -> InputLike:
-    return dataset.store if isinstance(dataset, LabeledGraphs) else dataset

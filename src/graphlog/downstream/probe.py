@@ -6,7 +6,7 @@ of these fits.
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,7 +18,8 @@ from jaxtyping import Float
 from scipy.sparse import csr_matrix
 
 from graphlog.data.split import Split
-from graphlog.domains import domain_of
+from graphlog.data.workers import device_for, using
+from graphlog.domains import Input, domain_of
 from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.kernel import KernelFit, KernelModel, Predicted, fit_kernel
 from graphlog.downstream.linear import (
@@ -40,7 +41,7 @@ from graphlog.downstream.linear import (
 )
 from graphlog.downstream.metrics import better, mean_over_tasks
 from graphlog.downstream.predictor import FineTuned, Head, Predictor
-from graphlog.downstream.pretrained import Encoder, statistics_note, untrained_like
+from graphlog.downstream.pretrained import Encoder, load, statistics_note, untrained_like
 from graphlog.downstream.report import (
     Model,
     Report,
@@ -52,16 +53,16 @@ from graphlog.downstream.report import (
     report_of_splits,
     score_row,
 )
-from graphlog.downstream.tasks import LabeledGraphs, check_learnable, labeled
+from graphlog.downstream.tasks import LabeledGraphs, SplitChoice, check_learnable, labeled
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.downstream.writers import save_rejects
 from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError, check_name, setting
 from graphlog.files import write_json, write_text, writing
-from graphlog.inputs import InputLike
+from graphlog.inputs import InputLike, remember_input, resolve
 from graphlog.training.log import Progress, as_progress
-from graphlog.training.runfolder import RunFolder, versions
+from graphlog.training.runfolder import RunFolder, check_usable, versions
 from graphlog.training.setting import Precision
 
 BASELINES = ("random", "ecfp-rf", "ecfp-lr")
@@ -76,9 +77,11 @@ K = TypeVar("K")
 
 
 def probe(
-    encoder: Encoder,
-    source: InputLike | LabeledGraphs,
+    encoder: str | Path | Encoder,
+    dataset: InputLike | LabeledGraphs,
+    split: SplitChoice = None,
     *,
+    targets: Sequence[str] | None = None,
     head: str = "linear",
     layer: str | None = None,
     with_features: Sequence[str] = (),
@@ -89,8 +92,10 @@ def probe(
     grid: Sequence[float] = GRID,
     precision: Precision = "fp32",
     progress: Progress | None = None,
-    run_dir: Path | None = None,
+    run_dir: str | Path | None = None,
     overwrite: bool = False,
+    device: str = "cpu",
+    engine: str = "local",
     **labeling: Any,
 ) -> Report:
     """Fit models to the frozen embeddings of a labeled set and score them on its folds.
@@ -102,8 +107,10 @@ def probe(
     by counts of ECFP4 environments.
 
     Args:
-        encoder: What is scored.
-        source: Labeled input, or what :func:`~graphlog.downstream.tasks.open_labeled` returned.
+        encoder: As for :func:`graphlog.finetune`.
+        dataset: As for :func:`graphlog.finetune`.
+        split: As for :func:`graphlog.finetune`.
+        targets: As for :func:`graphlog.finetune`.
         head: ``linear``, ``kernel``, or ``auto``: both, of which the better on the validation fold
             comes first (by cross-validation of the training fold where there is none).
         layer: See :meth:`Encoder.head_layer`.
@@ -127,7 +134,10 @@ def probe(
             ones with the C of the best mean validation score; intervals and calibration come from
             the validation folds of all splits.
         overwrite: Replace the run in ``run_dir``.
-        labeling: Passed to ``open_labeled`` (``targets``, ``task``, ``split``, ...).
+        device: Where to load an encoder that is named: ``auto``, ``cpu`` or ``cuda``.
+        engine: What reads and embeds, ``local`` or ``ray``: see
+            :func:`graphlog.data.workers.using`. Models are fitted here.
+        labeling: Passed to ``open_labeled`` (``task``, ``smiles_column``, ...).
 
     Raises:
         ConfigError: If a name is unknown, ``run_dir`` is not free, or folds cannot be drawn again.
@@ -135,21 +145,32 @@ def probe(
     """
     check_baselines(baselines)
     check_name("head", head, HEADS)
-    encoder = encoder.with_readout()
-    layer = encoder.head_layer(layer)
-    is_new = not isinstance(source, LabeledGraphs)
-    if folds_seeds is not None and is_new and labeling.get("split") is None:
-        labeling["split"] = domain_of(encoder.schema).shuffled_split
-    data = labeled(source, encoder.schema, **labeling)
-    domain_of(data.store.schema).check_feature_sets(with_features)
-    splits = [data] if folds_seeds is None else in_other_folds(data, folds_seeds)
-    if folds_seeds is None and (run_dir is not None or head != "linear"):
-        check_learnable(data)
-    folder = None
-    if run_dir is not None:
-        folder = RunFolder.open(run_dir, "probe", resume=None, overwrite=overwrite)
-    bar = as_progress(progress)
-    with closing(folder) if folder is not None else nullcontext():
+    path, bar = None if run_dir is None else Path(run_dir), as_progress(progress)
+    if path is not None:  # before the input is read, which may take long
+        check_usable(path, "probe", None, overwrite)
+    elif overwrite:
+        raise ConfigError(
+            f"{setting('overwrite')} replaces a run; name its folder with {setting('run_dir')}.",
+            option="overwrite",
+        )
+    graphs = dataset.store if isinstance(dataset, LabeledGraphs) else dataset
+    encoder = load(encoder, device=device_for(engine, device), source=graphs).with_readout()
+    layer, source = encoder.head_layer(layer), dataset
+    if not isinstance(source, LabeledGraphs):
+        source = resolve(source, encoder.schema)
+        if folds_seeds is not None and split is None:
+            split = domain_of(encoder.schema).shuffled_split
+    labeling |= {"split": split, "targets": targets}
+    with using(engine, encoder.device.type), ExitStack() as stack:
+        data = labeled(source, encoder.schema, **labeling)
+        domain_of(data.store.schema).check_feature_sets(with_features)
+        splits = [data] if folds_seeds is None else in_other_folds(data, folds_seeds)
+        if folds_seeds is None and (path is not None or head != "linear"):
+            check_learnable(data)
+        folder = None
+        if path is not None:
+            run = RunFolder.open(path, "probe", resume=None, overwrite=overwrite)
+            folder = stack.enter_context(closing(run))
         embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=bar)
         with bar.shown(0, "computing fingerprints and other features"):
             domain = domain_of(data.store.schema)
@@ -195,6 +216,8 @@ def probe(
             # after the model: settings without one would look like a run to be resumed
             describe_run(folder, "probe", data, encoder, predictor.info["probe"])
             save_rejects(folder.path, data.rejects, folder.path.absolute().name)
+        if isinstance(source, Input):
+            remember_input(folder.path, source, **labeling)
         return predictor.report
 
 

@@ -12,7 +12,7 @@ from graphlog import api
 from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import Encoder
-from graphlog.downstream.probe import EMBEDDING
+from graphlog.downstream.probe import EMBEDDING, probe
 from graphlog.downstream.report import Model, Rule, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, MissingExtraError, setting
@@ -111,7 +111,7 @@ def run_quickstart(
     labeled = {name: open_labeled(name, shipped.schema) for name in QUESTIONS}
     kept: dict[str, Any] = {"run_dir": out / "probe", "overwrite": True}
     reports = {
-        name: api.probe(
+        name: probe(
             shipped,
             data,
             head="auto",
@@ -122,7 +122,7 @@ def run_quickstart(
         for name, data in labeled.items()
     }
     for name, data in labeled.items():
-        own = api.probe(small, data, baselines=())
+        own = probe(small, data, baselines=())
         rows = [(row, "small encoder") for row in own.rows]
         rows += [(r, r.model.replace(EMBEDDING, SHIPPED_MODEL)) for r in reports[name].rows]
         scores += [_mean_row(data), *(_score(name, *row) for row in rows if _is_shown(row[0]))]

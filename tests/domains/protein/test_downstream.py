@@ -87,7 +87,7 @@ def test_the_center_is_read_downstream_unless_told_otherwise(store: GraphStore) 
 def test_a_probe_with_statistics_is_kept(store: GraphStore, tmp_path: Path) -> None:
     joined = {"with_features": ("statistics",), "baselines": (), "fractions": (0.5, 0.2, 0.3)}
     encoder = tiny_encoder(schema=PROTEIN)
-    api.probe(encoder, store, run_dir=tmp_path / "run", **joined)
+    graphlog.probe(encoder, store, run_dir=tmp_path / "run", **joined)
     kept = api.load_predictor(tmp_path / "run")
     assert kept.encoder.config.readout == "mean+center"
     data = open_labeled(store, PROTEIN, fractions=joined["fractions"])
@@ -98,7 +98,7 @@ def test_a_probe_with_statistics_is_kept(store: GraphStore, tmp_path: Path) -> N
 def test_a_probe_and_a_fine_tuning_have_halves_and_a_floor(store: GraphStore) -> None:
     encoder = tiny_encoder(schema=PROTEIN)
     fractions = (0.5, 0.2, 0.3)
-    report = api.probe(encoder, store, fractions=fractions)
+    report = graphlog.probe(encoder, store, fractions=fractions)
     assert [row.model for row in report.rows[::2]] == ["frozen encoder", "untrained encoder", NAME]
     predictor = graphlog.finetune(
         encoder, store, epochs=2, seeds=(0, 1), fractions=fractions, device="cpu", precision="fp32"
@@ -115,7 +115,7 @@ def test_a_probe_and_a_fine_tuning_have_halves_and_a_floor(store: GraphStore) ->
         )
         assert {"test_first_half", "test_second_half"} <= set(found.scores[0])
     assert NAME not in [
-        row.model for row in api.probe(encoder, store, baselines=(), fractions=fractions).rows
+        row.model for row in graphlog.probe(encoder, store, baselines=(), fractions=fractions).rows
     ]
     assert predictor.predict(store).shape == (store.num_rows, 2)
 
