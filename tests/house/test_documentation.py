@@ -13,9 +13,11 @@ from unittest.mock import patch
 import pytest
 
 from house_support import ROOT
+from plugin_support import install_example, run_with
 
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PYTHON = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+"""A block of code, with the output shown below it, or nothing."""
+TUTORIALS = ROOT / "docs" / "tutorials"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 PAGES = [p for p in PAGES if not {"_build", "_generated"} & set(p.parts)]
 MOLECULES = (
@@ -26,14 +28,8 @@ MOLECULES = (
 
 
 def _blocks(page: Path, language: str) -> list[str]:
-    return [
-        code for kind, code in BLOCK.findall(page.read_text(encoding="utf-8")) if kind == language
-    ]
-
-
-def _python_blocks(page: Path) -> list[tuple[str, str]]:
-    """Each block of Python with the output shown below it, or nothing."""
-    return PYTHON.findall(page.read_text(encoding="utf-8"))
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [code for kind, code, _ in found if kind == language]
 
 
 def _with(language: str) -> list[Path]:
@@ -44,10 +40,29 @@ def _id(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def run_page(page: Path, commands: bool = True) -> int:
+    """Run the blocks of a page in the current folder and return how many commands there were."""
+    from graphlog.cli.main import main
+
+    namespace: dict[str, object] = {"__name__": "page"}
+    done = 0
+    for kind, code, shown in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if kind == "python":
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(code, page.name, "exec", dont_inherit=True), namespace)
+            assert shown in ("", printed.getvalue())
+        if kind == "bash" and commands:
+            for line in code.splitlines():
+                words = shlex.split(line, comments=True)
+                assert words[0] == "graphlog", line
+                assert main(words[1:]) == 0, line
+                done += 1
+    return done
+
+
 @patch.dict(os.environ)
-@pytest.mark.parametrize(
-    "page", [p for p in _with("python") if p.parent.name != "tutorials"], ids=_id
-)
+@pytest.mark.parametrize("page", [p for p in _with("python") if p.parent != TUTORIALS], ids=_id)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from graphlog.cli.main import app
     from graphlog.datasets import DATASETS
@@ -61,14 +76,36 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     (tmp_path / "molecules.csv").write_text(MOLECULES, encoding="utf-8")
     (tmp_path / "molecules.csv.gz").write_bytes(gzip.compress(MOLECULES.encode()))
-    namespace: dict[str, object] = {"__name__": "page"}
-    for number, (code, shown) in enumerate(_python_blocks(page)):
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(
-                compile(code, f"{_id(page)}, block {number}", "exec", dont_inherit=True), namespace
-            )
-        assert shown in ("", printed.getvalue())
+    run_page(page, commands=False)
+
+
+@pytest.mark.parametrize(
+    "page",
+    sorted(p for p in TUTORIALS.glob("*.md") if p.stem not in ("index", "plug-in")),
+    ids=lambda page: page.stem,
+)
+def test_tutorial_works(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """From top to bottom, offline."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path / "no mirror"))
+    assert run_page(page) > 0
+
+
+def test_tutorial_on_plug_ins_works(tmp_path: Path):
+    site = tmp_path / "site"
+    site.mkdir()
+    install_example(site)
+    code = (
+        "import sys; from pathlib import Path; sys.path[:0] = sys.argv[1:3]; "
+        "from test_documentation import run_page; print(run_page(Path(sys.argv[3])))"
+    )
+    folders = (ROOT / "tests", Path(__file__).parent)
+    assert run_with(site, tmp_path, code, *folders, TUTORIALS / "plug-in.md") == "4"
+
+
+def test_every_tutorial_is_listed():
+    listed = (TUTORIALS / "index.md").read_text(encoding="utf-8").splitlines()
+    assert {p.stem for p in TUTORIALS.glob("*.md")} - {"index"} <= set(listed)
 
 
 def _commands(page: Path) -> list[str]:
