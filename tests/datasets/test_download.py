@@ -4,9 +4,10 @@ import gzip
 import http.server
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,19 +28,24 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+@contextmanager
+def serving(handler: Any) -> Iterator[str]:
+    """Answer requests on this machine; yields the address."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     folder = tmp_path / "served"
     folder.mkdir()
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), partial(_Quiet, directory=str(folder))
-    )
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", folder
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(partial(_Quiet, directory=str(folder))) as url:
+        yield url, folder
 
 
 @pytest.fixture
@@ -216,13 +222,8 @@ class _Hostile(_Quiet):
 
 @pytest.fixture
 def hostile() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Hostile)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Hostile) as url:
+        yield url
 
 
 @pytest.mark.parametrize("to", ["ftp://127.0.0.1:1/x", "FTP://127.0.0.1:1/x", "file:///etc/passwd"])

@@ -85,11 +85,8 @@ def test_wrapped_checkpoints(wrap: object, prefix: str, tmp_path: Path) -> None:
     state = family_weights()
     found = convert_pth(saved(wrap(state), tmp_path / "old.pth"))
     assert found.info["prefix"] == prefix
-    assert (
-        found.encoder.config.backbone,
-        found.encoder.config.layers,
-        found.encoder.config.dim,
-    ) == ("gin", 2, 6)
+    config = found.encoder.config
+    assert (config.backbone, config.layers, config.dim) == ("gin", 2, 6)
     assert torch.equal(found.encoder.layers[0].lift.weight, state["gnns.0.mlp.0.weight"])
     save_model(tmp_path / "new", found.encoder, found.info)
     assert read_model(tmp_path / "new").info == found.info
@@ -105,20 +102,13 @@ def test_new_codes_start_as_the_family_would_have_read_them(tmp_path: Path) -> N
 
 
 def test_gcn_and_graphsage_are_told_apart(tmp_path: Path) -> None:
-    assert (
-        convert_pth(saved(gcn_weights(0.25, True), tmp_path / "a.pth")).encoder.config.backbone
-        == "graphsage"
-    )
-    assert (
-        convert_pth(saved(gcn_weights(9.0, True), tmp_path / "b.pth")).encoder.config.backbone
-        == "gcn"
-    )
-    assert (
-        convert_pth(
-            saved(gcn_weights(9.0, True), tmp_path / "graphsage.pth")
-        ).encoder.config.backbone
-        == "graphsage"
-    )
+    for var, name, backbone in (
+        (0.25, "a.pth", "graphsage"),
+        (9.0, "b.pth", "gcn"),
+        (9.0, "graphsage.pth", "graphsage"),
+    ):
+        found = convert_pth(saved(gcn_weights(var, True), tmp_path / name))
+        assert found.encoder.config.backbone == backbone
     unnamed = saved(gcn_weights(0, False), tmp_path / "c.pth")
     with pytest.raises(ModelFileError, match="put `gcn` or `graphsage` into the file's name"):
         convert_pth(unnamed)

@@ -81,8 +81,4 @@ def _check(part: GraphBatch, number: int, batch: GraphBatch, nodes: list[int]) -
 def test_nothing_left_is_a_batch_of_no_graphs() -> None:
     batch = batch_for(sizes=[1, 2])
     views = context_views(batch, batch.ptr[:-1], 5, 4, 7)
-    assert (views.substructure.num_graphs, views.context.num_nodes, views.anchors.shape[0]) == (
-        0,
-        0,
-        0,
-    )
+    assert views.substructure.num_graphs == views.context.num_nodes == len(views.anchors) == 0
