@@ -4,7 +4,7 @@ The descriptors are RDKit's, all at once in a fraction of the time: whatever sev
 made of (contributions of atoms, paths, degrees) is worked out once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from rdkit.Chem import Descriptors, Fragments, rdFingerprintGenerator, rdMolDesc
 from rdkit.Chem.EState.EState import GetPrincipleQuantumNumber
 from rdkit.Chem.EState.EState_VSA import estateBins, vsaBins
 from rdkit.Chem.MolSurf import logpBins, mrBins
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import dijkstra
 
 from graphlog.domains.molecule.parse import parsed
@@ -323,9 +323,7 @@ def morgan_counts(smiles: Sequence[str]) -> csr_matrix:
     Raises:
         DataError: Naming the first SMILES that cannot be parsed.
     """
-    counts = _fingerprints(smiles, "GetCountFingerprintAsNumPy")
-    found = [csr_matrix(count[None]) for count in counts]
-    return csr_matrix(vstack(found)) if found else csr_matrix((0, BITS))
+    return _sparse(_fingerprints(smiles, "GetCountFingerprintAsNumPy"), BITS)
 
 
 def _fingerprints(smiles: Sequence[str], kind: str) -> Iterator[np.ndarray]:
@@ -347,30 +345,27 @@ def count_fingerprints(smiles: Sequence[str]) -> csr_matrix:
     morgan = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS)
     pairs = rdFingerprintGenerator.GetAtomPairGenerator(fpSize=BITS)
     torsions = rdFingerprintGenerator.GetTopologicalTorsionGenerator(fpSize=BITS)
-    no_pairs = np.zeros(BITS, dtype=np.uint32)
-    columns: list[np.ndarray] = []
-    counts: list[np.ndarray] = []
-    lengths: list[int] = []
-    for mol in parsed(smiles):
-        present = np.zeros(0, dtype=np.int64)
+
+    def counts(mol: Any) -> np.ndarray:
+        found = np.zeros((3, BITS), dtype=np.uint32)
         if not isinstance(mol, str):
-            is_paired = mol.GetNumAtoms() <= MOST_PAIRED
-            count = np.concatenate(
-                [
-                    morgan.GetCountFingerprintAsNumPy(mol),
-                    pairs.GetCountFingerprintAsNumPy(mol) if is_paired else no_pairs,
-                    torsions.GetCountFingerprintAsNumPy(mol),
-                ]
-            )
-            present = np.flatnonzero(count)
-            counts.append(np.log1p(count[present]))
+            found[0] = morgan.GetCountFingerprintAsNumPy(mol)
+            if mol.GetNumAtoms() <= MOST_PAIRED:
+                found[1] = pairs.GetCountFingerprintAsNumPy(mol)
+            found[2] = torsions.GetCountFingerprintAsNumPy(mol)
+        return found.reshape(-1)
+
+    found = _sparse(map(counts, parsed(smiles)), 3 * BITS)
+    return csr_matrix(found.astype(np.float64).log1p(), dtype=np.float32)
+
+
+def _sparse(rows: Iterable[np.ndarray], width: int) -> csr_matrix:
+    """Return rows of counts, most of them 0, as one matrix."""
+    columns, counts, ends = [np.zeros(0, np.int32)], [np.zeros(0, np.uint32)], [0]
+    for row in rows:
+        present = np.flatnonzero(row).astype(np.int32)
         columns.append(present)
-        lengths.append(len(present))
-    return csr_matrix(
-        (
-            np.concatenate([*counts, np.zeros(0)]).astype(np.float32),
-            np.concatenate([*columns, np.zeros(0, dtype=np.int64)]).astype(np.int32),
-            np.cumsum([0, *lengths]),
-        ),
-        shape=(len(smiles), 3 * BITS),
-    )
+        counts.append(row[present])
+        ends.append(ends[-1] + len(present))
+    shape = len(ends) - 1, width
+    return csr_matrix((np.concatenate(counts), np.concatenate(columns), ends), shape=shape)
