@@ -4,7 +4,6 @@ A file is in the cache, in a mirror or at a public address; only verified files 
 """
 
 import gzip
-import json
 import os
 import random
 import tomllib
@@ -328,14 +327,11 @@ def _is_right(path: Path, spec: DatasetSpec, verify: Verify) -> bool:
     return hash_file(path) == spec.sha256 if spec.sha256 else verify(path, spec)
 
 
-def _unpack_moses(index: str, target: Path) -> None:
-    """Write the data set that ``target`` is named after, from the wheel with the pinned hash.
-
-    ``index`` is the address of the package's description (JSON).
-    """
+def _unpack_moses(url: str, target: Path) -> None:
+    """Write the data set that ``target`` is named after, from the wheel with the pinned hash."""
     wheel = target.with_name("molsets.whl")
     if not wheel.is_file() or not _is_moses(wheel):
-        download(_moses_address(index), wheel, _is_moses)
+        download(url, wheel, _is_moses)
     smiles = list(_moses_smiles(wheel))
     size = _MOSES_SAMPLES.get(target.name.partition(".")[0])
     if size is not None:
@@ -347,18 +343,6 @@ def _unpack_moses(index: str, target: Path) -> None:
         gzip.open(unfinished, "wt", encoding="ascii", compresslevel=6) as f,
     ):
         f.writelines(f"{text}\n" for text in smiles)
-
-
-def _moses_address(index: str) -> str:
-    with _OPENER.open(index, timeout=_TIMEOUT_S) as answer:
-        listed: list[dict[str, Any]] = json.load(answer)["urls"]
-    for file in listed:
-        if file["digests"]["sha256"] == _MOSES_SHA256:
-            return file["url"]
-    raise DataError(
-        f"{index}: no longer lists the pinned wheel (sha256 {_MOSES_SHA256[:12]}…); set "
-        "$GRAPHLOG_MIRROR to a copy of the data."
-    )
 
 
 def _is_moses(path: Path) -> bool:
