@@ -356,7 +356,8 @@ def count_fingerprints(smiles: Sequence[str]) -> csr_matrix:
         return found.reshape(-1)
 
     found = _sparse(map(counts, parsed(smiles)), 3 * BITS)
-    return csr_matrix(found.astype(np.float64).log1p(), dtype=np.float32)
+    logs = np.log1p(found.data).astype(np.float32)
+    return csr_matrix((logs, found.indices, found.indptr), shape=found.shape)
 
 
 def _sparse(rows: Iterable[np.ndarray], width: int) -> csr_matrix:
