@@ -174,7 +174,7 @@ def test_a_store_is_that_of_this_process(
     assert files["ray"] == files["local"]
     assert files["ray"][Path("rejects.csv")].count(b"excluded") == 3
     assert len(graphlog.open_store(out)) == len(SMILES) - 6
-    assert sent == {"constitution_keys", "featurize_unless"}
+    assert sent == {"constitution_keys", "featurize_smiles"}
 
 
 @pytest.mark.usefixtures("session")

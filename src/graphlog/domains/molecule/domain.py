@@ -94,10 +94,12 @@ class MoleculeDomain(RecordDomain):
     def featurizer(self, reading: Reading) -> Featurizer:
         """Return what parses, leaves out and standardizes molecules as ``reading`` says."""
         assert isinstance(reading, MoleculeReading)
-        work: Featurizer = molecule.parse.featurize_smiles
-        if reading.exclude:
-            work = partial(molecule.identity.featurize_unless, unwanted=self._keys_of(reading))
-        return partial(work, standardize=reading.standardize, with_parents=reading.keep_texts)
+        return partial(
+            molecule.parse.featurize_smiles,
+            standardize=reading.standardize,
+            with_parents=reading.keep_texts,
+            unwanted=self._keys_of(reading) if reading.exclude else None,
+        )
 
     def _keys_of(self, reading: MoleculeReading) -> UInt64[np.ndarray, "K"]:
         """Return the keys of every molecule to exclude, sorted."""

@@ -1,8 +1,6 @@
 """When two SMILES are the same molecule, and when two molecules share a Murcko scaffold."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -10,14 +8,11 @@ from jaxtyping import Int64, UInt64
 from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from graphlog.data.chunk import GraphChunk, Refused, RejectKind
-from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import group_numbers
-from graphlog.domains.molecule.parents import may_have_parent, parent_of
-from graphlog.domains.molecule.parse import featurize_smiles, parse_smiles, parsed
+from graphlog.domains.molecule.parents import constitution_key
+from graphlog.domains.molecule.parse import parse_smiles, parsed
 from graphlog.errors import DataError
 
-_EXCLUDED = "excluded: the molecule occurs in a list of those to leave out"
 _MOST_RINGS = 250
 """Rings beyond which RDKit takes seconds to minutes for a scaffold; such a molecule is its own."""
 
@@ -79,31 +74,6 @@ def constitution_keys(smiles: Sequence[str]) -> UInt64[np.ndarray, "N"]:
     are. The numbers are the first eight bytes of a hash: among a billion molecules one pair in
     forty such lists would share one by chance.
     """
-    keys = np.zeros(len(smiles), dtype=np.uint64)
-    for row, mol in enumerate(parsed(smiles)):
-        if not isinstance(mol, str):
-            parent = parent_of(mol) if may_have_parent(smiles[row]) else None
-            whole = mol if parent is None else parse_smiles(parent)
-            name = Chem.MolToSmiles(whole, isomericSmiles=False)
-            digest = blake2b(name.encode(), digest_size=8).digest()
-            keys[row] = int.from_bytes(digest, "little") or 1
-    return keys
-
-
-def featurize_unless(
-    texts: Sequence[str],
-    schema: FeatureSchema,
-    unwanted: UInt64[np.ndarray, "K"],
-    standardize: str | None = None,
-    with_parents: bool = True,
-) -> tuple[GraphChunk, list[Refused]]:
-    """Do what ``featurize_smiles`` does with the molecules whose keys are not ``unwanted``."""
-    is_unwanted = np.isin(constitution_keys(texts), unwanted)
-    wanted = np.flatnonzero(~is_unwanted)
-    kept = [texts[k] for k in wanted.tolist()]
-    chunk, refused = featurize_smiles(kept, schema, standardize, with_parents)
-    rejects = [Refused(int(wanted[k]), reason) for k, reason in refused]
-    rejects += [
-        Refused(k, _EXCLUDED, RejectKind.EXCLUDED) for k in np.flatnonzero(is_unwanted).tolist()
-    ]
-    return replace(chunk, rows=wanted[chunk.rows]), rejects
+    mols = zip(parsed(smiles), smiles, strict=True)
+    keys = [0 if isinstance(mol, str) else constitution_key(mol, text) for mol, text in mols]
+    return np.array(keys, dtype=np.uint64)

@@ -7,6 +7,7 @@ texts in which something shows that there may be a fragment, a charge or a metal
 
 import re
 from functools import cache
+from hashlib import blake2b
 from typing import Any
 
 from rdkit import Chem
@@ -135,3 +136,11 @@ def _with_plain_sulfoxides(mol: Any) -> Any:
                 atom.SetFormalCharge(0)
     Chem.SanitizeMol(editable)
     return editable.GetMol()
+
+
+def constitution_key(mol: Any, text: str) -> int:
+    """Return the number of a molecule that was written as ``text``; see ``constitution_keys``."""
+    parent = parent_of(mol) if may_have_parent(text) else None
+    whole = mol if parent is None else Chem.MolFromSmiles(parent)
+    name = Chem.MolToSmiles(whole or mol, isomericSmiles=False)
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") or 1

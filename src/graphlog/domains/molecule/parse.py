@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Integer, UInt64
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdCIPLabeler
 
-from graphlog.data.chunk import GraphChunk
+from graphlog.data.chunk import GraphChunk, Refused, RejectKind
 from graphlog.data.schema import FeatureSchema
-from graphlog.domains.molecule.parents import METAL, may_have_parent, parent_of
+from graphlog.domains.molecule.parents import METAL, constitution_key, may_have_parent, parent_of
 from graphlog.domains.molecule.schema import (
     MOLECULE,
     MOLECULE_CIP,
@@ -404,12 +404,16 @@ def _bond_types(bonds: list[Any], by_order: bool) -> list[int]:
     return list(map(Chem.Bond.GetBondType, bonds))
 
 
+_EXCLUDED = "excluded: the molecule occurs in a list of those to leave out"
+
+
 def featurize_smiles(
     texts: Sequence[Any],
     schema: FeatureSchema = MOLECULE,
     standardize: str | None = None,
     with_parents: bool = True,
-) -> tuple[GraphChunk, list[tuple[int, str]]]:
+    unwanted: UInt64[np.ndarray, "K"] | None = None,
+) -> tuple[GraphChunk, list[tuple[int, str] | Refused]]:
     """Return the graphs of ``texts`` and ``(position, reason)`` of each text that is no molecule.
 
     Atoms and bonds keep RDKit's order, which is that of the SMILES; each bond is listed once as
@@ -421,6 +425,7 @@ def featurize_smiles(
         standardize: ``parent`` or ``parent-tautomer`` reads that in place of the molecule; the
             texts are then its SMILES where it differs.
         with_parents: Whether to find the parents of molecules that are read as they are.
+        unwanted: Keys of molecules that are refused (``constitution_keys``), in ascending order.
 
     Raises:
         ConfigError: If the schema is another one.
@@ -439,10 +444,15 @@ def featurize_smiles(
     kept: list[int] = []
     kept_texts: list[str] = []
     parents: dict[int, str] = {}
-    rejects: list[tuple[int, str]] = []
+    rejects: list[tuple[int, str] | Refused] = []
     with rdBase.BlockLogs():
         for position, text in enumerate(texts):
             mol, flat = _parsed(text)
+            if unwanted is not None and not isinstance(mol, str):
+                key = np.uint64(constitution_key(mol, text))
+                if key in unwanted[unwanted.searchsorted(key) :][:1]:
+                    rejects.append(Refused(position, _EXCLUDED, RejectKind.EXCLUDED))
+                    continue
             parent = None
             if not isinstance(mol, str) and (
                 standardize == "parent-tautomer"
