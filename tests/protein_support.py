@@ -82,7 +82,7 @@ def random_network(size: int, interactions: int, seed: int) -> tuple[ProteinNetw
     )
     combined = draw.integers(600, 1000, interactions)
     names = tuple(f"9.p{k:03d}" for k in range(size))
-    network = build_network(Interactions("9", names, pairs, channels, combined))
+    network = build_network(Interactions("9", names, pairs, np.column_stack([channels, combined])))
     graph = nx.Graph()
     graph.add_nodes_from(range(size))
     for (a, b), row, score in zip(pairs.tolist(), channels, combined.tolist(), strict=True):

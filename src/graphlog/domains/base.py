@@ -203,11 +203,13 @@ class HasDataSets:
 
     def find(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> list[Path] | None:
         """Return the files of a data set if all are on this machine; else None."""
-        path = find_local(spec, data_dir, self.verify, self.bundled)
-        return None if path is None else [path]
+        files = self.parts(spec) or [spec]
+        paths = [find_local(file, data_dir, self.verify, self.bundled) for file in files]
+        found = [path for path in paths if path is not None]
+        return found if len(found) == len(files) else None
 
     def parts(self, spec: DatasetSpec) -> list[DatasetSpec]:
-        """Return the data sets that a data set is made of; none where it is one file."""
+        """Return the files that a data set is made of; none where it is one file."""
         return []
 
 

@@ -51,14 +51,11 @@ def test_graphs_do_not_depend_on_which_are_cut_together() -> None:
 
 def test_repeats_directions_and_self_loops_are_one_interaction() -> None:
     pairs = np.array([[0, 1], [1, 0], [0, 1], [2, 2], [1, 2]])
-    channels = np.zeros((5, 7), dtype=np.int64)
-    channels[:, 3] = [0, 300, 0, 900, 900]
-    channels[0, 6] = 800
-    network = build_network(
-        Interactions(
-            "9", ("9.a", "9.b", "9.c"), pairs, channels, np.array([800, 700, 100, 900, 650])
-        )
-    )
+    scores = np.zeros((5, 8), dtype=np.int64)
+    scores[:, 3] = [0, 300, 0, 900, 900]
+    scores[0, 6] = 800
+    scores[:, 7] = [800, 700, 100, 900, 650]
+    network = build_network(Interactions("9", ("9.a", "9.b", "9.c"), pairs, scores))
     assert network.counts["self-loops left out"] == 1
     assert network.counts["interactions"] == 1
     assert network.counts["listed in one direction only"] == 1
@@ -71,10 +68,8 @@ def test_repeats_directions_and_self_loops_are_one_interaction() -> None:
 
 
 def test_thresholds_by_channel() -> None:
-    channels = np.array([[0, 0, 0, 500, 0, 0, 0], [0, 0, 0, 300, 0, 0, 900]])
-    given = Interactions(
-        "9", ("9.a", "9.b", "9.c"), np.array([[0, 1], [0, 2]]), channels, np.array([900, 900])
-    )
+    scores = np.array([[0, 0, 0, 500, 0, 0, 0, 900], [0, 0, 0, 300, 0, 0, 900, 900]])
+    given = Interactions("9", ("9.a", "9.b", "9.c"), np.array([[0, 1], [0, 2]]), scores)
     assert build_network(given, ProteinOptions(channel_score=400)).counts["interactions"] == 2
     strict = build_network(
         given, ProteinOptions(channel_score={"textmining": 1000, "coexpression": 400})

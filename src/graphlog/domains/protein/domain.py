@@ -16,7 +16,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DatasetSpec
-from graphlog.datasets.catalogue import data_root, find_local
+from graphlog.datasets.catalogue import data_root
 from graphlog.domains.base import BaselineFeatures, Domain, HasDataSets, Input, Reading
 from graphlog.domains.protein.network import (
     STATISTICS,
@@ -128,11 +128,6 @@ class ProteinDomain(Domain, HasDataSets):
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
         """Return whether a file is complete and begins as ``spec`` says."""
         return verify_file(path, spec)
-
-    def find(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> list[Path] | None:
-        """Return the files that a data set is made from if all are on this machine; else None."""
-        paths = [find_local(part, data_dir, verify_file) for part in parts(spec)]
-        return None if None in paths else [path for path in paths if path is not None]
 
     def parts(self, spec: DatasetSpec) -> list[DatasetSpec]:
         """Return the networks, tables and ontologies that a labeled set is made from."""

@@ -41,10 +41,8 @@ class Interactions(NamedTuple):
     """Every protein of the file, ``<taxon>.<name>``, sorted."""
     pairs: Integer[np.ndarray, "M 2"]
     """The two proteins of each line."""
-    channels: Integer[np.ndarray, "M 7"]
-    """Scores of the seven channels, 0 to 1000."""
-    combined: Integer[np.ndarray, "M"]
-    """Combined score, 0 to 1000."""
+    scores: Integer[np.ndarray, "M 8"]
+    """Scores of the seven channels and combined score, 0 to 1000."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +87,7 @@ def build_network(listed: Interactions, options: ProteinOptions | None = None) -
     key, inverse, repeats = np.unique(
         (low * n + high)[proper], return_inverse=True, return_counts=True
     )
-    scores = np.column_stack([listed.channels, listed.combined])[proper].astype(np.int16)
+    scores = listed.scores[proper].astype(np.int16)
     if len(key):
         starts = np.cumsum(repeats) - repeats
         scores = np.maximum.reduceat(scores[np.argsort(inverse, kind="stable")], starts, axis=0)
@@ -174,7 +172,7 @@ def read_interactions(path: Path | str, species: str | None = None) -> Interacti
     rank = np.empty(len(names), dtype=np.int64)
     rank[[numbers[name] for name in names]] = np.arange(len(names))
     proteins = tuple(names) if taxon else tuple(f"{species}.{name}" for name in names)
-    return Interactions(species, proteins, rank[pairs], scores[:, :-1], scores[:, -1])
+    return Interactions(species, proteins, rank[pairs], scores)
 
 
 def _string_scores(
