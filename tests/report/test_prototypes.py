@@ -353,8 +353,8 @@ def test_equally_frequent_rings_do_not_depend_on_the_hash_seed() -> None:
     # one molecule of forty ring systems: all tie, and thirty of them are told
     rings = [f"C1{'C' * (k % 8)}{'O' * (k // 8)}N1" for k in range(2, 42)]
     code = (
-        "from graphlog.domains.molecule.traits import ring_systems\n"
-        f"print([f.name for f in ring_systems([{'.'.join(rings)!r}])])"
+        "from graphlog.domains.molecule.traits import traits\n"
+        f"print([f.name for f in traits([{'.'.join(rings)!r}])])"
     )
     told = {
         subprocess.run(

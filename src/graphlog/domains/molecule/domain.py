@@ -278,8 +278,7 @@ class MoleculeDomain(RecordDomain):
         size, *_ = super().features(store)
         if not store.has_texts:
             return [size]
-        texts = store.texts()
-        return [size, *molecule.traits.traits(texts), *molecule.traits.ring_systems(texts)]
+        return [size, *molecule.traits.traits(store.texts())]
 
     def draw(
         self,

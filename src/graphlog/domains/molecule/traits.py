@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from rdkit import Chem, rdBase
+from rdkit import Chem
 from rdkit.Chem import Descriptors
 
 from graphlog.domains.base import GraphFeature
-from graphlog.domains.molecule.parse import parse_smiles, parsed
+from graphlog.domains.molecule.parse import parsed
 
 _PROPERTIES = {
     "MolWt": "molecular weight",
@@ -49,27 +49,6 @@ _FRAGMENTS = {
     "fr_tetrazole": "tetrazole",
     "fr_bicyclic": "fused rings",
 }
-
-
-def traits(smiles: Sequence[str]) -> list[GraphFeature]:
-    """Return properties and functional groups of each molecule; some thousand take seconds.
-
-    What RDKit cannot tell of a molecule counts as 0.
-    """
-    known, count = dict(Descriptors.descList), len(_PROPERTIES)
-    functions = [known[name] for name in (*_PROPERTIES, *_FRAGMENTS)]
-    table = np.full((len(smiles), len(functions)), np.nan)
-    for row, mol in enumerate(parsed(smiles)):
-        if not isinstance(mol, str):
-            table[row] = [_value(f, mol) for f in functions]
-    present = np.where(np.isnan(table[:, count:]), np.nan, table[:, count:] > 0)
-    return [
-        *(GraphFeature(name, "mean", table[:, k]) for k, name in enumerate(_PROPERTIES.values())),
-        *(
-            GraphFeature(f"with {name}", "share", present[:, k])
-            for k, name in enumerate(_FRAGMENTS.values())
-        ),
-    ]
 
 
 def _value(f: object, mol: object) -> float:
@@ -115,30 +94,44 @@ _NAMES = {
 }
 
 
-def ring_systems(smiles: Sequence[str]) -> list[GraphFeature]:
-    """Return whether each molecule has each of the most frequent ring systems of the list."""
-    with rdBase.BlockLogs():
-        found = [_systems(text) for text in smiles]
-    counts = Counter(name for names in found for name in names or ())
+def traits(smiles: Sequence[str]) -> list[GraphFeature]:
+    """Return properties, functional groups and frequent ring systems; some thousand take seconds.
+
+    What RDKit cannot tell of a molecule counts as 0.
+    """
+    known, count = dict(Descriptors.descList), len(_PROPERTIES)
+    functions = [known[name] for name in (*_PROPERTIES, *_FRAGMENTS)]
+    table = np.full((len(smiles), len(functions)), np.nan)
+    systems: dict[int, set[str]] = {}
+    for row, mol in enumerate(parsed(smiles)):
+        if not isinstance(mol, str):
+            table[row] = [_value(f, mol) for f in functions]
+            systems[row] = _ring_systems(mol)
+    counts = Counter(name for names in systems.values() for name in names)
     fewest = _FEWEST_SHARE * len(smiles)
     # the sets have no order that lasts, so that equally frequent ones go by their SMILES
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    common = [name for name, count in ranked[:_RING_SYSTEMS] if count >= fewest]
+    common = [name for name, number in ranked[:_RING_SYSTEMS] if number >= fewest]
+    shares: dict[str, Sequence[bool]] = {
+        f"with {name}": (table[:, k] > 0).tolist()
+        for k, name in enumerate(_FRAGMENTS.values(), start=count)
+    }
+    rows = range(len(smiles))
+    for name in common:
+        has_ring = [name in systems.get(row, ()) for row in rows]
+        shares[f"with ring {_NAMES.get(name, name)}"] = has_ring
+    is_unknown = [row not in systems for row in rows]
     return [
-        GraphFeature(
-            f"with ring {_NAMES.get(name, name)}",
-            "share",
-            np.array([np.nan if names is None else float(name in names) for names in found]),
-        )
-        for name in common
+        *(GraphFeature(name, "mean", table[:, k]) for k, name in enumerate(_PROPERTIES.values())),
+        *(
+            GraphFeature(name, "share", np.where(is_unknown, np.nan, has))
+            for name, has in shares.items()
+        ),
     ]
 
 
-def _systems(smiles: str) -> set[str] | None:
+def _ring_systems(mol: Chem.Mol) -> set[str]:
     """Return rings, fused ones joined, as canonical SMILES without what hangs on them."""
-    mol = parse_smiles(smiles)
-    if isinstance(mol, str):
-        return None
     systems: list[set[int]] = []
     for ring in mol.GetRingInfo().AtomRings():
         joined, apart = set(ring), list[set[int]]()
