@@ -2,7 +2,6 @@
 from .api import embed as embed
 from .api import embed_file as embed_file
 from .api import featurize as featurize
-from .api import fold_probe as fold_probe
 from .api import load_predictor as load_predictor
 from .api import open_store as open_store
 from .api import predict as predict
@@ -20,6 +19,7 @@ from .data.store import GraphStore as GraphStore
 from .domains.molecule.domain import scaffold_split as scaffold_split
 from .domains.protein.domain import split_proteins as split_proteins
 from .downstream.finetune import finetune as finetune
+from .downstream.fold_probe import fold_probe as fold_probe
 from .downstream.predictor import Predictor as Predictor
 from .downstream.pretrained import Encoder as Encoder
 from .downstream.pretrained import convert as convert

@@ -14,11 +14,8 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, open_store
 from graphlog.data.workers import device_for, using
 from graphlog.domains import Input, schema_named
-from graphlog.downstream import fold_probe as _fold_probe
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder, load, rows_at_once
-from graphlog.downstream.report import Report
-from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.downstream.writers import (
     Results,
     Written,
@@ -49,8 +46,6 @@ from graphlog.training.setting import Precision
 
 Model = str | Path | Encoder
 """An encoder, or what :func:`load` makes one of."""
-Labeled = InputLike | LabeledGraphs
-"""Graphs with labels, or what can be read as such."""
 
 
 def read_molecules(
@@ -275,21 +270,6 @@ def pretrain(
     return Encoder(
         result.encoder, result.info.get("embedding", settings.embedding), result.info, result.extra
     )
-
-
-def fold_probe(
-    encoder: Model, dataset: Labeled, *, device: str = "cpu", engine: str = "local", **options: Any
-) -> Report:
-    """Return the 10-fold accuracy of a classifier on frozen embeddings.
-
-    Options are those of :func:`graphlog.downstream.fold_probe.fold_probe`: ``folds``,
-    ``classifier`` (``svm``, ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``,
-    ``layer``, ``targets``; the ``engine`` is as for :func:`graphlog.probe`.
-    """
-    graphs = dataset.store if isinstance(dataset, LabeledGraphs) else dataset
-    model = load(encoder, device=device_for(engine, device), source=graphs)
-    with using(engine, model.device.type):
-        return _fold_probe.fold_probe(model, dataset, **options)
 
 
 def embed(

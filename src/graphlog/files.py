@@ -161,7 +161,7 @@ def excel_safe() -> Generator[None]:
 
     Example:
         >>> with excel_safe():
-        ...     encoder.embed_file("molecules.csv", "embeddings.csv")  # doctest: +SKIP
+        ...     graphlog.embed_file(encoder, "in.csv", "out.csv")  # doctest: +SKIP
     """
     token = EXCEL_SAFE.set(True)
     try:

@@ -1,6 +1,7 @@
 """The protocol of InfoGraph and GraphCL: k-fold accuracy of a classifier on frozen embeddings."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,10 @@ from jaxtyping import Float, Int64
 from scipy.sparse import csr_matrix, hstack
 
 from graphlog.data.store import GraphStore
+from graphlog.data.workers import device_for, using
 from graphlog.downstream.label_checks import ROUNDS, subtree_labels
 from graphlog.downstream.linear import standardize, without_convergence_warnings
-from graphlog.downstream.pretrained import Encoder, untrained_like
+from graphlog.downstream.pretrained import Encoder, load, untrained_like
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, class_numbers, labeled
 from graphlog.errors import DataError, check_name, out_of_range, setting
@@ -27,8 +29,8 @@ _KINDS = {"svm": "SVM", "kernel": "SVM", "logistic": "logistic regression"}
 
 
 def fold_probe(
-    encoder: Encoder,
-    source: InputLike | LabeledGraphs,
+    encoder: str | Path | Encoder,
+    dataset: InputLike | LabeledGraphs,
     *,
     folds: int = 10,
     classifier: str = "svm",
@@ -38,6 +40,8 @@ def fold_probe(
     layer: str | None = None,
     precision: Precision = "fp32",
     progress: Progress | bool | None = None,
+    device: str = "cpu",
+    engine: str = "local",
     **labeling: Any,
 ) -> Report:
     """Return the stratified k-fold accuracy of a classifier on frozen embeddings.
@@ -47,8 +51,8 @@ def fold_probe(
     graphs; the published code reports the best of several epochs, which does look at them.
 
     Args:
-        encoder: What is scored.
-        source: Graphs with one target of two or more classes.
+        encoder: As for :func:`graphlog.finetune`.
+        dataset: As for :func:`graphlog.finetune`, graphs with one target of two or more classes.
         folds: Number of parts; each is tested on once.
         classifier: ``svm`` with a Gaussian kernel, or ``logistic`` regression.
         baselines: ``random``, the same network untrained; ``wl``, an SVM on Weisfeiler-Lehman
@@ -58,6 +62,8 @@ def fold_probe(
         layer: ``jk`` or ``last``; None takes the model's own.
         precision: Of the encoder's matrix products.
         progress: Told of the folds.
+        device: As for :func:`graphlog.probe`.
+        engine: As for :func:`graphlog.probe`.
         labeling: Passed to ``open_labeled`` (``targets``, ``task``).
 
     Raises:
@@ -69,11 +75,12 @@ def fold_probe(
     check_name("classifier", classifier, CLASSIFIERS)
     for name in baselines:
         check_name("baseline", name, BASELINES)
-    if not isinstance(source, LabeledGraphs):
+    source, bar = dataset, as_progress(progress)
+    if isinstance(source, LabeledGraphs):
+        source = source.store
+    else:
         labeling.setdefault("split", "stratified")
-    data = labeled(source, encoder.schema, **labeling)
-    graphs, classes = _classes(data, folds)
-    bar = as_progress(progress)
+    encoder = load(encoder, device=device_for(engine, device), source=source)
 
     def row(model: str, kind: str, features: Sequence[np.ndarray]) -> ScoreRow:
         """Return the scores of one representation: its features, or a kernel, for every seed."""
@@ -98,7 +105,10 @@ def fold_probe(
         rule = f"{_KINDS[kind]}, C by inner folds"
         return ScoreRow(model, rule, {"accuracy": means}, {}, detail=detail)
 
-    with bar.shown(len(seeds) * folds * (1 + len(baselines)), f"{folds}-fold {classifier}"):
+    total = len(seeds) * folds * (1 + len(baselines))
+    with using(engine, encoder.device.type), bar.shown(total, f"{folds}-fold {classifier}"):
+        data = labeled(dataset, encoder.schema, **labeling)
+        graphs, classes = _classes(data, folds)
         frozen = encoder.embed_store(graphs, layer, precision=precision)
         rows = [row("frozen encoder", classifier, [frozen] * len(seeds))]
         if "random" in baselines:
