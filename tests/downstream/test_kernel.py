@@ -4,7 +4,7 @@ from scipy.sparse import csr_matrix
 from sklearn.kernel_ridge import KernelRidge
 
 from graphlog.downstream import kernel
-from graphlog.downstream.kernel import KernelModel, Support, fit_kernel, unfolded
+from graphlog.downstream.kernel import KernelModel, Settings, Support, fit_kernel, unfolded
 from graphlog.errors import DataError
 
 NAN = float("nan")
@@ -50,7 +50,8 @@ def test_the_mean_is_scikit_learns_kernel_ridge():
     assert np.sqrt(np.mean((model.predict([x[90:]]).mean - y[90:]) ** 2)) < 0.75 * y.std()
 
 
-def test_held_out_predictions_are_those_of_models_without_the_fold():
+def test_held_out_predictions_are_those_of_models_without_the_fold(monkeypatch):
+    monkeypatch.setattr(kernel, "_with_directions", lambda p, s: (p, s, p.labels[:0]))
     x, y = quantities(60)
     fit = fit_kernel({"": x}, y, np.arange(60), "regression")
     model, order = fit.model, np.random.default_rng(0).permutation(60)
@@ -62,6 +63,82 @@ def test_held_out_predictions_are_those_of_models_without_the_fold():
         standard = (y[rest, 0] - y.mean()) / y.std()
         expected[fold] = k[np.ix_(fold, rest)] @ np.linalg.solve(inside, standard)
     np.testing.assert_allclose(fit.held_out[:, 0], expected * y.std() + y.mean(), atol=1e-4)
+
+
+def matern(a: np.ndarray, b: np.ndarray, median: float, width: float) -> np.ndarray:
+    """The kernel of the module, entry by entry, with its constant."""
+    scaled = np.sqrt(3 * 2.0**width * ((a[:, None] - b[None]) ** 2).sum(axis=2) / median)
+    return (1 + scaled) * np.exp(-scaled) + 1.0
+
+
+def median_apart(rows: np.ndarray) -> float:
+    distances = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    return float(np.median(distances[np.triu_indices(len(rows), 1)]))
+
+
+def along(rows: np.ndarray, labels: np.ndarray, seen: np.ndarray, width: float) -> np.ndarray:
+    """Rows beside their places along the directions of finite differences of a fitted model."""
+    median = median_apart(rows)
+    inside = matern(rows[seen], rows[seen], median, width) + 2.0**-3 * np.eye(len(seen))
+    weights = np.linalg.solve(inside, labels[seen])
+    gradients = np.stack(
+        [
+            (matern(rows[seen] + step, rows[seen], median, width) @ weights)
+            - (matern(rows[seen] - step, rows[seen], median, width) @ weights)
+            for step in 1e-4 * np.eye(rows.shape[1])
+        ],
+        axis=1,
+    )
+    values, vectors = np.linalg.eigh(gradients.T @ gradients)
+    lengths = np.sqrt(np.maximum(values, 0))
+    turn = vectors * np.sqrt(lengths / lengths.mean() * 0.3 / 0.7)
+    return np.concatenate([rows, rows @ turn], axis=1)
+
+
+def test_directions_are_those_of_gradients_and_of_the_other_folds(monkeypatch):
+    monkeypatch.setattr(kernel, "_chosen_settings", lambda _: Settings((0.0,), (1.0,), -3.0))
+    x, y = quantities(60)
+    fit = fit_kernel({"": x}, y, np.arange(60), "regression")
+    (support,), settings = fit.model.supports, fit.model.settings
+    assert support.directions is not None
+    assert support.scaling is not None
+    order = np.random.default_rng(0).permutation(60)
+    rows = support.scaling(x).astype(np.float64)[order]
+    labels = (y[order, 0] - y.mean()) / y.std()
+    expected = np.empty(60)
+    for fold in np.array_split(np.arange(60), 5):
+        seen = np.setdiff1d(np.arange(60), fold)
+        places = along(rows, labels, seen, 0.0)
+        k = matern(places, places, median_apart(places), settings.widths[0])
+        inside = k[np.ix_(seen, seen)] + 2.0**settings.penalty * np.eye(len(seen))
+        expected[fold] = k[np.ix_(fold, seen)] @ np.linalg.solve(inside, labels[seen])
+    held = (fit.held_out[order, 0] - y.mean()) / y.std()
+    np.testing.assert_allclose(held, expected, atol=1e-4)
+    places = along(rows, labels, np.arange(60), 0.0)
+    own = np.asarray(support.values, dtype=np.float64)
+    for found, wanted in ((own, places), (support.prepared(x[order]), places)):
+        np.testing.assert_allclose(
+            found @ found.T, wanted @ wanted.T, atol=1e-3 * np.abs(wanted @ wanted.T).max()
+        )
+
+
+def test_one_relevant_column_among_many_is_found():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 40)).astype(np.float32)
+    y = np.sin(2 * x[:, :1]).astype(np.float64)
+    model = fit_kernel({"": x}, y, np.arange(200), "regression").model
+    directions = model.supports[0].directions
+    assert directions is not None
+    share = np.square(directions).sum(axis=1)
+    assert share[0] > 3 * share[1:].max()
+
+
+def test_columns_beyond_the_components_are_still_compared(monkeypatch):
+    monkeypatch.setattr(kernel, "_DIRECTIONS", 3)
+    x, y = quantities(80, 20)
+    model = fit_kernel({"": x}, y, np.arange(80), "regression").model
+    assert model.supports[0].values.shape[1] in (20, 23)
+    assert np.isfinite(model.predict([x]).mean).all()
 
 
 def test_the_variance_is_that_of_the_gaussian_process():

@@ -8,10 +8,16 @@ counts of substructures. Widths, weights and penalty are chosen by five-fold cro
 within the rows that are fitted. With :math:`G = (K + \lambda I)^{-1}`, the errors on a fold
 :math:`F` of a model that has not seen it are :math:`G_{FF}^{-1} \alpha_F`, so that one Cholesky
 factor gives all five.
+
+Quantities are then compared a second time, along the directions in which the predictions change
+most: the eigenvectors of the average outer product of the gradients of the first model (recursive
+feature machines; Radhakrishnan et al., Science 2024; here one step, the square roots of the
+eigenvalues, and the plain distance kept beside them). Whether that is better is asked of held-out
+rows, whose directions come from the other rows alone.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
 from itertools import pairwise
@@ -45,6 +51,8 @@ _WORK = 6e12
 _MEMORY_SHARE = 0.5
 """Share of the free memory that the kernel of an exact fit may take."""
 _AT_ONCE = 1024
+_JUDGED = 1000
+"""Rows that the median of distances is taken of."""
 _LEVELS = 32
 """Counts above this count as this."""
 _COMMON = 1 / 64
@@ -55,6 +63,15 @@ _FEWEST_FOR_SPREAD = 50
 """Labels below which the spread is that of the process alone."""
 _LEAST_ERROR = 1e-2
 """In deviations of the labels: smaller errors are as good."""
+_DIRECTIONS = 384
+"""Principal components that gradients are worked out in, and so directions of a block."""
+_FARTHEST = 3
+"""Doublings that width and penalty may change by once directions are there."""
+_SMOOTH = -3.0
+"""Log2 of the least penalty of the model whose gradients are taken."""
+_LEARNED = 0.3
+"""Share of the learned directions in the mean squared distance along components; the rest is that
+of all columns alike."""
 
 
 Columns = np.ndarray | csr_matrix
@@ -81,11 +98,13 @@ class Support:
     name: str
     """Of the features in the domain; empty for the embedding of an encoder."""
     values: Columns
-    """Standardized quantities, or unfolded counts."""
+    """Standardized quantities, and then their places along the directions; or unfolded counts."""
     scaling: Scaling | None
     """None for counts."""
     median: float
     """Of the squared distances between support points."""
+    directions: Float[np.ndarray, "W K"] | None = None
+    """What standardized quantities are multiplied with, to be compared along it as well."""
 
     @classmethod
     def of(cls, name: str, values: Columns, rows: Int[np.ndarray, "S"]) -> "Support":
@@ -108,16 +127,24 @@ class Support:
             )
         scaling = Scaling.of(values)
         scaled = scaling(values)
-        few = scaled[: min(len(scaled), 1000)].astype(np.float64)
-        distances = _squared_distances(few, few)[np.triu_indices(len(few), 1)]
-        apart = distances[distances > 0]
-        return cls(name, scaled, scaling, float(np.median(apart)) if len(apart) else 1.0)
+        few = scaled[:_JUDGED]
+        return cls(name, scaled, scaling, _median_apart(_squared_distances(few, few)))
+
+    def along(self, directions: Float[np.ndarray, "W K"]) -> "Support":
+        """Return the block with its rows compared along directions as well."""
+        values = np.concatenate([self.values, self.values @ directions], axis=1)
+        few = values[:_JUDGED]
+        median = _median_apart(_squared_distances(few, few))
+        return replace(self, values=values, median=median, directions=directions)
 
     def prepared(self, values: Columns) -> Columns:
         """Return other rows as :attr:`values` are."""
         if self.scaling is None:
             return unfolded(csr_matrix(values))
-        return self.scaling(np.asarray(values))
+        scaled = self.scaling(np.asarray(values))
+        if self.directions is None:
+            return scaled
+        return np.concatenate([scaled, scaled @ self.directions], axis=1)
 
     def measured(self, rows: Columns, count: int) -> Float64[np.ndarray, "N S"]:
         """Return how prepared rows compare with the first ``count`` support points.
@@ -181,6 +208,13 @@ def _squared_distances(
     distances += np.square(rows).sum(axis=1)[:, None]
     distances += np.square(others).sum(axis=1)
     return np.maximum(distances, 0, out=distances)
+
+
+def _median_apart(distances: Float64[np.ndarray, "N N"]) -> float:
+    """Return the median of the distances between rows that differ; 1 where none do."""
+    apart = distances[np.triu_indices(len(distances), 1)]
+    apart = apart[apart > 0]
+    return float(np.median(apart)) if len(apart) else 1.0
 
 
 def _summed(
@@ -318,6 +352,8 @@ class KernelModel:
                 arrays[f"{k}.mean"] = support.scaling.mean
                 arrays[f"{k}.deviation"] = support.scaling.deviation
                 arrays[f"{k}.median"] = np.array([support.median])
+                if support.directions is not None:
+                    arrays[f"{k}.directions"] = support.directions
         return {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
 
     @classmethod
@@ -371,11 +407,16 @@ def _support_from(arrays: Mapping[str, np.ndarray], k: int, name: str, count: in
         levels = csr_matrix((np.ones(len(indices), np.float32), indices, ends), shape=shape)
         levels.check_format(full_check=True)
         return Support(name, levels, None, 1.0)
-    values = arrays[f"{k}.values"]
     scaling = Scaling(arrays[f"{k}.mean"], arrays[f"{k}.deviation"])
-    if values.ndim != 2 or len(values) != count or {a.shape for a in scaling} != {values.shape[1:]}:
+    values, directions = arrays[f"{k}.values"], arrays.get(f"{k}.directions")
+    width, added = len(scaling.mean), 0
+    if directions is not None:
+        added = directions.shape[-1]
+        if directions.shape != (width, added):
+            raise ValueError(f"directions of part {k} have shape {directions.shape}")
+    if values.shape != (count, width + added) or {a.shape for a in scaling} != {(width,)}:
         raise ValueError(f"support points of part {k} have shape {values.shape}")
-    return Support(name, values, scaling, float(arrays[f"{k}.median"][0]))
+    return Support(name, values, scaling, float(arrays[f"{k}.median"][0]), directions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -400,10 +441,10 @@ def fit_kernel(
 ) -> KernelFit:
     """Fit a kernel model to training rows.
 
-    All targets share widths, weights of the blocks and penalty: those with the least squared error
-    on held-out fifths, in units of the variance of each target. Classes are learned as numbers 0
-    and 1, and a logistic curve, fitted to held-out outputs, makes probabilities of the outputs.
-    Targets with the same missing labels share a factor.
+    All targets share widths, weights of the blocks, penalty and directions: those with the least
+    squared error on held-out fifths, in units of the variance of each target. Classes are learned
+    as numbers 0 and 1, and a logistic curve, fitted to held-out outputs, makes probabilities of the
+    outputs. Targets with the same missing labels share a factor.
 
     Args:
         blocks: Features by their names, that of an embedding empty; each has a kernel,
@@ -439,11 +480,14 @@ def fit_kernel(
     supports, count, notes = _support_of(blocks, rows, patterns)
     problem = _Problem(supports, standard, patterns, noise)
     settings = _chosen_settings(problem)
+    problem, settings, unseen = _with_directions(problem, settings)
     if count < len(rows):
         coefficients, held = problem.with_landmarks(settings, count)
-        supports = tuple(replace(s, values=s.values[:count]) for s in supports)  # pyright: ignore[reportIndexIssue]
     else:
         coefficients, held = problem.exactly(settings)
+    # the directions have seen the labels of these rows, but for models of the other folds
+    held[: len(unseen)] = np.where(np.isnan(unseen), held[: len(unseen)], unseen)
+    supports = tuple(replace(s, values=s.values[:count]) for s in problem.supports)  # pyright: ignore[reportIndexIssue]
     model = KernelModel(
         task,
         supports,
@@ -643,21 +687,27 @@ def _free_memory() -> float:
         return free
 
 
+def _choosing(problem: _Problem) -> int:
+    """Return how many rows settings are chosen on."""
+    limit = CHOOSING
+    if len(problem.patterns) > 1:
+        limit = int(limit * (2 / min(len(problem.patterns), _PATTERNS)) ** (1 / 3))
+    return min(limit, len(problem.labels))
+
+
 def _chosen_settings(problem: _Problem) -> Settings:
     """Return the settings of least held-out error that a search from the middle finds.
 
     One setting after the other takes a step, first large and then small, while that helps.
     """
-    limit = CHOOSING
-    if len(problem.patterns) > 1:
-        limit = int(limit * (2 / min(len(problem.patterns), _PATTERNS)) ** (1 / 3))
+    limit = _choosing(problem)
     blocks = problem.supports
     others = len(blocks) - 1
     shares = [round(share / (1 + others / 4), 3) for share in (1.0, *[0.25] * others)]
     best = Settings((0.0,) * len(blocks), tuple(shares), -3.0)
     # large steps need no more than half of the rows, which take an eighth of the time
     for step, rows in ((2.0, limit // 2), (1.0, limit)):
-        error_of = _held_out_error(problem, min(rows, len(problem.labels)))
+        error_of = _held_out_error(problem, rows)
         lowest, moved = error_of(best), True
         while moved:
             moved = False
@@ -716,6 +766,188 @@ def _held_out_error(problem: _Problem, count: int) -> Callable[[Settings], float
         return float(np.mean(errors)) if errors else 0.0
 
     return error
+
+
+class _Components(NamedTuple):
+    """A block of quantities in few columns, in which gradients are worked out."""
+
+    places: Float64[np.ndarray, "V K"]
+    """Of the rows that settings are chosen on."""
+    axes: Float[np.ndarray, "W K"]
+    """From the columns of the block to these."""
+
+    @classmethod
+    def of(cls, support: Support, count: int) -> "_Components | None":
+        """Return the principal components of the first rows; None for counts."""
+        from sklearn.utils.extmath import randomized_svd  # slow to import
+
+        if support.scaling is None:
+            return None
+        values = np.asarray(support.values)[:count]
+        axes = np.eye(values.shape[1], dtype=np.float32)
+        if values.shape[1] > _DIRECTIONS:
+            few = min(_DIRECTIONS, count)
+            centered = values - values.mean(axis=0)
+            axes = randomized_svd(centered, few, random_state=0)[2].T
+        return cls((values @ axes).astype(np.float64), axes)
+
+
+def _with_directions(
+    problem: _Problem, settings: Settings
+) -> tuple[_Problem, Settings, Float64[np.ndarray, "V T"]]:
+    """Let quantities be compared along directions as well, where that helps held-out rows.
+
+    Returns:
+        The problem and the settings, changed or as they were, and outputs for the first rows of
+        models that took neither coefficients nor directions from the row's fold; no rows where
+        nothing has changed.
+    """
+    count = _choosing(problem)
+    components = [_Components.of(s, count) for s in problem.supports]
+    # gradients of a smooth model change little from sample to sample
+    smooth = replace(settings, penalty=max(settings.penalty, _SMOOTH))
+    folds = list(_folds_along(problem, smooth, components, count))
+    tried = dict[tuple[int, int], tuple[float, Settings, np.ndarray]]()
+
+    def try_at(wider: int, stiffer: int) -> float:
+        if (wider, stiffer) not in tried:
+            widths = tuple(width + wider for width in smooth.widths)
+            candidate = replace(smooth, widths=widths, penalty=smooth.penalty + stiffer)
+            held = _held_along(problem, candidate, folds, count)
+            tried[wider, stiffer] = _error(problem, held), candidate, held
+        return tried[wider, stiffer][0]
+
+    at, previous = (0, 0), None
+    while at != previous:
+        previous = at
+        near = ((at[0] + i, at[1] + j) for i, j in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)))
+        at = min(
+            (place for place in near if max(map(abs, place)) <= _FARTHEST), key=lambda p: try_at(*p)
+        )
+    error, best, held = tried[at]
+    if error >= _held_out_error(problem, count)(settings) * (1 - 1e-3):
+        return problem, settings, held[:0]
+    turns = _turns(problem, smooth, components, np.ones(count, dtype=bool))
+    supports = tuple(
+        s if c is None or turn is None else s.along((c.axes @ turn).astype(np.float32))
+        for s, c, turn in zip(problem.supports, components, turns, strict=True)
+    )
+    return replace(problem, supports=supports), best, held
+
+
+class _FoldAlong(NamedTuple):
+    """A fold, and how all rows compare along directions that have not seen its labels."""
+
+    rows: slice
+    measured: list[Float64[np.ndarray, "V V"]]
+    """Block by block."""
+
+
+def _folds_along(
+    problem: _Problem, settings: Settings, components: Sequence[_Components | None], count: int
+) -> Iterator[_FoldAlong]:
+    """Yield the folds of the first rows."""
+    for fold in _folds(count):
+        seen = np.ones(count, dtype=bool)
+        seen[fold] = False
+        measured = list[Float64[np.ndarray, "V V"]]()
+        for support, own, block, turn in zip(
+            problem.supports,
+            problem.among,
+            components,
+            _turns(problem, settings, components, seen),
+            strict=True,
+        ):
+            distances = own[:count, :count]
+            if block is not None and turn is not None:
+                places = block.places[:count] @ turn
+                distances = distances * support.median + _squared_distances(places, places)
+                distances /= _median_apart(distances[:_JUDGED, :_JUDGED])
+            measured.append(distances)
+        yield _FoldAlong(fold, measured)
+
+
+def _held_along(
+    problem: _Problem, settings: Settings, folds: Iterable[_FoldAlong], count: int
+) -> Float64[np.ndarray, "V T"]:
+    """Return outputs for the first rows of models without the row's fold; NaN without a label."""
+    held = np.full((count, problem.labels.shape[1]), np.nan)
+    for fold, measured in folds:
+        seen = np.ones(count, dtype=bool)
+        seen[fold] = False
+        pairs = zip(problem.supports, measured, strict=True)
+        kernel = _summed(settings, [partial(s.kernel, own) for s, own in pairs], (count, count))
+        outputs = kernel[fold] @ _coefficients(problem, kernel, settings, seen)
+        for mask, columns in problem.patterns[:_PATTERNS]:
+            at = np.ix_(np.flatnonzero(mask[fold]), columns)
+            held[fold][at] = outputs[at]
+    return held
+
+
+def _error(problem: _Problem, held: Float64[np.ndarray, "V T"]) -> float:
+    """Return the mean squared error of held-out rows, a mean over targets."""
+    weights = np.where(np.isnan(held), 0.0, 1 / problem.noise[: len(held), None])
+    missed = np.nansum(weights * (problem.labels[: len(held)] - held) ** 2, axis=0)
+    known = weights.any(axis=0)
+    return float(np.mean(missed[known] / weights.sum(axis=0)[known])) if known.any() else 0.0
+
+
+def _coefficients(
+    problem: _Problem,
+    kernel: Float64[np.ndarray, "V V"],
+    settings: Settings,
+    seen: Bool[np.ndarray, "V"],
+) -> Float64[np.ndarray, "V T"]:
+    """Return coefficients of the first rows, fitted to those that are seen; 0 for all others."""
+    coefficients = np.zeros((len(kernel), problem.labels.shape[1]))
+    for mask, columns in problem.patterns[:_PATTERNS]:
+        rows = np.flatnonzero(mask[: len(kernel)] & seen)
+        own = kernel[np.ix_(rows, rows)]
+        own[np.diag_indices(len(own))] += 2.0**settings.penalty * problem.noise[rows]
+        at = np.ix_(rows, columns)
+        factor = cho_factor(own, lower=True, overwrite_a=True, check_finite=False)
+        coefficients[at] = cho_solve(factor, problem.labels[at], check_finite=False)
+    return coefficients
+
+
+def _turns(
+    problem: _Problem,
+    settings: Settings,
+    components: Sequence[_Components | None],
+    seen: Bool[np.ndarray, "V"],
+) -> list[Float64[np.ndarray, "K K"] | None]:
+    r"""Return, for each block, the map from components to directions in which predictions change.
+
+    With the gradients :math:`g_{jt}` of the prediction of target t at row j, both known and seen,
+    these are the eigenvectors of :math:`M = \sum_{jt} g_{jt} g_{jt}^\top`, as long as the fourth
+    root of their eigenvalue. None for blocks that have none.
+    """
+    count = len(seen)
+    among = [own[:count, :count] for own in problem.among]
+    kernels = [partial(s.kernel, own) for s, own in zip(problem.supports, among, strict=True)]
+    kernel = _summed(settings, kernels, (count, count))
+    coefficients = _coefficients(problem, kernel, settings, seen)
+    turns = list[Float64[np.ndarray, "K K"] | None]()
+    for width, own, block in zip(settings.widths, among, components, strict=True):
+        if block is None:
+            turns.append(None)
+            continue
+        # the gradient of Matern's kernel is this times the difference of the rows, but for a factor
+        falls = np.exp(-np.sqrt(3.0 * 2.0**width * own))
+        total = np.zeros((block.places.shape[1],) * 2)
+        for mask, columns in problem.patterns[:_PATTERNS]:
+            rows = np.flatnonzero(mask[:count] & seen)
+            places, near = block.places[rows], falls[np.ix_(rows, rows)]
+            for t in columns[:_PATTERNS]:
+                pulls = near * coefficients[rows, t]
+                gradients = pulls.sum(axis=1)[:, None] * places - pulls @ places
+                total += gradients.T @ gradients
+        values, vectors = np.linalg.eigh(total)
+        lengths = np.sqrt(np.maximum(values, 0.0))
+        mean = lengths.mean() if len(lengths) else 0.0
+        share = _LEARNED / (1 - _LEARNED)
+        turns.append(vectors * np.sqrt(lengths * share / mean) if mean > 0 else None)
+    return turns
 
 
 def _links(
