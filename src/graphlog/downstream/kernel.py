@@ -156,9 +156,7 @@ class Support:
             return _tanimoto(csr_matrix(rows), csr_matrix(first))
         return _squared_distances(np.asarray(rows), np.asarray(first)) / self.median
 
-    def kernel(
-        self, measured: Float64[np.ndarray, "N S"], width: float
-    ) -> Float64[np.ndarray, "N S"]:
+    def kernel(self, measured: Float[np.ndarray, "N S"], width: float) -> Float[np.ndarray, "N S"]:
         """Return the kernel."""
         if self.scaling is None:
             return measured
@@ -839,7 +837,7 @@ class _FoldAlong(NamedTuple):
     """A fold, and how all rows compare along directions that have not seen its labels."""
 
     rows: slice
-    measured: list[Float64[np.ndarray, "V V"]]
+    measured: list[Float[np.ndarray, "V V"]]
     """Block by block."""
 
 
@@ -850,7 +848,7 @@ def _folds_along(
     for fold in _folds(count):
         seen = np.ones(count, dtype=bool)
         seen[fold] = False
-        measured = list[Float64[np.ndarray, "V V"]]()
+        measured = list[Float[np.ndarray, "V V"]]()
         for support, own, block, turn in zip(
             problem.supports,
             problem.among,
@@ -863,6 +861,7 @@ def _folds_along(
                 places = block.places[:count] @ turn
                 distances = distances * support.median + _squared_distances(places, places)
                 distances /= _median_apart(distances[:_JUDGED, :_JUDGED])
+                distances = distances.astype(np.float32)  # those of all folds are kept
             measured.append(distances)
         yield _FoldAlong(fold, measured)
 
