@@ -128,7 +128,8 @@ def test_wandb_gets_the_numbers_and_nothing_else(tmp_path: Path, monkeypatch: py
     sent = file.read_bytes()
     for row in read_metrics(run / "metrics.jsonl"):
         assert repr(row["loss"]).encode() in sent
-    for private in (sys.executable, "c1ccccc1", "rdkit", *sys.argv[1:]):
+    words = [word for word in sys.argv[1:] if len(word) > 3]  # shorter ones occur by chance
+    for private in (sys.executable, "c1ccccc1", "rdkit", *words):
         assert private.encode() not in sent
     assert not list(tmp_path.glob("wandb/offline-run-*/files/*"))
 
