@@ -901,6 +901,8 @@ def _coefficients(
     coefficients = np.zeros((len(kernel), problem.labels.shape[1]))
     for mask, columns in problem.patterns[:_PATTERNS]:
         rows = np.flatnonzero(mask[: len(kernel)] & seen)
+        if not len(rows):
+            continue
         own = kernel[np.ix_(rows, rows)]
         own[np.diag_indices(len(own))] += 2.0**settings.penalty * problem.noise[rows]
         at = np.ix_(rows, columns)
