@@ -71,13 +71,17 @@ class Novelty:
         from sklearn.utils.extmath import randomized_svd  # slow to import; to judge needs none
 
         order = np.random.default_rng(seed).permutation(len(embeddings))
-        fitted, judged = np.array_split(np.asarray(embeddings, dtype=np.float64)[order], 2)
+        # one half at a time in double precision, which may be the most memory of a whole run
+        first, second = np.array_split(order, 2)
+        fitted = np.asarray(embeddings[first], dtype=np.float64)
         width, mean = fitted.shape[1], fitted.mean(axis=0)
-        scale = np.sqrt(np.square(_deviations(fitted, mean)).mean(axis=0))
+        z = _deviations(fitted, mean)
+        scale = np.sqrt(np.square(z).mean(axis=0))
         scale[:-1] = np.maximum(scale[:-1], _LEAST_SPREAD * scale[:-1].max())
         scale[scale == 0] = 1.0
         scale[-1] = max(fitted[:, -1].std(), _LEAST_SIZE_SPREAD) / np.sqrt(max(width / 16, 1.0))
-        z = _deviations(fitted, mean) / scale
+        del fitted
+        z /= scale
         components = min(_COMPONENTS, len(z) // 4, width - 1)
         _, lengths, axes = randomized_svd(z, components, random_state=seed)
         # rounded as in the file, so that the quantiles are those of what will be read
@@ -86,7 +90,10 @@ class Novelty:
         rest = max(np.square(z).sum() / len(z) - along.sum(), 0.0) / (width - components)
         rest = max(rest, 1e-9 * along.max(), 1e-9)
         model = cls(mean, scale, axes, np.append(np.maximum(along, rest), rest), np.empty(0))
-        return replace(model, quantiles=np.percentile(model.distances(judged), _LEVELS))
+        del z
+        parts = np.array_split(second, -(-len(second) // _AT_ONCE))
+        judged = np.concatenate([model.distances(embeddings[part]) for part in parts])
+        return replace(model, quantiles=np.percentile(judged, _LEVELS))
 
     def distances(self, embeddings: Float[np.ndarray, "N W"]) -> Float[np.ndarray, "N"]:
         """Return squared distances from the collection; they rank graphs beyond all percentiles."""
@@ -157,5 +164,10 @@ def fit_novelty(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> Nov
     if not parts:
         return None
     with torch.no_grad():
-        found = [network.embed_graphs(graphs.take(part).to(device), "jk") for part in parts]
-    return Novelty.fit(torch.cat(found).float().cpu().numpy(), seed)
+        found = [
+            network.embed_graphs(graphs.take(part).to(device), "jk").float().cpu().numpy()
+            for part in parts
+        ]
+    embeddings = np.concatenate(found)
+    del found  # as much again
+    return Novelty.fit(embeddings, seed)
