@@ -15,14 +15,14 @@ def gradients(out: Tensor, x: Tensor, layers: nn.Sequential) -> list[Tensor]:
     return [out, *torch.autograd.grad((out * weight).sum(), [x, *layers.parameters()])]
 
 
-@pytest.fixture(params=["perceptron", "linear"])
+@pytest.fixture(params=["perceptron", "linear", "linear without bias"])
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 def layers_of(dtype: torch.dtype, kind: str) -> nn.Sequential:
-    if kind == "linear":
-        return nn.Sequential(nn.Linear(24, 12)).to(dtype)
+    if kind != "perceptron":
+        return nn.Sequential(nn.Linear(24, 12, bias=kind == "linear")).to(dtype)
     return nn.Sequential(nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 12)).to(dtype)
 
 
