@@ -136,9 +136,19 @@ def test_one_relevant_column_among_many_is_found():
 def test_columns_beyond_the_components_are_still_compared(monkeypatch):
     monkeypatch.setattr(kernel, "_DIRECTIONS", 3)
     x, y = quantities(80, 20)
+    x[:, 1:10] = x[:, :1] + 0.3 * x[:, 1:10]  # the first of the principal components
     model = fit_kernel({"": x}, y, np.arange(80), "regression").model
-    assert model.supports[0].values.shape[1] in (20, 23)
-    assert np.isfinite(model.predict([x]).mean).all()
+    assert model.supports[0].values.shape[1] == 20 + 3
+    other = x.copy()
+    other[:, 19] += 1
+    assert (model.predict([other]).mean != model.predict([x]).mean).all()
+
+
+def test_counts_alone_have_no_directions():
+    counts = csr_matrix(np.random.default_rng(0).poisson(0.7, size=(60, 30)))
+    labels = np.asarray(counts[:, :2].sum(axis=1), dtype=np.float64)
+    model = fit_kernel({"counts": counts}, labels, np.arange(60), "regression").model
+    assert model.supports[0].directions is None
 
 
 def test_the_variance_is_that_of_the_gaussian_process():

@@ -65,8 +65,8 @@ _LEAST_ERROR = 1e-2
 """In deviations of the labels: smaller errors are as good."""
 _DIRECTIONS = 384
 """Principal components that gradients are worked out in, and so directions of a block."""
-_FARTHEST = 3
-"""Doublings that width and penalty may change by once directions are there."""
+_MOST_DOUBLINGS = 3
+"""By how many width and penalty may change once directions are there."""
 _SMOOTH = -3.0
 """Log2 of the least penalty of the model whose gradients are taken."""
 _LEARNED = 0.3
@@ -802,6 +802,8 @@ def _with_directions(
     """
     count = _choosing(problem)
     components = [_Components.of(s, count) for s in problem.supports]
+    if not any(components):  # counts alone
+        return problem, settings, problem.labels[:0]
     # gradients of a smooth model change little from sample to sample
     smooth = replace(settings, penalty=max(settings.penalty, _SMOOTH))
     folds = list(_folds_along(problem, smooth, components, count))
@@ -820,7 +822,8 @@ def _with_directions(
         previous = at
         near = ((at[0] + i, at[1] + j) for i, j in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)))
         at = min(
-            (place for place in near if max(map(abs, place)) <= _FARTHEST), key=lambda p: try_at(*p)
+            (place for place in near if max(map(abs, place)) <= _MOST_DOUBLINGS),
+            key=lambda p: try_at(*p),
         )
     error, best, held = tried[at]
     if error >= _held_out_error(problem, count)(settings) * (1 - 1e-3):
