@@ -7,9 +7,10 @@ r"""What representations of molecules are worth: linear models on frozen feature
 
 Protocols: ``valid`` fits the training fold and scores the validation fold at each C, to choose
 between models; ``test`` scores the test fold of the scaffold split, at C = 0.1 and at the C that
-the validation fold chooses; ``splits`` does so on ten random scaffold splits; ``labels`` fits 50 to
-800 random molecules of the training fold, C chosen by cross-validation among them, five draws;
-``finetune`` trains encoder and head on 100 and 400 of these, an untrained one from scratch.
+the validation fold chooses; ``splits`` does so on ten random scaffold splits; ``crossed`` scores
+five scaffold folds of training and validation fold at each C; ``labels`` fits 50 to 800 random
+molecules of the training fold, C chosen by cross-validation among them, five draws; ``finetune``
+trains encoder and head on 100 and 400 of these, an untrained one from scratch.
 
 A model is ``NAME=PATH``, ``NAME=random-SEED`` (untrained), ``ecfp4`` or ``descriptors``. Batch norm
 of untrained networks takes its statistics from ``--collection``, the store that the others were
@@ -30,15 +31,15 @@ import numpy as np
 import pandas as pd
 from rdkit import Chem
 from rdkit.Chem import Descriptors
-from sklearn.model_selection import KFold
+from sklearn.model_selection import GroupKFold, KFold
 
 import graphlog
-from graphlog.data.split import Split
+from graphlog.data.split import Split, group_numbers
 from graphlog.data.store import open_store
-from graphlog.domains import schema_named
+from graphlog.domains import domain_of, schema_named
 from graphlog.domains.molecule import morgan_fingerprints
 from graphlog.downstream.finetune import FinetuneConfig, finetune
-from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardize
+from graphlog.downstream.linear import FIXED_C, GRID, fuse, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
@@ -97,7 +98,7 @@ def features_of(
         return sparse_bits(morgan_fingerprints(data.store.texts())), ""
     encoder = encoder_at(place, options.schema, options.collection)
     known = encoder.info.get("data_digest") or open_store(options.collection).digest
-    return encoder.embed_store(data.store), known
+    return encoder.embed_store(data.store, options.layer), known
 
 
 def path_of(
@@ -122,6 +123,14 @@ def fits(protocol: str, features: Any, data: LabeledGraphs) -> Iterator[Fit]:
                 both = np.concatenate([known, held])
                 path = path_of(features[both], labels[both], np.arange(size), task, (c,))
                 yield Fit(f"{size} {draw}", c, held, path[c][size:])
+        return
+    if protocol == "crossed":
+        known = np.concatenate([data.split.train, data.split.valid])
+        groups = group_numbers(domain_of(data.store.schema).groups(data.store.subset(known)))
+        for fold, (train, held) in enumerate(GroupKFold(5).split(known, groups=groups)):
+            path = path_of(features, labels, known[train], task, grid)
+            for c, predicted in path.items():
+                yield Fit(f"C = {c}, fold {fold}", c, known[held], predicted[known[held]])
         return
     for seed in range(SPLITS if protocol == "splits" else 1):
         folds = data.draw(data.store, labels, seed)[0] if data.draw else data.split
@@ -209,14 +218,6 @@ def score(task: str, labels: np.ndarray, predicted: np.ndarray) -> float:
     return 100 * evaluate(labels, predicted, kind).scores[metric]
 
 
-def fused(task: str, predictions: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean of the logits, of regressions of the values."""
-    parts = [p.astype(np.float64) for p in predictions]
-    if task != "regression":
-        parts = [np.log((p + 1e-9) / (1 - p + 1e-9)) for p in parts]
-    return np.mean(parts, axis=0)
-
-
 def kept(work: Path) -> dict[tuple[str, str], dict[str, Mapping[str, np.ndarray]]]:
     """Return what is kept, by protocol and data set, then by model.
 
@@ -253,7 +254,7 @@ def write_rows(work: Path) -> pd.DataFrame:
                 for case in (k.partition("/")[2] for k in parts[0] if k.startswith("c/")):
                     task = str(parts[0]["task"])
                     predicted = [p[f"predicted/{case}"] for p in parts]
-                    value = score(task, parts[0][f"labels/{case}"], fused(task, predicted))
+                    value = score(task, parts[0][f"labels/{case}"], fuse(predicted, task))
                     row = {"protocol": protocol, "dataset": dataset, "case": case}
                     row["model"] = " + ".join(names)
                     row["c"] = float(parts[0][f"c/{case}"]) if number == 1 else None
@@ -277,7 +278,7 @@ def compare(work: Path, protocol: str, ours: str, theirs: str, resamples: int = 
         task = str(first["task"])
         for case in (k.partition("/")[2] for k in first if k.startswith("c/")):
             labels = first[f"labels/{case}"]
-            a, b = (fused(task, [p[f"predicted/{case}"] for p in side]) for side in sides)
+            a, b = (fuse([p[f"predicted/{case}"] for p in side], task) for side in sides)
             drawn = [np.arange(len(labels))]
             drawn += [draw.integers(0, len(labels), len(labels)) for _ in range(resamples)]
             values = [score(task, labels[r], a[r]) - score(task, labels[r], b[r]) for r in drawn]
@@ -293,13 +294,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    protocols = ("valid", "test", "splits", "labels", "finetune")
+    protocols = ("valid", "test", "splits", "crossed", "labels", "finetune")
     parser.add_argument("protocol", choices=(*protocols, "rows", "compare"))
     parser.add_argument("sides", nargs="*", help="of compare: two models")
     parser.add_argument("--of", choices=protocols, default="test", help="of compare")
     parser.add_argument("--models", nargs="+", default=[], metavar="NAME=PLACE")
     parser.add_argument("--datasets", nargs="+", default=[*CLASSIFICATION, *REGRESSION])
     parser.add_argument("--schema", default="molecule-cip")
+    parser.add_argument("--layer", choices=("jk", "last"), help="default: that of the model")
     parser.add_argument("--collection", type=Path, default=Path("runs/stores/near"))
     parser.add_argument("--work", type=Path, default=Path("runs/frozen"))
     options = parser.parse_args()

@@ -1,9 +1,6 @@
-r"""TU sets without labels under the 10-fold protocol, one JSON a cell.
+r"""TU sets without labels under the 10-fold protocol of InfoGraph and GraphCL, a JSON a cell.
 
-GraphLoG, InfoGraph, GraphCL and the untrained encoder.
-
-    python benchmarks/tu.py run --sets mutag ptc imdb-binary enzymes imdb-multi proteins nci1 \
-        --seeds 0 1 2 3 4
+    python benchmarks/tu.py run --sets mutag ptc imdb-binary enzymes imdb-multi proteins nci1
     python benchmarks/tu.py report
 
 Every seed pre-trains anew and deals the folds anew. Cells that are there are skipped. The network
@@ -12,6 +9,8 @@ and nothing is tuned to a set. The embedding is that of the last epoch.
 """
 
 import argparse
+import gzip
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -20,21 +19,22 @@ import pandas as pd
 import torch
 
 import graphlog
-from cells import Cells
 from graphlog.downstream.fold_probe import fold_probe
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.encoders.base import EncoderConfig
+from timing import machine
 
 SETS = ("mutag", "ptc", "imdb-binary", "enzymes", "imdb-multi", "proteins", "nci1")
-METHODS = ("untrained", "graphlog", "infograph", "graphcl")
-NETWORK = {"backbone": "gin", "layers": 3, "dim": 32}
-TRAINING = {
-    "epochs": 20,
-    "batch_size": 128,
-    "learning_rate": 1e-3,
-    "precision": "fp32",
-    "device": "cpu",
+NAMES = {
+    "wl": "WL subtree counts",
+    "untrained": "untrained GIN",
+    "graphlog": "GraphLoG",
+    "infograph": "InfoGraph",
+    "graphcl": "GraphCL",
 }
+"""Rows of the table; subtree counts are measured in the cell of the untrained encoder."""
+NETWORK = {"backbone": "gin", "layers": 3, "dim": 32}
+TRAINING = {"epochs": 20, "batch_size": 128, "learning_rate": 1e-3, "precision": "fp32"}
 PAPER = {
     "InfoGraph (paper)": {
         "mutag": (89.01, 1.13),
@@ -56,103 +56,61 @@ PAPER = {
     },
 }
 """Sun et al. (ICLR 2020) and You et al. (NeurIPS 2020), as printed; without sets not reported."""
-NOTES = (
-    "Measured: mean and sample SD over pre-training seeds (number in brackets), each with its "
-    "own folds; SVM with a Gaussian kernel on",
-    "standardized embeddings, C from 1e-3 to 1e3 by inner 5-fold cross-validation. Papers: SD "
-    "over five runs; their code looks at the",
-    "accuracy after several epochs and step sizes, ours at the last epoch of one setting. PTC "
-    "is PTC_MR. Sets without node",
-    "labels (IMDB) read the degree. Empty: not reported there, or not measured yet.",
-)
-NAMES = {
-    "wl": "WL subtree counts",
-    "untrained": "untrained GIN",
-    "graphlog": "GraphLoG",
-    "infograph": "InfoGraph",
-    "graphcl": "GraphCL",
-}
 
 
-def run(options: argparse.Namespace) -> None:
-    """Compute the missing cells, small sets first."""
-    cells = Cells(options.results / "tu.jsonl.gz")
+def run(options: argparse.Namespace, cells: Path) -> None:
+    """Append the missing cells, small sets first."""
+    done = set(pd.read_json(cells, lines=True)["name"]) if cells.exists() else set[str]()
     for name in options.sets:
         store = graphlog.read_graphs(name)
         for seed in options.seeds:
             for method in options.methods:
-                cell = f"{name}-{method}-s{seed}"
-                if cell not in cells:
-                    found = measure(store, name, method, seed, options.classifier)
-                    cells.add(cell, found)
-                    scores = [round(100 * row["accuracy"], 2) for row in found["rows"]]
-                    print(f"{cell}: {scores}", flush=True)
+                if (cell := f"{name}-{method}-s{seed}") not in done:
+                    found = measure(store, method, seed, options.classifier)
+                    place = {"name": cell, "set": name, "seed": seed, "machine": machine()}
+                    with gzip.open(cells, "at", encoding="utf-8") as file:
+                        file.write(json.dumps({**place, **found}) + "\n")
+                    print(cell, *(f"{100 * row['accuracy']:.2f}" for row in found["rows"]))
 
 
-def measure(
-    store: graphlog.GraphStore, name: str, method: str, seed: int, classifier: str
-) -> dict[str, Any]:
-    """Return one cell: pre-train, embed, cross-validate.
-
-    That of the untrained encoder holds the subtree counts too.
-    """
-    start = time.perf_counter()
+def measure(store: graphlog.GraphStore, method: str, seed: int, classifier: str) -> dict[str, Any]:
+    """Return one cell: pre-train, embed, cross-validate."""
+    start, names = time.perf_counter(), [method]
     if method == "untrained":
-        encoder = random_encoder(
-            EncoderConfig.parse(NETWORK), store.schema, layer="jk", seed=seed, graphs=store
-        )
+        names.append("wl")
+        network = EncoderConfig.parse(NETWORK)
+        encoder = random_encoder(network, store.schema, layer="jk", seed=seed, graphs=store)
     else:
-        encoder = graphlog.pretrain(
-            store, method, seed=seed, embedding="jk", encoder=NETWORK, **TRAINING
-        )
+        how = {"seed": seed, "embedding": "jk", "device": "cpu", **TRAINING}
+        encoder = graphlog.pretrain(store, method, encoder=NETWORK, **how)
     trained = time.perf_counter()
-    report = fold_probe(
-        encoder,
-        store,
-        classifier=classifier,
-        seeds=(seed,),
-        baselines=("wl",) if method == "untrained" else (),
-    )
+    baselines = tuple(names[1:])
+    report = fold_probe(encoder, store, classifier=classifier, seeds=(seed,), baselines=baselines)
     rows = [
-        {"method": method if k == 0 else "wl", "accuracy": row.mean("accuracy"), "rule": row.rule}
+        {"method": name, "accuracy": row.mean("accuracy"), "rule": row.rule}
         | {"folds": row.detail["folds"][0], "c": row.detail["c"][0]}
-        for k, row in enumerate(report.rows)
+        for name, row in zip(names, report.rows, strict=True)
     ]
     seconds = {"pretrain": trained - start, "protocol": time.perf_counter() - trained}
-    settings = {
-        "encoder": NETWORK,
-        "training": TRAINING,
-        "embedding": "jk",
-        "classifier": classifier,
-    }
-    return {
-        "set": name,
-        "seed": seed,
-        "graphs": len(store),
-        "digest": store.digest,
-        "rows": rows,
-        "seconds": seconds,
-        "settings": settings,
-    }
+    settings = {"encoder": NETWORK, "training": TRAINING, "embedding": "jk"}
+    about = {"graphs": len(store), "digest": store.digest, "seconds": seconds}
+    return {**about, "rows": rows, "settings": {**settings, "classifier": classifier}}
 
 
-def report(options: argparse.Namespace) -> None:
-    """Write ``tu.md``: a row a method, a column a set; mean and sample SD over seeds."""
-    cells = Cells(options.results / "tu.jsonl.gz").named().values()
-    rows = [(row["method"], c["set"], 100 * row["accuracy"]) for c in cells for row in c["rows"]]
-    frame = pd.DataFrame(rows, columns=["method", "set", "accuracy"])
-    found = frame.groupby(["method", "set"])["accuracy"].agg(["mean", "std", "count"])
-    texts = {place: f"{m:.2f} ± {sd:.2f} ({n:.0f})" for place, (m, sd, n) in found.T.items()}
-    sets = [name for name in SETS if name in set(frame["set"])]
-    lines = [f"| 10-fold accuracy (%) | {' | '.join(sets)} |", "|---" * (len(sets) + 1) + "|"]
-    for method, name in NAMES.items():
-        shown = [texts.get((method, s), "") for s in sets]
-        lines.append(f"| {name} (*measured*) | {' | '.join(shown)} |")
+def table(cells: Path) -> str:
+    """Return a row a method, a column a set: mean and sample SD over seeds, and their number."""
+    found = pd.read_json(cells, lines=True).explode("rows", ignore_index=True)
+    found = found[["set"]].join(pd.DataFrame(found["rows"].tolist()))
+    scores = (100 * found["accuracy"]).groupby([found["method"], found["set"]])
+    texts = scores.agg(lambda s: f"{s.mean():.2f} ± {s.std():.2f} ({len(s)})").unstack()
+    lines = {
+        f"{NAMES[name]} (*measured*)": texts.loc[name] for name in NAMES if name in texts.index
+    }
     for name, printed in PAPER.items():
-        shown = [f"{printed[s][0]:.2f} ± {printed[s][1]:.2f}" if s in printed else "" for s in sets]
-        lines.append(f"| *{name}* | {' | '.join(shown)} |")
-    options.results.joinpath("tu.md").write_text("\n".join([*lines, "", *NOTES, ""]))
-    print("\n".join(lines))
+        lines[f"*{name}*"] = {s: f"{mean:.2f} ± {sd:.2f}" for s, (mean, sd) in printed.items()}
+    whole = pd.DataFrame(lines).T.reindex(columns=[name for name in SETS if name in texts])
+    whole = whole.rename_axis("10-fold accuracy (%)").reset_index().fillna("")
+    return whole.to_markdown(index=False)
 
 
 def main() -> None:
@@ -162,13 +120,17 @@ def main() -> None:
     )
     parser.add_argument("stage", choices=["run", "report"])
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=[*SETS, "nci109"])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--methods", nargs="+", default=[n for n in NAMES if n != "wl"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--classifier", default="svm", choices=["svm", "logistic"])
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    {"run": run, "report": report}[options.stage](options)
+    cells = options.results / "tu.jsonl.gz"
+    if options.stage == "run":
+        run(options, cells)
+    else:
+        (options.results / "tu.md").write_text(table(cells) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

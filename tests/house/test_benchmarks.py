@@ -38,6 +38,12 @@ def test_the_page_shows_the_tables_of_groups():
         assert table in page
 
 
+def test_the_page_shows_the_table_of_tu(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    results = ROOT / "benchmarks/results"
+    assert (results / "tu.md").read_text() == _script("tu").table(results / "tu.jsonl.gz") + "\n"
+
+
 def test_the_page_shows_the_counts_of_reliability():
     rows = pd.read_csv(ROOT / "benchmarks/results/reliability.csv.gz", keep_default_na=False)
     page = (ROOT / "docs/measured/reliability.md").read_text()

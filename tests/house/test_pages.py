@@ -442,6 +442,75 @@ def test_depth_and_batch_size():
                 check(f"{name} {column}", without[at], (scores[kept].mean(),))
 
 
+WATCHED = ("rank", "mean_cosine", "prototypes_total_2", "prototypes_used_estep_2")
+WATCHED += ("prototypes_used_nearest_2", "posterior_perplexity_2")
+
+
+@cache
+def recipes() -> tuple[pd.Series, pd.DataFrame]:
+    """Return scores in points by row and data set, and what the runs ended with."""
+    cells = pd.read_json(RESULTS / "recipes.jsonl.gz", lines=True)
+    cells["stage"] = cells["name"].str.partition("-")[0]
+    scores = []
+    for cell in cells[cells["stage"].isin(["probe", "finetune"])].itertuples():
+        for row in cell.report["rows"]:
+            is_own = row["model"].startswith(("frozen encoder", "fine-tuned"))
+            family = cell.model.rpartition("-s")[0] or cell.model
+            names = (family, cell.layer) if is_own else (row["model"], "")
+            averaged = ", predictions of all seeds averaged" * ("mean of" in row["model"])
+            place = (cell.stage, *names, row["rule"] + averaged, cell.name.split("-")[1])
+            scores += [(*place, 100 * value) for value in row["test"]["roc_auc"]]
+    places = ["stage", "model", "readout", "rule", "dataset"]
+    found = pd.DataFrame(scores, columns=[*places, "score"]).groupby(places)["score"]
+    runs = cells[cells["stage"] == "pretrain"]
+    # rows of the watch stand between those of the losses: the last value of each
+    ends = [{k: row[k] for row in rows for k in WATCHED if k in row} for rows in runs["metrics"]]
+    of_run = runs["name"].str.removeprefix("pretrain-").str.rpartition("-s")[0]
+    return found.agg(["mean", "std"]).apply(tuple, axis=1), pd.DataFrame(ends, index=of_run)
+
+
+@pytest.mark.parametrize("heading", ["Four sets", "Eight sets"])
+def test_recipes(heading: str):
+    columns, found = table("benchmarks/results/recipes.md", heading)
+    scores, sets = recipes()[0], columns[4:-2]
+    for row in found:
+        given = dict(zip(columns, row, strict=True))
+        known = {d: scores.get((*row[:4], d)) for d in sets}
+        for dataset in sets:
+            assert (known[dataset] is None) == (given[dataset] == ""), row
+        for head, left_out in (("mean", ()), ("without ClinTox", ("clintox",))):
+            kept = [known[d] for d in sets if d not in left_out]
+            assert (None in kept) == (given[head] == ""), row
+            if None not in kept:
+                check(f"{row[:4]}, {head}", given[head], (np.mean([mean for mean, _ in kept]),))
+        for dataset, value in known.items():
+            if value is not None:
+                check(f"{row[:4]}, {dataset}", given[dataset], value)
+
+
+def test_first_recipes():
+    models = {"paper": "paper-50k", "released": "released-50k", "an earlier default": "default-50k"}
+    for label, features, *cells in table("docs/measured/recipes.md", "First recipes")[1]:
+        own = (models.get(label, f"{label}.{features}"), "jk")
+        own = (label.replace(",", " +"), "") if "ECFP4" in label else own
+        means = {d: recipes()[0]["probe", *own, "C = 0.1", d][0] for d in FOUR}
+        check(label, cells[0], (np.mean(list(means.values())),))
+        check(label, cells[1], (np.mean([means[d] for d in FOUR if d != "clintox"]),))
+        if label in models:
+            ends = recipes()[1].loc[models[label]].mean()
+            check(label, cells[2], (ends["rank"],))
+            check(label, cells[3], (ends["prototypes_used_estep_2"], ends["prototypes_total_2"]))
+
+
+def test_recipes_watched():
+    columns, found = table("benchmarks/results/recipes.md", "The collapse watch at the end")
+    for run, seeds, *cells in found:
+        ends = recipes()[1].loc[[run]]
+        assert int(seeds) == len(ends)
+        for column, cell in zip(columns[2:], cells, strict=True):
+            check(f"{run}, {column}", cell, spread(ends[column].to_numpy()))
+
+
 @cache
 def adme() -> pd.DataFrame:
     """Return R2 in points, Pearson's r and the RMSE by features, head, seed and endpoint."""
