@@ -22,12 +22,7 @@ from torch import Tensor
 import graphlog
 from graphlog.objectives.losses import prototype_cross_entropy
 from graphlog.ops.contrastive import cosine_similarity
-from graphlog.prototypes.chains import (
-    PrototypeForest,
-    balanced_chains,
-    greedy_chains,
-    sample_chains,
-)
+from graphlog.prototypes import PrototypeForest, balanced_chains, greedy_chains, sample_chains
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Progress
 from graphlog.training.pretrain import PretrainResult, run_pretraining

@@ -24,7 +24,7 @@ from graphlog.downstream.pretrained import Encoder, load, model_path
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import PREFIX, fit_novelty
 from graphlog.inputs import read
-from graphlog.prototypes.fit import fit_balanced_forest
+from graphlog.prototypes import fit_balanced_forest
 
 TREE = ("prototypes.", "parents_")
 SAMPLE = 50_000

@@ -19,7 +19,7 @@ from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective
 from graphlog.objectives.heads import target_count
-from graphlog.prototypes.chains import PrototypeForest
+from graphlog.prototypes import PrototypeForest
 
 NODE_MASKED = FeatureSchema(
     name="atoms",

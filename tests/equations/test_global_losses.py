@@ -9,7 +9,7 @@ from torch import Tensor
 
 from encoder_support import all_chains, random_forest, seeded
 from graphlog.objectives.losses import nce_loss, prototype_cross_entropy, prototype_statistics
-from graphlog.prototypes.chains import (
+from graphlog.prototypes import (
     PrototypeForest,
     corrupt_chains,
     greedy_chains,

@@ -15,7 +15,7 @@ from graphlog.objectives.base import LossTerms, Phase
 from graphlog.objectives.graphlog import GraphLoG, GraphLoGConfig
 from graphlog.objectives.heads import evidence_channels
 from graphlog.ops.contrastive import cosine_similarity
-from graphlog.prototypes.chains import PrototypeForest, leaf_chains
+from graphlog.prototypes import PrototypeForest, leaf_chains
 
 SIZES = [5, 9, 12, 7, 1, 20, 3, 8, 11, 6, 14, 4]
 RECIPES = ["plain", "graphlog", "paper", "released"]

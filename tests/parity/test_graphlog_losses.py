@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from graphlog.objectives.losses import graph_loss, prototype_cross_entropy, subgraph_loss
-from graphlog.prototypes.chains import PrototypeForest, greedy_chains
-from graphlog.prototypes.fit import compete, moving_average_pass
+from graphlog.prototypes import PrototypeForest, compete, greedy_chains, moving_average_pass
 from graphlog.views.masking import num_masked
 
 PRECISIONS = [("f32", torch.float32, 1e-5), ("f64", torch.float64, 1e-10)]

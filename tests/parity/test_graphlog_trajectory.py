@@ -23,7 +23,7 @@ from encoder_support import golden_batch, golden_encoder
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.graphlog import GraphLoG, GraphLoGViews
-from graphlog.prototypes.chains import PrototypeForest
+from graphlog.prototypes import PrototypeForest
 from graphlog.views.masking import MaskedView
 
 SUM = 128

@@ -5,7 +5,7 @@ import torch
 
 from encoder_support import all_chains, random_forest, seeded
 from graphlog.ops.contrastive import cosine_similarity
-from graphlog.prototypes.chains import PrototypeForest, balanced_assignment, balanced_chains
+from graphlog.prototypes import PrototypeForest, balanced_assignment, balanced_chains
 
 
 def test_shares_are_equal_and_rows_are_distributions() -> None:

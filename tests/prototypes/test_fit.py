@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from encoder_support import seeded
 from graphlog.errors import ConfigError, NonFiniteLossError
 from graphlog.ops.contrastive import cosine_similarity
-from graphlog.prototypes.chains import leaf_chains
-from graphlog.prototypes.fit import (
+from graphlog.prototypes import (
     Clusters,
     drop_small,
     fit_balanced_forest,
     fit_competitive,
     fit_forest,
     kmeans,
+    leaf_chains,
     nearest,
 )
 

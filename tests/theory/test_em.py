@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from encoder_support import all_chains, random_forest, seeded
-from graphlog.prototypes.chains import PrototypeForest, negative_energy, sample_chains
+from graphlog.prototypes import PrototypeForest, negative_energy, sample_chains
 
 KINDS = 5
 COLLECTION = torch.tensor([0, 0, 1, 2, 2, 3])

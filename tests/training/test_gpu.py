@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from encoder_support import batch_for, encoder_for, make, seeded
+from graphlog import prototypes
 from graphlog.errors import NonFiniteLossError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.heads import COMPONENTS
-from graphlog.prototypes import chains
 from graphlog.training.pretrain import Pretraining, run_pretraining
 from graphlog.training.trainer import Cursor, NamedAdam, Trainer
 from training_support import blow_up, families, outcome, small_config
@@ -42,7 +42,7 @@ def on_meta(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "is_autocast_enabled", is_enabled)
     monkeypatch.setattr(torch, "autocast", context)
     # a draw happens where the generator lives, and no generator lives on this device
-    monkeypatch.setattr(chains, "_draw", draw)
+    monkeypatch.setattr(prototypes, "_draw", draw)
 
 
 def step_without_values(name: str, **options: Any) -> None:

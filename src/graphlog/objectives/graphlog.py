@@ -45,19 +45,17 @@ from graphlog.objectives.losses import (
 )
 from graphlog.ops.colors import refine_colors
 from graphlog.ops.contrastive import full_precision
-from graphlog.prototypes.chains import (
+from graphlog.prototypes import (
+    CentersRule,
     PrototypeForest,
+    Space,
     balanced_chains,
     corrupt_chains,
-    greedy_chains,
-    sample_chains,
-)
-from graphlog.prototypes.fit import (
-    CentersRule,
-    Space,
     fit_balanced_forest,
     fit_competitive,
     fit_forest,
+    greedy_chains,
+    sample_chains,
 )
 from graphlog.views.augment import drop_subgraphs
 from graphlog.views.masking import MaskedColumns, MaskedView, mask_attributes, mask_row

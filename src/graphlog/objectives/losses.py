@@ -23,7 +23,7 @@ from graphlog.ops.ragged import (
     unpad_values,
 )
 from graphlog.ops.segment import segment_ids
-from graphlog.prototypes.chains import PrototypeForest, negative_energy
+from graphlog.prototypes import PrototypeForest, negative_energy
 
 LocalForm = Literal["margin", "expected-margin", "infonce"]
 Anchors = Literal["all", "masked"]
@@ -210,7 +210,7 @@ def nce_loss(
         graph_emb: Graph embeddings :math:`h_{\mathcal G}`.
         chains: Positive chains :math:`\hat z` of the E-step.
         noise: Negative chains :math:`z^-`, the ``K = Lp`` of
-            :func:`~graphlog.prototypes.chains.corrupt_chains`.
+            :func:`~graphlog.prototypes.corrupt_chains`.
         forest: Hierarchical prototypes :math:`\mathbf C`.
     """
     positive = negative_energy(graph_emb, chains, forest)

@@ -16,8 +16,7 @@ from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError, setting
 from graphlog.objectives.heads import ProjectionHead
 from graphlog.ops.contrastive import cosine_similarity, unit_rows
-from graphlog.prototypes.chains import PrototypeForest, greedy_chains, leaf_chains
-from graphlog.prototypes.fit import fit_balanced_forest
+from graphlog.prototypes import PrototypeForest, fit_balanced_forest, greedy_chains, leaf_chains
 from graphlog.training.log import Progress
 from graphlog.training.setting import Precision, seed_for
 

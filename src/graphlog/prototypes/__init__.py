@@ -1,1 +1,0 @@
-"""Hierarchical prototypes and the EM steps on them (Sec. 3.2)."""
