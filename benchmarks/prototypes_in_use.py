@@ -23,9 +23,9 @@ import graphlog
 from graphlog.objectives.losses import prototype_cross_entropy
 from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes import PrototypeForest, balanced_chains, greedy_chains, sample_chains
-from graphlog.training.config import resolve_config
 from graphlog.training.log import Progress
 from graphlog.training.pretrain import PretrainResult, run_pretraining
+from graphlog.training.settings import resolve_config
 
 KMEANS = {"initialization": "kmeans"}
 DRAWN = {"e_step": "sample", "e_step_temperature": 0.1, "prototype_rate": 1.0, **KMEANS}

@@ -36,9 +36,8 @@ from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EncoderConfig, build_encoder, with_settings
 from graphlog.ops import products as linear
 from graphlog.ops.colors import color_classes
-from graphlog.training.config import resolve_config
 from graphlog.training.log import Progress
-from graphlog.training.setting import Setting, autocast, has_fast_bf16
+from graphlog.training.settings import Setting, autocast, has_fast_bf16, resolve_config
 from graphlog.training.targets import targets_of
 from graphlog.views.masking import mask_attributes
 from step import fitted_objective, learner, train_step

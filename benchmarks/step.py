@@ -37,9 +37,14 @@ from graphlog.encoders.base import AttributeTable, Encoding
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective, Phase
-from graphlog.training.config import PretrainConfig, resolve_config
 from graphlog.training.pretrain import objective_loss
-from graphlog.training.setting import Setting, choose_device, has_fast_bf16
+from graphlog.training.settings import (
+    PretrainConfig,
+    Setting,
+    choose_device,
+    has_fast_bf16,
+    resolve_config,
+)
 from graphlog.training.trainer import NamedAdam
 from timing import in_turns, machine, ratios, summary
 

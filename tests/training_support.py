@@ -20,9 +20,9 @@ from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.encoders.modelfile import KEY
 from graphlog.objectives.base import LossTerms
 from graphlog.objectives.graphlog import GraphLoG
-from graphlog.training.config import PretrainConfig, resolve_config
 from graphlog.training.log import read_metrics
 from graphlog.training.pretrain import run_pretraining
+from graphlog.training.settings import PretrainConfig, resolve_config
 
 SCHEMA = FeatureSchema(
     name="families",

@@ -38,11 +38,16 @@ from graphlog.inputs import (
     stream,
 )
 from graphlog.processes import is_first
-from graphlog.training.config import PretrainConfig, read_config, resolve_config, settings_tables
 from graphlog.training.log import Callback, Progress, as_progress
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import check_usable
-from graphlog.training.setting import Precision
+from graphlog.training.settings import (
+    Precision,
+    PretrainConfig,
+    read_config,
+    resolve_config,
+    settings_tables,
+)
 
 Model = str | Path | Encoder
 """An encoder, or what :func:`load` makes one of."""

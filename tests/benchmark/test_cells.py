@@ -17,7 +17,7 @@ from graphlog.datasets import DATASETS
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.graphlog import GraphLoG, GraphLoGConfig
-from graphlog.training.config import PretrainConfig
+from graphlog.training.settings import PretrainConfig
 
 
 def stages(request: Request) -> dict[str, int]:

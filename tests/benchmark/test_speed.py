@@ -13,7 +13,7 @@ from graphlog.benchmark import Request, run_benchmark
 from graphlog.benchmark.cells import SCALES
 from graphlog.benchmark.speed import OF_A_STEP, _best
 from graphlog.benchmark.tables import label
-from graphlog.training.setting import has_fast_bf16
+from graphlog.training.settings import has_fast_bf16
 
 REQUEST = Request("speed", "smoke", seeds=[0], methods=["graphlog"], stages=["stage-speed"])
 STAGES = {*OF_A_STEP, "parse", "step", "kmeans", "finetune", "embed"}

@@ -8,7 +8,7 @@ import graphlog
 from cli_support import Cli
 from graphlog.cli.options import chosen_settings
 from graphlog.errors import ConfigError
-from graphlog.training.config import read_config
+from graphlog.training.settings import read_config
 
 
 def chosen(named: dict[str, object], *pairs: str) -> dict[str, object]:

@@ -113,7 +113,7 @@ def test_the_command_line_embeds_as_python_does(
     cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Both in fp32 unless bf16 is asked for, also on a processor that computes in bf16."""
-    monkeypatch.setattr("graphlog.training.setting.has_fast_bf16", lambda _: True)
+    monkeypatch.setattr("graphlog.training.settings.has_fast_bf16", lambda _: True)
     out = tmp_path / "out.npz"
     embedding = graphlog.load(pretrained).embed(molecules)
     assert cli(f"embed {molecules} -m {pretrained} -o {out} --quiet").code == 0

@@ -26,9 +26,9 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective, Phase
-from graphlog.training.config import resolve_config
 from graphlog.training.log import Progress
 from graphlog.training.pretrain import run_pretraining
+from graphlog.training.settings import resolve_config
 from store_support import collate
 
 NAMES = sorted(OBJECTIVES)

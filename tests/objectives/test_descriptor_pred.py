@@ -23,9 +23,9 @@ from graphlog.domains.protein.network import STATISTICS, ego_statistics
 from graphlog.errors import ConfigError, DataError
 from graphlog.objectives.heads import COMPONENTS
 from graphlog.training import targets as module
-from graphlog.training.config import resolve_config
 from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining, run_pretraining
+from graphlog.training.settings import resolve_config
 from graphlog.training.targets import check_texts, targets_of
 from graphlog.training.trainer import TrainingInterrupted
 from protein_support import clustered_links, write

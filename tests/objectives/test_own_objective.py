@@ -16,9 +16,9 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective
-from graphlog.training.config import read_config, resolve_config
 from graphlog.training.log import read_metrics
 from graphlog.training.pretrain import run_pretraining
+from graphlog.training.settings import read_config, resolve_config
 
 TINY = {
     "encoder.dim": 16,

@@ -8,7 +8,7 @@ import pytest
 from graphlog.config import parse_override, read_json, read_toml
 from graphlog.errors import ConfigError, DataError
 from graphlog.objectives import OBJECTIVES
-from graphlog.training.config import read_config, resolve_config
+from graphlog.training.settings import read_config, resolve_config
 
 
 @pytest.mark.parametrize(

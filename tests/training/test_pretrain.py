@@ -12,16 +12,16 @@ import torch
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.encoders.encoder import build_encoder
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
-from graphlog.training import setting
-from graphlog.training.config import read_config
+from graphlog.training import settings
 from graphlog.training.log import Progress, read_metrics
 from graphlog.training.pretrain import run_pretraining
-from graphlog.training.setting import (
+from graphlog.training.settings import (
     choose_device,
     choose_precision,
     generator_for,
     global_seed,
     has_fast_bf16,
+    read_config,
 )
 from graphlog.training.trainer import NamedAdam
 from training_support import blow_up, families, outcome, small_config
@@ -249,7 +249,7 @@ def test_a_run_keeps_the_precision_it_started_with(
 ) -> None:
     """``auto`` is settled when the run starts: another processor or wish does not change it."""
     hardware = [fast]
-    monkeypatch.setattr(setting, "has_fast_bf16", lambda _: hardware[0])
+    monkeypatch.setattr(settings, "has_fast_bf16", lambda _: hardware[0])
     chosen, run = ("bf16" if fast else "fp32"), tmp_path / "run"
     store, config = families(40), small_config(epochs=2, precision="auto")
     with monkeypatch.context() as patch:

@@ -13,9 +13,9 @@ from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import calibrate
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.graphlog import GraphLoG
-from graphlog.training.config import resolve_config
 from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining, run_pretraining
+from graphlog.training.settings import resolve_config
 from graphlog.training.team import ALONE, joined
 from graphlog.training.trainer import TrainingInterrupted
 from training_support import SMALL, families, outcome, small_config, together

@@ -26,7 +26,7 @@ from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.errors import ConfigError, check_name, out_of_range, setting
 from graphlog.objectives import OBJECTIVES
-from graphlog.training.config import PretrainConfig, resolve_config
+from graphlog.training.settings import PretrainConfig, resolve_config
 
 REFERENCE, UNTRAINED, FOREST, LINEAR, GIN = "graphlog", "untrained", "ecfp-rf", "ecfp-lr", "gin"
 BASELINES = (FOREST, LINEAR)

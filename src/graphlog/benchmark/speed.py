@@ -26,10 +26,9 @@ from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import GraphLoGError
 from graphlog.inputs import read
-from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining, objective_loss
-from graphlog.training.setting import autocast, choose_device, has_fast_bf16
+from graphlog.training.settings import PretrainConfig, autocast, choose_device, has_fast_bf16
 from graphlog.training.trainer import Cursor, Trainer
 
 OF_A_STEP = ("collate", "forward", "backward", "optimizer")

@@ -37,11 +37,10 @@ from graphlog.files import replacing
 from graphlog.inputs import read
 from graphlog.ops.contrastive import unit_rows
 from graphlog.report.hierarchy import Hierarchy, project, sample_rows
-from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Progress, read_metrics
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import CHECKPOINTS, remove_checkpoints, remove_run, versions
-from graphlog.training.setting import choose_device, seed_for
+from graphlog.training.settings import PretrainConfig, choose_device, seed_for
 from graphlog.training.watch import effective_rank
 
 Row = dict[str, Any]

@@ -48,7 +48,7 @@ class Info(Command):
 
 def _tables(description: Mapping[str, Any]) -> list[Table]:
     """Return a table of the plain fields, then one for each nested mapping."""
-    from graphlog.training.config import flat_settings
+    from graphlog.training.settings import flat_settings
 
     nested = {k: v for k, v in description.items() if isinstance(v, Mapping)}
     plain = {k: v for k, v in description.items() if k not in nested}

@@ -57,7 +57,7 @@ from graphlog.inputs import InputLike, remember_input, resolve
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, as_progress
 from graphlog.training.runfolder import RunFolder, check_usable, part
-from graphlog.training.setting import (
+from graphlog.training.settings import (
     NumberFormat,
     Precision,
     Setting,

@@ -18,7 +18,7 @@ from graphlog.downstream.tasks import LabeledGraphs, class_numbers, labeled
 from graphlog.errors import DataError, check_name, out_of_range, setting
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, as_progress
-from graphlog.training.setting import Precision
+from graphlog.training.settings import Precision
 
 CLASSIFIERS = ("svm", "logistic")
 BASELINES = ("random", "wl")

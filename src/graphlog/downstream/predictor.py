@@ -48,7 +48,7 @@ from graphlog.errors import ConfigError, ModelFileError, out_of_range, setting
 from graphlog.inputs import InputLike, Part, rereadable, resolve, rows_of, stream
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import part
-from graphlog.training.setting import (
+from graphlog.training.settings import (
     NumberFormat,
     Precision,
     autocast,

@@ -42,14 +42,14 @@ from graphlog.errors import (
     unknown_name,
 )
 from graphlog.inputs import InputLike, has_column, read, resolve
-from graphlog.training.config import resolve_config
 from graphlog.training.log import Progress, as_progress
-from graphlog.training.setting import (
+from graphlog.training.settings import (
     NumberFormat,
     Precision,
     autocast,
     choose_device,
     inference_precision,
+    resolve_config,
     seed_for,
 )
 

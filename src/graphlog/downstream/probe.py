@@ -63,7 +63,7 @@ from graphlog.files import write_json, write_text, writing
 from graphlog.inputs import InputLike, remember_input, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import RunFolder, check_usable, versions
-from graphlog.training.setting import Precision
+from graphlog.training.settings import Precision
 
 BASELINES = ("random", "ecfp-rf", "ecfp-lr")
 USUAL_BASELINES = ("random", "ecfp-lr")

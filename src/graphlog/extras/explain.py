@@ -21,7 +21,7 @@ from graphlog.errors import ConfigError
 from graphlog.files import open_csv, replacing
 from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.log import Progress, as_progress
-from graphlog.training.setting import Precision, inference_precision
+from graphlog.training.settings import Precision, inference_precision
 from graphlog.views.masking import mask_edges_around, overwritten
 
 

@@ -42,7 +42,7 @@ from graphlog.errors import (
 from graphlog.files import CsvTable, hash_file, replacing, scratch_folder, writing
 from graphlog.inputs import InputLike, has_column, read, read_streamed, rereadable, resolve
 from graphlog.training.log import Progress
-from graphlog.training.setting import Precision
+from graphlog.training.settings import Precision
 
 EXACT_BELOW = 100_000
 """Library rows up to which every one is compared: a query takes milliseconds."""

@@ -18,7 +18,7 @@ from graphlog.objectives.heads import ProjectionHead
 from graphlog.ops.contrastive import cosine_similarity, unit_rows
 from graphlog.prototypes import PrototypeForest, fit_balanced_forest, greedy_chains, leaf_chains
 from graphlog.training.log import Progress
-from graphlog.training.setting import Precision, seed_for
+from graphlog.training.settings import Precision, seed_for
 
 _FITTED_TO = 50_000
 """Graphs that a tree is fitted to."""

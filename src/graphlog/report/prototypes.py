@@ -49,7 +49,7 @@ from graphlog.report.tree import (
     tree_as_json,
 )
 from graphlog.training.log import Progress
-from graphlog.training.setting import Precision
+from graphlog.training.settings import Precision
 
 _FORMAT = 1
 _KIND = "prototypes"

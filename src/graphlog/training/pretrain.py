@@ -22,23 +22,21 @@ from graphlog.errors import ConfigError, DataError, ModelFileError, TrainingInte
 from graphlog.files import write_json, write_text, writing
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective
-from graphlog.training.config import (
-    PretrainConfig,
-    check_fits,
-    first_difference,
-    flat_settings,
-    read_config,
-    recorded_config,
-)
 from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress
 from graphlog.training.runfolder import CHECKPOINTS, CONFIG, MODEL, RunFolder, part, versions
-from graphlog.training.setting import (
+from graphlog.training.settings import (
+    PretrainConfig,
     Setting,
     autocast,
+    check_fits,
     choose_device,
     choose_precision,
+    first_difference,
+    flat_settings,
     generator_for,
     global_seed,
+    read_config,
+    recorded_config,
     seed_for,
 )
 from graphlog.training.targets import check_texts, read_vectors, targets_of

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,12 +33,10 @@ from graphlog.training.runfolder import (
     part,
     save_checkpoint,
 )
-from graphlog.training.setting import Setting
+from graphlog.training.settings import Schedule, Setting
 from graphlog.training.team import ALONE, Team
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-
-Schedule = Literal["constant", "cosine"]
 
 
 def scheduled_rate(

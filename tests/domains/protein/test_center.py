@@ -11,8 +11,8 @@ from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import build_encoder
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from graphlog.training.config import resolve_config
 from graphlog.training.pretrain import run_pretraining
+from graphlog.training.settings import resolve_config
 from protein_support import random_network
 
 

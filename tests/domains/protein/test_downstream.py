@@ -19,7 +19,7 @@ from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from graphlog.training.config import resolve_config
+from graphlog.training.settings import resolve_config
 from protein_support import clustered_links, write
 
 NAME = "ego-network statistics + logistic regression"
