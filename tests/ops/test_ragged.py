@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from encoder_support import offsets, seeded
 from graphlog.ops.contrastive import cosine_similarity
-from graphlog.ops.ragged import filled, grouped_cosine, pad_values, plan_padding, unpad_values
+from graphlog.ops.segment import filled, grouped_cosine, pad_values, plan_padding, unpad_values
 
 group_sizes = st.lists(st.integers(1, 30), min_size=1, max_size=40)
 

@@ -14,15 +14,15 @@ from graphlog.ops.contrastive import (
     margin,
     mean_or_zero,
 )
-from graphlog.ops.ragged import (
+from graphlog.ops.segment import (
     Padding,
     filled,
     grouped_cosine,
     pad_values,
     plan_padding,
+    segment_ids,
     unpad_values,
 )
-from graphlog.ops.segment import segment_ids
 from graphlog.prototypes import PrototypeForest, negative_energy
 
 LocalForm = Literal["margin", "expected-margin", "infonce"]
