@@ -39,7 +39,7 @@ from graphlog.ops.colors import color_classes
 from graphlog.training.log import Progress
 from graphlog.training.settings import Setting, autocast, has_fast_bf16, resolve_config
 from graphlog.training.targets import targets_of
-from graphlog.views.masking import mask_attributes
+from graphlog.views.augment import mask_attributes
 from step import fitted_objective, learner, train_step
 from timing import in_turns, ratios
 

@@ -8,7 +8,7 @@ import torch
 from encoder_support import EDGE_MASKED, NODE_MASKED, batch_for, encoder_for, make, run_once, seeded
 from graphlog.errors import ConfigError
 from graphlog.objectives.heads import evidence_channels
-from graphlog.views.masking import MaskedView
+from graphlog.views.augment import MaskedView
 
 
 def test_the_sources_mask_leaves_chirality_unspecified() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphlog.objectives.losses import graph_loss, prototype_cross_entropy, subgraph_loss
 from graphlog.prototypes import PrototypeForest, compete, greedy_chains, moving_average_pass
-from graphlog.views.masking import num_masked
+from graphlog.views.augment import num_masked
 
 PRECISIONS = [("f32", torch.float32, 1e-5), ("f64", torch.float64, 1e-10)]
 EPS = 1e-6

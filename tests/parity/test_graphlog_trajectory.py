@@ -24,7 +24,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.graphlog import GraphLoG, GraphLoGViews
 from graphlog.prototypes import PrototypeForest
-from graphlog.views.masking import MaskedView
+from graphlog.views.augment import MaskedView
 
 SUM = 128
 """Terms of the longest sums in a forward pass: the hidden width of the layers' MLPs."""

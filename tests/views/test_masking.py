@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from encoder_support import EDGE_MASKED, NODE_MASKED, SIZES, batch_for, random_batch, seeded
 from graphlog.data.batch import GraphBatch
 from graphlog.errors import ConfigError
-from graphlog.views.masking import mask_attributes, mask_edges_around, num_masked
+from graphlog.views.augment import mask_attributes, mask_edges_around, num_masked
 from graphlog.views.sampling import undirected_pairs
 
 sizes_of_graphs = st.lists(st.integers(1, 14), min_size=1, max_size=8)

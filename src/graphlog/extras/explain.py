@@ -22,7 +22,7 @@ from graphlog.files import open_csv, replacing
 from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.settings import Precision, inference_precision
-from graphlog.views.masking import mask_edges_around, overwritten
+from graphlog.views.augment import mask_edges_around, overwritten
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.objectives.heads import AttributeColumns, AttributeHead
-from graphlog.views.masking import (
+from graphlog.views.augment import (
     MaskedColumns,
     MaskedView,
     mask_attributes,

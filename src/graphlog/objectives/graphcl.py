@@ -13,8 +13,7 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.objectives.heads import ProjectionHead
 from graphlog.ops.contrastive import cosine_similarity, full_precision, log_softmax_share
-from graphlog.views.augment import Augmentation, AugmentConfig, augment
-from graphlog.views.masking import mask_row
+from graphlog.views.augment import Augmentation, AugmentConfig, augment, mask_row
 
 
 class GraphCLConfig(AugmentConfig):

@@ -57,8 +57,13 @@ from graphlog.prototypes import (
     greedy_chains,
     sample_chains,
 )
-from graphlog.views.augment import drop_subgraphs
-from graphlog.views.masking import MaskedColumns, MaskedView, mask_attributes, mask_row
+from graphlog.views.augment import (
+    MaskedColumns,
+    MaskedView,
+    drop_subgraphs,
+    mask_attributes,
+    mask_row,
+)
 from graphlog.views.sampling import uniform
 from graphlog.views.subgraphs import induced_part
 

@@ -18,7 +18,7 @@ from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, 
 from graphlog.objectives.heads import AttributeColumns
 from graphlog.ops.contrastive import full_precision, mean_or_zero, paired_cosine_similarity
 from graphlog.ops.products import linear
-from graphlog.views.masking import MaskedColumns, MaskedView, mask_attributes, mask_row
+from graphlog.views.augment import MaskedColumns, MaskedView, mask_attributes, mask_row
 
 
 class GraphMAEConfig(FrozenConfig):

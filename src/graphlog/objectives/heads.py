@@ -14,7 +14,7 @@ from graphlog.errors import ConfigError, setting
 from graphlog.ops.collectives import Peers
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 from graphlog.ops.products import linear, perceptron
-from graphlog.views.masking import MaskedView
+from graphlog.views.augment import MaskedView
 
 AttributeColumns = Literal["first", "all"]
 COMPONENTS = 256
