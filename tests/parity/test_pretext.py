@@ -16,8 +16,7 @@ from graphlog.domains.molecule import MOLECULE, featurize_smiles
 from graphlog.encoders.legacy import PROTEIN
 from graphlog.objectives.heads import evidence_channels
 from graphlog.views.augment import mask_edges_around
-from graphlog.views.sampling import edge_pairs, non_edges
-from graphlog.views.subgraphs import induced_part, rings
+from graphlog.views.sampling import edge_pairs, induced_part, non_edges, rings
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,7 @@ import torch
 
 from encoder_support import batch_for, edges_of, seeded
 from graphlog.data.batch import GraphBatch
-from graphlog.views.sampling import random_nodes
-from graphlog.views.subgraphs import context_views, distances, rings
+from graphlog.views.sampling import context_views, distances, random_nodes, rings
 
 
 def steps_from(batch: GraphBatch, root: int) -> dict[int, int]:

@@ -20,8 +20,7 @@ from graphlog.objectives.base import (
     row_products,
     tell_apart,
 )
-from graphlog.views.sampling import random_nodes
-from graphlog.views.subgraphs import ContextViews, context_views
+from graphlog.views.sampling import ContextViews, context_views, random_nodes
 
 
 class ContextPredConfig(FrozenConfig):

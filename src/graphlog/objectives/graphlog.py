@@ -64,8 +64,7 @@ from graphlog.views.augment import (
     mask_attributes,
     mask_row,
 )
-from graphlog.views.sampling import uniform
-from graphlog.views.subgraphs import induced_part
+from graphlog.views.sampling import induced_part, uniform
 
 GlobalForm = Literal["nce", "cross-entropy"]
 

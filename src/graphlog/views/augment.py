@@ -22,13 +22,13 @@ from graphlog.views.sampling import (
     choose_rows,
     choose_unsorted,
     first_of_each,
+    induced_part,
     non_edges,
     random_nodes,
     true_rows,
     undirected_pairs,
     uniform,
 )
-from graphlog.views.subgraphs import induced_part
 
 MaskedColumns = Literal["all", "first"]
 Augmentation = Literal["none", "drop-nodes", "perturb-edges", "mask-attributes", "subgraph"]
