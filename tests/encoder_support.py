@@ -17,8 +17,7 @@ from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.encoders.legacy import MOLECULE, PROTEIN, encoder_from_weights
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.base import LossTerms, Objective
-from graphlog.objectives.heads import target_count
+from graphlog.objectives.base import LossTerms, Objective, target_count
 from graphlog.prototypes import PrototypeForest
 
 NODE_MASKED = FeatureSchema(

@@ -7,7 +7,7 @@ import torch
 
 from encoder_support import EDGE_MASKED, NODE_MASKED, batch_for, encoder_for, make, run_once, seeded
 from graphlog.errors import ConfigError
-from graphlog.objectives.heads import evidence_channels
+from graphlog.objectives.base import evidence_channels
 from graphlog.views.augment import MaskedView
 
 

@@ -21,7 +21,7 @@ from graphlog.domains.molecule import MOLECULE, featurize_smiles
 from graphlog.domains.molecule.descriptors import count_fingerprints
 from graphlog.domains.protein.network import STATISTICS, ego_statistics
 from graphlog.errors import ConfigError, DataError
-from graphlog.objectives.heads import COMPONENTS
+from graphlog.objectives.base import COMPONENTS
 from graphlog.training import targets as module
 from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining, run_pretraining

@@ -11,9 +11,8 @@ from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.base import LossTerms, Phase
+from graphlog.objectives.base import LossTerms, Phase, evidence_channels
 from graphlog.objectives.graphlog import GraphLoG, GraphLoGConfig
-from graphlog.objectives.heads import evidence_channels
 from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes import PrototypeForest, leaf_chains
 

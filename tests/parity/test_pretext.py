@@ -14,7 +14,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.store import StoreBuilder
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
 from graphlog.encoders.legacy import PROTEIN
-from graphlog.objectives.heads import evidence_channels
+from graphlog.objectives.base import evidence_channels
 from graphlog.views.augment import mask_edges_around
 from graphlog.views.sampling import edge_pairs, induced_part, non_edges, rings
 

@@ -14,7 +14,7 @@ from encoder_support import batch_for, encoder_for, make, seeded
 from graphlog import prototypes
 from graphlog.errors import NonFiniteLossError
 from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.heads import COMPONENTS
+from graphlog.objectives.base import COMPONENTS
 from graphlog.training.pretrain import Pretraining, run_pretraining
 from graphlog.training.trainer import Cursor, NamedAdam, Trainer
 from training_support import blow_up, families, outcome, small_config

@@ -13,8 +13,15 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
-from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
-from graphlog.objectives.heads import AttributeColumns, AttributeHead
+from graphlog.objectives.base import (
+    AttributeColumns,
+    AttributeHead,
+    LossTerms,
+    Objective,
+    Recipes,
+    comparison,
+    published,
+)
 from graphlog.views.augment import (
     MaskedColumns,
     MaskedView,

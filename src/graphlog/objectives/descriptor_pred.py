@@ -8,8 +8,17 @@ from pydantic import Field
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
-from graphlog.objectives.base import LossTerms, Objective, Recipes, chemistry, comparison
-from graphlog.objectives.heads import COMPONENTS, RegressionHead, descriptor_losses, target_count
+from graphlog.objectives.base import (
+    COMPONENTS,
+    LossTerms,
+    Objective,
+    Recipes,
+    RegressionHead,
+    chemistry,
+    comparison,
+    descriptor_losses,
+    target_count,
+)
 
 
 class DescriptorPredConfig(FrozenConfig):

@@ -10,8 +10,14 @@ from torch import Tensor
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
-from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
-from graphlog.objectives.heads import ProjectionHead
+from graphlog.objectives.base import (
+    LossTerms,
+    Objective,
+    ProjectionHead,
+    Recipes,
+    comparison,
+    published,
+)
 from graphlog.ops.contrastive import cosine_similarity, full_precision, log_softmax_share
 from graphlog.views.augment import Augmentation, AugmentConfig, augment, mask_row
 

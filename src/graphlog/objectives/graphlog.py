@@ -13,20 +13,18 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.objectives.base import (
+    COMPONENTS,
+    AttributeColumns,
+    AttributeHead,
     EmbedStore,
     LossTerms,
     Objective,
     Phase,
+    ProjectionHead,
     Recipes,
+    RegressionHead,
     chemistry,
     comparison,
-)
-from graphlog.objectives.heads import (
-    COMPONENTS,
-    AttributeColumns,
-    AttributeHead,
-    ProjectionHead,
-    RegressionHead,
     descriptor_losses,
     target_count,
 )

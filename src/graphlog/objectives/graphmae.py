@@ -14,8 +14,14 @@ from graphlog.encoders import LAYERS
 from graphlog.encoders.base import EncoderConfig, Neighborhood, expand_attributes, table_rows
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
-from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
-from graphlog.objectives.heads import AttributeColumns
+from graphlog.objectives.base import (
+    AttributeColumns,
+    LossTerms,
+    Objective,
+    Recipes,
+    comparison,
+    published,
+)
 from graphlog.ops.contrastive import full_precision, mean_or_zero, paired_cosine_similarity
 from graphlog.ops.products import linear
 from graphlog.views.augment import MaskedColumns, MaskedView, mask_attributes, mask_row

@@ -14,7 +14,7 @@ from graphlog.data.store import GraphStore
 from graphlog.downstream.pretrained import Encoder, evaluating, ranges_of
 from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError, setting
-from graphlog.objectives.heads import ProjectionHead
+from graphlog.objectives.base import ProjectionHead
 from graphlog.ops.contrastive import cosine_similarity, unit_rows
 from graphlog.prototypes import PrototypeForest, fit_balanced_forest, greedy_chains, leaf_chains
 from graphlog.training.log import Progress

@@ -17,7 +17,7 @@ from graphlog.data.workers import available_workers, map_in_order
 from graphlog.domains import DOMAINS
 from graphlog.errors import DataError
 from graphlog.files import beside
-from graphlog.objectives.heads import COMPONENTS
+from graphlog.objectives.base import COMPONENTS
 from graphlog.training.log import Progress
 
 _LARGEST = 6.0

@@ -18,8 +18,7 @@ from graphlog import __version__, processes
 from graphlog.encoders.base import NodeNorm
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError, GraphLoGError, ProcessLostError, setting
-from graphlog.objectives.base import LossTerms
-from graphlog.objectives.heads import RegressionHead
+from graphlog.objectives.base import LossTerms, RegressionHead
 from graphlog.ops.collectives import Peers
 
 _STEP_TIMEOUT = timedelta(minutes=10)
