@@ -33,8 +33,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import Attribute
 from graphlog.data.store import GraphStore
 from graphlog.domains.protein.reading import open_named_proteins
-from graphlog.encoders.base import AttributeTable, Encoding
-from graphlog.encoders.encoder import GraphEncoder, build_encoder
+from graphlog.encoders.encoder import AttributeTable, Encoding, GraphEncoder, build_encoder
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective, Phase
 from graphlog.training.pretrain import objective_loss

@@ -21,7 +21,7 @@ import torch
 import graphlog
 from graphlog.downstream.fold_probe import fold_probe
 from graphlog.downstream.pretrained import random_encoder
-from graphlog.encoders.base import EncoderConfig
+from graphlog.encoders.encoder import EncoderConfig
 from timing import machine
 
 SETS = ("mutag", "ptc", "imdb-binary", "enzymes", "imdb-multi", "proteins", "nci1")

@@ -15,8 +15,7 @@ from graphlog.downstream.linear import fuse, linear_path, sparse_bits, standardi
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.tasks import LabeledGraphs
-from graphlog.encoders.base import EncoderConfig
-from graphlog.encoders.encoder import build_encoder
+from graphlog.encoders.encoder import EncoderConfig, build_encoder
 from graphlog.inputs import read
 
 TINY = EncoderConfig(dim=16, layers=2)

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.encoders.base import EncoderConfig
-from graphlog.encoders.encoder import GraphEncoder, build_encoder
+from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
 from graphlog.encoders.legacy import MOLECULE, PROTEIN, encoder_from_weights
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES

@@ -31,7 +31,7 @@ def untrained(schema: str = "molecule-cip") -> Any:
     """Return a tiny encoder with drawn weights."""
     import graphlog
     from graphlog.domains import schema_named
-    from graphlog.encoders.base import EncoderConfig
+    from graphlog.encoders.encoder import EncoderConfig
 
     return graphlog.random_encoder(EncoderConfig(dim=8, layers=2), schema_named(schema), seed=0)
 

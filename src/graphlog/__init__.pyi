@@ -29,7 +29,7 @@ from .downstream.pretrained import random_encoder as random_encoder
 from .downstream.probe import probe as probe
 from .downstream.report import Report as Report
 from .downstream.tasks import split_file as split_file
-from .encoders.base import Encoding as Encoding
+from .encoders.encoder import Encoding as Encoding
 from .errors import ConfigError as ConfigError
 from .errors import DataError as DataError
 from .errors import GraphLoGError as GraphLoGError

@@ -11,8 +11,7 @@ from torch import Tensor
 from encoder_support import SCHEMAS, random_multigraphs
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders import LAYERS
-from graphlog.encoders.base import EncoderConfig
-from graphlog.encoders.encoder import GraphEncoder, build_encoder
+from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
 from graphlog.encoders.legacy import MOLECULE, PROTEIN
 from graphlog.errors import ConfigError, DataError
 from store_support import collate

@@ -8,8 +8,7 @@ import torch
 from encoder_support import random_multigraphs
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders import LAYERS
-from graphlog.encoders.base import EncoderConfig, MessagePassing
-from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, MessagePassing
 from graphlog.encoders.layers import PyGLayer
 from graphlog.encoders.legacy import MOLECULE
 from graphlog.encoders.modelfile import read_model, save_model

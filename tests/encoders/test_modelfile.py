@@ -11,8 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from encoder_support import SCHEMAS, random_multigraphs
 from graphlog.encoders import LAYERS, modelfile
-from graphlog.encoders.base import EncoderConfig
-from graphlog.encoders.encoder import GraphEncoder, build_encoder
+from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
 from graphlog.encoders.legacy import MOLECULE
 from graphlog.encoders.modelfile import KEY, read_model, save_model
 from graphlog.errors import ModelFileError

@@ -25,8 +25,14 @@ from encoder_support import (
 )
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders import LAYERS
-from graphlog.encoders.base import EncoderConfig, NodeNorm
-from graphlog.encoders.encoder import GraphEncoder, build_encoder, calibrate, with_settings
+from graphlog.encoders.encoder import (
+    EncoderConfig,
+    GraphEncoder,
+    NodeNorm,
+    build_encoder,
+    calibrate,
+    with_settings,
+)
 from graphlog.encoders.layers import GIN
 from graphlog.objectives import OBJECTIVES
 from graphlog.ops import colors

@@ -321,7 +321,7 @@ def _mean_pool(h: Tensor, batch: GraphBatch) -> Tensor:
 @torch.no_grad()
 def test_graphmae(options: dict[str, object]) -> None:
     objective, encoder, batch, views, found = prepared("graphmae", **options)
-    from graphlog.encoders.base import Neighborhood
+    from graphlog.encoders.encoder import Neighborhood
 
     masked = views.node_idx.tolist()
     h = encoder(views.batch).node_emb

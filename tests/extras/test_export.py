@@ -11,8 +11,7 @@ from downstream_support import CHAINS, tiny_encoder
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
 from graphlog.domains.protein.schema import PROTEIN
 from graphlog.downstream.pretrained import Encoder
-from graphlog.encoders.base import EncoderConfig
-from graphlog.encoders.encoder import build_encoder
+from graphlog.encoders.encoder import EncoderConfig, build_encoder
 from graphlog.errors import ConfigError
 from graphlog.extras.export import DenseEncoder, export_onnx, padded_inputs
 from graphlog.inputs import read

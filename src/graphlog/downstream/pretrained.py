@@ -20,12 +20,12 @@ from graphlog.data.store import GraphStore
 from graphlog.data.workers import spread_in_order
 from graphlog.domains import Input, domain_of, schema_named
 from graphlog.downstream.linear import features_of
-from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import (
     BATCH_SIZE,
     BATCHES,
     EmbeddingLayer,
     EncoderConfig,
+    Encoding,
     GraphEncoder,
     build_encoder,
     calibrate,

@@ -7,7 +7,7 @@ from graphlog.plugins import Registry
 
 if TYPE_CHECKING:
     from graphlog.data.schema import FeatureSchema
-    from graphlog.encoders.base import EncoderConfig, MessagePassing
+    from graphlog.encoders.encoder import EncoderConfig, MessagePassing
 
 Layer: TypeAlias = "Callable[[EncoderConfig, FeatureSchema], MessagePassing]"
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains import DOMAINS
-from graphlog.encoders.base import (
+from graphlog.encoders.encoder import (
     AttributeTable,
     EncoderConfig,
     LayerConfig,

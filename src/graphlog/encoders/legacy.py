@@ -14,8 +14,7 @@ from torch import Tensor
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.domains.molecule.schema import MOLECULE
 from graphlog.domains.protein.schema import PROTEIN
-from graphlog.encoders.base import EncoderConfig
-from graphlog.encoders.encoder import GraphEncoder, encoder_from_state
+from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, encoder_from_state
 from graphlog.encoders.modelfile import ModelFile
 from graphlog.errors import ModelFileError
 

@@ -15,8 +15,7 @@ from graphlog import __version__
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
-from graphlog.encoders.base import EncoderConfig
-from graphlog.encoders.encoder import GraphEncoder, encoder_from_state
+from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, encoder_from_state
 from graphlog.errors import MissingPluginError, ModelFileError
 from graphlog.files import beside
 from graphlog.plugins import Registry, check_installed, packages_of

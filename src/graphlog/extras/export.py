@@ -17,8 +17,13 @@ from torch.nn import functional as F
 from graphlog.data.batch import GraphBatch
 from graphlog.downstream.pretrained import Encoder, check_layer, evaluating, load
 from graphlog.downstream.writers import check_output
-from graphlog.encoders.base import Neighborhood, expand_attributes, table_rows
-from graphlog.encoders.encoder import JUMPS, GraphEncoder
+from graphlog.encoders.encoder import (
+    JUMPS,
+    GraphEncoder,
+    Neighborhood,
+    expand_attributes,
+    table_rows,
+)
 from graphlog.encoders.layers import GIN, GraphSAGE
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.files import replacing

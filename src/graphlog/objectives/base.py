@@ -13,8 +13,7 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains import DOMAINS
-from graphlog.encoders.base import standardized
-from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.encoder import GraphEncoder, standardized
 from graphlog.errors import ConfigError, setting
 from graphlog.ops.collectives import Peers
 from graphlog.ops.contrastive import full_precision, mean_or_zero

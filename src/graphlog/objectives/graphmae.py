@@ -11,8 +11,13 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders import LAYERS
-from graphlog.encoders.base import EncoderConfig, Neighborhood, expand_attributes, table_rows
-from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.encoder import (
+    EncoderConfig,
+    GraphEncoder,
+    Neighborhood,
+    expand_attributes,
+    table_rows,
+)
 from graphlog.errors import ConfigError
 from graphlog.objectives.base import (
     AttributeColumns,

@@ -21,8 +21,7 @@ from graphlog.config import FrozenConfig, merge, read_toml
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders import LAYERS
-from graphlog.encoders.base import EncoderConfig
-from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
+from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder
 from graphlog.errors import ConfigError, check_name, out_of_range, setting, unknown_name
 from graphlog.objectives import OBJECTIVES
 from graphlog.plugins import Registry, check_installed, packages_of

@@ -15,8 +15,7 @@ from torch import distributed as dist
 from torch import nn
 
 from graphlog import __version__, processes
-from graphlog.encoders.base import NodeNorm
-from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.encoder import GraphEncoder, NodeNorm
 from graphlog.errors import ConfigError, GraphLoGError, ProcessLostError, setting
 from graphlog.objectives.base import LossTerms, RegressionHead
 from graphlog.ops.collectives import Peers

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.domains.graph.raw import RawGraph, RawGraphs, column
 from graphlog.domains.graph.schema import ScaleSurvey, Survey, attribute_codes, chunk_of
-from graphlog.encoders.base import AttributeTable, expand_attributes, standardized
+from graphlog.encoders.encoder import AttributeTable, expand_attributes, standardized
 from graphlog.errors import DataError
 
 whole = st.lists(st.integers(-(2**31), 2**31), min_size=1, max_size=40)

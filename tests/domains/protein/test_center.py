@@ -7,8 +7,7 @@ import torch
 from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.domains.protein.network import ego_networks
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions
-from graphlog.encoders.base import EncoderConfig
-from graphlog.encoders.encoder import build_encoder
+from graphlog.encoders.encoder import EncoderConfig, build_encoder
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.pretrain import run_pretraining

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from graphlog.data.schema import FeatureSchema
-from graphlog.encoders.base import (
+from graphlog.encoders.encoder import (
     AttributeTable,
     EncoderConfig,
     LayerConfig,
