@@ -30,7 +30,7 @@ from torch_geometric.utils import add_self_loops
 
 from graphlog.api import read_molecules
 from graphlog.data.batch import GraphBatch
-from graphlog.data.schema import Attribute
+from graphlog.data.graphs import Attribute
 from graphlog.data.store import GraphStore
 from graphlog.domains.protein.reading import open_named_proteins
 from graphlog.encoders.encoder import AttributeTable, Encoding, GraphEncoder, build_encoder

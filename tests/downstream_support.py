@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
 from graphlog.encoders.legacy import MOLECULE, PROTEIN, encoder_from_weights
 from graphlog.errors import ConfigError

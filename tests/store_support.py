@@ -9,8 +9,7 @@ import torch
 from hypothesis import strategies as st
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.chunk import GraphChunk, Reject
-from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.data.graphs import Attribute, FeatureSchema, GraphChunk, Reject
 from graphlog.data.store import GraphStore, StoreBuilder
 
 CODES = FeatureSchema(

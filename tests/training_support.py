@@ -14,8 +14,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from graphlog.data.chunk import GraphChunk
-from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.data.graphs import Attribute, FeatureSchema, GraphChunk
 from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.encoders.modelfile import KEY
 from graphlog.objectives.base import LossTerms

@@ -8,9 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from graphlog.config import merge
-from graphlog.data.chunk import write_rejects
+from graphlog.data.graphs import FeatureSchema, write_rejects
 from graphlog.data.manifest import is_store
-from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, open_store
 from graphlog.data.workers import device_for, using
 from graphlog.domains import Input, schema_named

@@ -16,9 +16,8 @@ import numpy as np
 from jaxtyping import Int
 
 from graphlog.config import read_json
-from graphlog.data.chunk import Reject
+from graphlog.data.graphs import FeatureSchema, Reject
 from graphlog.data.manifest import is_store
-from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import DOMAINS, Domain, Input, Reading, data_sets_of, schema_named

@@ -11,7 +11,7 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import schema_named
 from graphlog.domains.graph.domain import GraphReading, pack

@@ -31,9 +31,9 @@ print(json.dumps(ended))
 WORDS = '''
 """A domain: a word of small letters is a path of letters."""
 import numpy as np
-from graphlog.data.chunk import GraphChunk
+from graphlog.data.graphs import GraphChunk
 from graphlog.data.tables import RecordColumn
-from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.domains.records import RecordDomain
 
 PATH = FeatureSchema("path", "path", (Attribute("letter", 27),), (), "node", node_mask=(26,))

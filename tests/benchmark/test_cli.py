@@ -8,7 +8,7 @@ import pytest
 from benchmark_support import hide_matplotlib, own_objective, tiny_scale
 from cli_support import Cli, run_command
 from graphlog.benchmark.cells import SCALES
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema
 from graphlog.errors import DataError
 from graphlog.objectives import OBJECTIVES
 

@@ -30,7 +30,7 @@ from graphlog.benchmark import Request, preview, run_benchmark
 from graphlog.benchmark.cells import SCALES, Cell, plan_cells
 from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.stages import Work
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.log import Progress

@@ -17,7 +17,7 @@ try:
 except ImportError:
     resource = None
 
-from graphlog.data.chunk import Reject
+from graphlog.data.graphs import Reject
 from graphlog.data.store import StoreBuilder, open_store
 from graphlog.errors import ConfigError, DataError
 from store_support import CODES, assert_same, build, make_graphs, to_chunk

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphlog.data.chunk import Reject, write_rejects
+from graphlog.data.graphs import Reject, write_rejects
 from graphlog.errors import DataError, GraphLoGError
 from store_support import CODES, FLOATS, make_graphs, to_chunk
 

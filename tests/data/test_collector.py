@@ -6,7 +6,7 @@ import pytest
 
 import graphlog
 from cli_support import left_in
-from graphlog.data.chunk import Reject
+from graphlog.data.graphs import Reject
 from graphlog.data.store import RowCollector, StoreBuilder
 from graphlog.domains import records, schema_named
 from graphlog.errors import DataError

@@ -9,9 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphlog.data.chunk import GraphChunk, Reject
+from graphlog.data.graphs import FeatureSchema, GraphChunk, Reject
 from graphlog.data.manifest import Source
-from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import StoreBuilder, open_store
 from graphlog.errors import DataError
 from store_support import (

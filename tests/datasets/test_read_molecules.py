@@ -15,7 +15,7 @@ import pytest
 
 from graphlog.api import read_molecules
 from graphlog.data import workers as pool
-from graphlog.data.chunk import RejectKind
+from graphlog.data.graphs import RejectKind
 from graphlog.data.store import open_store
 from graphlog.domains.molecule import MOLECULE_RICH
 from graphlog.errors import ConfigError, DataError, GraphLoGError

@@ -11,8 +11,7 @@ import pytest
 import graphlog
 from cli_support import read_table
 from graphlog.cli.main import main
-from graphlog.data.chunk import GraphChunk
-from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.data.graphs import Attribute, FeatureSchema, GraphChunk
 from graphlog.data.tables import RecordColumn
 from graphlog.domains import DOMAINS, Domain, Reading, domain_of, register, schema_named
 from graphlog.domains.base import Draws

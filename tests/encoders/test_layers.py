@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from encoder_support import random_multigraphs
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, MessagePassing
 from graphlog.encoders.layers import PyGLayer

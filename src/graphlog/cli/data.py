@@ -95,7 +95,7 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
     overwrite: o.Overwrite = False
 
     def run(self) -> None:
-        from graphlog.data.chunk import RejectKind
+        from graphlog.data.graphs import RejectKind
         from graphlog.domains import domain_of
         from graphlog.downstream.writers import rejects_of_output
         from graphlog.report.describe import describe_store

@@ -12,8 +12,14 @@ import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from graphlog.config import FrozenConfig, read_json
-from graphlog.data.chunk import TEXTS_A_BLOCK, Array, map_array
-from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
+from graphlog.data.graphs import (
+    TEXTS_A_BLOCK,
+    Array,
+    Attribute,
+    FeatureSchema,
+    is_continuous,
+    map_array,
+)
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.files import hash_file
 

@@ -17,15 +17,17 @@ import torch
 from jaxtyping import Float, Int, Integer, Num
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.chunk import (
+from graphlog.data.graphs import (
     TEXTS_A_BLOCK,
     Array,
     ArrayWriter,
     AttributeWriter,
+    FeatureSchema,
     GraphChunk,
     Reject,
     RejectKind,
     TextWriter,
+    is_continuous,
     ragged_ranges,
     unpack_texts,
 )
@@ -41,7 +43,6 @@ from graphlog.data.manifest import (
     refuse_changed,
     write_manifest,
 )
-from graphlog.data.schema import FeatureSchema, is_continuous
 from graphlog.errors import (
     ConfigError,
     DataError,

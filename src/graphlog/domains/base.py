@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Num
 from scipy.sparse import csr_matrix
 
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema
 from graphlog.data.split import Split, random_split, stratified_split
 from graphlog.data.store import ON_ERROR, GraphStore
 from graphlog.data.workers import check_workers

@@ -16,9 +16,8 @@ from jaxtyping import Float
 from pydantic import Field
 
 from graphlog.config import FrozenConfig
-from graphlog.data.chunk import GraphChunk, Refused, Reject
+from graphlog.data.graphs import FeatureSchema, GraphChunk, Refused, Reject
 from graphlog.data.manifest import Source, read_contents
-from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
 from graphlog.data.tables import (
     DECIMALS,

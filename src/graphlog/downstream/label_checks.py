@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.chunk import ragged_ranges
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema, ragged_ranges
 from graphlog.data.split import Split, group_numbers
 from graphlog.data.store import GraphStore
 from graphlog.data.tables import listed_rows

@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphlog.data.batch import GraphBatch
+from graphlog.data.graphs import FeatureSchema
 from graphlog.data.html import fields_table, html_table
-from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import spread_in_order
 from graphlog.domains import Input, domain_of, schema_named

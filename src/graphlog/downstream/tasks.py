@@ -11,8 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float, Int, Int64
 
-from graphlog.data.chunk import Reject
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema, Reject
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, random_split
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, data_sets_of, domain_of

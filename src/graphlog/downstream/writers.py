@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from graphlog.data.chunk import Reject, is_reject_list, rejects_owner, write_rejects
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema, Reject, is_reject_list, rejects_owner, write_rejects
 from graphlog.domains import Input, domain_of
 from graphlog.errors import ConfigError, MissingExtraError, setting, unknown_name
 from graphlog.files import open_csv, put, scratch_folder, writing

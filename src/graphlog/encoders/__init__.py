@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from graphlog.plugins import Registry
 
 if TYPE_CHECKING:
-    from graphlog.data.schema import FeatureSchema
+    from graphlog.data.graphs import FeatureSchema
     from graphlog.encoders.encoder import EncoderConfig, MessagePassing
 
 Layer: TypeAlias = "Callable[[EncoderConfig, FeatureSchema], MessagePassing]"

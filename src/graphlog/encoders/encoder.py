@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch, epoch_batches
-from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
+from graphlog.data.graphs import Attribute, FeatureSchema, is_continuous
 from graphlog.data.store import GraphStore
 from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.domains.molecule.schema import MOLECULE
 from graphlog.domains.protein.schema import PROTEIN
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, encoder_from_state

@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from graphlog import __version__
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema
 from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, encoder_from_state

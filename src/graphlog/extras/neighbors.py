@@ -17,8 +17,8 @@ from jaxtyping import Float, Int
 from torch.nn import functional as F
 
 from graphlog.config import read_json
+from graphlog.data.graphs import FeatureSchema
 from graphlog.data.html import html_lines, page_head
-from graphlog.data.schema import FeatureSchema
 from graphlog.domains import Draws, Input, domain_of
 from graphlog.domains.records import RecordDomain
 from graphlog.downstream.pretrained import Encoder, check_layer, load, ranges_of

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema
 from graphlog.domains import DOMAINS
 from graphlog.encoders.encoder import GraphEncoder, standardized
 from graphlog.errors import ConfigError, setting

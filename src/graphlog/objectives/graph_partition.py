@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.data.chunk import ragged_ranges
+from graphlog.data.graphs import ragged_ranges
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import MissingExtraError
 from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published

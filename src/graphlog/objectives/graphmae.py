@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import (
     EncoderConfig,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from graphlog.config import read_toml
+from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.data.manifest import is_store
-from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import data_sets_of, domain_of

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema
 from graphlog.errors import ConfigError
 from graphlog.ops.segment import segment_max
 from graphlog.views.sampling import (

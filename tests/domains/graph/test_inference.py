@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.domains.graph.raw import RawGraph, RawGraphs, column
 from graphlog.domains.graph.schema import ScaleSurvey, Survey, attribute_codes, chunk_of
 from graphlog.encoders.encoder import AttributeTable, expand_attributes, standardized

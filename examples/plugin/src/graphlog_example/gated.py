@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema
 from graphlog.encoders.encoder import (
     AttributeTable,
     EncoderConfig,

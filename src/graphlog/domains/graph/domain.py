@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from graphlog.data.chunk import Reject
+from graphlog.data.graphs import FeatureSchema, Reject
 from graphlog.data.manifest import Source, is_store
-from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
 from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, HasDataSets, Input, Reading

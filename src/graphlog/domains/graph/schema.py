@@ -7,8 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from graphlog.data.chunk import GraphChunk
-from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
+from graphlog.data.graphs import Attribute, FeatureSchema, GraphChunk, is_continuous
 from graphlog.domains.graph.raw import (
     FLOAT32_MAX,
     MAX_NODES,

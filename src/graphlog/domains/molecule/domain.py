@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Num, UInt64
 from scipy.sparse import csr_matrix
 
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
 from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.data.tables import Table, listed_rows, open_table

@@ -16,8 +16,7 @@ from jaxtyping import Integer, UInt64
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdCIPLabeler
 
-from graphlog.data.chunk import GraphChunk, Refused, RejectKind
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.graphs import FeatureSchema, GraphChunk, Refused, RejectKind
 from graphlog.domains.molecule.parents import METAL, constitution_key, may_have_parent, parent_of
 from graphlog.domains.molecule.schema import (
     MOLECULE,

@@ -19,7 +19,7 @@ whether its bonds to the metal are written as dative, plain or between charges.
 tritium are nodes.
 """
 
-from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.data.graphs import Attribute, FeatureSchema
 
 WILDCARD = 118
 """Atomic number code of an atom without element (``*``); elements have code ``Z - 1``, 0 to 117."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Float32, Int, Integer
 
-from graphlog.data.chunk import GraphChunk, ragged_ranges
+from graphlog.data.graphs import GraphChunk, ragged_ranges
 from graphlog.data.store import GraphStore
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN, ProteinOptions, species_of
 from graphlog.domains.protein.tables import line_error, open_columns

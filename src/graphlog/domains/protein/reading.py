@@ -16,7 +16,7 @@ import numpy as np
 from filelock import FileLock
 from jaxtyping import Int
 
-from graphlog.data.chunk import Reject
+from graphlog.data.graphs import Reject
 from graphlog.data.manifest import Source
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, open_store
 from graphlog.data.workers import check_workers, map_in_order

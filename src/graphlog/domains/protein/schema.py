@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from graphlog.config import FrozenConfig
-from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.datasets import DatasetSpec
 
 CHANNELS = (
