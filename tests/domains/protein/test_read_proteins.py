@@ -8,8 +8,7 @@ import pytest
 
 from graphlog.api import read_proteins
 from graphlog.data.store import open_store
-from graphlog.domains.protein.labels import NameIndex, tabled_functions
-from graphlog.domains.protein.ontology import read_ontology
+from graphlog.domains.protein.labels import NameIndex, read_ontology, tabled_functions
 from graphlog.domains.protein.schema import ProteinOptions
 from graphlog.errors import ConfigError, DataError
 from protein_support import HEADER, OBO, links, write

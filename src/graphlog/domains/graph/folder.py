@@ -67,19 +67,19 @@ def open_folder(folder: Path) -> Collection:
         DataError: If a table lacks a column.
     """
     tables = find_tables(folder)
-    columns = {name: _columns(path, KEYS[name]) for name, path in tables.items()}
+    columns = {name: _columns_of_table(path, KEYS[name]) for name, path in tables.items()}
     return Collection(
         name=str(folder),
         node=columns.get("nodes", ()),
         edge=columns["edges"],
         labels=tuple(name for name in columns.get("graphs", ()) if name != _NUM_NODES),
-        read=lambda: _read(tables, columns),
+        read=lambda: _read_tables(tables, columns),
         names=KEYS["graphs"][0],
         has_header=True,
     )
 
 
-def _columns(path: Path, keys: Sequence[str]) -> tuple[str, ...]:
+def _columns_of_table(path: Path, keys: Sequence[str]) -> tuple[str, ...]:
     """Return the columns of a table besides ``keys``."""
     with open_text(path) as lines:
         try:
@@ -96,7 +96,7 @@ def _columns(path: Path, keys: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in header if name not in keys)
 
 
-def _rows(path: Path, keys: Sequence[str], lines: Iterator[str]) -> Iterator[_Rows]:
+def _rows_of_table(path: Path, keys: Sequence[str], lines: Iterator[str]) -> Iterator[_Rows]:
     """Yield the rows of a table graph by graph."""
     reader = csv.reader(lines)
     header = [name.strip() for name in next(reader)]
@@ -130,11 +130,13 @@ def _rows(path: Path, keys: Sequence[str], lines: Iterator[str]) -> Iterator[_Ro
         )
 
 
-def _read(tables: Mapping[str, Path], columns: Mapping[str, tuple[str, ...]]) -> Iterator[RawGraph]:
+def _read_tables(
+    tables: Mapping[str, Path], columns: Mapping[str, tuple[str, ...]]
+) -> Iterator[RawGraph]:
     order, number = next(iter(tables)), 0
     with ExitStack() as stack:
         groups = {
-            name: _rows(path, KEYS[name], stack.enter_context(open_text(path)))
+            name: _rows_of_table(path, KEYS[name], stack.enter_context(open_text(path)))
             for name, path in tables.items()
         }
         following = {name: next(rows, None) for name, rows in groups.items()}
@@ -144,7 +146,7 @@ def _read(tables: Mapping[str, Path], columns: Mapping[str, tuple[str, ...]]) ->
                 if rows is not None and rows.graph == current.graph:
                     listed[name], following[name] = rows, next(groups[name], None)
             try:
-                yield _graph(number, current.graph, listed, columns)
+                yield _graph_of_tables(number, current.graph, listed, columns)
             except BadGraphError as e:
                 yield RawGraph(number, current.graph, problem=str(e), name=current.graph)
             number += 1
@@ -156,7 +158,7 @@ def _read(tables: Mapping[str, Path], columns: Mapping[str, tuple[str, ...]]) ->
                 )
 
 
-def _graph(
+def _graph_of_tables(
     row: int, name: str, listed: Mapping[str, _Rows], columns: Mapping[str, tuple[str, ...]]
 ) -> RawGraph:
     about: dict[str, Any] = {}

@@ -29,6 +29,7 @@ from graphlog.domains.protein.labels import (
     annotated_functions,
     complex_membership,
     read_aliases,
+    read_ontology,
     tabled_functions,
 )
 from graphlog.domains.protein.network import (
@@ -37,7 +38,6 @@ from graphlog.domains.protein.network import (
     ego_networks,
     read_interactions,
 )
-from graphlog.domains.protein.ontology import read_ontology
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
 from graphlog.errors import (
     ConfigError,
