@@ -17,7 +17,15 @@ from graphlog.data.manifest import Source, is_store
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
 from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, HasDataSets, Input, Reading
-from graphlog.domains.graph.folder import find_tables, open_folder
+from graphlog.domains.graph.formats import (
+    GIN_SUFFIXES,
+    find_parts,
+    find_tables,
+    looks_like_gin,
+    open_folder,
+    open_gin,
+    open_tudataset,
+)
 from graphlog.domains.graph.raw import (
     FLOAT32_MAX,
     JSON_SUFFIXES,
@@ -34,13 +42,6 @@ from graphlog.domains.graph.schema import (
     chunk_of,
     in_order,
     text_of,
-)
-from graphlog.domains.graph.tudataset import (
-    GIN_SUFFIXES,
-    find_parts,
-    looks_like_gin,
-    open_gin,
-    open_tudataset,
 )
 from graphlog.errors import ConfigError, DataError, setting
 
