@@ -12,7 +12,7 @@ from graphlog.data.graphs import FeatureSchema, write_rejects
 from graphlog.data.manifest import is_store
 from graphlog.data.store import GraphStore, open_store
 from graphlog.data.workers import device_for, using
-from graphlog.domains import Input, schema_named
+from graphlog.domains import USUAL_SCHEMA, Input, schema_named
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder, load, rows_at_once
 from graphlog.downstream.writers import (
@@ -83,7 +83,7 @@ def read_molecules(
     if resolved.store is not None and schema is None:
         return read(resolved, **options)
     if not isinstance(schema, FeatureSchema):
-        schema = schema_named(schema or resolve_config().schema)
+        schema = schema_named(schema or USUAL_SCHEMA)
     return read(resolved, schema, domain="molecule", targets=targets, **options)
 
 
@@ -175,7 +175,7 @@ def featurize(
         wanted = like.schema if isinstance(like, GraphStore) else load(like).schema
         options["like"] = like if isinstance(like, GraphStore) else None
     elif wanted is None and domain is None:
-        wanted = schema_for(resolved, resolve_config().schema)
+        wanted = schema_for(resolved, USUAL_SCHEMA)
     options |= {"domain": domain, "store_path": output}
     with using(engine):
         graphs = read(resolved, wanted, **options)

@@ -494,6 +494,8 @@ DOMAINS: Registry[Domain] = Registry(
     _fits,
 )
 """Every domain by name."""
+USUAL_SCHEMA = "molecule-cip"
+"""Schema that records are read with where none is named."""
 
 
 def register(domain: Domain) -> None:

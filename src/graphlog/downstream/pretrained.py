@@ -18,7 +18,7 @@ from graphlog.data.graphs import FeatureSchema
 from graphlog.data.html import fields_table, html_table
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import spread_in_order
-from graphlog.domains import Input, domain_of, schema_named
+from graphlog.domains import USUAL_SCHEMA, Input, domain_of, schema_named
 from graphlog.downstream.linear import features_of
 from graphlog.encoders.encoder import (
     BATCH_SIZE,
@@ -49,7 +49,6 @@ from graphlog.training.settings import (
     autocast,
     choose_device,
     inference_precision,
-    resolve_config,
     seed_for,
 )
 
@@ -452,7 +451,7 @@ def load(
         return model
     if str(model) != RANDOM:
         return Encoder.read(model_path(model)).to(choose_device(device))
-    usual, graphs = schema_named(resolve_config().schema), None
+    usual, graphs = schema_named(USUAL_SCHEMA), None
     found = None if source is None else resolve(source)
     if found and (found.store is not None or found.domain not in (None, usual.domain)):
         graphs = read(found)
@@ -530,16 +529,15 @@ def random_encoder(
     Without that, an untrained network would be judged with statistics it never had.
 
     Args:
-        config: Settings of the network; None takes the default recipe's.
-        schema: Features it reads; None takes the default recipe's.
-        layer: Embedding it is known by; None takes the default recipe's.
+        config: Settings of the network; None takes the defaults.
+        schema: Features it reads; None takes those of ``molecule-cip``.
+        layer: Embedding it is known by; None takes ``jk``.
         seed: Initial weights, and which graphs are looked at.
         graphs: Unlabeled graphs to take the statistics from; None takes bundled molecules.
     """
-    recipe = resolve_config()
-    schema = schema or schema_named(recipe.schema)
+    schema = schema or schema_named(USUAL_SCHEMA)
     network = build_encoder(
-        config or recipe.encoder, schema, torch.Generator().manual_seed(seed_for(seed, "encoder"))
+        config or EncoderConfig(), schema, torch.Generator().manual_seed(seed_for(seed, "encoder"))
     )
     if graphs is None:
         graphs = bundled_graphs(schema)
@@ -550,7 +548,7 @@ def random_encoder(
         )
     calibrate(network, graphs, seed)
     network.eval()
-    return Encoder(network, layer or recipe.embedding, {"name": RANDOM, "seed": seed})
+    return Encoder(network, layer or "jk", {"name": RANDOM, "seed": seed})
 
 
 @lru_cache(maxsize=4)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import FeatureSchema
-from graphlog.domains import DOMAINS
+from graphlog.domains import DOMAINS, USUAL_SCHEMA
 from graphlog.encoders.encoder import GraphEncoder, standardized
 from graphlog.errors import ConfigError, setting
 from graphlog.ops.collectives import Peers
@@ -122,16 +122,6 @@ class Objective(nn.Module, ABC, Generic[Views]):
         """Return the loss of one step on views of one batch."""
 
 
-_ENCODER: Mapping[str, Any] = {
-    "backbone": "gin",
-    "layers": 5,
-    "dim": 300,
-    "jk": "last",
-    "readout": "mean",
-    "dropout": 0.0,
-}
-
-
 def chemistry(**objective: Any) -> dict[str, Any]:
     """Return a recipe with what measured best for molecules where one clean view is enough."""
     training = {
@@ -147,27 +137,15 @@ def chemistry(**objective: Any) -> dict[str, Any]:
 
 
 def comparison(**objective: Any) -> dict[str, Any]:
-    """Return a recipe with the encoder and training that all methods are compared with."""
+    """Return a recipe with the training that all methods are compared with."""
     training = {"epochs": 11, "batch_size": 512, "learning_rate": 1e-3}
-    return {
-        "objective": objective,
-        "encoder": _ENCODER,
-        "training": training,
-        "schema": "molecule-cip",
-        "embedding": "jk",
-    }
+    return {"objective": objective, "training": training, "schema": USUAL_SCHEMA, "embedding": "jk"}
 
 
 def published(schema: str = "molecule", **objective: Any) -> dict[str, Any]:
-    """Return a recipe with encoder and training of Hu et al. (2020): 100 epochs, batch 256."""
+    """Return a recipe with the training of Hu et al. (2020): 100 epochs, batch 256."""
     training = {"epochs": 100, "batch_size": 256, "learning_rate": 1e-3}
-    return {
-        "objective": objective,
-        "encoder": _ENCODER,
-        "training": training,
-        "schema": schema,
-        "embedding": "last",
-    }
+    return {"objective": objective, "training": training, "schema": schema, "embedding": "last"}
 
 
 def tell_apart(
