@@ -212,7 +212,7 @@ def test_a_verb_of_a_package(tmp_path: Path):
         "from graphlog.cli import options as o\n"
         "from dataclasses import dataclass\n"
         "from graphlog.cli.console import Command\n"
-        "from graphlog.cli.verb import Verb\n"
+        "from graphlog.cli.console import Verb\n"
         "@dataclass(kw_only=True)\n"
         "class Count(Command):\n"
         '    """Count the graphs of INPUT."""\n'

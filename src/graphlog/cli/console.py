@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from graphlog.cli import options as o
 from graphlog.data.html import Table, fields_table
@@ -22,6 +22,10 @@ from graphlog.processes import PEER_LOST, is_first, is_supervised
 
 if TYPE_CHECKING:
     from graphlog.training.log import Progress
+
+START, DATA, TRAIN, USE, LOOK = "Start here", "Data", "Train", "Use an encoder", "Look at results"
+PANELS = (START, DATA, TRAIN, USE, LOOK)
+"""Headings of ``graphlog --help``, in order; a package may have its own, which come last."""
 
 INVALID_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 _NO_MEMORY = "not enough memory; use a smaller --batch-size or --limit, or fewer --workers."
@@ -69,6 +73,16 @@ class Command:
             if number and table.title:
                 print(file=to)
             _print(table, to)
+
+
+class Verb(NamedTuple):
+    """A command and its place in the help."""
+
+    command: type[Command]
+    panel: str
+    """Heading under which it is listed."""
+    example: str
+    """Command line shown at the end of its help."""
 
 
 def _print(table: Table, to: TextIO | None) -> None:

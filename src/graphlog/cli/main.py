@@ -13,13 +13,23 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 from graphlog import __version__
-from graphlog.cli.console import Command, open_missing_streams, report_error, warnings_as_lines
+from graphlog.cli.console import (
+    DATA,
+    LOOK,
+    PANELS,
+    TRAIN,
+    USE,
+    Command,
+    Verb,
+    open_missing_streams,
+    report_error,
+    warnings_as_lines,
+)
 from graphlog.cli.data import Convert, DatasetInfo, Featurize, GetDataset, ListDatasets, SplitInput
 from graphlog.cli.look import Info, Models, Plot, Prototypes
 from graphlog.cli.options import Labeling, as_flags, in_effect
 from graphlog.cli.train import Benchmark, Finetune, Pretrain
 from graphlog.cli.use import Embed, Predict, Probe
-from graphlog.cli.verb import DATA, LOOK, PANELS, TRAIN, USE, Verb
 from graphlog.errors import WORDING
 from graphlog.plugins import Registry
 from graphlog.processes import WORDS
@@ -54,7 +64,7 @@ OF_DATA = {
 
 
 def _check(name: str, part: object) -> str | None:
-    return None if isinstance(part, Verb) else "a graphlog.cli.verb.Verb"
+    return None if isinstance(part, Verb) else "a graphlog.cli.console.Verb"
 
 
 VERBS: Registry[Verb] = Registry("verb", CORE, _check)

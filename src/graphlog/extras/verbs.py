@@ -6,8 +6,7 @@ from typing import Literal
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Command
-from graphlog.cli.verb import START, TRAIN, USE, Verb
+from graphlog.cli.console import START, TRAIN, USE, Command, Verb
 from graphlog.data.html import Table
 
 
