@@ -16,7 +16,7 @@ from .data.batch import GraphBatch as GraphBatch
 from .data.graphs import FeatureSchema as FeatureSchema
 from .data.split import Split as Split
 from .data.store import GraphStore as GraphStore
-from .domains.molecule.domain import scaffold_split as scaffold_split
+from .domains.molecule.scaffolds import scaffold_split as scaffold_split
 from .domains.protein.domain import split_proteins as split_proteins
 from .downstream.finetune import finetune as finetune
 from .downstream.fold_probe import fold_probe as fold_probe

@@ -8,8 +8,8 @@ from graphlog.domains import DOMAINS
 from graphlog.domains.molecule import MOLECULE_CIP, MOLECULE_ISOTOPES
 from graphlog.domains.molecule.descriptors import count_fingerprints, target_values
 from graphlog.domains.molecule.drawing import draw_svg
-from graphlog.domains.molecule.identity import scaffold
 from graphlog.domains.molecule.parse import featurize_smiles
+from graphlog.domains.molecule.scaffolds import scaffold
 from graphlog.downstream.label_checks import same_structure
 
 ARRAYS = ("node_counts", "edge_counts", "x", "edge_attr")

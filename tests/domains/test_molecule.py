@@ -12,8 +12,8 @@ from graphlog.data.store import StoreBuilder
 from graphlog.domains import DOMAINS, schema_named
 from graphlog.domains.molecule import MOLECULE, MOLECULE_CIP, MOLECULE_RICH, featurize_smiles
 from graphlog.domains.molecule import parse as parse_module
-from graphlog.domains.molecule.identity import scaffolds
 from graphlog.domains.molecule.parse import LONGEST
+from graphlog.domains.molecule.scaffolds import scaffolds
 from graphlog.errors import ConfigError
 from graphlog.inputs import read
 

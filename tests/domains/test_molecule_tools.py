@@ -9,7 +9,7 @@ from rdkit.Chem import Descriptors
 
 from graphlog.domains.molecule import draw_svg, morgan_fingerprints, scaffold, scaffold_groups
 from graphlog.domains.molecule.descriptors import morgan_counts, target_values
-from graphlog.domains.molecule.identity import scaffolds
+from graphlog.domains.molecule.scaffolds import scaffolds
 from graphlog.domains.molecule.schema import TARGETS
 from graphlog.domains.molecule.traits import traits
 from graphlog.errors import DataError

@@ -13,7 +13,7 @@ from graphlog.data.tables import open_table
 from graphlog.datasets import DATASETS
 from graphlog.domains import DOMAINS
 from graphlog.domains.molecule.domain import scaffold_split
-from graphlog.domains.molecule.identity import scaffolds
+from graphlog.domains.molecule.scaffolds import scaffolds
 from graphlog.domains.records import TableReading, details_of
 from graphlog.inputs import resolve
 

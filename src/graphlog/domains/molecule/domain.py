@@ -13,7 +13,7 @@ from jaxtyping import Float, Float32, Int, Num, UInt64
 from scipy.sparse import csr_matrix
 
 from graphlog.data.graphs import FeatureSchema
-from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
+from graphlog.data.split import Split
 from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.data.tables import Table, listed_rows, open_table
 from graphlog.data.workers import check_workers, spread_in_order
@@ -30,7 +30,7 @@ from graphlog.domains.molecule.schema import (
     WILDCARD,
 )
 from graphlog.domains.records import Featurizer, RecordDomain, TableReading, details_of, hash_smiles
-from graphlog.errors import DataError, check_choice, check_name, setting
+from graphlog.errors import DataError, check_choice, setting
 
 Found = TypeVar("Found")
 
@@ -110,7 +110,7 @@ class MoleculeDomain(RecordDomain):
                 source = Input(name=file, spec=DATASETS[file])
             with self.open(source, TableReading(data_dir=reading.data_dir)) as table:
                 texts = [row.record for row in table.rows]
-                keys += _spread(molecule.identity.constitution_keys, texts, reading.workers)
+                keys += spread(molecule.parse.constitution_keys, texts, reading.workers)
         known = np.unique(np.concatenate(keys))
         return known[known > 0]
 
@@ -190,17 +190,21 @@ class MoleculeDomain(RecordDomain):
             return super().split(store, kind, fractions, seed, classes=classes)
         spec = None if source is None else source.spec
         if spec is None:
-            return scaffold_split(store.parents(), fractions, kind, seed, workers)
+            return molecule.scaffolds.scaffold_split(
+                store.parents(), fractions, kind, seed, workers
+            )
         # the folds of a data set are those that others publish scores of
         canonical = details_of(spec).canonical_split
-        return scaffold_split(store.texts(), fractions, kind, seed, workers, canonical)
+        return molecule.scaffolds.scaffold_split(
+            store.texts(), fractions, kind, seed, workers, canonical
+        )
 
     def groups(self, store: GraphStore) -> list[str | None]:
         """Return the Bemis-Murcko scaffold of each molecule's parent, empty where it has no ring.
 
         Chirality is kept.
         """
-        return molecule.identity.scaffolds(store.parents())
+        return molecule.scaffolds.scaffolds(store.parents())
 
     def parents(self, store: GraphStore) -> GraphStore:
         """Return the graphs of the parents, those of molecules that differ read from their SMILES.
@@ -258,7 +262,7 @@ class MoleculeDomain(RecordDomain):
                         f"{listed_rows(large)}): their electrotopological descriptors are 0",
                         stacklevel=2,
                     )
-                found = _spread(molecule.descriptors.target_values, store.texts())
+                found = spread(molecule.descriptors.target_values, store.texts())
                 values = np.concatenate([np.empty((0, len(TARGETS)), np.float32), *found])
                 return BaselineFeatures("descriptors", values)
             case _:
@@ -338,54 +342,7 @@ class MoleculeDomain(RecordDomain):
         return molecule.descriptors.count_fingerprints(records)
 
 
-def scaffold_split(
-    smiles: Sequence[str],
-    fractions: Sequence[float] = DEFAULT_FRACTIONS,
-    kind: str = "scaffold",
-    seed: int = 0,
-    workers: int | None = None,
-    canonical: bool = False,
-) -> Split:
-    """Return train, validation and test rows; molecules with one Murcko scaffold stay together.
-
-    Molecules are taken as they are written, as the pre-train-GNNs family does; tables that are
-    fine-tuned on or probed are split by the parents of salts and charged forms.
-
-    Args:
-        smiles: Molecules; one that cannot be parsed is a group of its own.
-        fractions: Shares of the three folds; sum to 1.
-        kind: ``scaffold`` (largest first, no chance), ``scaffold-balanced``, ``random-scaffold`` or
-            ``random``.
-        seed: Seed of the kinds that shuffle.
-        workers: Processes for the scaffolds; None takes every core, and none for few molecules.
-        canonical: Whether to take the scaffold of the canonical SMILES, as the pre-train-GNNs
-            family does for BBBP, ClinTox and ToxCast; the two can differ in the chirality that a
-            scaffold keeps.
-
-    Raises:
-        ConfigError: If the kind is unknown or the fractions do not fit.
-        DataError: If there is nothing to train on.
-
-    Example:
-        >>> smiles = ["c1ccccc1C", "c1ccccc1", "CCO", "CCN", "C1CCCCC1"]
-        >>> split = scaffold_split(smiles, fractions=(0.6, 0.2, 0.2))
-        >>> [len(part) for part in split]  # a group that does not fit goes to the next fold
-        [3, 2, 0]
-    """
-    check_name("split of molecules", kind, SPLITS)
-    check_fractions(fractions)
-    if not len(smiles):
-        raise DataError("there are no molecules to split; give at least one.")
-    rule = SPLITS[kind]
-    if rule is None:
-        return random_split(len(smiles), fractions, seed)
-    found = _spread(
-        partial(molecule.identity.scaffolds, canonical_first=canonical), smiles, workers
-    )
-    return group_split([key for part in found for key in part], fractions, rule, seed)
-
-
-def _spread(
+def spread(
     work: Callable[[list[str]], Found], smiles: Sequence[str], workers: int | None = None
 ) -> list[Found]:
     """Return what ``work`` finds in a thousand SMILES at a time, in parallel."""

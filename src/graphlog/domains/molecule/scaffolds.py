@@ -1,0 +1,120 @@
+"""Bemis-Murcko scaffolds of molecules, and splits that keep molecules of one scaffold together."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+from rdkit import Chem
+from rdkit.Chem.Scaffolds import MurckoScaffold
+
+from graphlog.data.split import (
+    DEFAULT_FRACTIONS,
+    Split,
+    check_fractions,
+    group_numbers,
+    group_split,
+    random_split,
+)
+from graphlog.domains.molecule.domain import SPLITS, spread
+from graphlog.domains.molecule.parse import parse_smiles, parsed
+from graphlog.errors import DataError, check_name
+
+_MOST_RINGS = 250
+"""Rings beyond which RDKit takes seconds to minutes for a scaffold; such a molecule is its own."""
+
+
+def scaffold(smiles: str) -> str:
+    """Return the SMILES of the molecule's rings and the chains that join them; empty without rings.
+
+    Chirality is kept.
+
+    Raises:
+        DataError: If it cannot be parsed.
+
+    Example:
+        >>> scaffold("CCc1ccccc1")
+        'c1ccccc1'
+    """
+    key = scaffolds([smiles])[0]
+    if key is None:
+        raise DataError(f"no scaffold for {smiles[:80]!r}: it cannot be parsed.")
+    return key
+
+
+def scaffolds(smiles: Sequence[str], canonical_first: bool = False) -> list[str | None]:
+    """Return :func:`scaffold` of each SMILES, or its canonical SMILES; None where parsing fails."""
+    keys: list[str | None] = []
+    for mol in parsed(smiles):
+        if canonical_first and not isinstance(mol, str):
+            mol = parse_smiles(Chem.MolToSmiles(mol))
+        keys.append(None if isinstance(mol, str) else _scaffold_of(mol))
+    return keys
+
+
+def _scaffold_of(mol: Any) -> str:
+    rings = mol.GetRingInfo().NumRings()
+    if not rings:
+        return ""
+    if rings > _MOST_RINGS:
+        return Chem.MolToSmiles(mol)
+    return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=True)
+
+
+def scaffold_groups(smiles: Sequence[str]) -> Int64[np.ndarray, "N"]:
+    """Return a number for each molecule, equal for equal scaffolds, in order of first appearance.
+
+    A SMILES that cannot be parsed has no scaffold and makes a group of its own; molecules without
+    rings share the empty one.
+
+    Example:
+        >>> scaffold_groups(["Cc1ccccc1", "CC", "C1CC", "CCc1ccccc1", "CCC"]).tolist()
+        [0, 1, 2, 0, 1]
+    """
+    return group_numbers(scaffolds(smiles))
+
+
+def scaffold_split(
+    smiles: Sequence[str],
+    fractions: Sequence[float] = DEFAULT_FRACTIONS,
+    kind: str = "scaffold",
+    seed: int = 0,
+    workers: int | None = None,
+    canonical: bool = False,
+) -> Split:
+    """Return train, validation and test rows; molecules with one Murcko scaffold stay together.
+
+    Molecules are taken as they are written, as the pre-train-GNNs family does; tables that are
+    fine-tuned on or probed are split by the parents of salts and charged forms.
+
+    Args:
+        smiles: Molecules; one that cannot be parsed is a group of its own.
+        fractions: Shares of the three folds; sum to 1.
+        kind: ``scaffold`` (largest first, no chance), ``scaffold-balanced``, ``random-scaffold`` or
+            ``random``.
+        seed: Seed of the kinds that shuffle.
+        workers: Processes for the scaffolds; None takes every core, and none for few molecules.
+        canonical: Whether to take the scaffold of the canonical SMILES, as the pre-train-GNNs
+            family does for BBBP, ClinTox and ToxCast; the two can differ in the chirality that a
+            scaffold keeps.
+
+    Raises:
+        ConfigError: If the kind is unknown or the fractions do not fit.
+        DataError: If there is nothing to train on.
+
+    Example:
+        >>> smiles = ["c1ccccc1C", "c1ccccc1", "CCO", "CCN", "C1CCCCC1"]
+        >>> split = scaffold_split(smiles, fractions=(0.6, 0.2, 0.2))
+        >>> [len(part) for part in split]  # a group that does not fit goes to the next fold
+        [3, 2, 0]
+    """
+    check_name("split of molecules", kind, SPLITS)
+    check_fractions(fractions)
+    if not len(smiles):
+        raise DataError("there are no molecules to split; give at least one.")
+    rule = SPLITS[kind]
+    if rule is None:
+        return random_split(len(smiles), fractions, seed)
+    found = spread(partial(scaffolds, canonical_first=canonical), smiles, workers)
+    return group_split([key for part in found for key in part], fractions, rule, seed)
