@@ -10,8 +10,8 @@ pytest.importorskip("matplotlib")
 
 from graphlog.errors import GraphLoGError
 from graphlog.inputs import remember_input, resolve
+from graphlog.report.drawings import embedding_map, group_maps
 from graphlog.report.hierarchy import project, sample_rows
-from graphlog.report.maps import embedding_map, group_maps
 from graphlog.report.run import Score, finetuning_curves, pretraining_curves, score_chart
 from graphlog.report.style import HUES, MARKERS, save_figure
 

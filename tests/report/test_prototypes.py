@@ -23,8 +23,8 @@ from graphlog.domains.molecule import drawing
 from graphlog.downstream.pretrained import Encoder
 from graphlog.encoders.novelty import PREFIX
 from graphlog.errors import ConfigError, DataError
+from graphlog.report.hierarchy import GraphFeature, Node, Trait, features_of, traits_of
 from graphlog.report.prototypes import draw_graphs, write_prototypes
-from graphlog.report.tree import GraphFeature, Node, Trait, features_of, traits_of
 from graphlog.training.log import Lines
 
 ROWS = [*CHAINS[:20], "no molecule", *CHAINS[20:]]

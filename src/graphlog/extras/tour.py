@@ -202,8 +202,8 @@ def can_draw(say: Say) -> bool:
 def _draw(
     out: Path, encoder: Encoder, data: LabeledGraphs, scores: list[TourScore]
 ) -> dict[str, str]:
+    from graphlog.report.drawings import draw_map
     from graphlog.report.hierarchy import sample_rows
-    from graphlog.report.maps import draw_map
     from graphlog.report.run import Score, draw_pretraining, score_chart
     from graphlog.report.style import save_figure
 

@@ -1,19 +1,24 @@
-"""The tree of prototypes of a model, where graphs stand in it, and their places on a plane."""
+"""The tree of prototypes: where graphs stand in it; size, typical graphs and traits of a group."""
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
+from scipy.stats import false_discovery_control, hypergeom, norm
 
+from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore
+from graphlog.domains import domain_of
+from graphlog.domains.base import CommonPart, Draws, GraphFeature
+from graphlog.downstream.label_checks import repeat_kinds
 from graphlog.downstream.pretrained import Encoder, evaluating, ranges_of
 from graphlog.encoders.novelty import Novelty, fit_novelty
-from graphlog.errors import ConfigError, ModelFileError, setting
+from graphlog.errors import ConfigError, DataError, ModelFileError, setting
 from graphlog.objectives.base import ProjectionHead
 from graphlog.ops.contrastive import cosine_similarity, unit_rows
 from graphlog.prototypes import PrototypeForest, fit_balanced_forest, greedy_chains, leaf_chains
@@ -22,6 +27,17 @@ from graphlog.training.settings import Precision, seed_for
 
 _FITTED_TO = 50_000
 """Graphs that a tree is fitted to."""
+_CLEAR = 0.3
+"""Smallest effect of a trait, in standard deviations: between small and medium (Cohen)."""
+_FEWEST = 5
+"""Members with a known value below which a mean says nothing."""
+_MOST = 8
+_TYPICAL_SHARE = 0.5
+"""Share of the members from which a group is named by what they have."""
+_SIGNIFICANT = 0.05
+"""Largest q-value of a trait (Benjamini and Hochberg)."""
+WIDTH, HEIGHT = 200, 140
+"""Size of a drawing, in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,3 +265,273 @@ def sample_rows(total: int, limit: int, seed: int = 0) -> npt.NDArray[np.int64]:
     if total <= limit:
         return np.arange(total)
     return np.sort(np.random.default_rng(seed).choice(total, size=limit, replace=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Trait:
+    """How a group differs from its collection in one feature."""
+
+    name: str
+    """The feature."""
+    kind: Literal["mean", "share"]
+    """What the two numbers are."""
+    here: float
+    """Of the group."""
+    overall: float
+    """Of the collection."""
+    effect: float
+    """Their difference in standard deviations of the collection."""
+    q: float
+    """Share of false findings among the traits that are at least as unlikely by chance."""
+
+
+def features_of(store: GraphStore) -> list[GraphFeature]:
+    """Return sizes, descriptors and labels of the graphs; a few thousand take seconds."""
+    return domain_of(store.schema).features(store) + _labels(store)
+
+
+def traits_of(
+    features: Sequence[GraphFeature], groups: Sequence[Int[np.ndarray, "_"]]
+) -> list[list[Trait]]:
+    """Return for each group the features in which it differs most clearly from all graphs.
+
+    A difference counts if it is at least 0.3 standard deviations and its q-value, over all groups
+    and features, is at most 0.05; eight are kept of each group.
+
+    Args:
+        features: The features.
+        groups: Members of each group.
+
+    Example:
+        >>> rings = GraphFeature("rings", "mean", np.repeat([1.0, 3.0], 10))
+        >>> [[t.name, t.here, t.overall, t.effect] for t in traits_of([rings], [np.arange(10)])[0]]
+        [['rings', 1.0, 2.0, -1.0]]
+    """
+    tests = [
+        (number, feature, known)
+        for feature in features
+        for number, members in enumerate(groups)
+        if len(known := _known(feature.values[members])) >= _FEWEST and feature.overall[1] > 0
+    ]
+    traits: list[list[Trait]] = [[] for _ in groups]
+    if not tests:
+        return traits
+    chances = [_chance(feature, known) for _, feature, known in tests]
+    q_values = false_discovery_control(chances).tolist()
+    for (number, feature, known), q in zip(tests, q_values, strict=True):
+        overall, spread = feature.overall
+        here = float(known.mean())
+        effect = (here - overall) / spread
+        if abs(effect) >= _CLEAR and q <= _SIGNIFICANT:
+            traits[number].append(Trait(feature.name, feature.kind, here, overall, effect, q))
+    return [sorted(found, key=lambda trait: -abs(trait.effect))[:_MOST] for found in traits]
+
+
+def _known(values: Float[np.ndarray, "N"]) -> Float[np.ndarray, "K"]:
+    return values[~np.isnan(values)]
+
+
+def _chance(feature: GraphFeature, here: Float[np.ndarray, "K"]) -> float:
+    """Return the two-sided p-value of a group's mean or share, were it drawn from all at random.
+
+    Shares are hypergeometric; the mean of a sample without replacement is taken as normal.
+    """
+    everyone = _known(feature.values)
+    total, count = len(everyone), len(here)
+    if count == total:
+        return 1.0
+    if feature.kind == "share":
+        law = hypergeom(total, int(everyone.sum()), count)
+        found = int(here.sum())
+        return float(min(1.0, 2 * min(law.cdf(found), law.sf(found - 1))))
+    deviation = everyone.std(ddof=1) * np.sqrt((1 - count / total) / count)
+    return float(2 * norm.sf(abs(here.mean() - everyone.mean()) / deviation))
+
+
+def _labels(store: GraphStore) -> list[GraphFeature]:
+    if store.labels is None:
+        return []
+    features: list[GraphFeature] = []
+    classes = store.source.classes
+    for name, column in zip(store.tasks, store.labels.T.astype(np.float64), strict=True):
+        if name in classes:  # numbers of classes are no quantities
+            for number, label in enumerate(classes[name]):
+                share = np.where(np.isnan(column), np.nan, column == number)
+                features.append(GraphFeature(f"label {name} = {label}", "share", share))
+            continue
+        is_binary = bool(np.isin(column[~np.isnan(column)], (0.0, 1.0)).all())
+        features.append(GraphFeature(f"label {name}", "share" if is_binary else "mean", column))
+    return features
+
+
+TYPICAL = 6
+"""Graphs shown of each prototype."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One prototype and the graphs whose path leads through it."""
+
+    path: tuple[int, ...]
+    """Its number in each layer from the root on; the last is its own."""
+    members: int
+    """Graphs that pass through it."""
+    similarity: float | None
+    """Mean cosine of its members to it; None where it has none."""
+    novelty: float | None
+    """Mean novelty of its members; None where it has none or novelty is not known."""
+    typical: tuple[tuple[int, float], ...]
+    """The members nearest to it, none of them a repeat: their place in the store, and cosine."""
+    traits: list[Trait]
+    """What sets its members apart from the collection, judged by the sample."""
+    common: CommonPart | None
+    """The largest part that all typical members have, where the domain knows one."""
+    children: tuple["Node", ...]
+    """Prototypes of the layer below that belong to it, those with most members first."""
+
+    @property
+    def name(self) -> str:
+        """Its path as ``members.csv`` writes it, such as ``2/5/17``."""
+        return path_name(self.path)
+
+    def walk(self) -> Iterator["Node"]:
+        """Yield it and everything below it, each parent before its children."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    @property
+    def title(self) -> str:
+        """Its two clearest traits, such as ``nitrile, low logP``; empty where it has none."""
+        return ", ".join([*dict.fromkeys(map(_in_short, self.traits))][:2])
+
+
+def _in_short(trait: Trait) -> str:
+    """Return a trait in a few words: ``nitrile`` where most members have one, ``more nitrile``."""
+    is_more, is_label = trait.effect > 0, trait.name.startswith("label ")
+    what = trait.name.removeprefix("label ").removeprefix("with ").removeprefix("ring ")
+    if trait.kind == "mean":
+        is_count = not is_label and what.endswith("s")  # a plural names what is counted
+        more, less = ("many", "few") if is_count else ("high", "low")
+        return f"{more if is_more else less} {what}"
+    if is_more:
+        return what if trait.here >= _TYPICAL_SHARE else f"more {what}"
+    return f"less {what}" if trait.here > 0 else f"no {what}"
+
+
+def path_name(path: Sequence[int]) -> str:
+    """Return a path as one text: numbers from the root on, parted by slashes."""
+    return "/".join(map(str, path))
+
+
+def build_tree(
+    hierarchy: Hierarchy,
+    assignments: Assignments,
+    store: GraphStore,
+    features: Sequence[GraphFeature],
+    sample: Int[np.ndarray, "_"],
+) -> list[Node]:
+    """Return the roots, those with most members first.
+
+    Args:
+        hierarchy: The prototypes.
+        assignments: Where every graph of the collection stands.
+        store: The collection.
+        features: Values for the graphs of ``sample``.
+        sample: Which graphs of the collection those are, ascending.
+    """
+    parents, domain = hierarchy.parents, domain_of(store.schema)
+    in_sample = np.zeros(len(store), dtype=bool)
+    in_sample[sample] = True
+    place = np.cumsum(in_sample) - 1
+    nodes: list[Node] = []
+    sampled: list[Int[np.ndarray, "_"]] = []
+
+    def build(path: tuple[int, ...], members: Int[np.ndarray, "_"]) -> Node:
+        level, own = len(path) - 1, path[-1]
+        children: list[Node] = []
+        if level < len(parents):
+            below = assignments.paths[members, level + 1]
+            children = [
+                build((*path, child), members[below == child])
+                for child in np.flatnonzero(parents[level] == own).tolist()
+            ]
+        similarities, novelty = assignments.similarities[members, level], assignments.novelty
+        nearest = np.argsort(-similarities, kind="stable")[: 8 * TYPICAL]
+        shown = nearest[first_of_each(store, members[nearest])[:TYPICAL]]
+        pairs = zip(members[shown].tolist(), similarities[shown].tolist(), strict=True)
+        typical = tuple(pairs)
+        node = Node(
+            path=path,
+            members=len(members),
+            similarity=float(similarities.mean()) if len(members) else None,
+            novelty=None if novelty is None or not len(members) else float(novelty[members].mean()),
+            typical=typical,
+            traits=[],
+            common=domain.common_part(store, [graph for graph, _ in typical], WIDTH, HEIGHT)
+            if isinstance(domain, Draws)
+            else None,
+            children=tuple(sorted(children, key=lambda node: -node.members)),
+        )
+        nodes.append(node)
+        sampled.append(place[members[in_sample[members]]])
+        return node
+
+    roots = [
+        build((root,), np.flatnonzero(assignments.paths[:, 0] == root))
+        for root in range(hierarchy.forest.sizes[0])
+    ]
+    for node, traits in zip(nodes, traits_of(features, sampled), strict=True):
+        node.traits.extend(traits)
+    return sorted(roots, key=lambda node: -node.members)
+
+
+def names_of(store: GraphStore, graphs: Sequence[int]) -> list[str | None]:
+    """Return the text of each graph (a SMILES, a protein); None where the store has no texts."""
+    try:
+        return list(store.texts(list(graphs)))
+    except DataError:
+        return [None] * len(graphs)
+
+
+def tree_as_json(
+    node: Node, store: GraphStore, name_of: Callable[[int], str | None]
+) -> dict[str, Any]:
+    """Return a node of the tree of ``store`` and all below it as plain values.
+
+    Args:
+        node: The node.
+        store: The collection.
+        name_of: Returns what the reader calls a graph, if anything.
+    """
+    graphs = [graph for graph, _ in node.typical]
+    rows, names, common = store.output_rows[graphs].tolist(), names_of(store, graphs), node.common
+    typical = zip(rows, map(name_of, graphs), names, (c for _, c in node.typical), strict=True)
+    return {
+        "path": node.name,
+        "title": node.title,
+        "members": node.members,
+        "share": node.members / len(store),
+        "similarity": node.similarity,
+        "novelty": node.novelty,
+        "typical": [
+            {"row": row, "id": name, "text": text, "similarity": cosine}
+            for row, name, text, cosine in typical
+        ],
+        "traits": [asdict(trait) for trait in node.traits],
+        "common": None if common is None else {"nodes": common.nodes, "text": common.text},
+        "children": [tree_as_json(child, store, name_of) for child in node.children],
+    }
+
+
+def first_of_each(store: GraphStore, graphs: Int[np.ndarray, "K"]) -> Int[np.ndarray, "D"]:
+    """Return the places in ``graphs`` of those that repeat none before them.
+
+    Molecules repeat each other where their parents have one structure, as salts of one base do;
+    where structures cannot be compared, graphs of one text do.
+    """
+    found = store.subset(graphs)
+    kinds = repeat_kinds(found)
+    if kinds is None:
+        kinds = group_numbers(names_of(found, range(len(found))))
+    return np.sort(np.unique(kinds, return_index=True)[1])

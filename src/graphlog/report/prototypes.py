@@ -35,17 +35,21 @@ from graphlog.files import (
     writing,
 )
 from graphlog.inputs import InputLike, read_streamed, recall_input, resolve
-from graphlog.report.hierarchy import Assignments, Hierarchy, hierarchy_of, project, sample_rows
-from graphlog.report.tree import (
+from graphlog.report.hierarchy import (
     HEIGHT,
     WIDTH,
+    Assignments,
     GraphFeature,
+    Hierarchy,
     Node,
     build_tree,
     features_of,
     first_of_each,
+    hierarchy_of,
     names_of,
     path_name,
+    project,
+    sample_rows,
     tree_as_json,
 )
 from graphlog.training.log import Progress

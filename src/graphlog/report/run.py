@@ -15,8 +15,8 @@ from graphlog.downstream.pretrained import load
 from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError, check_name, setting
 from graphlog.inputs import read, recall_input
+from graphlog.report.drawings import COLORS, draw_map, draw_tree
 from graphlog.report.hierarchy import sample_rows
-from graphlog.report.maps import COLORS, draw_map, draw_tree
 from graphlog.report.style import (
     ALARM,
     FAINT,

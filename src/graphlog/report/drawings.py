@@ -1,4 +1,4 @@
-"""Graphs as figures: the embedding map, and the tree of prototypes as blocks."""
+"""Drawings of graphs: the embedding map, and the tree of prototypes as blocks."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.pretrained import Encoder
 from graphlog.errors import DataError, setting
-from graphlog.report.hierarchy import Hierarchy, project
+from graphlog.report.hierarchy import Hierarchy, Node, build_tree, features_of, path_name, project
 from graphlog.report.style import (
     FAINT,
     HUES,
@@ -26,7 +26,6 @@ from graphlog.report.style import (
     new_figure,
     save_figure,
 )
-from graphlog.report.tree import Node, build_tree, features_of, path_name
 
 COLORS = ("prototype", "scaffold", "label")
 """What a map may be colored by."""
