@@ -34,7 +34,7 @@ from graphlog.data.batch import epoch_batches
 from graphlog.data.store import GraphStore
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EncoderConfig, build_encoder, with_settings
-from graphlog.ops import products as linear
+from graphlog.ops import dense as linear
 from graphlog.ops.colors import color_classes
 from graphlog.training.log import Progress
 from graphlog.training.settings import Setting, autocast, has_fast_bf16, resolve_config

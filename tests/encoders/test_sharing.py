@@ -36,8 +36,8 @@ from graphlog.encoders.encoder import (
 from graphlog.encoders.layers import GIN
 from graphlog.objectives import OBJECTIVES
 from graphlog.ops import colors
-from graphlog.ops.collectives import shared_moments
 from graphlog.ops.colors import color_classes
+from graphlog.ops.dense import shared_moments
 from graphlog.ops.neighbors import build_adjacency
 from ops.test_colors import colors_by_tuples
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphlog.ops.products import add_product, linear, perceptron
+from graphlog.ops.dense import add_product, linear, perceptron
 
 # worst rounding of a sum of 600 products, relative to the largest of the results
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-5}

@@ -23,7 +23,7 @@ from torch import Tensor
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.metrics import TaskKind, learnable
-from graphlog.ops.products import matmul
+from graphlog.ops.dense import matmul
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression

@@ -21,8 +21,9 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
 from graphlog.errors import DataError, check_name
-from graphlog.ops.collectives import Peers, normalize, shared_moments
+from graphlog.ops.collectives import Peers
 from graphlog.ops.colors import ColorClasses, color_classes
+from graphlog.ops.dense import normalize, shared_moments
 from graphlog.ops.neighbors import Adjacency, gather_rows, neighbor_sum, one_sender_each
 from graphlog.ops.segment import segment_max, segment_mean, segment_softmax, segment_sum
 

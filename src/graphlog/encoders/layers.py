@@ -19,8 +19,8 @@ from graphlog.encoders.encoder import (
     Neighborhood,
     NodeNorm,
 )
+from graphlog.ops.dense import add_product, linear, perceptron
 from graphlog.ops.neighbors import end_sum, neighbor_sum, weighted_rows
-from graphlog.ops.products import add_product, linear, perceptron
 from graphlog.ops.segment import segment_softmax
 
 _SLOPE = 0.2

@@ -17,7 +17,7 @@ from graphlog.encoders.encoder import GraphEncoder, standardized
 from graphlog.errors import ConfigError, setting
 from graphlog.ops.collectives import Peers
 from graphlog.ops.contrastive import full_precision, mean_or_zero
-from graphlog.ops.products import linear, perceptron
+from graphlog.ops.dense import linear, perceptron
 from graphlog.views.augment import MaskedView
 
 Views = TypeVar("Views")

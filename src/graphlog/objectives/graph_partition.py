@@ -17,7 +17,7 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import MissingExtraError
 from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.ops.contrastive import full_precision, mean_or_zero
-from graphlog.ops.products import linear
+from graphlog.ops.dense import linear
 from graphlog.ops.segment import filled, pad_values, plan_padding, segment_mean
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)

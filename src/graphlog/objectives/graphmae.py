@@ -28,7 +28,7 @@ from graphlog.objectives.base import (
     published,
 )
 from graphlog.ops.contrastive import full_precision, mean_or_zero, paired_cosine_similarity
-from graphlog.ops.products import linear
+from graphlog.ops.dense import linear
 from graphlog.views.augment import MaskedColumns, MaskedView, mask_attributes, mask_row
 
 

@@ -15,7 +15,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import POOLS, GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.ops.contrastive import full_precision, mean_or_zero
-from graphlog.ops.products import linear
+from graphlog.ops.dense import linear
 
 
 class InfoGraphConfig(FrozenConfig):

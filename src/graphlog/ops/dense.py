@@ -1,12 +1,14 @@
-"""Matrix products over the rows of a batch, computed where the processor is fastest."""
+"""Linear layers and batch normalization of the rows of a batch, where the processor is fastest."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from graphlog.ops.collectives import Peers
 
 _ONEDNN = (
     torch.backends.cpu.get_cpu_capability() == "AVX512"
@@ -166,3 +168,98 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, relu: bool =
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, activation, [], "")
     out = F.linear(x, weight, bias)
     return F.relu(out, inplace=True) if relu else out
+
+
+class Moments(NamedTuple):
+    """Statistics of the rows of all processes together."""
+
+    rows: int
+    mean: Float[Tensor, "D"]
+    variance: Float[Tensor, "D"]
+    """Divided by the number of rows."""
+
+
+@torch.no_grad()
+def shared_moments(
+    x: Float[Tensor, "R D"], counts: Float[Tensor, "R"] | None = None, peers: Peers | None = None
+) -> Moments:
+    """Return the mean and variance of every column.
+
+    Args:
+        x: Rows.
+        counts: How often each row counts; None: once.
+        peers: The processes that hold the rows together; None: this one has all.
+    """
+    own = x.new_zeros(3, x.shape[1], dtype=torch.float64)
+    single = torch.promote_types(x.dtype, torch.float32)
+    if x.shape[0] and counts is None:
+        own[0] = x.shape[0]
+        own[1], own[2] = torch.batch_norm_update_stats(x.to(single), None, None, 0.0)  # pyright: ignore
+    elif x.shape[0] and counts is not None:
+        own[0] = counts.sum()
+        share = (counts / own[0, 0]).to(single)
+        with torch.autocast(x.device.type, enabled=False):  # as torch's own batch norm
+            mean = share @ x.to(single)
+            own[1], own[2] = mean, share @ (x - mean).square_()
+    if peers is not None:
+        every = peers.all_rows(own, [3] * peers.size).view(peers.size, 3, -1)
+        rows, means, variances = every.unbind(1)
+        total = rows.sum(0)
+        mean = (rows * means).sum(0) / total.clamp_min(1)
+        variance = (rows * (variances + (means - mean).square())).sum(0) / total.clamp_min(1)
+        own = torch.stack([total, mean, variance])
+    return Moments(int(own[0, 0]), own[1].to(single), own[2].to(single))
+
+
+def normalize(
+    x: Float[Tensor, "R D"],
+    moments: Moments,
+    weight: Float[Tensor, "D"],
+    bias: Float[Tensor, "D"],
+    eps: float,
+    counts: Float[Tensor, "R"] | None = None,
+    peers: Peers | None = None,
+) -> Float[Tensor, "R D"]:
+    """Return batch normalization by :func:`shared_moments`, through which gradients flow."""
+    return _Normalize.apply(x, weight, bias, moments, eps, counts, peers)  # pyright: ignore[reportReturnType]
+
+
+class _Normalize(torch.autograd.Function):
+    """Normalization whose gradient sums over the rows of all processes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        moments: Moments,
+        eps: float,
+        counts: Tensor | None,
+        peers: Peers | None,
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight, moments.mean, moments.variance, counts)
+        ctx.count, ctx.eps, ctx.peers = moments.rows, eps, peers
+        if x.shape[0] == 0:
+            return x.clone()
+        return F.batch_norm(x, moments.mean, moments.variance, weight, bias, False, 0.0, eps)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, variance, counts = ctx.saved_tensors
+        dy = grads[0].contiguous()
+        own = torch.zeros(2, weight.shape[0], dtype=weight.dtype, device=weight.device)
+        if x.shape[0]:
+            _, own[0], own[1] = torch.ops.aten.native_batch_norm_backward(
+                dy, x, weight, mean, variance, None, None, False, ctx.eps, [False, True, True]
+            )
+        over_all = (own if ctx.peers is None else ctx.peers.total(own)) / ctx.count
+        rate = (variance + ctx.eps).rsqrt()
+        # dx = w r (dy - n (mean(dy) + xhat mean(dy xhat))) with xhat = (x - m) r, n the count
+        slope = -weight * rate * rate * over_all[0]
+        shift = -weight * rate * over_all[1] - slope * mean
+        through_moments = torch.addcmul(shift, x.to(weight.dtype), slope)
+        if counts is not None:
+            through_moments.mul_(counts[:, None])
+        dx = through_moments.addcmul_(dy.to(weight.dtype), weight * rate)
+        return dx.to(x.dtype), own[0], own[1], None, None, None, None
