@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from graphlog.config import merge
-from graphlog.data.graphs import FeatureSchema, write_rejects
+from graphlog.data.graphs import FeatureSchema, rejects_of_output, save_rejects, write_rejects
 from graphlog.data.manifest import is_store
 from graphlog.data.store import GraphStore, open_store
 from graphlog.data.workers import device_for, using
@@ -20,8 +20,6 @@ from graphlog.downstream.writers import (
     Written,
     check_rejects,
     choose_format,
-    rejects_of_output,
-    save_rejects,
     write_aligned,
 )
 from graphlog.errors import ConfigError, setting

@@ -77,14 +77,14 @@ def test_arrays_that_do_not_belong_together(changes: dict):
 
 def test_rejects_as_csv(tmp_path: Path):
     rejects = [Reject(3, 'C1"CC,\n', "ring not closed"), Reject(9, "\udcff", "not text")]
-    write_rejects(tmp_path / "rejects.csv", rejects)
+    write_rejects(tmp_path / "rejects.csv", rejects, "out")
     with (tmp_path / "rejects.csv").open(newline="", encoding="utf-8") as f:
         rows = list(csv.reader(f))
     assert rows == [
-        ["row", "input", "reason"],
-        ["3", 'C1"CC,\n', "ring not closed"],
-        ["9", "\\udcff", "not text"],
+        ["row", "input", "reason", "output"],
+        ["3", 'C1"CC,\n', "ring not closed", "out"],
+        ["9", "\\udcff", "not text", "out"],
     ]
     assert [p.name for p in tmp_path.iterdir()] == ["rejects.csv"]
     with pytest.raises(GraphLoGError, match=r"cannot write \S+rejects\.csv: "):
-        write_rejects(tmp_path / "none" / "rejects.csv", rejects)
+        write_rejects(tmp_path / "none" / "rejects.csv", rejects, "out")

@@ -12,8 +12,7 @@ from graphlog.data.split import Split
 from graphlog.data.tables import open_table
 from graphlog.datasets import DATASETS
 from graphlog.domains import DOMAINS
-from graphlog.domains.molecule.domain import scaffold_split
-from graphlog.domains.molecule.scaffolds import scaffolds
+from graphlog.domains.molecule.scaffolds import scaffold_split, scaffolds
 from graphlog.domains.records import TableReading, details_of
 from graphlog.inputs import resolve
 

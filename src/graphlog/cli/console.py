@@ -119,7 +119,7 @@ def _print(table: Table, to: TextIO | None) -> None:
 
 def rejected_rows(folder: Path) -> tuple[int, Path | None]:
     """Return how many rows of a run's input were rejected, and their list if there are any."""
-    from graphlog.downstream.writers import rejects_of_output
+    from graphlog.data.graphs import rejects_of_output
 
     path = rejects_of_output(folder, folder.absolute().name)
     if not path.is_file():

@@ -95,9 +95,8 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
     overwrite: o.Overwrite = False
 
     def run(self) -> None:
-        from graphlog.data.graphs import RejectKind
+        from graphlog.data.graphs import RejectKind, rejects_of_output
         from graphlog.domains import domain_of
-        from graphlog.downstream.writers import rejects_of_output
         from graphlog.report.describe import describe_store
 
         progress = self.progress()

@@ -22,6 +22,7 @@ from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.files import open_csv, replacing
 
 Origin = Literal["given", "degree", "one-hot"]
+MaskedColumns = Literal["all", "first"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 LARGEST_TABLE = 1 << 16
@@ -29,6 +30,8 @@ LARGEST_TABLE = 1 << 16
 TEXTS_A_BLOCK = 512
 """Texts compressed together: enough for the compressor to learn SMILES, few enough to read one."""
 _BLOCK_ROWS = 1 << 18
+REJECTS = "rejects.csv"
+_REJECT_COLUMNS = ["row", "input", "reason", "output"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,24 @@ class FeatureSchema:
                         f"schema '{self.name}': `{label}` of '{column.name}' must be in [0, "
                         f"{column.cardinality}), found {value}."
                     )
+
+    def mask_row(self, columns: MaskedColumns = "all") -> tuple[float, ...]:
+        """Return the attribute row that stands for "masked".
+
+        Raises:
+            ConfigError: If there is none.
+        """
+        row = self.node_mask if self.masked == "node" else self.edge_mask
+        if row is None:
+            raise ConfigError(
+                f"schema '{self.name}' has no `{self.masked}_mask` row,"
+                f" which masking its {self.masked}s needs."
+            )
+        if columns == "all":
+            return row
+        # atoms: their first column; edges of proteins: the mask channel, the last
+        mark = next(k for k, value in enumerate(row) if value)
+        return tuple(value if k == mark else 0.0 for k, value in enumerate(row))
 
     def contradicts(self, other: "FeatureSchema") -> bool:
         """Return whether one is of directed graphs and the other of undirected ones."""
@@ -295,9 +316,6 @@ class GraphChunk:
         return f"graph of input row {int(self.rows[graph])}"
 
 
-_REJECT_COLUMNS, _OUTPUT = ["row", "input", "reason"], "output"
-
-
 def is_reject_list(path: Path) -> bool:
     """Return whether ``path`` is a file that :func:`write_rejects` wrote."""
     try:
@@ -305,24 +323,40 @@ def is_reject_list(path: Path) -> bool:
             line = f.readline(64).decode(errors="replace").rstrip()
     except OSError:
         return False
-    columns = line.replace('"', "").split(",")  # quoted where EXCEL_SAFE was set
-    return columns in (_REJECT_COLUMNS, [*_REJECT_COLUMNS, _OUTPUT])
+    return line.replace('"', "").split(",") == _REJECT_COLUMNS  # quoted where EXCEL_SAFE was set
 
 
-def rejects_owner(path: Path) -> str | None:
-    """Return the output that a list of rejected rows belongs to; None if it is empty."""
-    with path.open(encoding="utf-8", newline="", errors="replace") as file:
+def rejects_of_output(folder: Path, output: str) -> Path:
+    """Return where the rejected rows of ``output`` are listed.
+
+    That is ``rejects.csv``, unless it lists those of another output in the same folder.
+    """
+    shared, own = folder / REJECTS, folder / f"{output}.{REJECTS}"
+    if own.exists() or not is_reject_list(shared):
+        return own if own.exists() else shared
+    with shared.open(encoding="utf-8", newline="", errors="replace") as file:
         first = next(csv.DictReader(file), None)
-    return None if first is None else first.get(_OUTPUT) or ""
+    return shared if first is None or first["output"] == output else own
 
 
-def write_rejects(path: Path | str, rejects: Iterable[Reject], output: str = "") -> None:
+def write_rejects(path: Path, rejects: Iterable[Reject], output: str) -> None:
     """Write ``row,input,reason`` and the name of the output as CSV, whole or not at all."""
-    path, owner = Path(path), [output] if output else []
     with replacing(path) as unfinished, open_csv(unfinished) as table:
-        table.writerow([*_REJECT_COLUMNS, _OUTPUT] if owner else _REJECT_COLUMNS)
+        table.writerow(_REJECT_COLUMNS)
         for r in rejects:
-            table.writerow((r.row, r.text, r.reason, *owner))
+            table.writerow((r.row, r.text, r.reason, output))
+
+
+def save_rejects(folder: Path, rejects: Sequence[Reject], output: str) -> Path | None:
+    """List the rejected rows of ``output``, or empty a list that is out of date.
+
+    Returns:
+        The list; None if no row was rejected.
+    """
+    path = rejects_of_output(folder, output)
+    if rejects or path.exists():
+        write_rejects(path, rejects, output)
+    return path if rejects else None
 
 
 def narrowest(largest: int) -> np.dtype[Any]:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch, epoch_batches
+from graphlog.data.graphs import save_rejects
 from graphlog.domains import Input
 from graphlog.downstream.metrics import SCORES, better
 from graphlog.downstream.predictor import FineTuned, Head, Predictor
@@ -48,7 +49,6 @@ from graphlog.downstream.tasks import (
     labeled,
 )
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
-from graphlog.downstream.writers import save_rejects
 from graphlog.encoders.encoder import EmbeddingLayer, with_settings
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError, out_of_range, setting, unknown_name

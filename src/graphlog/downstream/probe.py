@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from scipy.sparse import csr_matrix
 
+from graphlog.data.graphs import save_rejects
 from graphlog.data.split import Split
 from graphlog.data.workers import device_for, using
 from graphlog.domains import Input, domain_of
@@ -55,7 +56,6 @@ from graphlog.downstream.report import (
 )
 from graphlog.downstream.tasks import LabeledGraphs, SplitChoice, check_learnable, labeled
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
-from graphlog.downstream.writers import save_rejects
 from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError, check_name, setting

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float, Int, Int64
 
-from graphlog.data.graphs import FeatureSchema, Reject
+from graphlog.data.graphs import FeatureSchema, Reject, save_rejects
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, random_split
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, data_sets_of, domain_of
@@ -27,7 +27,7 @@ from graphlog.downstream.label_checks import (
     within_range,
 )
 from graphlog.downstream.metrics import Evaluation, TaskKind, check_metric, evaluate, learnable
-from graphlog.downstream.writers import check_output, save_rejects
+from graphlog.downstream.writers import check_output
 from graphlog.errors import ConfigError, DataError, check_choice, check_name, setting
 from graphlog.files import hash_file
 from graphlog.inputs import InputLike, read, resolve

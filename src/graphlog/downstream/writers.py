@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from graphlog.data.graphs import FeatureSchema, Reject, is_reject_list, rejects_owner, write_rejects
+from graphlog.data.graphs import (
+    FeatureSchema,
+    Reject,
+    is_reject_list,
+    rejects_of_output,
+    save_rejects,
+)
 from graphlog.domains import Input, domain_of
 from graphlog.errors import ConfigError, MissingExtraError, setting, unknown_name
 from graphlog.files import open_csv, put, scratch_folder, writing
@@ -31,7 +37,6 @@ _ROWS_AT_ONCE = 4096
 _WIDEST_COLUMN = 1 << 31
 """Bytes of a column of texts in an ``.npz``, where every text is as wide as the longest."""
 
-REJECTS = "rejects.csv"
 """The list of rows that could not be used, beside the output."""
 
 
@@ -403,30 +408,6 @@ def _copy_to_standard_output(file: Path) -> None:
     with file.open("rb") as finished:
         shutil.copyfileobj(finished, binary)
     binary.flush()
-
-
-def rejects_of_output(folder: Path, output: str) -> Path:
-    """Return where the rejected rows of ``output`` are listed.
-
-    That is ``rejects.csv``, unless it lists those of another output in the same folder.
-    """
-    shared, own = folder / REJECTS, folder / f"{output}.{REJECTS}"
-    if own.exists():
-        return own
-    foreign = is_reject_list(shared) and rejects_owner(shared) not in (None, output)
-    return own if foreign else shared
-
-
-def save_rejects(folder: Path, rejects: list[Reject], output: str) -> Path | None:
-    """List the rejected rows of ``output``, or empty a list that is out of date.
-
-    Returns:
-        The list; None if no row was rejected.
-    """
-    path = rejects_of_output(folder, output)
-    if rejects or path.exists():
-        write_rejects(path, rejects, output)
-    return path if rejects else None
 
 
 def check_rejects(folder: Path, output: str, source: Input | str | None = None) -> None:

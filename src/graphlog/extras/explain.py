@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
+from graphlog.data.graphs import save_rejects
 from graphlog.data.html import html_lines, page_head
 from graphlog.data.store import GraphStore
 from graphlog.domains import Draws, domain_of
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import batch_ranges
-from graphlog.downstream.writers import Written, check_output, free_names, save_rejects
+from graphlog.downstream.writers import Written, check_output, free_names
 from graphlog.errors import ConfigError
 from graphlog.files import open_csv, replacing
 from graphlog.inputs import InputLike, read, rereadable, resolve

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch.nn import functional as F
 
 from graphlog.config import read_json
-from graphlog.data.graphs import FeatureSchema
+from graphlog.data.graphs import FeatureSchema, save_rejects
 from graphlog.data.html import html_lines, page_head
 from graphlog.domains import Draws, Input, domain_of
 from graphlog.domains.records import RecordDomain
@@ -28,7 +28,6 @@ from graphlog.downstream.writers import (
     check_output,
     free_names,
     is_standard_output,
-    save_rejects,
 )
 from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.errors import (

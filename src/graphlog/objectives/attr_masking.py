@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.data.graphs import FeatureSchema
+from graphlog.data.graphs import FeatureSchema, MaskedColumns
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives.base import (
@@ -22,13 +22,7 @@ from graphlog.objectives.base import (
     comparison,
     published,
 )
-from graphlog.views.augment import (
-    MaskedColumns,
-    MaskedView,
-    mask_attributes,
-    mask_edges_around,
-    mask_row,
-)
+from graphlog.views.augment import MaskedView, mask_attributes, mask_edges_around
 
 
 class AttrMaskingConfig(FrozenConfig):
@@ -79,13 +73,13 @@ class AttrMasking(Objective[AttrMaskingViews]):
                     " edges."
                 )
             as_edges = replace(self.schema, masked="edge")
-            mask_row(as_edges)
+            as_edges.mask_row()
             self.bonds = AttributeHead(encoder.dim, as_edges)
 
     @classmethod
     def check_schema(cls, schema: FeatureSchema) -> None:
         """Raise ConfigError where graphs of this schema have no row that stands for "masked"."""
-        mask_row(schema)
+        schema.mask_row()
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> AttrMaskingViews:
         """Return the batch and its masked counterpart."""

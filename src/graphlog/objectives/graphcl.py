@@ -19,7 +19,7 @@ from graphlog.objectives.base import (
     published,
 )
 from graphlog.ops.contrastive import cosine_similarity, full_precision, log_softmax_share
-from graphlog.views.augment import Augmentation, AugmentConfig, augment, mask_row
+from graphlog.views.augment import Augmentation, AugmentConfig, augment
 
 
 class GraphCLConfig(AugmentConfig):
@@ -66,7 +66,7 @@ class GraphCL(Objective[GraphCLViews]):
         super().__init__(config, encoder)
         self.config, self.schema = config, encoder.schema
         if "mask-attributes" in (*config.first, *config.second):
-            mask_row(self.schema)
+            self.schema.mask_row()
         self.head = ProjectionHead(encoder.dim)
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphCLViews:

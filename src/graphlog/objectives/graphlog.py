@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.data.graphs import FeatureSchema
+from graphlog.data.graphs import FeatureSchema, MaskedColumns
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.objectives.base import (
     COMPONENTS,
@@ -55,13 +55,7 @@ from graphlog.prototypes import (
     greedy_chains,
     sample_chains,
 )
-from graphlog.views.augment import (
-    MaskedColumns,
-    MaskedView,
-    drop_subgraphs,
-    mask_attributes,
-    mask_row,
-)
+from graphlog.views.augment import MaskedView, drop_subgraphs, mask_attributes
 from graphlog.views.sampling import induced_part, uniform
 
 GlobalForm = Literal["nce", "cross-entropy"]
@@ -342,7 +336,7 @@ class GraphLoG(Objective[GraphLoGViews]):
     @classmethod
     def check_schema(cls, schema: FeatureSchema) -> None:
         """Raise ConfigError where graphs of this schema have no row that stands for "masked"."""
-        mask_row(schema)
+        schema.mask_row()
 
     @property
     def forest(self) -> PrototypeForest | None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.data.graphs import FeatureSchema
+from graphlog.data.graphs import FeatureSchema, MaskedColumns
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import (
     EncoderConfig,
@@ -29,7 +29,7 @@ from graphlog.objectives.base import (
 )
 from graphlog.ops.contrastive import full_precision, mean_or_zero, paired_cosine_similarity
 from graphlog.ops.dense import linear
-from graphlog.views.augment import MaskedColumns, MaskedView, mask_attributes, mask_row
+from graphlog.views.augment import MaskedView, mask_attributes
 
 
 class GraphMAEConfig(FrozenConfig):
@@ -110,7 +110,7 @@ class GraphMAE(Objective[MaskedView]):
                 f"GraphMAE rebuilds masked nodes, and schema '{schema.name}' masks"
                 f" {schema.masked}s; use attrmasking."
             )
-        mask_row(schema)
+        schema.mask_row()
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> MaskedView:
         """Return the batch with masked attributes."""

@@ -18,11 +18,11 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
+from graphlog.data.graphs import save_rejects
 from graphlog.data.store import GraphStore
 from graphlog.domains import Draws, Input, domain_of
 from graphlog.downstream.pretrained import Encoder, load
 from graphlog.downstream.report import json_ready
-from graphlog.downstream.writers import save_rejects
 from graphlog.errors import ConfigError, DataError, setting
 from graphlog.files import (
     MARK,

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.data.graphs import FeatureSchema
-from graphlog.errors import ConfigError
+from graphlog.data.graphs import FeatureSchema, MaskedColumns
 from graphlog.ops.segment import segment_max
 from graphlog.views.sampling import (
     below,
@@ -30,7 +29,6 @@ from graphlog.views.sampling import (
     uniform,
 )
 
-MaskedColumns = Literal["all", "first"]
 Augmentation = Literal["none", "drop-nodes", "perturb-edges", "mask-attributes", "subgraph"]
 
 
@@ -75,7 +73,7 @@ def mask_attributes(
     Raises:
         ConfigError: If the schema has no row for "masked".
     """
-    row = mask_row(schema, columns)
+    row = schema.mask_row(columns)
     if schema.masked == "node":
         counts = num_masked(batch.sizes, rate)
         is_chosen = choose_rows(batch.batch, batch.ptr, counts, generator)
@@ -110,27 +108,8 @@ def mask_edges_around(
     inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=nodes.device)
     inside[nodes] = True
     chosen = inside[batch.edge_index].any(dim=0).nonzero().squeeze(1)
-    row = mask_row(replace(schema, masked="edge"))
+    row = replace(schema, masked="edge").mask_row()
     return batch.with_attributes(edge_attr=overwritten(batch.edge_attr, chosen, row)), chosen
-
-
-def mask_row(schema: FeatureSchema, columns: MaskedColumns = "all") -> tuple[float, ...]:
-    """Return the attribute row that stands for "masked" under this schema.
-
-    Raises:
-        ConfigError: If the schema has none.
-    """
-    row = schema.node_mask if schema.masked == "node" else schema.edge_mask
-    if row is None:
-        raise ConfigError(
-            f"schema '{schema.name}' has no `{schema.masked}_mask` row,"
-            f" which masking its {schema.masked}s needs."
-        )
-    if columns == "all":
-        return row
-    # atoms: their first column; edges of proteins: the mask channel, the last
-    mark = next(k for k, value in enumerate(row) if value)
-    return tuple(value if k == mark else 0.0 for k, value in enumerate(row))
 
 
 def num_masked(sizes: Int[Tensor, "N"], rate: float | Float[Tensor, "N"]) -> Int[Tensor, "N"]:
