@@ -16,8 +16,7 @@ from graphlog.objectives.graphlog import GraphLoG
 from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining, run_pretraining
 from graphlog.training.settings import resolve_config
-from graphlog.training.team import ALONE, joined
-from graphlog.training.trainer import TrainingInterrupted
+from graphlog.training.trainer import ALONE, TrainingInterrupted, joined
 from training_support import SMALL, families, outcome, small_config, together
 
 TOLERANCE = 2e-5

@@ -40,13 +40,15 @@ from graphlog.training.settings import (
     seed_for,
 )
 from graphlog.training.targets import check_texts, read_vectors, targets_of
-from graphlog.training.team import Team, fingerprint, joined
 from graphlog.training.trainer import (
     Cursor,
     Job,
     NamedAdam,
+    Team,
     Trainer,
     WeightAverage,
+    fingerprint,
+    joined,
     resume_advice,
     scheduled_rate,
     stop_on_signal,
