@@ -127,9 +127,9 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     model: o.Model
     run_dir: o.Run
     labels_range: o.LabelsRange = None
-    epochs: int | None = o.option(None, "Passes over the training fold (default: 40).", "N", min=1)
+    epochs: int | None = o.option(None, "Passes over the training fold (default: 30).", "N", min=1)
     protocol: Literal["default", "paper"] | None = o.option(
-        None, "default: head first, then a low learning rate; paper: 100 epochs at one rate."
+        None, "default: a head with a hidden layer, a slow encoder; paper: a linear head, one rate."
     )
     seeds: o.Seeds = "0,1,2"
     select: Literal["last", "best-valid"] | None = o.option(
