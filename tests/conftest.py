@@ -42,6 +42,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("house")
 
 if TYPE_CHECKING:
+    from cli_support import Cli
     from graphlog.data.store import GraphStore
 
 TINY_SMILES = r"""
@@ -151,6 +152,14 @@ def tiny_store(tiny_smiles: list[str]) -> "GraphStore":
     builder = StoreBuilder(MOLECULE, path=None)
     builder.add(chunk)
     return builder.finish()
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str]) -> "Cli":
+    """Run the command in this process."""
+    from cli_support import run_command
+
+    return run_command(capfd)
 
 
 @pytest.fixture

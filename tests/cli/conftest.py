@@ -4,14 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import SMALL, Cli, run_command, write_molecules
+from cli_support import SMALL, write_molecules
 from graphlog.cli.main import main
-
-
-@pytest.fixture
-def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
-    """Run the command in this process."""
-    return run_command(capfd)
 
 
 def _made(*words: str | Path) -> None:
