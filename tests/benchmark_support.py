@@ -1,6 +1,5 @@
 """A benchmark of seconds on molecules that come with RDKit, and made-up tables of results."""
 
-import importlib.util
 import json
 import os
 import sys
@@ -9,7 +8,6 @@ from collections.abc import Iterable
 from itertools import product
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -21,7 +19,6 @@ from graphlog.benchmark import Request, run_benchmark
 from graphlog.benchmark.cells import SCALES, Setup
 from graphlog.benchmark.folder import COLUMNS, LABELS
 
-OWN_FILE = Path(__file__).parent / "objectives" / "test_own_objective.py"
 METHODS = ("untrained", "graphlog", "ecfp-lr")
 _TIMED = ("seconds", "graphs_per_s")
 
@@ -85,16 +82,6 @@ def report_of(folder: Path) -> dict[str, str]:
     """Return the tables of scores of a report."""
     files = [p for kind in ("md", "csv", "tex") for p in (folder / "report").glob(f"*.{kind}")]
     return {p.name: p.read_text() for p in files}
-
-
-def own_objective() -> ModuleType:
-    """Return the module of an objective that the package does not know."""
-    spec = importlib.util.spec_from_file_location("own_objective", OWN_FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def made_up(*words: Any) -> float:

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
 
+from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
@@ -256,3 +259,39 @@ def edges_of(batch: GraphBatch) -> set[tuple[int, int]]:
 def close(found: Tensor, wanted: float | Tensor, tolerance: float = 1e-10) -> bool:
     """Whether two scalars agree."""
     return abs(float(found) - float(wanted)) <= tolerance
+
+
+class DegreePredConfig(FrozenConfig):
+    """Switches of DegreePred."""
+
+    most: int = Field(4, ge=1)
+    """Larger degrees count as this one."""
+
+
+class DegreePred(Objective[GraphBatch]):
+    """A pretext task that the package does not know: the degree, by a linear map of embeddings."""
+
+    Config = DegreePredConfig
+
+    def __init__(self, config: DegreePredConfig, encoder: GraphEncoder) -> None:
+        super().__init__(config, encoder)
+        self.head, self.most = nn.Linear(encoder.dim, config.most + 1), config.most
+
+    def loss(
+        self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
+    ) -> LossTerms:
+        """Return the mean over nodes."""
+        degree = views.adjacency.in_degree.clamp(max=self.most)
+        loss = F.cross_entropy(self.head(encoder(views).node_emb).float(), degree)
+        return LossTerms(loss, {"degree": loss})
+
+
+def cosine(x: Tensor, y: Tensor) -> Tensor:
+    """Eq. 5, of two vectors."""
+    return x @ y / (x.norm() * y.norm())
+
+
+def slow_energy(h: Tensor, chain: list[int], forest: PrototypeForest) -> Tensor:
+    """Eq. 18, one pair at a time."""
+    z = [layer[c] for layer, c in zip(forest.layers, chain, strict=True)]
+    return sum(cosine(h, c) for c in z) + sum(cosine(a, b) for a, b in pairwise(z))

@@ -1,6 +1,7 @@
 """Packages add objectives, backbones, domains and data sets; what is broken or missing is said."""
 
 import json
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,35 +29,6 @@ for words in json.loads(sys.stdin.read()):
     ended.append([code, out.getvalue(), err.getvalue()])
 print(json.dumps(ended))
 """
-WORDS = '''
-"""A domain: a word of small letters is a path of letters."""
-import numpy as np
-from graphlog.data.graphs import GraphChunk
-from graphlog.data.tables import RecordColumn
-from graphlog.data.graphs import Attribute, FeatureSchema
-from graphlog.domains.records import RecordDomain
-
-PATH = FeatureSchema("path", "path", (Attribute("letter", 27),), (), "node", node_mask=(26,))
-
-
-def paths(words, schema):
-    sizes = np.array([len(w) for w in words], dtype=np.int64)
-    steps = np.concatenate([np.arange(n - 1) for n in sizes] or [[]]).astype(np.int64)
-    letters = np.array([[ord(c) - 97] for w in words for c in w], dtype=np.int64).reshape(-1, 1)
-    edges, none = np.stack([steps, steps + 1]), np.zeros((len(steps), 0), dtype=np.int64)
-    return GraphChunk(sizes, sizes - 1, letters, edges, none, np.arange(len(words)), words), []
-
-
-class PathDomain(RecordDomain):
-    name, records, schemas = "path", "words", {"path": PATH}
-    column = RecordColumn(what="word", sure=frozenset({"word"}), word="word")
-
-    def featurizer(self, reading):
-        return paths
-
-
-DOMAIN = PathDomain()
-'''
 
 
 class Ended(NamedTuple):
@@ -77,7 +49,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Ended]]:
     site, folder = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("work")
     install_example(site)
     install(site, "graphlog-words", {"graphlog.domains": {"path": "words_domain:DOMAIN"}})
-    (site / "words_domain.py").write_text(WORDS)
+    shutil.copy(Path(__file__).parent.parent / "words_domain.py", site)
     (folder / "words.csv").write_text("word\n" + "graph\nlog\ncontrast\nlearn\n" * 4)
     commands = (
         "pretrain --help",

@@ -19,18 +19,17 @@ import torch
 from benchmark_support import (
     METHODS,
     hide_matplotlib,
-    own_objective,
     read_table,
     report_of,
     start,
     tiny_scale,
     untimed,
 )
+from encoder_support import DegreePred
 from graphlog.benchmark import Request, preview, run_benchmark
 from graphlog.benchmark.cells import SCALES, Cell, plan_cells
 from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.stages import Work
-from graphlog.data.graphs import FeatureSchema
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.log import Progress
@@ -118,6 +117,8 @@ def test_another_source_needs_another_folder(
 
 def test_nothing_is_done_twice(undisturbed: tuple[Path, list[str], float]) -> None:
     request = Request("molecules", "smoke", methods=METHODS)
+    plan = preview(request, undisturbed[0])
+    assert (len(plan), all(done for _, done in plan)) == (6, True)
     assert run_benchmark(request, undisturbed[0]).computed == []
 
 
@@ -157,27 +158,6 @@ def test_three_processes_one_of_them_killed(
     assert report_of(bench) == report_of(whole)
 
 
-def test_a_cell_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Picky(own_objective().DegreePred):
-        @classmethod
-        def check_schema(cls, schema: FeatureSchema) -> None:
-            raise ConfigError(f"no such thing as {schema.name}.")
-
-    monkeypatch.setitem(OBJECTIVES, "picky", Picky)
-    request = replace(ONE, methods=["picky", "untrained"])
-    outcome = run_benchmark(request, tmp_path)
-    assert len(outcome.failed) == 3
-    assert len(outcome.computed) == 2
-    lines = (tmp_path / "failures.jsonl").read_text().splitlines()
-    # what hangs on it is not listed too
-    assert [json.loads(line)["error"] for line in lines] == ["no such thing as molecule."]
-    monkeypatch.setitem(OBJECTIVES, "picky", own_objective().DegreePred)
-    mended = run_benchmark(request, tmp_path)
-    assert not mended.failed
-    assert len(mended.computed) == 3
-    assert "picky" in (tmp_path / "report" / "molecules.md").read_text()
-
-
 def test_a_method_whose_package_is_missing_is_left_out_unless_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,17 +184,6 @@ def test_stages_apart_and_a_model_that_is_gone_is_trained_again(tmp_path: Path) 
     assert len(list((tmp_path / "models").iterdir())) == 1
 
 
-def test_a_preview_counts_and_leaves_no_trace(
-    undisturbed: tuple[Path, list[str], float], tmp_path: Path
-) -> None:
-    request = Request("molecules", "smoke", methods=METHODS)
-    plan = preview(request, tmp_path / "none")
-    assert not (tmp_path / "none").exists()
-    assert len(plan) == 6
-    assert not any(done for _, done in plan)
-    assert all(done for _, done in preview(request, undisturbed[0]))
-
-
 def test_maps_have_graphs_and_a_tree(tmp_path: Path) -> None:
     request = Request("embedding-map", "smoke")
     assert not run_benchmark(request, tmp_path).failed
@@ -235,7 +204,7 @@ def test_maps_have_graphs_and_a_tree(tmp_path: Path) -> None:
 
 
 def test_speed_counts_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(OBJECTIVES, "degree-pred", own_objective().DegreePred)
+    monkeypatch.setitem(OBJECTIVES, "degree-pred", DegreePred)
     expected = {"attrmasking": 1.0, "graphlog": 2.0, "graphcl": 2.0, "infograph": 1.0}
     expected |= {"degree-pred": 1.0}
     request = Request("speed", "smoke", seeds=[0], stages=["speed"], methods=[*expected])

@@ -9,47 +9,17 @@ import numpy as np
 import pytest
 
 import graphlog
-from cli_support import read_table
-from graphlog.cli.main import main
-from graphlog.data.graphs import Attribute, FeatureSchema, GraphChunk
-from graphlog.data.tables import RecordColumn
-from graphlog.domains import DOMAINS, Domain, Reading, domain_of, register, schema_named
+from cli_support import Cli, read_table
+from graphlog.domains import DOMAINS, Domain, domain_of, register, schema_named
 from graphlog.domains.base import Draws
-from graphlog.domains.records import RecordDomain
 from graphlog.errors import ConfigError
 from graphlog.inputs import read, resolve
 from graphs_support import rings
 from protein_support import clustered_links, write
+from words_domain import DOMAIN, PATH
 
 SMALL = {"dim": 8, "layers": 2}
 WORDS = [w * n for w in ("ab", "cde", "fg", "hij", "klmn") for n in range(1, 9)]
-
-PATH = FeatureSchema(
-    "path", "path", node=(Attribute("letter", 27),), edge=(), masked="node", node_mask=(26,)
-)
-
-
-def paths(words, schema):
-    """Return a path for each word of small letters."""
-    good = [k for k, w in enumerate(words) if w.isascii() and w.isalpha() and w.islower()]
-    bad = [(k, "not a word of small letters") for k in range(len(words)) if k not in good]
-    kept = [words[k] for k in good]
-    sizes = np.array([len(w) for w in kept], dtype=np.int64)
-    steps = np.concatenate([np.arange(n - 1) for n in sizes] or [[]]).astype(np.int64)
-    letters = np.array([[ord(c) - 97] for w in kept for c in w], dtype=np.int64).reshape(-1, 1)
-    edges, none = np.stack([steps, steps + 1]), np.zeros((len(steps), 0), dtype=np.int64)
-    return GraphChunk(sizes, sizes - 1, letters, edges, none, np.array(good, np.int64), kept), bad
-
-
-class PathDomain(RecordDomain):
-    """A word is a path of letters."""
-
-    name, records, schemas = "path", "words", {"path": PATH}
-    text_name = "word"
-    column = RecordColumn(what="word", sure=frozenset({"word"}), word="word")
-
-    def featurizer(self, reading: Reading) -> Any:
-        return paths
 
 
 class Case(NamedTuple):
@@ -103,7 +73,7 @@ CASES: dict[str, Callable[[Path], Case]] = {
 @pytest.fixture(autouse=True)
 def path_domain() -> Iterator[None]:
     """The domain of this file, registered for the time of a test."""
-    register(PathDomain())
+    register(DOMAIN)
     yield
     del DOMAINS["path"]
 
@@ -114,7 +84,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
     return CASES[request.param](tmp_path)
 
 
-@pytest.mark.parametrize("domain", [*DOMAINS.values(), PathDomain()], ids=lambda d: d.name)
+@pytest.mark.parametrize("domain", [*DOMAINS.values(), DOMAIN], ids=lambda d: d.name)
 def test_what_a_domain_says_of_itself(domain: Domain) -> None:
     assert all(schema.domain == domain.name for schema in domain.schemas.values())
     assert {"targets", "on_error", "workers", "limit", "store_path"} <= domain.reading.names()
@@ -124,11 +94,8 @@ def test_what_a_domain_says_of_itself(domain: Domain) -> None:
             domain.target_values([])
 
 
-def test_from_a_file_to_predictions(case: Case, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    folder.mkdir()
-    domain = case.schema[1] if case.schema else None
-    schema = schema_named(domain) if domain else None
+def test_what_a_domain_makes_of_a_file(case: Case) -> None:
+    schema = schema_named(case.schema[1]) if case.schema else None
     store = read(case.source, schema, **({"targets": case.targets} if case.targets else {}))
     own = domain_of(store.schema)
     assert (store.num_rows, len(store.rejects)) == (case.rows, case.rejected)
@@ -146,48 +113,36 @@ def test_from_a_file_to_predictions(case: Case, tmp_path: Path) -> None:
     assert not isinstance(own, Draws) or len(own.draw(store, [0, 1], 200, 140)) == 2
     assert isinstance(own.describe(store), dict)
 
-    encoder = graphlog.pretrain(
-        store, epochs=2, batch_size=16, encoder=SMALL, objective="graphlog", run_dir=folder / "run"
-    )
-    z = graphlog.embed(encoder, case.source)
-    assert z.shape == (case.rows, encoder.width())
-    assert np.isnan(z).any(axis=1).sum() == case.rejected
-    labeled: dict[str, Any] = {"split": "random", "targets": case.targets}
-    report = graphlog.probe(encoder, case.source, baseline_seeds=(0,), **labeled)
-    assert report.task == "classification"
-    predictor = graphlog.finetune(
-        encoder, case.source, seeds=(0,), epochs=2, baselines=(), run_dir=folder / "ft", **labeled
-    )
-    assert predictor.predict(case.source).shape == (case.rows, 1)
-    written = graphlog.write_prototypes(encoder, folder / "tree", case.source)
-    assert written.graphs == case.rows - case.rejected
-    tree = json.loads((folder / "tree" / "tree.json").read_text())
-    assert tree["graphs"] == case.rows - case.rejected
 
+def test_from_a_file_to_predictions(case: Case, cli: Cli, tmp_path: Path) -> None:
+    def run(words: str) -> Any:
+        ended = cli(words.replace("@", f"{tmp_path}/"), "--json")
+        assert ended.code == 0, ended.err
+        return ended.json
 
-def test_the_command_line(case: Case, tmp_path: Path) -> None:
-    def run(words: str) -> None:
-        assert main([*words.split(), "-q"]) == 0
-
-    store, model, source = tmp_path / "a.store", tmp_path / "run", case.source
+    source, store = case.source, case.source
     labels = f"--targets {','.join(case.targets)}" if case.targets else ""
     if source.suffix != ".store":
+        store = tmp_path / "a.store"
         run(f"featurize {source} -o {store} {labels} {' '.join(case.schema)}")
-    else:
-        store = source
-    small = "--epochs 1 --batch-size 16 --set encoder.dim=8 --set encoder.layers=2"
-    run(f"pretrain {store} -o {model} {small}")
-    run(f"embed {source} -m {model} -o {tmp_path}/z.npz")
-    assert len(np.load(tmp_path / "z.npz")["embeddings"]) == case.rows
-    run(f"data split {store} --kind random -o {tmp_path}/split.json")
-    quick = "--split random --seeds 0 --epochs 1"
-    run(f"finetune {source} -m {model} -o {tmp_path}/ft {labels} {quick}")
-    run(f"predict {source} -m {tmp_path}/ft -o {tmp_path}/p.csv")
+    small = "--epochs 2 --batch-size 16 --set encoder.dim=8 --set encoder.layers=2"
+    run(f"pretrain {store} -o @run {small} --recipe graphlog")
+    run(f"embed {source} -m @run -o @z.npz")
+    z = np.load(tmp_path / "z.npz")["embeddings"]
+    assert z.shape == (case.rows, graphlog.load(tmp_path / "run").width())
+    assert np.isnan(z).any(axis=1).sum() == case.rejected
+    run(f"data split {store} --kind random -o @split.json")
+    quick = "--split random --seeds 0 --epochs 1 --baselines none"
+    run(f"finetune {source} -m @run -o @ft {labels} {quick}")
+    run(f"predict {source} -m @ft -o @p.csv")
     rows = read_table(tmp_path / "p.csv")
     assert len(rows) == case.rows
     assert sum(row["graphlog_status"] != "ok" for row in rows) == case.rejected
-    run(f"probe {source} -m {model} {labels} --split random --baseline-seeds 0")
-    run(f"prototypes {model} -o {tmp_path}/tree --input {source} --fit")
+    probed = run(f"probe {source} -m @run {labels} --split random --baseline-seeds 0")
+    assert probed["task"] == "classification"
+    run(f"prototypes @run -o @tree --input {source}")
+    tree = json.loads((tmp_path / "tree" / "tree.json").read_text())
+    assert tree["graphs"] == case.rows - case.rejected
     run(f"info {store}")
 
 
