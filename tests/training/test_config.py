@@ -20,6 +20,9 @@ def test_every_recipe_survives_its_file(objective: str, recipe: str, tmp_path: P
     assert read_config(tmp_path / "config.toml") == config
     assert config.encoder.dim == 48
     assert config.seed == 3
+    kind = OBJECTIVES[objective]
+    assert kind.Config.parse(config.options).model_dump(mode="json") == config.options
+    assert set(kind.RECIPE_NOTES) <= set(kind.RECIPES)
 
 
 def test_a_layer_has_its_own_settings_alone() -> None:
