@@ -90,6 +90,6 @@ def test_descriptors_worked_out_together_are_rdkits_own(nci: list[str]) -> None:
         *"C[C@H](N)C(=O)[O-].[K+] x".split(),
     ]
     ours, theirs = target_values(texts), np.array([rdkits_own(text) for text in texts])
-    assert ours.shape == (len(texts), 196)
+    assert ours.shape == (len(texts), 196) == (len(texts), len(set(TARGETS)))
     np.testing.assert_allclose(ours, theirs.clip(-65504, 65504), rtol=1e-5, atol=1e-5)
     assert (np.nanstd(ours, axis=0) > 0).mean() > 0.8

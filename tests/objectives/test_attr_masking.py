@@ -26,16 +26,11 @@ def test_bonds_are_left_alone_unless_asked_for() -> None:
     assert bool((bonds.masked.batch.edge_attr[bonds.bond_idx, 0] == 5).all())
 
 
-def test_all_columns_can_be_predicted() -> None:
-    objective = make("attrmasking", encoder_for(), predicted_columns="all")
-    assert objective.head.linear.out_features == 125
-    assert run_once(objective, encoder_for(), batch_for()).total.isfinite()
-
-
 def test_all_channels_can_be_predicted_and_no_mark_with_them() -> None:
     encoder = encoder_for(EDGE_MASKED)
     objective = make("attrmasking", encoder, predicted_columns="all")
-    assert objective.head.positions == evidence_channels(EDGE_MASKED)
+    assert objective.head.positions == evidence_channels(EDGE_MASKED) == (0, 1)
+    assert evidence_channels(NODE_MASKED) == ()
     assert run_once(objective, encoder, batch_for(EDGE_MASKED)).total.isfinite()
 
 
@@ -44,11 +39,6 @@ def test_bond_masking_needs_masked_nodes_and_an_edge_mask() -> None:
     for schema, lacking in ((EDGE_MASKED, "mask_bonds"), (without, "no `edge_mask` row")):
         with pytest.raises(ConfigError, match=lacking):
             make("attrmasking", encoder_for(schema), mask_bonds=True)
-
-
-def test_channels_are_neither_self_loop_nor_mask() -> None:
-    assert evidence_channels(EDGE_MASKED) == (0, 1)
-    assert evidence_channels(NODE_MASKED) == ()
 
 
 def test_of_equal_channels_the_first_is_the_answer() -> None:

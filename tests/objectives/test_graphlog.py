@@ -10,13 +10,13 @@ from encoder_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, smal
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
-from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.base import LossTerms, Phase, evidence_channels
+from graphlog.objectives.base import LossTerms, Phase
 from graphlog.objectives.graphlog import GraphLoG, GraphLoGConfig
 from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes import PrototypeForest, leaf_chains
 
 SIZES = [5, 9, 12, 7, 1, 20, 3, 8, 11, 6, 14, 4]
+TERMS = ("graph", "subgraph", "global", "attribute")
 RECIPES = ["plain", "graphlog", "paper", "released"]
 """Recipes for any graph; ``plain`` leaves every setting as it is, attribute prediction included."""
 
@@ -44,26 +44,13 @@ def test_total_is_the_weighted_sum_and_everything_is_reported(recipe: str) -> No
     objective = build(recipe, encoder)
     begin_joint(objective)
     found = step(objective, encoder, random_batch(SIZES))
-    c = objective.config
-    weights = {
-        "graph": c.graph_weight,
-        "subgraph": c.subgraph_weight,
-        "global": c.global_weight,
-        "attribute": c.attribute_weight,
-    }
+    weights = {name: getattr(objective.config, f"{name}_weight") for name in TERMS}
     assert set(found.terms) == {name for name, weight in weights.items() if weight > 0}
     assert torch.allclose(found.total, sum(weights[n] * t for n, t in found.terms.items()))
     wanted = {"cos_graph_pos", "cos_graph_neg", "cos_node_pos", "cos_node_neg"}
+    counts = "total used_estep used_nearest".split()
     for level in range(3):
-        wanted |= {
-            f"{n}_{level}"
-            for n in (
-                "prototypes_total",
-                "prototypes_used_estep",
-                "prototypes_used_nearest",
-                "posterior_perplexity",
-            )
-        }
+        wanted |= {f"prototypes_{n}_{level}" for n in counts} | {f"posterior_perplexity_{level}"}
     if objective.config.global_form == "cross-entropy":
         wanted.add("assignment_gap")
     assert set(found.watch) == wanted
@@ -147,16 +134,13 @@ def test_the_global_loss_has_a_gradient_in_expectation() -> None:
     """At the top layer, where nothing but the graphs' own term acts on the roots."""
     emb = torch.randn(30, 16, generator=seeded(3))
     size = {}
-    for name, switches in {
-        "balanced": {},
-        "same": {"e_step": "sample", "e_step_temperature": 0.1},
-    }.items():
-        objective = build(depth=1, centers=6, **switches)
+    for name, switches in (("balanced", {}), ("sample", {"e_step_temperature": 0.1})):
+        objective = build(depth=1, centers=6, e_step=name, **switches)
         begin_joint(objective)
         size[name] = float(expected_root_gradient(objective, emb).norm())
         gap = step(objective, small_encoder(), random_batch(SIZES)).watch["assignment_gap"]
         assert (gap > 1e-2) == (name == "balanced")
-    assert size["balanced"] > 10 * size["same"]
+    assert size["balanced"] > 10 * size["sample"]
 
 
 def test_prototypes_are_fitted_on_a_sample() -> None:
@@ -194,14 +178,10 @@ def test_upper_layers_stay_in_use_among_outliers() -> None:
     assert in_use["kmeans"] < 2.5
 
 
-@pytest.mark.parametrize(
-    "parts", [("graph",), ("subgraph",), ("global",), ("graph", "global"), ("attribute",)]
-)
+@pytest.mark.parametrize("parts", [*((name,) for name in TERMS), ("graph", "global")])
 def test_each_loss_can_stand_alone(parts: tuple[str, ...]) -> None:
     encoder = small_encoder()
-    weights = {
-        f"{n}_weight": float(n in parts) for n in ("graph", "subgraph", "global", "attribute")
-    }
+    weights = {f"{name}_weight": float(name in parts) for name in TERMS}
     objective = build(encoder=encoder, **weights)
     begin_joint(objective)
     found = step(objective, encoder, random_batch(SIZES))
@@ -222,25 +202,14 @@ def test_of_an_edge_the_first_evidence_it_has_is_predicted() -> None:
     assert objective.attributes.linear.out_features == len(evidence_channels(EDGE_MASKED)) > 1
 
 
-def test_recipes_are_valid_and_named_in_the_table() -> None:
-    assert OBJECTIVES["graphlog"] is GraphLoG
-    for bundle in GraphLoG.RECIPES.values():
-        assert set(bundle) == {"objective", "encoder", "training", "schema", "embedding"}
-        GraphLoGConfig.parse(bundle["objective"])
-    assert set(GraphLoG.RECIPE_NOTES) < set(GraphLoG.RECIPES)
-
-
 def test_settings_that_contradict_each_other() -> None:
-    with pytest.raises(ConfigError, match="subgraph_positive"):
-        GraphLoGConfig.parse({"subgraph_positive": "masked"})
-    with pytest.raises(ConfigError, match="at least one"):
-        GraphLoGConfig.parse(
-            dict.fromkeys(
-                ("graph_weight", "subgraph_weight", "global_weight", "attribute_weight"), 0.0
-            )
-        )
-    with pytest.raises(ConfigError, match="did you mean `temperature`"):
-        GraphLoGConfig.parse({"temprature": 0.1})
+    for settings, words in (
+        ({"subgraph_positive": "masked"}, "subgraph_positive"),
+        ({f"{name}_weight": 0.0 for name in TERMS}, "at least one"),
+        ({"temprature": 0.1}, "did you mean `temperature`"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            GraphLoGConfig.parse(settings)
 
 
 MENDED = {"local_heads": True, "skip_symmetric": True, "mask_rate_max": 0.6, "drop_rate": 0.3}
