@@ -49,45 +49,19 @@ def test_isotopes_are_told_apart_on_request(one: str, other: str) -> None:
     assert first.shape[1] == len(MOLECULE_ISOTOPES.node)
 
 
-@pytest.mark.parametrize("smiles", ["[2H][2H]", "[2H]", "[2H]O[2H]", "[3H][Na]", "[2H]->[Cu]"])
-def test_hydrogen_alone_stays(smiles: str) -> None:
-    chunk, rejects = featurize_smiles([smiles], MOLECULE_CIP)
-    assert len(chunk) == 1
-    assert not rejects
-
-
 def test_deuterium_is_drawn_without_a_color() -> None:
     chunk, _ = featurize_smiles(["[2H]CCO"], MOLECULE_CIP)
     assert "<svg" in draw_svg("[2H]CCO", weights=[0.5] * len(chunk.x))
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("[#6]-[#8]", "a SMARTS pattern, not a SMILES"),
-        ("[C,N]-[OX2;H1]", "a SMARTS pattern, not a SMILES"),
-        ("[$(C=O)]O", "a SMARTS pattern, not a SMILES"),
-        ("CCO>>CC=O", "a reaction, not a molecule"),
-        ("CCO>[Na+]>CC=O", "a reaction, not a molecule"),
-        ("BSYNRYMUTXBXSQ-UHFFFAOYSA-N", "an InChIKey"),
-        ("InChI=1S/xyz", "not a valid InChI"),
-        ("aspirin", "not a SMILES; it looks like a name"),
-        ("Sodium benzoate", "not a SMILES; it looks like a name"),
-        ("xx", "not a SMILES"),
-        ("CCO,1", "not a SMILES character: ','"),
-    ],
+    "smiles",
+    "N->[Cu]<-N C~C c1ccsc1 [nH]1cccc1 *CC [Sn](C)C "  # no patterns
+    "[2H][2H] [2H] [2H]O[2H] [3H][Na] [2H]->[Cu]".split(),  # hydrogen alone stays
 )
-def test_other_notations_are_told_apart(text: str, reason: str) -> None:
-    chunk, rejects = featurize_smiles([text], MOLECULE_CIP)
-    assert not len(chunk)
-    assert reason in rejects[0][1]
-
-
-@pytest.mark.parametrize(
-    "smiles", ["N->[Cu]<-N", "C~C", "c1ccsc1", "[nH]1cccc1", "*CC", "[Sn](C)C"]
-)
-def test_molecules_are_no_patterns(smiles: str) -> None:
-    assert not featurize_smiles([smiles], MOLECULE_CIP)[1]
+def test_unusual_molecules_are_read(smiles: str) -> None:
+    chunk, rejects = featurize_smiles([smiles], MOLECULE_CIP)
+    assert (len(chunk), rejects) == (1, [])
 
 
 def test_an_inchi_is_read() -> None:

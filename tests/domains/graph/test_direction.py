@@ -35,11 +35,8 @@ def test_a_store_of_the_other_direction_is_refused(tmp_path, directed):
     path = rings(tmp_path / "rings.jsonl")
     encoder = _trained(read_graphs(path, directed=directed))
     other = read_graphs(path, directed=not directed)
-    message = (
-        "graphs are undirected, but the model reads directed ones"
-        if directed
-        else ("graphs are directed, but the model reads undirected ones")
-    )
+    kinds = ("undirected", "directed") if directed else ("directed", "undirected")
+    message = "graphs are {}, but the model reads {} ones".format(*kinds)
     with pytest.raises(ConfigError, match=message):
         encoder.embed(other)
     with pytest.raises(ConfigError, match="one is of directed graphs"):

@@ -82,12 +82,8 @@ def test_a_schema_survives_its_description(values):
 
 def test_kinds_by_what_is_there():
     assert _schema([0, 1, 2]).node[0].values == ("0", "1", "2")
-    assert _schema([3, 1]).node[0].values == (
-        "",
-        "1",
-        "",
-        "3",
-    )  # codes as they are; 0 and 2 were never seen
+    # codes as they are; 0 and 2 were never seen
+    assert _schema([3, 1]).node[0].values == ("", "1", "", "3")
     assert _schema([-1, 1]).node[0].values == ("-1", "1")
     assert not _schema(list(range(-100, 100))).node[0].is_categorical
     assert not _schema([0.5, 1.5]).node[0].is_categorical

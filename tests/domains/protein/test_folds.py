@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli_support import Cli, run_command
+from cli_support import Cli
 from graphlog.api import read_proteins
 from graphlog.data.split import Split
 from graphlog.domains.protein.domain import find_communities, split_proteins
@@ -15,11 +15,6 @@ from graphlog.errors import ConfigError, DataError
 from protein_support import clustered_links, links, write
 
 pytest.importorskip("pymetis")
-
-
-@pytest.fixture
-def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
-    return run_command(capfd)
 
 
 def names(**count: int) -> list[str]:
