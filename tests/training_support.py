@@ -19,7 +19,7 @@ from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.encoders.modelfile import KEY
 from graphlog.objectives.base import LossTerms
 from graphlog.objectives.graphlog import GraphLoG
-from graphlog.training.log import read_metrics
+from graphlog.training.log import Progress, read_metrics
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.settings import PretrainConfig, resolve_config
 
@@ -163,3 +163,13 @@ def together(size: int, folder: Path, task: Callable[..., Any], *args: Any) -> l
         member.join(200)
     assert [member.exitcode for member in members] == [0] * size
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
+
+
+class Heard(Progress):
+    """Keeps every line that was said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)

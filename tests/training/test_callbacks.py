@@ -10,15 +10,7 @@ import graphlog
 from downstream_support import IS_ALCOHOL, QUICK, labeled, tiny_encoder
 from graphlog.downstream.finetune import finetune
 from graphlog.errors import ConfigError, MissingExtraError
-from graphlog.training.log import (
-    Bar,
-    Callbacks,
-    Lines,
-    Progress,
-    as_progress,
-    numbers,
-    read_metrics,
-)
+from graphlog.training.log import Callbacks, numbers, read_metrics
 
 SMALL: dict[str, Any] = {
     "epochs": 2,
@@ -153,12 +145,3 @@ def test_mlflow_gets_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_only_numbers_travel():
     row = {"step": 3, "seed": 1, "epoch": 2, "loss": 0.5, "phase": "x", "alarms": ["CCO"]}
     assert numbers(row) == {"seed-1/epoch": 2.0, "seed-1/loss": 0.5}
-
-
-def test_progress_may_be_true(capsys: pytest.CaptureFixture[str]):
-    assert type(as_progress(None)) is type(as_progress(False)) is Progress
-    assert isinstance(as_progress(True), Lines | Bar)
-    bar = Lines()
-    assert as_progress(bar) is bar
-    tiny_encoder().embed(["CCO"], progress=True)
-    assert "embedding" in capsys.readouterr().err

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
+from downstream_support import tiny_encoder
+from graphlog.training import log
 from graphlog.training.log import (
     Bar,
     Lines,
@@ -39,17 +42,13 @@ def test_lines_say_share_rate_losses_and_time_left(capsys: pytest.CaptureFixture
     assert stays == "[a line] that stays"
 
 
-def test_the_bar_draws_on_standard_error_only(capsys: pytest.CaptureFixture[str]) -> None:
-    follow(Bar())
-    out, lines = capsys.readouterr()
-    assert out == ""
-    assert lines.strip() == "[a line] that stays"
-
-
-def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    follow(as_progress(False))
-    assert capsys.readouterr() == ("", "")
-    assert type(as_progress(False)) is Progress
+@pytest.mark.parametrize(("make", "said"), [(Bar, "[a line] that stays"), (Progress, "")])
+def test_bars_and_silence_leave_only_what_was_said(
+    make: type[Progress], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follow(make())
+    out, err = capsys.readouterr()
+    assert (out, err.strip()) == ("", said)
 
 
 def test_the_display_suits_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,10 +56,15 @@ def test_the_display_suits_standard_error(monkeypatch: pytest.MonkeyPatch) -> No
         def isatty(self) -> bool:
             return True
 
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert isinstance(as_progress(True), Lines)
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    assert isinstance(as_progress(True), Bar)
+    bar = Lines()
+    assert as_progress(bar) is bar
+    assert type(as_progress(None)) is type(as_progress(False)) is Progress
+    for screen, display in ((io.StringIO(), Lines), (Terminal(), Bar)):
+        monkeypatch.setattr(sys, "stderr", screen)
+        assert isinstance(as_progress(True), display)
+    monkeypatch.setattr(sys, "stderr", screen := io.StringIO())
+    tiny_encoder().embed(["CCO"], progress=True)
+    assert "embedding" in screen.getvalue()
 
 
 def test_a_row_averages_over_the_steps_that_had_the_value() -> None:
@@ -106,3 +110,87 @@ def test_without_progress_no_time_left_is_made_up(capsys: pytest.CaptureFixture[
     progress.begin(100)
     progress.advance(0)
     assert "left" not in capsys.readouterr().err
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds on the clock of the display; a test moves it."""
+    now = [0.0]
+    monkeypatch.setattr(log.time, "monotonic", lambda: now[0])
+    return now
+
+
+def drawn(bar: Bar, screen: io.StringIO) -> str:
+    """Return the newest state of the bar."""
+    screen.truncate(0)
+    bar._bar.refresh()
+    return screen.getvalue()
+
+
+@pytest.fixture
+def screen() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def bar(screen: io.StringIO) -> Bar:
+    return Bar(Console(file=screen, width=80, force_terminal=True, color_system=None))
+
+
+def test_percent_and_time_left_stay_at_80_columns(bar: Bar, screen: io.StringIO):
+    bar.begin(1000)
+    bar.stage("joint, epoch 2 of 11")
+    bar.report({f"loss_{name}": 1.234 for name in ("graph", "subgraph", "attribute", "global")})
+    bar.advance(250)
+    line = drawn(bar, screen)
+    bar.end()
+    assert all(part in line for part in ("25 %", "graphs/s", "loss_graph", "…"))
+    assert "0:00:0" in line or "-:--:--" in line
+
+
+def test_the_bar_never_stands_at_its_end_while_work_goes_on(
+    bar: Bar, screen: io.StringIO, clock: list[float]
+):
+    bar.begin(10)
+    bar.stage("descriptors")
+    assert "%" not in drawn(bar, screen)
+    clock[0] += 40
+    bar.advance(4)
+    assert "40 %, 0.1 graphs/s" in drawn(bar, screen)
+    bar.advance(6)
+    line = drawn(bar, screen)
+    assert "descriptors" in line
+    assert "finishing" in line
+    assert "%" not in line
+    assert "graphs/s" not in line
+    bar.begin(100, done=50)
+    assert "finishing" not in drawn(bar, screen)
+    bar.end()
+    assert drawn(bar, screen).strip() == ""
+
+
+def test_lines_tell_slow_work_from_none_and_the_end_from_both(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+):
+    lines = Lines(every_s=10)
+    lines.begin(10)
+    lines.stage("embedding")
+    for graphs, seconds in ((1, 100), (9, 400), (0, 20)):
+        clock[0] += seconds
+        lines.advance(graphs)
+    assert capsys.readouterr().err.splitlines() == [
+        "embedding",
+        "embedding: 10 %, 0.01 graphs/s, 0:15:00 left",
+        "embedding: all graphs done, finishing",
+        "embedding: all graphs done, finishing",
+    ]
+
+
+def test_readers_call_the_display_with_the_rows_read(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+):
+    lines = Lines(every_s=10)
+    for done in (0, 1000, 2000, 3000):
+        lines(done, 7)
+        clock[0] += 6
+    assert capsys.readouterr().err == "read 2,000 rows, 7 rejected, 167 rows/s\n"

@@ -24,7 +24,7 @@ from graphlog.training.settings import (
     read_config,
 )
 from graphlog.training.trainer import NamedAdam
-from training_support import blow_up, families, outcome, small_config
+from training_support import Heard, blow_up, families, outcome, small_config
 
 
 def weights(result: Any) -> dict[str, torch.Tensor]:
@@ -86,12 +86,10 @@ def test_a_non_finite_loss_stops_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store, config, run = families(), small_config(checkpoint_every_s=0.0), tmp_path / "run"
+    told = r"loss term 'subgraph' became \w+ at step 7; .* the last checkpoint is whole"
     with monkeypatch.context() as patch:
         blow_up(patch, 7, value)
-        with pytest.raises(
-            NonFiniteLossError,
-            match=r"loss term 'subgraph' became \w+ at step 7; .* the last checkpoint is whole",
-        ):
+        with pytest.raises(NonFiniteLossError, match=told):
             run_pretraining(store, config, run)
     kept = json.loads((run / "nonfinite-step-7.json").read_text())
     assert len(kept["indices"]) == config.batch_size
@@ -146,13 +144,9 @@ def test_a_model_that_does_not_fit_is_named(tiny_store: Any) -> None:
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 def test_the_literal_recipes_run_and_warn(recipe: str, tiny_store: Any, tmp_path: Path) -> None:
-    said: list[str] = []
-    progress = Progress()
-    progress.say = said.append  # type: ignore[method-assign]
-    run_pretraining(
-        tiny_store, small_config(recipe, batch_size=8), tmp_path / "run", progress=progress
-    )
-    assert said[0].startswith("note: ") or said[1].startswith("note: ")
+    said = Heard()
+    run_pretraining(tiny_store, small_config(recipe, batch_size=8), tmp_path / "run", progress=said)
+    assert any(line.startswith("note: ") for line in said.lines[:2])
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert "loss_global" in rows[-1]
     assert {"rank", "alignment", "uniformity", "mean_cosine"} <= rows[-1].keys() | rows[-2].keys()
@@ -160,16 +154,14 @@ def test_the_literal_recipes_run_and_warn(recipe: str, tiny_store: Any, tmp_path
 
 @pytest.mark.parametrize(("epochs", "weight"), [(2, 0.1), (3, 0.1), (2, 0.0)])
 def test_a_run_too_short_for_prototypes_says_so(epochs: int, weight: float) -> None:
-    said: list[str] = []
-    progress = Progress()
-    progress.say = said.append  # type: ignore[method-assign]
+    said = Heard()
     options = {"objective.local_epochs": 2, "objective.global_weight": weight}
     result = run_pretraining(
-        families(64), small_config(epochs=epochs, **options), None, progress=progress
+        families(64), small_config(epochs=epochs, **options), None, progress=said
     )
     is_short = epochs == 2 and weight > 0
     assert (result.objective.forest is None) == (epochs == 2)
-    assert [line for line in said if "prototypes" in line] == is_short * [
+    assert [line for line in said.lines if "prototypes" in line] == is_short * [
         "note: no prototypes will be learned: epochs = 2 leaves none after the local ones "
         "(objective.local_epochs = 2); train for 3 or more."
     ]
@@ -196,18 +188,8 @@ def test_draws_depend_on_their_place_alone() -> None:
         return float(torch.rand((), generator=generator_for(3, *words)))
 
     assert draw("views", 1) == draw("views", 1)
-    assert (
-        len(
-            {
-                draw("views", 1),
-                draw("views", 2),
-                draw("loss", 1),
-                draw("views1", ""),
-                draw("view", "s1"),
-            }
-        )
-        == 5
-    )
+    places = [("views", 1), ("views", 2), ("loss", 1), ("views1", ""), ("view", "s1")]
+    assert len({draw(*place) for place in places}) == 5
     with global_seed(0, "a"):
         inside = torch.rand(3)
     with global_seed(0, "a"):

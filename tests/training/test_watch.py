@@ -38,17 +38,13 @@ def test_effective_rank_of_known_shapes() -> None:
 def test_alignment_uniformity_and_mean_cosine_by_loops() -> None:
     a, b = torch.randn(7, 5), torch.randn(7, 5)
     u, v = F.normalize(a, dim=1), F.normalize(b, dim=1)
-    assert alignment(a, b) == pytest.approx(
-        sum(float((u[i] - v[i]).square().sum()) for i in range(7)) / 7, rel=1e-5
-    )
-    pairs = [(i, j) for i in range(7) for j in range(7) if i != j]
-    potential = sum(math.exp(-2 * float((u[i] - u[j]).square().sum())) for i, j in pairs) / len(
-        pairs
-    )
+    gaps = [float((u[i] - v[i]).square().sum()) for i in range(7)]
+    assert alignment(a, b) == pytest.approx(sum(gaps) / 7, rel=1e-5)
+    pairs = [(u[i], u[j]) for i in range(7) for j in range(7) if i != j]
+    potential = sum(math.exp(-2 * float((x - y).square().sum())) for x, y in pairs) / len(pairs)
     assert uniformity(a) == pytest.approx(math.log(potential), rel=1e-4)
-    assert mean_cosine(a) == pytest.approx(
-        sum(float(u[i] @ u[j]) for i, j in pairs) / len(pairs), rel=1e-4
-    )
+    cosines = [float(x @ y) for x, y in pairs]
+    assert mean_cosine(a) == pytest.approx(sum(cosines) / len(pairs), rel=1e-4)
 
 
 HEALTHY = {
@@ -129,9 +125,8 @@ def test_the_watch_listens_to_both_views_and_forgets_when_closed() -> None:
         for _ in range(2):
             encoder(store[:40])
         watch.after_step(40)
-        assert bool(watch._seen) == watch.due(
-            step
-        )  # batches are large enough to look at the last one only
+        # batches are large enough to look at the last one only
+        assert bool(watch._seen) == watch.due(step)
     values, _ = watch.look({})
     assert {"rank", "uniformity", "mean_cosine", "alignment"} <= values.keys()
     watch.close()
