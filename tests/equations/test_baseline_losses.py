@@ -12,6 +12,7 @@ from encoder_support import (
     SIZES,
     batch_for,
     close,
+    cosine,
     double,
     encoder_for,
     make,
@@ -19,7 +20,6 @@ from encoder_support import (
 )
 from graphlog.data.batch import GraphBatch
 from graphlog.objectives.graph_partition import same_part_loss
-from graphlog.ops.segment import segment_mean
 
 LOG2 = math.log(2)
 
@@ -31,10 +31,6 @@ def log_loss(score: float, right: bool) -> float:
 
 def mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else 0.0
-
-
-def cosine(x: Tensor, y: Tensor) -> float:
-    return float(x @ y / (x.norm() * y.norm()))
 
 
 def prepared(name: str, schema=NODE_MASKED, **options):
@@ -66,10 +62,9 @@ def test_infomax() -> None:
     summaries = torch.stack([h[batch.batch == n].mean(dim=0).sigmoid() for n in range(len(SIZES))])
     right, wrong = [], []
     for v, n in enumerate(batch.batch.tolist()):
+        other = summaries[(n + 1) % len(SIZES)]
         right.append(log_loss(float(summaries[n] @ objective.weight @ h[v]), True))
-        wrong.append(
-            log_loss(float(summaries[(n + 1) % len(SIZES)] @ objective.weight @ h[v]), False)
-        )
+        wrong.append(log_loss(float(other @ objective.weight @ h[v]), False))
     assert close(found.total, mean(right) + mean(wrong))
 
 
@@ -77,15 +72,9 @@ def test_infomax() -> None:
 @torch.no_grad()
 def test_infograph(options: dict[str, str]) -> None:
     objective, encoder, batch, _, found = prepared("infograph", **options)
-    layers = encoder.layer_outputs(batch)[1:]
-    pool = torch.Tensor.mean if options else torch.Tensor.sum
-    graphs = torch.stack(
-        [torch.cat([pool(h[batch.batch == n], dim=0) for h in layers]) for n in range(len(SIZES))]
-    )
-    local, whole = (
-        _residual(objective.local, torch.cat(layers, dim=1)),
-        _residual(objective.whole, graphs),
-    )
+    layers = torch.cat(encoder.layer_outputs(batch)[1:], dim=1)
+    local = _residual(objective.local, layers)
+    whole = _residual(objective.whole, per_graph(layers, batch, "mean" if options else "sum"))
     own, foreign = [], []
     for v, mine in enumerate(batch.batch.tolist()):
         for n in range(len(SIZES)):
@@ -100,21 +89,21 @@ def test_infograph(options: dict[str, str]) -> None:
 @torch.no_grad()
 def test_the_prior_of_infograph() -> None:
     objective, encoder, batch, _, found = prepared("infograph", prior_weight=0.3)
-    graphs = torch.stack(
-        [
-            torch.cat([h[batch.batch == n].sum(dim=0) for h in encoder.layer_outputs(batch)[1:]])
-            for n in range(len(SIZES))
-        ]
-    )
+    graphs = per_graph(torch.cat(encoder.layer_outputs(batch)[1:], dim=1), batch, "sum")
     drawn = torch.rand(graphs.shape, generator=seeded(1)).double()
-    prior = mean([log_loss(_prior(objective, x), True) for x in drawn]) + mean(
-        [log_loss(_prior(objective, g), False) for g in graphs]
-    )
+    right = mean([log_loss(_prior(objective, x), True) for x in drawn])
+    prior = right + mean([log_loss(_prior(objective, g), False) for g in graphs])
     assert close(found.terms["prior"], prior)
     without = objective.config.updated({"prior_weight": 0.0})
     plain = make("infograph", encoder, **without.model_dump()).double()
     plain.load_state_dict(objective.state_dict(), strict=False)
     assert close(found.total, float(plain.loss(batch, encoder, seeded(1)).total) + 0.3 * prior)
+
+
+def per_graph(h: Tensor, batch: GraphBatch, pool: str) -> Tensor:
+    """The sum, mean or maximum over the nodes of each graph."""
+    gather = {"sum": Tensor.sum, "mean": Tensor.mean, "max": Tensor.amax}[pool]
+    return torch.stack([gather(h[batch.batch == n], dim=0) for n in range(batch.num_graphs)])
 
 
 def _prior(objective, x: Tensor) -> float:
@@ -138,13 +127,11 @@ def cross_entropy(scores: Tensor, answer: int) -> float:
 def test_attr_masking_of_nodes_and_bonds() -> None:
     objective, encoder, batch, views, found = prepared("attrmasking", mask_bonds=True)
     h = encoder(views.masked.batch).node_emb
-    nodes = [
-        cross_entropy(objective.head.linear(h[v]), int(batch.x[v, 0]))
-        for v in views.masked.node_idx.tolist()
-    ]
-    masked = set(views.masked.node_idx.tolist())
+    masked = views.masked.node_idx.tolist()
+    atoms, links = objective.head.linear, objective.bonds.linear
+    nodes = [cross_entropy(atoms(h[v]), int(batch.x[v, 0])) for v in masked]
     bonds = [
-        cross_entropy(objective.bonds.linear(h[a] + h[b]), int(batch.edge_attr[e, 0]))
+        cross_entropy(links(h[a] + h[b]), int(batch.edge_attr[e, 0]))
         for e, (a, b) in enumerate(batch.edge_index.T.tolist())
         if a in masked or b in masked
     ]
@@ -160,9 +147,8 @@ def test_attr_masking_of_edges_names_the_first_channel() -> None:
     for e in views.masked.edge_idx.tolist():
         a, b = batch.edge_index[:, e].tolist()
         channels = batch.edge_attr[e, :2].tolist()
-        losses.append(
-            cross_entropy(objective.head.linear(h[a] + h[b]), channels.index(max(channels)))
-        )
+        scores = objective.head.linear(h[a] + h[b])
+        losses.append(cross_entropy(scores, channels.index(max(channels))))
     assert objective.head.positions == (0, 1)
     assert close(found.total, mean(losses))
 
@@ -170,48 +156,30 @@ def test_attr_masking_of_edges_names_the_first_channel() -> None:
 @torch.no_grad()
 def test_attr_masking_of_all_columns() -> None:
     objective, encoder, batch, views, found = prepared("attrmasking", predicted_columns="all")
-    h = encoder(views.masked.batch).node_emb
-    columns, start = [], 0
+    scores = objective.head.linear(encoder(views.masked.batch).node_emb)
+    losses, start = [], 0
     for k, column in enumerate(NODE_MASKED.node):
-        scores = slice(start, start := start + column.cardinality)
-        columns.append(
-            [
-                cross_entropy(objective.head.linear(h[v])[scores], int(batch.x[v, k]))
-                for v in views.masked.node_idx.tolist()
-            ]
-        )
-    assert len(columns) == 2
-    assert close(found.total, mean([mean(losses) for losses in columns]))
+        own = scores[:, start : (start := start + column.cardinality)]
+        masked = views.masked.node_idx.tolist()
+        losses.append(mean([cross_entropy(own[v], int(batch.x[v, k])) for v in masked]))
+    assert len(losses) == 2
+    assert close(found.total, mean(losses))
 
 
 @pytest.mark.parametrize("at", ["root", "center"])
 @pytest.mark.parametrize("pool", ["mean", "sum", "max"])
 @torch.no_grad()
 def test_context_pred_of_whole_graphs(at: str, pool: str) -> None:
-    objective, encoder, _, views, found = prepared(
-        "contextpred", hops=0, inner=1, outer=4, substructure_at=at, pool=pool
-    )
-    gather = {
-        "mean": lambda x: x.mean(dim=0),
-        "sum": lambda x: x.sum(dim=0),
-        "max": lambda x: x.amax(dim=0),
-    }[pool]
+    options = {"hops": 0, "inner": 1, "outer": 4, "substructure_at": at, "pool": pool}
+    objective, encoder, _, views, found = prepared("contextpred", **options)
     whole, h = encoder(views.substructure).node_emb, objective.context(views.context).node_emb
-    roots, contexts = [], []
-    for n in range(views.substructure.num_graphs):
-        first = int((views.substructure.batch == n).nonzero()[0])
-        roots.append(whole[first] if at == "center" else whole[views.root[n]])
-        contexts.append(
-            gather(
-                torch.stack(
-                    [h[v] for v in views.anchors.tolist() if int(views.context.batch[v]) == n]
-                )
-            )
-        )
+    roots = whole[views.substructure.ptr[:-1] if at == "center" else views.root]
+    gather = {"mean": Tensor.mean, "sum": Tensor.sum, "max": Tensor.amax}[pool]
+    owner = views.context.batch[views.anchors]
+    contexts = [gather(h[views.anchors[owner == n]], dim=0) for n in range(len(roots))]
     right = [log_loss(float(r @ c), True) for r, c in zip(roots, contexts, strict=True)]
-    wrong = [
-        log_loss(float(r @ contexts[(n + 1) % len(contexts)]), False) for n, r in enumerate(roots)
-    ]
+    others = [*contexts[1:], contexts[0]]
+    wrong = [log_loss(float(r @ c), False) for r, c in zip(roots, others, strict=True)]
     assert len(roots) > 3
     assert close(found.total, mean(right) + mean(wrong))
 
@@ -220,24 +188,17 @@ def test_context_pred_of_whole_graphs(at: str, pool: str) -> None:
 @pytest.mark.parametrize("negatives", [1, 2])
 @torch.no_grad()
 def test_context_pred(mode: str, negatives: int) -> None:
-    objective, encoder, _, views, found = prepared(
-        "contextpred", hops=2, inner=1, outer=4, mode=mode, negatives=negatives
-    )
+    options = {"hops": 2, "inner": 1, "outer": 4, "mode": mode, "negatives": negatives}
+    objective, encoder, _, views, found = prepared("contextpred", **options)
     roots = encoder(views.substructure).node_emb[views.root]
-    h = objective.context(views.context).node_emb
-    groups = [
-        [h[v] for v in views.anchors.tolist() if int(views.context.batch[v]) == n]
-        for n in range(len(roots))
-    ]
+    h, owner = objective.context(views.context).node_emb, views.context.batch[views.anchors]
+    groups = [h[views.anchors[owner == n]] for n in range(len(roots))]
     right, wrong = [], []
     for n, group in enumerate(groups):
         others = [(n + shift) % len(groups) for shift in range(1, negatives + 1)]
         if mode == "cbow":
-            right.append(log_loss(float(roots[n] @ torch.stack(group).mean(dim=0)), True))
-            wrong += [
-                log_loss(float(roots[n] @ torch.stack(groups[m]).mean(dim=0)), False)
-                for m in others
-            ]
+            right.append(log_loss(float(roots[n] @ group.mean(dim=0)), True))
+            wrong += [log_loss(float(roots[n] @ groups[m].mean(dim=0)), False) for m in others]
         else:
             right += [log_loss(float(roots[n] @ anchor), True) for anchor in group]
             wrong += [log_loss(float(roots[m] @ anchor), False) for m in others for anchor in group]
@@ -249,14 +210,12 @@ def test_context_pred(mode: str, negatives: int) -> None:
 def test_graph_partition_by_pairs() -> None:
     objective, encoder, batch, views, found = prepared("graphpartition")
     h = objective.linear(encoder(batch).node_emb)
+    centered = h - per_graph(h, batch, "mean")[batch.batch]
     losses = []
     for u, graph in enumerate(batch.batch.tolist()):
         for v in range(int(batch.ptr[graph]), int(batch.ptr[graph + 1])):
             if u != v:
-                mean_emb = h[batch.batch == graph].mean(dim=0)
-                score = float(
-                    (h[u] - mean_emb) @ (h[v] - mean_emb)
-                ) / objective.linear.out_features**0.5 + float(objective.bias)
+                score = float(centered[u] @ centered[v]) / h.shape[1] ** 0.5 + float(objective.bias)
                 losses.append(log_loss(score, bool(views.parts[u] == views.parts[v])))
     assert close(found.total, mean(losses))
 
@@ -264,10 +223,8 @@ def test_graph_partition_by_pairs() -> None:
 @torch.no_grad()
 def test_graph_partition_by_pairs_ignores_what_parts_are_called() -> None:
     objective, encoder, batch, views, found = prepared("graphpartition")
-    renamed = (views.parts + batch.batch) % 4
-    assert close(
-        objective.loss(views._replace(parts=renamed), encoder, seeded(1)).total, found.total
-    )
+    renamed = views._replace(parts=(views.parts + batch.batch) % 4)
+    assert close(objective.loss(renamed, encoder, seeded(1)).total, found.total)
 
 
 @torch.no_grad()
@@ -286,32 +243,26 @@ def test_graph_partition_gives_nodes_that_look_alike_the_share_of_one_part() -> 
 def test_graph_partition_by_labels() -> None:
     objective, encoder, batch, views, found = prepared("graphpartition", target="labels")
     scores = objective.linear(encoder(batch).node_emb)
-    assert close(
-        found.total,
-        mean([cross_entropy(s, int(p)) for s, p in zip(scores, views.parts, strict=True)]),
-    )
+    losses = [cross_entropy(s, int(p)) for s, p in zip(scores, views.parts, strict=True)]
+    assert close(found.total, mean(losses))
 
 
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("symmetric", [False, True])
 @torch.no_grad()
 def test_graphcl(positive: bool, symmetric: bool) -> None:
-    objective, encoder, _, views, found = prepared(
-        "graphcl", positive_in_denominator=positive, symmetric=symmetric
+    options = {"positive_in_denominator": positive, "symmetric": symmetric}
+    objective, encoder, _, views, found = prepared("graphcl", **options)
+    first, second = (
+        objective.head(per_graph(encoder(view).node_emb, view, "mean")) for view in views
     )
-    z = [objective.head(_mean_pool(encoder(view).node_emb, view)) for view in views]
-    ways = [(z[0], z[1]), (z[1], z[0])] if symmetric else [(z[0], z[1])]
     losses = []
-    for x, y in ways:
+    for x, y in [(first, second), (second, first)][: 1 + symmetric]:
         for n in range(len(SIZES)):
-            shares = [math.exp(cosine(x[n], y[m]) / 0.1) for m in range(len(SIZES))]
+            shares = [math.exp(float(cosine(x[n], y[m])) / 0.1) for m in range(len(SIZES))]
             below = sum(s for m, s in enumerate(shares) if positive or m != n)
             losses.append(-math.log(shares[n] / below))
     assert close(found.total, mean(losses))
-
-
-def _mean_pool(h: Tensor, batch: GraphBatch) -> Tensor:
-    return segment_mean(h, batch.ptr)
 
 
 @pytest.mark.parametrize(
@@ -339,7 +290,7 @@ def test_graphmae(options: dict[str, object]) -> None:
         answer[int(batch.x[v, 0])] = 1.0
         if options:
             answer[NODE_MASKED.node[0].cardinality + int(batch.x[v, 1])] = 1.0
-        losses.append((1 - cosine(rebuilt[v], answer)) ** (3 if options else 2))
+        losses.append((1 - float(cosine(rebuilt[v], answer))) ** (3 if options else 2))
     assert len(masked) == sum(int(0.25 * n + 1) for n in SIZES)
     assert close(found.total, mean(losses))
 
@@ -350,13 +301,7 @@ def test_descriptor_pred(robust: bool) -> None:
     objective, encoder, batch, _, _ = prepared("descriptorpred", robust=robust, layer="last")
     assert batch.y is not None
     batch.y[2, 5:9] = torch.nan
-    predicted = objective.head.net(encoder(batch).graph_emb)
-    errors = [
-        abs(float(p) - float(t))
-        for p, t in zip(predicted.flatten(), batch.y.flatten(), strict=True)
-        if not math.isnan(t)
-    ]
-    wanted = mean(
-        [e - 0.5 if robust and e > 1 else (0.5 * e * e if robust else e * e) for e in errors]
-    )
+    gaps = (objective.head.net(encoder(batch).graph_emb) - batch.y).flatten().abs().tolist()
+    costs = {False: lambda e: e * e, True: lambda e: e - 0.5 if e > 1 else 0.5 * e * e}
+    wanted = mean([costs[robust](gap) for gap in gaps if not math.isnan(gap)])
     assert close(objective.loss(batch, encoder, seeded()).total, wanted)

@@ -1,13 +1,11 @@
 """Eqs. 12 and 17 to 19 against loops written from the paper in float64."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from encoder_support import all_chains, random_forest, seeded
+from encoder_support import all_chains, cosine, random_forest, seeded, slow_energy
 from graphlog.objectives.losses import nce_loss, prototype_cross_entropy, prototype_statistics
 from graphlog.prototypes import (
     PrototypeForest,
@@ -20,30 +18,22 @@ from graphlog.prototypes import (
 FOREST = random_forest((3, 5, 9), dim=4)
 
 
-def s(x: Tensor, y: Tensor) -> Tensor:
-    return x @ y / (x.norm() * y.norm())
-
-
-def slow_energy(h: Tensor, chain: list[int], forest: PrototypeForest) -> Tensor:
-    z = [forest.layers[level][c] for level, c in enumerate(chain)]
-    return sum(s(h, c) for c in z) + sum(s(a, b) for a, b in pairwise(z))
-
-
 def slow_walk_probability(
     h: Tensor, chain: list[int], forest: PrototypeForest, temperature: float
 ) -> float:
     probability = 1.0
     for level, chosen in enumerate(chain):
-        candidates = [
-            c
-            for c in range(forest.sizes[level])
-            if level == 0 or forest.parent(level)[c] == chain[level - 1]
-        ]
-        weights = {
-            c: torch.exp(s(h, forest.layers[level][c]) / temperature).item() for c in candidates
-        }
+        layer = forest.layers[level]
+        below = (
+            torch.arange(len(layer)) if level == 0 else children(forest, level, chain[level - 1])
+        )
+        weights = {c: float(torch.exp(cosine(h, layer[c]) / temperature)) for c in below.tolist()}
         probability *= weights[chosen] / sum(weights.values())
     return probability
+
+
+def children(forest: PrototypeForest, level: int, parent: int) -> Tensor:
+    return (forest.parent(level) == parent).nonzero()[:, 0]
 
 
 def graphs(num: int, seed: int = 5) -> Tensor:
@@ -122,42 +112,35 @@ def test_nce_loss_is_eq_19() -> None:
     h = graphs(6)
     chains = sample_chains(h, FOREST, generator=seeded())
     noise = corrupt_chains(chains, FOREST, seeded(1))
-    wanted = (
-        -sum(
-            slow_energy(h[n], chains[n].tolist(), FOREST)
-            - sum(slow_energy(h[n], z.tolist(), FOREST) for z in noise[n]) / 3
-            for n in range(6)
-        )
-        / 6
-    )
-    assert torch.allclose(nce_loss(h, chains, noise, FOREST), wanted, rtol=1e-12)
+    gaps = []
+    for n in range(6):
+        false = sum(slow_energy(h[n], z.tolist(), FOREST) for z in noise[n]) / 3
+        gaps.append(slow_energy(h[n], chains[n].tolist(), FOREST) - false)
+    assert torch.allclose(nce_loss(h, chains, noise, FOREST), -sum(gaps) / 6, rtol=1e-12)
 
 
 @pytest.mark.parametrize("candidates", ["layer", "siblings"])
 def test_prototype_cross_entropy(candidates: str) -> None:
     h, tau = graphs(6), 0.3
     chains = sample_chains(h, FOREST, generator=seeded())
+
+    def loss(x: Tensor, layer: Tensor, among: list[int], right: int) -> Tensor:
+        logits = torch.stack([cosine(x, layer[c]) / tau for c in among])
+        return -logits.log_softmax(0)[among.index(right)]
+
     wanted = torch.zeros((), dtype=torch.float64)
     for level, layer in enumerate(FOREST.layers):
         losses = []
-        for n in range(6):
-            allowed = [
-                c
-                for c in range(len(layer))
-                if level == 0
-                or candidates == "layer"
-                or FOREST.parent(level)[c] == chains[n, level - 1]
-            ]
-            logits = torch.stack([s(h[n], layer[c]) / tau for c in allowed])
-            losses.append(-logits.log_softmax(0)[allowed.index(int(chains[n, level]))])
+        for n, chain in enumerate(chains.tolist()):
+            among = list(range(len(layer)))
+            if level > 0 and candidates == "siblings":
+                among = children(FOREST, level, chain[level - 1]).tolist()
+            losses.append(loss(h[n], layer, among, chain[level]))
         wanted = wanted + torch.stack(losses).mean()
         if level > 0:
-            links = [
-                -torch.stack([s(c, above) / tau for above in FOREST.layers[level - 1]]).log_softmax(
-                    0
-                )[FOREST.parent(level)[j]]
-                for j, c in enumerate(layer)
-            ]
+            above, parents = FOREST.layers[level - 1], FOREST.parent(level).tolist()
+            everyone = list(range(len(above)))
+            links = [loss(c, above, everyone, parents[j]) for j, c in enumerate(layer)]
             wanted = wanted + torch.stack(links).mean()
     found = prototype_cross_entropy(h, chains, FOREST, temperature=tau, candidates=candidates)
     assert torch.allclose(found, wanted, rtol=1e-10)
@@ -184,12 +167,8 @@ def test_statistics_count_prototypes_in_use() -> None:
     found = prototype_statistics(h, chains, forest, temperature=1e-3)
     values = {k: round(float(v), 3) for k, v in found.items()}
     assert values["prototypes_total_1"] == 4
-    assert (
-        values["prototypes_used_estep_0"]
-        == values["prototypes_used_nearest_0"]
-        == values["prototypes_used_estep_1"]
-        == 2
-    )
+    for name in ("estep_0", "nearest_0", "estep_1"):
+        assert values[f"prototypes_used_{name}"] == 2
     assert values["posterior_perplexity_0"] == 1
     even = prototype_statistics(h, chains, forest, temperature=1e3)
     assert round(float(even["posterior_perplexity_1"]), 2) == 4

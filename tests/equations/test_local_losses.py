@@ -4,19 +4,15 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from encoder_support import offsets, seeded
+from encoder_support import cosine, offsets, seeded
 from graphlog.objectives.losses import graph_loss, subgraph_loss
 
 SIZES = (1, 4, 2, 7, 1, 3)
 NONE = torch.empty(0, dtype=torch.long)
-
-
-def s(x: Tensor, y: Tensor) -> Tensor:
-    return x @ y / (x.norm() * y.norm())
 
 
 def embeddings(rows: int, seed: int = 0, dim: int = 5) -> tuple[Tensor, Tensor]:
@@ -34,16 +30,14 @@ def slow_expected_margin(
     h: Tensor, view: Tensor, members: list[range], anchors: set[int]
 ) -> Tensor:
     """Eq. 6 (one group) and Eq. 7 with the expectation over all negatives."""
-    positive = [s(h[v], view[v]) for group in members for v in group if v in anchors]
-    negative = [
-        torch.stack([s(h[w], view[v]) for w in group if w != v]).mean()
-        for group in members
-        for v in group
-        if v in anchors and len(group) > 1
-    ]
-    return (torch.stack(negative).mean() if negative else torch.tensor(0.0)) - torch.stack(
-        positive
-    ).mean()
+    positive, negative = [], []
+    for group in members:
+        for v in anchors & {*group}:
+            positive.append(cosine(h[v], view[v]))
+            others = [cosine(h[w], view[v]) for w in group if w != v]
+            negative += [torch.stack(others).mean()] if others else []
+    against = torch.stack(negative).mean() if negative else torch.tensor(0.0)
+    return against - torch.stack(positive).mean()
 
 
 def slow_info_nce(
@@ -54,15 +48,11 @@ def slow_info_nce(
     positives: dict[int, list[int]],
     tau: float,
 ) -> Tensor:
-    losses = [
-        -torch.log(
-            sum(torch.exp(s(h[u], view[v]) / tau) for u in positives[v])
-            / sum(torch.exp(s(h[u], view[v]) / tau) for u in group)
-        )
-        for group in members
-        for v in group
-        if v in anchors
-    ]
+    losses = []
+    for group in members:
+        for v in anchors & {*group}:
+            shares = {u: torch.exp(cosine(h[u], view[v]) / tau) for u in group}
+            losses.append(-torch.log(sum(shares[u] for u in positives[v]) / sum(shares.values())))
     return torch.stack(losses).mean()
 
 
@@ -74,7 +64,12 @@ def test_graph_loss_is_the_expectation_of_eq_6() -> None:
 
 def test_graph_loss_draws_one_other_graph() -> None:
     h, view = embeddings(2)
-    wanted = (s(h[1], view[0]) + s(h[0], view[1]) - s(h[0], view[0]) - s(h[1], view[1])) / 2
+    wanted = (
+        cosine(h[1], view[0])
+        + cosine(h[0], view[1])
+        - cosine(h[0], view[0])
+        - cosine(h[1], view[1])
+    ) / 2
     assert torch.allclose(
         graph_loss(h, view, form="margin", generator=seeded()).loss, wanted, rtol=1e-12
     )
@@ -98,23 +93,26 @@ def test_drawn_negatives_have_the_right_mean(which: str) -> None:
 
 def test_subgraph_loss_draws_another_node_of_the_same_graph() -> None:
     h, view = embeddings(5)
-    wanted = (s(h[1], view[0]) + s(h[0], view[1]) + s(h[4], view[3]) + s(h[3], view[4])) / 4
-    wanted = wanted - torch.stack([s(h[v], view[v]) for v in range(5)]).mean()
+    wanted = (
+        cosine(h[1], view[0])
+        + cosine(h[0], view[1])
+        + cosine(h[4], view[3])
+        + cosine(h[3], view[4])
+    ) / 4
+    wanted = wanted - torch.stack([cosine(h[v], view[v]) for v in range(5)]).mean()
     found = subgraph_loss(h, view, offsets((2, 1, 2)), NONE, form="margin", generator=seeded())
     assert torch.allclose(found.loss, wanted, rtol=1e-12)
 
 
-@pytest.mark.parametrize("anchors", ["all", "masked"])
+MASKED = torch.tensor([0, 2, 3, 6, 9, 11, 17])
+ANCHORS = {"all": set(range(sum(SIZES))), "masked": set(MASKED.tolist())}
+
+
+@pytest.mark.parametrize("anchors", ANCHORS)
 def test_subgraph_loss_is_the_expectation_of_eq_7(anchors: str) -> None:
     h, view = embeddings(sum(SIZES))
-    masked = torch.tensor([0, 2, 3, 6, 9, 11, 17])
-    wanted = slow_expected_margin(
-        h,
-        view,
-        groups(SIZES),
-        set(masked.tolist()) if anchors == "masked" else set(range(sum(SIZES))),
-    )
-    found = subgraph_loss(h, view, offsets(SIZES), masked, form="expected-margin", anchors=anchors)
+    wanted = slow_expected_margin(h, view, groups(SIZES), ANCHORS[anchors])
+    found = subgraph_loss(h, view, offsets(SIZES), MASKED, form="expected-margin", anchors=anchors)
     assert torch.allclose(found.loss, wanted, rtol=1e-12)
 
 
@@ -124,44 +122,34 @@ def test_subgraph_loss_is_the_expectation_of_eq_7(anchors: str) -> None:
 @pytest.mark.parametrize("tau", [0.04, 0.1, 1.0])
 def test_subgraph_info_nce(anchors: str, positive: str, tau: float) -> None:
     h, view = embeddings(sum(SIZES))
-    masked = torch.tensor([0, 2, 3, 6, 9, 11, 17])
-    chosen = set(masked.tolist()) if anchors == "masked" else set(range(sum(SIZES)))
-    right = {
-        v: [u for u in group if u in chosen] if positive == "masked" else [v]
-        for group in groups(SIZES)
-        for v in group
-    }
+    chosen = ANCHORS[anchors]
+    right = {v: [v] for v in chosen}
+    if positive == "masked":
+        right = {v: sorted(chosen & {*group}) for group in groups(SIZES) for v in group}
     wanted = slow_info_nce(h, view, groups(SIZES), chosen, right, tau)
-    found = subgraph_loss(
-        h,
-        view,
-        offsets(SIZES),
-        masked,
-        form="infonce",
-        temperature=tau,
-        anchors=anchors,
-        positive=positive,
-    )
+    how = {"form": "infonce", "temperature": tau, "anchors": anchors, "positive": positive}
+    found = subgraph_loss(h, view, offsets(SIZES), MASKED, **how)
     assert torch.allclose(found.loss, wanted, rtol=1e-10)
 
 
 def test_graph_info_nce() -> None:
     h, view = embeddings(6)
     wanted = slow_info_nce(h, view, [range(6)], set(range(6)), {v: [v] for v in range(6)}, 0.1)
-    assert torch.allclose(
-        graph_loss(h, view, form="infonce", temperature=0.1).loss, wanted, rtol=1e-10
-    )
+    found = graph_loss(h, view, form="infonce", temperature=0.1)
+    assert torch.allclose(found.loss, wanted, rtol=1e-10)
 
 
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=9), st.integers(0, 1000))
-def test_every_way_of_padding_gives_the_same_loss(sizes: list[int], seed: int) -> None:
-    h, view = embeddings(sum(sizes), seed)
-    wanted = slow_expected_margin(h, view, groups(tuple(sizes)), set(range(sum(sizes))))
-    assert torch.allclose(
-        subgraph_loss(h, view, offsets(sizes), NONE, form="expected-margin").loss,
-        wanted,
-        rtol=1e-10,
-    )
+@pytest.mark.parametrize("form", ["expected-margin", "infonce"])
+@example(sizes=list(range(1, 13)), seed=0)  # more sizes than buckets
+@given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=9), seed=st.integers(0, 1000))
+def test_every_way_of_padding_gives_the_same_loss(form: str, sizes: list[int], seed: int) -> None:
+    (h, view), members = embeddings(sum(sizes), seed), groups(tuple(sizes))
+    everyone = set(range(sum(sizes)))
+    wanted = slow_expected_margin(h, view, members, everyone)
+    if form == "infonce":
+        wanted = slow_info_nce(h, view, members, everyone, {v: [v] for v in everyone}, 0.5)
+    found = subgraph_loss(h, view, offsets(sizes), NONE, form=form, temperature=0.5)
+    assert torch.allclose(found.loss, wanted, rtol=1e-10)
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-6, 0.3])
@@ -184,41 +172,26 @@ def test_cosines_reported_beside_the_loss() -> None:
     h, view = embeddings(sum(SIZES))
     found = subgraph_loss(h, view, offsets(SIZES), NONE, form="infonce", temperature=0.1)
     assert torch.allclose(
-        found.positive, torch.stack([s(a, b) for a, b in zip(h, view, strict=True)]).mean()
+        found.positive, torch.stack([cosine(a, b) for a, b in zip(h, view, strict=True)]).mean()
     )
     wanted = slow_expected_margin(h, view, groups(SIZES), set(range(sum(SIZES)))) + found.positive
     assert torch.allclose(found.negative, wanted)
     assert not found.positive.requires_grad
 
 
-def test_lonely_graphs_and_lonely_nodes() -> None:
+@pytest.mark.parametrize("form", ["margin", "expected-margin", "infonce"])
+def test_lonely_graphs_and_lonely_nodes(form: str) -> None:
     h, view = embeddings(1)
-    for form in ("margin", "expected-margin"):
-        assert torch.allclose(
-            graph_loss(h, view, form=form, generator=seeded()).loss, -s(h[0], view[0])
-        )
-        assert torch.allclose(
-            subgraph_loss(h, view, offsets([1]), NONE, form=form, generator=seeded()).loss,
-            -s(h[0], view[0]),
-        )
-    assert graph_loss(h, view, form="infonce", temperature=0.1).loss.abs() < 1e-12
-    assert (
-        subgraph_loss(h, view, offsets([1]), NONE, form="infonce", temperature=0.1).loss.abs()
-        < 1e-12
-    )
+    how = {"form": form, "temperature": 0.1, "generator": seeded()}
+    wanted = 0 * view.sum() if form == "infonce" else -cosine(h[0], view[0])
+    for found in (graph_loss(h, view, **how), subgraph_loss(h, view, offsets([1]), NONE, **how)):
+        assert torch.allclose(found.loss, wanted, atol=1e-12)
 
 
 def test_no_anchor_costs_nothing() -> None:
     h, view = embeddings(4)
-    found = subgraph_loss(
-        h.requires_grad_(),
-        view,
-        offsets([4]),
-        NONE,
-        form="infonce",
-        temperature=0.1,
-        anchors="masked",
-    )
+    how = {"form": "infonce", "temperature": 0.1, "anchors": "masked"}
+    found = subgraph_loss(h.requires_grad_(), view, offsets([4]), NONE, **how)
     found.loss.backward()
     assert found.loss == 0
     assert h.grad.abs().max() == 0

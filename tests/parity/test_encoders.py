@@ -39,10 +39,8 @@ Arrays = dict[str, np.ndarray]
 def close(ours: Tensor, theirs: np.ndarray, relative: float, what: str, floor: float = 0.0) -> None:
     """Compare with a tolerance relative to the largest recorded value."""
     assert ours.shape == theirs.shape, what
-    bound = relative * float(np.abs(theirs).max()) + floor
-    assert (
-        float((ours.detach().double() - torch.from_numpy(theirs).double()).abs().max()) <= bound
-    ), what
+    gap = (ours.detach().double() - torch.from_numpy(theirs).double()).abs().max()
+    assert float(gap) <= relative * float(np.abs(theirs).max()) + floor, what
 
 
 def seeded_weights(arrays: Arrays) -> dict[str, Tensor]:
@@ -101,13 +99,9 @@ def gradients(encoder: GraphEncoder) -> dict[str, Tensor]:
     ours = {k: p.grad for k, p in encoder.named_parameters() if p.grad is not None}
     chemistry = encoder.schema.name == "molecule"
     node = ours["node.weight"]
-    theirs = (
-        {"x_embedding1.weight": node[:120], "x_embedding2.weight": node[120:123]}
-        if chemistry
-        else {}
-    )
-    if not chemistry:
-        theirs["gnns.0.input_node_embeddings.weight"] = node
+    theirs = {"gnns.0.input_node_embeddings.weight": node}
+    if chemistry:
+        theirs = {"x_embedding1.weight": node[:120], "x_embedding2.weight": node[120:123]}
     lower = "mlp.3" if getattr(encoder.config.layer, "edge_mode", "add") == "concat" else "mlp.2"
     linear = "weight_linear" if encoder.config.backbone == "gat" else "linear"
     names = {"lift": "mlp.0", "norm": "mlp.1", "lower": lower, "linear": linear}
@@ -118,15 +112,11 @@ def gradients(encoder: GraphEncoder) -> dict[str, Tensor]:
             continue
         _, number, module, *rest = key.split(".")
         if module == "edge" and chemistry:
-            (
-                theirs[f"gnns.{number}.edge_embedding1.weight"],
-                theirs[f"gnns.{number}.edge_embedding2.weight"],
-            ) = grad[:6], grad[7:10]
+            theirs[f"gnns.{number}.edge_embedding1.weight"] = grad[:6]
+            theirs[f"gnns.{number}.edge_embedding2.weight"] = grad[7:10]
         elif module == "edge":
-            (
-                theirs[f"gnns.{number}.edge_encoder.weight"],
-                theirs[f"gnns.{number}.edge_encoder.bias"],
-            ) = grad[:9].T, grad[9]
+            theirs[f"gnns.{number}.edge_encoder.weight"] = grad[:9].T
+            theirs[f"gnns.{number}.edge_encoder.bias"] = grad[9]
         elif module == "attention":
             theirs[f"gnns.{number}.att"] = grad[None]
         else:
@@ -169,14 +159,9 @@ def check_gradients(
         assert value == pytest.approx(float(arrays["sumsq_eval"]), rel=1e-5)
     ours = gradients(encoder)
     assert set(recorded) <= set(ours)
+    relative, floor = 1e-3 if training else 1e-4, value * float(torch.finfo(torch.float32).eps)
     for key, grad in recorded.items():
-        close(
-            ours[key],
-            grad,
-            1e-3 if training else 1e-4,
-            key,
-            floor=value * float(torch.finfo(torch.float32).eps),
-        )
+        close(ours[key], grad, relative, key, floor=floor)
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -202,12 +187,8 @@ def test_training_mode_and_running_statistics(
     # Through five norms the recording itself is off by 7e-6 of its largest value (gcn), and so are
     # we, elsewhere.
     relative = 2e-5 if dtype == torch.float32 else 1e-5
-    close(
-        rows(node_emb, arrays["node_train"], golden, name),
-        arrays["node_train"],
-        relative,
-        "node_train",
-    )
+    recorded = arrays["node_train"]
+    close(rows(node_emb, recorded, golden, name), recorded, relative, "node_train")
     close(graph_emb, arrays["mean_pool_train"], relative, "mean_pool_train")
     state = encoder.state_dict()
     for key in (k for k in arrays if k.startswith("after_train/")):

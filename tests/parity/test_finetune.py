@@ -47,29 +47,20 @@ def test_masked_loss_and_its_gradients(golden: Path):
         np.where(recorded["y"] == 0, np.nan, (recorded["y"] + 1) / 2).astype(np.float32)
     )
     model = FineTuned(network, Head(64, 12, "classification"), "last").eval()
-    model.head.linear.load_state_dict(
-        {
-            "weight": torch.from_numpy(recorded["head_weight"]),
-            "bias": torch.from_numpy(recorded["head_bias"]),
-        }
-    )
+    weights = {name: torch.from_numpy(recorded[f"head_{name}"]) for name in ("weight", "bias")}
+    model.head.linear.load_state_dict(weights)
     outputs = model(golden_batch(golden, "chem"))
     recorded_outputs = torch.from_numpy(recorded["pred"])
     loss = model.head.loss(outputs, labels)
     loss.backward()
     assert int((~labels.isnan()).sum()) == int(recorded["n_valid"])
-    assert float((outputs.detach() - recorded_outputs).abs().max()) <= 1e-5 * float(
-        recorded_outputs.abs().max()
-    )
+    gap = (outputs.detach() - recorded_outputs).abs().max()
+    assert float(gap) <= 1e-5 * float(recorded_outputs.abs().max())
     assert float(loss.detach()) == pytest.approx(float(recorded["loss"]), abs=1e-5)
-    of_head = recorded["grad_head_weight"]
-    np.testing.assert_allclose(
-        model.head.linear.weight.grad, of_head, rtol=0, atol=1e-4 * np.abs(of_head).max()
-    )
-    of_atoms = recorded["grad_x_embedding1"]
-    np.testing.assert_allclose(
-        network.node.weight.grad[: len(of_atoms)],
-        of_atoms,
-        rtol=0,
-        atol=1e-4 * np.abs(of_atoms).max(),
-    )
+    for weight, name in (
+        (model.head.linear.weight, "grad_head_weight"),
+        (network.node.weight, "grad_x_embedding1"),
+    ):
+        grad = recorded[name]
+        bound = 1e-4 * np.abs(grad).max()
+        np.testing.assert_allclose(weight.grad[: len(grad)], grad, rtol=0, atol=bound)

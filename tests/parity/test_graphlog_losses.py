@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphlog.objectives.losses import graph_loss, prototype_cross_entropy, subgraph_loss
+from graphlog.objectives.losses import PairLoss, graph_loss, prototype_cross_entropy, subgraph_loss
 from graphlog.prototypes import PrototypeForest, compete, greedy_chains, moving_average_pass
 from graphlog.views.augment import num_masked
 
@@ -20,10 +20,8 @@ def load(golden: Path, name: str) -> dict[str, np.ndarray]:
 
 
 def close(found: Tensor, wanted: np.ndarray, tolerance: float) -> bool:
-    return (
-        float((found.detach().double() - torch.from_numpy(np.asarray(wanted)).double()).abs().max())
-        <= tolerance
-    )
+    gap = found.detach().double() - torch.from_numpy(np.asarray(wanted)).double()
+    return float(gap.abs().max()) <= tolerance
 
 
 def leaves(values: dict[str, np.ndarray], dtype: torch.dtype, *names: str) -> list[Tensor]:
@@ -34,6 +32,16 @@ def node_ranges(values: dict[str, np.ndarray]) -> Tensor:
     return torch.from_numpy(np.concatenate([[0], np.bincount(values["batch"]).cumsum()]))
 
 
+def subgraph(
+    z: dict[str, np.ndarray], nodes: Tensor, views: Tensor, k: int, positive: str
+) -> PairLoss:
+    """The released form of the subgraph loss at the ``k``-th recorded temperature."""
+    masked = torch.from_numpy(z["masked_node_indices"]).long()
+    how = {"form": "infonce", "anchors": "masked", "positive": positive, "eps": EPS}
+    tau = float(z["tau"][k])
+    return subgraph_loss(nodes, views, node_ranges(z), masked, temperature=tau, **how)
+
+
 @pytest.mark.parametrize(("suffix", "dtype", "tolerance"), PRECISIONS)
 @pytest.mark.parametrize("k", range(3))
 def test_subgraph_loss_and_gradients(
@@ -41,18 +49,7 @@ def test_subgraph_loss_and_gradients(
 ) -> None:
     z = load(golden, "local_losses")
     nodes, views = leaves(z, dtype, "node_reps", "node_modify_reps")
-    masked = torch.from_numpy(z["masked_node_indices"]).long()
-    found = subgraph_loss(
-        nodes,
-        views,
-        node_ranges(z),
-        masked,
-        form="infonce",
-        temperature=float(z["tau"][k]),
-        eps=EPS,
-        anchors="masked",
-        positive="masked",
-    )
+    found = subgraph(z, nodes, views, k, "masked")
     found.loss.backward()
     assert close(found.loss, z[f"intra_loss_{suffix}"][k], tolerance)
     assert close(nodes.grad, z[f"intra_grad_node_reps_{suffix}"][k], tolerance)
@@ -62,18 +59,7 @@ def test_subgraph_loss_and_gradients(
 @pytest.mark.parametrize("k", range(3))
 def test_subgraph_loss_with_the_node_itself_as_positive(golden: Path, k: int) -> None:
     z = load(golden, "local_losses")
-    nodes, views = leaves(z, torch.float64, "node_reps", "node_modify_reps")
-    masked = torch.from_numpy(z["masked_node_indices"]).long()
-    found = subgraph_loss(
-        nodes,
-        views,
-        node_ranges(z),
-        masked,
-        form="infonce",
-        temperature=float(z["tau"][k]),
-        eps=EPS,
-        anchors="masked",
-    )
+    found = subgraph(z, *leaves(z, torch.float64, "node_reps", "node_modify_reps"), k, "own")
     assert close(found.loss, z["intra_loss_own_node_positive_f64"][k], 1e-10)
 
 

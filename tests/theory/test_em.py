@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from encoder_support import all_chains, random_forest, seeded
+from encoder_support import all_chains, random_forest, seeded, slow_energy
 from graphlog.prototypes import PrototypeForest, negative_energy, sample_chains
 
 KINDS = 5
@@ -22,16 +22,9 @@ Energy = Callable[[Tensor, Tensor, PrototypeForest], Tensor]
 
 
 def energy_of_the_paper(emb: Tensor, chains: Tensor, forest: PrototypeForest) -> Tensor:
-    """Eq. 18, one graph, one chain and one pair at a time."""
-
-    def s(x: Tensor, y: Tensor) -> Tensor:
-        return x @ y / (x.norm() * y.norm())
-
-    values = []
-    for h, chain in zip(emb, chains.tolist(), strict=True):
-        z = [layer[c] for layer, c in zip(forest.layers, chain, strict=True)]
-        values.append(sum(s(h, c) for c in z) + sum(s(a, b) for a, b in pairwise(z)))
-    return torch.stack(values)
+    """Eq. 18, one graph and one chain at a time."""
+    pairs = zip(emb, chains.tolist(), strict=True)
+    return torch.stack([slow_energy(h, chain, forest) for h, chain in pairs])
 
 
 def without_links(emb: Tensor, chains: Tensor, forest: PrototypeForest) -> Tensor:
