@@ -44,13 +44,6 @@ def test_chains_follow_the_tree(num: int) -> None:
     assert {tuple(chain) for chain in chains.tolist()} <= known
 
 
-def test_sizes_and_parents() -> None:
-    forest = random_forest((2, 4, 7), dim=3)
-    assert forest.depth == 3
-    assert forest.sizes == (2, 4, 7)
-    assert forest.parent(2) is forest.parents[1]
-
-
 @pytest.mark.parametrize(
     ("layers", "parents", "message"),
     [

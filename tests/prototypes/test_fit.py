@@ -1,5 +1,8 @@
 """K-means, and prototypes fitted layer by layer, whatever the number of graphs."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,6 +13,7 @@ from graphlog.errors import ConfigError, NonFiniteLossError
 from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes import (
     Clusters,
+    PrototypeForest,
     drop_small,
     fit_balanced_forest,
     fit_competitive,
@@ -33,12 +37,6 @@ def test_well_separated_clusters_are_found() -> None:
     assert torch.equal(found.assignment, nearest(points, found.centers))
     best = torch.stack([b.var(dim=0, unbiased=False).sum() * 60 for b in points.split(60)]).sum()
     assert inertia < 3 * best
-
-
-def test_same_generator_same_clusters() -> None:
-    first, second = (kmeans(blobs(), 7, seeded(5)) for _ in range(2))
-    assert torch.equal(first.centers, second.centers)
-    assert torch.equal(first.assignment, second.assignment)
 
 
 def test_equal_points_leave_clusters_empty_without_a_warning() -> None:
@@ -112,18 +110,6 @@ def test_the_literal_rule_discards_every_upper_layer() -> None:
         fit_forest(embeddings(400), depth=2, centers=50, generator=seeded(), centers_rule="literal")
 
 
-def test_one_graph_is_too_few() -> None:
-    with pytest.raises(ConfigError, match="at least 2 graphs"):
-        fit_forest(embeddings(1), depth=3, centers=50, generator=seeded())
-
-
-def test_collapsed_and_diverged_embeddings() -> None:
-    with pytest.raises(ConfigError, match="collapsed"):
-        fit_forest(torch.zeros(8, 3), depth=2, centers=4, generator=seeded())
-    with pytest.raises(NonFiniteLossError, match="not finite"):
-        fit_forest(torch.full((8, 3), float("nan")), depth=2, centers=4, generator=seeded())
-
-
 def test_opposite_points_get_a_prototype_with_a_direction() -> None:
     forest = fit_forest(
         torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), depth=2, centers=4, generator=seeded()
@@ -187,10 +173,12 @@ def test_a_few_graphs_are_enough(num: int) -> None:
     assert max(forest.sizes) <= max(1, num // 2)
 
 
-def test_what_cannot_be_fitted_is_refused() -> None:
-    with pytest.raises(ConfigError, match="at least 2 graphs"):
-        fit_balanced_forest(torch.ones(1, 4), generator=seeded())
-    with pytest.raises(NonFiniteLossError):
-        fit_balanced_forest(torch.full((9, 4), torch.nan), generator=seeded())
-    with pytest.raises(ConfigError, match="collapsed"):
-        fit_balanced_forest(torch.zeros(9, 4), generator=seeded())
+@pytest.mark.parametrize("fit", [partial(fit_forest, depth=2, centers=4), fit_balanced_forest])
+def test_what_cannot_be_fitted_is_refused(fit: Callable[..., PrototypeForest]) -> None:
+    for emb, error, words in (
+        (torch.ones(1, 4), ConfigError, "at least 2 graphs"),
+        (torch.zeros(9, 4), ConfigError, "collapsed"),
+        (torch.full((9, 4), torch.nan), NonFiniteLossError, "not finite"),
+    ):
+        with pytest.raises(error, match=words):
+            fit(emb, generator=seeded())

@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encoder_support import EDGE_MASKED, NODE_MASKED, SIZES, batch_for, random_batch, seeded
+from encoder_support import EDGE_MASKED, NODE_MASKED, batch_for, random_batch, seeded
 from graphlog.data.batch import GraphBatch
 from graphlog.errors import ConfigError
-from graphlog.views.augment import mask_attributes, mask_edges_around, num_masked
+from graphlog.views.augment import mask_attributes, mask_edges_around
 from graphlog.views.sampling import undirected_pairs
 
 sizes_of_graphs = st.lists(st.integers(1, 14), min_size=1, max_size=8)
@@ -57,15 +57,6 @@ def test_topology_and_the_clean_graphs_stay(sizes: list[int], seed: int) -> None
     assert view.adjacency is batch.adjacency
 
 
-def test_same_generator_same_mask() -> None:
-    batch = random_batch([9, 14, 3, 30])
-    first, second, other = (
-        mask_attributes(batch, NODE_MASKED, 0.3, seeded(k)).node_idx for k in (1, 1, 2)
-    )
-    assert torch.equal(first, second)
-    assert not torch.equal(first, other)
-
-
 def test_every_node_is_equally_likely() -> None:
     """3 of 10 nodes + 1, 4000 times: each node's count is within 6 SD (false alarm 2e-8)."""
     batch = random_batch([10] * 200)
@@ -105,14 +96,12 @@ def test_edges_in_any_order_are_paired() -> None:
     assert torch.bincount(pair[view.edge_idx]).unique().tolist() in ([0, 2], [2])
 
 
-def test_counts_of_the_smallest_graphs() -> None:
-    assert num_masked(torch.tensor([1, 2, 3, 4]), 0.3).tolist() == [1, 1, 1, 2]
-
-
 def test_what_cannot_be_masked_is_said() -> None:
-    batch = random_batch([4])
+    without = dataclasses.replace(NODE_MASKED, node_mask=None, edge_mask=None)
     with pytest.raises(ConfigError, match="`node_mask`"):
-        mask_attributes(batch, dataclasses.replace(NODE_MASKED, node_mask=None), 0.3, seeded())
+        mask_attributes(random_batch([4]), without, 0.3, seeded())
+    with pytest.raises(ConfigError, match="edge_mask"):
+        mask_edges_around(random_batch([4]), without, torch.tensor([0]))
 
 
 def test_edges_around_masked_nodes() -> None:
@@ -125,11 +114,3 @@ def test_edges_around_masked_nodes() -> None:
     assert bool((masked.edge_attr[edge_idx] == torch.tensor(NODE_MASKED.edge_mask)).all())
     rest = torch.ones(batch.num_edges, dtype=torch.bool).index_fill(0, edge_idx, False)
     assert masked.edge_attr[rest].equal(batch.edge_attr[rest])
-
-
-def test_a_schema_without_an_edge_mask_is_refused() -> None:
-    batch = batch_for(EDGE_MASKED, SIZES)
-    with pytest.raises(ConfigError, match="edge_mask"):
-        mask_edges_around(
-            batch, dataclasses.replace(EDGE_MASKED, edge_mask=None), torch.tensor([0])
-        )
