@@ -2,6 +2,7 @@
 
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,36 +55,28 @@ def saved(state: object, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("wrap", "prefix"),
-    [
-        (lambda s: s, ""),
-        (
-            lambda s: (
-                {f"gnn.{k}": v for k, v in s.items()} | {"projection_head.0.weight": torch.ones(2)}
-            ),
-            "gnn.",
-        ),
-        (
-            lambda s: {
-                "epoch": 3,
-                "model": {f"module.gnn.{k}": v for k, v in s.items()},
-                "optimizer": {"lr": torch.ones(1)},
-            },
-            "module.gnn.",
-        ),
-        (
-            lambda s: {
-                "state_dict": {f"encoder.{k}": v for k, v in s.items()}
-                | {f"ema.encoder.{k}": v + 1 for k, v in s.items()}
-            },
-            "encoder.",
-        ),
-    ],
-)
-def test_wrapped_checkpoints(wrap: object, prefix: str, tmp_path: Path) -> None:
+def _prefixed(state: dict[str, Tensor], prefix: str, more: float = 0.0) -> dict[str, Tensor]:
+    return {prefix + key: value + more for key, value in state.items()}
+
+
+WRAPPED: dict[str, Callable[[dict[str, Tensor]], object]] = {
+    "": lambda s: s,
+    "gnn.": lambda s: {**_prefixed(s, "gnn."), "projection_head.0.weight": torch.ones(2)},
+    "module.gnn.": lambda s: {
+        "epoch": 3,
+        "model": _prefixed(s, "module.gnn."),
+        "optimizer": {"lr": torch.ones(1)},
+    },
+    "encoder.": lambda s: {
+        "state_dict": {**_prefixed(s, "encoder."), **_prefixed(s, "ema.encoder.", 1)}
+    },
+}
+
+
+@pytest.mark.parametrize("prefix", WRAPPED)
+def test_wrapped_checkpoints(prefix: str, tmp_path: Path) -> None:
     state = family_weights()
-    found = convert_pth(saved(wrap(state), tmp_path / "old.pth"))
+    found = convert_pth(saved(WRAPPED[prefix](state), tmp_path / "old.pth"))
     assert found.info["prefix"] == prefix
     config = found.encoder.config
     assert (config.backbone, config.layers, config.dim) == ("gin", 2, 6)

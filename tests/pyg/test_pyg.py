@@ -53,17 +53,6 @@ def _ring(n: int, width: int = 3, seed: int = 0, directed: bool = False) -> Data
     )
 
 
-def test_molecules_come_back_with_the_codes_and_order_they_had(tiny_store):
-    graphs = to_pyg(tiny_store)
-    again = from_pyg(graphs, schema="molecule")
-    assert again.schema == MOLECULE
-    assert again.undirected
-    assert all(_same(a, b) for a, b in zip(graphs, to_pyg(again), strict=True))
-    batch, expected = again[:], tiny_store[:]
-    assert torch.equal(batch.x, expected.x)
-    assert torch.equal(batch.edge_index, expected.edge_index)
-
-
 def test_batches_are_split_into_their_graphs():
     graphs = [_ring(n, seed=n) for n in range(3, 83)]
     for batched in (DataLoader(graphs, batch_size=8), Batch.from_data_list(graphs)):
@@ -163,13 +152,6 @@ def test_graphs_without_attributes_get_their_degrees():
     assert store[:].x[:, 0].tolist() == [3, 1, 1, 1, 0, 1, 1]
 
 
-def test_a_batch_converts_like_its_store(tiny_store):
-    part = to_pyg(tiny_store.take(np.array([3, 1])))
-    whole = to_pyg(tiny_store)
-    assert _same(part[0], whole[3])
-    assert _same(part[1], whole[1])
-
-
 def test_missing_labels_are_nan():
     store = from_pyg(
         [_ring(3), Data(x=torch.randn(2, 3), edge_index=torch.zeros(2, 0, dtype=torch.int64))]
@@ -190,55 +172,42 @@ def _broken(**changes: object) -> Data:
     return graph
 
 
-@pytest.mark.parametrize(
-    ("graphs", "schema", "words"),
-    [
-        ([], None, "no graph"),
-        (
-            [_ring(3), _broken(edge_index=torch.tensor([[0], [9]]), edge_attr=torch.zeros(1, 2))],
-            None,
-            "graph 1.*0 - 9",
-        ),
-        (
-            [_ring(3), _broken(edge_index=torch.tensor([[0], [-1]]), edge_attr=torch.zeros(1, 2))],
-            None,
-            "graph 1.*0 - -1",
-        ),
-        ([_ring(3), _broken(x=torch.full((4, 3), torch.nan))], None, "graph 1: `x` must be finite"),
-        (
-            [_ring(3), _broken(edge_attr=torch.full((8, 2), torch.inf))],
-            None,
-            "graph 1: `edge_attr` must be finite",
-        ),
-        ([_ring(3), _ring(3, width=2)], None, "graph 1: `x` must have 3 columns"),
-        ([_ring(3), _ring(4), _ring(5, width=4)], None, "graph 2: `x` must have 3 columns"),
-        (
-            [_ring(3), HeteroData()],
-            None,
-            "graph 1: must be a torch_geometric Data object, found HeteroData",
-        ),
-        ([1, 2], None, "graph 0: must be a torch_geometric Data object, found int"),
-        ([_broken(edge_attr=torch.zeros(3, 2))], None, "graph 0: `edge_attr` must have 8 rows"),
-        ([_broken(edge_index=torch.zeros(2, 8))], None, "graph 0: `edge_index` must be integers"),
-        ([_ring(3)], "molecule", "`x` must have 2 columns"),
-        (
-            [Data(x=torch.tensor([[500, 0]]), edge_index=torch.zeros(2, 0, dtype=torch.int64))],
-            "molecule",
-            "atomic_number.*500",
-        ),
-        ([_broken(y=torch.zeros(4)), _ring(3)], None, "same number of labels"),
-        ([_broken(y=torch.tensor([torch.inf]))], None, "graph 0: `y` must be finite"),
-        ([_ring(3), _broken(x=list("abcd"))], None, "graph 1: `x` must be a tensor of numbers"),
-        ([_broken(edge_index="no")], None, "graph 0: `edge_index` must be a tensor of numbers"),
-        ([_ring(3), Data(x=torch.zeros(0, 3))], None, "graph 1: has no node"),
-    ],
-)
-def test_what_does_not_fit_is_named(graphs, schema, words):
+def _joined(end: int) -> Data:
+    return _broken(edge_index=torch.tensor([[0], [end]]), edge_attr=torch.zeros(1, 2))
+
+
+BAD_GRAPHS: list[tuple[object, str]] = [
+    (_joined(9), "graph 1.*0 - 9"),
+    (_joined(-1), "graph 1.*0 - -1"),
+    (_broken(x=torch.full((4, 3), torch.nan)), "graph 1: `x` must be finite"),
+    (_broken(edge_attr=torch.full((8, 2), torch.inf)), "graph 1: `edge_attr` must be finite"),
+    (_ring(3, width=2), "graph 1: `x` must have 3 columns"),
+    (HeteroData(), "graph 1: must be a torch_geometric Data object, found HeteroData"),
+    (2, "graph 1: must be a torch_geometric Data object, found int"),
+    (_broken(edge_attr=torch.zeros(3, 2)), "graph 1: `edge_attr` must have 8 rows"),
+    (_broken(edge_index=torch.zeros(2, 8)), "graph 1: `edge_index` must be integers"),
+    (_broken(y=torch.zeros(4)), "same number of labels"),
+    (_broken(y=torch.tensor([torch.inf])), "graph 1: `y` must be finite"),
+    (_broken(x=list("abcd")), "graph 1: `x` must be a tensor of numbers"),
+    (_broken(edge_index="no"), "graph 1: `edge_index` must be a tensor of numbers"),
+    (Data(x=torch.zeros(0, 3)), "graph 1: has no node"),
+]
+
+
+@pytest.mark.parametrize(("graph", "words"), BAD_GRAPHS, ids=[words for _, words in BAD_GRAPHS])
+def test_what_does_not_fit_is_named(graph, words):
     with pytest.raises(DataError, match=words):
-        from_pyg(graphs, schema)
+        from_pyg([_ring(3), graph])
 
 
-def test_an_unknown_schema_is_answered_with_the_nearest():
+def test_what_does_not_fit_a_schema_is_named():
+    with pytest.raises(DataError, match="no graph"):
+        from_pyg([])
+    with pytest.raises(DataError, match="`x` must have 2 columns"):
+        from_pyg([_ring(3)], "molecule")
+    heavy = Data(x=torch.tensor([[500, 0]]), edge_index=torch.zeros(2, 0, dtype=torch.int64))
+    with pytest.raises(DataError, match=r"atomic_number.*500"):
+        from_pyg([heavy], "molecule")
     with pytest.raises(ConfigError, match="did you mean 'molecule'"):
         from_pyg([_ring(3)], "molecul")
 

@@ -15,26 +15,16 @@ from graphlog.report.hierarchy import project, sample_rows
 from graphlog.report.run import Score, finetuning_curves, pretraining_curves, score_chart
 from graphlog.report.style import HUES, MARKERS, save_figure
 
+IN_USE = {
+    "prototypes_total_0": 4.0,
+    "prototypes_used_nearest_0": 2.0,
+    "prototypes_used_estep_0": 3.0,
+    "posterior_perplexity_0": 3.5,
+}
 ROWS = [
-    {
-        "step": s,
-        "phase": "local" if s < 30 else "joint",
-        "loss": 1 / s,
-        "loss_graph": 1 / s,
-        "rank": 30 - s / 5,
-        "alignment": 0.1,
-        "uniformity": -2.0,
-    }
-    | (
-        {
-            "prototypes_total_0": 4.0,
-            "prototypes_used_nearest_0": 2.0,
-            "prototypes_used_estep_0": 3.0,
-            "posterior_perplexity_0": 3.5,
-        }
-        if s >= 30
-        else {}
-    )
+    {"step": s, "phase": "local" if s < 30 else "joint", "loss": 1 / s, "loss_graph": 1 / s}
+    | {"rank": 30 - s / 5, "alignment": 0.1, "uniformity": -2.0}
+    | (IN_USE if s >= 30 else {})
     | ({"alarms": ["alarm: collapse"]} if s == 50 else {})
     for s in range(10, 70, 10)
 ]
@@ -79,17 +69,8 @@ def _texts(figure) -> str:
 
 def test_curves_show_losses_watch_phases_and_alarms():
     said = _texts(pretraining_curves(ROWS, 64, 4.3, 256))
-    for words in (
-        "Losses",
-        "RankMe, of 64",
-        "uniformity",
-        "Prototypes in use",
-        "layer 0 (4)",
-        "local",
-        "joint",
-        "step 50: alarm: collapse",
-    ):
-        assert words in said
+    words = ("Losses", "RankMe, of 64", "uniformity", "Prototypes in use", "layer 0 (4)")
+    assert all(word in said for word in (*words, "local", "joint", "step 50: alarm: collapse"))
     assert "Cosine" not in said
 
 
@@ -121,15 +102,8 @@ def test_a_sentence_tells_what_each_panel_shows():
 
 
 def test_scores_start_at_chance_and_leave_out_what_is_undefined():
-    figure = score_chart(
-        [
-            (
-                "bbbp",
-                "roc_auc",
-                [Score("ours", 0.7, 0.01, True), Score("other", float("nan")), Score("ecfp", 0.6)],
-            )
-        ]
-    )
+    scores = [Score("ours", 0.7, 0.01, True), Score("other", float("nan")), Score("ecfp", 0.6)]
+    figure = score_chart([("bbbp", "roc_auc", scores)])
     assert [b.get_x() for b in figure.axes[0].patches] == [0.5, 0.5]
     said = _texts(figure)
     assert "0.700 ± 0.010" in said

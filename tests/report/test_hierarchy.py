@@ -65,13 +65,9 @@ def test_every_graph_has_the_path_that_the_e_step_gives_it(trained: Encoder):
 
 def test_batches_do_not_matter(trained: Encoder):
     hierarchy = hierarchy_of(trained, "it")
-    one, many = (
-        hierarchy.assign(chain_store(), batch_size=48),
-        hierarchy.assign(chain_store(), batch_size=5),
-    )
+    one, many = (hierarchy.assign(chain_store(), batch_size=size) for size in (48, 5))
     np.testing.assert_array_equal(one.paths, many.paths)
     assert one.novelty is not None
-    assert many.novelty is not None
     np.testing.assert_allclose(one.novelty, many.novelty, atol=0.1)
 
 
@@ -102,10 +98,8 @@ def test_a_model_that_does_not_know_its_graphs_gives_no_novelty(trained: Encoder
 
 def test_a_file_keeps_the_hierarchy(trained: Encoder, tmp_path: Path):
     trained.save(tmp_path / "m.safetensors")
-    before, after = (
-        hierarchy_of(trained, "it").assign(chain_store()),
-        hierarchy_of(graphlog.load(tmp_path / "m.safetensors"), "it").assign(chain_store()),
-    )
+    read = graphlog.load(tmp_path / "m.safetensors")
+    before, after = (hierarchy_of(m, "it").assign(chain_store()) for m in (trained, read))
     np.testing.assert_array_equal(before.paths, after.paths)
 
 

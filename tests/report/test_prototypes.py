@@ -26,6 +26,7 @@ from graphlog.errors import ConfigError, DataError
 from graphlog.report.hierarchy import GraphFeature, Node, Trait, features_of, traits_of
 from graphlog.report.prototypes import draw_graphs, write_prototypes
 from graphlog.training.log import Lines
+from graphs_support import lines
 
 ROWS = [*CHAINS[:20], "no molecule", *CHAINS[20:]]
 BAD = 20
@@ -33,23 +34,15 @@ BAD = 20
 
 @pytest.fixture(scope="module")
 def model() -> Encoder:
-    options = {
-        "epochs": 2,
-        "batch_size": 16,
-        "encoder": {"dim": 16, "layers": 2},
-        "objective.centers": 8,
-    }
-    return graphlog.pretrain(CHAINS, schema="molecule", **options)
+    small = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}}
+    return graphlog.pretrain(CHAINS, schema="molecule", **small, **{"objective.centers": 8})
 
 
 @pytest.fixture(scope="module")
 def folder(model: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("tree")
-    source = write_csv(
-        out / "in.csv",
-        ROWS,
-        alcohol=["" if k == BAD else int(s.endswith("O")) for k, s in enumerate(ROWS)],
-    )
+    alcohol = ["" if k == BAD else int(s.endswith("O")) for k, s in enumerate(ROWS)]
+    source = write_csv(out / "in.csv", ROWS, alcohol=alcohol)
     written = write_prototypes(model, out / "tree", source, graphs=30)
     assert (written.graphs, written.rejected) == (48, 1)
     return out / "tree"
@@ -88,48 +81,34 @@ def test_tree_and_members_tell_the_same(folder: Path):
     )
     nodes = _walk(tree["roots"])
     assert {node["path"]: node["members"] for node in nodes if node["members"]} == dict(passing)
-    assert [
-        sum(n["path"].count("/") == level for n in nodes) for level in range(len(tree["layers"]))
-    ] == tree["layers"]
-    assert [
-        sum(n["path"].count("/") == level and n["members"] > 0 for n in nodes)
-        for level in range(len(tree["layers"]))
-    ] == tree["used"]
+    levels = range(len(tree["layers"]))
+    layers = [[n for n in nodes if n["path"].count("/") == level] for level in levels]
+    assert [len(layer) for layer in layers] == tree["layers"]
+    assert [sum(n["members"] > 0 for n in layer) for layer in layers] == tree["used"]
     of_row = {int(m["row"]): m for m in members}
     for node in (n for n in nodes if not n["children"] and n["members"]):
-        mine = [m for m in members if m["path"] == node["path"]]
-        assert node["similarity"] == pytest.approx(
-            np.mean([float(m["similarity"]) for m in mine]), abs=1e-4
-        )
-        assert node["typical"][0]["similarity"] == pytest.approx(
-            max(float(m["similarity"]) for m in mine), abs=1e-4
-        )
+        cosines = [float(m["similarity"]) for m in members if m["path"] == node["path"]]
+        assert node["similarity"] == pytest.approx(np.mean(cosines), abs=1e-4)
+        assert node["typical"][0]["similarity"] == pytest.approx(max(cosines), abs=1e-4)
         for shown in node["typical"]:
             assert of_row[shown["row"]]["path"] == node["path"]
             assert shown["text"] == ROWS[shown["row"]]
 
 
 def test_the_page_holds_the_tree_the_map_and_drawings(folder: Path):
-    page = _page(folder)
+    page, text = _page(folder), (folder / "atlas.html").read_text(encoding="utf-8")
     assert page["about"]["graphs"] == 48
     assert len(page["map"]) == 30
     assert all(point["text"] == ROWS[point["row"]] for point in page["map"])
-    nodes = _walk(page["roots"])
-    shown = {graph["row"] for node in nodes for graph in node["typical"]} | set(page["strangers"])
-    assert shown == {int(graph) for graph in page["graphs"]}
-    assert all(
-        graph["svg"].startswith("<svg") and graph["svg"].endswith("</svg>")
-        for graph in page["graphs"].values()
-    )
+    shown = {graph["row"] for node in _walk(page["roots"]) for graph in node["typical"]}
+    assert shown | set(page["strangers"]) == {int(graph) for graph in page["graphs"]}
+    drawings = [graph["svg"] for graph in page["graphs"].values()]
+    assert all(svg.startswith("<svg") and svg.endswith("</svg>") for svg in drawings)
     novelty = [float(m["novelty"]) for m in _members(folder) if m["path"]]
-    assert max(novelty) == pytest.approx(
-        page["graphs"][str(page["strangers"][0])]["novelty"], abs=1e-3
-    )
+    strangest = page["graphs"][str(page["strangers"][0])]
+    assert max(novelty) == pytest.approx(strangest["novelty"], abs=1e-3)
     assert all(0 <= value <= 100 for value in novelty)
-    assert not re.search(
-        r"(?:src|href)\s*=|https?://(?!www\.w3\.org)",
-        (folder / "atlas.html").read_text(encoding="utf-8"),
-    )
+    assert not re.search(r"(?:src|href)\s*=|https?://(?!www\.w3\.org)", text)
 
 
 def test_the_same_input_gives_the_same_files(model: Encoder, folder: Path, tmp_path: Path):
@@ -152,43 +131,33 @@ def test_other_graphs_are_drawn_as_networks(tmp_path: Path, directed: bool):
     rings = [
         {"edges": [[(i + 1) % n, i] for i in range(n)], "y": "abc"[n % 3]} for n in range(3, 27)
     ]
-    (tmp_path / "rings.jsonl").write_text(
-        "\n".join(json.dumps(g) for g in [*rings, {"edges": [], "num_nodes": 80, "y": "a"}]) + "\n"
-    )
-    store = graphlog.read_graphs(tmp_path / "rings.jsonl", directed=directed)
+    large = {"edges": [], "num_nodes": 80, "y": "a"}
+    path = lines(tmp_path / "rings.jsonl", [*rings, large])
+    store = graphlog.read_graphs(path, directed=directed)
     drawn = draw_graphs(store, range(len(store)))
-    assert [(svg.count("<circle"), svg.count("<line")) for svg in drawn] == [
-        *((n, n) for n in range(3, 27)),
-        (0, 0),
-    ]
+    counts = [(svg.count("<circle"), svg.count("<line")) for svg in drawn]
+    assert counts == [*((n, n) for n in range(3, 27)), (0, 0)]
     write_prototypes("random", tmp_path / "tree", store, fit=True)
     assert _page(tmp_path / "tree")["about"]["domain"] == "graph"
     assert {f.name: f.kind for f in features_of(store)}["label y = b"] == "share"
 
 
 def test_rows_of_a_view_are_the_same_in_every_file(model: Encoder, tmp_path: Path):
-    store = graphlog.read_molecules(["no molecule", *CHAINS], schema=model.schema).subset(
-        np.arange(20)
-    )
-    written = write_prototypes(model, tmp_path / "tree", store)
+    store = graphlog.read_molecules(["no molecule", *CHAINS], schema=model.schema)
+    written = write_prototypes(model, tmp_path / "tree", store.subset(np.arange(20)))
     assert (written.graphs, written.rejected) == (20, 0)
     assert not (tmp_path / "tree" / "rejects.csv").exists()
     path_of = {int(m["row"]): m["path"] for m in _members(tmp_path / "tree")}
     assert sorted(path_of) == list(range(20))
-    leaves = [
-        n
-        for n in _walk(json.loads((tmp_path / "tree" / "tree.json").read_text())["roots"])
-        if not n["children"]
-    ]
-    assert all(
-        path_of[shown["row"]] == leaf["path"] and shown["text"] == CHAINS[shown["row"]]
-        for leaf in leaves
-        for shown in leaf["typical"]
-    )
+    roots = json.loads((tmp_path / "tree" / "tree.json").read_text())["roots"]
+    for leaf in (node for node in _walk(roots) if not node["children"]):
+        for shown in leaf["typical"]:
+            assert path_of[shown["row"]] == leaf["path"]
+            assert shown["text"] == CHAINS[shown["row"]]
 
 
 @pytest.mark.parametrize(
-    "name", ["atlas.html", "tree.json", "members.csv", "rejects.csv", "graphlog.json"]
+    "name", "atlas.html tree.json members.csv rejects.csv graphlog.json config.toml".split()
 )
 def test_files_of_another_program_are_not_replaced(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("mine")
@@ -197,15 +166,10 @@ def test_files_of_another_program_are_not_replaced(name: str, tmp_path: Path) ->
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_folder_that_cannot_be_used_is_refused_before_any_work(tmp_path: Path):
+def test_a_file_is_refused_as_a_folder_before_any_work(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    (tmp_path / "config.toml").write_text("")
-    for out, words in (
-        (tmp_path / "file", "is a file"),
-        (tmp_path / "file" / "below", "is a file"),
-        (tmp_path, "holds a run or files of another program"),
-    ):
-        with pytest.raises(ConfigError, match=words):
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ConfigError, match="is a file"):
             write_prototypes("no such model", out, CHAINS)
 
 
