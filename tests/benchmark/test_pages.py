@@ -29,6 +29,16 @@ LINEAR = scores(["ecfp-lr"], FOUR, [""], **FEATURES)
 FOREST = scores(["ecfp-rf"], FOUR, SEEDS, **FEATURES, rule="")
 
 
+def variants(*names: str) -> list[dict[str, Any]]:
+    """Return scores of GraphLoG in these variants, and of the untrained encoder."""
+    rows = [row for name in names for row in scores(["graphlog"], FOUR, variant=name)]
+    return rows + scores(["untrained"], FOUR)
+
+
+ABLATION = variants(*(f"losses={losses}" for losses in SUITES["ablation"].losses))
+SENSITIVITY = variants("depth=1", "depth=3", "depth=5", "batch_size=32", "batch_size=256")
+
+
 def only_table(rows: list[dict[str, Any]], name: str = "molecules") -> Table:
     (table,) = score_tables(name, table_of(rows))
     return table
@@ -62,12 +72,8 @@ def test_table_1_by_hand():
         expected = f"{statistics.fmean(values):.1f} ± {statistics.stdev(values):.1f}"
         assert said["GraphCL"][column].strip("*") == expected
     quoted = said["GraphCL paper"]
-    assert [quoted[c] for c in ("BBBP", "SIDER", "ClinTox", "BACE")] == [
-        "*69.5 ± 0.5*",
-        "*60.8 ± 0.7*",
-        "*70.1 ± 1.9*",
-        "*78.2 ± 1.2*",
-    ]
+    of_paper = " | ".join(quoted[c] for c in ("BBBP", "SIDER", "ClinTox", "BACE"))
+    assert of_paper == "*69.5 ± 0.5* | *60.8 ± 0.7* | *70.1 ± 1.9* | *78.2 ± 1.2*"
     assert quoted["Average of 4"] == f"*{statistics.fmean([69.5, 60.8, 70.1, 78.2]):.1f}*"
     change = "Δ to GraphLoG [95 % CI]"
     assert said["GraphLoG"][change] == "reference"
@@ -185,17 +191,9 @@ def test_table_3_averages_over_data_sets_and_compares_under_the_same_backbone():
 
 
 def test_table_4_has_the_papers_rows_and_those_without_pretraining_below():
-    rows = [
-        row
-        for losses in SUITES["ablation"].losses
-        for row in scores(["graphlog"], FOUR, variant=f"losses={losses}")
-    ]
-    table = only_table(rows + scores(["untrained"], FOUR) + LINEAR, "ablation")
-    assert [row.removeprefix("losses=") for row in table.rows] == [
-        *SUITES["ablation"].losses,
-        "untrained",
-        "ecfp-lr",
-    ]
+    table = only_table(ABLATION + LINEAR, "ablation")
+    named = [row.removeprefix("losses=") for row in table.rows]
+    assert named == [*SUITES["ablation"].losses, "untrained", "ecfp-lr"]
     assert table.rows["losses=subgraph+graph"] == ("✓", "✓", "")
     assert table.reference_label == "all three"
     frame = table.frame()
@@ -205,9 +203,7 @@ def test_table_4_has_the_papers_rows_and_those_without_pretraining_below():
 
 
 def test_sensitivity_has_a_table_a_setting():
-    rows = [r for d in (1, 3, 5) for r in scores(["graphlog"], FOUR, variant=f"depth={d}")]
-    rows += [r for b in (32, 256) for r in scores(["graphlog"], FOUR, variant=f"batch_size={b}")]
-    depth, size = score_tables("sensitivity", table_of(rows + scores(["untrained"], FOUR)))
+    depth, size = score_tables("sensitivity", table_of(SENSITIVITY))
     assert [heads[0] for heads in depth.rows.values()] == ["1", "3", "5", "Untrained"]
     assert [heads[0] for heads in size.rows.values()] == ["32", "256", "Untrained"]
     assert depth.paper == {("depth=3", ""): (72.9, 0.7)}
@@ -257,11 +253,8 @@ def test_stages_and_batch_sizes_are_tables():
     stages = frames["Stages, seconds for 1,000 graphs"].set_index("What")
     assert stages.loc["Backward"].tolist() == [0.25, 2.0]
     assert math.isnan(stages.loc["Fit the prototypes (K-means)", "graphlog bf16"])
-    assert frames["Pre-training step by batch size, graphs/s"]["What"].tolist() == [
-        "32",
-        "64",
-        "128",
-    ]
+    sizes = frames["Pre-training step by batch size, graphs/s"]["What"]
+    assert sizes.tolist() == ["32", "64", "128"]
 
 
 @pytest.fixture(scope="module")
@@ -274,12 +267,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_table(folder, "moleculenet", moleculenet_rows())
     both = [r for b in ("gcn", "gin") for r in scores(MANY, FOUR, backbone=b)]
     write_table(folder, "backbones", both)
-    losses = SUITES["ablation"].losses
-    rows = [r for v in losses for r in scores(["graphlog"], FOUR, variant=f"losses={v}")]
-    write_table(folder, "ablation", rows + scores(["untrained"], FOUR))
-    rows = [r for d in (1, 3, 5) for r in scores(["graphlog"], FOUR, variant=f"depth={d}")]
-    rows += [r for b in (32, 256) for r in scores(["graphlog"], FOUR, variant=f"batch_size={b}")]
-    write_table(folder, "sensitivity", rows + scores(["untrained"], FOUR))
+    write_table(folder, "ablation", ABLATION)
+    write_table(folder, "sensitivity", SENSITIVITY)
     write_table(folder, "speed", speed_rows())
     write_maps(folder)
     return folder
@@ -318,12 +307,8 @@ def test_tables_of_heads_print_roc_auc_in_per_cent():
 
 def test_adme_has_a_table_a_split_and_metric_with_a_row_a_head():
     tables = score_tables("adme", table_of(adme_rows()))
-    assert [table.name for table in tables] == [
-        "adme-given-r2",
-        "adme-given-rmse",
-        "adme-scaffold-r2",
-        "adme-scaffold-rmse",
-    ]
+    names = [f"adme-{split}-{m}" for split in ("given", "scaffold") for m in ("r2", "rmse")]
+    assert [table.name for table in tables] == names
     said = lines(tables[0])
     assert list(said) == [
         f"{features} {head}"
@@ -362,9 +347,12 @@ def write_maps(folder: Path) -> None:
 
 
 def test_the_same_rows_give_the_same_bytes_and_figures_alone_those_of_the_report(
-    everything: Path, tmp_path: Path
+    everything: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     pytest.importorskip("matplotlib")
+    from graphlog.report import style
+
+    monkeypatch.setitem(style._STYLE, "savefig.dpi", 20)  # fewer dots are drawn sooner
     first, few = write_pages(BenchmarkFolder(everything), tmp_path / "a"), tmp_path / "few"
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == sorted(p.name for p in first)
     shutil.copytree(everything / "maps", few / "maps")
