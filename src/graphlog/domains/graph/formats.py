@@ -37,17 +37,17 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 }
 """The tables and the columns each must have; other columns are attributes, or labels of graphs."""
 _NUM_NODES = "num_nodes"
-_SUFFIXES = (".csv", ".csv.gz", ".csv.zst")
+_TABLE_SUFFIXES = (".csv", ".csv.gz", ".csv.zst")
 PARTS = tuple(
     (
         "A graph_indicator node_labels node_attributes edge_labels edge_attributes graph_labels "
         "graph_attributes"
     ).split()
 )
-"""What follows ``NAME_``; the first two are required."""
+"""What follows ``NAME_`` in the files of TUDataset; the first two are required."""
 GIN_SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
 _MIN_BOMB, _BOMB_RATIO = 1 << 26, 200
-"""A member that is larger, and expands by more than this factor, would only fill the memory."""
+"""A member of a zip that is larger, and expands by more than this factor, only fills the memory."""
 
 
 class _Rows(NamedTuple):
@@ -67,7 +67,7 @@ def find_tables(folder: Path) -> dict[str, Path]:
     tables = {
         name: path
         for name in KEYS
-        for suffix in reversed(_SUFFIXES)
+        for suffix in reversed(_TABLE_SUFFIXES)
         if (path := folder / f"{name}{suffix}").is_file()
     }
     return tables if "edges" in tables else {}
