@@ -3,7 +3,7 @@
 Labels are numbers as they are, and words as the numbers of their classes.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -19,22 +19,12 @@ from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, HasDataSets, Input, Reading
 from graphlog.domains.graph.formats import (
     GIN_SUFFIXES,
-    find_parts,
-    find_tables,
-    looks_like_gin,
-    open_folder,
-    open_gin,
+    JSON_SUFFIXES,
+    find_opener,
+    open_collection,
     open_tudataset,
 )
-from graphlog.domains.graph.raw import (
-    FLOAT32_MAX,
-    JSON_SUFFIXES,
-    Collection,
-    RawGraph,
-    as_float,
-    join,
-    open_jsonlines,
-)
+from graphlog.domains.graph.raw import FLOAT32_MAX, Collection, RawGraph, as_float, join
 from graphlog.domains.graph.schema import (
     ScaleSurvey,
     Survey,
@@ -167,7 +157,7 @@ class GraphDomain(Domain, HasDataSets):
         if path.is_dir() and (is_store(path) or (path / "config.toml").is_file()):
             return False
         has_name = path.name.endswith((".zip", *JSON_SUFFIXES, *GIN_SUFFIXES))
-        return (has_name or path.is_dir()) and _opener(path) is not None
+        return (has_name or path.is_dir()) and find_opener(path) is not None
 
     def read(self, source: Input, schema: FeatureSchema | None, reading: Reading) -> GraphStore:
         """Return any graphs as a store; those that cannot be used are in its ``rejects``.
@@ -235,48 +225,6 @@ class GraphDomain(Domain, HasDataSets):
             is_class = len(found) > 0 and (is_named or bool(np.isin(found, (0, 1)).all()))
             return "stratified" if is_class else "random"
         return "random" if task in (None, "regression") else "stratified"
-
-
-def open_collection(path: Path) -> Collection:
-    """Return the graphs of a file or folder.
-
-    Raises:
-        DataError: If it has none of the known formats.
-    """
-    found = _opener(path)
-    if found is not None:
-        return found(path)
-    if path.is_dir():
-        known = "edges.csv, a .jsonl file, or NAME_A.txt and NAME_graph_indicator.txt"
-        raise DataError(f"{path}: holds no graphs; a folder of graphs has {known}.")
-    known = ".jsonl, TUDataset's .zip, and GIN's .txt"
-    raise DataError(f"{path}: is not a file of graphs; known are {known}.")
-
-
-def _opener(path: Path) -> Callable[[Path], Collection] | None:
-    """Return what opens a file or folder by its names or first lines; None if nothing does."""
-    if path.is_dir():
-        if find_tables(path):
-            return open_folder
-        if _json_files(path):
-            return _open_json_folder
-        return open_tudataset if find_parts(path) else None
-    if path.suffix == ".zip":
-        return open_tudataset
-    if path.name.endswith(JSON_SUFFIXES):
-        return open_jsonlines
-    return open_gin if looks_like_gin(path) else None
-
-
-def _json_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.name.endswith(JSON_SUFFIXES))
-
-
-def _open_json_folder(folder: Path) -> Collection:
-    files = _json_files(folder)
-    if len(files) > 1:
-        raise DataError(f"{folder}: holds {len(files)} JSON-lines files; name the one to read.")
-    return open_jsonlines(files[0])
 
 
 def pack(

@@ -1,12 +1,14 @@
-"""Files of graphs: a folder of tables, TUDataset, and the text format of the GIN family.
+"""Files of graphs: lines of JSON, a folder of tables, TUDataset, the text format of the GIN family.
 
-The tables are ``edges.csv``, and optionally ``nodes.csv`` and ``graphs.csv``.
+A line is ``{"edges": [[0, 1]], "x": [[6], [8]], "edge_attr": [[1]], "y": 0}``; the tables are
+``edges.csv``, and optionally ``nodes.csv`` and ``graphs.csv``.
 """
 
 import csv
+import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from itertools import groupby, islice
@@ -17,19 +19,15 @@ import numpy as np
 from jaxtyping import Int64
 
 from graphlog.data.tables import listed
-from graphlog.domains.graph.raw import (
-    MAX_NODES,
-    BadGraphError,
-    Collection,
-    Column,
-    Place,
-    RawGraph,
-    cell,
-    column,
-)
+from graphlog.domains.graph.raw import MAX_NODES, Collection, Column, Place, RawGraph, cell, column
 from graphlog.errors import DataError
 from graphlog.files import open_text
 
+_MAX_TEXT = 200
+"""Characters of a bad line that are kept beside the reason of its rejection."""
+_JSON_KEYS = ("edges", "x", "edge_attr", "y", "num_nodes", "id")
+"""The keys of a line; only ``edges`` is required."""
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
 KEYS: Mapping[str, tuple[str, ...]] = {
     "graphs": ("graph",),
     "nodes": ("graph", "node"),
@@ -48,6 +46,212 @@ PARTS = tuple(
 GIN_SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
 _MIN_BOMB, _BOMB_RATIO = 1 << 26, 200
 """A member of a zip that is larger, and expands by more than this factor, only fills the memory."""
+
+
+def open_collection(path: Path) -> Collection:
+    """Return the graphs of a file or folder.
+
+    Raises:
+        DataError: If it has none of the known formats.
+    """
+    found = find_opener(path)
+    if found is not None:
+        return found(path)
+    if path.is_dir():
+        known = "edges.csv, a .jsonl file, or NAME_A.txt and NAME_graph_indicator.txt"
+        raise DataError(f"{path}: holds no graphs; a folder of graphs has {known}.")
+    known = ".jsonl, TUDataset's .zip, and GIN's .txt"
+    raise DataError(f"{path}: is not a file of graphs; known are {known}.")
+
+
+def find_opener(path: Path) -> Callable[[Path], Collection] | None:
+    """Return what opens a file or folder by its names or first lines; None if nothing does."""
+    if path.is_dir():
+        if find_tables(path):
+            return open_folder
+        if _json_files(path):
+            return _open_json_folder
+        return open_tudataset if find_parts(path) else None
+    if path.suffix == ".zip":
+        return open_tudataset
+    if path.name.endswith(JSON_SUFFIXES):
+        return open_jsonlines
+    return open_gin if looks_like_gin(path) else None
+
+
+def _json_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.name.endswith(JSON_SUFFIXES))
+
+
+def _open_json_folder(folder: Path) -> Collection:
+    files = _json_files(folder)
+    if len(files) > 1:
+        raise DataError(f"{folder}: holds {len(files)} JSON-lines files; name the one to read.")
+    return open_jsonlines(files[0])
+
+
+class BadGraphError(Exception):
+    """Why a graph cannot be used."""
+
+
+class _Layout(NamedTuple):
+    """Widths of the matrices and names of the labels, from the first line that has them."""
+
+    node: int | None = None
+    edge: int | None = None
+    labels: tuple[str, ...] | None = None
+    has_id: bool | None = None
+    """Whether the first graph has a name."""
+
+
+def open_jsonlines(path: Path) -> Collection:
+    """Return the graphs of a file.
+
+    Nodes are numbered from 0. Their number is that of the rows of ``x``, else ``num_nodes``, else
+    one more than the largest number in an edge. Attributes are rows of numbers or words, or plain
+    values if there is only one. ``y`` is a number, a word, a list of them, an object with names, or
+    null.
+    """
+    layout = _find_layout(path)
+    return Collection(
+        name=str(path),
+        node=tuple(f"node_{k}" for k in range(layout.node or 0)),
+        edge=tuple(f"edge_{k}" for k in range(layout.edge or 0)),
+        labels=layout.labels or (),
+        read=lambda: _read_json(path, layout),
+        matrices=True,
+        names="id" if layout.has_id else "",
+    )
+
+
+def _find_layout(path: Path) -> _Layout:
+    layout = _Layout()
+    for _, line in _json_lines(path):
+        try:
+            record = _parse_json(line)
+        except BadGraphError:
+            continue
+        node, edge, labels, has_id = layout
+        layout = _Layout(
+            _width(record.get("x")) if node is None else node,
+            _width(record.get("edge_attr")) if edge is None else edge,
+            _label_names(record.get("y")) if labels is None else labels,
+            "id" in record if has_id is None else has_id,
+        )
+        if None not in layout:
+            break
+    return layout
+
+
+def _json_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each line that is not blank."""
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield number, line.strip()
+
+
+def _read_json(path: Path, layout: _Layout) -> Iterator[RawGraph]:
+    for row, (number, line) in enumerate(_json_lines(path)):
+        try:
+            yield _graph_of_line(row, Place(lines=(number,)), line, layout)
+        except BadGraphError as e:
+            yield RawGraph(row, line[:_MAX_TEXT], problem=f"line {number}: {e}")
+
+
+def _graph_of_line(row: int, place: Place, line: str, layout: _Layout) -> RawGraph:
+    record = _parse_json(line)
+    edges = _json_edges(record["edges"])
+    node = _matrix(record.get("x"), "x", layout.node or 0)
+    edge = _matrix(record.get("edge_attr"), "edge_attr", layout.edge or 0)
+    if any(len(c) != edges.shape[1] for c in edge):
+        expected = f"`edge_attr` must have {edges.shape[1]} rows, one for each edge"
+        raise BadGraphError(f"{expected}, found {len(edge[0])}")
+    stated = record.get("num_nodes")
+    if stated is not None and (type(stated) is not int or stated < 1):
+        raise BadGraphError(f"`num_nodes` must be a whole number from 1, found {stated!r:.40}")
+    num_nodes = len(node[0]) if node else stated or int(edges.max(initial=-1)) + 1
+    if stated not in (None, num_nodes):
+        raise BadGraphError(f"`x` has {num_nodes} rows and `num_nodes` is {stated}")
+    labels = _json_labels(record.get("y"), layout.labels or ())
+    name = str(record.get("id", ""))[:_MAX_TEXT]
+    text = name or line[:_MAX_TEXT]
+    return RawGraph(row, text, num_nodes, edges, node, edge, labels, place, place, None, name)
+
+
+def _parse_json(line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+        if "\\u" in line:  # half of a surrogate pair is valid JSON, but cannot be stored as text
+            json.dumps(record, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as e:  # also whole numbers of thousands of digits
+        raise BadGraphError(f"is not valid JSON ({e})") from None
+    if not isinstance(record, dict) or "edges" not in record:
+        raise BadGraphError('must be an object with "edges": [[0, 1], ...]')
+    for key in record:
+        if key not in _JSON_KEYS:
+            raise BadGraphError(f"unknown key {key!r}; known: {', '.join(_JSON_KEYS)}")
+    return record
+
+
+def _json_edges(pairs: Any) -> np.ndarray:
+    if not isinstance(pairs, list) or any(not isinstance(p, list) or len(p) != 2 for p in pairs):
+        raise BadGraphError("`edges` must be a list of pairs of node numbers")
+    if any(type(end) is not int or abs(end) >= 2**31 for pair in pairs for end in pair):
+        raise BadGraphError("`edges` must hold whole numbers")
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+
+
+def _width(rows: Any) -> int | None:
+    if not isinstance(rows, list) or not rows:
+        return None
+    return len(rows[0]) if isinstance(rows[0], list) else 1
+
+
+def _matrix(rows: Any, name: str, width: int) -> tuple[Any, ...]:
+    """Return a matrix column by column."""
+    if rows is None:
+        if width and name == "x":
+            raise BadGraphError(f"has no `x`, where others have {width} attributes a node")
+        return tuple(column([]) for _ in range(width))
+    if not isinstance(rows, list):
+        raise BadGraphError(f"`{name}` must be a list, one entry each")
+    listed = [row if isinstance(row, list) else [row] for row in rows]
+    for k, row in enumerate(listed):
+        if len(row) != width:
+            expected = f"`{name}` must have {width} attributes a row, as the first graph has"
+            raise BadGraphError(f"{expected}, found {len(row)} in row {k}")
+        for value in row:
+            if not _is_plain(value):
+                raise BadGraphError(f"`{name}` must hold numbers and words, found {value!r:.40}")
+    return tuple(column([None if row[k] == "" else row[k] for row in listed]) for k in range(width))
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, int | float | str)
+
+
+def _label_names(y: Any) -> tuple[str, ...] | None:
+    if y is None:
+        return None
+    if isinstance(y, dict):
+        return tuple(map(str, y))
+    return tuple(f"y{k}" for k in range(len(y))) if isinstance(y, list) and len(y) != 1 else ("y",)
+
+
+def _json_labels(y: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+    if y is None:
+        return (None,) * len(names)
+    if isinstance(y, dict) and set(y) == set(names):
+        values = [y[name] for name in names]
+    elif _label_names(y) == names:
+        values = y if isinstance(y, list) else [y]
+    else:
+        found = len(y) if isinstance(y, dict | list) else 1
+        raise BadGraphError(f"`y` must be {len(names)} labels ({', '.join(names)}), found {found}")
+    if not all(map(_is_plain, values)):
+        raise BadGraphError("`y` must hold numbers, words or null")
+    return tuple(None if value == "" else value for value in values)
 
 
 class _Rows(NamedTuple):
