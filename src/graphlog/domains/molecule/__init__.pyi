@@ -5,6 +5,7 @@ from . import scaffolds as scaffolds
 from . import sdf as sdf
 from . import traits as traits
 from .descriptors import morgan_fingerprints as morgan_fingerprints
+from .domain import rdkit_file as rdkit_file
 from .drawing import draw_svg as draw_svg
 from .parse import constitution_keys as constitution_keys
 from .parse import featurize_smiles as featurize_smiles
@@ -14,4 +15,3 @@ from .schema import MOLECULE as MOLECULE
 from .schema import MOLECULE_CIP as MOLECULE_CIP
 from .schema import MOLECULE_ISOTOPES as MOLECULE_ISOTOPES
 from .schema import MOLECULE_RICH as MOLECULE_RICH
-from .sdf import rdkit_file as rdkit_file

@@ -154,7 +154,7 @@ class MoleculeDomain(RecordDomain):
         if not spec.origin.startswith("rdkit"):
             path = BUNDLED / Path(spec.path).name
             return path if path.is_file() else None
-        return molecule.sdf.rdkit_file(spec.origin, spec.path)
+        return rdkit_file(spec.origin, spec.path)
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
         """Return whether a file holds the SMILES of a data set, in their order."""
@@ -340,6 +340,14 @@ class MoleculeDomain(RecordDomain):
     def substructure_counts(self, records: Sequence[str]) -> Any:
         """Return log counts of Morgan environments, atom pairs and torsions of each SMILES."""
         return molecule.descriptors.count_fingerprints(records)
+
+
+def rdkit_file(origin: str, path: str) -> Path:
+    """Return a file below RDKit's folder of data (``rdkit-data``) or ``rdkit-contrib``."""
+    from rdkit import RDConfig
+
+    folder: str = RDConfig.RDContribDir if origin == "rdkit-contrib" else RDConfig.RDDataDir
+    return Path(folder) / path
 
 
 def spread(

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from rdkit import Chem, RDConfig, rdBase
+from rdkit import Chem, rdBase
 from rdkit.Chem import rdDepictor
 
 from graphlog.data.tables import Row, Table, distinct
@@ -25,12 +25,6 @@ _COUNTS = re.compile(rb"M  V30\s+COUNTS\s+([0-9]{1,18})\s+([0-9]{1,18})")
 _NAME = "_Name"
 _TITLES = ("name", "id", "compound_id", "molecule_id", "chembl_id", "title")
 """Columns whose text becomes the first line of a record, in lower case."""
-
-
-def rdkit_file(origin: str, path: str) -> Path:
-    """Return a file below RDKit's folder of data (``rdkit-data``) or ``rdkit-contrib``."""
-    folder: str = RDConfig.RDContribDir if origin == "rdkit-contrib" else RDConfig.RDDataDir
-    return Path(folder) / path
 
 
 def smiles_of(mol: Any) -> str:
