@@ -132,7 +132,7 @@ Layer = Annotated[
     option(
         ...,
         "Embedding of all layers (jk), of these and their sums (jk+sum), or of the last layer "
-        "(default: as stored in the model; probe of molecules: jk+sum).",
+        "(default: as stored in the model; probe and finetune of molecules: jk+sum).",
     ),
 ]
 WithFeatures = Annotated[
