@@ -8,12 +8,12 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 from graphlog.cli import options as o
 from graphlog.data.html import Table, fields_table
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 START, DATA, TRAIN, USE, LOOK = "Start here", "Data", "Train", "Use an encoder", "Look at results"
 PANELS = (START, DATA, TRAIN, USE, LOOK)
 """Headings of ``graphlog --help``, in order; a package may have its own, which come last."""
+COMMANDS = "Commands"
+"""The heading of ``graphlog data --help``."""
 
 INVALID_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 _NO_MEMORY = "not enough memory; use a smaller --batch-size or --limit, or fewer --workers."
@@ -83,6 +85,27 @@ class Verb(NamedTuple):
     """Heading under which it is listed."""
     example: str
     """Command line shown at the end of its help."""
+
+
+OWN: dict[str, Verb] = {}
+"""The verbs of graphlog by name; those after ``graphlog data`` are called ``data list``, ..."""
+Kind = TypeVar("Kind", bound=type[Command])
+
+
+def verb(name: str, panel: str, example: str) -> Callable[[Kind], Kind]:
+    """Return what makes a command a verb of graphlog, for use as its decorator; see :class:`Verb`.
+
+    Args:
+        name: What follows ``graphlog``.
+        panel: Heading.
+        example: Command line.
+    """
+
+    def added(command: Kind) -> Kind:
+        OWN[name] = Verb(command, panel, example)
+        return command
+
+    return added
 
 
 def _print(table: Table, to: TextIO | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Command
+from graphlog.cli.console import COMMANDS, DATA, Command, verb
 from graphlog.data.html import Table, fields_table
 from graphlog.errors import out_of_range
 
@@ -60,6 +60,7 @@ class AnyGraphs:
     directed: bool | None = _graph("Each edge has one direction only.", None, "--directed")
 
 
+@verb("featurize", DATA, "graphlog featurize zinc250k -o zinc.store")
 @dataclass(kw_only=True)
 class Featurize(Proteins, AnyGraphs, o.Reading, Command):
     """Read INPUT once, in parallel, into a memory-mapped store.
@@ -170,6 +171,7 @@ def _channel_scores(text: str) -> int | dict[str, int]:
         raise out_of_range("channel_score", allowed, repr(text)) from None
 
 
+@verb("convert", DATA, "graphlog convert gin_contextpred.pth -o contextpred.safetensors")
 @dataclass(kw_only=True)
 class Convert(Command):
     """Convert a checkpoint of the pre-train-GNNs family.
@@ -205,6 +207,7 @@ _KINDS = (
 )
 
 
+@verb("data list", COMMANDS, "graphlog data list")
 @dataclass(kw_only=True)
 class ListDatasets(o.Data, Command):
     """List the data sets known by name."""
@@ -219,6 +222,7 @@ class ListDatasets(o.Data, Command):
         self.say("\nfetch one with: graphlog data get NAME; details: graphlog data info NAME")
 
 
+@verb("data get", COMMANDS, "graphlog data get bbbp")
 @dataclass(kw_only=True)
 class GetDataset(o.Data, Command):
     """Fetch a data set, check its sha256, and print its path."""
@@ -230,6 +234,7 @@ class GetDataset(o.Data, Command):
         self.result({"name": self.name, "path": str(path)}, Table(("",), [(path,)]))
 
 
+@verb("data info", COMMANDS, "graphlog data info tox21")
 @dataclass(kw_only=True)
 class DatasetInfo(o.Data, Command):
     """Describe a data set: tasks, metric, license, source, hashes."""
@@ -242,6 +247,7 @@ class DatasetInfo(o.Data, Command):
         self.result(description, fields_table({**description, **lists}))
 
 
+@verb("data split", COMMANDS, "graphlog data split molecules.csv --kind scaffold -o split.json")
 @dataclass(kw_only=True)
 class SplitInput(o.Reading, Command):
     """Split INPUT by scaffold, species, community or at random.

@@ -7,11 +7,12 @@ from typing import Any
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Command
+from graphlog.cli.console import LOOK, Command, verb
 from graphlog.data.html import Table, fields_table
 from graphlog.errors import ConfigError
 
 
+@verb("models", LOOK, "graphlog models")
 @dataclass(kw_only=True)
 class Models(Command):
     """List the shipped models."""
@@ -32,6 +33,7 @@ class Models(Command):
         )
 
 
+@verb("info", LOOK, "graphlog info run")
 @dataclass(kw_only=True)
 class Info(Command):
     """Describe a model, store or run."""
@@ -56,6 +58,7 @@ def _tables(description: Mapping[str, Any]) -> list[Table]:
     return [fields_table(plain), *parts]
 
 
+@verb("plot", LOOK, "graphlog plot run -o figures")
 @dataclass(kw_only=True)
 class Plot(o.Reading, Command):
     """Draw the figures of a run or benchmark, as PNG and SVG.
@@ -91,6 +94,7 @@ class Plot(o.Reading, Command):
         self.result({"figures": [str(p) for p in paths]}, Table(("",), [(p,) for p in paths]))
 
 
+@verb("prototypes", LOOK, "graphlog prototypes run -o tree --input molecules.csv")
 @dataclass(kw_only=True)
 class Prototypes(o.Reading, o.Computing, Command):
     """Assign every graph to the learned hierarchy of prototypes.

@@ -13,61 +13,33 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 from graphlog import __version__
+from graphlog.cli import data, look, train, use
 from graphlog.cli.console import (
     DATA,
-    LOOK,
+    OWN,
     PANELS,
-    TRAIN,
-    USE,
     Command,
     Verb,
     open_missing_streams,
     report_error,
     warnings_as_lines,
 )
-from graphlog.cli.data import Convert, DatasetInfo, Featurize, GetDataset, ListDatasets, SplitInput
-from graphlog.cli.look import Info, Models, Plot, Prototypes
 from graphlog.cli.options import Labeling, as_flags, in_effect
-from graphlog.cli.train import Benchmark, Finetune, Pretrain
-from graphlog.cli.use import Embed, Predict, Probe
 from graphlog.errors import WORDING
 from graphlog.plugins import Registry
 from graphlog.processes import WORDS
 
-CORE = {
-    "featurize": Verb(Featurize, DATA, "graphlog featurize zinc250k -o zinc.store"),
-    "convert": Verb(
-        Convert, DATA, "graphlog convert gin_contextpred.pth -o contextpred.safetensors"
-    ),
-    "pretrain": Verb(
-        Pretrain, TRAIN, "graphlog pretrain zinc.store -o run --epochs 11 --set encoder.dim=300"
-    ),
-    "finetune": Verb(Finetune, TRAIN, "graphlog finetune bbbp -m run -o bbbp-run --seeds 0,1,2"),
-    "benchmark": Verb(Benchmark, TRAIN, "graphlog benchmark molecules -o bench --scale smoke"),
-    "embed": Verb(Embed, USE, "graphlog embed molecules.csv -m run -o embeddings.npz"),
-    "predict": Verb(Predict, USE, "graphlog predict new.csv -m bbbp-run -o predictions.csv"),
-    "probe": Verb(Probe, USE, "graphlog probe bbbp -m run"),
-    "models": Verb(Models, LOOK, "graphlog models"),
-    "info": Verb(Info, LOOK, "graphlog info run"),
-    "plot": Verb(Plot, LOOK, "graphlog plot run -o figures"),
-    "prototypes": Verb(Prototypes, LOOK, "graphlog prototypes run -o tree --input molecules.csv"),
-}
-OF_DATA = {
-    "list": Verb(ListDatasets, DATA, "graphlog data list"),
-    "get": Verb(GetDataset, DATA, "graphlog data get bbbp"),
-    "info": Verb(DatasetInfo, DATA, "graphlog data info tox21"),
-    "split": Verb(
-        SplitInput, DATA, "graphlog data split molecules.csv --kind scaffold -o split.json"
-    ),
-}
-"""The verbs after ``graphlog data``."""
+MODULES = (data, train, use, look)
+"""One a panel of the help; their verbs add themselves to ``OWN``."""
 
 
 def _check(name: str, part: object) -> str | None:
     return None if isinstance(part, Verb) else "a graphlog.cli.console.Verb"
 
 
-VERBS: Registry[Verb] = Registry("verb", CORE, _check)
+VERBS: Registry[Verb] = Registry(
+    "verb", {name: verb for name, verb in OWN.items() if " " not in name}, _check
+)
 """The verbs, those of the extras and of other packages by entry points."""
 
 
@@ -144,8 +116,9 @@ def _place(item: tuple[str, Verb]) -> int:
 
 for _name, _verb in sorted(VERBS.items(), key=_place):
     add_verb(_name, _verb)
-for _name, _verb in OF_DATA.items():
-    add_verb(_name, _verb._replace(panel="Commands"), data_app)
+for _name, _verb in OWN.items():
+    if _name.startswith("data "):
+        add_verb(_name.removeprefix("data "), _verb, data_app)
 app.add_typer(data_app, name="data", rich_help_panel=DATA)
 
 

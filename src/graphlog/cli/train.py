@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import INVALID_INPUT, Command, rejected_rows, say
+from graphlog.cli.console import INVALID_INPUT, TRAIN, Command, rejected_rows, say, verb
 from graphlog.data.html import Table
 from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError
@@ -24,6 +24,7 @@ _BASELINES = "ecfp-rf,ecfp-lr,random"
 _REPORTED = ("objective", "recipe", "epochs", "seed", "embedding", "schema", "data_digest")
 
 
+@verb("pretrain", TRAIN, "graphlog pretrain zinc.store -o run --epochs 11 --set encoder.dim=300")
 @dataclass(kw_only=True)
 class Pretrain(o.Reading, o.Computing, Command):
     """Pre-train an encoder on INPUT, without labels.
@@ -115,6 +116,7 @@ class Pretrain(o.Reading, o.Computing, Command):
         return 0
 
 
+@verb("finetune", TRAIN, "graphlog finetune bbbp -m run -o bbbp-run --seeds 0,1,2")
 @dataclass(kw_only=True)
 class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     """Train MODEL and a new head on the labels of INPUT.
@@ -197,6 +199,7 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
         )
 
 
+@verb("benchmark", TRAIN, "graphlog benchmark molecules -o bench --scale smoke")
 @dataclass(kw_only=True)
 class Benchmark(o.Data, o.Computing, Command):
     """Reproduce a table or figure of the paper.

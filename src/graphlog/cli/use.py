@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Command
+from graphlog.cli.console import USE, Command, verb
 from graphlog.errors import ConfigError, setting
 
 _BASELINES, _FOLD_BASELINES = "random,ecfp-lr", "random,wl"
@@ -18,6 +18,7 @@ _OF_SPLITS = {
 """Options of ``probe`` that 10-fold lacks, and their defaults."""
 
 
+@verb("embed", USE, "graphlog embed molecules.csv -m run -o embeddings.npz")
 @dataclass(kw_only=True)
 class Embed(o.Inference, o.Reading, Command):
     """Write one embedding per row of INPUT.
@@ -50,6 +51,7 @@ class Embed(o.Inference, o.Reading, Command):
         self.summary(written.to_dict(), self.out)
 
 
+@verb("predict", USE, "graphlog predict new.csv -m bbbp-run -o predictions.csv")
 @dataclass(kw_only=True)
 class Predict(o.Inference, o.Reading, Command):
     """Predict with a fine-tuned model or a probe for every row of INPUT.
@@ -101,6 +103,7 @@ class Predict(o.Inference, o.Reading, Command):
         self.summary(written.to_dict(), self.out)
 
 
+@verb("probe", USE, "graphlog probe bbbp -m run")
 @dataclass(kw_only=True)
 class Probe(o.Labeling, o.Reading, o.Computing, Command):
     """Fit linear or kernel models to frozen embeddings, and compare with baselines.
