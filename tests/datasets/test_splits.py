@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from graphlog.api import read_molecules
-from graphlog.domains.molecule.domain import SPLITS
-from graphlog.domains.molecule.scaffolds import scaffold_split
+from graphlog.domains.molecule.scaffolds import SPLITS, scaffold_split
 
 PINNED = {
     "scaffold": "2b7d78711645d83ec3c704708ce9e846b63ffd9db2b44d79822d54b19a0b7852",

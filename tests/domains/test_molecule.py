@@ -180,7 +180,8 @@ def test_rdkit_is_loaded_late_and_torch_not_at_all() -> None:
     code = (
         "import sys, graphlog.domains\n"
         "assert 'rdkit' not in sys.modules and 'torch' not in sys.modules\n"
-        "from graphlog.domains.molecule import featurize_smiles\n"
+        "from graphlog.domains.molecule import featurize_smiles, scaffolds\n"
+        "assert scaffolds.scaffolds(['CCc1ccccc1']) == ['c1ccccc1']\n"
         "assert 'rdkit' in sys.modules and 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -16,7 +16,7 @@ from graphlog.data.manifest import is_store
 from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import schema_named
-from graphlog.domains.molecule.domain import SPLITS as MOLECULE_SPLITS
+from graphlog.domains.molecule.scaffolds import SPLITS as MOLECULE_SPLITS
 from graphlog.domains.protein.domain import SPLITS as PROTEIN_SPLITS
 from graphlog.downstream.finetune import FinetuneConfig
 from graphlog.downstream.linear import MANY_TASKS

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -30,6 +30,7 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 WORTH_A_POOL = 5
 """Pieces of work below which starting processes takes longer than doing it."""
+_TEXTS_A_PIECE = 1000
 Engine = Literal["local", "ray"]
 ENGINES = get_args(Engine)
 
@@ -164,6 +165,18 @@ def spread_in_order(
     """
     ray = _ray.get()
     return map_in_order(work, pieces, workers) if ray is None else _map(ray, work, pieces)
+
+
+def spread_texts(
+    work: Callable[[list[str]], Result], texts: Sequence[str], workers: int | None = None
+) -> list[Result]:
+    """Return what ``work`` finds in a thousand texts at a time, as :func:`spread_in_order` does.
+
+    Processes are as many as :func:`check_workers` returns.
+    """
+    starts = range(0, len(texts), _TEXTS_A_PIECE)
+    pieces = ((None, [str(text) for text in texts[k : k + _TEXTS_A_PIECE]]) for k in starts)
+    return [found for _, found in spread_in_order(work, pieces, check_workers(workers))]
 
 
 def device_for(engine: str, device: str) -> str:

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Num, UInt64
@@ -16,7 +16,7 @@ from graphlog.data.graphs import FeatureSchema
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.data.tables import Table, listed_rows, open_table
-from graphlog.data.workers import check_workers, spread_in_order
+from graphlog.data.workers import spread_texts
 from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
 from graphlog.domains import molecule
 from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input, Reading
@@ -32,18 +32,8 @@ from graphlog.domains.molecule.schema import (
 from graphlog.domains.records import Featurizer, RecordDomain, TableReading, details_of, hash_smiles
 from graphlog.errors import DataError, check_choice, setting
 
-Found = TypeVar("Found")
-
-SPLITS = {
-    "scaffold": "largest-first",
-    "scaffold-balanced": "balanced",
-    "random-scaffold": "random",
-    "random": None,
-}
-"""Kinds of split of molecules, and how whole scaffolds are assigned in each."""
 STANDARDIZE = ("parent", "parent-tautomer")
 """How molecules may be changed before they are read."""
-_SMILES_A_PIECE = 1000
 _CALIBRATION_SET = "nci5k"
 _LARGEST_DRAWN = 120
 """Atoms up to which a drawing can be read."""
@@ -110,7 +100,7 @@ class MoleculeDomain(RecordDomain):
                 source = Input(name=file, spec=DATASETS[file])
             with self.open(source, TableReading(data_dir=reading.data_dir)) as table:
                 texts = [row.record for row in table.rows]
-                keys += spread(molecule.parse.constitution_keys, texts, reading.workers)
+                keys += spread_texts(molecule.parse.constitution_keys, texts, reading.workers)
         known = np.unique(np.concatenate(keys))
         return known[known > 0]
 
@@ -262,7 +252,7 @@ class MoleculeDomain(RecordDomain):
                         f"{listed_rows(large)}): their electrotopological descriptors are 0",
                         stacklevel=2,
                     )
-                found = spread(molecule.descriptors.target_values, store.texts())
+                found = spread_texts(molecule.descriptors.target_values, store.texts())
                 values = np.concatenate([np.empty((0, len(TARGETS)), np.float32), *found])
                 return BaselineFeatures("descriptors", values)
             case _:
@@ -348,15 +338,6 @@ def rdkit_file(origin: str, path: str) -> Path:
 
     folder: str = RDConfig.RDContribDir if origin == "rdkit-contrib" else RDConfig.RDDataDir
     return Path(folder) / path
-
-
-def spread(
-    work: Callable[[list[str]], Found], smiles: Sequence[str], workers: int | None = None
-) -> list[Found]:
-    """Return what ``work`` finds in a thousand SMILES at a time, in parallel."""
-    starts = range(0, len(smiles), _SMILES_A_PIECE)
-    pieces = ((None, [str(s) for s in smiles[k : k + _SMILES_A_PIECE]]) for k in starts)
-    return [found for _, found in spread_in_order(work, pieces, check_workers(workers))]
 
 
 DOMAIN = MoleculeDomain()

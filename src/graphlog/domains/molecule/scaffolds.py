@@ -17,10 +17,17 @@ from graphlog.data.split import (
     group_split,
     random_split,
 )
-from graphlog.domains.molecule.domain import SPLITS, spread
+from graphlog.data.workers import spread_texts
 from graphlog.domains.molecule.parse import parse_smiles, parsed
 from graphlog.errors import DataError, check_name
 
+SPLITS = {
+    "scaffold": "largest-first",
+    "scaffold-balanced": "balanced",
+    "random-scaffold": "random",
+    "random": None,
+}
+"""Kinds of split of molecules, and how whole scaffolds are assigned in each."""
 _MOST_RINGS = 250
 """Rings beyond which RDKit takes seconds to minutes for a scaffold; such a molecule is its own."""
 
@@ -116,5 +123,5 @@ def scaffold_split(
     rule = SPLITS[kind]
     if rule is None:
         return random_split(len(smiles), fractions, seed)
-    found = spread(partial(scaffolds, canonical_first=canonical), smiles, workers)
+    found = spread_texts(partial(scaffolds, canonical_first=canonical), smiles, workers)
     return group_split([key for part in found for key in part], fractions, rule, seed)
