@@ -360,21 +360,19 @@ def remember_input(run: Path, source: Input, **options: Any) -> None:
     where = None if path is None or source.is_stream else str(path.resolve())
     where = source.spec.name if source.spec is not None else where
     if where is None:
-        with suppress(OSError):
-            (run / _NOTE).unlink(missing_ok=True)  # that of a run which this one has replaced
-    else:
-        limit, targets = options.get("limit"), options.get("targets")
-        if source.store is not None or isinstance(targets, str):
-            targets = None  # a store has its labels, and a reader may be asked for all
-        note = {
-            "source": where,
-            "limit": None if limit is None else int(limit),
-            "smiles_column": options.get("smiles_column"),
-            **{name: options.get(name) for name in ("standardize", "sheet", "decimal")},
-            "targets": None if targets is None else [str(name) for name in targets],
-        }
-        with suppress(OSError), beside(run / _NOTE) as unfinished:
-            unfinished.write_text(json.dumps(note, indent=1), encoding="utf-8")
+        return
+    limit, targets = options.get("limit"), options.get("targets")
+    if source.store is not None or isinstance(targets, str):
+        targets = None  # a store has its labels, and a reader may be asked for all
+    note = {
+        "source": where,
+        "limit": None if limit is None else int(limit),
+        "smiles_column": options.get("smiles_column"),
+        **{name: options.get(name) for name in ("standardize", "sheet", "decimal")},
+        "targets": None if targets is None else [str(name) for name in targets],
+    }
+    with suppress(OSError), beside(run / _NOTE) as unfinished:
+        unfinished.write_text(json.dumps(note, indent=1), encoding="utf-8")
 
 
 def recall_input(run: Path) -> tuple[str, dict[str, Any]] | None:

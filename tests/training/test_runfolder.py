@@ -55,8 +55,10 @@ def test_an_existing_run_is_refused_replaced_or_continued(tmp_path: Path) -> Non
         RunFolder.open(run, resume=True, overwrite=True)
     before = outcome(run)
     (run / "notes.txt").write_text("mine")
+    (run / "input.json").write_text("{}")  # what the run was trained on
     run_pretraining(families(64), small_config(epochs=2), run, overwrite=True)
     assert outcome(run) == before
+    assert not (run / "input.json").exists()
     assert (run / "notes.txt").read_text() == "mine"
 
 

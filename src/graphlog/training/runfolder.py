@@ -30,7 +30,7 @@ LABELED_KINDS = ("finetune", "probe")
 """Kinds of runs on labels."""
 _LOCK, _LOCK_BYTES = ".lock", 20
 _FILES = (
-    *(CONFIG, "metrics.jsonl", MODEL, "versions.json"),
+    *(CONFIG, "metrics.jsonl", MODEL, "versions.json", "input.json"),
     *("scores.json", "split.json"),  # of runs on labels
 )
 _BAD_BATCH = re.compile(r"nonfinite-step-\d+\.json")
