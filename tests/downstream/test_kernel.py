@@ -28,7 +28,7 @@ def whole(model: KernelModel, x: np.ndarray, others: np.ndarray) -> np.ndarray:
 def test_tanimoto_of_counts_is_the_smaller_over_the_larger():
     counts = np.random.default_rng(0).poisson(0.7, size=(30, 50)) * (np.arange(50) % 3 > 0)
     counts[3] = counts[4] = 0  # nothing in common with others, all with each other
-    support = Support.of("c", csr_matrix(counts), np.arange(20))
+    support = Support.of_counts("c", csr_matrix(counts), np.arange(20))
     found = support.measured(support.prepared(csr_matrix(counts)), 20)
     smaller = np.minimum(counts[:, None], counts[None, :20]).sum(axis=2)
     larger = np.maximum(counts[:, None], counts[None, :20]).sum(axis=2)
@@ -151,6 +151,17 @@ def test_counts_alone_have_no_directions():
     assert model.supports[0].directions is None
 
 
+def test_joined_quantities_have_half_the_weight_of_the_first():
+    x, y = quantities(200)
+    more = np.random.default_rng(1).normal(size=(200, 30)) * 100 + 7
+    blocks = {"": x, "counts": csr_matrix(x > 0), "descriptors": more}
+    (support, _) = fit_kernel(blocks, y, np.arange(200), "regression").model.supports
+    assert support.names == ("", "descriptors")
+    variance = np.square(support.prepared(np.concatenate([x, more], axis=1))[:, :34]).sum(axis=0)
+    np.testing.assert_allclose(variance[:4].sum(), 4 * 200, rtol=1e-5)
+    np.testing.assert_allclose(variance[4:].sum(), 0.5 * 4 * 200, rtol=1e-5)
+
+
 def test_the_variance_is_that_of_the_gaussian_process():
     x, y = quantities(50)
     model = fit_kernel({"": x[:40]}, y[:40], np.arange(40), "regression").model
@@ -271,20 +282,25 @@ def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch):
 def test_what_is_read_predicts_what_was_written():
     x, y = quantities(60)
     counts = csr_matrix(np.random.default_rng(1).poisson(0.5, size=(60, 30)))
-    blocks = {"": x, "ecfp4": counts}
+    more = np.random.default_rng(2).normal(size=(60, 2))
+    blocks = {"": x, "counts": counts, "descriptors": more}
     model = fit_kernel(blocks, y, np.arange(40), "regression").model
     tensors = model.tensors()
-    again = KernelModel.of("regression", ["", "ecfp4"], tensors, 1)
-    for one, other in zip(model.predict([x, counts]), again.predict([x, counts]), strict=True):
+    columns = {"": x.shape[1], "descriptors": 2, "counts": None}
+    again = KernelModel.of("regression", columns, tensors, 1)
+    seen = [x, more, counts]
+    for one, other in zip(model.predict(seen), again.predict(seen), strict=True):
         np.testing.assert_array_equal(one, other)
     with pytest.raises(ValueError, match="coefficients"):
-        KernelModel.of("regression", ["", "ecfp4"], tensors, 2)
+        KernelModel.of("regression", columns, tensors, 2)
     with pytest.raises(ValueError, match="widths"):
-        KernelModel.of("regression", ["", "ecfp4", "descriptors"], tensors, 1)
+        KernelModel.of("regression", columns | {"more": None}, tensors, 1)
     with pytest.raises(KeyError):
-        KernelModel.of("regression", ["", "ecfp4"], dict(list(tensors.items())[:-1]), 1)
+        KernelModel.of("regression", columns, dict(list(tensors.items())[:-1]), 1)
     with pytest.raises(ValueError, match="support points of part 0"):
-        KernelModel.of("regression", ["", "ecfp4"], tensors | {"0.values": tensors["0.mean"]}, 1)
+        KernelModel.of("regression", columns, tensors | {"0.values": tensors["0.mean"]}, 1)
+    with pytest.raises(ValueError, match=r"part 0 has \(4, 2\) columns, not \(4, 3\)"):
+        KernelModel.of("regression", columns | {"descriptors": 3}, tensors, 1)
 
 
 @pytest.mark.parametrize("rows", [2, 3])

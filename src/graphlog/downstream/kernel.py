@@ -2,10 +2,10 @@ r"""Kernel ridge regression, which is the mean of a Gaussian process, and how su
 
 With rows :math:`x_i`, standardized labels :math:`y_i` and a kernel :math:`k`, the coefficients are
 :math:`\alpha = (K + \lambda I)^{-1} y`, and a new row is predicted by
-:math:`f(x) = \sum_i \alpha_i k(x, x_i)`. The kernel is a weighted sum of one kernel for each block
-of features: Matérn's of order 3/2 for quantities, which are standardized, and Tanimoto's for
-counts of substructures. Widths, weights and penalty are chosen by five-fold cross-validation
-within the rows that are fitted. With :math:`G = (K + \lambda I)^{-1}`, the errors on a fold
+:math:`f(x) = \sum_i \alpha_i k(x, x_i)`. The kernel is a weighted sum of Matérn's of order 3/2 for
+quantities, which are standardized and compared all together, and Tanimoto's for counts of
+substructures. Width, weights and penalty are chosen by five-fold cross-validation within the rows
+that are fitted. With :math:`G = (K + \lambda I)^{-1}`, the errors on a fold
 :math:`F` of a model that has not seen it are :math:`G_{FF}^{-1} \alpha_F`, so that one Cholesky
 factor gives all five.
 
@@ -69,6 +69,8 @@ _MOST_DOUBLINGS = 3
 """By how many width and penalty may change once directions are there."""
 _SMOOTH = -3.0
 """Log2 of the least penalty of the model whose gradients are taken."""
+_BESIDE = 0.5
+"""Share in the squared distance of quantities joined to an embedding, whose own share is 1."""
 _LEARNED = 0.3
 """Share of the learned directions in the mean squared distance along components; the rest is that
 of all columns alike."""
@@ -95,40 +97,51 @@ class Settings:
 class Support:
     """One block at the support points, and how others are compared with them."""
 
-    name: str
+    names: tuple[str, ...]
     """Of the features in the domain; empty for the embedding of an encoder."""
     values: Columns
     """Standardized quantities, and then their places along the directions; or unfolded counts."""
-    scaling: Scaling | None
+    scaling: Scaling | None = None
     """None for counts."""
-    median: float
+    columns: tuple[int, ...] = ()
+    """Of each of the quantities."""
+    median: float = 1.0
     """Of the squared distances between support points."""
     directions: Float[np.ndarray, "W K"] | None = None
     """What standardized quantities are multiplied with, to be compared along it as well."""
 
     @classmethod
-    def of(cls, name: str, values: Columns, rows: Int[np.ndarray, "S"]) -> "Support":
-        """Return features at the rows that are fitted.
+    def of_counts(cls, name: str, counts: csr_matrix, rows: Int[np.ndarray, "S"]) -> "Support":
+        """Return counts of substructures at the rows that are fitted."""
+        _check_columns(name, counts)
+        return cls((name,), unfolded(counts[rows]))
+
+    @classmethod
+    def of_quantities(
+        cls, blocks: Mapping[str, np.ndarray], rows: Int[np.ndarray, "S"]
+    ) -> "Support":
+        """Return quantities at the rows that are fitted, side by side.
 
         Raises:
             DataError: If there are no columns, or values that are not finite.
         """
-        shown = name or "the embedding"
-        if not values.shape[1]:  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-            raise DataError(f"{shown} has no columns to learn from; choose other features.")
-        if isinstance(values, csr_matrix):
-            return cls(name, unfolded(values[rows]), None, 1.0)
-        values = values[rows]
-        bad = np.flatnonzero(~np.isfinite(values).all(axis=0))
-        if len(bad):
-            raise DataError(
-                f"{shown} has values that are not finite (NaN or infinite) in column {bad[0]} "
-                f"({len(bad)} such columns); leave these columns or rows out."
-            )
+        for name, values in blocks.items():
+            _check_columns(name, values)
+            bad = np.flatnonzero(~np.isfinite(values[rows]).all(axis=0))
+            if len(bad):
+                raise DataError(
+                    f"{name or 'the embedding'} has values that are not finite (NaN or infinite) "
+                    f"in column {bad[0]} ({len(bad)} such columns); leave these columns or rows "
+                    "out."
+                )
+        values = _side_by_side([values[rows] for values in blocks.values()])[0]
         scaling = Scaling.of(values)
+        columns = tuple(values.shape[1] for values in blocks.values())
         scaled = scaling(values)
+        scaled *= _weights(columns)
         few = scaled[:_JUDGED]
-        return cls(name, scaled, scaling, _median_apart(_squared_distances(few, few)))
+        median = _median_apart(_squared_distances(few, few))
+        return cls(tuple(blocks), scaled, scaling, columns, median)
 
     def along(self, directions: Float[np.ndarray, "W K"]) -> "Support":
         """Return the block with its rows compared along directions as well."""
@@ -142,6 +155,7 @@ class Support:
         if self.scaling is None:
             return unfolded(csr_matrix(values))
         scaled = self.scaling(np.asarray(values))
+        scaled *= _weights(self.columns)
         if self.directions is None:
             return scaled
         return np.concatenate([scaled, scaled @ self.directions], axis=1)
@@ -167,6 +181,26 @@ class Support:
     def compared(self, rows: Columns, count: int, width: float) -> Float64[np.ndarray, "N S"]:
         """Return the kernel of prepared rows with the first ``count`` support points."""
         return self.kernel(self.measured(rows, count), width)
+
+
+def _check_columns(name: str, values: Columns) -> None:
+    if not values.shape[1]:  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+        shown = name or "the embedding"
+        raise DataError(f"{shown} has no columns to learn from; choose other features.")
+
+
+def _weights(columns: Sequence[int]) -> Float[np.ndarray, "W"]:
+    """Return what the columns of quantities side by side are multiplied with."""
+    first, *others = columns
+    factors = [1.0, *(math.sqrt(_BESIDE * first / width) for width in others)]
+    return np.repeat(factors, columns).astype(np.float32)
+
+
+def _side_by_side(blocks: Sequence[Columns]) -> list[Columns]:
+    """Return all quantities as one block, if there are any, and then the counts."""
+    quantities = [values for values in blocks if not isinstance(values, csr_matrix)]
+    joined = [np.concatenate(quantities, axis=1)] if len(quantities) > 1 else quantities
+    return [*joined, *(values for values in blocks if isinstance(values, csr_matrix))]
 
 
 def unfolded(counts: csr_matrix) -> csr_matrix:
@@ -266,7 +300,7 @@ class KernelModel:
 
     def settings_by_name(self) -> dict[str, Any]:
         """Return what was chosen by the names of the features, JSON-ready."""
-        names = [support.name or "embedding" for support in self.supports]
+        names = [" + ".join(n or "embedding" for n in s.names) for s in self.supports]
         return {
             "penalty": 2.0**self.settings.penalty,
             "widths": dict(zip(names, self.settings.widths, strict=True)),
@@ -283,15 +317,16 @@ class KernelModel:
         """Return the predictions of new rows.
 
         Args:
-            values: The features of each block, as they were given to :func:`fit_kernel`.
+            values: The features of each block, in the order of :func:`fit_kernel`.
             with_spread: Whether to work out standard deviations, which takes most of the time.
         """
         rows, targets = int(values[0].shape[0]), len(self.shift)  # pyright: ignore[reportOptionalSubscript]
         outputs = np.empty((rows, targets))
         variance = np.empty(rows)
         wanted = with_spread and self.task == "regression"
+        blocks = _side_by_side(values)
         for part in _pieces(slice(0, rows)):
-            pairs = zip(self.supports, values, strict=True)
+            pairs = zip(self.supports, blocks, strict=True)
             kernel = self._kernel([s.prepared(v[part]) for s, v in pairs], self.count)  # pyright: ignore[reportIndexIssue]
             outputs[part] = kernel @ self.coefficients
             if wanted:
@@ -349,6 +384,7 @@ class KernelModel:
                 arrays[f"{k}.values"] = np.asarray(support.values)
                 arrays[f"{k}.mean"] = support.scaling.mean
                 arrays[f"{k}.deviation"] = support.scaling.deviation
+                arrays[f"{k}.columns"] = np.array(support.columns)
                 arrays[f"{k}.median"] = np.array([support.median])
                 if support.directions is not None:
                     arrays[f"{k}.directions"] = support.directions
@@ -356,13 +392,17 @@ class KernelModel:
 
     @classmethod
     def of(
-        cls, task: TaskKind, names: Sequence[str], tensors: Mapping[str, Tensor], targets: int
+        cls,
+        task: TaskKind,
+        columns: Mapping[str, int | None],
+        tensors: Mapping[str, Tensor],
+        targets: int,
     ) -> "KernelModel":
         """Return the model that :meth:`tensors` describes.
 
         Args:
             task: Kind of task.
-            names: Of the features of each block.
+            columns: Of each of the features; None for counts, which come last.
             tensors: Of a file.
             targets: How many are predicted.
 
@@ -372,12 +412,15 @@ class KernelModel:
         """
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         count = len(arrays["coefficients"])
+        quantities = {name: width for name, width in columns.items() if width is not None}
+        blocks = [quantities] if quantities else []
+        blocks += [{name: 0} for name, width in columns.items() if width is None]
         shapes = {
             "coefficients": (count, targets),
             **dict.fromkeys(("shift", "scale"), (targets,)),
             "link": (2, targets),
             "spread": (6, targets),
-            **dict.fromkeys(("widths", "shares"), (len(names),)),
+            **dict.fromkeys(("widths", "shares"), (len(blocks),)),
             "penalty": (1,),
         }
         for name, shape in shapes.items():
@@ -386,35 +429,41 @@ class KernelModel:
         widths, shares = (tuple(arrays[name].tolist()) for name in ("widths", "shares"))
         return cls(
             task,
-            tuple(_support_from(arrays, k, name, count) for k, name in enumerate(names)),
+            tuple(_support_from(arrays, k, own, count) for k, own in enumerate(blocks)),
             Settings(widths, shares, float(arrays["penalty"][0])),
             *(arrays[name] for name in ("coefficients", "shift", "scale", "link", "spread")),
         )
 
 
-def _support_from(arrays: Mapping[str, np.ndarray], k: int, name: str, count: int) -> Support:
+def _support_from(
+    arrays: Mapping[str, np.ndarray], k: int, columns: Mapping[str, int], count: int
+) -> Support:
     """Return the block that the tensors of a file describe.
 
     Raises:
         KeyError: If some are missing.
-        ValueError: If some do not fit each other.
+        ValueError: If some do not fit each other, or quantities have other columns.
     """
-    if f"{k}.indptr" in arrays:
+    names, found = tuple(columns), tuple(arrays[f"{k}.columns"].tolist())
+    if columns == dict.fromkeys(columns, 0):
         indices, ends = arrays[f"{k}.indices"], arrays[f"{k}.indptr"]
-        shape = (count, int(arrays[f"{k}.columns"][0]))
-        levels = csr_matrix((np.ones(len(indices), np.float32), indices, ends), shape=shape)
+        levels = csr_matrix(
+            (np.ones(len(indices), np.float32), indices, ends), shape=(count, int(found[0]))
+        )
         levels.check_format(full_check=True)
-        return Support(name, levels, None, 1.0)
+        return Support(names, levels)
+    if found != tuple(columns.values()):
+        raise ValueError(f"part {k} has {found} columns, not {tuple(columns.values())}")
     scaling = Scaling(arrays[f"{k}.mean"], arrays[f"{k}.deviation"])
     values, directions = arrays[f"{k}.values"], arrays.get(f"{k}.directions")
-    width, added = len(scaling.mean), 0
+    width, added = sum(found), 0
     if directions is not None:
         added = directions.shape[-1]
         if directions.shape != (width, added):
             raise ValueError(f"directions of part {k} have shape {directions.shape}")
     if values.shape != (count, width + added) or {a.shape for a in scaling} != {(width,)}:
         raise ValueError(f"support points of part {k} have shape {values.shape}")
-    return Support(name, values, scaling, float(arrays[f"{k}.median"][0]), directions)
+    return Support(names, values, scaling, found, float(arrays[f"{k}.median"][0]), directions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -445,8 +494,9 @@ def fit_kernel(
     outputs. Targets with the same missing labels share a factor.
 
     Args:
-        blocks: Features by their names, that of an embedding empty; each has a kernel,
-            Matérn's or, where they are sparse, Tanimoto's.
+        blocks: Features by their names, that of an embedding empty. Quantities are compared
+            together, by Matérn's kernel, the first of them with the weight 1, each other with
+            1/2; counts, which are sparse, by Tanimoto's.
         labels: NaN where missing.
         train: Rows to fit.
         task: Kind of task.
@@ -652,7 +702,10 @@ def _support_of(
     blocks: Mapping[str, Columns], rows: Int[np.ndarray, "R"], patterns: Sequence[Pattern]
 ) -> tuple[tuple[Support, ...], int, list[str]]:
     """Return the blocks at the fitted rows, how many are support points, and what to say of it."""
-    supports = tuple(Support.of(name, values, rows) for name, values in blocks.items())
+    counts = {name: v for name, v in blocks.items() if isinstance(v, csr_matrix)}
+    quantities = {name: v for name, v in blocks.items() if not isinstance(v, csr_matrix)}
+    supports = (Support.of_quantities(quantities, rows),) if quantities else ()
+    supports += tuple(Support.of_counts(name, v, rows) for name, v in counts.items())
     labels = np.array([mask.sum() for mask, _ in patterns], dtype=np.float64)
     free, needed = _free_memory(), 8.0 * len(rows) ** 2 * (1 if len(patterns) == 1 else 2)
     reason = None

@@ -28,7 +28,7 @@ from graphlog.data.store import GraphStore
 from graphlog.data.tables import distinct
 from graphlog.domains import domain_of
 from graphlog.downstream.kernel import KernelModel
-from graphlog.downstream.linear import FARTHEST, LinearModel, features_of, fuse
+from graphlog.downstream.linear import COUNTS, FARTHEST, LinearModel, features_of, fuse
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.pretrained import (
     Encoder,
@@ -350,7 +350,7 @@ class Predictor:
     def features(self) -> list[str]:
         """Features beside the embedding that it predicts from."""
         if self.kernel is not None:
-            return [support.name for support in self.kernel.supports if support.name]
+            return [name for support in self.kernel.supports for name in support.names if name]
         return [*self.joined]
 
     def _repr_html_(self) -> str:
@@ -665,8 +665,12 @@ class Predictor:
             }
             kernel = None
             if "kernel" in described:
-                names, tensors = ["", *described["kernel"]], part(found.extra, "kernel.")
-                kernel = KernelModel.of(described["task"], names, tensors, len(targets))
+                columns: dict[str, int | None] = {
+                    "": found.encoder.embedding_width(members[0].layer),
+                    **{n: None if n == COUNTS else len(known[n]) for n in described["kernel"]},
+                }
+                tensors = part(found.extra, "kernel.")
+                kernel = KernelModel.of(described["task"], columns, tensors, len(targets))
             report = Report.from_dict(described["report"])
             calibration = Calibration.of(members[0].head.task, found.extra)
             novelty = Novelty.of(found.extra, found.encoder.embedding_width("jk"))
