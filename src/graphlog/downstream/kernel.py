@@ -234,7 +234,10 @@ def _tanimoto(rows: csr_matrix, others: csr_matrix) -> Float64[np.ndarray, "N S"
 def _squared_distances(
     rows: Float[np.ndarray, "N W"], others: Float[np.ndarray, "S W"]
 ) -> Float64[np.ndarray, "N S"]:
-    rows, others = rows.astype(np.float64), others.astype(np.float64)
+    # of the product of an array with itself, NumPy computes one half
+    is_same = rows.ctypes.data == others.ctypes.data and rows.shape == others.shape
+    rows = rows.astype(np.float64)
+    others = rows if is_same else others.astype(np.float64)
     distances = rows @ others.T
     distances *= -2
     distances += np.square(rows).sum(axis=1)[:, None]
