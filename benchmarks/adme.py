@@ -43,8 +43,10 @@ WORDS = {
     "descriptors": "RDKit descriptors",
     "untrained": "untrained network",
     "untrained+counts": "untrained network, ECFP4 counts",
+    "untrained+counts+descriptors": "untrained network, ECFP4 counts, descriptors",
     "model": MODEL,
     "model+counts": f"{MODEL}, ECFP4 counts",
+    "model+descriptors": f"{MODEL}, descriptors",
     "model+counts+descriptors": f"{MODEL}, ECFP4 counts, descriptors",
 }
 PEERS = {"minimol": "MiniMol", "chemprop": "chemprop"}

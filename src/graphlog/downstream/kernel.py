@@ -134,7 +134,7 @@ class Support:
                     f"in column {bad[0]} ({len(bad)} such columns); leave these columns or rows "
                     "out."
                 )
-        values = _side_by_side([values[rows] for values in blocks.values()])[0]
+        values = np.concatenate([values[rows] for values in blocks.values()], axis=1)
         scaling = Scaling.of(values)
         columns = tuple(values.shape[1] for values in blocks.values())
         scaled = scaling(values)
