@@ -122,6 +122,9 @@ class FeatureSchema:
     def mask_row(self, columns: MaskedColumns = "all") -> tuple[float, ...]:
         """Return the attribute row that stands for "masked".
 
+        Args:
+            columns: ``all``: the whole row; ``first``: the mask code alone, 0 in other columns.
+
         Raises:
             ConfigError: If there is none.
         """
