@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.data.graphs import FeatureSchema, MaskedColumns
+from graphlog.data.graphs import MaskedColumns
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives.base import (
@@ -54,6 +54,7 @@ class AttrMasking(Objective[AttrMaskingViews]):
     """A linear map from embeddings to masked attributes: atoms in chemistry, edges in biology."""
 
     Config: ClassVar[type[FrozenConfig]] = AttrMaskingConfig
+    masks = True
     RECIPES: ClassVar[Recipes] = {
         "default": comparison(),
         "paper": published(masked_columns="first"),
@@ -75,11 +76,6 @@ class AttrMasking(Objective[AttrMaskingViews]):
             as_edges = replace(self.schema, masked="edge")
             as_edges.mask_row()
             self.bonds = AttributeHead(encoder.dim, as_edges)
-
-    @classmethod
-    def check_schema(cls, schema: FeatureSchema) -> None:
-        """Raise ConfigError where graphs of this schema have no row that stands for "masked"."""
-        schema.mask_row()
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> AttrMaskingViews:
         """Return the batch and its masked counterpart."""

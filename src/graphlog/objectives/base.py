@@ -71,6 +71,8 @@ class Objective(nn.Module, ABC, Generic[Views]):
     """Whether batches must carry the domain's standardized targets as ``y``."""
     needs_substructures: bool = False
     """Whether components of the counts of substructures must follow the targets in ``y``."""
+    masks: bool = False
+    """Whether attributes are masked: the schema must have a row that stands for "masked"."""
     is_separable: bool = False
     """Whether the loss draws nothing and never looks at two graphs together; most do.
 
@@ -90,7 +92,9 @@ class Objective(nn.Module, ABC, Generic[Views]):
 
     @classmethod
     def check_schema(cls, schema: FeatureSchema) -> None:
-        """Raise ConfigError where the task cannot use graphs of this schema; default: never."""
+        """Raise ConfigError where the task cannot use graphs of this schema."""
+        if cls.masks:
+            schema.mask_row()
 
     def phases(self, epochs: int) -> tuple[Phase, ...]:
         """Split ``epochs`` into phases; most tasks have one."""

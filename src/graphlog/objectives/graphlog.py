@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.data.graphs import FeatureSchema, MaskedColumns
+from graphlog.data.graphs import MaskedColumns
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.objectives.base import (
     COMPONENTS,
@@ -291,6 +291,7 @@ class GraphLoG(Objective[GraphLoGViews]):
     """
 
     Config: ClassVar[type[FrozenConfig]] = GraphLoGConfig
+    masks = True
     RECIPES: ClassVar[Recipes] = {
         "default": chemistry(**CHEMISTRY),
         "graphlog": comparison(**GRAPHLOG),
@@ -332,11 +333,6 @@ class GraphLoG(Objective[GraphLoGViews]):
     def recipe_for(cls, domain: str) -> str:
         """Return ``default`` for molecules, which have descriptors, else ``graphlog``."""
         return "default" if domain == "molecule" else "graphlog"
-
-    @classmethod
-    def check_schema(cls, schema: FeatureSchema) -> None:
-        """Raise ConfigError where graphs of this schema have no row that stands for "masked"."""
-        schema.mask_row()
 
     @property
     def forest(self) -> PrototypeForest | None:
