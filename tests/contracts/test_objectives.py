@@ -11,7 +11,6 @@ import torch
 from encoder_support import (
     BARE,
     EDGE_MASKED,
-    MIXED,
     NODE_MASKED,
     SIZES,
     DegreePred,
@@ -41,7 +40,7 @@ from store_support import collate
 NAMES = sorted(OBJECTIVES)
 VARIANTS = [*NAMES, "graphlog/graphlog", "graphlog/paper", "graphlog/released"]
 BACKBONES = ["gin", "gcn", "graphsage", "gat"]
-SCHEMAS = {"atoms": NODE_MASKED, "channels": EDGE_MASKED, "mixed": MIXED, "bare": BARE}
+SCHEMAS = {"atoms": NODE_MASKED, "channels": EDGE_MASKED, "bare": BARE}
 SERVED = [
     (name, schema) for name in VARIANTS for schema in SCHEMAS if usable(name, SCHEMAS[schema])
 ]

@@ -140,10 +140,13 @@ def test_from_a_file_to_predictions(case: Case, cli: Cli, tmp_path: Path) -> Non
     assert sum(row["graphlog_status"] != "ok" for row in rows) == case.rejected
     probed = run(f"probe {source} -m @run {labels} --split random --baseline-seeds 0")
     assert probed["task"] == "classification"
-    run(f"prototypes @run -o @tree --input {source}")
-    tree = json.loads((tmp_path / "tree" / "tree.json").read_text())
-    assert tree["graphs"] == case.rows - case.rejected
+    for how in ("", "--fit"):
+        run(f"prototypes @run -o @tree{how} --input {source} {how}")
+        tree = json.loads((tmp_path / f"tree{how}" / "tree.json").read_text())
+        assert tree["graphs"] == case.rows - case.rejected
     run(f"info {store}")
+    if source != store:
+        run(f"featurize {source} -o @again --like @run")
 
 
 def test_an_input_of_another_domain_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ def test_a_finished_run_is_returned_as_it_is(tmp_path: Path) -> None:
     for name, value in first.objective.state_dict().items():
         assert torch.equal(value, again.objective.state_dict()[name]), name
     assert again.info == first.info
+    assert again.info["data_digest"] == store.digest
     assert again.info["embedding"] == config.embedding
 
 
