@@ -85,21 +85,15 @@ def random_batch(
     edges = [e for a, b in pairs for e in ((a, b), (b, a))]
     edge_index = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T.contiguous()
     if schema.masked == "node":
-        x = torch.stack(
-            [
-                torch.randint(6, (int(ptr[-1]),), generator=generator),
-                torch.zeros(int(ptr[-1]), dtype=torch.long),
-            ],
-            dim=1,
-        )
+        kinds = torch.randint(6, (int(ptr[-1]),), generator=generator)
+        x = torch.stack([kinds, torch.zeros_like(kinds)], dim=1)
         kinds = torch.randint(4, (len(pairs), 1), generator=generator).repeat_interleave(2, dim=0)
         edge_attr = torch.cat([kinds, torch.zeros_like(kinds)], dim=1)
     else:
         x = torch.ones(int(ptr[-1]), 1, dtype=torch.long)
         channels = torch.randint(2, (len(pairs), 2), generator=generator).float()
-        edge_attr = torch.cat([channels, torch.zeros(len(pairs), 2)], dim=1).repeat_interleave(
-            2, dim=0
-        )
+        rows = torch.cat([channels, torch.zeros_like(channels)], dim=1)
+        edge_attr = rows.repeat_interleave(2, dim=0)
     batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     return GraphBatch(x, edge_index, edge_attr, batch, ptr)
 
@@ -133,12 +127,10 @@ def attributes(columns: tuple[Attribute, ...], rows: int, generator: torch.Gener
         else torch.randn(rows, generator=generator)
         for c in columns
     ]
+    if not drawn:
+        return torch.zeros(rows, 0, dtype=torch.int64)
     whole = all(c.is_categorical for c in columns)
-    return (
-        torch.stack([d if whole else d.float() for d in drawn], dim=1)
-        if drawn
-        else torch.zeros(rows, 0, dtype=torch.int64)
-    )
+    return torch.stack([d if whole else d.float() for d in drawn], dim=1)
 
 
 def random_multigraphs(
@@ -172,17 +164,14 @@ def golden_encoder(arrays: Mapping[str, np.ndarray], backbone: str = "gin") -> G
 def golden_batch(golden: Path, family: str) -> GraphBatch:
     """The recorded batch of ``chem`` or ``bio``."""
     with np.load(golden / f"{family}_batch.npz") as arrays:
-        batch = torch.from_numpy(arrays["batch"].astype(np.int64))
-        edge_attr = torch.from_numpy(
-            arrays["edge_attr"].astype(np.int64 if family == "chem" else np.float32)
+        whole = ("x", "edge_index", "batch", *(["edge_attr"] if family == "chem" else []))
+        names = ("x", "edge_index", "edge_attr", "batch")
+        x, edge_index, edge_attr, batch = (
+            torch.from_numpy(arrays[n].astype(np.int64 if n in whole else np.float32))
+            for n in names
         )
-        return GraphBatch(
-            x=torch.from_numpy(arrays["x"].astype(np.int64)),
-            edge_index=torch.from_numpy(arrays["edge_index"].astype(np.int64)),
-            edge_attr=edge_attr,
-            batch=batch,
-            ptr=torch.cat([torch.zeros(1, dtype=torch.int64), batch.bincount().cumsum(0)]),
-        )
+    ptr = torch.cat([batch.new_zeros(1), batch.bincount().cumsum(0)])
+    return GraphBatch(x, edge_index, edge_attr, batch, ptr)
 
 
 def encoder_for(
