@@ -106,7 +106,7 @@ def test_small_split_and_scaffolds(golden: Path) -> None:
 def test_groups_do_not_depend_on_the_number_of_workers(
     golden: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphlog.domains.molecule.domain._SMILES_A_PIECE", 50)
+    monkeypatch.setattr("graphlog.data.workers._TEXTS_A_PIECE", 50)
     with np.load(golden / "chem_split_small.npz") as recorded:
         smiles = [str(s) for s in recorded["smiles"]]
     one, two = (np.concatenate(scaffold_split(smiles, workers=n)) for n in (1, 2))
