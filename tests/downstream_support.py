@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,13 +11,14 @@ from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.domains.molecule import MOLECULE
-from graphlog.downstream.finetune import FinetuneConfig
+from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.linear import fuse, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import evaluate
+from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.encoder import EncoderConfig, build_encoder
-from graphlog.inputs import read
+from graphlog.inputs import InputLike, read
 
 TINY = EncoderConfig(dim=16, layers=2)
 QUICK = FinetuneConfig(
@@ -56,6 +58,26 @@ def labeled(
         split = Split(rows[rows // 4 % 4 < 2], rows[rows // 4 % 4 == 2], rows[rows // 4 % 4 == 3])
     metric = "roc_auc" if task == "classification" else "rmse"
     return LabeledGraphs("chains", chain_store(), labels, targets, task, metric, split, "given")  # type: ignore[arg-type]
+
+
+def lengths() -> LabeledGraphs:
+    """The chains with their numbers of carbons."""
+    return labeled(LENGTH, "regression")
+
+
+def tuned(
+    data: InputLike | LabeledGraphs | None = None, encoder: Encoder | None = None, **options: Any
+) -> Predictor:
+    """Fine-tune a tiny encoder within a second; on the alcohols where nothing else is given."""
+    quick: dict[str, Any] = {"config": QUICK, "seeds": (0, 1), "baselines": ()}
+    data = labeled(IS_ALCOHOL) if data is None else data
+    return finetune(encoder or tiny_encoder(), data, **quick | options)
+
+
+@cache
+def classifier() -> Predictor:
+    """Return a predictor of alcohols, made once."""
+    return tuned()
 
 
 def averaged_models(encoder: Encoder, data: LabeledGraphs, joined: tuple[str, ...]) -> np.ndarray:

@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli_support import read_table
-from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, tiny_encoder, write_csv
+from cli_support import left_in, read_table
+from downstream_support import CHAINS, IS_ALCOHOL, labeled, tiny_encoder, tuned, write_csv
 from graphlog.api import embed_file, read_molecules
-from graphlog.downstream.finetune import finetune
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.writers import WRITERS
-from graphlog.errors import ConfigError, DataError, GraphLoGError, ModelFileError
+from graphlog.errors import ConfigError, DataError, GraphLoGError
 
 SMILES = ["CCO", "no molecule", "c1ccccc1", "", "C", "CCN"]
 USED = [True, False, True, False, True, True]
@@ -23,13 +22,7 @@ USED = [True, False, True, False, True, True]
 
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
-    return finetune(
-        tiny_encoder(),
-        labeled(np.stack([IS_ALCOHOL, 1 - IS_ALCOHOL], 1), targets=("a", "b")),
-        config=QUICK,
-        seeds=(0, 1),
-        baselines=(),
-    )
+    return tuned(labeled(np.stack([IS_ALCOHOL, 1 - IS_ALCOHOL], 1), targets=("a", "b")))
 
 
 @pytest.fixture
@@ -64,35 +57,39 @@ def number(cell: object) -> float:
     return float("nan" if cell in (None, "") else cell)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("ending", [".npz", ".csv", ".jsonl", ".parquet"])
-def test_embeddings_row_for_row(tmp_path: Path, table: Path, ending: str):
-    encoder, out = tiny_encoder(), tmp_path / f"out{ending}"
-    written = embed_file(encoder, table, out, batch_size=2)
+@pytest.mark.parametrize(
+    ("ending", "added"),
+    [
+        ("npz", None),
+        ("csv", ["graphlog_e0", *(f"e{k}" for k in range(1, 16))]),
+        ("jsonl", ["embedding"]),
+        ("parquet", ["embedding"]),
+    ],
+)
+def test_embeddings_row_for_row(tmp_path: Path, ending: str, added: list[str] | None):
+    """Beside the columns of the input, also one that is called as an output would be."""
+    columns = {"name": list("uvwxyz"), "status": range(6), "e0": ["own"] * 6}
+    source = write_csv(tmp_path / "in.csv", SMILES, **columns)
+    encoder, out = tiny_encoder(), tmp_path / f"out.{ending}"
+    written = embed_file(encoder, source, out, batch_size=2)
     assert (written.rows, written.rejected) == (6, 2)
     rows = rows_of(out)
+    if added is not None:
+        assert list(rows[0]) == ["smiles", *columns, *added, "graphlog_status"]
+        assert [str(row["status"]) for row in rows] == list("012345")
+    assert [row["name"] for row in rows] == columns["name"]
+    assert [row["smiles"] for row in rows] == SMILES
     missing = [float("nan")] * 16
     values = [row.get("embedding") or missing for row in rows]
-    if ending == ".csv":
-        values = [[number(row[f"e{k}"]) for k in range(16)] for row in rows]
+    if ending == "csv":
+        values = [[number(row[name]) for name in added or ()] for row in rows]
     np.testing.assert_allclose(values, encoder.embed(SMILES), rtol=1e-5, atol=1e-6)
     status = [row["graphlog_status"] for row in rows]
     assert [text == "ok" for text in status] == USED
     rejects = read_table(tmp_path / "rejects.csv")
     assert [row["row"] for row in rejects] == ["1", "3"]
     assert [row["reason"] for row in rejects] == [status[1], status[3]]
-    assert {p.name for p in tmp_path.iterdir()} == {"in.csv", out.name, "rejects.csv"}
-
-
-def test_an_output_that_cannot_be_is_refused_first(tmp_path: Path, table: Path):
-    encoder = tiny_encoder()
-    for out, message in (
-        (tmp_path / "out.txt", "format of a file is told by its ending"),
-        (tmp_path / "nowhere" / "out.npz", "there is no folder"),
-        (tmp_path / "dir.npz", "is a folder"),
-    ):
-        (tmp_path / "dir.npz").mkdir(exist_ok=True)
-        with pytest.raises(ConfigError, match=message):
-            embed_file(encoder, table, out)
+    assert left_in(tmp_path) == {"in.csv", out.name, "rejects.csv"}
 
 
 def test_a_killed_command_does_not_hinder_the_next(
@@ -122,27 +119,10 @@ def test_a_failure_leaves_nothing_behind(
     with pytest.raises(GraphLoGError, match="No space left"):
         embed_file(encoder, table, tmp_path / "out.npz")
     assert (tmp_path / "out.npz").read_bytes() == b"old"
-    assert {p.name for p in tmp_path.iterdir()} == {"in.csv", "out.npz"}
+    assert left_in(tmp_path) == {"in.csv", "out.npz"}
 
 
-def test_predictions_keep_the_inputs_columns(tmp_path: Path, table: Path, predictor: Predictor):
-    written = predictor.predict_file(table, tmp_path / "out.csv", batch_size=2)
-    rows = read_table(tmp_path / "out.csv")
-    added = [f"predicted_{t}{kind}" for t in "ab" for kind in ("", "_std", "_calibrated")]
-    assert list(rows[0]) == ["smiles", "name", "a", *added, "graphlog_novelty", "graphlog_status"]
-    assert [row["name"] for row in rows] == list("uvwxyz")
-    assert [row["smiles"] for row in rows] == SMILES
-    assert [row["predicted_b"] == "" for row in rows] == [False, True, False, True, False, False]
-    expected = predictor.predict(SMILES)
-    np.testing.assert_allclose(
-        [float(row["predicted_a"] or "nan") for row in rows], expected[:, 0], rtol=1e-4
-    )
-    assert rows[0]["graphlog_status"] == "ok"
-    assert rows[1]["graphlog_status"] not in ("", "ok")
-    assert written.rejected == 2
-
-
-def test_predictions_for_a_list_and_a_store(tmp_path: Path, predictor: Predictor):
+def test_predictions_for_a_list(tmp_path: Path, predictor: Predictor):
     predictor.predict_file(SMILES, tmp_path / "out.csv")
     rows = read_table(tmp_path / "out.csv")
     assert [row["smiles"] for row in rows] == SMILES
@@ -168,11 +148,14 @@ def test_predictions_in_every_format(tmp_path: Path, table: Path, predictor: Pre
     assert arrays["row"].tolist() == [*range(6)]
     assert arrays["smiles"].tolist() == SMILES
     names = arrays["names"].tolist()
+    kinds = ("", "_std", "_calibrated")
+    assert names == [*(f"predicted_{t}{kind}" for t in "ab" for kind in kinds), "graphlog_novelty"]
     for ending in ("npz", "csv", "jsonl", "parquet"):
         rows = rows_of(tmp_path / f"out.{ending}")
         if ending != "npz":
             assert list(rows[0]) == ["smiles", "name", "a", *names, "graphlog_status"]
         assert [row["name"] for row in rows] == list("uvwxyz")
+        assert [row["smiles"] for row in rows] == SMILES
         assert [row["graphlog_status"] == "ok" for row in rows] == USED
         values = [number(row["predicted_b"]) for row in rows]
         np.testing.assert_allclose(values, expected[:, 1], rtol=1e-5)
@@ -245,12 +228,6 @@ def test_predictor_round_trip(tmp_path: Path, predictor: Predictor, half: bool):
     assert again.task == "classification"
 
 
-def test_an_encoder_is_no_predictor(tmp_path: Path):
-    tiny_encoder().save(tmp_path / "m.safetensors")
-    with pytest.raises(ModelFileError, match="graphlog probe INPUT"):
-        Predictor.load(tmp_path / "m.safetensors")
-
-
 @pytest.mark.parametrize("text", ["smiles,name\nCCO,u\nC(C,v\n", "CCO u\nC(C v\n"])
 def test_predictions_from_standard_input(
     tmp_path: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch, text: str
@@ -307,13 +284,6 @@ def test_rows_do_not_depend_on_the_parts_that_they_are_read_in(
     assert [k for k, text in enumerate(status) if text != "ok"] == [0, 6, 11]
 
 
-def test_columns_of_one_name_are_all_kept(tmp_path: Path, predictor: Predictor):
-    (tmp_path / "in.csv").write_text("smiles,x,x\nCCO,1,2\n", encoding="utf-8")
-    predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv")
-    row = read_table(tmp_path / "out.csv")[0]
-    assert (row["x"], row["x.2"]) == ("1", "2")
-
-
 def test_the_input_and_lists_of_others_are_never_written_over(
     tmp_path: Path, table: Path, predictor: Predictor
 ):
@@ -330,43 +300,6 @@ def test_the_input_and_lists_of_others_are_never_written_over(
             embed_file(tiny_encoder(), source, tmp_path / "out.csv")
     assert others.read_text() == "smiles\nCCO\n"
     assert not (tmp_path / "out.csv").exists()
-
-
-def test_a_list_of_rejected_rows_is_of_the_last_input(tmp_path: Path, table: Path):
-    embed_file(tiny_encoder(), table, tmp_path / "out.csv")
-    assert len((tmp_path / "rejects.csv").read_text().splitlines()) == 3
-    embed_file(tiny_encoder(), write_csv(tmp_path / "good.csv", ["C", "CC"]), tmp_path / "out.csv")
-    assert len((tmp_path / "rejects.csv").read_text().splitlines()) == 1
-
-
-def test_the_names_of_predictions_do_not_depend_on_the_input(tmp_path: Path, predictor: Predictor):
-    plain = write_csv(tmp_path / "plain.csv", ["CCO"])
-    labeled = write_csv(tmp_path / "labeled.csv", ["CCO"], a=[1], b=[0])
-    for source in (plain, labeled):
-        predictor.predict_file(source, tmp_path / "out.csv")
-        added = list(read_table(tmp_path / "out.csv")[0])[-8:]
-        assert [added[0], added[3]] == ["predicted_a", "predicted_b"]
-        assert added[6:] == ["graphlog_novelty", "graphlog_status"]
-
-
-@pytest.mark.parametrize(
-    ("ending", "added"),
-    [
-        (".csv", ["graphlog_e0", *(f"e{k}" for k in range(1, 16))]),
-        (".parquet", ["embedding"]),
-        (".jsonl", ["embedding"]),
-    ],
-)
-def test_embeddings_keep_the_inputs_columns(tmp_path: Path, ending: str, added: list[str]):
-    source, out = tmp_path / "in.csv", tmp_path / f"out{ending}"
-    write_csv(source, ["CCO", "not one", "CC"], name=["u", "v", "w"], status=[7, 8, 9], e0="abc")
-    embed_file(tiny_encoder(), source, out)
-    rows = rows_of(out)
-    assert list(rows[0]) == ["smiles", "name", "status", "e0", *added, "graphlog_status"]
-    assert [row["name"] for row in rows] == list("uvw")
-    assert [str(row["status"]) for row in rows] == list("789")
-    assert [row["smiles"] for row in rows] == ["CCO", "not one", "CC"]
-    assert [row["graphlog_status"] == "ok" for row in rows] == [True, False, True]
 
 
 @pytest.mark.parametrize("ending", [".npz", ".npy", ".csv", ".jsonl", ".parquet", ".sdf"])
@@ -390,25 +323,18 @@ def test_each_output_has_its_own_list_of_rejected_rows(tmp_path: Path, predictor
     assert (len(read_table(shared)), read_table(own)) == (1, [])
     embed_file(tiny_encoder(), second, tmp_path / "a.csv")
     assert [row["row"] for row in read_table(shared)] == ["3"]
+    embed_file(tiny_encoder(), tmp_path / "good.csv", tmp_path / "a.csv")
+    assert read_table(shared) == []
 
 
 def test_predictions_and_embeddings_recall_the_column_of_fine_tuning(tmp_path: Path):
     """Two columns may hold SMILES; the one named at fine-tuning is taken again."""
     smiles = CHAINS[:24]
     source = write_csv(tmp_path / "in.csv", ["C"] * 24, product_smiles=smiles, y=[0, 1] * 12)
-    tuned = finetune(
-        tiny_encoder(),
-        source,
-        config=QUICK,
-        baselines=(),
-        seeds=(0,),
-        run_dir=tmp_path / "run",
-        targets=["y"],
-        smiles_column="product_smiles",
-        split="random",
-    )
+    options = {"targets": ["y"], "smiles_column": "product_smiles", "split": "random"}
+    first = tuned(source, seeds=(0,), run_dir=tmp_path / "run", **options)
     again = Predictor.load(tmp_path / "run")
-    expected = tuned.predict(smiles)
+    expected = first.predict(smiles)
     np.testing.assert_allclose(again.predict(source), expected, atol=1e-6)
     again.predict_file(source, tmp_path / "out.csv")
     found = [float(row["predicted_y"]) for row in read_table(tmp_path / "out.csv")]

@@ -9,11 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, QUICK, labeled, tiny_encoder
+from downstream_support import (
+    CHAINS,
+    IS_ALCOHOL,
+    LENGTH,
+    QUICK,
+    labeled,
+    lengths,
+    tiny_encoder,
+    tuned,
+)
 from graphlog.config import read_toml
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
-from graphlog.downstream.finetune import FinetuneConfig, SeedJob, finetune, start_of
+from graphlog.downstream.finetune import FinetuneConfig, SeedJob, start_of
 from graphlog.downstream.predictor import Head, Predictor
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.probe import kernel_predictions
@@ -23,21 +32,16 @@ from graphlog.training.log import read_metrics
 from graphlog.training.trainer import TrainingInterrupted
 
 NAN = float("nan")
-KEPT = {"baselines": (), "seeds": (0, 1)}
 
 
 @pytest.mark.parametrize("layer", ["last", "jk"])
 def test_overfits_32_molecules(layer: str, tiny_store: GraphStore):
     rows = np.arange(32)
     labels = np.random.default_rng(0).integers(0, 2, (32, 1)).astype(np.float32)
-    data = replace(
-        labeled(IS_ALCOHOL), store=tiny_store, labels=labels, split=Split(rows, rows, rows)
-    )
-    changes = {"epochs": 100, "batch_size": 32, "schedule": "constant", "learning_rate": 0.03}
-    config = QUICK.updated({**changes, "layer": layer})
-    assert (
-        finetune(tiny_encoder(), data, config=config, baselines=(), seeds=(0,)).report.mean > 0.99
-    )
+    split = Split(rows, rows, rows)
+    data = replace(labeled(IS_ALCOHOL), store=tiny_store, labels=labels, split=split)
+    fast = {"epochs": 70, "batch_size": 32, "schedule": "constant", "learning_rate": 0.03}
+    assert tuned(data, seeds=(0,), layer=layer, **fast).report.mean > 0.99
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -45,12 +49,8 @@ def test_regression_is_learned_in_the_labels_units(precision: str):
     labels = 1e4 * LENGTH + 5e6
     labels[::7] = NAN
     # without a decay the last epoch swings by 0.3 with the rounding of the processor
-    config = QUICK.updated(
-        {"epochs": 20, "learning_rate": 2e-2, "decay_every": 5, "precision": precision}
-    )
-    predictor = finetune(
-        tiny_encoder("jk"), labeled(labels, "regression"), config=config, baselines=(), seeds=(0,)
-    )
+    fast = {"epochs": 20, "learning_rate": 2e-2, "decay_every": 5, "precision": precision}
+    predictor = tuned(labeled(labels, "regression"), tiny_encoder("jk"), seeds=(0,), **fast)
     row = predictor.report.rows[0]
     assert row.mean("r2") > 0.8
     assert row.mean("mae") < row.mean("rmse") < np.nanstd(labels) / 3
@@ -88,14 +88,13 @@ def test_losses_are_means_over_present_labels():
 def test_the_encoder_given_is_not_changed():
     encoder = tiny_encoder()
     before = {k: v.clone() for k, v in encoder.state_dict().items()}
-    finetune(encoder, labeled(IS_ALCOHOL), config=QUICK, **KEPT)
+    tuned(encoder=encoder)
     assert all(torch.equal(v, before[k]) for k, v in encoder.state_dict().items())
 
 
 def test_freezing_changes_the_head_alone():
     encoder = tiny_encoder()
-    config = QUICK.updated({"freeze": True, "epochs": 80, "learning_rate": 0.05})
-    predictor = finetune(encoder, labeled(IS_ALCOHOL), config=config, **KEPT)
+    predictor = tuned(encoder=encoder, freeze=True, epochs=80, learning_rate=0.05)
     for k, v in predictor.members[1].network.state_dict().items():
         assert torch.equal(v, encoder.network.state_dict()[k])
     assert predictor.members[0].network is predictor.members[1].network
@@ -109,12 +108,7 @@ def test_dropout_is_the_networks_own(tiny_store: Any):
 
 
 def test_same_seed_same_bits_and_another_differs():
-    first, second = (
-        finetune(
-            tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK.updated({"dropout": 0.5}), **KEPT
-        )
-        for _ in range(2)
-    )
+    first, second = (tuned(dropout=0.5) for _ in range(2))
     np.testing.assert_array_equal(first.predict(CHAINS), second.predict(CHAINS))
     a, b = (m.head.linear.weight for m in first.members)
     assert not torch.equal(a, b)
@@ -124,15 +118,13 @@ def test_global_randomness_is_left_alone():
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
-    finetune(tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, **KEPT)
+    tuned()
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_both_rules_are_reported_and_the_one_asked_for_comes_first():
     for select, first in (("last", "last epoch"), ("best-valid", "best validation")):
-        report = finetune(
-            tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK.updated({"select": select}), **KEPT
-        ).report
+        report = tuned(select=select).report
         assert report.rows[0].rule == first
         assert {row.rule for row in report.rows} == {
             "last epoch",
@@ -144,14 +136,11 @@ def test_both_rules_are_reported_and_the_one_asked_for_comes_first():
 
 
 def test_the_best_epoch_is_the_best_on_validation():
-    config = QUICK.updated({"epochs": 6, "learning_rate": 0.02, "select": "best-valid"})
-    predictor = finetune(
-        tiny_encoder(), labeled(LENGTH, "regression"), config=config, baselines=(), seeds=(0,)
-    )
-    row = predictor.report.rows[0]
-    data = labeled(LENGTH, "regression")
-    valid = predictor.predict([CHAINS[k] for k in data.split.valid])[:, 0]
-    expected = np.sqrt(np.mean((valid - LENGTH[data.split.valid]) ** 2))
+    data = lengths()
+    predictor = tuned(data, seeds=(0,), epochs=6, learning_rate=0.02, select="best-valid")
+    row, valid = predictor.report.rows[0], data.split.valid
+    found = predictor.predict([CHAINS[k] for k in valid])[:, 0]
+    expected = np.sqrt(np.mean((found - LENGTH[valid]) ** 2))
     assert row.mean("rmse", "valid") == pytest.approx(expected, rel=1e-5)
     last = next(r for r in predictor.report.rows if r.rule == "last epoch")
     assert row.mean("rmse", "valid") <= last.mean("rmse", "valid") + 1e-9
@@ -165,42 +154,28 @@ def test_one_class_folds_are_named():
         split=Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]]),
     )
     with pytest.raises(DataError, match="one class only in the validation fold"):
-        finetune(tiny_encoder(), no_valid, config=QUICK.updated({"select": "best-valid"}), **KEPT)
-    report = finetune(tiny_encoder(), no_valid, config=QUICK, **KEPT).report
+        tuned(no_valid, select="best-valid")
+    report = tuned(no_valid).report
     assert report.skipped == {"valid": ["y"]}
     assert any("the last epoch is used" in note for note in report.notes)
     no_train = replace(data, split=Split(others[:9], others[9:12], alcohols))
     with pytest.raises(DataError, match="one class only in the training fold"):
-        finetune(tiny_encoder(), no_train, config=QUICK, **KEPT)
+        tuned(no_train)
 
 
 def test_a_batch_of_one_atom_and_a_last_batch_of_one_graph():
     rows = np.arange(9)
     one = replace(labeled(IS_ALCOHOL), split=Split(rows, rows, rows))
-    assert (
-        finetune(tiny_encoder(), one, config=QUICK.updated({"batch_size": 1}), **KEPT).report.mean
-        >= 0
-    )
+    assert tuned(one, batch_size=1).report.mean >= 0
 
 
 def test_a_loss_that_explodes_ends_the_run():
     with pytest.raises(NonFiniteLossError, match="lower the learning rate"):
-        finetune(
-            tiny_encoder(),
-            labeled(LENGTH, "regression"),
-            config=QUICK.updated({"learning_rate": 1e30, "epochs": 9}),
-            **KEPT,
-        )
+        tuned(lengths(), learning_rate=1e30, epochs=9)
 
 
 def test_baselines_beside_the_result():
-    report = finetune(
-        tiny_encoder(),
-        labeled(IS_ALCOHOL),
-        config=QUICK,
-        baselines=("random", "ecfp-rf", "ecfp-lr"),
-        seeds=(0,),
-    ).report
+    report = tuned(baselines=("random", "ecfp-rf", "ecfp-lr"), seeds=(0,)).report
     models = [row.model for row in report.rows]
     assert {
         "fine-tuned",
@@ -215,12 +190,12 @@ def test_baselines_beside_the_result():
 @pytest.mark.parametrize("seeds", [(), (0, 0), (-1,)])
 def test_seeds_must_differ(seeds: tuple[int, ...]):
     with pytest.raises(ConfigError, match="`seeds` must be different whole numbers"):
-        finetune(tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, seeds=seeds)
+        tuned(seeds=seeds)
 
 
 def test_the_run_folder_is_complete(tmp_path: Path):
     run = tmp_path / "run"
-    predictor = finetune(tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, run_dir=run, **KEPT)
+    predictor = tuned(run_dir=run)
     assert {p.name for p in run.iterdir()} >= {
         *"config.toml metrics.jsonl scores.json model.safetensors split.json".split(),
         "versions.json",
@@ -238,45 +213,25 @@ def test_the_run_folder_is_complete(tmp_path: Path):
     np.testing.assert_array_equal(load(run).embed(CHAINS), predictor.encoder.embed(CHAINS))
 
 
-def test_a_used_folder_is_refused_resumed_or_replace(
+def test_a_used_folder_is_refused_resumed_or_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     run = tmp_path / "run"
-    data = labeled(IS_ALCOHOL)
-    first = finetune(tiny_encoder(), data, config=QUICK, run_dir=run, **KEPT)
+    first = tuned(run_dir=run)
     with pytest.raises(ConfigError, match="`resume=True` or replace it with `overwrite=True`"):
-        finetune(tiny_encoder(), data, config=QUICK, run_dir=run, **KEPT)
+        tuned(run_dir=run)
     with pytest.raises(ConfigError, match="other settings, model or data"):
-        finetune(
-            tiny_encoder(),
-            data,
-            config=QUICK.updated({"dropout": 0.3}),
-            run_dir=run,
-            resume=True,
-            **KEPT,
-        )
+        tuned(run_dir=run, resume=True, dropout=0.3)
     trained: list[int] = []
     batches = SeedJob.batches
     monkeypatch.setattr(
         SeedJob, "batches", lambda self, epoch: trained.append(self.seed) or batches(self, epoch)
     )
-    more = finetune(
-        tiny_encoder(), data, config=QUICK, run_dir=run, resume=True, baselines=(), seeds=(0, 1, 2)
-    )
+    more = tuned(run_dir=run, resume=True, seeds=(0, 1, 2))
     assert trained == [2, 2]  # finished seeds are kept
-    np.testing.assert_array_equal(
-        more.members[1].network.state_dict()["node.weight"],
-        first.members[1].network.state_dict()["node.weight"],
-    )
-    finetune(
-        tiny_encoder(),
-        data,
-        config=QUICK.updated({"epochs": 1}),
-        run_dir=run,
-        overwrite=True,
-        baselines=(),
-        seeds=(5,),
-    )
+    weights = [found.members[1].network.state_dict()["node.weight"] for found in (first, more)]
+    assert torch.equal(*weights)
+    tuned(run_dir=run, overwrite=True, seeds=(5,), epochs=1)
     assert [p.name for p in (run / "checkpoint").iterdir()] == ["seed-5"]
 
 
@@ -290,8 +245,7 @@ def undisturbed(request: pytest.FixtureRequest) -> tuple[FinetuneConfig, np.ndar
     if request.param == "default":
         changes = {"hidden": 8, "standardize": True, "freeze_batch_norm": True}
         config = config.updated({"protocol": "default", **changes})
-    whole = finetune(tiny_encoder("jk"), labeled(IS_ALCOHOL), config=config, **KEPT)
-    return config, whole.predict(CHAINS)
+    return config, tuned(encoder=tiny_encoder("jk"), config=config).predict(CHAINS)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +260,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     undisturbed: tuple[FinetuneConfig, np.ndarray],
 ):
     """Killed between two steps, also within an epoch and in the second seed."""
-    (config, whole), data, run = undisturbed, labeled(IS_ALCOHOL), tmp_path / "run"
+    (config, whole), run = undisturbed, tmp_path / "run"
     steps: list[int] = []
     loss = SeedJob.loss
 
@@ -319,8 +273,8 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     with monkeypatch.context() as patch:
         patch.setattr(SeedJob, "loss", failing)
         with pytest.raises(TrainingInterrupted, match="continue with `resume=True`"):
-            finetune(tiny_encoder("jk"), data, config=config, run_dir=run, **KEPT)
-    resumed = finetune(tiny_encoder("jk"), data, config=config, run_dir=run, resume=True, **KEPT)
+            tuned(encoder=tiny_encoder("jk"), config=config, run_dir=run)
+    resumed = tuned(encoder=tiny_encoder("jk"), config=config, run_dir=run, resume=True)
     np.testing.assert_array_equal(resumed.predict(CHAINS), whole)
     rows = read_metrics(run / "metrics.jsonl")
     epochs = [[row["epoch"] for row in rows if row["seed"] == seed] for seed in (0, 1)]
@@ -338,15 +292,12 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(
         ValueError, match=r"No space left on device.*free space, then continue with `resume=True`"
     ):
-        finetune(
-            tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, run_dir=tmp_path / "run", **KEPT
-        )
+        tuned(run_dir=tmp_path / "run")
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
 def test_a_request_to_stop_ends_the_step_and_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    data, run = labeled(IS_ALCOHOL), tmp_path / "run"
-    loss = SeedJob.loss
+    run, loss = tmp_path / "run", SeedJob.loss
 
     def asking(self: SeedJob, batch: Any, step: int) -> Any:
         if step == 2:
@@ -357,7 +308,7 @@ def test_a_request_to_stop_ends_the_step_and_saves(tmp_path: Path, monkeypatch: 
     with pytest.raises(
         TrainingInterrupted, match="in epoch 1 of seed 0; continue with `resume=True`"
     ):
-        finetune(tiny_encoder(), data, config=QUICK, seeds=(0,), baselines=(), run_dir=run)
+        tuned(seeds=(0,), run_dir=run)
     assert (run / "checkpoint" / "seed-0" / "step-000000002.safetensors").is_file()
 
 
@@ -365,7 +316,7 @@ def test_the_default_protocol_sees_all_layers_standardized_and_keeps_statistics(
     """With a step size of nearly 0 encoder and batch norms are as they came."""
     encoder, data = tiny_encoder("jk"), labeled(IS_ALCOHOL)
     config = FinetuneConfig(epochs=1, learning_rate=1e-12, encoder_rate=1e-12, device="cpu")
-    (member,) = finetune(encoder, data, config=config, baselines=(), seeds=(0,)).members
+    (member,) = tuned(data, encoder, config=config, seeds=(0,)).members
     assert member.layer == "jk+sum"
     for name, value in member.network.named_buffers():
         assert torch.equal(value, encoder.network.get_buffer(name)), name
@@ -374,14 +325,12 @@ def test_the_default_protocol_sees_all_layers_standardized_and_keeps_statistics(
     seen = (inputs - member.head.input_shift) * member.head.input_scale
     assert seen.mean(dim=0).abs().max() < 1e-3
     assert seen.std(dim=0, unbiased=False).max() < 1 + 1e-3
-    assert member.head.hidden is not None
     assert member.head.hidden.out_features == config.hidden
 
 
 def test_a_hidden_layer_is_dropped_out_in_training_and_loaded_again(tmp_path: Path):
-    data = labeled(LENGTH, "regression")
     config = FinetuneConfig(epochs=2, hidden=6, dropout=0.3, device="cpu")
-    predictor = finetune(tiny_encoder("jk"), data, config=config, baselines=(), seeds=(0,))
+    predictor = tuned(lengths(), tiny_encoder("jk"), config=config, seeds=(0,))
     head, width = predictor.members[0].head, tiny_encoder().width("jk+sum")
     x = torch.randn(4, width, generator=torch.Generator().manual_seed(0))
     assert torch.equal(head(x), head(x))
@@ -435,16 +384,14 @@ def test_an_untrained_encoder_is_trained_from_scratch():
 
 
 def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
-    encoder, data = tiny_encoder("jk"), labeled(LENGTH, "regression")
+    encoder, data = tiny_encoder("jk"), lengths()
     hidden = replace(data, labels=data.labels.copy())
     hidden.labels[data.split.test] = NAN
     # one epoch from random weights learns nothing
     changes = {"protocol": "default", "standardize": False, "epochs": 1}
     config = FinetuneConfig.parse({**QUICK.model_dump(), **changes})
-    found = [
-        finetune(encoder, d, config=c, baselines=(), seeds=(0,)).report
-        for d, c in ((data, config), (hidden, config), (data, QUICK))
-    ]
+    cases = ((data, config), (hidden, config), (data, QUICK))
+    found = [tuned(d, encoder, config=c, seeds=(0,)).report for d, c in cases]
     named = [[n for n in report.notes if "kernel model" in n] for report in found]
     assert named[0] == named[1]
     assert not named[2]  # the paper's protocol

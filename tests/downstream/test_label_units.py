@@ -1,12 +1,13 @@
 """Labels in other units, far from 0 or tiny, are learned and predicted alike."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import graphlog
-from downstream_support import CHAINS, tiny_encoder
+from downstream_support import CHAINS, tiny_encoder, write_csv
 from graphlog.data.split import Split
 
 ROWS = np.arange(len(CHAINS))
@@ -18,10 +19,7 @@ UNITS += [(0.0, scale) for scale in (1e-9, 1e-3, 1e6, 1e12)] + [(1e12, 1e6), (1.
 
 def table(offset: float, scale: float, folder: Path) -> tuple[Path, np.ndarray]:
     y = VALUES * scale + offset
-    path = folder / "units.csv"
-    lines = [f"{s},{v!r}" for s, v in zip(CHAINS, y.tolist(), strict=True)]
-    path.write_text("\n".join(["smiles,y", *lines]) + "\n")
-    return path, y
+    return write_csv(folder / "units.csv", CHAINS, y=y.tolist()), y
 
 
 def exactness(offset: float, scale: float) -> float:
@@ -29,19 +27,26 @@ def exactness(offset: float, scale: float) -> float:
     return float(np.spacing(abs(offset) + scale * 10) / (scale * VALUES.std()))
 
 
+def score(source: Path | dict[str, list[Any]]) -> float:
+    how = {"targets": ["y"], "baselines": (), "grid": (0.1,)}
+    return graphlog.probe(tiny_encoder(), source, SPLIT, **how).rows[0].test["r2"][0]
+
+
+@pytest.fixture(scope="module")
+def wanted() -> float:
+    return score({"smiles": CHAINS, "y": VALUES.tolist()})
+
+
 @pytest.mark.parametrize(("offset", "scale"), UNITS)
-def test_a_probe_scores_alike_in_all_units(offset: float, scale: float, tmp_path: Path) -> None:
+def test_a_probe_scores_alike_in_all_units(
+    offset: float, scale: float, tmp_path: Path, wanted: float
+) -> None:
     path, y = table(offset, scale, tmp_path)
     assert graphlog.read_molecules(path, targets=["y"]).labels[:, 0].tolist() == y.tolist()
-    encoder, how = tiny_encoder(), {"targets": ["y"], "baselines": (), "grid": (0.1,)}
-    plain = {"smiles": CHAINS, "y": VALUES.tolist()}
-    wanted = graphlog.probe(encoder, plain, SPLIT, **how).rows[0].test["r2"][0]
     assert wanted > 0.5
     tolerance = 1e-5 + 10 * exactness(offset, scale)
-    frame = {"smiles": CHAINS, "y": y.tolist()}
-    for source in (path, frame):
-        report = graphlog.probe(encoder, source, SPLIT, **how)
-        assert report.rows[0].test["r2"][0] == pytest.approx(wanted, abs=tolerance)
+    for source in (path, {"smiles": CHAINS, "y": y.tolist()}):
+        assert score(source) == pytest.approx(wanted, abs=tolerance)
 
 
 @pytest.mark.parametrize(("offset", "scale"), [(1e9, 1.0), (0.0, 1e-9), (1e12, 1e6)])

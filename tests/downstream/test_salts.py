@@ -8,10 +8,10 @@ import pytest
 from rdkit import Chem
 
 import graphlog
-from downstream_support import tiny_encoder
+from downstream_support import tiny_encoder, tuned, write_csv
 from graphlog.data.split import Split
 from graphlog.domains.molecule.parents import may_have_parent, parent_of
-from graphlog.domains.molecule.schema import MOLECULE_CIP
+from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP
 from graphlog.downstream.tasks import open_labeled, split_file
 from graphlog.errors import ConfigError, DataError
 
@@ -110,18 +110,9 @@ def test_parents_survive_saving_and_views(tmp_path: Path) -> None:
 
 
 def test_a_predictor_reads_as_it_was_trained(tmp_path: Path) -> None:
-    table = tmp_path / "salts.csv"
-    chains = [f"{'C' * k}N.Cl" for k in range(1, 21)]
-    table.write_text("smiles,y\n" + "".join(f"{s},{k}\n" for k, s in enumerate(chains)))
-    predictor = graphlog.finetune(
-        tiny_encoder(),
-        *(table, "random", (0,)),
-        targets=["y"],
-        epochs=1,
-        baselines=(),
-        standardize="parent",
-        run_dir=tmp_path / "run",
-    )
+    salts = {"smiles": [f"{'C' * k}N.Cl" for k in range(1, 21)], "y": list(range(20))}
+    how = {"split": "random", "seeds": (0,), "epochs": 1, "standardize": "parent"}
+    predictor = tuned(salts, run_dir=tmp_path / "run", **how)
     loaded = graphlog.load_predictor(tmp_path / "run")
     salt, base = loaded.predict(["CCCCN.Cl", "CCCCN"])
     # other molecules in a batch change the order of sums
@@ -140,40 +131,28 @@ REPEATED = {"smiles": ["CCO", "OCC", "CCN", "CCN.Cl", "CCC", "CCCC"], "y": [1.0,
 )
 def test_what_becomes_of_repeats(how: str, labels: list[float]) -> None:
     fractions = (0.5, 0.25, 0.25)
-    data = open_labeled(
-        REPEATED,
-        tiny_encoder().schema,
-        **{"targets": ["y"], "split": "random", "fractions": fractions, "on_repeats": how},
-    )
+    options = {"targets": ["y"], "split": "random", "on_repeats": how}
+    data = open_labeled(REPEATED, MOLECULE, fractions=fractions, **options)
     assert data.labels[np.isfinite(data.labels)].tolist() == labels
 
 
 def test_repeats_can_be_refused() -> None:
     with pytest.raises(DataError, match=r"2 molecules repeat an earlier one \(rows 1, 3\)"):
-        open_labeled(REPEATED, tiny_encoder().schema, targets=["y"], on_repeats="fail")
+        open_labeled(REPEATED, MOLECULE, targets=["y"], on_repeats="fail")
 
 
 def test_a_split_file_keeps_salts_together(tmp_path: Path) -> None:
-    table = tmp_path / "m.csv"
     chains = ["C" * k + "N" for k in range(1, 31)]
-    table.write_text("\n".join(["smiles", *chains, *(f"{s}.Cl" for s in chains)]) + "\n")
+    table = write_csv(tmp_path / "m.csv", [*chains, *(f"{s}.Cl" for s in chains)])
     for part in split_file(table, tmp_path / "s.json", "random"):
         assert set(part % 30) == set(part[part < 30])
-
-
-def test_an_excluded_molecule_is_known_by_its_salt(tmp_path: Path) -> None:
-    (tmp_path / "test.smi").write_text("CCN.Cl\n")
-    store = graphlog.read_molecules(["CCN", "CCO"], exclude=[tmp_path / "test.smi"])
-    assert store.texts() == ["CCO"]
 
 
 def test_intervals_from_a_fold_that_repeats_the_training_fold_say_so(tmp_path: Path) -> None:
     chains = ["C" * k + "N" for k in range(1, 41)]
     both = {"smiles": chains + [f"{s}.Cl" for s in chains], "y": [float(k % 40) for k in range(80)]}
     folds = Split(np.arange(40), np.arange(40, 70), np.arange(70, 80))
-    predictor = graphlog.finetune(
-        tiny_encoder(), both, folds, (0,), targets=["y"], epochs=1, baselines=()
-    )
+    predictor = tuned(both, split=folds, seeds=(0,), epochs=1)
     assert any("30 of 30 molecules of the validation fold" in n for n in predictor.report.notes)
     predictor.save(tmp_path / "model.safetensors")
     with pytest.warns(UserWarning, match="30 of 30 graphs of the validation fold repeat"):

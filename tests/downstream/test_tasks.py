@@ -2,6 +2,7 @@ import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,25 @@ from graphlog.data.split import Split
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.fold_probe import fold_probe
 from graphlog.downstream.metrics import evaluate
-from graphlog.downstream.tasks import decide_task, open_labeled, split_file
+from graphlog.downstream.tasks import LabeledGraphs, decide_task, open_labeled, split_file
 from graphlog.errors import ConfigError, DataError
 from graphlog.inputs import read
 
 NAN = float("nan")
-COLUMN = {"targets": ["y"], "split": "random"}
+
+
+def opened(source: Path | str, **options: Any) -> LabeledGraphs:
+    return open_labeled(source, MOLECULE, targets=["y"], **options)
+
+
+@pytest.fixture
+def alcohols(tmp_path: Path) -> Path:
+    return write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL)
+
+
+@pytest.fixture
+def with_a_bad_row(tmp_path: Path) -> Path:
+    return write_csv(tmp_path / "m.csv", ["no molecule", *CHAINS], y=[0, *IS_ALCOHOL])
 
 
 def column(*values: float) -> np.ndarray:
@@ -38,6 +52,8 @@ def test_zeros_and_ones_are_classes_and_numbers_are_not():
     ):
         decide_task(both, ["a", "b"])
     assert decide_task(both, ["a", "b"], "regression")[0] == "regression"
+    with pytest.raises(ConfigError, match="did you mean 'regression'"):
+        decide_task(both, ["a", "b"], "regresion")
 
 
 @pytest.mark.parametrize(
@@ -62,107 +78,71 @@ def test_one_class_among_several_is_a_note():
     assert notes == ["target 'b' has one value only (1) and is left out of every mean"]
 
 
-def test_unknown_task_and_target(tmp_path: Path):
-    with pytest.raises(ConfigError, match="did you mean 'regression'"):
-        decide_task(column(0, 1), ["y"], "regresion")
-    path = write_csv(tmp_path / "m.csv", CHAINS, active=IS_ALCOHOL)
-    with pytest.raises(DataError, match="activ"):
-        open_labeled(path, MOLECULE, targets=["activ"])
-    with pytest.raises(ConfigError, match="Name them with `targets`"):
-        open_labeled(path, MOLECULE)
-
-
-def test_text_labels_name_row_and_column(tmp_path: Path):
-    path = write_csv(tmp_path / "m.csv", CHAINS, y=["strong"] * len(CHAINS))
-    with pytest.raises(DataError, match=r"row 0.*'y' must be a number"):
-        open_labeled(path, MOLECULE, targets=["y"])
-
-
 def test_bad_rows_and_missing_labels_do_not_shift_anything(tmp_path: Path):
     smiles = ["CCO", "no molecule", *CHAINS]
     values = ["", "7", *LENGTH]
-    data = open_labeled(write_csv(tmp_path / "m.csv", smiles, y=values), MOLECULE, **COLUMN)
-    assert data.task == "regression"
-    assert data.metric == "rmse"
-    assert data.sizes["rejected"] == 1
+    data = opened(write_csv(tmp_path / "m.csv", smiles, y=values), split="random")
+    assert (data.task, data.metric, data.sizes["rejected"]) == ("regression", "rmse", 1)
     assert np.isnan(data.labels[0, 0])
     np.testing.assert_array_equal(data.labels[1:, 0], LENGTH)
 
 
-def test_split_files_mean_input_rows(tmp_path: Path):
-    path = write_csv(tmp_path / "m.csv", ["no molecule", *CHAINS], y=[0, *IS_ALCOHOL])
+def test_split_files_mean_input_rows(tmp_path: Path, with_a_bad_row: Path):
     rows = Split(np.arange(0, 33), np.arange(33, 41), np.arange(41, 49))
     rows.save(tmp_path / "split.json", "own", (), "")
     for split in (tmp_path / "split.json", str(tmp_path / "split.json"), rows):
-        data = open_labeled(path, MOLECULE, targets=["y"], split=split)
+        data = opened(with_a_bad_row, split=split)
         assert data.split.train.tolist() == list(range(32))  # row 0 could not be read
         assert data.split.test.tolist() == list(range(40, 48))
     with pytest.raises((ConfigError, DataError), match="row 99"):
-        open_labeled(path, MOLECULE, targets=["y"], split=rows._replace(test=np.array([99])))
+        opened(with_a_bad_row, split=rows._replace(test=np.array([99])))
 
 
-def test_a_split_file_of_another_file_is_refused(tmp_path: Path):
-    path = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL)
-    split_file(path, tmp_path / "split.json", "random")
-    assert (
-        len(open_labeled(path, MOLECULE, targets=["y"], split=tmp_path / "split.json").split.test)
-        == 6
-    )
-    other = write_csv(tmp_path / "other.csv", [*CHAINS, "CC"], y=[*IS_ALCOHOL, 0])
-    with pytest.raises(DataError, match="belongs to a different file"):
-        open_labeled(other, MOLECULE, targets=["y"], split=tmp_path / "split.json")
-
-
-def test_empty_folds_and_unknown_splits(tmp_path: Path):
-    path = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL)
+def test_a_test_fold_must_hold_graphs(alcohols: Path):
     with pytest.raises(DataError, match="the test fold is empty"):
-        open_labeled(path, MOLECULE, targets=["y"], split="random", fractions=(0.5, 0.5, 0.0))
-    with pytest.raises(ConfigError, match="did you mean 'scaffold'"):
-        open_labeled(path, MOLECULE, targets=["y"], split="scafold")
+        opened(alcohols, split="random", fractions=(0.5, 0.5, 0.0))
 
 
 @pytest.mark.parametrize("kind", ["random", "scaffold-balanced", "made by hand", None])
-def test_a_split_without_a_validation_fold_is_taken(tmp_path: Path, kind: str | None):
-    path, file = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL), tmp_path / "split.json"
+def test_a_split_without_a_validation_fold_is_taken(
+    tmp_path: Path, alcohols: Path, kind: str | None
+):
+    file = tmp_path / "split.json"
     given = {"kind": kind, "train": list(range(40)), "test": list(range(40, 48))}
     file.write_text(json.dumps({k: v for k, v in given.items() if v is not None}))
-    data = open_labeled(path, MOLECULE, targets=["y"], split=file)
+    data = opened(alcohols, split=file)
     assert sorted(np.concatenate([data.split.train, data.split.valid])) == given["train"]
     assert data.split.test.tolist() == given["test"]
     assert 1 <= len(data.split.valid) <= 4
     assert f"validation fold: {len(data.split.valid)} graphs, " in data.split_name
 
 
-def test_a_share_of_nothing_for_validation_is_taken(tmp_path: Path):
-    path = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL)
-    data = open_labeled(path, MOLECULE, targets=["y"], split="scaffold", fractions=(0.8, 0.0, 0.2))
+def test_a_share_of_nothing_for_validation_is_taken(alcohols: Path):
+    data = opened(alcohols, split="scaffold", fractions=(0.8, 0.0, 0.2))
     assert len(data.split.valid)
     assert "3 graphs, " in data.split_name
 
 
-def test_folds_with_one_class_are_noted(tmp_path: Path):
-    path = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL)
-    alcohols = np.flatnonzero(IS_ALCOHOL)
-    others = np.flatnonzero(IS_ALCOHOL == 0)
-    split = Split(np.concatenate([alcohols[:4], others[:20]]), alcohols[4:], others[20:])
-    data = open_labeled(path, MOLECULE, targets=["y"], split=split)
+def test_folds_with_one_class_are_noted(alcohols: Path):
+    ones, others = np.flatnonzero(IS_ALCOHOL), np.flatnonzero(IS_ALCOHOL == 0)
+    split = Split(np.concatenate([ones[:4], others[:20]]), ones[4:], others[20:])
+    data = opened(alcohols, split=split)
     assert data.fold_notes[:2] == [
         "Target y has only one class in the validation fold; it is left out of its mean.",
         "Target y has only one class in the test fold; it is left out of its mean.",
     ]
 
 
-def test_folds_may_be_masks_of_all_rows(tmp_path: Path):
-    path = write_csv(tmp_path / "m.csv", ["no molecule", *CHAINS], y=[0, *IS_ALCOHOL])
+def test_folds_may_be_masks_of_all_rows(with_a_bad_row: Path):
     rows = np.arange(len(CHAINS) + 1)
     masks = [rows % 4 < 2, rows % 4 == 2, rows % 4 == 3]
-    given = open_labeled(path, MOLECULE, targets=["y"], split=[np.flatnonzero(m) for m in masks])
-    data = open_labeled(path, MOLECULE, targets=["y"], split=masks)
+    given = opened(with_a_bad_row, split=[np.flatnonzero(m) for m in masks])
+    data = opened(with_a_bad_row, split=masks)
     assert all(map(np.array_equal, data.split, given.split))
     assert data.sizes["train"] == masks[0].sum() - 1  # the first row is no molecule
     masks[1][0] = True
     with pytest.raises(DataError, match="row 0 is in the split more than once"):
-        open_labeled(path, MOLECULE, targets=["y"], split=masks)
+        opened(with_a_bad_row, split=masks)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +203,7 @@ def test_few_labels_in_the_test_fold_are_noted(tmp_path: Path) -> None:
 
 
 def test_a_split_of_another_data_set_is_told(tmp_path: Path):
-    path = write_csv(tmp_path / "t.csv", CHAINS, y=IS_ALCOHOL)
+    write_csv(tmp_path / "t.csv", CHAINS, y=IS_ALCOHOL)
     other = write_csv(tmp_path / "o.csv", CHAINS[4:40], y=IS_ALCOHOL[4:40])
     for name in ("t", "o"):
         graphlog.featurize(
@@ -240,14 +220,13 @@ def test_a_split_of_another_data_set_is_told(tmp_path: Path):
             data = open_labeled(str(tmp_path / "t.store"), MOLECULE, split=tmp_path / wrong)
         assert "12 of 48 graphs are in no fold" in data.fold_notes
     with pytest.raises(DataError, match="belongs to a different file"):
-        open_labeled(path, MOLECULE, targets=["y"], split=tmp_path / "o.json")
+        opened(tmp_path / "t.csv", split=tmp_path / "o.json")
     with pytest.warns(UserWarning, match="belongs to a different file"):
         open_labeled("esol", MOLECULE, split=tmp_path / "file.json")
 
 
-def test_a_view_has_no_rejected_rows(tmp_path: Path):
-    path = write_csv(tmp_path / "m.csv", ["no molecule", *CHAINS], y=[0, *IS_ALCOHOL])
-    store = read(path, MOLECULE, targets=["y"])
+def test_a_view_has_no_rejected_rows(with_a_bad_row: Path):
+    store = read(with_a_bad_row, MOLECULE, targets=["y"])
     assert open_labeled(store, MOLECULE, split="random").sizes["rejected"] == 1
     part = open_labeled(store.subset(np.arange(20)), MOLECULE, split="random")
     assert part.sizes == {"train": 16, "valid": 2, "test": 2, "rejected": 0}

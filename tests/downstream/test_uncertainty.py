@@ -10,15 +10,14 @@ import graphlog
 from cli_support import read_table
 from downstream_support import (
     CHAINS,
-    IS_ALCOHOL,
     LENGTH,
-    QUICK,
     chain_store,
+    classifier,
     labeled,
-    tiny_encoder,
+    lengths,
+    tuned,
     write_csv,
 )
-from graphlog.downstream.finetune import finetune
 from graphlog.downstream.metrics import brier_score, calibration_error
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import Report
@@ -31,13 +30,7 @@ NAN = float("nan")
 
 @pytest.fixture(scope="module")
 def regressor() -> Predictor:
-    data = labeled(np.stack([LENGTH, -10 * LENGTH], 1), "regression", ("a", "b"))
-    return finetune(tiny_encoder(), data, config=QUICK, seeds=(0, 1), baselines=())
-
-
-@pytest.fixture(scope="module")
-def classifier() -> Predictor:
-    return finetune(tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, seeds=(0, 1), baselines=())
+    return tuned(labeled(np.stack([LENGTH, -10 * LENGTH], 1), "regression", ("a", "b")))
 
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
@@ -114,14 +107,10 @@ def test_scores_of_probabilities():
 def test_spread_and_interval_of_a_regressor(regressor: Predictor):
     found = regressor.predict_uncertain(["CCO", "bad", "CCCCN"], interval=0.8)
     np.testing.assert_array_equal(found.mean, regressor.predict(["CCO", "bad", "CCCCN"]))
-    assert found.std is not None
-    assert found.low is not None
-    assert found.high is not None
     assert found.calibrated is None
     one_each = [Predictor([m], ("a", "b"), regressor.report) for m in regressor.members]
     values = np.stack([p.predict(["CCO", "CCCCN"]) for p in one_each])
     np.testing.assert_allclose(found.std[[0, 2]], values.std(axis=0, ddof=1), rtol=1e-3, atol=1e-5)
-    assert regressor.calibration is not None
     widths = regressor.calibration.half_widths(0.8)
     np.testing.assert_allclose((found.high - found.low)[[0, 2]], [2 * widths] * 2, rtol=1e-5)
     for values in (found.mean, found.std, found.low, found.high):
@@ -133,7 +122,6 @@ def test_the_report_counts_what_the_test_fold_shows(regressor: Predictor):
     data = labeled(np.stack([LENGTH, -10 * LENGTH], 1), "regression", ("a", "b"))
     smiles = [CHAINS[k] for k in data.split.test]
     found = regressor.predict_uncertain(smiles, interval=0.9)
-    assert found.low is not None
     inside = (found.low <= data.labels[data.split.test]) & (
         data.labels[data.split.test] <= found.high
     )
@@ -147,24 +135,21 @@ def test_the_report_counts_what_the_test_fold_shows(regressor: Predictor):
     assert Report.from_dict(regressor.report.to_dict()).calibration == rows
 
 
-def test_calibrated_probabilities_of_a_classifier(classifier: Predictor):
-    found = classifier.predict_uncertain(CHAINS)
-    assert found.calibrated is not None
+def test_calibrated_probabilities_of_a_classifier():
+    found = classifier().predict_uncertain(CHAINS)
     order = np.argsort(found.mean[:, 0], kind="stable")
     assert (np.diff(found.calibrated[order, 0]) >= -1e-9).all()
-    (row,) = classifier.report.calibration
+    (row,) = classifier().report.calibration
     assert 0 <= row["brier_calibrated"] <= 1
     with pytest.raises(ConfigError, match="intervals are for regression"):
-        classifier.predict_uncertain(["C"], interval=0.9)
+        classifier().predict_uncertain(["C"], interval=0.9)
 
 
-def test_files_keep_the_calibration(tmp_path: Path, regressor: Predictor, classifier: Predictor):
-    for predictor, interval in ((regressor, 0.7), (classifier, None)):
+def test_files_keep_the_calibration(tmp_path: Path, regressor: Predictor):
+    for predictor, interval in ((regressor, 0.7), (classifier(), None)):
         for half in (False, True):
             predictor.save(tmp_path / "p.safetensors", half=half)
             again = graphlog.load_predictor(tmp_path / "p.safetensors")
-            assert again.calibration is not None
-            assert predictor.calibration is not None
             np.testing.assert_array_equal(again.calibration.errors, predictor.calibration.errors)
             np.testing.assert_array_equal(
                 again.calibration.temperatures, predictor.calibration.temperatures
@@ -177,20 +162,16 @@ def test_files_keep_the_calibration(tmp_path: Path, regressor: Predictor, classi
             np.testing.assert_array_equal(found[name], values)
 
 
-def test_novelty_is_judged_by_the_training_fold(regressor: Predictor, classifier: Predictor):
-    for predictor in (regressor, classifier):
+def test_novelty_is_judged_by_the_training_fold(regressor: Predictor):
+    for predictor in (regressor, classifier()):
         first, judge = predictor.encoder, predictor.novelty
         found = predictor.predict_uncertain([*CHAINS, "no molecule", "[Fe]"]).novelty
-        assert judge is not None
-        assert found is not None
         expected = judge.percentiles(judge.distances(first.embed(CHAINS, "jk")))
         np.testing.assert_allclose(found[:48], expected, atol=0.1)
         assert np.isnan(found[48])
         assert found[49] == 100
-    split = labeled(LENGTH, "regression").split.train
+    split = lengths().split.train
     own = fit_novelty(regressor.members[0].network, chain_store().subset(np.sort(split)))
-    assert own is not None
-    assert regressor.novelty is not None
     np.testing.assert_array_equal(regressor.novelty.quantiles, own.quantiles)
 
 
@@ -240,8 +221,7 @@ def test_an_infinite_interval_is_explained() -> None:
 
 def test_no_column_hides_that_of_another_target():
     data = labeled(np.stack([LENGTH, LENGTH + 100], 1), "regression", ("y", "y_std"))
-    predictor = finetune(tiny_encoder(), data, config=QUICK, seeds=(0, 1), baselines=())
-    found = predictor.predict_uncertain(CHAINS)
+    found = tuned(data).predict_uncertain(CHAINS)
     columns = found.columns()
     assert list(columns)[:4] == [
         "predicted_y",
@@ -250,5 +230,4 @@ def test_no_column_hides_that_of_another_target():
         "predicted_y_std_std",
     ]
     assert np.array_equal(columns["predicted_y_std"], found.mean[:, 1])
-    assert found.std is not None
     assert np.array_equal(columns["predicted_y_std.2"], found.std[:, 0])

@@ -2,16 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import graphlog
-from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, QUICK, labeled, tiny_encoder, write_csv
+from downstream_support import CHAINS, IS_ALCOHOL, labeled, lengths, tiny_encoder, tuned, write_csv
 from graphlog.data.split import Split
-from graphlog.downstream.finetune import FinetuneConfig, finetune, label_weights
+from graphlog.downstream.finetune import FinetuneConfig, label_weights
 from graphlog.downstream.predictor import Head
 from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError, DataError
@@ -53,7 +51,6 @@ def test_balanced_classes_count_alike(task: str):
     labels[3] = NAN
     data = replace(labeled(labels, "regression", tuple("ab")[: labels.shape[1]]), task=task)
     weights = label_weights(data, FinetuneConfig(class_weight="balanced"))
-    assert weights is not None
     train = data.split.train
     y, w = labels[train], weights[train]
     sums = [w[y[:, -1] == value, 0].sum() for value in (0, 1)]
@@ -63,20 +60,18 @@ def test_balanced_classes_count_alike(task: str):
 
 def test_weights_change_what_is_learned_and_nothing_is_the_default():
     data, heavy = labeled(IS_ALCOHOL), np.where(IS_ALCOHOL == 1, 20.0, 1.0).astype(np.float32)
-    kept: dict[str, Any] = {"seeds": (0,), "baselines": ()}
-    plain = finetune(tiny_encoder(), data, config=QUICK, **kept).predict(CHAINS)
+    plain = tuned(data, seeds=(0,)).predict(CHAINS)
     ones = replace(data, weights=np.ones(48, dtype=np.float32))
-    same = finetune(tiny_encoder(), ones, config=QUICK, **kept).predict(CHAINS)
+    same = tuned(ones, seeds=(0,)).predict(CHAINS)
     np.testing.assert_allclose(same, plain, rtol=1e-4, atol=1e-6)
-    found = finetune(tiny_encoder(), replace(data, weights=heavy), config=QUICK, **kept)
+    found = tuned(replace(data, weights=heavy), seeds=(0,))
     assert found.predict(CHAINS).mean() > plain.mean()
     assert any("weights are used in fine-tuning only" in note for note in found.report.notes)
 
 
 def test_class_weights_need_classes():
-    config = QUICK.updated({"class_weight": "balanced"})
     with pytest.raises(ConfigError, match="class weights are for classes"):
-        finetune(tiny_encoder(), labeled(LENGTH, "regression"), config=config)
+        tuned(lengths(), class_weight="balanced")
 
 
 def test_weights_come_from_a_column(tmp_path: Path):
@@ -110,21 +105,12 @@ def test_a_train_fold_without_weight_is_refused():
     data, weights = labeled(IS_ALCOHOL), np.ones(48, dtype=np.float32)
     weights[data.split.train] = 0
     with pytest.raises(DataError, match="all weights of the training fold are 0"):
-        finetune(tiny_encoder(), replace(data, weights=weights), config=QUICK)
-
-
-def stopping(**more: Any) -> FinetuneConfig:
-    """Settings under which the validation score soon gets worse."""
-    return QUICK.updated(
-        {"epochs": 40, "learning_rate": 0.05, "patience": 3, "select": "best-valid", **more}
-    )
+        tuned(replace(data, weights=weights))
 
 
 def test_a_seed_stops_when_validation_no_longer_improves(tmp_path: Path):
-    data, run = labeled(LENGTH, "regression"), tmp_path / "run"
-    predictor = finetune(
-        tiny_encoder(), data, config=stopping(), seeds=(0, 1), baselines=(), run_dir=run
-    )
+    run, soon = tmp_path / "run", {"epochs": 40, "learning_rate": 0.05, "patience": 3}
+    predictor = tuned(lengths(), run_dir=run, select="best-valid", **soon)
     row = predictor.report.rows[0]
     assert row.rule == "best validation"
     logged = read_metrics(run / "metrics.jsonl")
@@ -148,22 +134,12 @@ def test_patience_needs_a_validation_score():
     split = Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]])
     data = replace(labeled(IS_ALCOHOL), split=split)
     with pytest.raises(DataError, match="drop `patience`"):
-        finetune(tiny_encoder(), data, config=QUICK.updated({"patience": 2}))
+        tuned(data, patience=2)
 
 
-def test_the_python_call_takes_them(tmp_path: Path):
+def test_they_are_options_of_fine_tuning(tmp_path: Path):
     source = write_csv(tmp_path / "in.csv", CHAINS, y=[0, 1] * 24, w=[1] * 48)
-    found = graphlog.finetune(
-        tiny_encoder(),
-        source,
-        "random",
-        (0,),
-        targets=["y"],
-        weights="w",
-        patience=1,
-        class_weight="balanced",
-        epochs=3,
-        baselines=(),
-    )
+    options = {"targets": ["y"], "weights": "w", "class_weight": "balanced", "patience": 1}
+    found = tuned(source, split="random", seeds=(0,), config=None, epochs=3, **options)
     assert found.info["finetune"]["patience"] == 1
     assert found.report.rows[0].rule == "best validation"

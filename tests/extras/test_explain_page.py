@@ -8,8 +8,7 @@ import pytest
 
 import graphlog
 from cli_support import read_table
-from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, tiny_encoder, write_csv
-from graphlog.downstream.finetune import finetune
+from downstream_support import CHAINS, IS_ALCOHOL, labeled, tuned, write_csv
 from graphlog.downstream.predictor import Predictor
 from graphlog.errors import ConfigError
 
@@ -20,7 +19,7 @@ NAMES = ["<script>alert(1)</script>", "b", "\"><img src=x onerror='alert(2)'>"]
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
     data = labeled(np.stack([IS_ALCOHOL, 1 - IS_ALCOHOL], 1), targets=("a", "<b>"))
-    return finetune(tiny_encoder(), data, config=QUICK, seeds=(0,), baselines=())
+    return tuned(data, seeds=(0,))
 
 
 def test_the_page_draws_every_row_and_runs_nothing(tmp_path: Path, predictor: Predictor):

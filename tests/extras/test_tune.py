@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, tiny_encoder, write_csv
+from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, lengths, tiny_encoder, write_csv
 from graphlog.config import read_toml
 from graphlog.downstream.finetune import SeedJob
 from graphlog.downstream.predictor import Predictor
@@ -29,7 +29,7 @@ FIXED: dict[str, Any] = {
 
 
 def _search(out: Path, trials: int = 3, data: Any = None, **more: Any) -> Tuned:
-    data = labeled(LENGTH, "regression") if data is None else data
+    data = lengths() if data is None else data
     return tune(tiny_encoder(), data, out, trials=trials, **(FIXED | more))
 
 
@@ -68,7 +68,7 @@ def test_the_best_run_knows_its_input(tmp_path: Path):
 
 
 def test_trials_never_see_the_test_fold(tmp_path: Path):
-    data = labeled(LENGTH, "regression")
+    data = lengths()
     labels = data.labels.copy()
     labels[data.split.test] = 1e6 * np.random.default_rng(0).normal(size=(len(data.split.test), 1))
     other = _search(tmp_path / "b", 2, replace(data, labels=labels))
