@@ -2,15 +2,15 @@
 
 import csv
 import json
-from collections.abc import Callable
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from graphlog.cli.main import main
 
-SMALL = (
-    "--epochs 2 --batch-size 16 --set encoder.dim=16 --set encoder.layers=2 --precision fp32"
-).split()
+SMALL = "--epochs 2 --batch-size 16 --set encoder.dim=16 --set encoder.layers=2 --precision fp32"
 """A pre-training that ends within a second."""
 
 
@@ -26,46 +26,55 @@ class Ended(NamedTuple):
         """What ``--json`` printed."""
         return json.loads(self.out)
 
-    def refused(self, *words: str) -> None:
-        """Check that the user was told in one line what to mend, as JSON with ``--json``."""
-        assert self.code == 2, self
-        assert "Traceback" not in self.err
-        if self.out:
-            line = self.json["error"]["message"]
-        else:
-            line = self.err.strip().splitlines()[-1]
-            assert line.startswith("graphlog: error: "), self.err
-        assert self.err.count("graphlog: error") == (not self.out), self.err
-        for word in words:
-            assert word.lower() in line.lower(), line
 
+class Cli:
+    """The command, whose lines are as a user types them.
 
-Cli = Callable[..., Ended]
-
-
-def run_command(capfd: Any) -> Cli:
-    """Return a function that runs the command and gives back how it ended.
-
-    It takes the words as they are typed, in one text or in several.
+    ``{store}`` in a line is what the fixture ``store`` gives.
     """
 
-    def run(*texts: str | Path) -> Ended:
-        capfd.readouterr()
-        code = main([word for text in texts for word in str(text).split()])
-        captured = capfd.readouterr()
-        return Ended(code, captured.out, captured.err)
+    def __init__(self, capture: Any, request: pytest.FixtureRequest) -> None:
+        self.capture, self.request = capture, request
 
-    return run
+    def words(self, *texts: str | Path) -> list[str]:
+        """Return the words of a line that is given in one text or several."""
+        return re.sub(
+            r"{(\w+)}",
+            lambda name: str(self.request.getfixturevalue(name[1])),
+            " ".join(map(str, texts)),
+        ).split()
+
+    def __call__(self, *texts: str | Path, code: int = 0) -> Ended:
+        """Run a line and check its exit code."""
+        words = self.words(*texts)
+        self.capture.readouterr()
+        ended = Ended(main(words), *self.capture.readouterr())
+        assert ended.code == code, (words, ended)
+        return ended
+
+    def refused(self, line: str, *words: str) -> Ended:
+        """Check that the user is told in one line what to mend, as JSON with ``--json``."""
+        ended = self(line, code=2)
+        assert "Traceback" not in ended.err
+        if ended.out:
+            told = ended.json["error"]["message"]
+        else:
+            told = ended.err.strip().splitlines()[-1]
+            assert told.startswith("graphlog: error: "), ended.err
+        assert ended.err.count("graphlog: error") == (not ended.out), ended.err
+        for word in words:
+            assert word.lower() in told.lower(), told
+        return ended
 
 
-def left_in(folder: Path) -> set[str]:
+def left_in(folder: Path | str = "") -> set[str]:
     """Return the names in a folder; half-written files would show."""
-    return {p.name for p in folder.iterdir()}
+    return {p.name for p in Path(folder).iterdir()}
 
 
-def read_table(path: Path) -> list[dict[str, str]]:
+def read_table(path: Path | str) -> list[dict[str, str]]:
     """Return the rows of a CSV file."""
-    with path.open(encoding="utf-8", newline="") as file:
+    with Path(path).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 

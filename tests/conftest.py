@@ -155,11 +155,17 @@ def tiny_store(tiny_smiles: list[str]) -> "GraphStore":
 
 
 @pytest.fixture
-def cli(capfd: pytest.CaptureFixture[str]) -> "Cli":
-    """Run the command in this process."""
-    from cli_support import run_command
+def cli(
+    request: pytest.FixtureRequest,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> "Cli":
+    """The command in this process, run in the folder of the test."""
+    from cli_support import Cli
 
-    return run_command(capfd)
+    monkeypatch.chdir(tmp_path)
+    return Cli(capfd, request)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmark_support import hide_matplotlib, tiny_scale
-from cli_support import Cli, run_command
+from cli_support import Cli
 from encoder_support import DegreePred
 from graphlog.benchmark.cells import SCALES
 from graphlog.data.graphs import FeatureSchema
@@ -17,11 +17,11 @@ QUICK = "--scale smoke --seeds 0 --threads 1"
 
 
 @pytest.fixture
-def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+def cli(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.setitem(SCALES, "smoke", tiny_scale())
     hide_matplotlib(monkeypatch)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return run_command(capfd)
+    return cli
 
 
 def test_an_objective_of_ones_own_appears(
@@ -30,19 +30,16 @@ def test_an_objective_of_ones_own_appears(
     monkeypatch.setitem(OBJECTIVES, "degree-pred", DegreePred)  # the one line
     words = f"benchmark molecules -o {tmp_path} {QUICK} --methods degree-pred,ecfp-lr --json"
     ended = cli(words)
-    assert ended.code == 0, ended.err
     assert (ended.json["cells"], ended.json["computed"], ended.json["failed"]) == (4, 4, 0)
     assert "[1/4] pretrain degree-pred gin seed 0: " in ended.err
     assert "degree-pred" in (tmp_path / "report" / "molecules.md").read_text()
     again = cli(f"benchmark report -o {tmp_path} --json")
-    assert again.code == 0
     assert str(tmp_path / "report" / "index.md") in again.json["files"]
 
 
 def test_a_dry_run_computes_nothing(cli: Cli, tmp_path: Path) -> None:
     words = f"benchmark molecules -o {tmp_path}/b {QUICK} --methods attrmasking --dry-run"
     ended = cli(words)
-    assert ended.code == 0, ended.err
     assert "pretrain attrmasking gin seed 0" in ended.out
     assert "finished" in ended.out
     assert not (tmp_path / "b").exists()
@@ -61,8 +58,7 @@ def test_a_cell_that_fails_stops_no_other_and_is_done_once_it_can_be(
 
     monkeypatch.setitem(OBJECTIVES, "picky", Picky)
     words = f"benchmark molecules -o {tmp_path} {QUICK} --methods picky,untrained --json"
-    ended = cli(words)
-    assert ended.code == 2
+    ended = cli(words, code=2)
     assert json.loads(ended.out)["computed"] == 2
     last = ended.err.strip().splitlines()[-1]
     assert last.startswith("graphlog: error: 3 of 5 cells failed")
@@ -86,5 +82,5 @@ def test_a_cell_that_fails_stops_no_other_and_is_done_once_it_can_be(
     ],
 )
 def test_bad_words_are_refused(cli: Cli, tmp_path: Path, words: str, answer: str) -> None:
-    cli(f"benchmark {words} -o {tmp_path}/b").refused(answer)
+    cli.refused(f"benchmark {words} -o {tmp_path}/b", answer)
     assert not (tmp_path / "b").exists()

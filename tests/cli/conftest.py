@@ -8,8 +8,8 @@ from cli_support import SMALL, write_molecules
 from graphlog.cli.main import main
 
 
-def _made(*words: str | Path) -> None:
-    assert main([*(w for text in words for w in str(text).split()), "--quiet"]) == 0
+def _made(line: str) -> None:
+    assert main([*line.split(), "--quiet"]) == 0
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, molecules: Path) -> Path:
 def pretrained(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Path:
     """A finished pre-training run on the store."""
     run = tmp_path_factory.mktemp("pretrained") / "run"
-    _made(f"pretrain {store} -o {run}", *SMALL)
+    _made(f"pretrain {store} -o {run} {SMALL}")
     return run
 
 
@@ -39,6 +39,6 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Path:
 def finetuned(tmp_path_factory: pytest.TempPathFactory, molecules: Path, pretrained: Path) -> Path:
     """A finished fine-tuning run on the file."""
     run = tmp_path_factory.mktemp("finetuned") / "run"
-    choices = "--targets oxygen --split random --epochs 2 --seeds 0,1 --baselines none".split()
-    _made(f"finetune {molecules} -m {pretrained} -o {run}", *choices)
+    choices = "--targets oxygen --split random --epochs 2 --seeds 0,1 --baselines none"
+    _made(f"finetune {molecules} -m {pretrained} -o {run} {choices}")
     return run

@@ -10,21 +10,51 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from cli_support import SMALL, Cli, run_command
+from cli_support import SMALL, Cli, left_in
 from graphlog import processes
 from graphlog.cli.main import VERBS
 from graphlog.errors import GraphLoGError
 
-COMMAND = [sys.executable, "-m", "graphlog"]
-LONG = ["--epochs", "500", *SMALL[2:]]
+COMMAND = ("-m", "graphlog")
+LONG = SMALL.replace("--epochs 2", "--epochs 500")
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
+def start(words: Sequence[str], **options: bool) -> subprocess.Popen[str]:
+    """Start Python with these words; it can be interrupted, as a job in the background cannot."""
+    return subprocess.Popen(
+        [sys.executable, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **options,
+    )
+
+
+def ended(words: Sequence[str], given: str = "") -> tuple[int, str, str]:
+    """Return how Python ends: its code, what it printed and what it said."""
+    process = start(words)
+    printed, said = process.communicate(given, timeout=120)
+    return process.returncode, printed, said
+
+
+def wait_for(is_there: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not is_there():
+        time.sleep(0.01)
+
+
+HEAVY = (
+    "heavy = {'torch', 'numpy', 'rdkit', 'sklearn', 'scipy', 'matplotlib', 'pandas'}\n"
+    "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+)
 
 
 def test_help_is_there_for_every_verb_and_loads_nothing_heavy():
@@ -33,32 +63,10 @@ def test_help_is_there_for_every_verb_and_loads_nothing_heavy():
         "assert main(['--help']) == main(['data', '--help']) == 0\n"
         "for name in VERBS: assert main([name, '--help']) == 0\n"
         "for verb in ('list', 'get', 'info', 'split'): assert main(['data', verb, '--help']) == 0\n"
-        "heavy = {'torch', 'numpy', 'rdkit', 'sklearn', 'scipy', 'matplotlib', 'pandas'} "
-        "& set(sys.modules)\n"
-        "assert not heavy, heavy\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=_environment(),
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Example: graphlog") == 1 + len(VERBS) + 5
-    assert done.stderr == ""
-
-
-def test_the_process_ends_with_the_codes_of_the_convention(tmp_path: Path):
-    done = subprocess.run(
-        [*COMMAND, "featurize", "gone.csv", "-o", str(tmp_path / "s")],
-        capture_output=True,
-        text=True,
-        env=_environment(),
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert done.stderr.startswith("graphlog: error: ")
+    found, printed, said = ended(["-c", code + HEAVY])
+    assert (found, said) == (0, "")
+    assert printed.count("Example: graphlog") == 1 + len(VERBS) + 5
 
 
 def test_a_missing_input_is_refused_before_anything_heavy_is_loaded():
@@ -66,76 +74,48 @@ def test_a_missing_input_is_refused_before_anything_heavy_is_loaded():
         "import sys; from graphlog.cli.main import main\n"
         "words = ['-m', 'random', '-o', 'z.npz']\n"
         "assert main(['embed', 'gone.csv', *words]) == main(['embed', 'bbpb', *words]) == 2\n"
-        "heavy = {'torch', 'numpy', 'rdkit', 'sklearn', 'scipy', 'pandas'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "no such file: gone.csv" in done.stderr
-    assert "did you mean 'bbbp'" in done.stderr
+    found, _, said = ended(["-c", code + HEAVY])
+    assert found == 0, said
+    assert "no such file: gone.csv" in said
+    assert "did you mean 'bbbp'" in said
 
 
-def test_standard_input_is_read_and_a_reader_that_leaves_is_no_error(
-    tmp_path: Path, pretrained: Path
-):
+def test_the_process_ends_with_the_codes_of_the_convention(cli: Cli):
+    found, printed, said = ended([*COMMAND, *cli.words("featurize gone.csv -o s")])
+    assert (found, printed) == (2, "")
+    assert len(said.strip().splitlines()) == 1
+    assert said.startswith("graphlog: error: ")
+
+
+def test_standard_input_is_read_and_a_reader_that_leaves_is_no_error(cli: Cli):
     molecules = "smiles\n" + "".join(f"{'C' * n}O\n" for n in range(1, 30))
-    words = f"embed - -m {pretrained} -o {tmp_path}/e.npz --json".split()
-    done = subprocess.run(
-        [*COMMAND, *words],
-        input=molecules,
-        capture_output=True,
-        text=True,
-        env=_environment(),
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert '"rows": 29' in done.stdout
-    listing = subprocess.Popen(
-        [*COMMAND, "data", "list"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=_environment(),
-    )
-    assert listing.stdout is not None
-    assert listing.stderr is not None
-    listing.stdout.close()
-    said = listing.stderr.read().decode()
-    listing.stderr.close()
-    assert listing.wait(timeout=120) == 141
-    assert "Traceback" not in said
+    words = cli.words("embed - -m {pretrained} -o e.npz --json")
+    found, printed, said = ended([*COMMAND, *words], molecules)
+    assert found == 0, said
+    assert '"rows": 29' in printed
+    with start([*COMMAND, "data", "list"]) as listing:
+        listing.stdout.close()
+        assert "Traceback" not in listing.stderr.read()
+    assert listing.returncode == 141
 
 
-def test_a_run_in_progress_is_refused_to_others_and_ctrl_c_leaves_it_resumable(
-    tmp_path: Path, store: Path, cli: Cli
-):
-    run = tmp_path / "run"
-    words = ["pretrain", str(store), "-o", str(run)]
-    running = subprocess.Popen(
-        [*COMMAND, *words, *LONG],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=_environment(),
-        preexec_fn=lambda: signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        ),  # tests in the background are started deaf to it
-    )
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (run / "metrics.jsonl").exists():
-        time.sleep(0.1)
-    cli(*words, *LONG, "--resume").refused("in use")
+def test_a_run_in_progress_is_refused_to_others_and_ctrl_c_leaves_it_resumable(cli: Cli):
+    line = f"pretrain {{store}} -o run {LONG}"
+    running = start([*COMMAND, *cli.words(line)])
+    wait_for(Path("run/metrics.jsonl").exists)
+    cli.refused(f"{line} --resume", "in use")
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=120)
-    assert running.returncode == 130, err
-    assert out == ""
-    assert "--resume" in err
-    assert "Traceback" not in err
-    assert not (run / "model.safetensors").exists()
-    assert "unfinished" in cli(f"info {run}").out
+    printed, said = running.communicate(timeout=120)
+    assert (running.returncode, printed) == (130, ""), said
+    assert "--resume" in said
+    assert "Traceback" not in said
+    assert not Path("run/model.safetensors").exists()
+    assert "unfinished" in cli("info run").out
 
 
-def test_ctrl_c_inside_an_import_ends_with_the_same_code(tmp_path: Path):
-    (tmp_path / "interrupted.py").write_text(
+def test_ctrl_c_inside_an_import_ends_with_the_same_code(cli: Cli):
+    Path("interrupted.py").write_text(
         "import runpy\n"
         "import graphlog.cli.main\n"
         "def main():\n"
@@ -146,78 +126,53 @@ def test_ctrl_c_inside_an_import_ends_with_the_same_code(tmp_path: Path):
         "graphlog.cli.main.main = main\n"
         "runpy.run_module('graphlog', run_name='__main__')\n"
     )
-    words = [sys.executable, "-m", "interrupted"]
-    done = subprocess.run(words, cwd=tmp_path, env=_environment(), check=False)
-    assert done.returncode == 130
+    assert ended(["-m", "interrupted"])[0] == 130
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits of a process are posix")
 def test_a_full_disk_is_one_line_and_leaves_nothing(
-    tmp_path: Path, molecules: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ):
     """In this process, whose output goes to no file that the limit could stop."""
-    run = run_command(capsys)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200, before[1]))
     try:
-        words = ["-m", "random", "-o", tmp_path / "e.npz", "--workers", "1", "--quiet"]
-        ended = run(f"embed {molecules}", *words)
+        line = f"embed {{molecules}} -m random -o {tmp_path}/e.npz --workers 1 --quiet"
+        told = Cli(capsys, request).refused(line)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    ended.refused()
-    assert len(ended.err.strip().splitlines()) == 1
-    assert {p.name for p in tmp_path.iterdir()} == set()
+    assert len(told.err.strip().splitlines()) == 1
+    assert left_in(tmp_path) == set()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="process groups are posix")
-def test_ctrl_c_in_a_terminal_reaches_the_workers_too_and_one_line_answers(tmp_path: Path):
-    running = subprocess.Popen(
-        [*COMMAND, "featurize", "wehi10k", "-o", str(tmp_path / "s"), "--workers", "2"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=_environment(),
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not any(
-        tmp_path.glob(".s.partial-*/store/endpoints.bin")
-    ):
-        time.sleep(0.01)
+def test_ctrl_c_in_a_terminal_reaches_the_workers_too_and_one_line_answers(cli: Cli):
+    words = cli.words("featurize wehi10k -o s --workers 2")
+    running = start([*COMMAND, *words], start_new_session=True)
+    wait_for(lambda: any(Path().glob(".s.partial-*/store/endpoints.bin")))
     time.sleep(0.5)  # the workers are starting
     os.killpg(running.pid, signal.SIGINT)
-    out, err = running.communicate(timeout=120)
-    assert (running.returncode, out, err) == (130, "", "graphlog: interrupted.\n")
-    assert list(tmp_path.iterdir()) == []
+    printed, said = running.communicate(timeout=120)
+    assert (running.returncode, printed, said) == (130, "", "graphlog: interrupted.\n")
+    assert left_in() == set()
 
 
-def test_sigterm_leaves_no_unfinished_files(tmp_path: Path, pretrained: Path) -> None:
-    words = [*COMMAND, *f"embed wehi10k -m {pretrained} -o {tmp_path}/out.npz".split()]
-    running = subprocess.Popen(words, stderr=subprocess.DEVNULL, env=_environment())
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not any(tmp_path.glob(".out.npz.partial-*")):
-        time.sleep(0.01)
+def test_sigterm_leaves_no_unfinished_files(cli: Cli) -> None:
+    running = start([*COMMAND, *cli.words("embed wehi10k -m {pretrained} -o out.npz")])
+    wait_for(lambda: any(Path().glob(".out.npz.partial-*")))
     running.terminate()
-    assert running.wait(120) == 143
-    assert list(tmp_path.iterdir()) == []
+    running.communicate(timeout=120)
+    assert running.returncode == 143
+    assert left_in() == set()
 
 
-def test_several_processes_end_together_and_the_run_resumes(store: Path, tmp_path: Path):
-    words = [*COMMAND, "pretrain", str(store), "-o", str(tmp_path / "run"), *LONG]
-    words += ["--objective", "graphcl", "--set", "training.checkpoint_every_s=0"]
-    checkpoints = tmp_path / "run" / "checkpoint"
+def test_several_processes_end_together_and_the_run_resumes(cli: Cli):
+    line = f"pretrain {{store}} -o run {LONG} --objective graphcl --processes 2"
+    words = cli.words(line, "--set training.checkpoint_every_s=0")
+    checkpoints = Path("run/checkpoint")
 
     def start_until(step: int, *more: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [*words, "--processes", "2", *more],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=_environment(),
-            # a job in the background of a shell ignores Ctrl-C, and hands that on
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        process = start([*COMMAND, *words, *more])
         while not any(int(p.name[5:14]) > step for p in checkpoints.glob("step-*.safetensors")):
             assert process.poll() is None
             time.sleep(0.05)
@@ -243,14 +198,14 @@ def test_several_processes_end_together_and_the_run_resumes(store: Path, tmp_pat
 
 
 def test_a_process_killed_before_they_have_met_ends_the_others(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
 ):
     """They wait for one another without a word; only the one that started them can know."""
     monkeypatch.setattr(processes, "_PATIENCE_S", float("inf"))
     monkeypatch.setattr(processes, "_PATIENCE_AFTER_KILL_S", 0.2)
     started: list[subprocess.Popen[bytes]] = []
-    start = vars(processes)["_start"]
-    monkeypatch.setattr(processes, "_start", lambda *a: started.append(start(*a)) or started[-1])
+    begin = vars(processes)["_start"]
+    monkeypatch.setattr(processes, "_start", lambda *a: started.append(begin(*a)) or started[-1])
 
     def kill() -> None:
         while len(started) < 2:
@@ -258,8 +213,7 @@ def test_a_process_killed_before_they_have_met_ends_the_others(
         started[1].send_signal(signal.SIGKILL)
 
     threading.Thread(target=kill).start()
-    words = ["pretrain", str(store), "-o", str(tmp_path / "run"), *LONG, "-q"]
     with pytest.raises(GraphLoGError, match="process 1 of 2 was ended by SIGKILL"):
-        processes.run_processes(words, 2)
+        processes.run_processes(cli.words(f"pretrain {{store}} -o run {LONG} -q"), 2)
     assert [process.returncode for process in started] == [-signal.SIGKILL] * 2
-    assert list(tmp_path.iterdir()) == []
+    assert left_in() == set()

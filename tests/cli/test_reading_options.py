@@ -31,82 +31,69 @@ def test_every_verb_that_reads_a_table_has_the_options_of_reading():
     assert not {name: flags for name, flags in lacking.items() if flags}
 
 
-def test_finetune_predict_and_plot_take_the_first_rows(
-    cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
-):
-    run, table = tmp_path / "run", tmp_path / "predicted.csv"
-    words = f"finetune {molecules} -m {pretrained} -o {run} {QUICK} --limit 60 --json"
-    sizes = cli(words).json["sizes"]
+def test_finetune_and_predict_take_the_first_rows(cli: Cli, molecules: Path, pretrained: Path):
+    tune = "finetune {molecules} -m {pretrained} -o run --limit 60 --json"
+    sizes = cli(tune, QUICK).json["sizes"]
     assert sum(sizes.values()) == 60
     assert sizes["rejected"] == 1
-    folds = json.loads((run / "split.json").read_text())
+    folds = json.loads(Path("run/split.json").read_text())
     assert max(*folds["train"], *folds["valid"], *folds["test"]) == 59
     predictor = graphlog.finetune(
         pretrained, molecules, "random", (0,), targets=["oxygen"], epochs=1, limit=60, baselines=()
     )
     assert predictor.report.sizes == sizes
-    words = f"predict {molecules} -m {run} --workers 1 --limit 7 --quiet"
-    assert cli(f"{words} -o {table}").code == 0
-    assert len(read_table(table)) == 7
-    assert cli(f"{words} -o {tmp_path}/why.csv --explain").code == 0
-    assert {row["row"] for row in read_table(tmp_path / "why.csv")} == {str(k) for k in range(7)}
+    predict = "predict {molecules} -m run --workers 1 --limit 7 --quiet"
+    cli(predict, "-o predicted.csv")
+    assert len(read_table("predicted.csv")) == 7
+    cli(predict, "-o why.csv --explain")
+    assert {row["row"] for row in read_table("why.csv")} == {str(k) for k in range(7)}
 
 
-def test_probe_tune_and_split_take_the_first_rows(
-    cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
-):
+def test_probe_tune_and_split_take_the_first_rows(cli: Cli):
     pytest.importorskip("optuna")
-    split = f"{tmp_path}/split.json"
-    words = f"data split {molecules} -o {split} --kind random --limit 60 --json"
-    assert cli(words).json["train"] == 47
-    words = f"probe {molecules} -m {pretrained} {LABELS} --baselines none --limit 60 --json"
-    found = cli(f"{words} --split {split}").json
-    assert (found["sizes"]["train"], sum(found["sizes"].values())) == (47, 60)
-    words = f"tune {molecules} -m {pretrained} -o {tmp_path}/t {LABELS} --seeds 0 --trials 1"
-    quick = "--limit 60 --set epochs=1 --baselines none --freeze --json"
-    assert sum(cli(words, quick).json["report"]["sizes"].values()) == 60
+    split = "data split {molecules} -o split.json --kind random --limit 60 --json"
+    assert cli(split).json["train"] == 47
+    probe = "probe {molecules} -m {pretrained} --baselines none --limit 60 --split split.json"
+    sizes = cli(probe, "--targets oxygen --workers 1 --json").json["sizes"]
+    assert (sizes["train"], sum(sizes.values())) == (47, 60)
+    tune = "tune {molecules} -m {pretrained} -o t --trials 1 --limit 60 --set epochs=1 --freeze"
+    told = cli(tune, LABELS, "--seeds 0 --baselines none --json").json
+    assert sum(told["report"]["sizes"].values()) == 60
 
 
-def test_neighbors_take_the_first_rows_of_both(
-    cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
-):
-    words = f"neighbors {molecules} --in {molecules} -m {pretrained} --limit 5"
-    assert cli(f"{words} -k 9 -o {tmp_path}/near.csv --quiet").code == 0
-    pairs = {(row["smiles"], row["neighbor_row"]) for row in read_table(tmp_path / "near.csv")}
+def test_neighbors_take_the_first_rows_of_both(cli: Cli):
+    words = "neighbors {molecules} --in {molecules} -m {pretrained} --limit 5"
+    cli(words, "-k 9 -o near.csv --quiet")
+    pairs = {(row["smiles"], row["neighbor_row"]) for row in read_table("near.csv")}
     assert len(pairs) == 25
     assert {row for _, row in pairs} == {str(k) for k in range(5)}
 
 
-def test_plot_reads_what_it_maps_as_it_is_told(
-    cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
-):
-    table = tmp_path / "odd.csv"
-    table.write_text(molecules.read_text().replace("smiles,", "drug,", 1), encoding="utf-8")
-    words = f"plot {pretrained} -o {tmp_path}/f --input {table} --workers 1"
-    assert cli(f"{words} --smiles-column drug --limit 30 --quiet").code == 0
-    assert "embedding-map.svg" in left_in(tmp_path / "f")
-    cli(f"{words} --smiles-column dug").refused("drug")
-    cli(f"{words} --smiles-column drug --limit 40 --on-error fail").refused("row 32")
+def test_plot_reads_what_it_maps_as_it_is_told(cli: Cli, molecules: Path):
+    table = molecules.read_text().replace("smiles,", "drug,", 1)
+    Path("odd.csv").write_text(table, encoding="utf-8")
+    words = "plot {pretrained} -o f --input odd.csv --workers 1"
+    cli(words, "--smiles-column drug --limit 30 --quiet")
+    assert "embedding-map.svg" in left_in("f")
+    cli.refused(f"{words} --smiles-column dug", "drug")
+    cli.refused(f"{words} --smiles-column drug --limit 40 --on-error fail", "row 32")
 
 
-def test_several_trackers_get_the_rows(
-    cli: Cli, molecules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_several_trackers_get_the_rows(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("tensorboard")
     mlflow = pytest.importorskip("mlflow")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    run, tuned = tmp_path / "run", tmp_path / "ft"
     both = "--log tensorboard --log mlflow --workers 1 --quiet"
-    small = "--limit 40 --recipe graphlog --set training.log_every=1"
-    assert cli(f"pretrain {molecules} -o {run} {small}", *SMALL, both).code == 0
-    assert cli(f"finetune {molecules} -m {run} -o {tuned} {QUICK} {both}").code == 0
+    small = f"--limit 40 --recipe graphlog --set training.log_every=1 {SMALL}"
+    cli("pretrain {molecules} -o run", small, both)
+    cli("finetune {molecules} -m run -o ft", QUICK, both)
     client = mlflow.MlflowClient()
     experiment = client.get_experiment_by_name("graphlog").experiment_id
     sent = {found.info.run_name: found for found in client.search_runs([experiment])}
-    for folder in (run, tuned):
+    for folder in (tmp_path / "run", tmp_path / "ft"):
         rows = read_metrics(folder / "metrics.jsonl")
         events = EventAccumulator(str(folder / "tensorboard"))
         events.Reload()
@@ -117,3 +104,30 @@ def test_several_trackers_get_the_rows(
             drawn = events.Scalars(name)
             assert [event.step for event in drawn] == [step for step, _ in values]
             assert [e.value for e in drawn] == pytest.approx([value for _, value in values])
+
+
+FORMULAS = "smiles,name,=cmd\nCCO,=1+1,-1.5\n=CC,plain,+x\nCCN,-CC,1\n"
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_formulas_of_the_input_become_text_only_where_asked(cli: Cli, safe: bool):
+    Path("in.csv").write_text(FORMULAS, encoding="utf-8")
+    embed, mark = "embed in.csv -o out.csv -m {pretrained} --workers 1 --quiet", "'" if safe else ""
+    cli(embed, "--excel-safe" if safe else "")
+    rows = read_table("out.csv")
+    assert [row["name"] for row in rows] == [f"{mark}=1+1", "plain", f"{mark}-CC"]
+    assert [row[f"{mark}=cmd"] for row in rows] == ["-1.5", f"{mark}+x", "1"]
+    assert all(
+        float(row["e0"]) == float(row["e0"]) for row in rows if row["graphlog_status"] == "ok"
+    )
+    (rejected,) = read_table("rejects.csv")
+    assert rejected["input"] == f"{mark}=CC"
+    cli(embed)  # the option ends with its command
+    assert read_table("out.csv")[0]["name"] == "=1+1"
+
+
+def test_formulas_of_neighbors_become_text_too(cli: Cli):
+    Path("in.csv").write_text(FORMULAS, encoding="utf-8")
+    words = "-m {pretrained} -k 1 --workers 1 --quiet --excel-safe"
+    cli("neighbors in.csv --in in.csv -o near.csv", words)
+    assert [row["name"] for row in read_table("near.csv")] == ["'=1+1", "plain", "'-CC"]

@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 
 import graphlog
-from cli_support import left_in, run_command
+from cli_support import Cli, left_in
 from cluster_support import Square, die, die_once, refuse
-from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, tiny_encoder, write_csv
+from downstream_support import CHAINS, classifier, tiny_encoder, write_csv
 from graphlog.data import workers
 from graphlog.data.workers import spread_in_order, using
 from graphlog.domains import records
-from graphlog.downstream.finetune import finetune
-from graphlog.downstream.predictor import Predictor
 from graphlog.errors import ConfigError, DataError, MissingExtraError, ProcessLostError
 from graphlog.inputs import read
 
@@ -75,12 +73,6 @@ def table(tmp_path: Path) -> Path:
     return write_csv(tmp_path / "in.csv", SMILES, name=range(len(SMILES)))
 
 
-@pytest.fixture(scope="module")
-def predictor() -> Predictor:
-    data = labeled(IS_ALCOHOL)
-    return finetune(tiny_encoder(), data, config=QUICK, seeds=(0, 1), baselines=())
-
-
 def test_what_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     out = tmp_path / "out.npz"
     with pytest.raises(ConfigError, match="did you mean 'ray'"):
@@ -99,17 +91,16 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_an_address_without_a_cluster_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    cli: Cli, table: Path, monkeypatch: pytest.MonkeyPatch
 ):
     pytest.importorskip("ray")
-    table = write_csv(tmp_path / "in.csv", CHAINS)
-    words = ["embed", table, "-m", "graphlog-mol", "-o", tmp_path / "out.npz", "--engine", "ray"]
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = f"127.0.0.1:{closed.getsockname()[1]}"
     for address in (nobody, "http://127.0.0.1:8265"):
         monkeypatch.setenv("RAY_ADDRESS", address)
-        run_command(capfd)(*words).refused("RAY_ADDRESS", address)
-    assert left_in(tmp_path) == {"in.csv"}
+        words = "embed {table} -m graphlog-mol -o out.npz --engine ray"
+        cli.refused(words, "RAY_ADDRESS", address)
+    assert left_in() == {"in.csv"}
 
 
 @pytest.mark.usefixtures("session")
@@ -128,19 +119,14 @@ def test_embeddings_of_a_table_are_those_of_this_process(tmp_path: Path, table: 
 
 @pytest.mark.usefixtures("session")
 def test_predictions_of_standard_input_are_those_of_this_process(
-    tmp_path: Path,
-    table: Path,
-    predictor: Predictor,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    cli: Cli, table: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    predictor.save(tmp_path / "model.safetensors")
-    words = ["predict", "-", "-m", tmp_path / "model.safetensors", "-o", "-", "--batch-size", "4"]
+    classifier().save("model.safetensors")
     written: list[str] = []
     for engine in ("local", "ray"):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(table.read_bytes())))
-        ended = run_command(capfd)(*words, "--engine", engine)
-        assert ended.code == 0, ended.err
+        words = "predict - -m model.safetensors -o - --batch-size 4 --engine"
+        ended = cli(words, engine)
         assert "predicting" in ended.err
         written.append(ended.out)
     assert len(written[0].splitlines()) == len(SMILES) + 1
@@ -148,27 +134,25 @@ def test_predictions_of_standard_input_are_those_of_this_process(
 
 
 @pytest.mark.usefixtures("session")
-def test_arrays_and_stores_too(predictor: Predictor):
+def test_arrays_and_stores_too():
     encoder, store = tiny_encoder(), read(SMILES, tiny_encoder().schema)
     for source in (SMILES, store):
         found = graphlog.embed(encoder, source, engine="ray", with_features=["descriptors"])
         expected = graphlog.embed(encoder, source, with_features=["descriptors"])
         np.testing.assert_array_equal(found, expected)
-        found = graphlog.predict(predictor, source, engine="ray")
-        np.testing.assert_array_equal(found, graphlog.predict(predictor, source))
+        found = graphlog.predict(classifier(), source, engine="ray")
+        np.testing.assert_array_equal(found, graphlog.predict(classifier(), source))
 
 
 @pytest.mark.usefixtures("session")
-def test_a_store_is_that_of_this_process(
-    tmp_path: Path, table: Path, sent: set[str], capfd: pytest.CaptureFixture[str]
-):
-    unwanted = write_csv(tmp_path / "unwanted.csv", CHAINS[3:6])
+def test_a_store_is_that_of_this_process(cli: Cli, tmp_path: Path, table: Path, sent: set[str]):
+    write_csv(tmp_path / "unwanted.csv", CHAINS[3:6])
     files = {}
     for engine in ("local", "ray"):
         out = tmp_path / engine / "a.store"
         out.parent.mkdir()
-        words = ["featurize", table, "-o", out, "--exclude", unwanted, "--targets", "name"]
-        assert run_command(capfd)(*words, "--engine", engine).code == 0
+        words = f"featurize in.csv -o {out} --exclude unwanted.csv --targets name --engine"
+        cli(words, engine)
         found = [p for p in out.parent.rglob("*") if p.is_file()]
         files[engine] = {p.relative_to(out.parent): p.read_bytes() for p in found}
     assert files["ray"] == files["local"]

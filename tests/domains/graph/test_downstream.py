@@ -144,7 +144,7 @@ def test_the_command_line_says_how_attributes_are_read(cli, tmp_path):
     featurize = f"featurize {tmp_path}/rings.jsonl -o {tmp_path}"
     assert "read as" in cli(f"{featurize}/store").out
     assert "3 categories: 0, 1, 2" in cli(f"info {tmp_path}/store").out
-    cli(f"{featurize}/other --schema molecule").refused("molecule")
+    cli.refused(f"{featurize}/other --schema molecule", "molecule")
 
 
 def test_a_predictor_knows_the_words_of_its_classes(tmp_path):

@@ -32,12 +32,11 @@ def files(tmp_path: Path) -> Path:
 
 def test_featurize_proteins(cli: Cli, files: Path) -> None:
     ended = cli(
-        f"featurize {files}/9.protein.links.detailed.txt --domain protein -o {files}/s --json "
-        f"--score 400 --annotations {files}/notes.tsv --go {files}/go.obo --min-positives 1 "
+        "featurize 9.protein.links.detailed.txt --domain protein -o s --json --score 400 "
+        "--annotations notes.tsv --go go.obo --min-positives 1 "
         "--terms 2 --max-overlap 0.9 --radius 2 --neighbors 5 --nodes 3 "
         "--channel-score coexpression=450"
     )
-    assert ended.code == 0, ended.err
     assert (ended.json["graphs"], ended.json["rejected rows"], ended.json["labeled"]) == (4, 4, 2)
     store = open_store(files / "s")
     assert store.tasks == ("GO:0000003", "GO:0000005")
@@ -46,22 +45,21 @@ def test_featurize_proteins(cli: Cli, files: Path) -> None:
     reasons = {row["input"]: row["reason"] for row in read_table(files / "rejects.csv")}
     assert {*reasons} == {"9.e", "zz", "GO:0000004", "GO:9"}
     assert "in no network" in reasons["zz"]
-    assert ended.json["proteins"] == "4 of 9" in cli("info", files / "s").out
+    assert ended.json["proteins"] == "4 of 9" in cli("info s").out
 
 
 def test_proteins_beyond_the_limit_are_not_rejected(cli: Cli, tmp_path: Path) -> None:
-    network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(4, 6))
-    assert cli(f"featurize {network} --domain protein -o {tmp_path}/s --limit 5").code == 0
-    found = cli(f"info {tmp_path}/s --json").json
+    write(tmp_path / "9.protein.links.detailed.txt", clustered_links(4, 6))
+    cli("featurize 9.protein.links.detailed.txt --domain protein -o s --limit 5")
+    found = cli("info s --json").json
     assert (found["graphs"], found["input rows"], found["rejected rows"]) == (5, 5, 0)
 
 
 def test_a_table_of_labels(cli: Cli, tmp_path: Path) -> None:
-    network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(2, 3))
+    write(tmp_path / "9.protein.links.detailed.txt", clustered_links(2, 3))
     rows = "".join(f"c{c:02d}p{k:02d},{c}\n" for c in range(2) for k in range(3))
-    labels = write(tmp_path / "labels.csv", "protein,odd\n" + rows)
-    words = f"featurize {network} --domain protein --labels {labels} -o {tmp_path}/s -q"
-    assert cli(words).code == 0
+    write(tmp_path / "labels.csv", "protein,odd\n" + rows)
+    cli("featurize 9.protein.links.detailed.txt --domain protein --labels labels.csv -o s -q")
     assert open_store(tmp_path / "s").tasks == ("odd",)
 
 
@@ -80,11 +78,11 @@ def test_the_catalogue_names_proteins(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--go {go}", "go together; give both or neither"),
-        ("--annotations {notes} --go {go}", "no term has 100 positive | lower min_positives"),
-        ("--annotations {go} --go {go}", "go.obo | neither a GAF file"),
-        ("--annotations {notes} --go {notes}", "notes.tsv | not an OBO file"),
-        ("--annotations {notes} --labels {notes} --go {go}", "give one of them"),
+        ("--go go.obo", "go together; give both or neither"),
+        ("--annotations notes.tsv --go go.obo", "no term has 100 positive | lower min_positives"),
+        ("--annotations go.obo --go go.obo", "go.obo | neither a GAF file"),
+        ("--annotations notes.tsv --go notes.tsv", "notes.tsv | not an OBO file"),
+        ("--annotations notes.tsv --labels notes.tsv --go go.obo", "give one of them"),
         ("--score 2000", "score | 1000"),
         ("--channel-score smell=3", "no channel 'smell'"),
         ("--channel-score x", "--channel-score | textmining=500"),
@@ -97,26 +95,20 @@ def test_the_catalogue_names_proteins(cli: Cli) -> None:
     ],
 )
 def test_contradicting_options(cli: Cli, files: Path, words: str, told: str) -> None:
-    network = f"{files}/9.protein.links.detailed.txt --domain protein -o {files}/s -q"
-    ended = cli(
-        f"featurize {network}", words.format(go=files / "go.obo", notes=files / "notes.tsv")
-    )
-    ended.refused(*told.split(" | "))
+    line = f"featurize 9.protein.links.detailed.txt --domain protein -o s -q {words}"
+    cli.refused(line, *told.split(" | "))
     assert not (files / "s").exists()
 
 
 def test_more_bad_input(cli: Cli, tmp_path: Path) -> None:
-    network = write(tmp_path / "9.txt", links([("a", "b", 900)]))
+    write(tmp_path / "9.txt", links([("a", "b", 900)]))
     (tmp_path / "empty").mkdir()
-    for source, told in {
-        f"{tmp_path}/absent.txt": ("absent.txt",),
-        "string-6293": ("did you mean 'string-6239'",),
-        f"{tmp_path}/empty": ("holds no network file",),
-        f"{network},{network}": ("each species one file",),
-    }.items():
-        cli(f"featurize {source} --domain protein -o {tmp_path}/s -q").refused(*told)
-    told = cli(f"featurize {network} -o {tmp_path}/s --score 3")
-    told.refused("--score is for proteins", "--domain protein")
+    read = "featurize --domain protein -o s -q"
+    cli.refused(f"{read} absent.txt", "absent.txt")
+    cli.refused(f"{read} string-6293", "did you mean 'string-6239'")
+    cli.refused(f"{read} empty", "holds no network file")
+    cli.refused(f"{read} 9.txt,9.txt", "each species one file")
+    cli.refused("featurize 9.txt -o s --score 3", "--score is for proteins", "--domain protein")
 
 
 def test_self_loops_repeats_and_one_direction_only_are_counted_not_refused(
@@ -124,18 +116,18 @@ def test_self_loops_repeats_and_one_direction_only_are_counted_not_refused(
 ) -> None:
     pairs = ("9.a 9.a", "9.a 9.b", "9.a 9.b", "9.c 9.a")
     lines = [HEADER, *(f"{pair} 0 0 0 900 0 0 0 900" for pair in pairs)]
-    network = write(tmp_path / "9.txt", "\n".join(lines) + "\n")
-    found = cli(f"featurize {network} --domain protein -o {tmp_path}/s --json").json
+    write(tmp_path / "9.txt", "\n".join(lines) + "\n")
+    found = cli("featurize 9.txt --domain protein -o s --json").json
     counts = found["source"]["networks"]["9"]
     assert (found["graphs"], counts["self-loops left out"], counts["interactions"]) == (3, 1, 2)
 
 
 def test_ego_networks_of_one_node_and_of_thousands(cli: Cli, tmp_path: Path) -> None:
     spokes = links([("hub", f"p{k}", 900) for k in range(3000)] + [("far", "away", 100)])
-    network = write(tmp_path / "9.txt", spokes)
+    write(tmp_path / "9.txt", spokes)
     wide = "--neighbors 5000 --nodes 5000 --isolated keep --limit 3 -q"
-    assert cli(f"featurize {network} --domain protein -o {tmp_path}/s", wide).code == 0
+    cli("featurize 9.txt --domain protein -o s", wide)
     store = open_store(tmp_path / "s")
     assert store.texts() == ["9.away", "9.far", "9.hub"]
     assert store.num_nodes.tolist() == [1, 1, 3001]
-    assert cli(f"embed {tmp_path}/s -m random -o {tmp_path}/z.npz -q").code == 0
+    cli("embed s -m random -o z.npz -q")

@@ -103,13 +103,13 @@ def test_the_command_line_writes_rows_of_the_input(cli: Cli, tmp_path: Path) -> 
     first = write(tmp_path / "8.protein.links.detailed.txt", texts[0])
     second = write(tmp_path / "9.protein.links.detailed.txt", texts[1] + weak)
     store = read_proteins(tmp_path, store_path=tmp_path / "both.store")
-    split = f"data split {tmp_path}/both.store"
-    assert cli(f"{split} -o {tmp_path}/s.json --quiet").code == 0
+    cli("data split both.store -o s.json --quiet")
     found = json.loads((tmp_path / "s.json").read_text())
     assert found["kind"] == "species"
     names_of = dict(zip(store.rows.tolist(), store.texts(), strict=True))
     assert {names_of[row].split(".")[0] for row in found["test"]} == {"9"}
-    by_network = f"{split} --kind network -o {tmp_path}/n.json --json"
-    assert cli(f"{by_network} --network {first},{second}").json["kind"] == "network"
-    cli(by_network).refused("--network")
+    by_network = "data split both.store --kind network -o n.json --json"
+    told = cli(f"{by_network} --network {first.name},{second.name}").json
+    assert told["kind"] == "network"
+    cli.refused(by_network, "--network")
     assert Split.load(tmp_path / "n.json", store.num_rows)
