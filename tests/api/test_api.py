@@ -9,7 +9,6 @@ import torch
 
 import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, tiny_encoder, write_csv
-from graphlog.errors import ConfigError
 
 SMALL = {"encoder": {"dim": 8, "layers": 2}, "batch_size": 16}
 QUICK = {
@@ -95,15 +94,6 @@ def test_finetune_predict_probe_by_file(table: Path, tmp_path: Path):
     report = graphlog.probe(model, table, baselines=("ecfp-lr",), **options)
     assert isinstance(report, graphlog.Report)
     assert report.to_dict()["scores"][0]["metric"] == "roc_auc"
-
-
-def test_finetune_names_unknown_settings(table: Path):
-    with pytest.raises(ConfigError, match="did you mean 'dropout'"):
-        graphlog.finetune(tiny_encoder(), table, targets=["active"], dropot=0.1)
-    with pytest.raises(ConfigError, match="`select`"):
-        graphlog.finetune(tiny_encoder(), table, targets=["active"], select="best")
-    with pytest.raises(ConfigError, match="unknown model 'zinc'"):
-        graphlog.finetune("zinc", table, targets=["active"])
 
 
 def test_scaffold_split_of_smiles():

@@ -4,12 +4,12 @@ import json
 import shutil
 import tomllib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import graphlog
-from graphlog.cli.main import main
+from cli_support import Cli, Ended
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.plugins import Registry
 from plugin_support import install, install_example, run_with
@@ -29,12 +29,25 @@ for words in json.loads(sys.stdin.read()):
     ended.append([code, out.getvalue(), err.getvalue()])
 print(json.dumps(ended))
 """
+COUNTER = '''
+import graphlog
+from dataclasses import dataclass
+from graphlog.cli import options as o
+from graphlog.cli.console import Command, Verb
 
 
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
+@dataclass(kw_only=True)
+class Count(Command):
+    """Count the graphs of INPUT."""
+
+    source: o.Input
+
+    def run(self):
+        self.result({"graphs": len(graphlog.read_molecules(self.source))})
+
+
+COUNT = Verb(Count, "Counting", "graphlog count molecules.csv")
+'''
 
 
 def run_all(site: Path, folder: Path, *commands: str) -> list[Ended]:
@@ -43,67 +56,86 @@ def run_all(site: Path, folder: Path, *commands: str) -> list[Ended]:
     return [Ended(*ended) for ended in json.loads(printed)]
 
 
+USES = {
+    "help": "pretrain --help",
+    "list": "data list --json",
+    "pretrain": f"pretrain alcohols -o run --objective degreepred --backbone gated {SMALL} -q",
+    "probe": "probe alcohols -m run --json",
+    "embed": "embed alcohols -m run -o embeddings.npz --json",
+    "info": "info run --json",
+    "finetune": "finetune alcohols -m run -o ft --workers 1 --epochs 1 --seeds 0 --baselines none",
+    "predict": "predict alcohols -m ft -o predictions.csv",
+    "benchmark": "benchmark molecules -o bench --methods degreepred --backbones gated "
+    "--datasets alcohols --scale smoke --dry-run --json",
+    "featurize words": "featurize words.csv -o words.store --schema path --workers 1",
+    "pretrain words": f"pretrain words.store -o words {SMALL} --quiet",
+    "embed words": "embed words.store -m words -o words.npz",
+    "count": "count words.smi --json",
+    "verbs": "--help",
+    "help count": "count --help",
+}
+
+
 @pytest.fixture(scope="module")
-def used(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Ended]]:
-    """The example package and one with a domain at work: the folder, and how commands ended."""
+def used(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Ended]]:
+    """The example package, a domain and a verb at work: the folder, and how commands ended."""
     site, folder = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("work")
     install_example(site)
     install(site, "graphlog-words", {"graphlog.domains": {"path": "words_domain:DOMAIN"}})
     shutil.copy(Path(__file__).parent.parent / "words_domain.py", site)
+    install(site, "counter", {"graphlog.verbs": {"count": "counter:COUNT", "embed": "counter:X"}})
+    (site / "counter.py").write_text(COUNTER)
     (folder / "words.csv").write_text("word\n" + "graph\nlog\ncontrast\nlearn\n" * 4)
-    commands = (
-        "pretrain --help",
-        "data list --json",
-        f"pretrain alcohols -o run --objective degreepred --backbone gated {SMALL} --quiet",
-        "probe alcohols -m run --json",
-        "embed alcohols -m run -o embeddings.npz --json",
-        "info run --json",
-        "finetune alcohols -m run -o ft --workers 1 --epochs 1 --seeds 0 --baselines none --quiet",
-        "predict alcohols -m ft -o predictions.csv",
-        "benchmark molecules -o bench --methods degreepred --backbones gated --datasets alcohols "
-        "--scale smoke --dry-run --json",
-        "featurize words.csv -o words.store --schema path --workers 1",
-        f"pretrain words.store -o words {SMALL} --quiet",
-        "embed words.store -m words -o words.npz",
-    )
-    return folder, run_all(site, folder, *commands)
+    (folder / "words.smi").write_text("CCO\nCCN\n")
+    ended = dict(zip(USES, run_all(site, folder, *USES.values()), strict=True))
+    assert [(e.code, e.err) for e in ended.values() if e.code] == []
+    return folder, ended
 
 
-def test_every_verb_knows_the_parts_of_a_package(used: tuple[Path, list[Ended]]):
+def test_every_verb_knows_the_parts_of_a_package(used: tuple[Path, dict[str, Ended]]):
     folder, ended = used
-    assert [(e.code, e.err) for e in ended if e.code] == []
-    assert "degreepred" in ended[0].out.replace("\u2502", "")
-    assert "gated" in ended[0].out
-    listed = {row["name"]: row for row in json.loads(ended[1].out)}
+    assert "degreepred" in ended["help"].out.replace("\u2502", "")
+    assert "gated" in ended["help"].out
+    listed = {row["name"]: row for row in ended["list"].json}
     assert listed["alcohols"]["license"] == "CC0-1.0"
-    assert "frozen encoder" in ended[3].out
-    assert json.loads(ended[4].out)["rows"] == 96
+    assert "frozen encoder" in ended["probe"].out
+    assert ended["embed"].json["rows"] == 96
     config = tomllib.loads((folder / "run" / "config.toml").read_text(encoding="utf-8"))
     assert config["plugins"] == dict.fromkeys(("objective", "backbone"), "graphlog-example")
     assert config["encoder"]["layer"]["gate_bias"] == 0.0
     assert len((folder / "predictions.csv").read_text().splitlines()) == 97
-    assert "degreepred gated" in ended[8].out
+    assert "degreepred gated" in ended["benchmark"].out
+
+
+def test_a_domain_of_a_package(used: tuple[Path, dict[str, Ended]]):
+    assert (used[0] / "words.npz").is_file()
+    with pytest.raises(ModelFileError, match="'path' comes with the package graphlog-words"):
+        graphlog.load(used[0] / "words")
+
+
+def test_a_verb_of_a_package(used: tuple[Path, dict[str, Ended]]):
+    """It stands in a panel of its own after the others, and takes the place of none of them."""
+    ended = used[1]
+    assert ended["count"].json["graphs"] == 2
+    assert ended["verbs"].out.index("Look at results") < ended["verbs"].out.index("Counting")
+    assert "Example: graphlog count molecules.csv" in ended["help count"].out
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        "embed bbbp -m {0}/run -o {1}/out.npz",
+        "embed bbbp -m {0}/run -o out.npz",
         "probe bbbp -m {0}/run",
         "info {0}/run",
-        "predict bbbp -m {0}/ft -o {1}/out.csv",
-        "prototypes {0}/run -o {1}/tree",
-        "pretrain nci5k -o {1}/run --config {0}/run/config.toml",
+        "predict bbbp -m {0}/ft -o out.csv",
+        "prototypes {0}/run -o tree",
+        "pretrain nci5k -o run --config {0}/run/config.toml",
     ],
 )
-def test_a_missing_package_is_named(
-    used: tuple[Path, list[Ended]], command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-):
-    capfd.readouterr()
-    assert main(command.format(used[0], tmp_path).split()) == 2
-    said = capfd.readouterr().err.strip().splitlines()
-    assert len(said) == 1
-    assert said[0].endswith("which is not installed; run: pip install graphlog-example")
+def test_a_missing_package_is_named(used: tuple[Path, dict[str, Ended]], command: str, cli: Cli):
+    told = cli.refused(command.format(used[0])).err.strip()
+    assert len(told.splitlines()) == 1
+    assert told.endswith("which is not installed; run: pip install graphlog-example")
 
 
 def test_a_broken_package_is_left_out(tmp_path: Path):
@@ -133,14 +165,6 @@ def test_a_broken_package_is_left_out(tmp_path: Path):
     for number in (4, 5, 6, 7):
         assert "broken-package cannot be used" in ended[number].err, ended[number]
     assert "is not a class derived from graphlog.objectives.base.Objective" in ended[6].err
-
-
-def test_a_domain_of_a_package(used: tuple[Path, list[Ended]]):
-    folder, ended = used
-    assert [(e.code, e.err) for e in ended[9:] if e.code] == []
-    assert (folder / "words.npz").is_file()
-    with pytest.raises(ModelFileError, match="'path' comes with the package graphlog-words"):
-        graphlog.load(folder / "words")
 
 
 def test_a_part_added_at_run_time_wins():
@@ -174,31 +198,3 @@ def test_two_packages_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: py
     del table.data["twice"]
     with pytest.raises(ConfigError, match=r"a-first cannot be used \(.* is not anything else\)"):
         table["twice"]
-
-
-def test_a_verb_of_a_package(tmp_path: Path):
-    site = tmp_path / "site"
-    install(site, "counter", {"graphlog.verbs": {"count": "counter:COUNT", "embed": "counter:X"}})
-    (site / "counter.py").write_text(
-        "import graphlog\n"
-        "from graphlog.cli import options as o\n"
-        "from dataclasses import dataclass\n"
-        "from graphlog.cli.console import Command\n"
-        "from graphlog.cli.console import Verb\n"
-        "@dataclass(kw_only=True)\n"
-        "class Count(Command):\n"
-        '    """Count the graphs of INPUT."""\n'
-        "    source: o.Input\n"
-        "    def run(self):\n"
-        "        self.result({'graphs': len(graphlog.read_molecules(self.source))})\n"
-        "COUNT = Verb(Count, 'Counting', 'graphlog count molecules.csv')\n"
-    )
-    (tmp_path / "in.smi").write_text("CCO\nCCN\n")
-    words = [["count", "in.smi", "--json"], ["--help"], ["count", "--help"]]
-    ended = json.loads(
-        run_with(site, tmp_path, RUN_ALL, given=json.dumps([" ".join(w) for w in words]))
-    )
-    assert [code for code, _, _ in ended] == [0, 0, 0]
-    assert json.loads(ended[0][1])["graphs"] == 2
-    assert ended[1][1].index("Look at results") < ended[1][1].index("Counting")
-    assert "Example: graphlog count molecules.csv" in ended[2][1]

@@ -39,8 +39,8 @@ MAY_FAIL = dict.fromkeys(
 
 
 def to_smiles(numbers: np.ndarray) -> list[str]:
-    """A chain of carbons for each of the first four numbers, as long as it is large."""
-    sizes = np.clip(np.round(8 + 4 * numbers[:, :4]), 1, 16).astype(int)
+    """A chain of carbons for each of the first two numbers, as long as it is large."""
+    sizes = np.clip(np.round(8 + 4 * numbers[:, :2]), 1, 16).astype(int)
     return ["N".join("C" * size for size in row) for row in sizes]
 
 

@@ -40,7 +40,6 @@ def start_build(path: Path) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         [sys.executable, "-c", ENDLESS_BUILD, str(path)], stdout=subprocess.PIPE, env=env
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     return process
 
@@ -48,7 +47,6 @@ def start_build(path: Path) -> subprocess.Popen[bytes]:
 def test_a_killed_build_leaves_nothing_at_the_target(tmp_path: Path):
     target = tmp_path / "store"
     process = start_build(target)
-    assert process.stdout is not None
     # a build that lives is left alone by another one to the same place
     store = build(make_graphs(7), CODES, target)
     assert len(list(tmp_path.glob(".store.partial-*"))) == 1

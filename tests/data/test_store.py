@@ -21,7 +21,6 @@ from store_support import (
     SCHEMAS,
     assert_same,
     build,
-    collate,
     graph_lists,
     make_graph,
     make_graphs,
@@ -56,16 +55,6 @@ def test_content_does_not_depend_on_chunks(graphs: list, cut: int, other: int):
     assert build(graphs, CODES, chunk=cut).digest == build(graphs, CODES, chunk=other).digest
 
 
-@given(graphs=graph_lists(FLOATS, tasks=1))
-def test_packed_batch_is_its_graphs_one_by_one(graphs: list):
-    store = build(graphs, FLOATS)
-    whole, single = store[:], collate([store[k] for k in range(len(store))])
-    for name in ("x", "edge_index", "edge_attr", "batch", "ptr"):
-        assert torch.equal(getattr(whole, name), getattr(single, name))
-    assert whole.y is not None
-    torch.testing.assert_close(whole.y, single.y, equal_nan=True)
-
-
 @given(graphs=graph_lists(CODES, tasks=1), data=st.data())
 def test_subset_is_a_view(graphs: list, data: st.DataObject):
     store = build(graphs, CODES)
@@ -76,7 +65,6 @@ def test_subset_is_a_view(graphs: list, data: st.DataObject):
     assert len(view) == len(chosen)
     assert view.rows.tolist() == [graphs[k].row for k in chosen]
     assert view.texts() == [graphs[k].text for k in chosen]
-    assert view.labels is not None
     np.testing.assert_array_equal(view.labels, np.stack([graphs[k].label for k in chosen]))
     assert_same(view, [graphs[k] for k in chosen], list(range(len(chosen))))
 
@@ -178,7 +166,6 @@ def test_a_store_is_immutable(tmp_path: Path):
     before = store[:].x.clone()
     batch = store[:]
     batch.x.zero_()
-    assert batch.y is not None
     batch.y.zero_()
     assert torch.equal(store[:].x, before)
     store.verify()

@@ -249,12 +249,6 @@ def test_a_file_without_line_ends_is_not_read_into_memory(
         list(lines)
 
 
-def test_reading_is_a_stream(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.smi", "CCO\n" * 200_000)
-    with open_table(path) as table:
-        assert next(table.rows).record == "CCO"
-
-
 @pytest.mark.parametrize(("name", "parts"), [("a.csv", ","), ("a.tsv", "\t"), ("a.smi", " ")])
 def test_no_column_hides_another_of_its_name(tmp_path: Path, name: str, parts: str) -> None:
     lines = [["smiles", "v", "v", "v.2"], ["CCO", "1", "2", "3"]]

@@ -12,7 +12,7 @@ from graphlog.datasets import BUNDLED as PACKAGED
 from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.domains import DOMAINS
 from graphlog.domains.records import TableReading, details_of, hash_smiles
-from graphlog.errors import ConfigError, DataError
+from graphlog.errors import DataError
 from graphlog.inputs import fetch_dataset, resolve
 
 MOLECULES = {name: spec for name, spec in DATASETS.items() if spec.domain == "molecule"}
@@ -92,11 +92,6 @@ def test_a_file_in_the_way_of_a_name_wins(tmp_path: Path, monkeypatch: pytest.Mo
     Path("bbbp").write_text("CCO\n")
     with pytest.raises(DataError, match="cannot tell what kind of file"):
         read_molecules("bbbp")
-
-
-def test_unknown_names_are_answered_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'freesolv'"):
-        fetch_dataset("free-solv")
 
 
 def test_a_data_set_added_to_the_catalogue_is_found_everywhere(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import graphlog.datasets.catalogue as module
-from graphlog.datasets import DATASETS
+from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.datasets.catalogue import data_root, download
 from graphlog.domains import DOMAINS
 from graphlog.domains.records import TableReading, hash_smiles
@@ -55,15 +55,25 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def changed(name: str, url: str, smiles: list[str]):
+def changed(name: str, url: str, smiles: list[str]) -> DatasetSpec:
     """A data set of the catalogue at another address, with other molecules."""
     spec = DATASETS[name]
     details = {**spec.details, "sha256_smiles": [hash_smiles(smiles)]}
     return spec.updated({"url": url, "details": details, "sha256": "0" * 64})
 
 
-def spec_at(url: str):
-    return changed("esol", f"{url}/delaney.csv", ["CCO", "C"])
+@pytest.fixture
+def public(served: tuple[str, Path]) -> Path:
+    """A file on the server."""
+    path = served[1] / "delaney.csv"
+    path.write_bytes(PUBLIC)
+    return path
+
+
+@pytest.fixture
+def esol(served: tuple[str, Path], public: Path, cache: Path) -> DatasetSpec:
+    """The data set that is this file, which is not in the cache."""
+    return changed("esol", f"{served[0]}/{public.name}", ["CCO", "C"])
 
 
 def test_the_data_root() -> None:
@@ -71,29 +81,27 @@ def test_the_data_root() -> None:
 
 
 def test_a_public_file_is_fetched_once_and_read_under_our_names(
-    served, cache: Path, monkeypatch: pytest.MonkeyPatch
+    esol: DatasetSpec, public: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, folder = served
-    (folder / "delaney.csv").write_bytes(PUBLIC)
-    spec = spec_at(url)
-    assert DOMAINS["molecule"].find(spec) is None
-    path = fetch(spec)
+    assert DOMAINS["molecule"].find(esol) is None
+    path = fetch(esol)
     assert path == cache / "public" / "esol.csv"
-    (folder / "delaney.csv").unlink()
-    assert fetch(spec) == path
-    monkeypatch.setitem(DATASETS, "esol", spec)
+    public.unlink()
+    assert fetch(esol) == path
+    monkeypatch.setitem(DATASETS, "esol", esol)
     with DOMAINS["molecule"].open(resolve("esol"), TableReading()) as table:
         ((column, task),) = table.tasks.items()
         assert (column, task) == ("measured log solubility in mols per litre", "logSolubility")
         assert [row.fields[column] for row in table.rows] == ["0.5", "1.5"]
 
 
-def test_another_content_is_refused_and_not_kept(served, cache: Path) -> None:
-    url, folder = served
-    (folder / "delaney.csv").write_bytes(PUBLIC.replace(b"CCO", b"CCN"))
+def test_another_content_is_refused_and_not_kept(
+    esol: DatasetSpec, public: Path, cache: Path
+) -> None:
+    public.write_bytes(PUBLIC.replace(b"CCO", b"CCN"))
     with pytest.raises(DataError, match="not the expected one"):
-        fetch(spec_at(url))
-    assert not any(path.is_file() for path in cache.rglob("*"))
+        fetch(esol)
+    assert list((cache / "public").iterdir()) == []
 
 
 def test_a_mirror_may_be_an_address(
@@ -121,36 +129,20 @@ def test_a_mirror_with_another_file_says_so(
         fetch(DATASETS["bbbp"])
 
 
-def test_a_damaged_cache_is_fetched_anew(served, cache: Path) -> None:
-    url, folder = served
-    (folder / "delaney.csv").write_bytes(PUBLIC)
+def test_a_damaged_cache_is_fetched_anew(esol: DatasetSpec, cache: Path) -> None:
     path = cache / "public" / "esol.csv"
     path.parent.mkdir(parents=True)
     path.write_bytes(PUBLIC[:30])
-    assert fetch(spec_at(url)).read_bytes() == PUBLIC
-
-
-def test_labels_changed_in_the_cache_are_fetched_anew(served, cache: Path) -> None:
-    url, folder = served
-    (folder / "delaney.csv").write_bytes(PUBLIC)
-    path = fetch(spec_at(url))
+    assert fetch(esol).read_bytes() == PUBLIC
     path.write_bytes(PUBLIC.replace(b"1.5", b"9.9"))  # the molecules are those that are pinned
-    assert DOMAINS["molecule"].find(spec_at(url)) is None
-    assert fetch(spec_at(url)).read_bytes() == PUBLIC
+    assert DOMAINS["molecule"].find(esol) is None
+    assert fetch(esol).read_bytes() == PUBLIC
 
 
 def test_no_network_is_one_line_that_says_what_to_do(cache: Path) -> None:
     with pytest.raises(DataError) as caught:
-        fetch(spec_at("http://127.0.0.1:9"))
+        fetch(changed("esol", "http://127.0.0.1:9/delaney.csv", ["CCO", "C"]))
     assert "chem/downstream/esol.csv.gz below $GRAPHLOG_MIRROR, or use nci5k" in str(caught.value)
-
-
-def test_a_download_cut_off_leaves_nothing(served, tmp_path: Path) -> None:
-    url, folder = served
-    (folder / "a").write_bytes(b"half")
-    with pytest.raises(DataError, match="not the expected one"):
-        download(f"{url}/a", tmp_path / "x" / "a", lambda path: path.read_bytes() == b"whole")
-    assert list((tmp_path / "x").iterdir()) == []
 
 
 def test_what_a_killed_download_left_goes_with_the_next(served, tmp_path: Path) -> None:
@@ -163,12 +155,12 @@ def test_what_a_killed_download_left_goes_with_the_next(served, tmp_path: Path) 
     assert [path.name for path in (tmp_path / "x").iterdir()] == ["a"]
 
 
-def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_network(served, cache: Path) -> None:
-    url, folder = served
-    (folder / "delaney.csv").write_bytes(PUBLIC)
+def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_network(
+    esol: DatasetSpec, cache: Path
+) -> None:
     cache.write_text("a file where the folder should be")
     with pytest.raises(GraphLoGError, match="cannot write"):
-        fetch(spec_at(url))
+        fetch(esol)
 
 
 def test_the_zinc_sets_out_of_the_published_package(

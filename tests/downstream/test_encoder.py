@@ -44,7 +44,9 @@ def test_rows_stay_aligned(layer: str):
         np.array(CHAINS[:5], dtype=object)[:, None],
         pd.Series(CHAINS[:5], index=list("abcde")),
         pd.DataFrame({"smiles": CHAINS[:5]}),
+        iter(CHAINS[:5]),
     ],
+    ids=lambda column: type(column).__name__,
 )
 def test_any_column_of_smiles_will_do(column: object):
     encoder = tiny_encoder()
@@ -161,14 +163,7 @@ def test_save_and_load(tmp_path: Path, half: bool):
     )
 
 
-def test_load_from_a_run_folder(tmp_path: Path):
-    tiny_encoder().save(tmp_path / "run" / "model.safetensors")
-    assert load(str(tmp_path / "run")).width() == 16
-
-
 def test_load_names_what_is_wrong(tmp_path: Path):
-    with pytest.raises(ConfigError, match="unknown model 'randm'; did you mean 'random'"):
-        load("randm")
     (tmp_path / "run").mkdir()
     with pytest.raises(ModelFileError, match=r"holds no model\.safetensors"):
         load(tmp_path / "run")
@@ -181,9 +176,6 @@ def test_load_names_what_is_wrong(tmp_path: Path):
     tiny_encoder().save(tmp_path / "model.safetensors")
     with pytest.raises(ModelFileError, match=r"did you mean .*model\.safetensors"):
         load(tmp_path / "modle.safetensors")
-    (tmp_path / "cut.safetensors").write_bytes((tmp_path / "model.safetensors").read_bytes()[:-10])
-    with pytest.raises(ModelFileError):
-        load(tmp_path / "cut.safetensors")
 
 
 def test_unknown_layer_is_named():
