@@ -2,7 +2,6 @@
 
 python benchmarks/sharing.py shares --out benchmarks/results/sharing-shares.csv
 python benchmarks/sharing.py steps --out benchmarks/results/sharing-steps.csv
-python benchmarks/sharing.py embed --out benchmarks/results/sharing-embed.csv
 python benchmarks/sharing.py products --out benchmarks/results/products.csv
 python benchmarks/sharing.py picture --out benchmarks/results/sharing.png
 
@@ -12,9 +11,7 @@ ratio is the median over the pairs. The first pair, which warms up, does not cou
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from itertools import product
 from pathlib import Path
@@ -30,18 +27,17 @@ from rdkit import Chem
 from rdkit.Chem.Draw import rdMolDraw2D
 
 import graphlog
+from graphlog.benchmark.speed import TimedObjective, in_turns
 from graphlog.data.batch import epoch_batches
 from graphlog.data.store import GraphStore
 from graphlog.encoders import LAYERS
-from graphlog.encoders.encoder import EncoderConfig, build_encoder, with_settings
+from graphlog.encoders.encoder import EncoderConfig, build_encoder
 from graphlog.ops import dense as linear
 from graphlog.ops.colors import color_classes
 from graphlog.training.log import Progress
-from graphlog.training.settings import Setting, autocast, has_fast_bf16, resolve_config
-from graphlog.training.targets import targets_of
+from graphlog.training.settings import autocast, has_fast_bf16, resolve_config
 from graphlog.views.augment import mask_attributes
-from step import fitted_objective, learner, train_step
-from timing import in_turns, ratios
+from timing import clocked, ratios
 
 Row = dict[str, object]
 CPU = torch.device("cpu")
@@ -59,20 +55,6 @@ RUNS: list[tuple[str, str | None, str, int]] = [
 def molecules(schema: str, count: int) -> GraphStore:
     """Return the first molecules of ZINC."""
     return graphlog.read_molecules("zinc250k", schema=schema, limit=count)
-
-
-def compared(sides: Mapping[str, Callable[[int], object]], pairs: int, graphs: int) -> Row:
-    """Return how the side ``auto`` does beside ``off``."""
-    seconds = in_turns(sides, pairs)
-    found = ratios(seconds["off"], seconds["auto"])
-    return {
-        "graphs_per_s": round(graphs / median(seconds["auto"])),
-        "off_graphs_per_s": round(graphs / median(seconds["off"])),
-        "ratio": round(median(found), 2),
-        "lowest": round(found[0], 2),
-        "highest": round(found[-1], 2),
-        "pairs": pairs,
-    }
 
 
 def shares(_: int) -> Iterator[Row]:
@@ -100,50 +82,27 @@ def steps(pairs: int) -> Iterator[Row]:
     """A pre-training step with all losses."""
     formats = ("fp32", "bf16") if has_fast_bf16(CPU) else ("fp32",)
     for name, recipe, backbone, size in RUNS:
-        config = resolve_config(name, recipe, {"encoder.backbone": backbone})
         store = molecules("molecule-cip" if recipe == "default" else "molecule", 4 * size)
-        encoder = build_encoder(config.encoder, store.schema, 0)
-        batches = [store[k * size : (k + 1) * size] for k in range(4)]
-        objective = fitted_objective(config, encoder, batches, CPU)
-        labels = None
-        if objective.needs_targets:
-            found = targets_of(store, Progress(), None, objective.needs_substructures)
-            labels = torch.from_numpy(found.astype(np.float32))
-        parts = [slice(k * size, (k + 1) * size) for k in range(4)]
+        batches = [np.arange(k * size, (k + 1) * size) for k in range(4)]
         for precision in formats:
-            sides: dict[str, Callable[[int], None]] = {}
+            settings = {"encoder.backbone": backbone, "precision": precision, "device": "cpu"}
+            sides: dict[str, Callable[[int], float]] = {}
             for sharing in ("auto", "off"):
-                own = learner(with_settings(encoder, sharing=sharing), deepcopy(objective))
-
-                def step(
-                    k: int, own: Any = own, p: Any = precision, of: Any = (store, labels, parts)
-                ) -> None:
-                    graphs, targets, slices = of
-                    rows = slices[k % 4]
-                    batch = replace(graphs[rows], y=None if targets is None else targets[rows])
-                    train_step(own, batch, k, Setting(0, CPU, p))
-
-                sides[sharing] = step
-            place = {"objective": name, "recipe": recipe or "default", "backbone": backbone}
-            yield {**place, "graphs": size, "format": precision, **compared(sides, pairs, size)}
-
-
-def embed(pairs: int) -> Iterator[Row]:
-    """Embedding graphs that are in memory, with the shipped model."""
-    model = graphlog.load("graphlog-mol")
-    store = molecules(model.schema.name, 8192)
-    for size in (512, 2048, 8192):
-        sides: dict[str, Callable[[int], None]] = {}
-        for sharing in ("auto", "off"):
-            network = with_settings(model.network, sharing=sharing).eval()
-
-            def work(_: int, network: Any = network, size: int = size) -> None:
-                with torch.inference_mode(), autocast("fp32", CPU):
-                    for first in range(0, len(store), size):
-                        network.embed_graphs(store[first : first + size])
-
-            sides[sharing] = work
-        yield {"graphs": size, "format": "fp32", **compared(sides, pairs, len(store))}
+                own = resolve_config(name, recipe, {**settings, "encoder.sharing": sharing})
+                timed = TimedObjective(store, own, Progress())
+                sides[sharing] = clocked(lambda n, t=timed, of=batches: t.step(of[n % 4]))
+            seconds = in_turns(sides, pairs)
+            found = ratios(seconds["off"], seconds["auto"])
+            yield {
+                **{"objective": name, "recipe": recipe or "default", "backbone": backbone},
+                **{"graphs": size, "format": precision},
+                "graphs_per_s": round(size / median(seconds["auto"])),
+                "off_graphs_per_s": round(size / median(seconds["off"])),
+                "ratio": round(median(found), 2),
+                "lowest": round(found[0], 2),
+                "highest": round(found[-1], 2),
+                "pairs": pairs,
+            }
 
 
 def products(pairs: int) -> Iterator[Row]:
@@ -166,7 +125,10 @@ def products(pairs: int) -> Iterator[Row]:
             if encoder.training:
                 total.backward()
 
-        sides = {"linear": lambda k: run(k, False), "onednn": lambda k: run(k, True)}
+        sides = {
+            "linear": clocked(lambda k: run(k, False)),
+            "onednn": clocked(lambda k: run(k, True)),
+        }
         seconds = in_turns(sides, pairs)
         times = {f"{side}_ms": round(1e3 * median(taken), 1) for side, taken in seconds.items()}
         ratio = round(median(ratios(seconds["linear"], seconds["onednn"])), 2)
@@ -202,7 +164,7 @@ def picture(path: Path) -> None:
     sheet.save(path, optimize=True)
 
 
-PARTS = {"shares": shares, "steps": steps, "embed": embed, "products": products}
+PARTS = {"shares": shares, "steps": steps, "products": products}
 
 
 def main() -> None:

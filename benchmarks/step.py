@@ -19,7 +19,7 @@ from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,23 +29,15 @@ from torch_geometric.nn import MessagePassing, global_mean_pool
 from torch_geometric.utils import add_self_loops
 
 from graphlog.api import read_molecules
+from graphlog.benchmark.speed import TimedObjective, in_turns
 from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import Attribute
 from graphlog.data.store import GraphStore
 from graphlog.domains.protein.reading import open_named_proteins
-from graphlog.encoders.encoder import AttributeTable, Encoding, GraphEncoder, build_encoder
-from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.base import Objective, Phase
-from graphlog.training.pretrain import objective_loss
-from graphlog.training.settings import (
-    PretrainConfig,
-    Setting,
-    choose_device,
-    has_fast_bf16,
-    resolve_config,
-)
-from graphlog.training.trainer import NamedAdam
-from timing import in_turns, machine, ratios, summary
+from graphlog.encoders.encoder import AttributeTable, Encoding, GraphEncoder
+from graphlog.training.log import Progress
+from graphlog.training.settings import PretrainConfig, choose_device, has_fast_bf16, resolve_config
+from timing import clocked, machine, ratios, summary
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "molecule": {"steps": 12, "warmup": 2, "batch_size": 512, "graphs": 16_384},
@@ -142,47 +134,6 @@ def largest_difference(encoder: GraphEncoder, reference: Reference, batch: Graph
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
 
 
-class Learner(NamedTuple):
-    """What a step changes."""
-
-    encoder: Any
-    objective: Objective[Any]
-    optimizer: NamedAdam
-
-
-def learner(encoder: Any, objective: Objective[Any]) -> Learner:
-    """Join one side's encoder with its own copy of the objective."""
-    named = [
-        *((f"encoder.{n}", p) for n, p in encoder.named_parameters()),
-        *((f"objective.{n}", p) for n, p in objective.named_parameters()),
-    ]
-    return Learner(encoder.train(), objective.train(), NamedAdam(named, 1e-3))
-
-
-def train_step(learner: Learner, batch: GraphBatch, step: int, setting: Setting) -> None:
-    """Take one step."""
-    losses = objective_loss(learner.encoder, learner.objective, batch, step, setting)
-    learner.optimizer.zero_grad()
-    losses.total.backward()
-    learner.optimizer.step()
-
-
-def fitted_objective(
-    config: PretrainConfig, encoder: GraphEncoder, batches: list[GraphBatch], device: torch.device
-) -> Objective[Any]:
-    """Build the objective with its prototypes, so that the joint phase computes all losses."""
-    kind = OBJECTIVES[config.objective]
-    objective = kind(kind.Config.parse(config.options), encoder).to(device)
-
-    def embed(limit: int | None = None) -> torch.Tensor:
-        with torch.no_grad():
-            found = torch.cat([encoder.eval()(b.to(device)).graph_emb for b in batches])
-        return found[:limit] if limit else found
-
-    objective.begin_phase(Phase("joint", 1), embed, torch.Generator().manual_seed(0))
-    return objective.to(device)
-
-
 def graphs(options: argparse.Namespace) -> tuple[GraphStore, str]:
     """Return graphs to measure on and the name of their data set.
 
@@ -219,32 +170,27 @@ def measure(
 ) -> dict[str, Any]:
     """Interleave the sides over the same batches and return their times."""
     size = min(options.batch_size, len(store))
-    count = max(4, min(16, len(store) // size))
-    starts = [i * size % max(len(store) - size + 1, 1) for i in range(count)]
-    batches = [store[s : s + size] for s in starts]
-    encoder = build_encoder(config.encoder, store.schema, 0).to(device)
-    reference = Reference(encoder).to(device)
-    difference = largest_difference(encoder, reference, batches[0].to(device))
-    if difference > TOLERANCE:
+    batches = [np.arange(s, s + size) for s in range(0, len(store) - size + 1, size)][:16]
+    fp32 = config.updated({"precision": "fp32"})
+    sides = {name: TimedObjective(store, fp32, Progress()) for name in ("ours_fp32", "pyg_fp32")}
+    other = sides["pyg_fp32"]
+    ours, other.job.encoder = other.job.encoder, Reference(other.job.encoder).to(device)
+    batch = store.take(batches[0]).to(device)
+    if (difference := largest_difference(ours, other.job.encoder, batch)) > TOLERANCE:
         sys.exit(f"the encoders differ by {difference:.1e} of the largest value: not measured")
-    objective = fitted_objective(config, encoder, batches, device)
-    sides = {"ours_fp32": (encoder, "fp32"), "pyg_fp32": (reference, "fp32")}
+    other.job.encoder.train()
+    other.trainer.begin_phase()  # again, with the other encoder
     if options.bf16 == "always" or (options.bf16 == "auto" and has_fast_bf16(device)):
-        sides["ours_bf16"] = (encoder, "bf16")
-    steps: dict[str, Callable[[int], None]] = {}
-    for name, (side, precision) in sides.items():
-        own, setting = learner(deepcopy(side), deepcopy(objective)), Setting(0, device, precision)
-
-        def step(number: int, own: Learner = own, setting: Setting = setting) -> None:
-            # a fresh take, so that no side profits from neighborhoods that another one has sorted
-            first = starts[number % len(starts)]
-            train_step(own, store[first : first + size], number, setting)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-
-        steps[name] = step
+        bf16 = config.updated({"precision": "bf16"})
+        sides["ours_bf16"] = TimedObjective(store, bf16, Progress())
+    steps: dict[str, Callable[[int], float]] = {
+        name: lambda number, side=side: side.step(batches[number % len(batches)])
+        for name, side in sides.items()
+    }
     result: dict[str, Any] = {"relative_difference": difference, "batch_size": size}
-    both = in_turns(steps, options.steps, options.warmup, clocks)
+    both = in_turns(
+        {name: clocked(step, clocks) for name, step in steps.items()}, options.steps, options.warmup
+    )
     for prefix, clock in (("", 0), ("cpu_", 1)):
         seconds = {name: [float(pair[clock]) for pair in pairs] for name, pairs in both.items()}
         result |= {f"{prefix}{name}": summary(taken, size) for name, taken in seconds.items()}
@@ -272,14 +218,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--device", default="auto")
     parser.add_argument("--bf16", choices=("auto", "always", "never"), default="auto")
-    parser.add_argument("--out", type=Path, help="folder; standard output otherwise")
+    parser.add_argument("--out", type=Path, help="folder of steps.jsonl; none: print")
     options = parser.parse_args()
     for name, value in DEFAULTS[options.domain].items():
         if getattr(options, name) is None:
             setattr(options, name, value)
     torch.set_num_threads(options.threads)
     device, recipe = choose_device(options.device), options.recipe or RECIPES[options.domain]
-    settings = {"encoder": {"dim": options.dim, "layers": options.layers}}
+    settings = {"encoder": {"dim": options.dim, "layers": options.layers}, "device": str(device)}
     config = resolve_config("graphlog", recipe, {**settings, "schema": options.domain})
     store, source = graphs(options)
     load = os.getloadavg()[0]
@@ -300,11 +246,9 @@ def main() -> None:
         print(json.dumps(result, indent=1))
         return
     options.out.mkdir(parents=True, exist_ok=True)
-    prefix = "" if options.domain == "molecule" else f"{options.domain}-"
-    target = options.out / f"{prefix}step-{device.type}.json"
-    target.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    shown = {k: round(v, 2) for k, v in result.items() if "ratio" in k or "matmul" in k}
-    print(target, shown)
+    with (options.out / "steps.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(result) + "\n")
+    print({k: round(v, 2) for k, v in result.items() if "ratio" in k or "matmul" in k})
 
 
 if __name__ == "__main__":

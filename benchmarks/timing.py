@@ -1,9 +1,9 @@
-"""Sides that take turns: what else the machine does slows them alike."""
+"""What timings of sides that take turns are made of, and the machine that they depend on."""
 
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median, quantiles
@@ -12,28 +12,22 @@ from typing import Any
 INSTRUCTION_SETS = {"avx2", "avx512f", "avx512_bf16", "amx_bf16"}
 
 
-def in_turns(
-    sides: Mapping[str, Callable[[int], object]],
-    turns: int,
-    warmup: int = 1,
-    clock: Callable[[], Any] = time.process_time,
-) -> dict[str, list[Any]]:
-    """Return the seconds of every side, called with the number of the turn; none always begins.
+def clocked(
+    work: Callable[[int], object], clock: Callable[[], Any] = time.process_time
+) -> Callable[[int], Any]:
+    """Return ``work`` that returns its seconds.
 
     Args:
-        sides: What is timed.
-        turns: Turns that count.
-        warmup: Turns before them.
-        clock: Seconds; by default the processor's, which other jobs disturb least.
+        work: Called with the number of the turn.
+        clock: By default the processor's, which other jobs disturb least.
     """
-    seconds: dict[str, list[Any]] = {name: [] for name in sides}
-    for number in range(warmup + turns):
-        for name in list(sides)[:: 1 if number % 2 else -1]:
-            began = clock()
-            sides[name](number)
-            if number >= warmup:
-                seconds[name].append(clock() - began)
-    return seconds
+
+    def run(number: int) -> Any:
+        began = clock()
+        work(number)
+        return clock() - began
+
+    return run
 
 
 def ratios(base: list[float], other: list[float]) -> list[float]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -39,8 +39,25 @@ _CLUSTERED = 2000
 """Graphs that prototypes are fitted to, before the clock runs or under it."""
 _COARSE = 1e-4
 """Seconds between two ticks of a clock that is of no use for a stage."""
+T = TypeVar("T")
 _Part = tuple[str, Callable[[], Any]]
 """A stage and its work; work without a name is not timed."""
+
+
+def in_turns(
+    sides: Mapping[str, Callable[[int], T]], turns: int, warmup: int = 1
+) -> dict[str, list[T]]:
+    """Call every side with the number of each turn and return its results; none always begins.
+
+    Those of the first ``warmup`` turns are left out.
+    """
+    found: dict[str, list[T]] = {name: [] for name in sides}
+    for number in range(warmup + turns):
+        for name in list(sides)[:: 1 if number % 2 else -1]:
+            result = sides[name](number)
+            if number >= warmup:
+                found[name].append(result)
+    return found
 
 
 class TimedObjective:
@@ -97,11 +114,11 @@ def speed_cell(cell: Cell, work: Work) -> Iterator[Row]:
     batches = epoch_batches(len(store), size, config.seed)[: len(store) // size]
     # the first step, which warms up, is not timed
     views = {name: objective.count_views(batches[0]) for name, objective in timed.items()}
-    taken: dict[str, list[float]] = {name: [] for name in timed}
-    for number in range(cell.setup.timed_steps):
-        for name in list(timed)[:: 1 if number % 2 else -1]:  # none always goes first
-            taken[name].append(timed[name].step(batches[(number + 1) % len(batches)]))
-    for name, steps in taken.items():
+    sides: dict[str, Callable[[int], float]] = {
+        name: lambda number, side=side: side.step(batches[(number + 1) % len(batches)])
+        for name, side in timed.items()
+    }
+    for name, steps in in_turns(sides, cell.setup.timed_steps, warmup=0).items():
         rate = size / median(steps)
         counted = {"views": views[name], "views_per_s": rate * views[name]}
         for metric, value in {"graphs_per_s": rate, **counted}.items():
@@ -218,23 +235,19 @@ def _finetuning(timed: TimedObjective, cell: Cell, store: GraphStore) -> Callabl
 def _best(
     sides: Mapping[str, Sequence[_Part]], repetitions: int, now: Callable[[], float]
 ) -> dict[str, dict[str, float]]:
-    """Return the least seconds of each named part; the sides take turns, and neither always begins.
+    """Return the least seconds of each named part, without the first turn, which warms up."""
 
-    The first turn warms up and does not count.
-    """
-    taken: dict[str, dict[str, list[float]]] = {side: {} for side in sides}
-    for number in range(repetitions + 1):
-        for side in list(sides)[:: 1 if number % 2 else -1]:
-            for stage, work in sides[side]:
-                began = now()
-                work()
-                seconds = now() - began
-                if number and stage:
-                    taken[side].setdefault(stage, []).append(seconds)
-    return {
-        side: {stage: min(values) for stage, values in stages.items()}
-        for side, stages in taken.items()
-    }
+    def seconds(parts: Sequence[_Part]) -> dict[str, float]:
+        taken: dict[str, float] = {}
+        for stage, work in parts:
+            began = now()
+            work()
+            if stage:
+                taken[stage] = now() - began
+        return taken
+
+    turns = in_turns({k: lambda _, p=parts: seconds(p) for k, parts in sides.items()}, repetitions)
+    return {k: {s: min(turn[s] for turn in taken) for s in taken[0]} for k, taken in turns.items()}
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
