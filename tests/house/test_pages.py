@@ -413,6 +413,30 @@ def test_ablation():
                 check(f"{losses}, by seed", by_seed, difference)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_prototypes_in_use(number: int):
+    rows = pd.read_json(RESULTS / "prototypes_in_use.jsonl", lines=True)
+    names = {"K-means": "balanced, rate 10; collection of graphlog-mol"}
+    names["balanced"] = "balanced from the start, rate 10 (default); collection of graphlog-mol"
+    names["drawn at the loss's temperature, unit length"] = (
+        "drawn at the loss's temperature, unit length (0.1.0)"
+    )
+    columns, found = table("docs/measured/prototypes.md", "Prototypes in use", number)
+    for label, *cells in found:
+        own = rows[rows["variant"] == names.get(label, label)]
+        means = own.mean(numeric_only=True)
+        for column, cell in zip(columns[1:], cells, strict=True):
+            word, _, level = column.partition(" ")
+            if column == "seeds":
+                assert int(cell) == len(own)
+            elif word == "layer" and cell:
+                values = [means[f"{name}_{level[0]}"] for name in ("used", "prototypes")]
+                assert cell == "{:.3g} of {:.3g}".format(*values), (label, column)
+            elif cell:
+                value = means["root_gradient" if word == "gradient" else f"loss_{word}"]
+                assert cell == f"{value:.3g}", (label, column)
+
+
 def test_released_at_the_papers_size():
     _, found = table("docs/two-losses.md", "The released recipe at the paper's size, so far")
     log = pd.read_json(RESULTS / "released-21m-metrics.jsonl.gz", lines=True).set_index("step")
