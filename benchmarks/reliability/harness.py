@@ -12,6 +12,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -70,14 +71,14 @@ def run(
 ) -> pd.DataFrame:
     """Try the cases that have no row in the table ``kept``, and return its rows of the campaign.
 
-    Of some kinds alone, if these are named.
-
-    A row is added when a case ends, so that a campaign that was stopped goes on where it was.
+    Of some kinds alone, if these are named. A row is added when a case ends, so that a campaign
+    that was stopped goes on where it was.
     """
-    rows = pd.read_csv(kept, keep_default_na=False) if kept.exists() else pd.DataFrame()
-    done = (
-        set(zip(rows["campaign"], rows["kind"], rows["seed"], strict=True)) if len(rows) else set()
-    )
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    if not kept.exists():
+        kept.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
+    rows = pd.read_csv(kept, keep_default_na=False)
+    done = set(rows[["campaign", "kind", "seed"]].itertuples(index=False, name=None))
     words = ["git", "-C", str(SOURCE), "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
     new = [
@@ -85,15 +86,13 @@ def run(
         for case in cases
         if (not kinds or case.kind in kinds) and (campaign, case.kind, case.seed) not in done
     ]
-    kept.parent.mkdir(parents=True, exist_ok=True)
     for case, result, detail in isolated(new):
         row = [campaign, case.kind, case.seed, result, detail[:1500], commit]
-        frame = pd.DataFrame([row], columns=COLUMNS)
-        frame.to_csv(kept, mode="a", header=not kept.exists(), index=False)
+        pd.DataFrame([row]).to_csv(kept, mode="a", header=False, index=False)
         if result not in FINE:
             print(f"{result}: {case.kind}, seed {case.seed}: {detail}", flush=True)
-    rows = pd.read_csv(kept, keep_default_na=False) if kept.exists() else rows
-    return rows[rows["campaign"] == campaign] if len(rows) else rows
+    rows = pd.read_csv(kept, keep_default_na=False)
+    return rows[rows["campaign"] == campaign]
 
 
 def counts(rows: pd.DataFrame) -> str:
@@ -241,21 +240,19 @@ def _become_the_command(
         os._exit(code)
 
 
-def preload() -> None:
-    """Import what the commands import late, once for all cases."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    import matplotlib.pyplot  # noqa: F401
-    import optuna  # noqa: F401
-    import pyarrow.parquet  # noqa: F401
-    import sklearn.ensemble
-    import sklearn.linear_model  # noqa: F401
-    import torch
+LATE = (
+    *("matplotlib.pyplot", "optuna", "pyarrow.parquet", "sklearn.ensemble", "sklearn.linear_model"),
+    *("graphlog.api", "graphlog.benchmark", "graphlog.cli.main", "graphlog.report.run"),
+    *("graphlog.extras.tour", "graphlog.extras.tune"),
+)
+"""What the commands import late."""
 
-    import graphlog.api
-    import graphlog.benchmark
-    import graphlog.cli.main
-    import graphlog.extras.tour
-    import graphlog.extras.tune
-    import graphlog.report.run  # noqa: F401
+
+def preload() -> None:
+    """Import what the commands import late, once for all cases, which have one thread."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    for name in LATE:
+        import_module(name)
+    import torch
 
     torch.set_num_threads(1)
