@@ -27,11 +27,15 @@ import shutil
 import tempfile
 import threading
 import time
+import timeit
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import psutil
 
 from timing import clocked, machine
 
@@ -42,7 +46,7 @@ IONS = ("", ".Cl", ".Br", ".O", ".CO", ".CCO", ".N", ".CC#N", ".CS", ".CCl", ".C
 
 
 class Sampler:
-    """Follows the resident memory of this process and its descendants (Linux only)."""
+    """Follows the resident memory of this process and its descendants."""
 
     def __init__(self) -> None:
         self.peak = 0
@@ -58,46 +62,29 @@ class Sampler:
         self._thread.join()
 
     def _follow(self) -> None:
-        page = os.sysconf("SC_PAGE_SIZE")
+        own = psutil.Process()
         while not self._over.wait(0.1):
-            self.peak = max(self.peak, page * sum(map(_pages, _family(os.getpid()))))
-
-
-def _pages(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError):  # it has ended
-        return 0
-
-
-def _family(pid: int) -> list[int]:
-    children: list[int] = []
-    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            children += map(int, listing.read_text().split())
-    return [pid, *(descendant for child in children for descendant in _family(child))]
+            now = 0
+            for process in (own, *own.children(recursive=True)):
+                with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
+                    now += process.memory_info().rss
+            self.peak = max(self.peak, now)
 
 
 def alone(work: Callable[..., Found], *given: Any) -> Found:
     """Return what some work found, in a process of its own, with its seconds and peak memory."""
-    context = multiprocessing.get_context("spawn")
-    receive, send = context.Pipe(duplex=False)
-    process = context.Process(target=_measured, args=(send, work, given))
-    process.start()
-    send.close()
-    found: Found = receive.recv()
-    process.join()
-    return found
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_measured, work, *given).result()
 
 
-def _measured(send: Any, work: Callable[..., Found], given: tuple[Any, ...]) -> None:
+def _measured(work: Callable[..., Found], *given: Any) -> Found:
     import graphlog.api  # noqa: F401 - what is measured is the work alone
 
     with Sampler() as memory:
         began = time.perf_counter()
         found = work(*given)
         seconds = time.perf_counter() - began
-    send.send({"seconds": seconds, **found, "peak_mb": memory.peak / 1e6})
+    return {"seconds": seconds, **found, "peak_mb": memory.peak / 1e6}
 
 
 def repeated(times: int, work: Callable[..., Found], *given: Any) -> Found:
@@ -163,18 +150,10 @@ def proteins(options: argparse.Namespace) -> Found:
             "open_and_32_graphs_ms": lambda: open_store(paths[0])[:32],
             "open_and_verify_ms": lambda: open_store(paths[0]).verify(),
         }
-        times = {name: 1e3 * median(_seconds(work, 50)) for name, work in parts.items()}
+        once = partial(timeit.repeat, number=1)
+        times = {name: 1e3 * median(once(work, repeat=50)) for name, work in parts.items()}
     fetch = partial(fetch_dataset, options.source or "worm-go40")
-    return {"builds": builds, **times, "named_set_again_ms": 1e3 * _seconds(fetch, 2)[1]}
-
-
-def _seconds(work: Callable[[], object], times: int) -> list[float]:
-    found: list[float] = []
-    for _ in range(times):
-        began = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - began)
-    return found
+    return {"builds": builds, **times, "named_set_again_ms": 1e3 * once(fetch, repeat=2)[1]}
 
 
 def written(table: Path) -> Iterator[str]:
