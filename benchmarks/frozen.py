@@ -62,6 +62,7 @@ class Fit(NamedTuple):
     case: str
     """Rule, split or number of labels and draw."""
     c: float
+    """NaN of a fine-tuned one."""
     held: np.ndarray
     predicted: np.ndarray
 
@@ -91,13 +92,18 @@ def encoder_at(place: str, schema: str, collection: Path) -> Any:
 def features_of(
     name: str, place: str, data: LabeledGraphs, options: argparse.Namespace
 ) -> tuple[Any, str]:
-    """Return embeddings, descriptors or sparse bits, and the store that batch norm is of."""
+    """Return embeddings, descriptors or sparse bits, and the store that batch norm is of.
+
+    To be fine-tuned, the encoder itself is returned.
+    """
     if name == "descriptors":
         return descriptors(data.store.texts()), ""
     if name == "ecfp4":
         return sparse_bits(morgan_fingerprints(data.store.texts())), ""
     encoder = encoder_at(place, options.schema, options.collection)
     known = encoder.info.get("data_digest") or open_store(options.collection).digest
+    if options.protocol == "finetune":
+        return encoder, known
     return encoder.embed_store(data.store, options.layer), known
 
 
@@ -114,6 +120,16 @@ def path_of(
 def fits(protocol: str, features: Any, data: LabeledGraphs) -> Iterator[Fit]:
     """Yield the fits of one representation."""
     labels, task = data.labels, data.task
+    if protocol == "finetune":
+        for draw, order in enumerate(orders(data)[:3]):  # each draw is a seed
+            for size in (n for n in SIZES_FINETUNED if n <= len(order)):
+                own = replace(data, split=Split(order[:size], data.split.valid, data.split.test))
+                how = {"config": FinetuneConfig(precision="bf16"), "seeds": (draw,)}
+                fitted = finetune(features, own, baselines=(), **how)
+                held = data.split.test
+                predicted = fitted.predict(data.store.subset(held))
+                yield Fit(f"{size} {draw}", np.nan, held, predicted)
+        return
     grid = SHORT_GRID if len(data.targets) > MANY_TARGETS else GRID
     if protocol == "labels":
         for draw, order in enumerate(orders(data)):
@@ -184,31 +200,6 @@ def measure(options: argparse.Namespace) -> None:
                 arrays[f"predicted/{case}"] = predicted.astype(np.float32)
             np.savez_compressed(file, **arrays)
             print(file, flush=True)
-
-
-def fine_tune(options: argparse.Namespace) -> None:
-    """Append scores of fine-tuned models; each draw of labeled molecules is one seed."""
-    file = options.work / "finetune.csv"
-    rows = pd.read_csv(file).to_dict("records") if file.exists() else []
-    done = {(r["dataset"], r["model"], r["case"]) for r in rows}
-    for dataset in options.datasets:
-        data = open_labeled(dataset, schema_named(options.schema))
-        for name, _, place in (spec.partition("=") for spec in options.models):
-            encoder = encoder_at(place, options.schema, options.collection)
-            for draw, order in enumerate(orders(data)[:3]):
-                for size in SIZES_FINETUNED:
-                    if size > len(order) or (dataset, name, f"{size} {draw}") in done:
-                        continue
-                    folds = Split(order[:size], data.split.valid, data.split.test)
-                    labeled, config = replace(data, split=folds), FinetuneConfig(precision="bf16")
-                    report = finetune(
-                        encoder, labeled, config=config, seeds=(draw,), baselines=()
-                    ).report
-                    metric = "r2" if data.task == "regression" else "roc_auc"
-                    value = round(100 * report.rows[0].test[metric][0], 3)
-                    cell = {"dataset": dataset, "model": name, "case": f"{size} {draw}"}
-                    rows.append({**cell, "score": value})
-                    pd.DataFrame(rows).to_csv(file, index=False)
 
 
 def score(task: str, labels: np.ndarray, predicted: np.ndarray) -> float:
@@ -309,8 +300,6 @@ def main() -> None:
         write_rows(options.work)
     elif options.protocol == "compare":
         compare(options.work, options.of, *options.sides)
-    elif options.protocol == "finetune":
-        fine_tune(options)
     else:
         measure(options)
 
