@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from graphlog.benchmark.cells import (
     BASELINES,
@@ -22,7 +21,7 @@ from graphlog.benchmark.cells import (
     Suite,
 )
 from graphlog.benchmark.stages import FIXED, VALIDATED
-from graphlog.downstream.metrics import IN_PERCENT, LOWER_IS_BETTER
+from graphlog.downstream.metrics import IN_PERCENT, LOWER_IS_BETTER, paired_interval
 
 MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
 YARDSTICK = "attrmasking"
@@ -240,10 +239,9 @@ class Table:
 
 def spread(values: "pd.Series[float]") -> dict[str, Any]:
     r"""Return mean, sample SD, number of seeds and the interval :math:`\bar x \pm t s/\sqrt n`."""
-    count, mean = len(values), float(values.mean()) if len(values) else math.nan
-    sd = float(values.std()) if count > 1 else math.nan
-    half = float(stdtrit(count - 1, 0.975)) * sd / math.sqrt(count) if count > 1 else math.nan
-    return {"mean": mean, "sd": sd, "seeds": count, "low": mean - half, "high": mean + half}
+    mean, half = paired_interval(values.to_numpy(), 0.0)
+    found = {"mean": mean, "sd": float(values.std()), "seeds": len(values)}
+    return {**found, "low": mean - half, "high": mean + half}
 
 
 def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
