@@ -4,9 +4,10 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -47,8 +48,6 @@ Row = dict[str, Any]
 """A number with the columns that say what it is."""
 FIXED, VALIDATED = "fixed", "validated"
 """Selection rules: without a look at the validation fold (last epoch, C = 0.1), and with one."""
-_OPEN_SETS = 8
-"""Labeled data sets kept in memory; a molecule takes about 200 bytes."""
 
 
 class BusyError(Exception):
@@ -61,8 +60,8 @@ class Work:
 
     folder: BenchmarkFolder
     progress: Progress
-    _labeled: dict[tuple[str, str], LabeledGraphs] = field(
-        default_factory=dict[tuple[str, str], LabeledGraphs]
+    _opened: Callable[[str, str, str], LabeledGraphs] = field(
+        default_factory=lambda: lru_cache(8)(_open_labeled)  # a molecule takes about 200 bytes
     )
 
     def unlabeled(self, cell: Cell) -> GraphStore:
@@ -92,14 +91,7 @@ class Work:
 
     def labeled(self, cell: Cell) -> LabeledGraphs:
         """Return the labeled data set of a cell with its folds."""
-        key = cell.dataset, cell.split
-        if key not in self._labeled:
-            if len(self._labeled) >= _OPEN_SETS:
-                del self._labeled[next(iter(self._labeled))]
-            schema, split = schema_named(cell.setup.features), cell.split or None
-            folds = given_folds(cell.dataset) if split == "given" else split
-            self._labeled[key] = open_labeled(cell.dataset, schema, split=folds)
-        return self._labeled[key]
+        return self._opened(cell.dataset, cell.split, cell.setup.features)
 
     def model(self, cell: Cell) -> Path:
         """Return the model file of a cell, pre-trained now if need be, from its last checkpoint.
@@ -150,6 +142,11 @@ class Work:
             )
         sizes = "" if tree is None else " ".join(map(str, tree.forest.sizes))
         return encoder, {"prototypes": sizes, "calibrated_on": store_name(cell, store)}
+
+
+def _open_labeled(dataset: str, split: str, features: str) -> LabeledGraphs:
+    folds = given_folds(dataset) if split == "given" else split or None
+    return open_labeled(dataset, schema_named(features), split=folds)
 
 
 def given_folds(dataset: str) -> Split:
