@@ -250,14 +250,16 @@ def opening(options: argparse.Namespace) -> Found:
     from graphlog.data import manifest
     from graphlog.data.store import open_store
 
-    def opened(check: Callable[[Any], None]) -> None:
-        manifest._check_arrays = check
+    def opened(check: Callable[[Any], bool]) -> None:
+        manifest._is_sound = check
         manifest._hashed.clear()
         manifest._sound.clear()
         open_store(options.source)
 
-    check = manifest._check_arrays
-    checks: dict[str, Callable[[Any], None]] = {"with": check, "without": lambda _: None}
+    checks: dict[str, Callable[[Any], bool]] = {
+        "with": manifest._is_sound,
+        "without": lambda _: True,
+    }
     sides = {name: clocked(lambda _, c=c: opened(c)) for name, c in checks.items()}
     seconds = in_turns(sides, options.repeats)
     found = {f"{side}_ms": 1e3 * median(taken) for side, taken in seconds.items()}
