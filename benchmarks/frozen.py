@@ -259,12 +259,11 @@ def write_rows(work: Path) -> pd.DataFrame:
 def compare(work: Path, protocol: str, ours: str, theirs: str, resamples: int = 300) -> None:
     """Print the difference of two models (``A + B`` is fused), with an interval, case by case."""
     means: dict[str, list[np.ndarray]] = {}
+    names = [side.split(" + ") for side in (ours, theirs)]
     for (found, _), models in kept(work).items():
-        sides = [[models[n] for n in side.split(" + ") if n in models] for side in (ours, theirs)]
-        if found != protocol or [len(s) for s in sides] != [
-            len(side.split(" + ")) for side in (ours, theirs)
-        ]:
+        if found != protocol or not models.keys() >= {*names[0], *names[1]}:
             continue
+        sides = [[models[name] for name in side] for side in names]
         first, draw = sides[0][0], np.random.default_rng(0)
         task = str(first["task"])
         for case in (k.partition("/")[2] for k in first if k.startswith("c/")):
