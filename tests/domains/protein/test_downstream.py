@@ -29,9 +29,8 @@ NAME = "ego-network statistics + logistic regression"
 def store(tmp_path_factory: pytest.TempPathFactory) -> GraphStore:
     folder = tmp_path_factory.mktemp("protein")
     network = write(folder / "9.protein.links.detailed.txt", clustered_links(8, 12))
-    lines = [
-        f"c{c:02d}p{k:02d},{c % 2},{int(k == 0)}" for c in range(7) for k in range(12)
-    ]  # one cluster has no labels
+    # one cluster has no labels
+    lines = [f"c{c:02d}p{k:02d},{c % 2},{int(k == 0)}" for c in range(7) for k in range(12)]
     labels = write(folder / "labels.csv", "\n".join(["protein,odd,hub", *lines]) + "\n")
     return read_proteins(network, labels=labels)
 
@@ -44,9 +43,8 @@ def test_statistics_are_counts(store: GraphStore) -> None:
         edges, attributes = batch.edge_index.numpy(), batch.edge_attr.numpy()[:, : len(CHANNELS)]
         n, m = batch.num_nodes, batch.num_edges // 2
         of_center = edges[0] == 0
-        expected = np.log1p(
-            [n, m, of_center.sum(), 0, *(attributes.sum(0) / 2), *attributes[of_center].sum(0)]
-        )
+        channels = [*(attributes.sum(0) / 2), *attributes[of_center].sum(0)]
+        expected = np.log1p([n, m, of_center.sum(), 0, *channels])
         expected[3] = m / (n * (n - 1) / 2)
         np.testing.assert_allclose(found[graph], expected, rtol=1e-5)
     assert ego_statistics(store.subset([])).shape == (0, len(STATISTICS))
@@ -56,12 +54,11 @@ def test_unlabeled_proteins_are_left_out_and_the_test_fold_is_halved(store: Grap
     data = open_labeled(store, PROTEIN)
     assert len(data.store) == 84
     assert data.split_name.startswith("random")
-    first, second = data.halves.values()
+    first, second = (list(half) for half in data.halves.values())
     assert sorted([*first, *second]) == list(range(len(data.split.test)))
     assert abs(len(first) - len(second)) <= 1
-    assert [list(half) for half in data.halves.values()] == [
-        list(half) for half in open_labeled(store, PROTEIN).halves.values()
-    ]
+    again = open_labeled(store, PROTEIN).halves.values()
+    assert [list(half) for half in again] == [first, second]
 
 
 def test_the_center_is_read_downstream_unless_told_otherwise(store: GraphStore) -> None:
@@ -77,11 +74,9 @@ def test_the_center_is_read_downstream_unless_told_otherwise(store: GraphStore) 
     assert molecules.with_readout() is molecules
     data = open_labeled(store, PROTEIN)
     quick = {"epochs": 1, "device": "cpu", "precision": "fp32"}
-    assert start_of(encoder, data, FinetuneConfig(**quick)).encoder.config.readout == "mean+center"
-    assert (
-        start_of(encoder, data, FinetuneConfig(**quick, readout="encoder")).encoder.config.readout
-        == "mean"
-    )
+    for told, readout in (({}, "mean+center"), ({"readout": "encoder"}, "mean")):
+        start = start_of(encoder, data, FinetuneConfig(**quick, **told))
+        assert start.encoder.config.readout == readout
 
 
 def test_a_probe_with_statistics_is_kept(store: GraphStore, tmp_path: Path) -> None:

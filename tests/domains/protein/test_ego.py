@@ -22,31 +22,29 @@ def test_ego_networks_equal_those_cut_one_by_one(radius: int, neighbors: int, no
     for center, (size, ends, attributes) in enumerate(found):
         members = slow_members(graph, center, radius, neighbors, nodes)
         assert size == len(members)
-        expected = {
-            tuple(sorted((members.index(a), members.index(b)))): tuple(
-                int(c > 0) for c in d["channels"]
-            )
-            for a, b, d in nx.subgraph(graph, members).edges(data=True)
-        }
-        ours = {
-            (int(a), int(b)): tuple(row[:7].astype(int))
-            for (a, b), row in zip(ends.T, attributes, strict=True)
-        }
-        assert ours == expected
-        assert len(ours) == ends.shape[1]
+        expected = {}
+        for a, b, data in nx.subgraph(graph, members).edges(data=True):
+            pair = sorted((members.index(a), members.index(b)))
+            expected[tuple(pair)] = (data["channels"] > 0).astype(int).tolist()
+        pairs = zip(ends.T.tolist(), attributes[:, :7].astype(int).tolist(), strict=True)
+        assert {tuple(pair): row for pair, row in pairs} == expected
+        assert len(expected) == ends.shape[1]
         assert not attributes[:, 7:].any()
 
 
 def test_graphs_do_not_depend_on_which_are_cut_together() -> None:
     network, _ = random_network(30, 200, seed=5)
-    together = chunk_graphs(ego_networks(network, np.arange(30), ProteinOptions(isolated="keep")))
+
+    def cut(*centers: int) -> list[tuple[int, np.ndarray, np.ndarray]]:
+        kept = ProteinOptions(isolated="keep")
+        return chunk_graphs(ego_networks(network, np.array(centers), kept))
+
+    together = cut(*range(30))
     for center in (0, 17, 29):
-        [(size, ends, attributes)] = chunk_graphs(
-            ego_networks(network, np.array([center]), ProteinOptions(isolated="keep"))
-        )
+        [(size, *alone)] = cut(center)
         assert size == together[center][0]
-        np.testing.assert_array_equal(ends, together[center][1])
-        np.testing.assert_array_equal(attributes, together[center][2])
+        for ours, theirs in zip(alone, together[center][1:], strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def test_repeats_directions_and_self_loops_are_one_interaction() -> None:
@@ -70,11 +68,9 @@ def test_repeats_directions_and_self_loops_are_one_interaction() -> None:
 def test_thresholds_by_channel() -> None:
     scores = np.array([[0, 0, 0, 500, 0, 0, 0, 900], [0, 0, 0, 300, 0, 0, 900, 900]])
     given = Interactions("9", ("9.a", "9.b", "9.c"), np.array([[0, 1], [0, 2]]), scores)
+    strict = ProteinOptions(channel_score={"textmining": 1000, "coexpression": 400})
     assert build_network(given, ProteinOptions(channel_score=400)).counts["interactions"] == 2
-    strict = build_network(
-        given, ProteinOptions(channel_score={"textmining": 1000, "coexpression": 400})
-    )
-    assert strict.degrees.tolist() == [1, 1, 0]
+    assert build_network(given, strict).degrees.tolist() == [1, 1, 0]
     assert build_network(given, ProteinOptions(score=901)).counts["interactions"] == 0
     with pytest.raises(ConfigError, match="no channel 'text'"):
         ProteinOptions.parse({"channel_score": {"text": 1}})

@@ -18,15 +18,14 @@ from graphlog.inputs import fetch_dataset, read_streamed
 from graphlog.report.describe import describe_dataset
 from protein_support import clustered_links, write
 
+HUMAN = "mirror/bio/string/9606.protein.links.detailed.v12.0.txt.gz"
+
 
 @pytest.fixture
 def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """A mirror with one small network under the name of human's, and how often it was cut."""
-    (tmp_path / "mirror" / "bio" / "string").mkdir(parents=True)
-    write(
-        tmp_path / "mirror" / "bio" / "string" / "9606.protein.links.detailed.v12.0.txt.gz",
-        clustered_links(2, 5, "9606"),
-    )
+    (tmp_path / HUMAN).parent.mkdir(parents=True)
+    write(tmp_path / HUMAN, clustered_links(2, 5, "9606"))
     monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path / "mirror"))
     monkeypatch.setenv("GRAPHLOG_DATA", str(tmp_path / "root"))
     calls: list[int] = []
@@ -59,10 +58,7 @@ def test_a_damaged_store_is_made_again(counted: Callable[[], int]) -> None:
 
 def test_another_input_makes_another_store(counted: Callable[[], int], tmp_path: Path) -> None:
     first = open_named_proteins("string-9606").path
-    write(
-        tmp_path / "mirror" / "bio" / "string" / "9606.protein.links.detailed.v12.0.txt.gz",
-        clustered_links(3, 5, "9606"),
-    )
+    write(tmp_path / HUMAN, clustered_links(3, 5, "9606"))
     second = open_named_proteins("string-9606")
     assert second.path != first
     assert len(second) == 15
@@ -135,20 +131,16 @@ def test_yeast_complexes(mirror: Path) -> None:
     assert (len(data.store), len(data.targets)) == (556, 31)
     assert len(open_named_proteins("yeast-complexes")) == 5232
     channels = data.store[:].edge_attr.numpy()[:, :7].any(axis=0)
-    assert np.flatnonzero(channels).tolist() == [
-        3,
-        4,
-    ]  # co-expression; experimental: physical and genetic
+    # co-expression; experimental: physical and genetic
+    assert np.flatnonzero(channels).tolist() == [3, 4]
 
 
 def test_a_limit_is_of_each_species(counted: Callable[[], int], tmp_path: Path) -> None:
-    assert read_proteins("string-9606", limit=3).texts() == open_named_proteins(
-        "string-9606"
-    ).texts([0, 1, 2])
+    whole = open_named_proteins("string-9606")
+    assert read_proteins("string-9606", limit=3).texts() == whole.texts([0, 1, 2])
     files = [tmp_path / f"{taxon}.protein.links.detailed.txt" for taxon in ("9606", "4932")]
     for file in files:
         write(file, clustered_links(2, 5, file.name.split(".")[0]))
     mixed = read_proteins(files)
-    assert [
-        name.split(".")[0] for name in mixed.subset(first_of_each_species(mixed, 2)).texts()
-    ] == ["9606", "9606", "4932", "4932"]
+    first = mixed.subset(first_of_each_species(mixed, 2)).texts()
+    assert [name.split(".")[0] for name in first] == ["9606", "9606", "4932", "4932"]
