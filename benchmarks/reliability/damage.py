@@ -68,7 +68,7 @@ def _open_store(path: Path) -> bytes:
     _ = (store.parents(), store[:], list(store.chunks()))
     store.save(path.with_name("again"))
     embedded = untrained(store.schema.name).embed(store)
-    return numbers(embedded, np.asarray(store.labels), list(store.texts(range(len(store)))))
+    return numbers(embedded, np.asarray(store.labels), store.texts())
 
 
 def _query(path: Path) -> bytes:
