@@ -10,7 +10,7 @@ from encoder_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, smal
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
-from graphlog.objectives.base import LossTerms, Phase
+from graphlog.objectives.base import LossTerms, Phase, evidence_channels
 from graphlog.objectives.graphlog import GraphLoG, GraphLoGConfig
 from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes import PrototypeForest, leaf_chains
