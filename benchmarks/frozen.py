@@ -101,6 +101,8 @@ def features_of(
     if name == "ecfp4":
         return sparse_bits(morgan_fingerprints(data.store.texts())), ""
     encoder = encoder_at(place, options.schema, options.collection)
+    if encoder.schema.name != data.store.schema.name:
+        raise SystemExit(f"{name} reads the schema {encoder.schema.name}; name it with --schema.")
     known = encoder.info.get("data_digest") or open_store(options.collection).digest
     if options.protocol == "finetune":
         return encoder, known

@@ -1,11 +1,15 @@
+import math
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from scipy.sparse import csr_matrix
 from sklearn.kernel_ridge import KernelRidge
 
 from graphlog.downstream import kernel
 from graphlog.downstream.kernel import KernelModel, Settings, Support, fit_kernel, unfolded
-from graphlog.errors import DataError
+from graphlog.errors import DataError, ModelFileError
 
 NAN = float("nan")
 
@@ -154,12 +158,14 @@ def test_counts_alone_have_no_directions():
 def test_joined_quantities_have_half_the_weight_of_the_first():
     x, y = quantities(200)
     more = np.random.default_rng(1).normal(size=(200, 30)) * 100 + 7
-    blocks = {"": x, "counts": csr_matrix(x > 0), "descriptors": more}
+    blocks = {"": x, "counts": csr_matrix(x > 0), "descriptors": more, "more": more[:, :7]}
     (support, _) = fit_kernel(blocks, y, np.arange(200), "regression").model.supports
-    assert support.names == ("", "descriptors")
-    variance = np.square(support.prepared(np.concatenate([x, more], axis=1))[:, :34]).sum(axis=0)
+    assert support.names == ("", "descriptors", "more")
+    joined = np.concatenate([x, more, more[:, :7]], axis=1)
+    variance = np.square(support.prepared(joined)[:, :41]).sum(axis=0)
     np.testing.assert_allclose(variance[:4].sum(), 4 * 200, rtol=1e-5)
-    np.testing.assert_allclose(variance[4:].sum(), 0.5 * 4 * 200, rtol=1e-5)
+    np.testing.assert_allclose(variance[4:34].sum(), 0.5 * 4 * 200, rtol=1e-5)
+    np.testing.assert_allclose(variance[34:].sum(), 0.5 * 4 * 200, rtol=1e-5)
 
 
 def test_the_variance_is_that_of_the_gaussian_process():
@@ -303,6 +309,41 @@ def test_what_is_read_predicts_what_was_written():
         KernelModel.of("regression", columns | {"descriptors": 3}, tensors, 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("0.columns", []),
+        ("1.columns", []),
+        ("1.columns", [2**40]),
+        ("1.columns", [math.inf]),
+        ("0.median", []),
+        ("0.median", [0.0]),
+        ("0.median", [NAN]),
+        ("0.directions", 1.0),
+        ("0.deviation", [0.0] * 6),
+        ("widths", [1e5, 0.0]),
+        ("penalty", [1e5]),
+        ("shares", [NAN, 0.5]),
+        ("coefficients", [[NAN]] * 40),
+    ],
+)
+def test_a_damaged_file_is_refused(name: str, value: Any):
+    x, y = quantities(60)
+    more = np.random.default_rng(2).normal(size=(60, 2))
+    blocks = {"": x, "descriptors": more, "counts": csr_matrix(x > 0)}
+    tensors = fit_kernel(blocks, y, np.arange(40), "regression").model.tensors()
+    damaged = {**tensors, name: torch.tensor(value, dtype=torch.float64)}
+    with pytest.raises(ValueError, match=rf"part \d|{name}"):
+        KernelModel.of("regression", {"": 4, "descriptors": 2, "counts": None}, damaged, 1)
+
+
+def test_counts_of_other_substructures_are_refused():
+    x, y = quantities(60)
+    model = fit_kernel({"counts": csr_matrix(x > 0)}, y, np.arange(60), "regression").model
+    with pytest.raises(ModelFileError, match="other substructures"):
+        model.predict([csr_matrix(x[:, :3] > 0)])
+
+
 @pytest.mark.parametrize("rows", [2, 3])
 def test_few_rows(rows: int):
     x, y = quantities(rows)
@@ -326,6 +367,8 @@ def test_what_cannot_be_learned_is_refused():
         fit_kernel({"": x}, y, np.arange(1), "regression")
     with pytest.raises(DataError, match="the embedding has no columns"):
         fit_kernel({"": x[:, :0]}, y, np.arange(10), "regression")
+    with pytest.raises(DataError, match="counts has no columns"):
+        fit_kernel({"": x, "counts": csr_matrix((10, 0))}, y, np.arange(10), "regression")
     x[:, 2] = NAN
     with pytest.raises(DataError, match=r"not finite .* in column 2 \(1 such columns\)"):
         fit_kernel({"": x}, y, np.arange(10), "regression")

@@ -35,7 +35,7 @@ from torch import Tensor
 from graphlog.downstream.linear import Scaling, fit_logistic
 from graphlog.downstream.metrics import TaskKind, learnable
 from graphlog.downstream.uncertainty import NINETY
-from graphlog.errors import DataError
+from graphlog.errors import DataError, ModelFileError
 
 EXACT = 10_000
 """Rows up to which every row is a support point."""
@@ -70,7 +70,11 @@ _MOST_DOUBLINGS = 3
 _SMOOTH = -3.0
 """Log2 of the least penalty of the model whose gradients are taken."""
 _BESIDE = 0.5
-"""Share in the squared distance of quantities joined to an embedding, whose own share is 1."""
+"""Weight of all columns of quantities joined to the first, whose columns together weigh 1."""
+_FARTHEST_SETTING = 64.0
+"""Log2 of widths and penalties that a file may name."""
+_MOST_LEVELS = 2**24
+"""Levels of substructures that a file may name."""
 _LEARNED = 0.3
 """Share of the learned directions in the mean squared distance along components; the rest is that
 of all columns alike."""
@@ -153,7 +157,12 @@ class Support:
     def prepared(self, values: Columns) -> Columns:
         """Return other rows as :attr:`values` are."""
         if self.scaling is None:
-            return unfolded(csr_matrix(values))
+            levels = unfolded(csr_matrix(values))
+            if levels.shape[1] != self.values.shape[1]:  # pyright: ignore[reportOptionalSubscript]
+                raise ModelFileError(
+                    "the kernel model was fitted to counts of other substructures; fit it again."
+                )
+            return levels
         scaled = self.scaling(np.asarray(values))
         scaled *= _weights(self.columns)
         if self.directions is None:
@@ -416,8 +425,8 @@ class KernelModel:
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         count = len(arrays["coefficients"])
         quantities = {name: width for name, width in columns.items() if width is not None}
-        blocks = [quantities] if quantities else []
-        blocks += [{name: 0} for name, width in columns.items() if width is None]
+        blocks: list[Mapping[str, int | None]] = [quantities] if quantities else []
+        blocks += [{name: None} for name, width in columns.items() if width is None]
         shapes = {
             "coefficients": (count, targets),
             **dict.fromkeys(("shift", "scale"), (targets,)),
@@ -429,6 +438,13 @@ class KernelModel:
         for name, shape in shapes.items():
             if arrays[name].shape != shape:
                 raise ValueError(f"`{name}` has shape {arrays[name].shape}, not {shape}")
+        for name, found in arrays.items():
+            unknown = name == "shift" or found.dtype.kind != "f"  # no label, no mean
+            if not unknown and not np.isfinite(found).all():
+                raise ValueError(f"`{name}` holds values that are not finite")
+        for name in ("widths", "penalty"):
+            if (np.abs(arrays[name]) > _FARTHEST_SETTING).any():
+                raise ValueError(f"`{name}` is out of range")
         widths, shares = (tuple(arrays[name].tolist()) for name in ("widths", "shares"))
         return cls(
             task,
@@ -439,7 +455,7 @@ class KernelModel:
 
 
 def _support_from(
-    arrays: Mapping[str, np.ndarray], k: int, columns: Mapping[str, int], count: int
+    arrays: Mapping[str, np.ndarray], k: int, columns: Mapping[str, int | None], count: int
 ) -> Support:
     """Return the block that the tensors of a file describe.
 
@@ -447,26 +463,31 @@ def _support_from(
         KeyError: If some are missing.
         ValueError: If some do not fit each other, or quantities have other columns.
     """
-    names, found = tuple(columns), tuple(arrays[f"{k}.columns"].tolist())
-    if columns == dict.fromkeys(columns, 0):
+    names, wanted = tuple(columns), tuple(columns.values())
+    found = tuple(arrays[f"{k}.columns"].ravel().tolist())
+    if None in wanted:
         indices, ends = arrays[f"{k}.indices"], arrays[f"{k}.indptr"]
-        levels = csr_matrix(
-            (np.ones(len(indices), np.float32), indices, ends), shape=(count, int(found[0]))
-        )
+        if len(found) != 1 or not 0 < found[0] <= _MOST_LEVELS:
+            raise ValueError(f"part {k} has {found} columns")
+        shape = count, int(found[0])
+        levels = csr_matrix((np.ones(len(indices), np.float32), indices, ends), shape=shape)
         levels.check_format(full_check=True)
         return Support(names, levels)
-    if found != tuple(columns.values()):
-        raise ValueError(f"part {k} has {found} columns, not {tuple(columns.values())}")
+    if found != wanted:
+        raise ValueError(f"part {k} has {found} columns, not {wanted}")
     scaling = Scaling(arrays[f"{k}.mean"], arrays[f"{k}.deviation"])
     values, directions = arrays[f"{k}.values"], arrays.get(f"{k}.directions")
     width, added = sum(found), 0
     if directions is not None:
-        added = directions.shape[-1]
+        added = directions.size // width
         if directions.shape != (width, added):
             raise ValueError(f"directions of part {k} have shape {directions.shape}")
     if values.shape != (count, width + added) or {a.shape for a in scaling} != {(width,)}:
         raise ValueError(f"support points of part {k} have shape {values.shape}")
-    return Support(names, values, scaling, found, float(arrays[f"{k}.median"][0]), directions)
+    median = arrays[f"{k}.median"]
+    if median.shape != (1,) or median <= 0 or (scaling.deviation <= 0).any():
+        raise ValueError(f"part {k} is not scaled by positive numbers")
+    return Support(names, values, scaling, found, float(median[0]), directions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -498,8 +519,8 @@ def fit_kernel(
 
     Args:
         blocks: Features by their names, that of an embedding empty. Quantities are compared
-            together, by Matérn's kernel, the first of them with the weight 1, each other with
-            1/2; counts, which are sparse, by Tanimoto's.
+            together, by Matérn's kernel: the columns of each of the others weigh together half as
+            much as those of the first; counts, which are sparse, by Tanimoto's.
         labels: NaN where missing.
         train: Rows to fit.
         task: Kind of task.

@@ -103,8 +103,8 @@ def probe(
     Linear: logistic regression for classification, ridge for regression, on features standardized
     over the training fold. Each representation has two rows: at the fixed ``c``, and at the value
     of ``grid`` with the best mean validation score. Kernel: one row a representation, see
-    :func:`~graphlog.downstream.kernel.fit_kernel`; molecules are compared by their embeddings and
-    by counts of ECFP4 environments.
+    :func:`~graphlog.downstream.kernel.fit_kernel`; molecules are compared by their embeddings,
+    with what is joined to them, and by counts of ECFP4 environments.
 
     Args:
         encoder: As for :func:`graphlog.finetune`.

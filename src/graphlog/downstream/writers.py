@@ -37,9 +37,6 @@ _ROWS_AT_ONCE = 4096
 _WIDEST_COLUMN = 1 << 31
 """Bytes of a column of texts in an ``.npz``, where every text is as wide as the longest."""
 
-"""The list of rows that could not be used, beside the output."""
-
-
 Fields = Mapping[str, str]
 Records = Callable[[Iterable[tuple[str, Fields]]], Iterator[str]]
 """Makes the SDF record of the text and the data fields of every row."""

@@ -1,4 +1,4 @@
-"""Molecules as a domain: SMILES, two schemas, Bemis-Murcko scaffolds as groups, ECFP baseline."""
+"""Molecules as a domain: SMILES, its schemas, scaffolds as groups, fingerprints as a baseline."""
 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
