@@ -629,6 +629,50 @@ def test_readme_adme():
                 check(f"{head}, {name}", cell, spread(means.to_numpy()))
 
 
+def of_interval(values: pd.Series) -> Values:
+    half = stats.t.ppf(0.975, len(values) - 1) * values.sem()
+    return values.mean(), values.mean() - half, values.mean() + half
+
+
+def test_five_scaffold_splits_of_adme():
+    rows = rows_of("selection/several-splits.csv.gz")
+    rows = rows[rows["run"].astype(str) == "adme"].replace("solubility-adme", "solubility")
+    columns, found = table("docs/results.md", "Five random scaffold splits")
+    wide = rows.pivot(index=["model", "split"], columns="dataset", values="score")
+    wide["mean"] = wide.mean(axis=1)
+    names = ["mol + counts", "untrained + counts", "counts"]
+    for (label, *cells), name in zip(found, [*names, *names[1:]], strict=True):
+        for column, cell in zip(columns[1:], cells, strict=True):
+            own = wide.loc[name][column]
+            if label.startswith("less"):
+                check(f"{label}, {column}", cell, of_interval(wide.loc[names[0]][column] - own))
+            else:
+                check(f"{label}, {column}", cell, spread(own.to_numpy()))
+
+
+def test_the_papers_protocol():
+    rows = rows_of("selection/finetuned.csv")
+    rows = rows[(rows["fold"] == "test") & rows["model"].str.endswith("paper's protocol")]
+    rules = {"last": "last epoch", "best on the validation fold": "best validation"}
+    columns, found = table("docs/two-losses.md", "By the paper's protocol, so far")
+    for label, epoch, *cells in found:
+        if epoch not in rules:  # the paper's own
+            continue
+        wide = rows[rows["rule"] == rules[epoch]].pivot(
+            index=["model", "seed"], columns="dataset", values="score"
+        )
+        wide = wide.rename(columns=str.lower) * 100
+        means = {"mean of four": FOUR, "without ClinTox": ("bbbp", "bace", "sider")}
+        for column, cell in zip(columns[2:], cells, strict=True):
+            scores = wide[list(means.get(column, (column.lower(),)))].mean(axis=1)
+            ours = scores.loc["released, 2.2 million, paper's protocol"]
+            scratch = scores.loc["from scratch, paper's protocol"]
+            own = ours if label.startswith("released") else scratch
+            gap = of_interval(ours - scratch)
+            value = gap if label == "difference" else spread(own.to_numpy())
+            check(f"{label}, {epoch}, {column}", cell, value)
+
+
 def test_readme():
     columns, found = table("README.md", "What to expect", 1)
     splits = rows_of("selection/several-splits.csv.gz")
