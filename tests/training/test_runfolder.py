@@ -7,6 +7,7 @@ import signal
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -185,6 +186,21 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
     signal.signal(number, started_with)
     run_pretraining(store, config, tmp_path / "run", resume=True)
     assert outcome(tmp_path / "run") == undisturbed(1e6)
+
+
+class Swallower(Progress):
+    """Interrupts the preparations and loses the exception, as an ``except:`` in a library does."""
+
+    def begin(self, total: int, done: int = 0) -> None:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_an_interrupt_that_a_library_swallows_stops_the_first_step(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with pytest.raises(TrainingInterrupted, match="after step 1"):
+        run_pretraining(families(), small_config(), tmp_path / "run", progress=Swallower())
+    signal.signal(signal.SIGTERM, before)
 
 
 def without_rights(run: str, lines: Any) -> None:

@@ -518,21 +518,24 @@ def _train(job: Pretraining, path: Path | None, callbacks: Callbacks, resume: bo
         callbacks=callbacks,
     )
     try:
-        if resume and trainer.restore():
-            at = trainer.cursor
-            progress.say(f"continuing from step {at.step}, epoch {at.epoch + 1} of {config.epochs}")
-        elif resume and path is not None:
-            progress.say(f"no checkpoint in {path}: starting from the beginning")
-        if folder is not None:
-            write_text(folder.config, config.to_toml())
-            write_json(folder.versions, versions(job.store.digest))
-            with writing(folder.metrics):
-                trainer.metrics = MetricsFile(folder.metrics, trainer.cursor.step)
-        if job.objective.needs_targets and not trainer.is_done:
-            job.find_targets(path)
-        at = trainer.cursor
-        progress.begin(total * config.epochs, total * at.epoch + at.batch * config.batch_size)
         with stop_on_signal() as stop:
+            stop.at_once = True
+            if resume and trainer.restore():
+                at = trainer.cursor
+                progress.say(
+                    f"continuing from step {at.step}, epoch {at.epoch + 1} of {config.epochs}"
+                )
+            elif resume and path is not None:
+                progress.say(f"no checkpoint in {path}: starting from the beginning")
+            if folder is not None:
+                write_text(folder.config, config.to_toml())
+                write_json(folder.versions, versions(job.store.digest))
+                with writing(folder.metrics):
+                    trainer.metrics = MetricsFile(folder.metrics, trainer.cursor.step)
+            if job.objective.needs_targets and not trainer.is_done:
+                job.find_targets(path)
+            at = trainer.cursor
+            progress.begin(total * config.epochs, total * at.epoch + at.batch * config.batch_size)
             trainer.run(stop)
     except KeyboardInterrupt:
         raise TrainingInterrupted(job.how_to_resume(trainer.cursor)) from None

@@ -674,7 +674,7 @@ class Trainer:
             self.save()
             self._stop.at_once = True
             self.begin_phase()
-            self._stop.at_once = False
+        self._stop.at_once = False
         end = sum(p.epochs for p in self.job.phases[: self.cursor.phase + 1])
         while self.cursor.epoch < end and not self.job.ends_early():
             if stage := self.job.stage(self.cursor):
@@ -748,13 +748,17 @@ class StopRequest:
         self._asked_at = 0.0
 
     def handle(self, _number: int, _frame: FrameType | None) -> None:
-        """Note the request; asked twice, or while no step can end soon (``at_once``), stop now."""
-        now = time.monotonic()
-        if self.asked and size() > 1 and now - self._asked_at < _ECHO_S:
+        """Note the request; asked twice, or while no step can end soon (``at_once``), stop now.
+
+        It is noted even then: what is interrupted may lose the exception, such as an ``except:`` of
+        a library, and then the next step stops.
+        """
+        now, again = time.monotonic(), self.asked
+        if again and size() > 1 and now - self._asked_at < _ECHO_S:
             return
-        if self.at_once or self.asked:
-            raise KeyboardInterrupt
         self.asked, self._asked_at = True, now
+        if self.at_once or again:
+            raise KeyboardInterrupt
 
 
 @contextmanager
