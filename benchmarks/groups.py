@@ -2,6 +2,7 @@
 
     python benchmarks/groups.py runs/stores/near hiv tox21 muv toxcast mix
     python benchmarks/groups.py runs/stores/near bace bbbp hlm mdr1 lipophilicity esol
+    python benchmarks/groups.py prototypes runs/near with-0=runs/with-0 without-0=runs/without-0
     python benchmarks/groups.py report
 
 Retrieval (hiv, tox21, muv): each of up to 20 active molecules of an assay is a query; all other
@@ -12,16 +13,18 @@ from. Choice (bace and the sets beside it): of a random four fifths of a set 50 
 chosen to be labeled, a kernel model of the shipped embedding is fitted to them and judged on the
 other fifth, ten times. Sets of the first two are random samples of :data:`SAMPLE` molecules, for
 retrieval with every active one besides; they are read from $GRAPHLOG_MIRROR. Untrained networks are
-calibrated on the graph store named, which must be that of the shipped model's pre-training. Rows go
-to results/groups.csv.gz; sets that are there are not computed again. ``report`` prints the tables
-of docs/results.md.
+calibrated on the graph store named, which must be that of the shipped model's pre-training.
+``prototypes`` repeats retrieval and groups (tox21, muv, mix) for other models of that store,
+``NAME-SEED=PATH``, by the embedding of their last layer and of all layers, with leaves of the tree
+that they were trained with. Rows go to results/groups.csv.gz; sets that are there are not computed
+again. ``report`` prints the tables of docs/results.md and docs/two-losses.md.
 """
 
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -48,9 +51,17 @@ SAMPLE, QUERIES, NETWORKS = 3_000, 20, 5
 RETRIEVED, GROUPED = ("hiv", "tox21", "muv"), ("tox21", "toxcast", "mix")
 CHOSEN = ("bace", "bbbp", "hlm", "mdr1", "lipophilicity", "esol")
 DRAWS, BUDGETS = 10, (50, 100)
+PROTOTYPES = "prototypes: "
 RESULTS = Path(__file__).parent / "results" / "groups.csv.gz"
 EMBEDDING, UNTRAINED, ECFP4, DESCRIPTORS = MODEL, "untrained", "ECFP4", "descriptors"
 FUSIONS = ((EMBEDDING, ECFP4), (EMBEDDING, ECFP4, DESCRIPTORS), (ECFP4, DESCRIPTORS))
+
+
+class Tree(NamedTuple):
+    """Where each molecule lies in a tree of prototypes, and the prototypes of each layer."""
+
+    paths: np.ndarray
+    sizes: tuple[int, ...]
 
 
 def sample(name: str, actives: bool) -> pd.DataFrame:
@@ -82,6 +93,38 @@ def representations(smiles: list[str], collection: Path) -> tuple[dict[str, np.n
     return found, graphs
 
 
+def layers_of(
+    models: dict[str, Any], smiles: list[str], collection: Path
+) -> tuple[dict[str, np.ndarray], dict[str, Tree]]:
+    """Return the embeddings of models and of untrained networks like them, and the models' trees.
+
+    Embeddings are of the last layer and of all layers; the models have the same settings.
+    """
+    first, store = next(iter(models.values())), open_store(collection)
+    if any(model.info["data_digest"] != store.digest for model in models.values()):
+        raise SystemExit(f"{collection} is not what all of these were pre-trained on.")
+    settings = {"layer": "jk", "graphs": store}
+    networks = {
+        f"{UNTRAINED}-{seed}": graphlog.random_encoder(
+            first.config, first.schema, seed=seed, **settings
+        )
+        for seed in range(NETWORKS)
+    }
+    graphs = graphlog.read_molecules(smiles, schema=first.schema)
+    rows = np.arange(len(smiles))
+    values = {
+        f"{name}, {layer}": standardize(model.embed_store(graphs, layer), rows)
+        for name, model in {**models, **networks}.items()
+        for layer in ("last", "jk")
+    }
+    found = {name: Hierarchy.of(model) for name, model in models.items()}
+    return values, {
+        name: Tree(hierarchy.assign(graphs).paths, hierarchy.forest.sizes)
+        for name, hierarchy in found.items()
+        if hierarchy is not None
+    }
+
+
 def similarities(name: str, values: np.ndarray, query: int) -> np.ndarray:
     """Return the similarity of every row to one: Tanimoto of bits, cosine of the others."""
     dots = values @ values[query]
@@ -91,12 +134,9 @@ def similarities(name: str, values: np.ndarray, query: int) -> np.ndarray:
     return dots / np.maximum(np.linalg.norm(values, axis=1) * np.linalg.norm(values[query]), 1e-12)
 
 
-def retrieve(dataset: str, collection: Path) -> Iterator[dict[str, Any]]:
+def retrieve(table: pd.DataFrame, values: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
     """Yield enrichment, BEDROC and reciprocal rank of a query's first active, means of queries."""
-    table = sample(dataset, actives=True)
-    smiles = table.pop("smiles").tolist()
-    values, _ = representations(smiles, collection)
-    for assay in table.columns:
+    for assay in table.columns.drop("smiles"):
         known = np.flatnonzero(table[assay].notna())
         active = table[assay].to_numpy()[known] == 1
         queries = np.random.default_rng(0).permutation(np.flatnonzero(active))[:QUERIES]
@@ -107,7 +147,8 @@ def retrieve(dataset: str, collection: Path) -> Iterator[dict[str, Any]]:
                 name: similarities(name, matrix, query).argsort().argsort() / len(known)
                 for name, matrix in inside.items()
             }
-            ranks |= {" + ".join(f): np.mean([ranks[n] for n in f], axis=0) for f in FUSIONS}
+            fusions = [f for f in FUSIONS if ranks.keys() >= set(f)]
+            ranks |= {" + ".join(f): np.mean([ranks[n] for n in f], axis=0) for f in fusions}
             for name, rank in ranks.items():
                 others = np.delete(np.arange(len(known)), query)
                 order = others[np.argsort(-rank[others], kind="stable")]
@@ -115,8 +156,8 @@ def retrieve(dataset: str, collection: Path) -> Iterator[dict[str, Any]]:
         for name, found in scores.items():
             means = np.mean(found, axis=0)
             for metric, value in zip(("EF 1 %", "BEDROC 20", "MRR"), means, strict=True):
-                row = {"task": "retrieve", "dataset": dataset, "of": assay, "model": name}
-                yield {**row, "molecules": len(known), "metric": metric, "value": value}
+                row = {"task": "retrieve", "of": assay, "model": name, "molecules": len(known)}
+                yield {**row, "metric": metric, "value": value}
 
 
 def early(is_active: np.ndarray) -> tuple[float, float, float]:
@@ -143,31 +184,34 @@ def profiles(dataset: str, table: pd.DataFrame) -> tuple[str, np.ndarray]:
     return "assay family of most hits", np.where(active.any(axis=1), best, -1)
 
 
-def group(dataset: str, collection: Path) -> Iterator[dict[str, Any]]:
-    """Yield how far partitions agree with what chemists and assays tell apart."""
-    table = sample(dataset, actives=False)
-    smiles = table["smiles"].tolist()
-    values, graphs = representations(smiles, collection)
-    hierarchy = Hierarchy.of(graphlog.load(MODEL))
-    assert hierarchy is not None
-    paths = hierarchy.assign(graphs).paths
+def group(
+    dataset: str, table: pd.DataFrame, values: dict[str, np.ndarray], trees: dict[str, Tree]
+) -> Iterator[dict[str, Any]]:
+    """Yield how far partitions agree with what chemists and assays tell apart.
+
+    K-means makes as many groups as the tree of the same model, or else of the first, has nodes.
+    """
     name, codes = profiles(dataset, table)
-    truths = {"scaffold": scaffold_groups(smiles), name: codes}
+    truths = {"scaffold": scaffold_groups(table["smiles"].tolist()), name: codes}
+    usual = next(iter(trees.values()))
     for level, layer in (("roots", 0), ("leaves", -1)):
-        size = hierarchy.forest.sizes[layer]
-        partitions = [(f"tree of {MODEL}", 0, paths[:, layer])]
+        partitions = [
+            (f"tree of {model}", tree.sizes[layer], 0, tree.paths[:, layer])
+            for model, tree in trees.items()
+        ]
         for model, matrix in values.items():
-            label = model.rpartition(" ")[0] if model.startswith(UNTRAINED) else model
+            size = trees.get(model.partition(",")[0], usual).sizes[layer]
+            label = model.rpartition(" ")[0] if model.startswith(f"{UNTRAINED} ") else model
             for seed in [int(model[-1])] if label == UNTRAINED else range(NETWORKS):
                 fitted = KMeans(size, n_init=1, random_state=seed).fit_predict(matrix)
-                partitions.append((f"K-means, {label}", seed, fitted))
+                partitions.append((f"K-means, {label}", size, seed, fitted))
         for truth, wanted in truths.items():
             known = wanted >= 0
-            for model, seed, found in partitions:
+            for model, size, seed, found in partitions:
                 value = adjusted_mutual_info_score(wanted[known], found[known])
-                row = {"task": f"group: {level}", "dataset": dataset, "of": truth}
-                row |= {"model": model, "seed": seed, "molecules": int(known.sum())}
-                yield {**row, "groups": size, "metric": "AMI", "value": value}
+                row = {"task": f"group: {level}", "of": truth, "model": model, "seed": seed}
+                row |= {"molecules": int(known.sum()), "groups": size}
+                yield {**row, "metric": "AMI", "value": value}
 
 
 def spread_over(groups: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -228,47 +272,89 @@ def choose(dataset: str) -> Iterator[dict[str, Any]]:
                 }
 
 
-def measure(collection: Path, datasets: list[str]) -> None:
-    """Add the rows of each data set that has none yet."""
-    rows = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame({"dataset": []})
+def rows_of(dataset: str, collection: Path) -> Iterator[dict[str, Any]]:
+    """Yield all that is measured of the shipped model on a data set."""
+    if dataset in RETRIEVED:
+        table = sample(dataset, actives=True)
+        yield from retrieve(table, representations(table["smiles"].tolist(), collection)[0])
+    if dataset in GROUPED:
+        table = sample(dataset, actives=False)
+        values, graphs = representations(table["smiles"].tolist(), collection)
+        hierarchy = Hierarchy.of(graphlog.load(MODEL))
+        assert hierarchy is not None
+        tree = Tree(hierarchy.assign(graphs).paths, hierarchy.forest.sizes)
+        yield from group(dataset, table, values, {MODEL: tree})
+    if dataset in CHOSEN:
+        yield from choose(dataset)
+
+
+def rows_of_prototypes(
+    dataset: str, collection: Path, models: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield retrieval and groups by models that were trained with prototypes or without."""
+    if dataset in RETRIEVED:
+        table = sample(dataset, actives=True)
+        values, _ = layers_of(models, table["smiles"].tolist(), collection)
+        for row in retrieve(table, values):
+            yield {**row, "task": f"{PROTOTYPES}{row['task']}"}
+    if dataset in GROUPED:
+        table = sample(dataset, actives=False)
+        values, trees = layers_of(models, table["smiles"].tolist(), collection)
+        for row in group(dataset, table, values, trees):
+            yield {**row, "task": f"{PROTOTYPES}{row['task']}"}
+
+
+def measure(collection: Path, datasets: list[str], models: dict[str, Any]) -> None:
+    """Add the rows of each data set that has none yet; of these models, if there are any."""
+    rows = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame({"dataset": [], "task": []})
     for dataset in datasets:
-        if dataset in set(rows["dataset"]):
+        alike = rows["task"].str.startswith(PROTOTYPES) == bool(models)
+        if dataset in set(rows["dataset"][alike]):
             continue
-        found: list[dict[str, Any]] = []
-        if dataset in RETRIEVED:
-            found += retrieve(dataset, collection)
-        if dataset in GROUPED:
-            found += group(dataset, collection)
-        if dataset in CHOSEN:
-            found += choose(dataset)
-        rows = pd.concat([rows, pd.DataFrame(found).round({"value": 5})])
+        found = pd.DataFrame(
+            rows_of_prototypes(dataset, collection, models)
+            if models
+            else rows_of(dataset, collection)
+        )
+        rows = pd.concat([rows, found.assign(dataset=dataset).round({"value": 5})])
         rows.to_csv(RESULTS, index=False)
 
 
 def tables(rows: pd.DataFrame) -> str:
-    """Return the tables of docs/results.md: means, and deviations over networks and clusterings."""
-    lines: list[str] = []
-    searched = rows[rows["task"] == "retrieve"].copy()
+    """Return the tables of the pages: means, and deviations over networks and clusterings."""
+    task = rows["task"]
+    searched, grouped = rows[task == "retrieve"].copy(), rows[task.str.startswith("group")]
     searched["seed"] = searched["model"].str.extract(r"untrained (\d)")[0].fillna("0")
     searched["model"] = searched["model"].str.replace(r"untrained \d", UNTRAINED, regex=True)
-    grouped = rows[rows["task"].str.startswith("group")]
-    for frame, columns, scale in (
-        (searched, ["dataset", "metric"], 1),
-        (grouped, ["task", "dataset", "of"], 100),
-    ):
-        means = frame.groupby([*columns, "model", "seed"])["value"].mean() * scale
-        wide = means.groupby([*columns, "model"]).agg(["mean", "std"])
-        found = list(dict.fromkeys(wide.index.droplevel("model")))
-        lines += ["", f"| | {' | '.join(', '.join(c) for c in found)} |"]
-        lines += ["|" + "---|" * (len(found) + 1)]
-        for model in dict.fromkeys(frame["model"]):
-            cells = [wide.loc[(*c, model)] for c in found]
-            words = [
-                f"{c['mean']:.2f}" + (f" ± {c['std']:.2f}" if c["std"] == c["std"] else "")
-                for c in cells
-            ]
-            lines.append(f"| {model} | {' | '.join(words)} |")
-    return "\n".join([*lines, "", *choice_table(rows)]).lstrip()
+    others = rows[task.str.startswith(PROTOTYPES)].copy()
+    others["seed"] = others["model"].str.extract(r"-(\d)")[0]
+    others["model"] = others["model"].str.replace(r"-\d", "", regex=True)
+    in_groups = others["metric"] == "AMI"
+    lines = [
+        *mean_table(searched, ["dataset", "metric"], 1),
+        *mean_table(grouped, ["task", "dataset", "of"], 100),
+        *choice_table(rows),
+        *mean_table(others[~in_groups], ["dataset", "metric"], 1),
+        *mean_table(others[in_groups], ["task", "dataset", "of"], 100),
+    ]
+    return "\n".join(lines)
+
+
+def mean_table(frame: pd.DataFrame, columns: list[str], scale: float) -> Iterator[str]:
+    """Yield the lines of a table with a row a model: mean ± SD over the seeds."""
+    means = frame.groupby([*columns, "model", "seed"])["value"].mean() * scale
+    wide = means.groupby([*columns, "model"]).agg(["mean", "std"])
+    found = list(dict.fromkeys(wide.index.droplevel("model")))
+    yield f"| | {' | '.join(', '.join(c) for c in found)} |"
+    yield "|" + "---|" * (len(found) + 1)
+    for model in dict.fromkeys(frame["model"]):
+        cells = [wide.loc[(*c, model)] for c in found]
+        words = [
+            f"{c['mean']:.2f}" + (f" ± {c['std']:.2f}" if c["std"] == c["std"] else "")
+            for c in cells
+        ]
+        yield f"| {model} | {' | '.join(words)} |"
+    yield ""
 
 
 def choice_table(rows: pd.DataFrame) -> Iterator[str]:
@@ -292,10 +378,17 @@ def choice_table(rows: pd.DataFrame) -> Iterator[str]:
                 cells.append(text if model != other else "")
             cells.insert(len(CHOSEN), f"{means[model].mean():.1f}")
             yield f"| {model} | {size} | {' | '.join(cells)} |"
+    yield ""
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "report":
-        print(tables(pd.read_csv(RESULTS)))
-    else:
-        measure(Path(sys.argv[1]), sys.argv[2:])
+    match sys.argv[1:]:
+        case ["report"]:
+            print(tables(pd.read_csv(RESULTS)))
+        case ["prototypes", place, *named]:
+            loaded = {n: graphlog.load(p) for n, _, p in (spec.partition("=") for spec in named)}
+            measure(Path(place), ["hiv", "tox21", "muv", "mix"], loaded)
+        case [place, *datasets]:
+            measure(Path(place), datasets, {})
+        case _:
+            raise SystemExit(__doc__)
