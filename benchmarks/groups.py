@@ -329,6 +329,7 @@ def tables(rows: pd.DataFrame) -> str:
     others = rows[task.str.startswith(PROTOTYPES)].copy()
     others["seed"] = others["model"].str.extract(r"-(\d)")[0]
     others["model"] = others["model"].str.replace(r"-\d", "", regex=True)
+    others["task"] = others["task"].str.removeprefix(PROTOTYPES)
     in_groups = others["metric"] == "AMI"
     lines = [
         *mean_table(searched, ["dataset", "metric"], 1),
@@ -342,6 +343,8 @@ def tables(rows: pd.DataFrame) -> str:
 
 def mean_table(frame: pd.DataFrame, columns: list[str], scale: float) -> Iterator[str]:
     """Yield the lines of a table with a row a model: mean ± SD over the seeds."""
+    if frame.empty:
+        return
     means = frame.groupby([*columns, "model", "seed"])["value"].mean() * scale
     wide = means.groupby([*columns, "model"]).agg(["mean", "std"])
     found = list(dict.fromkeys(wide.index.droplevel("model")))

@@ -1,4 +1,4 @@
-"""Segment reductions against loops, with empty segments, and their gradients."""
+"""Segment reductions against loops, with empty segments; what padding wastes."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from encoder_support import offsets
 from graphlog.ops.segment import (
+    plan_padding,
     segment_ids,
     segment_max,
     segment_mean,
@@ -72,3 +74,20 @@ def test_precisions_are_kept(dtype: torch.dtype) -> None:
         result = function(values.to(dtype), ptr)
         assert result.dtype == dtype
         torch.testing.assert_close(result.double(), function(values, ptr), rtol=0.02, atol=0.05)
+
+
+group_sizes = st.lists(st.integers(1, 30), min_size=1, max_size=40)
+
+
+@given(group_sizes)
+def test_few_sizes_waste_nothing(sizes: list[int]) -> None:
+    padding = plan_padding(offsets(sizes))
+    assert len(padding.buckets) <= 6
+    if len(set(sizes)) <= 6:
+        assert padding.num_slots == sum(sizes)
+
+
+def test_one_giant_does_not_inflate_the_others() -> None:
+    padding = plan_padding(offsets([20] * 100 + [21] * 100 + [500]))
+    assert padding.buckets[-1] == (1, 500)
+    assert padding.num_slots < 5000
