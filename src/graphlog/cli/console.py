@@ -331,7 +331,7 @@ def _usage_message(error: BaseException) -> str:
         return ""
     if option is not None and message.startswith("No such option"):
         known = [o for p in context.command.params for o in p.opts] if context is not None else []
-        near = get_close_matches(str(option), known, n=1, cutoff=0.5)
+        near = get_close_matches(str(option), known, n=1, cutoff=0.6)
         message = f"unknown option '{option}'" + (f"; did you mean '{near[0]}'?" if near else ".")
     message = message.replace("Value error, ", "").replace("Input should be", "must be")
     choice = re.search(r"'([^']*)' is not one of (.*?)\.?$", message)
