@@ -25,7 +25,7 @@ from graphlog.downstream.writers import (
 from graphlog.errors import ConfigError, setting
 from graphlog.inputs import (
     InputLike,
-    domain_of,
+    domain_name,
     read,
     remember_input,
     rereadable,
@@ -243,7 +243,9 @@ def pretrain(
     usual = {} if start is None else {"encoder": start.config.model_dump()}
     changes = overrides if seed is None else {**overrides, "seed": seed}
     tables = merge(merge(usual, tables), changes)
-    settings = resolve_config(objective, recipe, tables, domain_of(resolved, tables.get("schema")))
+    settings = resolve_config(
+        objective, recipe, tables, domain_name(resolved, tables.get("schema"))
+    )
     progress = as_progress(progress)
     options: dict[str, Any] = dict(reading or {})
     if resolved.path is not None:

@@ -132,7 +132,7 @@ def _reading_of(reader: Domain, source: Input, options: Mapping[str, Any]) -> Re
     return reader.reading.of(options)
 
 
-def domain_of(source: Input, schema: str | None = None) -> str:
+def domain_name(source: Input, schema: str | None = None) -> str:
     """Return the name of an input's domain; where it could be any, that of schema ``schema``."""
     if source.store is not None:
         return source.store.schema.domain
@@ -274,7 +274,7 @@ def read_streamed(
     """Give the graphs of an input: those of a file or data set by a temporary store, not memory."""
     resolved = resolve(source, schema)
     is_named = resolved.spec is not None
-    is_kept = is_named and DOMAINS[domain_of(resolved)].keeps_stores
+    is_kept = is_named and DOMAINS[domain_name(resolved)].keeps_stores
     if is_kept or (resolved.path is None and not is_named):
         yield read(resolved, schema, **options)
         return
