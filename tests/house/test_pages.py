@@ -673,6 +673,28 @@ def test_the_papers_protocol():
             check(f"{label}, {epoch}, {column}", cell, value)
 
 
+@pytest.mark.parametrize("number", [0])
+def test_prototypes_in_training(number: int):
+    rows = rows_of("protocol-2/prototypes.csv")
+    columns, found = table("docs/two-losses.md", "Prototypes in training", number)
+    for layer, rule, label, *cells in found:
+        own = rows[(rows["layer"] == layer) & (rows["rule"] == rule)]
+        wide = own.pivot(index=["model", "seed"], columns="dataset", values="score")
+        means = {"mean": list(wide), "without ClinTox": [d for d in wide if d != "clintox"]}
+        ours, _, theirs = label.partition(" less ")
+        for column, cell in zip(columns[3:], cells, strict=True):
+            scores = wide[means.get(column, [column.lower()])].mean(axis=1)
+            if not theirs:
+                value = spread(scores.loc[ours].to_numpy())
+            elif theirs == "untrained":
+                pair = scores.loc[ours], scores.loc[theirs]
+                interval = stats.ttest_ind(*pair, equal_var=False).confidence_interval()
+                value = (pair[0].mean() - pair[1].mean(), interval.low, interval.high)
+            else:
+                value = of_interval(scores.loc[ours] - scores.loc[theirs])
+            check(f"{layer}, {rule}, {label}, {column}", cell, value)
+
+
 def test_readme():
     columns, found = table("README.md", "What to expect", 1)
     splits = rows_of("selection/several-splits.csv.gz")
