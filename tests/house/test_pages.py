@@ -673,7 +673,7 @@ def test_the_papers_protocol():
             check(f"{label}, {epoch}, {column}", cell, value)
 
 
-@pytest.mark.parametrize("number", [0])
+@pytest.mark.parametrize("number", [0, 1])
 def test_prototypes_in_training(number: int):
     rows = rows_of("protocol-2/prototypes.csv")
     columns, found = table("docs/two-losses.md", "Prototypes in training", number)
