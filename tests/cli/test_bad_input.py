@@ -10,6 +10,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.main import get_command
 
@@ -222,6 +223,9 @@ def test_what_is_merely_odd_is_read(cli: Cli):
 def test_one_molecule_can_be_embedded(cli: Cli):
     write_molecules(Path("one.csv"), ["CCO"])
     cli("embed one.csv -m {pretrained} -o e.npz")
+    with np.load("e.npz") as found:
+        assert len(found["embeddings"]) == 1
+        assert np.isfinite(found["embeddings"]).all()
 
 
 def test_ctrl_c_is_answered(cli: Cli, monkeypatch: pytest.MonkeyPatch):
