@@ -22,7 +22,8 @@ again. ``report`` prints the tables of docs/results.md and docs/two-losses.md.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,6 +58,10 @@ EMBEDDING, UNTRAINED, ECFP4, DESCRIPTORS = MODEL, "untrained", "ECFP4", "descrip
 FUSIONS = ((EMBEDDING, ECFP4), (EMBEDDING, ECFP4, DESCRIPTORS), (ECFP4, DESCRIPTORS))
 
 
+Matrices = dict[str, np.ndarray]
+"""A row a molecule, by the name of what represents it."""
+
+
 class Tree(NamedTuple):
     """Where each molecule lies in a tree of prototypes, and the prototypes of each layer."""
 
@@ -75,54 +80,57 @@ def sample(name: str, actives: bool) -> pd.DataFrame:
     return table.iloc[graphlog.read_molecules(table["smiles"].tolist()).rows].reset_index(drop=True)
 
 
-def representations(smiles: list[str], collection: Path) -> tuple[dict[str, np.ndarray], Any]:
-    """Return a matrix a representation, untrained networks numbered, and the graphs."""
-    encoder, store = graphlog.load(MODEL), open_store(collection)
-    if store.digest != encoder.info["data_digest"]:
-        raise SystemExit(f"{collection} is not what {MODEL} was pre-trained on.")
-    graphs = graphlog.read_molecules(smiles, schema=encoder.schema)
-    found = {EMBEDDING: encoder.embed_store(graphs)}
-    for seed in range(NETWORKS):
-        settings = {"layer": "jk", "seed": seed, "graphs": store}
-        untrained = graphlog.random_encoder(encoder.config, encoder.schema, **settings)
-        found[f"{UNTRAINED} {seed}"] = untrained.embed_store(graphs)
-    rows = np.arange(len(smiles))
-    found = {name: standardize(values, rows) for name, values in found.items()}
-    found[ECFP4] = morgan_fingerprints(smiles).astype(np.float32)
-    found[DESCRIPTORS] = standardize(target_values(smiles), rows)
-    return found, graphs
-
-
-def layers_of(
-    models: dict[str, Any], smiles: list[str], collection: Path
-) -> tuple[dict[str, np.ndarray], dict[str, Tree]]:
-    """Return the embeddings of models and of untrained networks like them, and the models' trees.
-
-    Embeddings are of the last layer and of all layers; the models have the same settings.
-    """
-    first, store = next(iter(models.values())), open_store(collection)
-    if any(model.info["data_digest"] != store.digest for model in models.values()):
-        raise SystemExit(f"{collection} is not what all of these were pre-trained on.")
+def networks(models: Sequence[Any], collection: Path) -> dict[int, Any]:
+    """Return untrained networks like the first model, calibrated on the store they all are of."""
+    model, store = models[0], open_store(collection)
+    if any(m.info["data_digest"] != store.digest for m in models):
+        raise SystemExit(f"{collection} is not what all of the models were pre-trained on.")
     settings = {"layer": "jk", "graphs": store}
-    networks = {
-        f"{UNTRAINED}-{seed}": graphlog.random_encoder(
-            first.config, first.schema, seed=seed, **settings
-        )
+    return {
+        seed: graphlog.random_encoder(model.config, model.schema, seed=seed, **settings)
         for seed in range(NETWORKS)
     }
-    graphs = graphlog.read_molecules(smiles, schema=first.schema)
-    rows = np.arange(len(smiles))
-    values = {
-        f"{name}, {layer}": standardize(model.embed_store(graphs, layer), rows)
-        for name, model in {**models, **networks}.items()
-        for layer in ("last", "jk")
-    }
+
+
+def trees_of(models: dict[str, Any], graphs: Any) -> dict[str, Tree]:
+    """Return where graphs lie in the trees of those models that have one."""
     found = {name: Hierarchy.of(model) for name, model in models.items()}
-    return values, {
+    return {
         name: Tree(hierarchy.assign(graphs).paths, hierarchy.forest.sizes)
         for name, hierarchy in found.items()
         if hierarchy is not None
     }
+
+
+def of_shipped(smiles: list[str], collection: Path) -> tuple[Matrices, dict[str, Tree]]:
+    """Return what the shipped model is compared with, untrained networks numbered, and its tree."""
+    model = graphlog.load(MODEL)
+    graphs, rows = graphlog.read_molecules(smiles, schema=model.schema), np.arange(len(smiles))
+    found = {EMBEDDING: model.embed_store(graphs)}
+    for seed, network in networks([model], collection).items():
+        found[f"{UNTRAINED} {seed}"] = network.embed_store(graphs)
+    found = {name: standardize(values, rows) for name, values in found.items()}
+    found[ECFP4] = morgan_fingerprints(smiles).astype(np.float32)
+    found[DESCRIPTORS] = standardize(target_values(smiles), rows)
+    return found, trees_of({MODEL: model}, graphs)
+
+
+def of_models(
+    models: dict[str, Any], smiles: list[str], collection: Path
+) -> tuple[Matrices, dict[str, Tree]]:
+    """Return the last layer and all layers of models and of untrained networks, and the trees.
+
+    The models have the same settings.
+    """
+    given = list(models.values())
+    untrained = {f"{UNTRAINED}-{k}": n for k, n in networks(given, collection).items()}
+    graphs, rows = graphlog.read_molecules(smiles, schema=given[0].schema), np.arange(len(smiles))
+    values = {
+        f"{name}, {layer}": standardize(model.embed_store(graphs, layer), rows)
+        for name, model in {**models, **untrained}.items()
+        for layer in ("last", "jk")
+    }
+    return values, trees_of(models, graphs)
 
 
 def similarities(name: str, values: np.ndarray, query: int) -> np.ndarray:
@@ -134,7 +142,7 @@ def similarities(name: str, values: np.ndarray, query: int) -> np.ndarray:
     return dots / np.maximum(np.linalg.norm(values, axis=1) * np.linalg.norm(values[query]), 1e-12)
 
 
-def retrieve(table: pd.DataFrame, values: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
+def retrieve(table: pd.DataFrame, values: Matrices) -> Iterator[dict[str, Any]]:
     """Yield enrichment, BEDROC and reciprocal rank of a query's first active, means of queries."""
     for assay in table.columns.drop("smiles"):
         known = np.flatnonzero(table[assay].notna())
@@ -185,7 +193,7 @@ def profiles(dataset: str, table: pd.DataFrame) -> tuple[str, np.ndarray]:
 
 
 def group(
-    dataset: str, table: pd.DataFrame, values: dict[str, np.ndarray], trees: dict[str, Tree]
+    dataset: str, table: pd.DataFrame, values: Matrices, trees: dict[str, Tree]
 ) -> Iterator[dict[str, Any]]:
     """Yield how far partitions agree with what chemists and assays tell apart.
 
@@ -272,36 +280,21 @@ def choose(dataset: str) -> Iterator[dict[str, Any]]:
                 }
 
 
-def rows_of(dataset: str, collection: Path) -> Iterator[dict[str, Any]]:
-    """Yield all that is measured of the shipped model on a data set."""
+def rows_of(dataset: str, collection: Path, models: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what is measured of these models on a data set, or of the shipped one."""
+    represent = partial(of_models, models) if models else of_shipped
+    prefix = PROTOTYPES if models else ""
+    found: list[dict[str, Any]] = []
     if dataset in RETRIEVED:
         table = sample(dataset, actives=True)
-        yield from retrieve(table, representations(table["smiles"].tolist(), collection)[0])
+        found += retrieve(table, represent(table["smiles"].tolist(), collection)[0])
     if dataset in GROUPED:
         table = sample(dataset, actives=False)
-        values, graphs = representations(table["smiles"].tolist(), collection)
-        hierarchy = Hierarchy.of(graphlog.load(MODEL))
-        assert hierarchy is not None
-        tree = Tree(hierarchy.assign(graphs).paths, hierarchy.forest.sizes)
-        yield from group(dataset, table, values, {MODEL: tree})
+        found += group(dataset, table, *represent(table["smiles"].tolist(), collection))
     if dataset in CHOSEN:
-        yield from choose(dataset)
-
-
-def rows_of_prototypes(
-    dataset: str, collection: Path, models: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """Yield retrieval and groups by models that were trained with prototypes or without."""
-    if dataset in RETRIEVED:
-        table = sample(dataset, actives=True)
-        values, _ = layers_of(models, table["smiles"].tolist(), collection)
-        for row in retrieve(table, values):
-            yield {**row, "task": f"{PROTOTYPES}{row['task']}"}
-    if dataset in GROUPED:
-        table = sample(dataset, actives=False)
-        values, trees = layers_of(models, table["smiles"].tolist(), collection)
-        for row in group(dataset, table, values, trees):
-            yield {**row, "task": f"{PROTOTYPES}{row['task']}"}
+        found += choose(dataset)
+    for row in found:
+        yield {**row, "dataset": dataset, "task": f"{prefix}{row['task']}"}
 
 
 def measure(collection: Path, datasets: list[str], models: dict[str, Any]) -> None:
@@ -311,12 +304,8 @@ def measure(collection: Path, datasets: list[str], models: dict[str, Any]) -> No
         alike = rows["task"].str.startswith(PROTOTYPES) == bool(models)
         if dataset in set(rows["dataset"][alike]):
             continue
-        found = pd.DataFrame(
-            rows_of_prototypes(dataset, collection, models)
-            if models
-            else rows_of(dataset, collection)
-        )
-        rows = pd.concat([rows, found.assign(dataset=dataset).round({"value": 5})])
+        found = pd.DataFrame(rows_of(dataset, collection, models)).round({"value": 5})
+        rows = pd.concat([rows, found])
         rows.to_csv(RESULTS, index=False)
 
 
