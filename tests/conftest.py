@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
-import jaxtyping
 import numpy as np
 import pytest
 import torch
 
+import typecheck
 from graphlog.errors import GraphLoGError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,7 +19,7 @@ SIBLING = ROOT.parent / "shared" / "data"
 
 # where arrays are; checking the rest as well would cost every process seconds of import
 CHECKED = ("ops", "prototypes", "views", "objectives", "encoders", "data", "domains", "downstream")
-jaxtyping.install_import_hook([f"graphlog.{name}" for name in CHECKED], "typecheck.checked")
+typecheck.check_imports(*(f"graphlog.{name}" for name in CHECKED))
 torch.set_num_threads(1)
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -57,6 +57,7 @@ TINY_SMILES = r"""
 @pytest.fixture(autouse=True)
 def _seeded(request: pytest.FixtureRequest) -> None:
     """Seed all randomness from the test's own name, so that order and workers do not matter."""
+    typecheck.called.clear()
     seed = zlib.crc32(request.node.nodeid.encode())
     random.seed(seed)
     np.random.seed(seed)
