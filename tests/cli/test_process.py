@@ -88,16 +88,20 @@ def test_the_process_ends_with_the_codes_of_the_convention(cli: Cli):
     assert said.startswith("graphlog: error: ")
 
 
-def test_standard_input_is_read_and_a_reader_that_leaves_is_no_error(cli: Cli):
-    molecules = "smiles\n" + "".join(f"{'C' * n}O\n" for n in range(1, 30))
-    words = cli.words("embed - -m {pretrained} -o e.npz --json")
-    found, printed, said = ended([*COMMAND, *words], molecules)
-    assert found == 0, said
-    assert '"rows": 29' in printed
-    with start([*COMMAND, "data", "list"]) as listing:
-        listing.stdout.close()
-        assert "Traceback" not in listing.stderr.read()
-    assert listing.returncode == 141
+def test_standard_input_is_read(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    reader, writer = os.pipe()
+    with open(writer, "w") as file:
+        file.write("smiles\n" + "".join(f"{'C' * n}O\n" for n in range(1, 30)))
+    with open(reader) as given:
+        monkeypatch.setattr("sys.stdin", given)
+        assert cli("embed - -m {pretrained} -o e.npz --json").json["rows"] == 29
+
+
+def test_a_reader_that_leaves_is_no_error():
+    with start([*COMMAND, "--help"]) as helping:
+        helping.stdout.close()
+        assert "Traceback" not in helping.stderr.read()
+    assert helping.returncode == 141
 
 
 def test_a_run_in_progress_is_refused_to_others_and_ctrl_c_leaves_it_resumable(cli: Cli):
@@ -166,54 +170,52 @@ def test_sigterm_leaves_no_unfinished_files(cli: Cli) -> None:
     assert left_in() == set()
 
 
-def test_several_processes_end_together_and_the_run_resumes(cli: Cli):
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """The processes that ``--processes`` starts."""
+    started: list[subprocess.Popen[bytes]] = []
+    begin = vars(processes)["_start"]
+    monkeypatch.setattr(processes, "_start", lambda *a: started.append(begin(*a)) or started[-1])
+    return started
+
+
+def test_several_processes_end_together_and_the_run_resumes(
+    cli: Cli, workers: list[subprocess.Popen[bytes]]
+):
     line = f"pretrain {{store}} -o run {LONG} --objective graphcl --processes 2"
-    words = cli.words(line, "--set training.checkpoint_every_s=0")
-    checkpoints = Path("run/checkpoint")
+    line += " --set training.checkpoint_every_s=0"
 
-    def start_until(step: int, *more: str) -> subprocess.Popen[str]:
-        process = start([*COMMAND, *words, *more])
-        while not any(int(p.name[5:14]) > step for p in checkpoints.glob("step-*.safetensors")):
-            assert process.poll() is None
-            time.sleep(0.05)
-        return process
+    def reached() -> int:
+        return max((int(p.name[5:14]) for p in Path("run/checkpoint").glob("step-*s")), default=0)
 
-    killed = start_until(0, "-q")
-    children = Path(f"/proc/{killed.pid}/task/{killed.pid}/children").read_text().split()
-    os.kill(int(children[1]), signal.SIGKILL)
-    said = killed.communicate(timeout=120)[1].strip()
-    assert killed.returncode == 2
-    line = "graphlog: error: process 1 of 2 was ended by SIGKILL (out of memory?)"
-    assert said.startswith(line)
-    assert len(said.splitlines()) == 1
-    reached = max(int(p.name[5:14]) for p in checkpoints.glob("step-*.safetensors"))
+    def beyond(step: int, act: Callable[[], None]) -> None:
+        threading.Thread(target=lambda: (wait_for(lambda: reached() > step), act())).start()
 
-    stopped = start_until(reached, "--resume")
-    stopped.send_signal(signal.SIGINT)
-    said = stopped.communicate(timeout=120)[1]
-    assert stopped.returncode == 130
-    assert f"continuing from step {reached}" in said
-    assert said.count("stopped after step") == 1
-    assert not list(checkpoints.glob("*.partial"))
+    beyond(0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    assert cli(line, code=130).err.count("stopped after step") == 1
+    stopped_at = reached()
+    beyond(stopped_at, lambda: workers[3].send_signal(signal.SIGKILL))
+    said = cli(line, "--resume", code=2).err
+    assert f"continuing from step {stopped_at}" in said
+    told = said.strip().splitlines()[-1]
+    assert told.startswith("graphlog: error: process 1 of 2 was ended by SIGKILL (out of memory?)")
+    assert said.count("graphlog: error") == 1
+    assert not list(Path("run/checkpoint").glob("*.partial"))
 
 
 def test_a_process_killed_before_they_have_met_ends_the_others(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, workers: list[subprocess.Popen[bytes]]
 ):
     """They wait for one another without a word; only the one that started them can know."""
     monkeypatch.setattr(processes, "_PATIENCE_S", float("inf"))
     monkeypatch.setattr(processes, "_PATIENCE_AFTER_KILL_S", 0.2)
-    started: list[subprocess.Popen[bytes]] = []
-    begin = vars(processes)["_start"]
-    monkeypatch.setattr(processes, "_start", lambda *a: started.append(begin(*a)) or started[-1])
 
     def kill() -> None:
-        while len(started) < 2:
-            time.sleep(0.01)
-        started[1].send_signal(signal.SIGKILL)
+        wait_for(lambda: len(workers) == 2)
+        workers[1].send_signal(signal.SIGKILL)
 
     threading.Thread(target=kill).start()
     with pytest.raises(GraphLoGError, match="process 1 of 2 was ended by SIGKILL"):
         processes.run_processes(cli.words(f"pretrain {{store}} -o run {LONG} -q"), 2)
-    assert [process.returncode for process in started] == [-signal.SIGKILL] * 2
+    assert [process.returncode for process in workers] == [-signal.SIGKILL] * 2
     assert left_in() == set()

@@ -79,13 +79,13 @@ def test_plot_reads_what_it_maps_as_it_is_told(cli: Cli, molecules: Path):
     cli.refused(f"{words} --smiles-column drug --limit 40 --on-error fail", "row 32")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's own, of SQLAlchemy
 def test_several_trackers_get_the_rows(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("tensorboard")
     mlflow = pytest.importorskip("mlflow")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # what a user has who sets nothing
     both = "--log tensorboard --log mlflow --workers 1 --quiet"
     small = f"--limit 40 --recipe graphlog --set training.log_every=1 {SMALL}"
     cli("pretrain {molecules} -o run", small, both)
@@ -104,6 +104,9 @@ def test_several_trackers_get_the_rows(cli: Cli, tmp_path: Path, monkeypatch: py
             drawn = events.Scalars(name)
             assert [event.step for event in drawn] == [step for step, _ in values]
             assert [e.value for e in drawn] == pytest.approx([value for _, value in values])
+        assert sent[folder.name].info.status == "FINISHED"
+    cli("pretrain {molecules} -o run --overwrite", small, "--quiet")
+    assert not Path("run/tensorboard").exists()  # it was the replaced run's
 
 
 FORMULAS = "smiles,name,=cmd\nCCO,=1+1,-1.5\n=CC,plain,+x\nCCN,-CC,1\n"

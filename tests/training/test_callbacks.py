@@ -92,23 +92,6 @@ def test_a_missing_library_is_one_line(name: str, module: str, monkeypatch: pyte
         Callbacks([name])
 
 
-def test_tensorboard_gets_the_numbers(tmp_path: Path):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    run = tmp_path / "run"
-    graphlog.pretrain(SMILES, "attrmasking", run_dir=run, callbacks=["tensorboard"], **SMALL)
-    events = EventAccumulator(str(run / "tensorboard"))
-    events.Reload()
-    rows = read_metrics(run / "metrics.jsonl")
-    assert set(events.Tags()["scalars"]) == set(numbers(rows[0]))
-    found = events.Scalars("loss")
-    assert [event.step for event in found] == [row["step"] for row in rows]
-    assert [event.value for event in found] == pytest.approx([row["loss"] for row in rows])
-    graphlog.pretrain(SMILES, "attrmasking", run_dir=run, overwrite=True, **SMALL)
-    assert not (run / "tensorboard").exists()  # it was the replaced run's
-
-
 def test_wandb_gets_the_numbers_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("wandb")
     monkeypatch.chdir(tmp_path)
@@ -124,22 +107,6 @@ def test_wandb_gets_the_numbers_and_nothing_else(tmp_path: Path, monkeypatch: py
     for private in (sys.executable, "c1ccccc1", "rdkit", *words):
         assert private.encode() not in sent
     assert not list(tmp_path.glob("wandb/offline-run-*/files/*"))
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's own, of SQLAlchemy
-def test_mlflow_gets_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    mlflow = pytest.importorskip("mlflow")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # what a user has who sets nothing
-    run = tmp_path / "run"
-    graphlog.pretrain(SMILES, "attrmasking", run_dir=run, callbacks=["mlflow"], **SMALL)
-    client = mlflow.MlflowClient()
-    (found,) = client.search_runs([client.get_experiment_by_name("graphlog").experiment_id])
-    assert (found.info.run_name, found.info.status) == ("run", "FINISHED")
-    rows = read_metrics(run / "metrics.jsonl")
-    assert set(found.data.metrics) == set(numbers(rows[0]))
-    kept = client.get_metric_history(found.info.run_id, "loss")
-    assert [(m.step, m.value) for m in kept] == [(row["step"], row["loss"]) for row in rows]
 
 
 def test_only_numbers_travel():
