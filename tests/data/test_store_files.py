@@ -59,22 +59,18 @@ def test_truncated_changed_and_missing_parts(folder: Path, name: str):
     assert len(open_store(folder)) == 40
 
 
-def test_a_large_store_that_was_changed_is_refused_by_everyone(tmp_path: Path):
-    folder = tmp_path / "large.store"
-    store = build(make_graphs(40), CODES, None)
-    store.subset(np.tile(np.arange(40), 20_000)).save(folder)
-    assert sum(file.stat().st_size for file in folder.iterdir()) > 8 << 20
+def test_a_store_that_was_changed_is_refused_by_everyone(folder: Path, tmp_path: Path):
     file = folder / "endpoints.bin"
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    for use in (open_store, read, describe_store, pretrain):
+    for use in (
+        *(open_store, read, describe_store, pretrain),
+        lambda store: split_file(store, tmp_path / "split.json", "random"),
+        lambda store: read(store, store_path=tmp_path / "signed.store"),
+    ):
         with pytest.raises(ModelFileError, match="sha256"):
             use(folder)
-    with pytest.raises(ModelFileError, match="sha256"):
-        split_file(folder, tmp_path / "split.json", "random")
-    with pytest.raises(ModelFileError, match="sha256"):
-        read(folder, store_path=tmp_path / "signed.store")
     assert not (tmp_path / "signed.store").exists()
 
 

@@ -17,6 +17,7 @@ from graphlog.api import read_molecules
 from graphlog.data import workers as pool
 from graphlog.data.graphs import RejectKind
 from graphlog.data.store import open_store
+from graphlog.domains import records
 from graphlog.domains.molecule import MOLECULE_RICH
 from graphlog.errors import ConfigError, DataError, GraphLoGError
 
@@ -167,8 +168,11 @@ def test_a_store_is_opened_rather_than_read(tmp_path: Path) -> None:
     )
 
 
-def test_two_workers_make_the_same_store_as_none(tmp_path: Path) -> None:
-    lines = ["C" * (1 + k % 40) + ("" if k % 7 else "1") + "\n" for k in range(6000)]
+def test_two_workers_make_the_same_store_as_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "ROWS_A_PIECE", 100)
+    lines = ["C" * (1 + k % 40) + ("" if k % 7 else "1") + "\n" for k in range(900)]
     path = tmp_path / "a.smi.gz"
     path.write_bytes(gzip.compress("".join(lines).encode()))
     (tmp_path / "b.smi").write_text("".join("C" * k + "\n" for k in range(1, 31)))
@@ -177,7 +181,7 @@ def test_two_workers_make_the_same_store_as_none(tmp_path: Path) -> None:
     )
     assert alone.digest == together.digest
     assert alone.rejects == together.rejects
-    assert len(alone) + len(alone.rejects) == 6000
+    assert len(alone) + len(alone.rejects) == 900
     assert alone.num_nodes.min() == 31
 
 

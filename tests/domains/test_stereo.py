@@ -159,7 +159,7 @@ def assert_one_embedding(encoder: Encoder, molecules: list[str]) -> None:
 def test_an_embedding_does_not_depend_on_how_the_smiles_is_written(
     encoder: Encoder, nci: list[str]
 ) -> None:
-    assert_one_embedding(encoder, stereoisomers(nci, 200))
+    assert_one_embedding(encoder, stereoisomers(nci, 100))
 
 
 @pytest.mark.slow

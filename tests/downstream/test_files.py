@@ -275,7 +275,8 @@ def test_rows_do_not_depend_on_the_parts_that_they_are_read_in(
     for rows, piece in ((2048, 1024), (4, 3), (1, 1)):
         monkeypatch.setattr("graphlog.downstream.pretrained._ROWS", rows)
         monkeypatch.setattr("graphlog.domains.records.ROWS_A_PIECE", piece)
-        done = predictor.predict_file(given, tmp_path / f"out.{ending}", batch_size=1)
+        out = tmp_path / f"out.{ending}"
+        done = predictor.predict_file(given, out, batch_size=1, workers=1)
         assert (done.rows, done.rejected) == (13, 3)
         assert [row["row"] for row in read_table(tmp_path / "rejects.csv")] == ["0", "6", "11"]
         written.append([str(row) for row in rows_of(tmp_path / f"out.{ending}")])

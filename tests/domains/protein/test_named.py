@@ -111,8 +111,8 @@ def test_worm_go40(mirror: Path) -> None:
     assert chosen.targets == ("GO:0006412",)
 
 
-def test_proteins_beyond_a_limit_are_no_rejects(mirror: Path) -> None:
-    with read_streamed("string-6239", schema_named("protein"), limit=5) as store:
+def test_proteins_beyond_a_limit_are_no_rejects(counted: Callable[[], int]) -> None:
+    with read_streamed("string-9606", schema_named("protein"), limit=5) as store:
         assert (len(store), store.num_output_rows, store.output_status()) == (5, 5, ["ok"] * 5)
 
 
