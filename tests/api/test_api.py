@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import graphlog
-from downstream_support import CHAINS, IS_ALCOHOL, tiny_encoder, write_csv
+from downstream_support import CHAINS, IS_ALCOHOL, write_csv
 
 SMALL = {"encoder": {"dim": 8, "layers": 2}, "batch_size": 16}
 QUICK = {
@@ -75,25 +75,6 @@ def test_pretraining_from_smiles_settings_and_a_model(tmp_path: Path):
     assert not np.array_equal(more.embed(CHAINS[:3]), before)
     resumed = graphlog.pretrain(CHAINS, run_dir=tmp_path / "run", resume=True)
     np.testing.assert_array_equal(resumed.embed(CHAINS[:3]), before)
-
-
-def test_finetune_predict_probe_by_file(table: Path, tmp_path: Path):
-    tiny_encoder().save(tmp_path / "model.safetensors")
-    model = tmp_path / "model.safetensors"
-    options = {"targets": ["active"], "split": "random"}
-    predictor = graphlog.finetune(model, table, run_dir=tmp_path / "run", **options, **QUICK)
-    assert isinstance(predictor, graphlog.Predictor)
-    assert predictor.report.sizes["rejected"] == 1
-    expected = predictor.predict(["CCO", "no molecule"])
-    assert np.isnan(expected).any(axis=1).tolist() == [False, True]
-    np.testing.assert_array_equal(
-        graphlog.predict(tmp_path / "run", ["CCO", "no molecule"]), expected
-    )
-    assert graphlog.predict_file(tmp_path / "run", table, tmp_path / "out.csv").rejected == 1
-    assert graphlog.embed_file(model, table, tmp_path / "out.npz").rows == len(CHAINS) + 1
-    report = graphlog.probe(model, table, baselines=("ecfp-lr",), **options)
-    assert isinstance(report, graphlog.Report)
-    assert report.to_dict()["scores"][0]["metric"] == "roc_auc"
 
 
 def test_scaffold_split_of_smiles():

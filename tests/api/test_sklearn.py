@@ -50,16 +50,6 @@ def test_the_default_encoder_is_graphlog_mol():
     )
 
 
-@pytest.mark.parametrize(
-    "column",
-    [CHAINS, SMILES, SMILES[:, None], pd.Series(CHAINS), pd.DataFrame({"smiles": CHAINS})],
-    ids=lambda c: type(c).__name__,
-)
-def test_any_column_will_do(model: Path, column: object):
-    features = GraphEmbedder(model).fit_transform(column)
-    np.testing.assert_array_equal(features, tiny_encoder("jk").embed(CHAINS))
-
-
 def test_output_can_be_a_frame(model: Path):
     embedder = GraphEmbedder(model, "last", with_features=["descriptors"])
     frame = clone(embedder.set_output(transform="pandas")).fit_transform(pd.Series(CHAINS[:3]))

@@ -138,6 +138,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ):
     """In this process, whose output goes to no file that the limit could stop."""
+    (tmp_path / "e.npz").write_bytes(b"old")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200, before[1]))
     try:
@@ -146,7 +147,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert len(told.err.strip().splitlines()) == 1
-    assert left_in(tmp_path) == set()
+    assert left_in(tmp_path) == {"e.npz"}
+    assert (tmp_path / "e.npz").read_bytes() == b"old"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="process groups are posix")

@@ -18,7 +18,6 @@ from graphlog.downstream.pretrained import (
     ranges_of,
     untrained_like,
 )
-from graphlog.encoders.encoder import calibrate
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import read
 
@@ -178,11 +177,6 @@ def test_load_names_what_is_wrong(tmp_path: Path):
         load(tmp_path / "modle.safetensors")
 
 
-def test_unknown_layer_is_named():
-    with pytest.raises(ConfigError, match="unknown embedding layer 'lst'; did you mean 'last'"):
-        tiny_encoder().embed(["C"], layer="lst")
-
-
 def test_random_encoder_is_a_function_of_its_seed():
     graphs = read(CHAINS, MOLECULE)
     same = [
@@ -198,17 +192,6 @@ def test_an_untrained_encoder_does_not_take_its_statistics_from_labeled_molecule
     halves = (graphs.subset(np.arange(10)), graphs.subset(np.arange(10, len(graphs))))
     one, other = (untrained_like(encoder, fold, seed=3).embed(CHAINS) for fold in halves)
     np.testing.assert_array_equal(one, other)
-
-
-def test_calibration_gives_unit_statistics():
-    graphs = read(CHAINS, MOLECULE)
-    network = tiny_encoder().network
-    calibrate(network, graphs)
-    with torch.no_grad():
-        last = network(graphs.take(np.arange(len(graphs)))).node_emb
-    assert not network.training
-    np.testing.assert_allclose(last.mean(0).numpy(), 0.0, atol=0.02)
-    np.testing.assert_allclose(last.std(0).numpy(), 1.0, atol=0.05)
 
 
 def test_shipped_models_load():

@@ -107,11 +107,6 @@ def test_the_same_probe_twice_gives_the_same_numbers():
     assert first.to_dict() == second.to_dict()
 
 
-def test_unknown_baseline():
-    with pytest.raises(ConfigError, match="did you mean 'ecfp-rf'"):
-        probe(tiny_encoder(), labeled(IS_ALCOHOL), baselines=("ecfp_rf",))
-
-
 def test_a_fused_row_is_the_mean_of_its_parts():
     encoder = tiny_encoder("jk")
     report = probe(encoder, labeled(IS_ALCOHOL), with_features=("ecfp4",))

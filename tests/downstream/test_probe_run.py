@@ -61,8 +61,12 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("joined", [(), ("ecfp4", "descriptors")], ids=["alone", "joined"])
-@pytest.mark.parametrize("task", TASKS)
+JOINED = ("ecfp4", "descriptors")
+KEPT = [("regression", ()), ("regression", JOINED), ("classification", JOINED)]
+KEPT += [("multiclass", ()), ("gaps", JOINED)]
+
+
+@pytest.mark.parametrize(("task", "joined"), KEPT)
 def test_what_is_kept_predicts_what_was_scored(
     task: str, joined: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -76,16 +80,6 @@ def test_what_is_kept_predicts_what_was_scored(
     for metric, found in report.rows[0].test.items():
         np.testing.assert_allclose(scores[metric], found[0], rtol=1e-6)
     assert kept.report.to_dict() == report.to_dict()
-
-
-def test_a_target_of_one_class_stays_empty(tmp_path: Path) -> None:
-    probe(tiny_encoder(), _several(), baselines=(), run_dir=tmp_path / "run")
-    found = Predictor.load(tmp_path / "run").predict_uncertain(CHAINS)
-    assert np.isnan(found.mean[:, 2]).all()
-    assert np.isfinite(found.mean[:, :2]).all()
-    assert found.std is None
-    assert np.isfinite(found.calibrated[:, 0]).all()
-    assert ((found.novelty >= 0) & (found.novelty <= 100)).all()
 
 
 def test_where_validation_cannot_choose_the_fixed_penalty_is_taken(tmp_path: Path) -> None:
@@ -201,8 +195,7 @@ def test_half_precision_predicts_nearly_the_same(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.predict(CHAINS), kept.predict(CHAINS), atol=0.1)
 
 
-@pytest.mark.parametrize("task", sorted(TASKS))
-@pytest.mark.parametrize("joined", [(), ("ecfp4", "descriptors")])
+@pytest.mark.parametrize(("task", "joined"), KEPT)
 def test_a_kept_kernel_model_predicts_what_it_was_scored_with(
     tmp_path: Path, task: str, joined: tuple[str, ...]
 ) -> None:
@@ -248,18 +241,6 @@ def test_kernel_models_of_several_splits_are_fitted_to_all_labels(tmp_path: Path
     kept = Predictor.load(run)
     assert (kept.kernel is None) == (best.key.model is Model.LINEAR)
     assert Report.load(run) == Report.load(run / "scores.json")
-
-
-def test_a_run_is_not_replaced_unasked(tmp_path: Path) -> None:
-    data, run = labeled(IS_ALCOHOL), tmp_path / "run"
-    graphlog.probe(tiny_encoder(), data, baselines=(), run_dir=run)
-    with pytest.raises(ConfigError, match=r"run exists; replace it with `overwrite=True`"):
-        graphlog.probe(tiny_encoder(), data, baselines=(), run_dir=run)
-    before = Predictor.load(run).predict(CHAINS)
-    length = labeled(LENGTH, "regression")
-    graphlog.probe(tiny_encoder(), length, baselines=(), run_dir=run, overwrite=True)
-    assert Predictor.load(run).task == "regression"
-    assert before.shape == Predictor.load(run).predict(CHAINS).shape
 
 
 def test_a_target_that_was_not_learned_is_not_explained(tmp_path: Path) -> None:
@@ -367,12 +348,3 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
             predictor.calibration.errors[:, 0], pooled[~np.isnan(pooled)], rtol=1e-3, atol=1e-4
         )
     assert json.loads((run / "split.json").read_text())["train"] == known.tolist()
-
-
-def test_molecules_without_their_smiles_lack_the_features(tmp_path: Path) -> None:
-    data = labeled(LENGTH, "regression")
-    options = {"baselines": (), "with_features": ("ecfp4",)}
-    probe(tiny_encoder("jk"), data, **options, run_dir=tmp_path / "run")
-    bare = graphlog.read_molecules(CHAINS[:3], schema="molecule", keep_texts=False)
-    with pytest.raises(DataError, match="SMILES"):
-        Predictor.load(tmp_path / "run").predict(bare)
