@@ -189,10 +189,10 @@ def test_each_loss_can_stand_alone(parts: tuple[str, ...]) -> None:
     found.total.backward()
 
 
-def test_every_attribute_can_be_predicted() -> None:
+def test_attributes_of_nodes_and_of_edges_are_predicted() -> None:
     for schema in (NODE_MASKED, EDGE_MASKED):
         encoder = small_encoder(schema)
-        objective = build(encoder=encoder, attribute_columns="all")
+        objective = build(encoder=encoder)
         assert step(objective, encoder, random_batch(SIZES, schema=schema)).terms["attribute"] > 0
 
 

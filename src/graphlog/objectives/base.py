@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -24,7 +24,6 @@ Views = TypeVar("Views")
 Recipes = Mapping[str, Mapping[str, Any]]
 """Named bundles: ``{"objective": {...}, "encoder": {...}, "training": {...}, "schema": ...,
 "embedding": ...}``."""
-AttributeColumns = Literal["first", "all"]
 COMPONENTS = 256
 """Columns that stand for the counts of substructures, after the targets."""
 
@@ -182,39 +181,30 @@ def row_products(x: Float[Tensor, "R D"], y: Float[Tensor, "R D"]) -> Float[Tens
 
 
 class AttributeHead(nn.Module):
-    """A linear map from embeddings to masked attributes: classes, or continuous values.
+    """A linear map from embeddings to the first masked attribute: its class, or its value.
 
-    Where several evidence channels stand side by side on a masked edge (biology), "the first" is
-    the first that the edge has, not the first column.
+    Where several evidence channels stand side by side on a masked edge (biology), the class is the
+    first channel that the edge has.
     """
 
-    def __init__(
-        self, width: int, schema: FeatureSchema, columns: AttributeColumns = "first"
-    ) -> None:
+    def __init__(self, width: int, schema: FeatureSchema) -> None:
         """Build the head.
 
         Args:
             width: Entries of a node's embedding.
             schema: Says what is masked.
-            columns: Predict the first masked column or all of them.
         """
         super().__init__()
         masked = schema.node if schema.masked == "node" else schema.edge
         self.masked = schema.masked
-        channels = evidence_channels(schema) if self.masked == "edge" else ()
-        # marks of a self-loop or a masked edge carry no information
-        informative = channels or tuple(range(len(masked)))
-        self.finds_first_set = columns == "first" and len(channels) > 1
-        self.positions = (
-            informative if self.finds_first_set or columns == "all" else informative[:1]
-        )
-        self.columns = tuple(masked[k] for k in self.positions)
-        self.linear = nn.Linear(width, sum(max(c.cardinality, 1) for c in self.columns))
+        self.positions = (evidence_channels(schema) if self.masked == "edge" else ()) or (0,)
+        self.column = masked[self.positions[0]]
+        self.linear = nn.Linear(width, max(len(self.positions), self.column.cardinality))
 
     def loss(self, node_emb: Float[Tensor, "V D"], view: MaskedView) -> Float[Tensor, ""]:
-        """Return the mean loss over masked items and columns.
+        """Return the mean loss over masked items.
 
-        The loss is cross-entropy, or the squared error of continuous columns.
+        The loss is cross-entropy, or the squared error of a continuous column.
 
         Args:
             node_emb: Node embeddings of the masked view; those of an edge are the sum of its two
@@ -228,18 +218,15 @@ class AttributeHead(nn.Module):
             source, target = clean.edge_index[:, view.edge_idx]
             emb, answers = node_emb[source] + node_emb[target], clean.edge_attr[view.edge_idx]
         scores = full_precision(linear(emb, self.linear))
-        if self.finds_first_set:
-            first = answers[:, list(self.positions)].argmax(dim=1)
-            return mean_or_zero(F.cross_entropy(scores, first, reduction="none"))
-        losses: list[Tensor] = []
-        parts = scores.split([max(c.cardinality, 1) for c in self.columns], dim=1)
-        for k, column, part in zip(self.positions, self.columns, parts, strict=True):
-            if column.is_categorical:
-                losses.append(F.cross_entropy(part, answers[:, k].long(), reduction="none"))
-            else:
-                wanted = standardized(answers[:, k : k + 1], (column,)).to(part)
-                losses.append((part - wanted).square().squeeze(1))
-        return torch.stack([mean_or_zero(each) for each in losses]).mean()
+        answers = answers[:, list(self.positions)]
+        if answers.shape[1] > 1:
+            classes = answers.argmax(dim=1)
+        elif self.column.is_categorical:
+            classes = answers[:, 0].long()
+        else:
+            wanted = standardized(answers, (self.column,)).to(scores)
+            return mean_or_zero((scores - wanted).square().squeeze(1))
+        return mean_or_zero(F.cross_entropy(scores, classes, reduction="none"))
 
 
 def evidence_channels(schema: FeatureSchema) -> tuple[int, ...]:

@@ -3,14 +3,12 @@
 from typing import ClassVar, Literal, Self
 
 import torch
-from jaxtyping import Float
 from pydantic import Field, model_validator
-from torch import Tensor
 from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.encoders.encoder import POOLS, GraphEncoder
+from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import (
     LossTerms,
     Objective,
@@ -20,6 +18,7 @@ from graphlog.objectives.base import (
     row_products,
     tell_apart,
 )
+from graphlog.ops.segment import segment_mean
 from graphlog.views.sampling import ContextViews, context_views, random_nodes
 
 
@@ -38,9 +37,7 @@ class ContextPredConfig(FrozenConfig):
     """Node whose embedding stands for the substructure: the root, or the center of a whole
     ego-network (node 0; biology)."""
     mode: Literal["cbow", "skipgram"] = "cbow"
-    """Score the substructure with the pooled anchors, or with every anchor by itself."""
-    pool: Literal["mean", "sum", "max"] = "mean"
-    """How anchors are pooled for ``cbow``."""
+    """Score the substructure with the mean of the anchors, or with every anchor by itself."""
     negatives: int = Field(1, ge=1)
     """Wrong contexts a substructure: those of the next graphs of the batch."""
 
@@ -100,7 +97,7 @@ class ContextPred(Objective[ContextViews]):
         shifts = range(1, min(c.negatives, num - 1) + 1)
         if c.mode == "cbow":
             ends = torch.bincount(graph, minlength=num).cumsum(0)
-            pooled: Float[Tensor, "N D"] = POOLS[c.pool](anchors, F.pad(ends, (1, 0)))
+            pooled = segment_mean(anchors, F.pad(ends, (1, 0)))
             wrong = [row_products(roots, pooled.roll(-shift, dims=0)) for shift in shifts]
             right = row_products(roots, pooled)
         else:

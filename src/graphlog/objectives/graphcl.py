@@ -31,12 +31,6 @@ class GraphCLConfig(AugmentConfig):
     """Perturbations of the second copy."""
     temperature: float = Field(0.1, gt=0)
     """Divides the cosines."""
-    positive_in_denominator: bool = False
-    """Whether the softmax counts the right copy too (as InfoNCE does) or the wrong ones only
-    (source)."""
-    symmetric: bool = False
-    """Average over both directions instead of looking from the first copy to the second
-    (source)."""
 
 
 class GraphCLViews(NamedTuple):
@@ -47,7 +41,10 @@ class GraphCLViews(NamedTuple):
 
 
 class GraphCL(Objective[GraphCLViews]):
-    """Contrast of projected graph embeddings across the batch."""
+    """Contrast of projected graph embeddings across the batch, from first to second copies.
+
+    The softmax counts the wrong copies only, as the authors' script does.
+    """
 
     Config: ClassVar[type[FrozenConfig]] = GraphCLConfig
     RECIPES: ClassVar[Recipes] = {
@@ -86,17 +83,13 @@ class GraphCL(Objective[GraphCLViews]):
             return self._contrast(cosine_similarity(first, second))
 
     def _contrast(self, similarity: Float[Tensor, "N N"]) -> LossTerms:
-        c, num = self.config, similarity.shape[0]
+        num = similarity.shape[0]
         own = similarity.diagonal()
         if num < 2:
             loss = 0.0 * similarity.sum()
             return LossTerms(loss, {"contrast": loss})
-        candidates = None
-        if not c.positive_in_denominator:
-            candidates = ~torch.eye(num, dtype=torch.bool, device=similarity.device)
-        loss = -log_softmax_share(similarity / c.temperature, candidates).mean()
-        if c.symmetric:
-            loss = 0.5 * (loss - log_softmax_share(similarity.T / c.temperature, candidates).mean())
+        wrong = ~torch.eye(num, dtype=torch.bool, device=similarity.device)
+        loss = -log_softmax_share(similarity / self.config.temperature, wrong).mean()
         with torch.no_grad():
             others: Tensor = (similarity.sum() - own.sum()) / (num * (num - 1))
         return LossTerms(

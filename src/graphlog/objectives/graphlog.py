@@ -14,7 +14,6 @@ from graphlog.data.graphs import MaskedColumns
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.objectives.base import (
     COMPONENTS,
-    AttributeColumns,
     AttributeHead,
     EmbedStore,
     LossTerms,
@@ -74,10 +73,8 @@ class GraphLoGConfig(FrozenConfig):
     global_weight: float = Field(0.1, ge=0)
     """Weight of the prototype loss (Eq. 19); 0 leaves out prototypes and the joint phase."""
     attribute_weight: float = Field(1.0, ge=0)
-    """Weight of predicting the masked attributes, which is not in the paper; 0 leaves it out."""
-    attribute_columns: AttributeColumns = "first"
-    """Predict the first masked column (the atom type; of an edge with several kinds of evidence,
-    the first that it has) or all of them."""
+    """Weight of predicting the first masked attribute (the atom type; of an edge with several kinds
+    of evidence, the first that it has), which is not in the paper; 0 leaves it out."""
     descriptor_weight: float = Field(0.0, ge=0)
     """Weight of predicting descriptors from the graph embedding, which is not in the paper; 0
     leaves it out."""
@@ -312,11 +309,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         self.head = ProjectionHead(width) if config.projection_head else None
         self.graph_head = ProjectionHead(width) if config.local_heads else None
         self.node_head = ProjectionHead(width) if config.local_heads else None
-        self.attributes = (
-            AttributeHead(width, self.schema, config.attribute_columns)
-            if config.attribute_weight > 0
-            else None
-        )
+        self.attributes = AttributeHead(width, self.schema) if config.attribute_weight > 0 else None
         self.descriptors, self.substructures = None, None
         if config.descriptor_weight > 0:
             seen = encoder.embedding_width(config.descriptor_layer)

@@ -4,13 +4,12 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, field_validator
+from pydantic import Field
 from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import FeatureSchema, MaskedColumns
-from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import (
     EncoderConfig,
     GraphEncoder,
@@ -18,15 +17,9 @@ from graphlog.encoders.encoder import (
     expand_attributes,
     table_rows,
 )
+from graphlog.encoders.layers import GIN
 from graphlog.errors import ConfigError
-from graphlog.objectives.base import (
-    AttributeColumns,
-    LossTerms,
-    Objective,
-    Recipes,
-    comparison,
-    published,
-)
+from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.ops.contrastive import full_precision, mean_or_zero, paired_cosine_similarity
 from graphlog.ops.dense import linear
 from graphlog.views.augment import MaskedView, mask_attributes
@@ -39,23 +32,9 @@ class GraphMAEConfig(FrozenConfig):
     """Share of a graph's nodes whose attributes are masked; at least one is."""
     masked_columns: MaskedColumns = "all"
     """``first``: only the first column gets its mask code, the others 0 (source)."""
-    predicted_columns: AttributeColumns = "first"
-    """Rebuild the first column (source: the atom type) or all of them."""
     exponent: float = Field(2.0, ge=1)
     """Power of the cosine error: larger ones look away from what is rebuilt well already. The
     paper tries 1 to 3, its script takes 1."""
-    remask: bool = True
-    """Set the embeddings of masked nodes to zero before decoding, so that only their
-    surroundings speak."""
-    decoder: str = "gin"
-    """Backbone of the one-layer decoder, or ``same`` as the encoder."""
-
-    @field_validator("decoder")
-    @classmethod
-    def _known_decoder(cls, name: str) -> str:
-        if name != "same":
-            EncoderConfig.parse({"backbone": name}, "objective.decoder: ")
-        return name
 
 
 def scaled_cosine_error(
@@ -76,9 +55,10 @@ def scaled_cosine_error(
 class GraphMAE(Objective[MaskedView]):
     """A masked autoencoder.
 
-    Encoder, re-masking, one message-passing layer, cosine error on the masked nodes. The authors'
-    decoding layer ends in as many numbers as there are atom types; here a layer of the encoder's
-    width and a linear map to the attributes take its place, so that any backbone can decode.
+    Encoder, re-masking, one layer of GIN, cosine error on the first column of the masked nodes.
+    The embeddings of masked nodes are set to zero before decoding, so that only their surroundings
+    speak. The authors' decoding layer ends in as many numbers as there are atom types; here a layer
+    of the encoder's width and a linear map to them take its place.
     """
 
     Config: ClassVar[type[FrozenConfig]] = GraphMAEConfig
@@ -90,16 +70,11 @@ class GraphMAE(Objective[MaskedView]):
     def __init__(self, config: GraphMAEConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
         self.config, self.schema = config, encoder.schema
-        self.columns = (
-            self.schema.node if config.predicted_columns == "all" else self.schema.node[:1]
-        )
-        shape = encoder.config
-        if config.decoder != "same":
-            other = EncoderConfig.parse({"backbone": config.decoder, "dim": shape.dim})
-            shape = other.resolve_auto(self.schema.domain)
+        self.columns = self.schema.node[:1]
+        shape = EncoderConfig(dim=encoder.config.dim).resolve_auto(self.schema.domain)
         self.activation = nn.PReLU()
         self.bridge = nn.Linear(encoder.dim, shape.dim, bias=False)
-        self.decoder = LAYERS[shape.backbone](shape, self.schema)
+        self.decoder = GIN(shape, self.schema)
         self.output = nn.Linear(shape.dim, table_rows(self.columns))
 
     @classmethod
@@ -122,11 +97,10 @@ class GraphMAE(Objective[MaskedView]):
     ) -> LossTerms:
         """Return the scaled cosine error of the masked nodes."""
         hidden = linear(self.activation(encoder(views.batch).node_emb), self.bridge)
-        if self.config.remask:
-            hidden = hidden.index_fill(0, views.node_idx, 0.0)
+        hidden = hidden.index_fill(0, views.node_idx, 0.0)
         near = Neighborhood(views.batch, self.schema, encoder.node.weight.dtype)
         rebuilt = full_precision(linear(self.decoder(hidden, near)[views.node_idx], self.output))
-        hid = views.clean.x[views.node_idx][:, : len(self.columns)]
+        hid = views.clean.x[views.node_idx][:, :1]
         answers = expand_attributes(hid, self.columns, rebuilt.dtype)
         loss = scaled_cosine_error(rebuilt, answers, self.config.exponent)
         return LossTerms(loss, {"attribute": loss})

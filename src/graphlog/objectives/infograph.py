@@ -6,28 +6,24 @@ from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.encoders.encoder import POOLS, GraphEncoder
+from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 from graphlog.ops.dense import linear
+from graphlog.ops.segment import segment_sum
 
 
 class InfoGraphConfig(FrozenConfig):
     """Switches of InfoGraph."""
 
-    pool: Literal["sum", "mean", "max"] = "sum"
-    """How each layer's node embeddings become its graph embedding (source: sum)."""
     head_width: Literal["layer", "all-layers"] = "layer"
     """Width of the two nets: that of one layer, or of all layers side by side (source; five
     times as wide here)."""
-    prior_weight: float = Field(0.0, ge=0)
-    """Weight of the match to a uniform prior; off in the source's runs, where it was 0.1 if on."""
 
 
 class ResidualNet(nn.Module):
@@ -75,7 +71,7 @@ def jensen_shannon(scores: Float[Tensor, "V N"], graph: Int[Tensor, "V"]) -> Los
 
 
 class InfoGraph(Objective[GraphBatch]):
-    """Every node of the batch, at all layers, is scored with every graph, pooled per layer."""
+    """Every node of the batch, at all layers, is scored with every graph, summed per layer."""
 
     Config: ClassVar[type[FrozenConfig]] = InfoGraphConfig
     RECIPES: ClassVar[Recipes] = {
@@ -85,39 +81,15 @@ class InfoGraph(Objective[GraphBatch]):
 
     def __init__(self, config: InfoGraphConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
-        self.config = config
         layer = encoder.config.dim
         width = layer * len(encoder.layers)
         hidden = width if config.head_width == "all-layers" else layer
         self.local, self.whole = ResidualNet(width, hidden), ResidualNet(width, hidden)
-        self.prior = None
-        if config.prior_weight > 0:
-            self.prior = nn.Sequential(
-                nn.Linear(width, hidden),
-                nn.ReLU(),
-                nn.Linear(hidden, hidden),
-                nn.ReLU(),
-                nn.Linear(hidden, 1),
-            )
 
     def loss(
         self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:
-        """Return the loss over all pairs of a node and a graph, and the prior's if it is on."""
+        """Return the loss over all pairs of a node and a graph."""
         node_emb = torch.cat(encoder.layer_outputs(views)[1:], dim=1)
-        graph_emb = POOLS[self.config.pool](node_emb, views.ptr)
-        terms = jensen_shannon(self.local(node_emb) @ self.whole(graph_emb).T, views.batch)
-        if self.prior is None:
-            return terms
-        drawn = torch.rand(graph_emb.shape, generator=generator, device=generator.device).to(
-            graph_emb
-        )
-        prior = (
-            F.softplus(-full_precision(self.prior(drawn))).mean()
-            + F.softplus(full_precision(self.prior(graph_emb))).mean()
-        )
-        return LossTerms(
-            terms.total + self.config.prior_weight * prior,
-            {**terms.terms, "prior": prior},
-            terms.watch,
-        )
+        graph_emb = segment_sum(node_emb, views.ptr)
+        return jensen_shannon(self.local(node_emb) @ self.whole(graph_emb).T, views.batch)
