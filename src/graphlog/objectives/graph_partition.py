@@ -1,7 +1,7 @@
 """GraphPartition: predict which nodes METIS puts together (You et al., 2020)."""
 
 import math
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import ragged_ranges
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import MissingExtraError
-from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
+from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 from graphlog.ops.dense import linear
 from graphlog.ops.segment import filled, pad_values, plan_padding, segment_mean
@@ -29,9 +29,6 @@ class GraphPartitionConfig(FrozenConfig):
 
     parts: int = Field(4, ge=2, le=255)
     """Parts of each graph; a graph of fewer nodes has as many parts as nodes."""
-    target: Literal["same-part", "labels"] = "same-part"
-    """Tell for every two nodes of a graph whether they share a part, or name each node's part
-    (source, on one big graph)."""
 
 
 class GraphPartitionViews(NamedTuple):
@@ -86,20 +83,17 @@ def same_part_loss(
 
 
 class GraphPartition(Objective[GraphPartitionViews]):
-    """A linear map of the node embeddings predicts the balanced parts that METIS cuts."""
+    """A linear map of the node embeddings tells which nodes share a part that METIS cuts."""
 
     Config: ClassVar[type[FrozenConfig]] = GraphPartitionConfig
-    RECIPES: ClassVar[Recipes] = {"default": comparison(), "released": published(target="labels")}
+    RECIPES: ClassVar[Recipes] = {"default": comparison()}
 
     def __init__(self, config: GraphPartitionConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
-        self.config = config
         self.partitioner = Partitioner(config.parts)
-        by_pair = config.target == "same-part"
-        width = encoder.dim if by_pair else config.parts
-        self.linear = nn.Linear(encoder.dim, width, bias=not by_pair)  # centering cancels a bias
+        self.linear = nn.Linear(encoder.dim, encoder.dim, bias=False)  # centering cancels a bias
         # nodes that cannot be told apart share a part as often as two drawn with replacement
-        self.bias = nn.Parameter(torch.tensor(-math.log(config.parts - 1))) if by_pair else None
+        self.bias = nn.Parameter(torch.tensor(-math.log(config.parts - 1)))
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphPartitionViews:
         """Return the batch and the parts; nothing is drawn."""
@@ -108,15 +102,8 @@ class GraphPartition(Objective[GraphPartitionViews]):
     def loss(
         self, views: GraphPartitionViews, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:
-        """Return the loss over pairs of nodes, or the cross-entropy over nodes."""
+        """Return the loss over pairs of nodes."""
         scores = full_precision(linear(encoder(views.batch).node_emb, self.linear))
-        if self.bias is None:
-            loss = F.cross_entropy(scores, views.parts)
-            return LossTerms(
-                loss,
-                {"part": loss},
-                {"accuracy": (scores.detach().argmax(dim=1) == views.parts).to(loss).mean()},
-            )
         with torch.autocast(scores.device.type, enabled=False):
             return same_part_loss(scores, views.parts, views.batch.ptr, self.bias)
 
@@ -140,7 +127,7 @@ class Partitioner:
         self._known = _Known()
 
     def __call__(self, batch: GraphBatch) -> Int[Tensor, "V"]:
-        """Return the part of every node, numbered from 0 by first occurrence in its graph."""
+        """Return the part of every node; only within a graph do the numbers mean something."""
         ptr, edges = batch.ptr.cpu().numpy(), batch.edge_index.cpu().numpy()
         sizes = np.diff(ptr)
         keys = _fingerprints(ptr, edges, batch.batch.cpu().numpy())
@@ -182,13 +169,8 @@ class Partitioner:
             offsets - offsets[0], target[offsets[0] : offsets[-1]] - start
         )
         # recursive bisection: on graphs of this size the direct method leaves parts empty
-        labels = np.asarray(
-            self._metis.part_graph(
-                self.parts, neighbors, recursive=True, options=self._options
-            ).vertex_part
-        )
-        _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-        return np.argsort(np.argsort(first))[inverse].astype(np.uint8)
+        cut = self._metis.part_graph(self.parts, neighbors, recursive=True, options=self._options)
+        return np.asarray(cut.vertex_part, dtype=np.uint8)
 
 
 class _Known(NamedTuple):
