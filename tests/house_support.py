@@ -1,6 +1,7 @@
 """Reading the repository as text and as syntax trees, for the tests of its own rules."""
 
 import ast
+import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -9,6 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "graphlog"
 
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+"""A block of code, with the output shown below it, or nothing."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 TEXT = {".py", ".md", ".toml", ".txt", ".cff", ".yaml", ".yml", ".json", ".cfg", ""}
 
@@ -16,6 +19,12 @@ TEXT = {".py", ".md", ".toml", ".txt", ".cff", ".yaml", ".yml", ".json", ".cfg",
 def modules() -> list[Path]:
     """Every Python file of the package."""
     return sorted(p for p in SOURCE.rglob("*.py") if "__pycache__" not in p.parts)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The blocks of code of a page in one language."""
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [code for kind, code, _ in found if kind == language]
 
 
 def dotted(path: Path) -> str:

@@ -12,6 +12,7 @@ import graphlog
 from cli_support import Cli, Ended
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.plugins import Registry
+from house_support import ROOT, blocks
 from plugin_support import install, install_example, run_with
 
 SMALL = (
@@ -56,12 +57,15 @@ def run_all(site: Path, folder: Path, *commands: str) -> list[Ended]:
     return [Ended(*ended) for ended in json.loads(printed)]
 
 
+TUTORIAL = [
+    line.removeprefix("graphlog ")
+    for code in blocks(ROOT / "docs/tutorials/plug-in.md", "bash")
+    for line in code.splitlines()
+]
 USES = {
     "help": "pretrain --help",
     "list": "data list --json",
-    "pretrain": f"pretrain alcohols -o run --objective degreepred --backbone gated {SMALL} -q",
-    "probe": "probe alcohols -m run --json",
-    "embed": "embed alcohols -m run -o embeddings.npz --json",
+    **{f"tutorial {line.split()[0]}": line for line in TUTORIAL},
     "info": "info run --json",
     "finetune": "finetune alcohols -m run -o ft --workers 1 --epochs 1 --seeds 0 --baselines none",
     "predict": "predict alcohols -m ft -o predictions.csv",
@@ -98,8 +102,8 @@ def test_every_verb_knows_the_parts_of_a_package(used: tuple[Path, dict[str, End
     assert "gated" in ended["help"].out
     listed = {row["name"]: row for row in ended["list"].json}
     assert listed["alcohols"]["license"] == "CC0-1.0"
-    assert "frozen encoder" in ended["probe"].out
-    assert ended["embed"].json["rows"] == 96
+    assert "frozen encoder" in ended["tutorial probe"].out
+    assert len((folder / "embeddings.csv").read_text().splitlines()) == 97
     config = tomllib.loads((folder / "run" / "config.toml").read_text(encoding="utf-8"))
     assert config["plugins"] == dict.fromkeys(("objective", "backbone"), "graphlog-example")
     assert config["encoder"]["layer"]["gate_bias"] == 0.0

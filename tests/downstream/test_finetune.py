@@ -34,14 +34,13 @@ from graphlog.training.trainer import TrainingInterrupted
 NAN = float("nan")
 
 
-@pytest.mark.parametrize("layer", ["last", "jk"])
-def test_overfits_32_molecules(layer: str, tiny_store: GraphStore):
+def test_overfits_32_molecules(tiny_store: GraphStore):
     rows = np.arange(32)
     labels = np.random.default_rng(0).integers(0, 2, (32, 1)).astype(np.float32)
     split = Split(rows, rows, rows)
     data = replace(labeled(IS_ALCOHOL), store=tiny_store, labels=labels, split=split)
     fast = {"epochs": 70, "batch_size": 32, "schedule": "constant", "learning_rate": 0.03}
-    assert tuned(data, seeds=(0,), layer=layer, **fast).report.mean > 0.99
+    assert tuned(data, seeds=(0,), **fast).report.mean > 0.99
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -250,7 +249,7 @@ def undisturbed(request: pytest.FixtureRequest) -> tuple[FinetuneConfig, np.ndar
 
 @pytest.mark.parametrize(
     ("undisturbed", "stop_after"),
-    [("paper", 1), ("paper", 4), ("paper", 13), ("default", 7), ("default", 13), ("patience", 13)],
+    [("paper", 1), ("paper", 13), ("default", 7), ("patience", 13)],
     indirect=["undisturbed"],
 )
 def test_an_interrupted_run_ends_with_the_same_bits(

@@ -56,6 +56,8 @@ def test_what_the_final_run_would_refuse_is_refused_first(tmp_path: Path):
         _search(tmp_path / "out", seeds=())
     with pytest.raises(ConfigError, match="baseline 'ecfp'"):
         _search(tmp_path / "out", baselines=("ecfp",))
+    with pytest.raises(ConfigError, match="did you mean 'dropout'"):
+        _search(tmp_path / "out", dropuot=0.1)
     assert not (tmp_path / "out").exists()
 
 
@@ -116,7 +118,7 @@ def test_a_search_killed_before_it_signed_its_folder_begins_anew(tmp_path: Path)
 
 def test_a_study_of_another_program_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "study.db").write_text("mine")
-    for choice in ({"resume": True}, {"overwrite": True}):
+    for choice in ({}, {"resume": True}, {"overwrite": True}):
         with pytest.raises(ConfigError, match="holds other files, not a search"):
             _search(tmp_path, **choice)
     assert (tmp_path / "study.db").read_text() == "mine"
@@ -129,14 +131,6 @@ def test_trials_that_fall_behind_are_pruned(tmp_path: Path):
     assert pruned
     assert all(t.epochs < 6 for t in pruned)
     assert {"encoder_rate", "dropout"}.isdisjoint(found.trials[0].settings)
-
-
-def test_a_folder_of_something_else_is_refused(tmp_path: Path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="holds other files, not a search"):
-        _search(tmp_path)
-    with pytest.raises(ConfigError, match="did you mean 'dropout'"):
-        _search(tmp_path / "out", dropuot=0.1)
 
 
 def test_without_optuna_one_line_says_what_to_install(

@@ -12,11 +12,8 @@ from unittest.mock import patch
 
 import pytest
 
-from house_support import ROOT
-from plugin_support import install_example, run_with
+from house_support import BLOCK, ROOT, blocks
 
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
-"""A block of code, with the output shown below it, or nothing."""
 TUTORIALS = ROOT / "docs" / "tutorials"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 PAGES = [p for p in PAGES if not {"_build", "_generated"} & set(p.parts)]
@@ -27,13 +24,8 @@ MOLECULES = (
 )
 
 
-def _blocks(page: Path, language: str) -> list[str]:
-    found = BLOCK.findall(page.read_text(encoding="utf-8"))
-    return [code for kind, code, _ in found if kind == language]
-
-
 def _with(language: str) -> list[Path]:
-    return [p for p in PAGES if p.exists() and _blocks(p, language)]
+    return [p for p in PAGES if p.exists() and blocks(p, language)]
 
 
 def _id(page: Path) -> str:
@@ -85,22 +77,10 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
     ids=lambda page: page.stem,
 )
 def test_tutorial_works(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """From top to bottom, offline."""
+    """From top to bottom, offline; that on plug-ins in tests/api."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path / "no mirror"))
     assert run_page(page) > 0
-
-
-def test_tutorial_on_plug_ins_works(tmp_path: Path):
-    site = tmp_path / "site"
-    site.mkdir()
-    install_example(site)
-    code = (
-        "import sys; from pathlib import Path; sys.path[:0] = sys.argv[1:3]; "
-        "from test_documentation import run_page; print(run_page(Path(sys.argv[3])))"
-    )
-    folders = (ROOT / "tests", Path(__file__).parent)
-    assert run_with(site, tmp_path, code, *folders, TUTORIALS / "plug-in.md") == "4"
 
 
 def test_every_tutorial_is_listed():
@@ -109,7 +89,7 @@ def test_every_tutorial_is_listed():
 
 
 def _commands(page: Path) -> list[str]:
-    lines = [line for code in _blocks(page, "bash") for line in code.splitlines()]
+    lines = [line for code in blocks(page, "bash") for line in code.splitlines()]
     found = [
         re.search(r"(?:^|;\s*|python -m )graphlog ([a-z].*?)(?:;|$|\s>\s)", line) for line in lines
     ]

@@ -41,12 +41,6 @@ def test_well_separated_clusters_are_found() -> None:
     assert inertia < 3 * best
 
 
-def test_same_generator_same_clusters() -> None:
-    first, second = (kmeans(blobs(), 7, seeded(5)) for _ in range(2))
-    assert torch.equal(first.centers, second.centers)
-    assert torch.equal(first.assignment, second.assignment)
-
-
 def test_equal_points_leave_clusters_empty_without_a_warning() -> None:
     found = kmeans(torch.ones(6, 3), 3, seeded())
     assert torch.bincount(found.assignment, minlength=3).sum() == 6

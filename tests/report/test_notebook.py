@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 
 import graphlog
-from downstream_support import CHAINS, IS_ALCOHOL, QUICK, chain_store, labeled, tiny_encoder
-from graphlog.downstream.finetune import finetune
+from downstream_support import (
+    CHAINS,
+    IS_ALCOHOL,
+    chain_store,
+    classifier,
+    labeled,
+    tiny_encoder,
+    tuned,
+)
 from graphlog.errors import DataError
 
 EVIL = "<script>alert(1)</script>"
@@ -45,7 +52,7 @@ def test_a_store_that_was_only_opened_is_drawn(tmp_path: Path):
 def test_names_and_texts_are_escaped():
     store = graphlog.read_molecules({"smiles": ["CCO", "CCN"], EVIL: [0, 1]}, targets=[EVIL])
     data = labeled(IS_ALCOHOL, targets=(EVIL,))
-    predictor = finetune(tiny_encoder(), data, config=QUICK, seeds=(0,), baselines=())
+    predictor = tuned(data, seeds=(0,))
     encoder = tiny_encoder()
     encoder.info["name"] = EVIL
     for shown in (store, predictor, predictor.report, encoder):
@@ -59,9 +66,7 @@ def test_a_store_without_molecules_or_texts_is_shown():
 
 
 def test_a_report_shows_every_row():
-    report = finetune(
-        tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, seeds=(0, 1), baselines=()
-    ).report
+    report = classifier().report
     html = report._repr_html_()
     for row in report.rows:
         assert row.rule in html

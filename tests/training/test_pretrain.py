@@ -40,15 +40,6 @@ def test_a_run_in_memory_equals_one_in_a_folder(tmp_path: Path) -> None:
     assert not in_memory.encoder.training
 
 
-def test_seeds_differ_and_repeat() -> None:
-    store = families(64)
-    first, again, other = (
-        run_pretraining(store, small_config(epochs=1, seed=s), None) for s in (0, 0, 1)
-    )
-    assert all(torch.equal(v, weights(again)[k]) for k, v in weights(first).items())
-    assert not all(torch.equal(v, weights(other)[k]) for k, v in weights(first).items())
-
-
 def test_the_callers_random_state_is_left_alone() -> None:
     before = torch.random.get_rng_state()
     run_pretraining(families(40), small_config(epochs=2, **{"encoder.dropout": 0.3}), None)
@@ -69,13 +60,6 @@ def test_too_few_graphs_are_refused_before_anything_is_written(
     with pytest.raises(DataError, match=f"at least 2, found {num_graphs}"):
         run_pretraining(store, small_config(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_subset_trains(tmp_path: Path) -> None:
-    store = families(80).subset(np.arange(0, 80, 2))
-    run_pretraining(store, small_config(epochs=2), tmp_path / "run")
-    with pytest.raises(ConfigError, match="data digest"):
-        run_pretraining(families(80), small_config(epochs=2), tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -111,16 +95,6 @@ def test_a_non_finite_weight_never_reaches_a_checkpoint(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "run" / "checkpoint").iterdir()] == [
         "step-000000000.safetensors"
     ]
-
-
-def test_continuing_from_a_model(tmp_path: Path) -> None:
-    store, config = families(64), small_config(epochs=1)
-    first = run_pretraining(store, config, None)
-    before = {k: v.clone() for k, v in weights(first).items()}
-    on = run_pretraining(store, config, tmp_path / "run", init=first.encoder)
-    fresh = run_pretraining(store, config, None)
-    assert not all(torch.equal(v, weights(on)[k]) for k, v in before.items())
-    assert not all(torch.equal(v, weights(on)[k]) for k, v in weights(fresh).items())
 
 
 def test_training_starts_from_the_untrained_encoder_of_its_seed(tmp_path: Path) -> None:
