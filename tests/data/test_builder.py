@@ -12,14 +12,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import graphlog
+from cli_support import left_in
+from graphlog.data.graphs import Reject
+from graphlog.data.store import RowCollector, StoreBuilder
+from graphlog.domains import records, schema_named
+from graphlog.errors import DataError
+
 try:
     import resource
 except ImportError:
     resource = None
 
-from graphlog.data.graphs import Reject
-from graphlog.data.store import StoreBuilder, open_store
-from graphlog.errors import ConfigError, DataError
+from graphlog.data.store import open_store
+from graphlog.errors import ConfigError
 from store_support import CODES, assert_same, build, make_graphs, to_chunk
 
 ENDLESS_BUILD = """
@@ -206,3 +212,46 @@ def test_chunks_must_agree():
     builder.reject(Reject(3, "", "row 2 is missing"))
     with pytest.raises(AssertionError, match="must be a graph or rejected"):
         builder.finish()
+
+
+ROWS = 300
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Molecules that are read twenty at a time."""
+    monkeypatch.setattr(records, "ROWS_A_PIECE", 20)
+    names = ["C" * (2 + k % 7) + "NOF"[k % 3] for k in range(ROWS)]
+    names[130], names[131], names[277] = "no molecule", "Q", "C(C"
+    (tmp_path / "in.csv").write_text("\n".join(["smiles", *names]) + "\n")
+    return tmp_path / "in.csv"
+
+
+@pytest.mark.parametrize("stop_at", [1, 120, ROWS])
+def test_an_interrupted_build_leaves_nothing_and_the_next_is_whole(
+    table: Path, tmp_path: Path, stop_at: int
+) -> None:
+    def stop(done: int, rejected: int) -> None:
+        if done >= stop_at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        graphlog.featurize(table, tmp_path / "out", workers=1, progress=stop)
+    assert left_in(tmp_path) == {"in.csv"}
+    store = graphlog.featurize(table, tmp_path / "out", workers=1)
+    assert [r.row for r in store.rejects] == [130, 131, 277]
+    assert store.num_rows == ROWS
+    assert left_in(tmp_path) == {"in.csv", "out", "rejects.csv"}
+
+
+def test_a_refused_table_leaves_nothing(table: Path, tmp_path: Path) -> None:
+    table.write_text("smiles,y\n" + "no molecule,1\n" * ROWS)
+    with pytest.raises(DataError, match="probably the wrong column"):
+        graphlog.featurize(table, tmp_path / "out")
+    assert left_in(tmp_path) == {"in.csv"}
+
+
+def test_reasons_are_one_line(table: Path, tmp_path: Path) -> None:
+    builder = StoreBuilder(schema_named("molecule"))
+    RowCollector(builder, "in.csv").reject(Reject(0, "C", "not\nvalid \n"))
+    assert [r.reason for r in builder.finish().rejects] == ["not valid"]

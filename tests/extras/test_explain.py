@@ -1,10 +1,24 @@
-"""What a prediction rests on: node by node, with graphs whose label hangs on one kind of atom."""
+"""What a prediction rests on, node by node: as numbers, as a page and as a table."""
+
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from downstream_support import CHAINS, chain_store, classifier, tiny_encoder, tuned
+import graphlog
+from cli_support import read_table
+from downstream_support import (
+    CHAINS,
+    IS_ALCOHOL,
+    chain_store,
+    classifier,
+    labeled,
+    tiny_encoder,
+    tuned,
+    write_csv,
+)
 from graphlog.data.graphs import FeatureSchema
 from graphlog.data.split import Split
 from graphlog.downstream.finetune import FinetuneConfig
@@ -76,3 +90,106 @@ def test_a_schema_without_masks_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Predictor, "schema", bare)
     with pytest.raises(ConfigError, match="stand for masked"):
         attribute(classifier(), chain_store())
+
+
+ROWS = ["CCO", "no molecule", "c1ccccc1CN"]
+NAMES = ["<script>alert(1)</script>", "b", "\"><img src=x onerror='alert(2)'>"]
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    data = labeled(np.stack([IS_ALCOHOL, 1 - IS_ALCOHOL], 1), targets=("a", "<b>"))
+    return tuned(data, seeds=(0,))
+
+
+def test_the_page_draws_every_row_and_runs_nothing(tmp_path: Path, predictor: Predictor):
+    source = tmp_path / "in.csv"
+    quoted = ['"' + name.replace('"', '""') + '"' for name in NAMES]
+    write_csv(source, ROWS, name=quoted)
+    written = graphlog.explain_file(predictor, source, tmp_path / "out.html")
+    assert (written.rows, written.rejected) == (3, 1)
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    body = text.partition("<tbody>")[2].split("<tr>")[1:]
+    assert [part.count("<svg") for part in body] == [2, 0, 2]
+    for part, smiles in zip(body, ROWS, strict=True):
+        assert smiles in part
+    assert "cannot parse" in body[1]
+    for part, values in zip(body[::2], predictor.predict(ROWS)[::2], strict=True):
+        assert all(f"prediction {value:.4g}" in part for value in values)
+    assert "&lt;script&gt;" in text
+    assert "<th>&lt;b&gt;: " in text
+    widths = re.findall(r"<svg[^>]*width='(\d+)px'", text)
+    assert widths == ["480"] * 4  # two targets share the width of the page
+    assert not re.search(r"<script|<img|\son\w+=[^;]*?>(?<!&gt;)|(?:src|href)\s*=\s*['\"]", text)
+    assert "default-src 'none'" in text
+    assert "http" not in re.sub(r"http://www\.w3\.org/\S+|http-equiv", "", text)
+
+
+def test_the_table_has_a_line_for_each_node(tmp_path: Path, predictor: Predictor):
+    graphlog.explain_file(predictor, ROWS, tmp_path / "out.csv")
+    rows = read_table(tmp_path / "out.csv")
+    assert [(r["row"], r["node"]) for r in rows] == [
+        *(("0", str(k)) for k in range(3)),
+        *(("2", str(k)) for k in range(8)),
+    ]
+    expected = graphlog.attribute(predictor, graphlog.read_molecules(ROWS, schema=predictor.schema))
+    atoms = [("CCO", e) for e in "CCO"] + [("c1ccccc1CN", e) for e in "CCCCCCCN"]
+    assert [(r["smiles"], r["element"]) for r in rows] == atoms
+    found = [[float(r["contribution_a"]), float(r["contribution_<b>"])] for r in rows]
+    np.testing.assert_allclose(found, expected.values, rtol=1e-5, atol=1e-7)
+
+
+def test_atoms_of_the_table_are_those_of_the_smiles_as_written(
+    tmp_path: Path, predictor: Predictor
+):
+    written = {
+        "OC(Cl)[Si]([H])Br": ["O", "C", "Cl", "Si", "Br"],
+        "*CC": ["*", "C", "C"],
+        "[H]OC[Na]": ["O", "C", "Na"],
+        "[2H]CF": ["H", "C", "F"],
+        "N1C=C1S.[Og]": ["N", "C", "C", "S", "Og"],
+    }
+    graphlog.explain_file(predictor, [*written], tmp_path / "out.csv")
+    found: dict[str, list[str]] = {smiles: [] for smiles in written}
+    for number, row in enumerate(read_table(tmp_path / "out.csv")):
+        assert int(row["node"]) == len(found[row["smiles"]]), number
+        found[row["smiles"]].append(row["element"])
+    assert found == written
+    store = graphlog.read_molecules([*written], schema=predictor.schema, keep_texts=False)
+    graphlog.explain_file(predictor, store, tmp_path / "bare.csv")
+    head = (tmp_path / "bare.csv").read_text().splitlines()[0]
+    assert head == "row,node,element,contribution_a,contribution_<b>"
+
+
+def test_a_page_shows_the_first_rows(
+    tmp_path: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("graphlog.extras.explain.MOST_ON_A_PAGE", 5)
+    graphlog.explain_file(predictor, CHAINS, tmp_path / "out.html")
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert text.count("<svg") == 5 * 2
+    assert "Of 48 rows" in text
+
+
+def test_graphs_without_drawings_are_for_tables(tmp_path: Path):
+    source = tmp_path / "paths"
+    source.mkdir()
+    sizes = range(2, 32)
+    edges = [f"{n},{i},{i + 1}" for n in sizes for i in range(n)]
+    nodes = [f"{n},{i},{'ab'[i % 2]}" for n in sizes for i in range(n + 1)]
+    for name, lines in (
+        ("edges", ["graph,source,target", *edges]),
+        ("nodes", ["graph,node,row", *nodes]),
+        ("graphs", ["graph,y", *(f"{n},{n / 2}" for n in sizes)]),
+    ):
+        (source / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    predictor = graphlog.finetune(
+        "random", source, epochs=1, seeds=(0,), baselines=(), split="random", device="cpu"
+    )
+    with pytest.raises(ConfigError, match=r"no drawings to color; name a \.csv"):
+        graphlog.explain_file(predictor, source, tmp_path / "out.html")
+    graphlog.explain_file(predictor, source, tmp_path / "out.csv")
+    rows = read_table(tmp_path / "out.csv")
+    assert len(rows) == sum(range(3, 33))
+    assert [*rows[0]] == ["row", "node", "graphlog_row", "contribution_y"]
+    assert all(r["graphlog_row"] == "ab"[int(r["node"]) % 2] for r in rows)
