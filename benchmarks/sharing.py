@@ -1,9 +1,7 @@
 """What our layers save: each distinct environment computed once, products by oneDNN's name.
 
-python benchmarks/sharing.py shares --out benchmarks/results/sharing-shares.csv
 python benchmarks/sharing.py steps --out benchmarks/results/sharing-steps.csv
 python benchmarks/sharing.py products --out benchmarks/results/products.csv
-python benchmarks/sharing.py picture --out benchmarks/results/sharing.png
 
 Seconds are the processor's of one thread. Both sides, ``sharing`` "auto" and "off" (of products,
 oneDNN by name and ``torch.nn.Linear``), take the same batches in turns, neither always first; a
@@ -12,7 +10,6 @@ ratio is the median over the pairs. The first pair, which warms up, does not cou
 
 import argparse
 from collections.abc import Callable, Iterator
-from io import BytesIO
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -21,10 +18,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib import colormaps
-from PIL import Image, ImageDraw
-from rdkit import Chem
-from rdkit.Chem.Draw import rdMolDraw2D
 
 import graphlog
 from graphlog.benchmark.speed import TimedObjective, in_turns
@@ -33,15 +26,12 @@ from graphlog.data.store import GraphStore
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EncoderConfig, build_encoder
 from graphlog.ops import dense as linear
-from graphlog.ops.colors import color_classes
 from graphlog.training.log import Progress
 from graphlog.training.settings import autocast, has_fast_bf16, resolve_config
-from graphlog.views.augment import mask_attributes
 from timing import clocked, ratios
 
 Row = dict[str, object]
 CPU = torch.device("cpu")
-SETS = {"zinc250k": "molecule", "tox21": "molecule", "zinc250k-cip": "molecule-cip", "mutag": None}
 RUNS: list[tuple[str, str | None, str, int]] = [
     *(("graphlog", "released", "gin", size) for size in (512, 256)),
     *(("graphlog", "paper", "gin", 512), ("graphlog", "default", "gin", 256)),
@@ -55,27 +45,6 @@ RUNS: list[tuple[str, str | None, str, int]] = [
 def molecules(schema: str, count: int) -> GraphStore:
     """Return the first molecules of ZINC."""
     return graphlog.read_molecules("zinc250k", schema=schema, limit=count)
-
-
-def shares(_: int) -> Iterator[Row]:
-    """The share of distinct environments at the input and after each layer."""
-    for name, schema in SETS.items():
-        if schema is None:
-            store = graphlog.read_graphs(name)
-        else:
-            store = graphlog.read_molecules(name.removesuffix("-cip"), schema=schema, limit=20_000)
-        for size in (n for n in (64, 256, 512, 2048, 8192) if n <= len(store)):
-            clean = store.take(epoch_batches(len(store), size)[0])
-            views = {"clean": clean}
-            if store.schema.node_mask is not None:
-                generator = torch.Generator().manual_seed(0)
-                views["30 % masked"] = mask_attributes(clean, store.schema, 0.3, generator).batch
-            for view, batch in views.items():
-                classes = color_classes(batch.x, batch.edge_attr, batch.adjacency, 5)
-                found = [len(c.nodes) / batch.num_nodes for c in classes] + [1.0] * 6
-                layers = {f"layer_{k}": round(found[k], 3) for k in range(6)}
-                mean = round(sum(found[1:6]) / 5, 3)
-                yield {"data": name, "graphs": size, "view": view, **layers, "mean": mean}
 
 
 def steps(pairs: int) -> Iterator[Row]:
@@ -136,35 +105,7 @@ def products(pairs: int) -> Iterator[Row]:
     linear._ONEDNN = True
 
 
-def picture(path: Path) -> None:
-    """Draw three molecules, an atom in the color of its environment, after 0, 1 and 2 layers."""
-    smiles = ["Cc1ccccc1", "CCc1ccccc1", "CC(C)CO"]
-    batch = graphlog.read_molecules(smiles, schema="molecule")[:]
-    classes = color_classes(batch.x, batch.edge_attr, batch.adjacency, 2)
-    width, height = 300, 210
-    sheet = Image.new("RGB", (len(smiles) * width, len(classes) * (height + 24)), "white")
-    palette = colormaps["tab20"].colors
-    for row, found in enumerate(classes):
-        after = ("at the input", "after one layer", "after two layers")[row]
-        text = f"{after}: {len(found.nodes)} environments among {batch.num_nodes} atoms"
-        top = row * (height + 24)
-        ImageDraw.Draw(sheet).text((12, top + 6), text, fill="black", font_size=15)
-        for column, smile in enumerate(smiles):
-            first, last = batch.ptr[column : column + 2].tolist()
-            colors = {k: palette[c % 20] for k, c in enumerate(found.inverse[first:last].tolist())}
-            canvas = rdMolDraw2D.MolDraw2DCairo(width, height)
-            canvas.drawOptions().fillHighlights = True
-            canvas.drawOptions().highlightRadius = 0.42
-            shown = {"highlightAtoms": list(colors), "highlightAtomColors": colors}
-            molecule = Chem.MolFromSmiles(smile)
-            rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule, highlightBonds=[], **shown)
-            canvas.FinishDrawing()
-            drawn = Image.open(BytesIO(canvas.GetDrawingText()))
-            sheet.paste(drawn, (column * width, top + 24))
-    sheet.save(path, optimize=True)
-
-
-PARTS = {"shares": shares, "steps": steps, "products": products}
+PARTS = {"steps": steps, "products": products}
 
 
 def main() -> None:
@@ -172,14 +113,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=[*PARTS, "picture"])
+    parser.add_argument("part", choices=PARTS)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if options.part == "picture":
-        picture(options.out)
-        return
     rows: list[Row] = []
     for row in PARTS[options.part](options.pairs):
         rows.append(row)

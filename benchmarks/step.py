@@ -1,12 +1,10 @@
 """Seconds of one GraphLoG pre-training step, ours beside torch_geometric's way, in turns.
 
 python benchmarks/step.py --out benchmarks/results
-python benchmarks/step.py --domain protein --out benchmarks/results
 
 The other side is our GIN written the usual way, with torch_geometric's ``MessagePassing``, in fp32:
-one message an edge and layer; of proteins, as in pre-train-GNNs, a linear layer 9 -> D on every
-edge of every layer, joined to the neighbor. Its weights are copied from ours, and nothing is
-measured unless both compute the same thing.
+one message an edge and layer. Its weights are copied from ours, and nothing is measured unless both
+compute the same thing.
 """
 
 import argparse
@@ -33,17 +31,11 @@ from graphlog.benchmark.speed import TimedObjective, in_turns
 from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import Attribute
 from graphlog.data.store import GraphStore
-from graphlog.domains.protein.reading import open_named_proteins
 from graphlog.encoders.encoder import AttributeTable, Encoding, GraphEncoder
 from graphlog.training.log import Progress
 from graphlog.training.settings import PretrainConfig, choose_device, has_fast_bf16, resolve_config
 from timing import clocked, machine, ratios, summary
 
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "molecule": {"steps": 12, "warmup": 2, "batch_size": 512, "graphs": 16_384},
-    "protein": {"steps": 8, "warmup": 1, "batch_size": 64, "graphs": 2_048},
-}
-RECIPES = {"molecule": "released", "protein": "paper"}
 PRODUCTS = (
     *("addmm", "addmm_", "mm", "bmm", "baddbmm", "linear", "matmul", "mkldnn_linear", "dot"),
     *("_addmm_activation", "_linear_pointwise"),
@@ -68,25 +60,16 @@ class ColumnEmbeddings(nn.Module):
 
 
 class PlainGIN(MessagePassing):
-    """GIN of neighbors and embedded edges, self-loop included: added, of proteins joined."""
+    """GIN of neighbors plus embedded edges, self-loop included."""
 
-    def __init__(self, layer: nn.Module, columns: Sequence[Attribute], is_joined: bool) -> None:
+    def __init__(self, layer: nn.Module, columns: Sequence[Attribute]) -> None:
         """Copy one of our layers."""
         super().__init__(aggr="add")
-        self.is_joined, norm = is_joined, nn.Identity()
-        if is_joined:
-            table = layer.edge.weight.detach()  # a row for each channel, and the bias below them
-            self.edges = nn.Linear(table.shape[0] - 1, table.shape[1])
-            with torch.no_grad():
-                self.edges.weight.copy_(table[:-1].T)
-                self.edges.bias.copy_(table[-1])
-            norm = deepcopy(layer.norm)
-        else:
-            self.edges = ColumnEmbeddings(layer.edge, columns)
+        self.edges = ColumnEmbeddings(layer.edge, columns)
         linear = [nn.Linear(m.in_features, m.out_features) for m in (layer.lift, layer.lower)]
         for copy, ours in zip(linear, (layer.lift, layer.lower), strict=True):
             copy.load_state_dict(ours.state_dict())
-        self.mlp = nn.Sequential(linear[0], norm, nn.ReLU(), linear[1])
+        self.mlp = nn.Sequential(linear[0], nn.ReLU(), linear[1])
 
     def forward(self, h: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
         """Return the node embeddings after one round of messages."""
@@ -94,7 +77,7 @@ class PlainGIN(MessagePassing):
 
     def message(self, x_j: Tensor, edge_emb: Tensor) -> Tensor:
         """Return the message of each edge."""
-        return torch.cat([x_j, edge_emb], dim=1) if self.is_joined else x_j + edge_emb
+        return x_j + edge_emb
 
 
 class Reference(nn.Module):
@@ -104,13 +87,9 @@ class Reference(nn.Module):
         """Copy a GIN encoder whose readout is the mean of the last layer."""
         super().__init__()
         self.schema, self.dim = encoder.schema, encoder.dim
-        is_joined = self.schema.domain == "protein"
         self.nodes = ColumnEmbeddings(encoder.node, self.schema.node)
-        self.layers = nn.ModuleList(
-            PlainGIN(layer, self.schema.edge, is_joined) for layer in encoder.layers
-        )
-        norms = [nn.Identity() for _ in self.layers] if is_joined else deepcopy(encoder.norms)
-        self.norms = nn.ModuleList(norms)
+        self.layers = nn.ModuleList(PlainGIN(layer, self.schema.edge) for layer in encoder.layers)
+        self.norms = deepcopy(encoder.norms)
 
     def forward(self, batch: GraphBatch) -> Encoding:
         """Return the embeddings of every node and graph."""
@@ -132,22 +111,6 @@ def largest_difference(encoder: GraphEncoder, reference: Reference, batch: Graph
     ours, theirs = encoder.eval()(batch), reference.eval()(batch)
     pairs = zip(ours, theirs, strict=True)
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
-
-
-def graphs(options: argparse.Namespace) -> tuple[GraphStore, str]:
-    """Return graphs to measure on and the name of their data set.
-
-    Molecules are real ones of ZINC where there is a mirror, else those in RDKit's wheel.
-    """
-    if options.domain == "molecule":
-        bundled = "zinc250k" if os.environ.get("GRAPHLOG_MIRROR") else "wehi10k"
-        name, limit = options.name or bundled, options.graphs
-        return read_molecules(name, schema="molecule", limit=limit, keep_texts=False), name
-    name = options.name or "string-6239"
-    every = open_named_proteins(name)
-    # proteins stand by name in a network's store: a random sample mixes a batch as in training
-    order = np.random.default_rng(0).permutation(len(every))
-    return every.subset(order[: min(options.graphs, len(every))]), name
 
 
 def product_share(step: Callable[[], object], device: torch.device) -> float:
@@ -206,28 +169,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--domain", choices=DEFAULTS, default="molecule")
-    parser.add_argument("--steps", type=int, help="measured steps of each side")
-    parser.add_argument("--warmup", type=int, help="steps of each side before measuring")
-    parser.add_argument("--batch-size", type=int, help="of proteins some 60 MB a graph are needed")
-    parser.add_argument("--graphs", type=int, help="graphs the batches are drawn from")
-    parser.add_argument("--set", dest="name", help="named network, or set of molecules")
-    parser.add_argument("--recipe")
-    parser.add_argument("--dim", type=int, default=300)
-    parser.add_argument("--layers", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=12, help="measured steps of each side")
+    parser.add_argument("--warmup", type=int, default=2, help="steps of each side before these")
+    parser.add_argument("--batch-size", type=int, default=512)
+    parser.add_argument("--graphs", type=int, default=16_384, help="that batches are drawn from")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--device", default="auto")
     parser.add_argument("--bf16", choices=("auto", "always", "never"), default="auto")
     parser.add_argument("--out", type=Path, help="folder of steps.jsonl; none: print")
     options = parser.parse_args()
-    for name, value in DEFAULTS[options.domain].items():
-        if getattr(options, name) is None:
-            setattr(options, name, value)
     torch.set_num_threads(options.threads)
-    device, recipe = choose_device(options.device), options.recipe or RECIPES[options.domain]
-    settings = {"encoder": {"dim": options.dim, "layers": options.layers}, "device": str(device)}
-    config = resolve_config("graphlog", recipe, {**settings, "schema": options.domain})
-    store, source = graphs(options)
+    device = choose_device(options.device)
+    settings = {"schema": "molecule", "device": str(device)}
+    config = resolve_config("graphlog", "released", settings)
+    # real molecules of ZINC where there is a mirror, else those in RDKit's wheel
+    source = "zinc250k" if os.environ.get("GRAPHLOG_MIRROR") else "wehi10k"
+    store = read_molecules(source, schema="molecule", limit=options.graphs, keep_texts=False)
     load = os.getloadavg()[0]
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     result: dict[str, Any] = {
@@ -238,7 +195,7 @@ def main() -> None:
         "edges_a_graph": float(store.num_edges.mean()),
         "load_before": load,
         "idle": load < 0.5,
-        "recipe": recipe,
+        "recipe": config.recipe,
         **measure(options, config, store, device),
         "load_after": os.getloadavg()[0],
     }
