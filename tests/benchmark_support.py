@@ -1,7 +1,6 @@
 """A benchmark of seconds on molecules that come with RDKit, and made-up tables of results."""
 
 import json
-import os
 import sys
 import zlib
 from collections.abc import Iterable
@@ -56,10 +55,6 @@ def job(folder: str, out: str) -> None:
 
 def start(folder: Path, out: Path) -> BaseProcess:
     """Start :func:`job` as a process of its own."""
-    here = str(Path(__file__).parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [here, *filter(None, [os.environ.get("PYTHONPATH", "")])]
-    )
     process: BaseProcess = training_support.server().Process(
         target=job, args=(str(folder), str(out))
     )

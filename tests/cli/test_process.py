@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -181,6 +181,15 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     return started
 
 
+@pytest.fixture
+def hears_ctrl_c() -> Iterator[None]:
+    """This process can be interrupted, as a job in the background cannot."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_ctrl_c")
 def test_several_processes_end_together_and_the_run_resumes(
     cli: Cli, workers: list[subprocess.Popen[bytes]]
 ):

@@ -18,7 +18,6 @@ from graphlog.data import workers as pool
 from graphlog.data.graphs import RejectKind
 from graphlog.data.store import open_store
 from graphlog.domains import records
-from graphlog.domains.molecule import MOLECULE_RICH
 from graphlog.errors import ConfigError, DataError, GraphLoGError
 
 
@@ -128,12 +127,6 @@ def test_limit_and_progress_and_texts(tmp_path: Path) -> None:
     assert seen == [(1024, 341), (2048, 683), (2500, 833)]
     with pytest.raises(DataError, match="without its texts"):
         store.texts()
-
-
-def test_a_rich_store(tmp_path: Path) -> None:
-    store = read_molecules(["CCO", "*C"], schema="molecule-rich", store_path=tmp_path / "store")
-    assert store.schema == MOLECULE_RICH
-    assert store[:2].x.shape == (5, 9)
 
 
 def test_molecules_of_other_files_are_left_out_whatever_their_stereo(tmp_path: Path) -> None:
