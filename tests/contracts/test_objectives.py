@@ -1,7 +1,6 @@
 """What every objective in the table must do, with every backbone, whatever it computes."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from encoder_support import (
     EDGE_MASKED,
     NODE_MASKED,
     SIZES,
-    DegreePred,
     batch_for,
     encoder_for,
     make,
@@ -30,9 +28,8 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective, Phase
-from graphlog.training.log import read_metrics
 from graphlog.training.pretrain import run_pretraining
-from graphlog.training.settings import read_config, resolve_config
+from graphlog.training.settings import resolve_config
 from graphs_support import rings
 from protein_support import random_network
 from store_support import collate
@@ -270,16 +267,3 @@ def test_a_run_on_every_kind_of_graphs(name: str, kind: str, stores: dict[str, G
     assert all(p.isfinite().all() for p in result.encoder.parameters())
     if name == "graphlog":
         assert result.objective.forest is not None
-
-
-def test_an_objective_of_ones_own_trains_and_comes_back(
-    tiny_store: GraphStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(OBJECTIVES, "degree-pred", DegreePred)  # the one line
-    often = {"epochs": 12, "batch_size": 16, "learning_rate": 0.01, "objective.most": 3}
-    config = resolve_config("degree-pred", None, {"encoder.dim": 16, "encoder.layers": 2, **often})
-    result = run_pretraining(tiny_store, config, tmp_path / "run")
-    assert isinstance(result.objective, DegreePred)
-    losses = [row["loss_degree"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl")]
-    assert losses[-1] < 0.5 * losses[0]
-    assert read_config(tmp_path / "run" / "config.toml").options == {"most": 3}

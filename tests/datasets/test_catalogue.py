@@ -1,6 +1,5 @@
 """Every named data set: found, verified, with the rows, columns and labels it promises."""
 
-import hashlib
 import re
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from graphlog.api import read_molecules
 from graphlog.datasets import BUNDLED as PACKAGED
-from graphlog.datasets import DATASETS, DatasetSpec
+from graphlog.datasets import DATASETS
 from graphlog.domains import DOMAINS
 from graphlog.domains.records import TableReading, details_of, hash_smiles
 from graphlog.errors import DataError
@@ -92,42 +91,3 @@ def test_a_file_in_the_way_of_a_name_wins(tmp_path: Path, monkeypatch: pytest.Mo
     Path("bbbp").write_text("CCO\n")
     with pytest.raises(DataError, match="cannot tell what kind of file"):
         read_molecules("bbbp")
-
-
-def test_a_data_set_added_to_the_catalogue_is_found_everywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import graphlog
-    from graphlog.cli.main import main
-
-    smiles = [f"{'C' * n}{end}" for n in range(2, 22) for end in ("O", "N")]
-    table = "smiles,odor\n" + "".join(f"{s},{int('O' in s)}\n" for s in smiles)
-    (tmp_path / "odor.csv").write_text(table)
-    monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path))
-    spec = DatasetSpec(
-        name="odor",
-        description="Whether a molecule smells.",
-        domain="molecule",
-        rows=len(smiles),
-        path="odor.csv",
-        sha256=hashlib.sha256(table.encode()).hexdigest(),
-        tasks=("odor",),
-        num_tasks=1,
-        task="classification",
-        metric="roc_auc",
-        split="random",
-        license="CC0",
-        source="made up",
-        details={"sha256_smiles": [hash_smiles(smiles)]},
-    )
-    monkeypatch.setitem(DATASETS, "odor", spec)
-    assert graphlog.read_molecules("odor").tasks == ("odor",)
-    assert graphlog.fetch_dataset("odor") == tmp_path / "odor.csv"
-    assert graphlog.describe_dataset("odor")["here"] == "yes"
-    assert "odor" in [row["name"] for row in graphlog.describe_datasets()]
-    report = graphlog.probe("graphlog-mol", "odor", baselines=(), baseline_seeds=(0,))
-    assert (report.dataset, report.tasks, report.split) == ("odor", ("odor",), "random (seed 0)")
-    assert main(["data", "list", "--json"]) == 0
-    assert '"odor"' in capsys.readouterr().out
-    assert main(["featurize", "odor", "-o", str(tmp_path / "s"), "-q"]) == 0
-    assert graphlog.open_store(tmp_path / "s").tasks == ("odor",)

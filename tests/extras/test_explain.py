@@ -53,7 +53,7 @@ def test_contributions_are_changes_under_masking_one_node():
     np.testing.assert_allclose(found.predictions, expected_whole, atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [1, 7, 10_000])
+@pytest.mark.parametrize("size", [7, 10_000])
 def test_batches_do_not_matter(size: int, monkeypatch: pytest.MonkeyPatch):
     store = chain_store().subset(np.arange(12))
     expected = attribute(classifier(), store).values

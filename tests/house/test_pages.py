@@ -1,7 +1,7 @@
 """The tables of the pages, computed again from the rows in benchmarks/results."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -25,7 +25,6 @@ NUMBER = re.compile(rf"[-+{MINUS}]?\d+(?:\.\d+)?")
 
 Values = Sequence[float]
 """What a cell holds: a mean, and the deviation where the page gives one."""
-Row = tuple[Sequence[str], Mapping[str, str]]
 
 
 def tables(page: str) -> Iterator[tuple[str, list[str], list[list[str]]]]:
