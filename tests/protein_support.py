@@ -1,5 +1,6 @@
 """Small networks and annotation files written to disk, and a slow way to cut ego-networks."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -56,6 +57,18 @@ replaced_by: GO:0000005
 [Typedef]
 id: part_of
 """
+GAF = "DB {id} - {qualifier} {term} REF {evidence} _ P name {synonyms} protein taxon:9 d by"
+
+
+def gaf(rows: Iterable[tuple[str, ...]]) -> str:
+    """GAF lines of ``(name, term, evidence, qualifier)``."""
+    body = [
+        "\t".join(GAF.split()).format(
+            id=f"ID{k}", qualifier=told, term=term, evidence=evidence, synonyms=f"x|{name}"
+        )
+        for k, (name, term, evidence, told) in enumerate(rows)
+    ]
+    return "\n".join(["!gaf-version: 2.2", *body]) + "\n"
 
 
 def links(rows: list[tuple[str, str, int]], species: str = "9") -> str:

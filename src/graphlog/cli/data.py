@@ -22,8 +22,7 @@ class Proteins:
     """How protein networks are read."""
 
     annotations: str | None = _protein("GO annotation files (GAF) to take labels from.", "A,B")
-    go: Path | None = _protein("The Gene Ontology: go-basic.obo, or a table of edges.", "FILE")
-    go_terms: Path | None = _protein("Table of terms that goes with a table of edges.", "FILE")
+    go: Path | None = _protein("The Gene Ontology, go-basic.obo.", "FILE")
     aliases: str | None = _protein("STRING's protein.aliases files.", "A,B")
     labels: Path | None = _protein("A table of labels, instead of annotations.", "FILE")
     species: str | None = _protein("Species of a network that does not name it.", "TAXON")
@@ -44,9 +43,6 @@ class Proteins:
     )
     evidence: str | None = _protein(
         "Evidence codes to ignore (default: IEA,ND,NAS).", "A,B", "--without-evidence"
-    )
-    labeled_only: bool | None = _protein(
-        "Reject proteins without a usable annotation.", None, "--labeled-only"
     )
 
 

@@ -6,9 +6,7 @@ import pytest
 
 from cli_support import Cli, read_table
 from graphlog import open_store
-from protein_support import HEADER, OBO, clustered_links, links, write
-
-TABLE = "protein\tgo_id\tevidence\tqualifier\n"
+from protein_support import HEADER, OBO, clustered_links, gaf, links, write
 
 
 @pytest.fixture
@@ -20,20 +18,21 @@ def files(tmp_path: Path) -> Path:
     )
     write(tmp_path / "go.obo", OBO)
     rows = [
-        "a\tGO:0000003\tIDA\t",
-        "b\tGO:0000003\tIDA\tNOT",
-        "c\tGO:0000004\tIDA\t",
-        "c\tGO:9\tIDA\t",
-        "zz\tGO:0000005\tIDA\t",
+        ("a", "GO:0000003", "IDA", ""),
+        ("b", "GO:0000003", "IDA", "NOT"),
+        ("c", "GO:0000004", "IDA", ""),
+        ("c", "GO:9", "IDA", ""),
+        ("zz", "GO:0000005", "IDA", ""),
+        ("b", "GO:0000005", "IDA", ""),
     ]
-    write(tmp_path / "notes.tsv", TABLE + "\n".join([*rows, "b\tGO:0000005\tIDA\t"]) + "\n")
+    write(tmp_path / "notes.gaf", gaf(rows))
     return tmp_path
 
 
 def test_featurize_proteins(cli: Cli, files: Path) -> None:
     ended = cli(
         "featurize 9.protein.links.detailed.txt --domain protein -o s --json --score 400 "
-        "--annotations notes.tsv --go go.obo --min-positives 1 "
+        "--annotations notes.gaf --go go.obo --min-positives 1 "
         "--terms 2 --max-overlap 0.9 --radius 2 --neighbors 5 --nodes 3 "
         "--channel-score coexpression=450"
     )
@@ -43,8 +42,8 @@ def test_featurize_proteins(cli: Cli, files: Path) -> None:
     assert store.num_nodes.tolist() == [3, 3, 3, 3]
     assert store.source.cutting["channel_score"] == {"coexpression": 450}
     reasons = {row["input"]: row["reason"] for row in read_table(files / "rejects.csv")}
-    assert {*reasons} == {"9.e", "zz", "GO:0000004", "GO:9"}
-    assert "in no network" in reasons["zz"]
+    assert {*reasons} == {"9.e", "ID4", "GO:0000004", "GO:9"}
+    assert "in no network" in reasons["ID4"]
     assert ended.json["proteins"] == "4 of 9" in cli("info s").out
 
 
@@ -79,10 +78,10 @@ def test_the_catalogue_names_proteins(cli: Cli) -> None:
     ("words", "told"),
     [
         ("--go go.obo", "go together; give both or neither"),
-        ("--annotations notes.tsv --go go.obo", "no term has 100 positive | lower min_positives"),
-        ("--annotations go.obo --go go.obo", "go.obo | neither a GAF file"),
-        ("--annotations notes.tsv --go notes.tsv", "notes.tsv | not an OBO file"),
-        ("--annotations notes.tsv --labels notes.tsv --go go.obo", "give one of them"),
+        ("--annotations notes.gaf --go go.obo", "no term has 100 positive | lower min_positives"),
+        ("--annotations go.obo --go go.obo", "go.obo | not a GAF file"),
+        ("--annotations notes.gaf --go notes.gaf", "notes.gaf | not an OBO file"),
+        ("--annotations notes.gaf --labels notes.gaf --go go.obo", "give one of them"),
         ("--score 2000", "score | 1000"),
         ("--channel-score smell=3", "no channel 'smell'"),
         ("--channel-score x", "--channel-score | textmining=500"),

@@ -18,13 +18,10 @@ from graphlog.domains.protein.tables import Block, line_error, open_columns
 from graphlog.errors import DataError
 from graphlog.files import open_text
 
-ROOTS = frozenset({"GO:0008150", "GO:0003674", "GO:0005575", "all"})
+ROOTS = ("GO:0008150", "GO:0003674", "GO:0005575")
 """Terms that hold for everything and carry no information."""
-_ASPECTS = {
-    **{"biological_process": "BP", "molecular_function": "MF", "cellular_component": "CC"},
-    **{"p": "BP", "f": "MF", "c": "CC"},
-}
-_RELATIONS = {"isa": "is_a", "part of": "part_of"}
+_BRANCHES = ("biological_process", "molecular_function")
+"""Branches of the ontology that labels are chosen from."""
 _GAF_FIELDS = 15
 _ISOFORM = re.compile(r"(?<=\d)[a-z]$")
 _COMPLEX = "GO:0032991"
@@ -41,10 +38,8 @@ class Ontology:
 
     terms: tuple[str, ...]
     """Ids of the terms in use."""
-    aspects: tuple[str, ...]
-    """``BP``, ``MF`` or ``CC`` of each."""
-    names: tuple[str, ...]
-    """Name of each."""
+    branches: tuple[str, ...]
+    """Branch of each, such as ``biological_process``."""
     parents: csr_matrix
     """``parents[t, u]`` is nonzero where ``u`` is directly broader than ``t``."""
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -87,18 +82,18 @@ def choose_terms(
 ) -> Int[np.ndarray, "T"]:
     """Return the terms that make good labels, largest first, ties by id.
 
-    Candidates are the terms of the requested branches that have enough positive proteins while no
+    Candidates are the processes and functions that have enough positive proteins while no
     narrower term has. From the largest down, a candidate is chosen if it overlaps little with each
     one chosen before.
 
     Args:
         holds: Proteins by terms, after :func:`propagate`.
         ontology: The terms of the columns.
-        options: Branches, fewest positives, largest overlap, number of terms.
+        options: Fewest positives, largest overlap, number of terms.
     """
     positives = np.asarray(holds.sum(axis=0)).reshape(-1)
     terms = np.array(ontology.terms)
-    allowed = np.isin(np.array(ontology.aspects), options.aspects) & ~np.isin(terms, list(ROOTS))
+    allowed = np.isin(np.array(ontology.branches), _BRANCHES) & ~np.isin(terms, ROOTS)
     large = np.flatnonzero(allowed & (positives >= options.min_positives))
     if not len(large):
         return large
@@ -118,83 +113,38 @@ def choose_terms(
     return np.array(order, dtype=np.int64)[chosen]
 
 
-def read_ontology(
-    path: Path | str, terms: Path | str | None = None, options: ProteinOptions | None = None
-) -> Ontology:
-    """Return the Gene Ontology.
-
-    Args:
-        path: ``go-basic.obo``, or a table with the columns ``child parent relation``.
-        terms: For such a table, one with the columns ``go_id aspect name``.
-        options: Says which relations count.
+def read_ontology(path: Path | str) -> Ontology:
+    """Return the Gene Ontology of an OBO file, ``go-basic.obo``.
 
     Raises:
-        DataError: If a file is neither, or a relation refers to an unknown term.
+        DataError: If the file is none, or a relation refers to an unknown term.
     """
-    relations = (options or ProteinOptions()).relations
-    with open_text(path) as lines:
-        if next(lines, "").startswith("format-version"):
-            return _read_obo(lines, path, relations)
-    if terms is None:
-        raise DataError(
-            f"{path}: not an OBO file; with a table of edges, give a table of terms (go_terms)."
-        )
-    return _read_tables(path, terms, relations)
-
-
-def _read_tables(path: Path | str, terms: Path | str, relations: tuple[str, ...]) -> Ontology:
-    rows: list[tuple[str, str, str]] = []
-    with open_columns(terms) as table:
-        for block in table.blocks(("go_id", "aspect", "name"), "list the terms in such a table"):
-            rows += zip(*block.columns, strict=True)
-    ids, aspects, names = zip(*rows, strict=True) if rows else ((), (), ())
-    numbers = {term: k for k, term in enumerate(ids)}
-    ignored = ROOTS - numbers.keys()
-    edges: list[tuple[int, int]] = []
-    with open_columns(path) as table:
-        for block in table.blocks(("child", "parent", "relation"), "list the relations so"):
-            for line, child, parent, relation in zip(
-                block.lines.tolist(), *block.columns, strict=True
-            ):
-                if _RELATIONS.get(relation, relation) not in relations or parent in ignored:
-                    continue
-                for term in (child, parent):
-                    if term not in numbers:
-                        problem = f"unknown term {term}; {terms} does not list it"
-                        raise line_error(path, line, problem)
-                edges.append((numbers[child], numbers[parent]))
-    branches = tuple(_ASPECTS.get(str(aspect).lower(), str(aspect)) for aspect in aspects)
-    return Ontology(ids, branches, names, pair_matrix(edges, (len(ids), len(ids))))
-
-
-def _read_obo(lines: Iterator[str], path: Path | str, relations: tuple[str, ...]) -> Ontology:
-    terms: list[tuple[str, str, str]] = []
+    terms: list[tuple[str, str]] = []
     links: list[tuple[int, str, str]] = []
     renamed: dict[str, str] = {}
     obsolete: set[str] = set()
-    for line, tags in _term_stanzas(lines):
-        if "id" not in tags:
-            raise line_error(path, line, "a term has no id; download the file again")
-        term = tags["id"][0]
-        if tags.get("is_obsolete") == ["true"]:
-            replacements = tags.get("replaced_by", [])
-            if len(replacements) == 1:
-                renamed[term] = replacements[0]
-            else:
-                obsolete.add(term)
-            continue
-        aspect = _ASPECTS.get(tags.get("namespace", [""])[0], "")
-        terms.append((term, aspect, tags.get("name", [""])[0]))
-        renamed |= dict.fromkeys(tags.get("alt_id", []), term)
-        broader = [f"is_a {parent}" for parent in tags.get("is_a", [])]
-        for relation, _, parent in (
-            r.partition(" ") for r in broader + tags.get("relationship", [])
-        ):
-            if relation in relations:
-                links.append((line, term, parent))
+    with open_text(path) as lines:
+        if not next(lines, "").startswith("format-version"):
+            raise DataError(f"{path}: not an OBO file; use the Gene Ontology's go-basic.obo.")
+        for line, tags in _term_stanzas(lines):
+            if "id" not in tags:
+                raise line_error(path, line, "a term has no id; download the file again")
+            term = tags["id"][0]
+            if tags.get("is_obsolete") == ["true"]:
+                replacements = tags.get("replaced_by", [])
+                if len(replacements) == 1:
+                    renamed[term] = replacements[0]
+                else:
+                    obsolete.add(term)
+                continue
+            terms.append((term, tags.get("namespace", [""])[0]))
+            renamed |= dict.fromkeys(tags.get("alt_id", []), term)
+            related = (text.partition(" ") for text in tags.get("relationship", []))
+            parts = [broader for relation, _, broader in related if relation == "part_of"]
+            links += [(line, term, broader) for broader in tags.get("is_a", []) + parts]
     if not terms:
         raise DataError(f"{path}: holds no term; use the Gene Ontology's go-basic.obo.")
-    ids, aspects, names = zip(*terms, strict=True)
+    ids, branches = zip(*terms, strict=True)
     numbers = {term: k for k, term in enumerate(ids)}
     for line, term, parent in links:
         if parent not in numbers:
@@ -202,7 +152,7 @@ def _read_obo(lines: Iterator[str], path: Path | str, relations: tuple[str, ...]
             raise line_error(path, line, f"{problem}; download the file again")
     edges = [(numbers[term], numbers[parent]) for _, term, parent in links]
     parents = pair_matrix(edges, (len(ids), len(ids)))
-    return Ontology(ids, aspects, names, parents, renamed, frozenset(obsolete))
+    return Ontology(ids, branches, parents, renamed, frozenset(obsolete))
 
 
 def _term_stanzas(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, list[str]]]]:
@@ -235,40 +185,23 @@ class Functions:
 
 
 def read_annotations(path: Path | str) -> Iterator[Annotation]:
-    """Yield the annotations of a GAF file (2.x) or of a table.
-
-    The table has the columns ``protein``, ``go_id``, ``evidence`` and ``qualifier``.
+    """Yield the annotations of a GAF file (2.x).
 
     Raises:
-        DataError: Naming file and line, if it is neither.
+        DataError: Naming file and line, if it is none.
     """
     with open_text(path) as lines:
-        first = next(lines, "")
-        if first.startswith("!"):
-            yield from _read_gaf(lines, path)
-            return
-    with open_columns(path) as table:
-        advice = "the file is neither a GAF file (these begin with !gaf-version) nor such a table"
-        for block in table.blocks(("protein", "go_id", "evidence", "qualifier"), advice):
-            rows = zip(block.lines.tolist(), *block.columns, strict=True)
-            for line, protein, term, evidence, qualifier in rows:
-                yield line, (protein,), term, evidence, _is_negated(qualifier)
-
-
-def _read_gaf(lines: Iterator[str], path: Path | str) -> Iterator[Annotation]:
-    for number, line in enumerate(lines, start=2):
-        if line.startswith("!") or not line.strip():
-            continue
-        fields = line.rstrip("\r\n").split("\t")
-        if len(fields) < _GAF_FIELDS:
-            problem = f"has {len(fields)} fields, but a GAF line has at least {_GAF_FIELDS}"
-            raise line_error(path, number, f"{problem}; download the file again")
-        names = tuple(name for name in (fields[1], fields[2], *fields[10].split("|")) if name)
-        yield number, names, fields[4], fields[6], _is_negated(fields[3])
-
-
-def _is_negated(qualifier: str) -> bool:
-    return "NOT" in qualifier.split("|")
+        if not next(lines, "").startswith("!"):
+            raise DataError(f"{path}: not a GAF file (these begin with !gaf-version).")
+        for number, line in enumerate(lines, start=2):
+            if line.startswith("!") or not line.strip():
+                continue
+            fields = line.rstrip("\r\n").split("\t")
+            if len(fields) < _GAF_FIELDS:
+                problem = f"has {len(fields)} fields, but a GAF line has at least {_GAF_FIELDS}"
+                raise line_error(path, number, f"{problem}; download the file again")
+            names = tuple(name for name in (fields[1], fields[2], *fields[10].split("|")) if name)
+            yield number, names, fields[4], fields[6], "NOT" in fields[3].split("|")
 
 
 def read_aliases(path: Path | str) -> dict[str, str]:
@@ -462,8 +395,8 @@ def _listed_functions(
             for function in text.replace(",", " ").replace(";", " ").split():
                 number = numbers.setdefault(function, len(numbers))
                 collector.pairs += [(member, number) for member in members]
-    terms, aspects = tuple(numbers), (options.aspects[0],) * len(numbers)
-    flat = Ontology(terms, aspects, terms, pair_matrix([], (len(terms), len(terms))))
+    terms, branches = tuple(numbers), _BRANCHES[:1] * len(numbers)
+    flat = Ontology(terms, branches, pair_matrix([], (len(terms), len(terms))))
     return collector.chosen_functions(proteins, flat, options, path)
 
 

@@ -62,9 +62,7 @@ class ProteinReading(Reading):
     annotations: Files | None = None
     """GO annotation files, from which labels are chosen."""
     go: str | Path | None = None
-    """The GO graph for them: an OBO file, or a table of edges together with ``go_terms``."""
-    go_terms: str | Path | None = None
-    """Table of terms."""
+    """The GO graph for them, an OBO file."""
     aliases: Files | None = None
     """STRING's alias files, where annotations use other names than the networks."""
     labels: str | Path | Labeler | None = None
@@ -112,7 +110,7 @@ class ProteinReading(Reading):
     @property
     def own(self) -> list[str]:
         """Names of the options, among those of proteins alone, that are given."""
-        names = ("annotations", "go", "go_terms", "aliases", "labels", "species")
+        names = ("annotations", "go", "aliases", "labels", "species")
         given = [name for name in names if getattr(self, name) is not None]
         return given + sorted(self.cutting.model_fields_set)
 
@@ -240,7 +238,7 @@ def _functions(proteins: Sequence[str], reading: ProteinReading) -> Functions | 
     index = NameIndex(proteins, known)
     if labels is not None:
         return tabled_functions(labels, proteins, index, options)
-    ontology = read_ontology(str(reading.go), reading.go_terms, options)
+    ontology = read_ontology(str(reading.go))
     return annotated_functions(as_list(reading.annotations), proteins, index, ontology, options)
 
 
@@ -268,16 +266,12 @@ def _add_network(
     """Add the ego-networks of a network whose first protein is ``start`` in ``functions``."""
     proteins, first = np.arange(len(network.proteins))[:limit], collector.done
     values = functions.values[start + proteins] if functions else None
-    reasons = np.full(len(proteins), "", dtype=object)
-    if values is not None and options.labeled_only:
-        reasons[np.isnan(values).all(axis=1)] = "has no usable annotation"
-    if options.isolated == "reject":
-        isolated = network.degrees[proteins] == 0
-        reasons[isolated] = "has no interaction that reaches the thresholds"
-    rejected = np.flatnonzero(reasons != "").tolist()
-    rejects = [Reject(first + p, network.proteins[p], reasons[p]) for p in rejected]
+    is_kept = (network.degrees[proteins] > 0) | (options.isolated == "keep")
+    reason = "has no interaction that reaches the thresholds"
+    rejected = np.flatnonzero(~is_kept).tolist()
+    rejects = [Reject(first + p, network.proteins[p], reason) for p in rejected]
     collector.add(None, rejects, len(rejects))
-    usable = proteins[reasons == ""]
+    usable = proteins[is_kept]
     for k in range(0, len(usable), _CENTERS_PER_CHUNK):
         centers = usable[k : k + _CENTERS_PER_CHUNK]
         labels = None if values is None else values[centers]

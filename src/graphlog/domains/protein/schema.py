@@ -48,18 +48,12 @@ class ProteinOptions(FrozenConfig):
     """What becomes of a protein without partners: a rejected row, or a graph of one node."""
     evidence: tuple[str, ...] = ("IEA", "ND", "NAS")
     """Evidence codes of annotations to ignore (electronic, no data, no traceable author)."""
-    aspects: tuple[Literal["BP", "MF", "CC"], ...] = ("BP", "MF")
-    """Branches of the Gene Ontology that labels are chosen from."""
-    relations: tuple[str, ...] = ("is_a", "part_of")
-    """Relations along which an annotation also holds for broader terms."""
     min_positives: int = Field(default=100, ge=1)
     """Fewest positive proteins of a chosen term."""
     max_overlap: float = Field(default=0.8, gt=0, le=1)
     """Upper bound (exclusive) of the Jaccard index of the proteins of two chosen terms."""
     terms: int = Field(default=40, ge=1)
     """Largest number of terms to choose; those with the most proteins come first."""
-    labeled_only: bool = False
-    """Whether proteins without a usable annotation are rejected, not kept with empty labels."""
 
     @field_validator("channel_score")
     @classmethod
