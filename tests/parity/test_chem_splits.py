@@ -16,8 +16,8 @@ from graphlog.domains.molecule.scaffolds import scaffold_split, scaffolds
 from graphlog.domains.records import TableReading, details_of
 from graphlog.inputs import resolve
 
-SMALL = ("bbbp", "clintox", "sider", "bace", "tox21")
-LARGE = ("toxcast", "hiv", "muv")
+SMALL = ("bbbp", "clintox", "bace")
+LARGE = ("sider", "tox21", "toxcast", "hiv", "muv")
 
 
 def sha256(indices: "np.ndarray") -> str:

@@ -104,7 +104,7 @@ def deviation(losses: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
 
 def tolerance(golden: Path, z: dict[str, np.ndarray]) -> np.ndarray:
-    r"""Twice the largest deviation of 12 float64 runs from weights within rounding of each other.
+    r"""Twice the largest deviation of 5 float64 runs from weights within rounding of each other.
 
     A float32 sum of ``n`` terms errs by about :math:`\sqrt n` unit roundoffs, so every weight is
     moved by a normal deviate of that size.
@@ -121,7 +121,7 @@ def tolerance(golden: Path, z: dict[str, np.ndarray]) -> np.ndarray:
         return move
 
     exact = follow(golden, z)[0]
-    runs = [deviation(follow(golden, z, prepare=moved(seed))[0], exact) for seed in range(12)]
+    runs = [deviation(follow(golden, z, prepare=moved(seed))[0], exact) for seed in range(5)]
     return 2 * np.max(runs, axis=0)
 
 
