@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -90,20 +89,6 @@ def test_embeddings_row_for_row(tmp_path: Path, ending: str, added: list[str] | 
     assert [row["row"] for row in rejects] == ["1", "3"]
     assert [row["reason"] for row in rejects] == [status[1], status[3]]
     assert left_in(tmp_path) == {"in.csv", out.name, "rejects.csv"}
-
-
-def test_a_killed_command_does_not_hinder_the_next(
-    tmp_path: Path, table: Path, predictor: Predictor
-):
-    for name in (
-        ".out.npz.partial-1-0123abcd",
-        f".out.npz.partial-{os.getpid()}-0123abcd",
-        ".out.csv.partial-1-0123abcd",
-    ):
-        (tmp_path / name).mkdir()
-    embed_file(tiny_encoder(), table, tmp_path / "out.npz")
-    predictor.predict_file(table, tmp_path / "out.csv")
-    assert not list(tmp_path.glob(".*"))
 
 
 def test_predictions_for_a_list(tmp_path: Path, predictor: Predictor):

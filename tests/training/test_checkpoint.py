@@ -11,7 +11,7 @@ from graphlog.encoders.modelfile import KEY, read_model, save_model, write_tenso
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import Checkpoint, discard_after, load_checkpoint, save_checkpoint
-from training_support import Heard, families, outcome, small_config
+from training_support import Heard, families, finished, outcome, small_config
 
 
 def checkpoint(step: int) -> Checkpoint:
@@ -101,7 +101,7 @@ def test_a_run_goes_back_to_the_older_checkpoint_and_ends_alike(tmp_path: Path) 
 
 def test_a_finished_run_of_another_version_is_left_alone(tmp_path: Path) -> None:
     store, config = families(64), small_config(epochs=2)
-    run_pretraining(store, config, tmp_path / "run")
+    finished(tmp_path / "run")
     model = read_model(tmp_path / "run" / "model.safetensors")
     save_model(
         tmp_path / "run" / "model.safetensors",
@@ -133,8 +133,7 @@ def test_a_finished_run_is_returned_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_damaged_model_is_written_again(tmp_path: Path) -> None:
-    store, config, run = families(64), small_config(epochs=2), tmp_path / "run"
-    run_pretraining(store, config, run)
+    store, config, run = families(64), small_config(epochs=2), finished(tmp_path / "run")
     before = outcome(run)
     model = run / "model.safetensors"
     model.write_bytes(model.read_bytes()[:-7])
@@ -143,8 +142,7 @@ def test_a_damaged_model_is_written_again(tmp_path: Path) -> None:
 
 
 def test_other_settings_or_data_are_refused_by_name(tmp_path: Path) -> None:
-    store, run = families(64), tmp_path / "run"
-    run_pretraining(store, small_config(epochs=2), run)
+    store, run = families(64), finished(tmp_path / "run")
     for done in (True, False):
         with pytest.raises(ConfigError, match=r"encoder.dim = 16, now 8"):
             run_pretraining(store, small_config(epochs=2, **{"encoder.dim": 8}), run, resume=True)

@@ -2,15 +2,12 @@
 
 import os
 import resource
-import shutil
 import signal
 import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -21,19 +18,7 @@ from graphlog.training.log import Progress, read_metrics
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import RunFolder, remove_run
 from graphlog.training.trainer import TrainingInterrupted
-from training_support import families, job, outcome, server, small_config, start
-
-
-@cache
-def _finished() -> TemporaryDirectory[str]:
-    folder = TemporaryDirectory()
-    run_pretraining(families(64), small_config(epochs=2), Path(folder.name) / "run")
-    return folder
-
-
-def finished(path: Path) -> Path:
-    """Return a copy of a finished run."""
-    return shutil.copytree(Path(_finished().name) / "run", path)
+from training_support import families, finished, job, outcome, server, small_config, start
 
 
 def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:

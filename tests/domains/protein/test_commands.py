@@ -47,13 +47,6 @@ def test_featurize_proteins(cli: Cli, files: Path) -> None:
     assert ended.json["proteins"] == "4 of 9" in cli("info s").out
 
 
-def test_proteins_beyond_the_limit_are_not_rejected(cli: Cli, tmp_path: Path) -> None:
-    write(tmp_path / "9.protein.links.detailed.txt", clustered_links(4, 6))
-    cli("featurize 9.protein.links.detailed.txt --domain protein -o s --limit 5")
-    found = cli("info s --json").json
-    assert (found["graphs"], found["input rows"], found["rejected rows"]) == (5, 5, 0)
-
-
 def test_a_table_of_labels(cli: Cli, tmp_path: Path) -> None:
     write(tmp_path / "9.protein.links.detailed.txt", clustered_links(2, 3))
     rows = "".join(f"c{c:02d}p{k:02d},{c}\n" for c in range(2) for k in range(3))
