@@ -196,6 +196,8 @@ def test_plot_draws_what_each_kind_of_run_has(cli: Cli):
     assert left_in("a") == files("curves", "embedding-map", "prototype-tree")
     drawn = {Path(p).name for p in cli("plot {finetuned} -o b --json").json["figures"]}
     assert drawn == left_in("b") == files("curves", "scores", "embedding-map")
+    cli("plot {finetuned} -o c --input {molecules} --limit 40")  # has no labels to color by
+    assert left_in("c") == left_in("b")
 
 
 def test_prototypes_places_what_the_run_was_trained_on_or_what_is_named(cli: Cli):

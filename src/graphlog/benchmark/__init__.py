@@ -121,7 +121,7 @@ def draw_figures(
         folder: Run folder of ``pretrain`` or ``finetune``, or folder of a benchmark.
         out: Folder for the figures.
         source: Graphs to map; None takes those the run was trained on, if they can still be read.
-        options: ``graphs``, ``color``, ``seed``, ``say`` and those of the reader of
+        options: ``graphs``, ``seed``, ``say`` and those of the reader of
             :func:`graphlog.report.run.draw_run`; a benchmark has its own maps.
 
     Raises:
@@ -135,10 +135,10 @@ def draw_figures(
 
     if not BenchmarkFolder.is_at(folder):
         return draw_run(folder, out, source, **options)
-    if source is not None or options.get("color") is not None:
+    if source is not None:
         raise ConfigError(
             f"{folder} is the folder of a benchmark, which has its own maps; "
-            f"drop {setting('source')} and {setting('color')}.",
+            f"drop {setting('source')}.",
             option="source",
         )
     with figures_of(folder, out), writing(out):

@@ -177,10 +177,9 @@ class Convert(Command):
 
     old: Path = o.argument("Checkpoint of GraphLoG, GraphCL, GraphMAE, Mole-BERT, ...", "OLD.pth")
     out: Path = o.option(..., "Model file to write.", "MODEL.safetensors", "--output", "-o")
-    half: bool = o.option(False, "Store weights in 16 bits.", None, "--half")
 
     def run(self) -> None:
-        encoder = graphlog.convert(self.old, self.out, half=self.half)
+        encoder = graphlog.convert(self.old, self.out)
         config = encoder.config
         summary = {
             "model": str(self.out),

@@ -73,11 +73,6 @@ class Plot(o.Reading, Command):
     out: o.Folder
     source: o.MapInput = None
     graphs: o.Sample = 2000
-    color: str | None = o.option(
-        None,
-        "Color of the map (default: prototype; label after finetune).",
-        "prototype|scaffold|label",
-    )
     seed: o.Seed = 0
 
     def run(self) -> None:
@@ -86,7 +81,6 @@ class Plot(o.Reading, Command):
             self.out,
             self.source,
             graphs=self.graphs,
-            color=self.color,
             seed=self.seed,
             say=self.say,
             **_reading_of(self, self.source),

@@ -461,13 +461,12 @@ def load(
     return random_encoder(schema=own, seed=seed, graphs=graphs).to(choose_device(device))
 
 
-def convert(old: str | Path, path: str | Path, *, half: bool = False) -> Encoder:
+def convert(old: str | Path, path: str | Path) -> Encoder:
     """Make a model file of a pre-train-GNNs checkpoint, chemistry or biology; run none of its code.
 
     Args:
         old: The ``.pth`` file.
         path: The ``.safetensors`` file.
-        half: Whether to store weights in 16 bits.
 
     Raises:
         ConfigError: If ``path`` is ``old``.
@@ -477,7 +476,7 @@ def convert(old: str | Path, path: str | Path, *, half: bool = False) -> Encoder
     if path.exists() and old.exists() and path.samefile(old):
         raise ConfigError(f"{path} is the checkpoint itself and would be lost; name another file.")
     converted = convert_pth(old)
-    save_model(path, converted.encoder, converted.info, converted.extra, half=half)
+    save_model(path, converted.encoder, converted.info, converted.extra)
     return load(path)
 
 

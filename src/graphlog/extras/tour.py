@@ -223,7 +223,7 @@ def _draw(
     drawn = {
         "the losses and the collapse watch": draw_pretraining(out.parent / "pretrain", out),
         f"the molecules of {data.name} by {data.targets[0]}": draw_map(
-            encoder, sample, out / "map", color="label"
+            encoder, sample, out / "map", by_label=True
         ),
         "all scores": save_figure(score_chart(panels), out / "scores"),
     }

@@ -10,7 +10,6 @@ from jaxtyping import Float
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.pretrained import Encoder
-from graphlog.errors import DataError, setting
 from graphlog.report.hierarchy import Hierarchy, Node, build_tree, features_of, path_name, project
 from graphlog.report.style import (
     FAINT,
@@ -27,8 +26,6 @@ from graphlog.report.style import (
     save_figure,
 )
 
-COLORS = ("prototype", "scaffold", "label")
-"""What a map may be colored by."""
 _FEW_VALUES = 8
 _LONGEST = 34
 """Letters of a name."""
@@ -37,7 +34,7 @@ _LEGIBLE = 0.018
 
 
 def draw_map(
-    model: Encoder, store: GraphStore, stem: Path, *, color: str = "prototype", seed: int = 0
+    model: Encoder, store: GraphStore, stem: Path, *, by_label: bool = False, seed: int = 0
 ) -> list[Path]:
     """Draw the graphs of ``store`` as ``model`` sees them and return the files written.
 
@@ -50,17 +47,15 @@ def draw_map(
         model: What embeds.
         store: The graphs; some thousand can be told apart.
         stem: Path of the figure without its ending.
-        color: One of :data:`COLORS`; ``prototype`` becomes ``scaffold`` where the model has none,
-            and ``label`` is the first label column.
+        by_label: Color by the first label column, where there is one; else by prototype, or by
+            scaffold where the model has none.
         seed: Decides the layout.
-
-    Raises:
-        DataError: If the graphs have no labels to color the map by.
     """
-    hierarchy = Hierarchy.of(model) if color == "prototype" else None
+    by_label = by_label and store.labels is not None
+    hierarchy = None if by_label else Hierarchy.of(model)
     if hierarchy is None:
         places = project(model.embed(store), seed)
-        if color == "label":
+        if by_label:
             groups, values, legend = _labels(store)
         else:
             found, values, legend = domain_of(store.schema).groups(store), None, "scaffold"
@@ -206,12 +201,7 @@ def group_maps(
 
 def _labels(store: GraphStore) -> tuple[list[str] | None, np.ndarray | None, str]:
     """Return the first label column as groups or as values, and its name."""
-    if store.labels is None:
-        raise DataError(
-            "the graphs have no labels to color the map by; name a labeled input, "
-            f"or choose {setting('color', 'scaffold')}.",
-            option="color",
-        )
+    assert store.labels is not None
     name, column = store.tasks[0], store.labels[:, 0]
     if len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:
         return None, column, name

@@ -13,9 +13,9 @@ from graphlog.config import read_toml
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.report import Report
-from graphlog.errors import ConfigError, DataError, check_name, setting
+from graphlog.errors import ConfigError, DataError, setting
 from graphlog.inputs import read, recall_input
-from graphlog.report.drawings import COLORS, draw_map, draw_tree
+from graphlog.report.drawings import draw_map, draw_tree
 from graphlog.report.hierarchy import sample_rows
 from graphlog.report.style import (
     ALARM,
@@ -51,7 +51,6 @@ def draw_run(
     source: Any = None,
     *,
     graphs: int = 2000,
-    color: str | None = None,
     seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
     **reading: Any,
@@ -63,8 +62,6 @@ def draw_run(
         out: Folder for the figures.
         source: Graphs to map; None takes those the run was trained on, if they can still be read.
         graphs: Graphs on the map.
-        color: ``prototype``, ``scaffold`` or ``label``; None is ``prototype`` for pre-training and
-            ``label`` for runs on labels.
         seed: Decides sample and layout of the map.
         say: Called with what cannot be drawn, and why.
         reading: Options of the reader of ``source``.
@@ -73,8 +70,6 @@ def draw_run(
         ConfigError: If ``run`` is not a run folder, or ``out`` holds the figures of another run.
         MissingExtraError: If matplotlib is not installed.
     """
-    if color is not None:
-        check_name("color", color, COLORS)
     if not run.exists():
         raise ConfigError(f"no such folder: {run}; name a run folder.")
     if not (run / "config.toml").is_file():
@@ -97,9 +92,8 @@ def draw_run(
         elif store is None:
             say(f"no map: the graphs of {run} were not found; name some with {setting('source')}")
         else:
-            color = color or ("label" if has_labels else "prototype")
             sample = store.subset(sample_rows(len(store), graphs, seed))
-            paths += draw_map(model, sample, out / "embedding-map", color=color, seed=seed)
+            paths += draw_map(model, sample, out / "embedding-map", by_label=has_labels, seed=seed)
             if not has_labels:
                 paths += draw_tree(model, sample, out / "prototype-tree")
     if not paths:
