@@ -37,6 +37,7 @@ from graphlog.errors import ConfigError, ModelFileError
 from graphlog.files import replacing
 from graphlog.inputs import read
 from graphlog.ops.contrastive import unit_rows
+from graphlog.prototypes import PrototypeForest
 from graphlog.report.hierarchy import Hierarchy, project, sample_rows
 from graphlog.training.log import Progress, read_metrics
 from graphlog.training.pretrain import run_pretraining
@@ -134,13 +135,13 @@ class Work:
                 encoder = Encoder(network, config.embedding)
         encoder = encoder.to(choose_device(config.device))
         calibrate(encoder.network, store, config.seed)
-        tree = Hierarchy.of(encoder)
-        if tree is None and config.options.get("global_weight") and cell.model:
+        forest = PrototypeForest.from_state(encoder.extra)
+        if forest is None and config.options.get("global_weight") and cell.model:
             raise ConfigError(
                 f"{cell.title}: training ended before prototypes were fitted; take more epochs "
                 "than `objective.local_epochs`."
             )
-        sizes = "" if tree is None else " ".join(map(str, tree.forest.sizes))
+        sizes = "" if forest is None else " ".join(map(str, forest.sizes))
         return encoder, {"prototypes": sizes, "calibrated_on": store_name(cell, store)}
 
 
