@@ -169,7 +169,7 @@ def linear_fits(
     path = sorted(grid)
     x, y = features[train], labels[train]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     if task == "regression" and not np.isnan(y).any():
-        return {c: _ridge(x, y, c) for c in path}
+        return _ridge(x, y, path)
     if task == "classification" and isinstance(x, np.ndarray):
         return _logistic_path(x, y, path)
     with without_convergence_warnings():
@@ -282,7 +282,7 @@ def _one_target(
         return [_unknown(int(x.shape[1]), 1)] * len(path)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     x, y = x[known], y[known]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     if task == "regression":
-        return [_ridge(x, y.reshape(-1, 1), c) for c in path]
+        return [*_ridge(x, y.reshape(-1, 1), path).values()]
     model, fits = _logistic(), list[LinearModel]()
     for c in path:
         model.set_params(C=c).fit(x, y.astype(np.int64))
@@ -312,12 +312,29 @@ def _multinomial(
     return fits
 
 
-def _ridge(x: Features, y: Float[np.ndarray, "R T"], c: float) -> LinearModel:
+def _ridge(
+    x: Features, y: Float[np.ndarray, "R T"], path: Sequence[float]
+) -> dict[float, LinearModel]:
     """Fit in float64: columns of embeddings are nearly dependent."""
+    from sklearn.kernel_ridge import KernelRidge
     from sklearn.linear_model import Ridge
 
-    model: Any = Ridge(alpha=1.0 / c).fit(x.astype(np.float64), y)
-    return LinearModel(np.atleast_2d(model.coef_).T, np.atleast_1d(model.intercept_))
+    fits = dict[float, LinearModel]()
+    if not isinstance(x, np.ndarray) or x.shape[0] > x.shape[1]:
+        values = x.astype(np.float64)
+        for c in path:
+            model: Any = Ridge(alpha=1.0 / c).fit(values, y)
+            fits[c] = LinearModel(np.atleast_2d(model.coef_).T, np.atleast_1d(model.intercept_))
+        return fits
+    # with fewer rows than columns, the products of the rows serve all penalties
+    mean, shift = x.mean(axis=0, dtype=np.float64), y.mean(axis=0)
+    centered = x - mean
+    products = centered @ centered.T
+    for c in path:
+        dual: Any = KernelRidge(kernel="precomputed").set_params(alpha=1.0 / c)
+        weight = centered.T @ dual.fit(products, y - shift).dual_coef_
+        fits[c] = LinearModel(weight, shift - mean @ weight)
+    return fits
 
 
 def tree_predictions(
