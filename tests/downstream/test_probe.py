@@ -203,7 +203,7 @@ def test_a_split_without_a_score_is_left_out():
         ScoreRow("c", "r", {"roc_auc": [NAN, 0.6, NAN, NAN]}, {"roc_auc": [NAN] * 4}),
     )
     sizes = {"train": 8, "valid": 1, "test": 1}
-    report = Report("d", "classification", "roc_auc", "s", sizes, ("y",), {}, rows, splits=4)
+    report = Report("d", "classification", "roc_auc", "s", sizes, ("y",), rows, splits=4)
     assert report.mean == pytest.approx(0.6)
     assert report.sd == pytest.approx(0.1)
     assert rows[1].mean("roc_auc", "valid") == pytest.approx(0.6)
@@ -232,5 +232,5 @@ def test_scores_are_shown_with_three_digits(
     metric: str, values: tuple[float, float], shown: tuple[str, str]
 ):
     rows = tuple(ScoreRow("m", "r", {metric: [value]}, {}) for value in values)
-    report = Report("d", "regression", metric, "random", {}, ("y",), {}, rows)
+    report = Report("d", "regression", metric, "random", {}, ("y",), rows)
     assert tuple(map(report.shown, values)) == shown

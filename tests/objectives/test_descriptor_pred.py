@@ -177,14 +177,6 @@ def test_proteins_need_no_texts_for_theirs(tmp_path: Path) -> None:
         check_texts(bare, substructures=True)
 
 
-def test_a_batch_without_targets_is_refused() -> None:
-    encoder = encoder_for()
-    for y, told in ((None, "found none"), (torch.zeros(1, 2), "found 2 columns")):
-        batch = replace(batch_for(sizes=[3]), y=y)
-        with pytest.raises(ConfigError, match=told):
-            run_once(make("descriptorpred", encoder), encoder, batch)
-
-
 def test_a_descriptor_term_beside_the_others() -> None:
     weighted = {"graph": 0.1, "subgraph": 0.1, "attribute": 0.3, "descriptor": 1.0}
     encoder = encoder_for()
@@ -246,8 +238,6 @@ def test_the_second_target_has_its_weight(tiny_smiles: list[str]) -> None:
     assert set(terms) == {"descriptor", "substructure"}
     wanted = terms["descriptor"] + 0.5 * terms["substructure"]
     assert float(found.total.detach()) == pytest.approx(wanted, rel=1e-6)
-    with pytest.raises(ConfigError, match="found"):
-        run_once(objective, encoder, replace(batch, y=None))
 
 
 def test_a_run_with_both_targets_ends_the_same_after_a_stop(

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,6 +86,8 @@ follow the batches."""
 _DECAYS_EVERY = 0.3
 _LEAST_SPREAD = 0.1
 _EVALUATION_BATCH = 512
+_LAST = 5
+"""Epochs at the end whose mean score is reported too, since a single epoch's swings."""
 
 
 class FinetuneConfig(FrozenConfig):
@@ -137,8 +139,6 @@ class FinetuneConfig(FrozenConfig):
     class_weight: Literal["balanced"] | None = None
     """``balanced`` weighs each class of a target by the inverse of its share of the training
     fold."""
-    last_k: int = Field(default=5, ge=1)
-    """Epochs at the end whose mean score is reported too, since a single epoch's swings."""
     precision: Precision = "fp32"
     """Format of the encoder's matrix products; ``auto`` is bf16 where the hardware computes in
     it."""
@@ -183,10 +183,9 @@ class FinetuneConfig(FrozenConfig):
             return check_layer(self.layer or encoder.layer)
         return encoder.head_layer(self.layer)
 
-    def resolve_precision(self) -> "FinetuneConfig":
+    def resolve_precision(self, say: Callable[[str], None]) -> "FinetuneConfig":
         """Return the settings with ``auto`` replaced by the number format of this machine."""
-        device = choose_device(self.device)
-        precision = choose_precision(self.precision, device, lambda _: None)
+        precision = choose_precision(self.precision, choose_device(self.device), say)
         return self.updated({"precision": precision})
 
 
@@ -216,8 +215,8 @@ class SeedJob(Job):
         self.start, self.seed, self.progress = start, seed, progress
         self.data, self.config = start.data, start.config
         device = choose_device(self.config.device)
-        precision = choose_precision(self.config.precision, device, progress.say)
-        self.setting = Setting(seed_for(seed, "finetune"), device, precision)
+        assert self.config.precision != "auto", "`resolve_precision` has chosen"
+        self.setting = Setting(seed_for(seed, "finetune"), device, self.config.precision)
         self.phases = (Phase("train", self.config.epochs),)
         self.frozen = (
             torch.from_numpy(start.embeddings).to(device)
@@ -477,10 +476,10 @@ def finetune(
     named = {"epochs": epochs, "select": select, "freeze": freeze, "layer": layer}
     settings |= {key: value for key, value in named.items() if value is not None}
     config = FinetuneConfig.parse(settings) if config is None else config.updated(settings)
-    config = config.resolve_precision()
+    path, bar = None if run_dir is None else Path(run_dir), as_progress(progress)
+    config = config.resolve_precision(bar.say)
     seeds = check_seeds(seeds)
     check_baselines(baselines)
-    path, bar = None if run_dir is None else Path(run_dir), as_progress(progress)
     if path is not None:  # before the input is read, which may take long
         check_usable(path, "finetune", resume, overwrite)
     graphs = dataset.store if isinstance(dataset, LabeledGraphs) else dataset
@@ -522,7 +521,7 @@ def train_one(
     encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, seed: int
 ) -> tuple[FineTuned, int]:
     """Return one model, nothing reported, and the epochs it took: for scikit-learn."""
-    config = config.resolve_precision()
+    config = config.resolve_precision(lambda _: None)
     job = SeedJob(start_of(encoder, data, config), seed, Progress())
     with stop_on_signal() as stop:
         Trainer(job).run(stop)
@@ -561,8 +560,6 @@ def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
     """
     if config.class_weight is not None and data.task == "regression":
         raise ConfigError("class weights are for classes, and the task is regression; drop them.")
-    if data.weights is not None and not data.weights[data.split.train].any():
-        raise DataError("all weights of the training fold are 0: nothing to learn.")
     check_learnable(data)
     chooses = config.select == "best-valid" or config.patience
     lacking = folds_lacking(data.labels, data.targets, data.task, data.split).get("valid", [])
@@ -702,7 +699,7 @@ def _result_rows(
     for rule in sorted(RULES, key=lambda rule: rule != config.select):
         test, valid = ([own[rule, fold] for own in predictions] for fold in ("test", "valid"))
         rows.append(score_row(model, RULES[rule], data, test, valid, detail))
-    k = min(config.last_k, *(len(job.history) for job in jobs))
+    k = min(_LAST, *(len(job.history) for job in jobs))
     if k > 1:
         test, valid = (
             {
@@ -735,9 +732,7 @@ def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) ->
     sha.update(np.ascontiguousarray(data.labels).tobytes() + data.store.digest.encode())
     for array in (*data.split, *([] if data.weights is None else [data.weights])):
         sha.update(np.ascontiguousarray(array).tobytes() + b"|")
-    ours = config.model_dump(
-        exclude={"select", "last_k", "device", "checkpoint_every_s", "readout"}
-    )
+    ours = config.model_dump(exclude={"select", "device", "checkpoint_every_s", "readout"})
     others = [config.layer_of(encoder), data.task, data.metric, encoder.config.readout]
     sha.update(json.dumps([ours, *others], sort_keys=True).encode())
     return sha.hexdigest()

@@ -130,7 +130,7 @@ def fold_probe(
     note = "test: accuracy, mean over folds; SD: over seeds, each of which draws new folds"
     split = f"stratified {folds}-fold"
     return Report(
-        data.name, data.task, "accuracy", split, sizes, data.targets, {}, tuple(rows), (note,)
+        data.name, data.task, "accuracy", split, sizes, data.targets, tuple(rows), (note,)
     )
 
 

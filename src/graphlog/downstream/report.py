@@ -15,7 +15,7 @@ from tabulate import tabulate
 from graphlog.config import read_json
 from graphlog.data.html import Table, html_table
 from graphlog.downstream.metrics import IN_PERCENT, means_of_known, paired_interval
-from graphlog.downstream.tasks import LabeledGraphs, folds_lacking
+from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import DataError
 
 DDOF = 1
@@ -118,8 +118,6 @@ class Report:
     """Molecules of ``train``, ``valid``, ``test``; ``rejected``: rows that could not be read."""
     tasks: tuple[str, ...]
     """Names of the predicted columns."""
-    skipped: dict[str, list[str]]
-    """Per fold, the tasks left out of the mean because a class (or every label) is absent there."""
     rows: tuple[ScoreRow, ...]
     """The scores; the first row is the model and rule asked for."""
     notes: tuple[str, ...] = ()
@@ -321,7 +319,6 @@ def make_report(
         split=data.split_name,
         sizes=data.sizes,
         tasks=data.targets,
-        skipped=folds_lacking(data.labels, data.targets, data.task, data.split),
         rows=tuple(rows),
         notes=(*data.notes, *data.fold_notes, *notes),
         calibration=tuple(calibration),
@@ -345,17 +342,10 @@ def report_of_splits(reports: Sequence[Report], seeds: Sequence[int]) -> Report:
     ]
     kind = first.split.removesuffix(f" (seed {seeds[0]})")
     sizes = {name: round(float(np.mean([r.sizes[name] for r in reports]))) for name in first.sizes}
-    skipped = {
-        fold: [
-            task for task in first.tasks if any(task in r.skipped.get(fold, ()) for r in reports)
-        ]
-        for fold in {fold: None for report in reports for fold in report.skipped}
-    }
     return replace(
         first,
         split=f"{kind} (seeds {', '.join(map(str, seeds))})",
         sizes=sizes,
-        skipped=skipped,
         rows=tuple(_row_of_splits(rows) for rows in zip(*(r.rows for r in reports), strict=True)),
         notes=(*shared, *own),
         splits=len(reports),

@@ -246,8 +246,6 @@ def open_labeled(
         check_name("column of weights", weights, list(store.tasks))
         row_weights = select_targets(store, [weights])[0][:, 0]
         check_weights(row_weights, f"column '{weights}'", store.rows)
-        if not row_weights.any():
-            raise DataError(f"all weights of column '{weights}' are 0: there is nothing to learn.")
     notes = [*store.source.notes, *domain.reading_notes(store)]
     if labels_range is not None:
         labels, outside = within_range(labels, names, store.rows, labels_range)
@@ -476,8 +474,10 @@ def check_learnable(data: LabeledGraphs) -> None:
     """Refuse a training fold from which no target can be learned.
 
     Raises:
-        DataError: If every target has one class or value, or no label.
+        DataError: If every target has one class or value, or no label, or all weights are 0.
     """
+    if data.weights is not None and not data.weights[data.split.train].any():
+        raise DataError("all weights of the training fold are 0: nothing to learn.")
     lacking = folds_lacking(data.labels, data.targets, data.task, data.split).get("train", [])
     if len(lacking) == len(data.targets):
         lack = "one class only" if data.task != "regression" else "one value only, or none,"

@@ -144,7 +144,7 @@ def tune(
     check_seeds(seeds)
     check_baselines(baselines)
     labeling = take_labeling(settings, "tune")
-    fixed = FinetuneConfig.parse(settings).resolve_precision()
+    fixed = FinetuneConfig.parse(settings).resolve_precision(bar.say)
     graphs = dataset.store if isinstance(dataset, LabeledGraphs) else dataset
     model = load(encoder, device=fixed.device, source=graphs)
     resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)

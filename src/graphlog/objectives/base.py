@@ -263,10 +263,7 @@ class RegressionHead(nn.Module):
         return perceptron(graph_emb, self.net[0], self.net[2])
 
     def loss(
-        self,
-        graph_emb: Float[Tensor, "N D"],
-        targets: Float[Tensor, "N K"] | None,
-        robust: bool = False,
+        self, graph_emb: Float[Tensor, "N D"], targets: Float[Tensor, "N K"], robust: bool = False
     ) -> Float[Tensor, ""]:
         """Return the mean squared (``robust``: Huber, linear beyond 1) error over known targets.
 
@@ -277,17 +274,8 @@ class RegressionHead(nn.Module):
 
         Returns:
             The mean; with ``peers``, what this process adds to it, times their number.
-
-        Raises:
-            ConfigError: If the batch carries no targets, or others.
         """
         predicted = full_precision(self(graph_emb))
-        if targets is None or targets.shape != predicted.shape:
-            columns = "none" if targets is None else f"{targets.shape[1]} columns"
-            raise ConfigError(
-                f"the batch must carry {predicted.shape[1]} descriptors as labels, found {columns};"
-                " use run_pretraining."
-            )
         known = ~targets.isnan()
         answers = torch.where(known, targets, 0.0).to(predicted)
         each = (
@@ -338,7 +326,8 @@ def descriptor_losses(
         targets: Both, standardized.
         robust: Huber's error in place of the squared one.
     """
-    if substructures is None or targets is None:
+    assert targets is not None, "batches carry targets where an objective needs them"
+    if substructures is None:
         return {"descriptor": descriptors.loss(graph_emb, targets, robust)}
     return {
         "descriptor": descriptors.loss(graph_emb, targets[:, :-COMPONENTS], robust),

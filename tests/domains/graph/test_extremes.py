@@ -112,6 +112,6 @@ def test_a_limit_holds_for_a_store_too(tmp_path):
 def test_no_table_by_class_where_scores_are_of_all_together():
     row = ScoreRow("model", "rule", {"accuracy": [0.5]}, {})
     report = Report(
-        "set", "multiclass", "accuracy", "10-fold", {"train": 9}, ("y=a", "y=b"), {}, (row,)
+        "set", "multiclass", "accuracy", "10-fold", {"train": 9}, ("y=a", "y=b"), (row,)
     )
     assert len(report.tables()) == 1
