@@ -249,28 +249,28 @@ class ProjectionHead(nn.Sequential):
 
 
 class RegressionHead(nn.Module):
-    """A two-layer net from graph embeddings to standardized values."""
+    """A net with 512 hidden units from ``jk`` embeddings to standardized values."""
 
     peers: Peers | None = None
     """The processes that each hold some graphs of a batch; None where this one has them all."""
 
-    def __init__(self, width: int, hidden: int, outputs: int) -> None:
+    def __init__(self, encoder: GraphEncoder, outputs: int) -> None:
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+        width = encoder.embedding_width("jk")
+        self.net = nn.Sequential(nn.Linear(width, 512), nn.ReLU(), nn.Linear(512, outputs))
 
     def forward(self, graph_emb: Float[Tensor, "N D"]) -> Float[Tensor, "N K"]:
         """Return the predicted values."""
         return perceptron(graph_emb, self.net[0], self.net[2])
 
     def loss(
-        self, graph_emb: Float[Tensor, "N D"], targets: Float[Tensor, "N K"], robust: bool = False
+        self, graph_emb: Float[Tensor, "N D"], targets: Float[Tensor, "N K"]
     ) -> Float[Tensor, ""]:
-        """Return the mean squared (``robust``: Huber, linear beyond 1) error over known targets.
+        """Return the mean of Huber's error (linear beyond 1) over known targets.
 
         Args:
             graph_emb: Graph embeddings.
             targets: Standardized targets, NaN where unknown.
-            robust: Which of the two.
 
         Returns:
             The mean; with ``peers``, what this process adds to it, times their number.
@@ -278,11 +278,7 @@ class RegressionHead(nn.Module):
         predicted = full_precision(self(graph_emb))
         known = ~targets.isnan()
         answers = torch.where(known, targets, 0.0).to(predicted)
-        each = (
-            F.smooth_l1_loss(predicted, answers, reduction="none")
-            if robust
-            else (predicted - answers).square()
-        )
+        each = F.smooth_l1_loss(predicted, answers, reduction="none")
         error, count = (each * known).sum(), known.sum()
         if self.peers is not None:
             error, count = error * self.peers.size, self.peers.total(count)
@@ -315,7 +311,6 @@ def descriptor_losses(
     substructures: RegressionHead | None,
     graph_emb: Float[Tensor, "N D"],
     targets: Float[Tensor, "N K"] | None,
-    robust: bool,
 ) -> dict[str, Float[Tensor, ""]]:
     """Return the loss of the descriptors and, where ``substructures`` is given, of its columns.
 
@@ -324,12 +319,11 @@ def descriptor_losses(
         substructures: Predicts the :data:`COMPONENTS` columns that follow them.
         graph_emb: Graph embeddings.
         targets: Both, standardized.
-        robust: Huber's error in place of the squared one.
     """
     assert targets is not None, "batches carry targets where an objective needs them"
     if substructures is None:
-        return {"descriptor": descriptors.loss(graph_emb, targets, robust)}
+        return {"descriptor": descriptors.loss(graph_emb, targets)}
     return {
-        "descriptor": descriptors.loss(graph_emb, targets[:, :-COMPONENTS], robust),
-        "substructure": substructures.loss(graph_emb, targets[:, -COMPONENTS:], robust),
+        "descriptor": descriptors.loss(graph_emb, targets[:, :-COMPONENTS]),
+        "substructure": substructures.loss(graph_emb, targets[:, -COMPONENTS:]),
     }

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import MaskedColumns
-from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
+from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import (
     COMPONENTS,
     AttributeHead,
@@ -76,14 +76,8 @@ class GraphLoGConfig(FrozenConfig):
     """Weight of predicting the first masked attribute (the atom type; of an edge with several kinds
     of evidence, the first that it has), which is not in the paper; 0 leaves it out."""
     descriptor_weight: float = Field(0.0, ge=0)
-    """Weight of predicting descriptors from the graph embedding, which is not in the paper; 0
-    leaves it out."""
-    descriptor_layer: EmbeddingLayer = "last"
-    """Predict them from all layers' means, or from the graph embedding of the last layer."""
-    descriptor_hidden: int | None = Field(None, ge=1)
-    """Width of the layer between embedding and descriptors; None: that of the embedding."""
-    descriptor_robust: bool = False
-    """Huber's error of descriptors in place of the squared one."""
+    """Weight of predicting descriptors from all layers' means, which is not in the paper; 0 leaves
+    it out."""
     substructure_weight: float = Field(0.0, ge=0)
     """Weight of predicting the components of the counts of substructures beside the descriptors; 0
     leaves it out."""
@@ -258,9 +252,6 @@ CHEMISTRY: Mapping[str, Any] = {
     "global_weight": 0.01,
     "attribute_weight": 0.0,
     "descriptor_weight": 1.0,
-    "descriptor_layer": "jk",
-    "descriptor_hidden": 512,
-    "descriptor_robust": True,
     "substructure_weight": 0.5,
 }
 """Outside the paper: descriptors lead, prototypes follow the embedding. Without a local term a step
@@ -312,12 +303,10 @@ class GraphLoG(Objective[GraphLoGViews]):
         self.attributes = AttributeHead(width, self.schema) if config.attribute_weight > 0 else None
         self.descriptors, self.substructures = None, None
         if config.descriptor_weight > 0:
-            seen = encoder.embedding_width(config.descriptor_layer)
-            hidden = config.descriptor_hidden or seen
             targets = target_count(self.schema, config.target_columns)
-            self.descriptors = RegressionHead(seen, hidden, targets)
+            self.descriptors = RegressionHead(encoder, targets)
             if config.substructure_weight > 0:
-                self.substructures = RegressionHead(seen, hidden, COMPONENTS)
+                self.substructures = RegressionHead(encoder, COMPONENTS)
         self.needs_targets = self.descriptors is not None
         self.needs_substructures = self.substructures is not None
         self.prototypes = nn.ParameterList()
@@ -440,11 +429,10 @@ class GraphLoG(Objective[GraphLoGViews]):
         the optimizer step on the total. Without weights the total is the paper's plain sum.
         """
         weights, terms, watch = self._weights(), dict[str, Tensor](), dict[str, Tensor]()
-        if self.descriptors is not None and self.config.descriptor_layer == "jk":
-            clean, embedding = encoder.encode_and_embed(views.clean)
+        if self.descriptors is None:
+            clean, embedding = encoder(views.clean), None
         else:
-            clean = encoder(views.clean)
-            embedding = clean.graph_emb
+            clean, embedding = encoder.encode_and_embed(views.clean)
         if views.view is not None:
             view = encoder(views.view.batch)
             if weights["graph"] > 0:
@@ -464,14 +452,9 @@ class GraphLoG(Objective[GraphLoGViews]):
             emb = _project(self.head, clean.graph_emb)
             terms["global"], seen = self._global_term(emb, self.forest, generator)
             watch |= seen
-        if self.descriptors is not None:
-            terms |= descriptor_losses(
-                self.descriptors,
-                self.substructures,
-                embedding,
-                views.clean.y,
-                self.config.descriptor_robust,
-            )
+        if self.descriptors is not None and embedding is not None:
+            y = views.clean.y
+            terms |= descriptor_losses(self.descriptors, self.substructures, embedding, y)
         total = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
         return LossTerms(total, terms, watch)
 
