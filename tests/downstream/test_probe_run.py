@@ -185,16 +185,6 @@ def test_the_encoder_is_kept_and_left_as_it_is(tmp_path: Path) -> None:
         assert torch.equal(tensor, before[name])
 
 
-def test_half_precision_predicts_nearly_the_same(tmp_path: Path) -> None:
-    data = labeled(LENGTH, "regression")
-    probe(tiny_encoder("jk"), data, baselines=(), run_dir=tmp_path / "run")
-    kept = Predictor.load(tmp_path / "run")
-    kept.save(tmp_path / "half.safetensors", half=True)
-    again = Predictor.load(tmp_path / "half.safetensors")
-    assert again.members[0].head.clip == kept.members[0].head.clip
-    np.testing.assert_allclose(again.predict(CHAINS), kept.predict(CHAINS), atol=0.1)
-
-
 @pytest.mark.parametrize(("task", "joined"), KEPT)
 def test_a_kept_kernel_model_predicts_what_it_was_scored_with(
     tmp_path: Path, task: str, joined: tuple[str, ...]

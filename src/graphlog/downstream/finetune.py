@@ -66,7 +66,15 @@ from graphlog.training.settings import (
     global_seed,
     seed_for,
 )
-from graphlog.training.trainer import Cursor, Job, NamedAdam, Trainer, resume_advice, stop_on_signal
+from graphlog.training.trainer import (
+    Cursor,
+    Job,
+    NamedAdam,
+    Trainer,
+    resume_advice,
+    scheduled_rate,
+    stop_on_signal,
+)
 
 State = dict[str, Tensor]
 
@@ -168,11 +176,8 @@ class FinetuneConfig(FrozenConfig):
             >>> config.learning_rate_at(29), round(config.learning_rate_at(30), 6)
             (0.001, 0.0003)
         """
-        if self.schedule == "constant":
-            return self.learning_rate
-        if self.schedule == "cosine":
-            done = (epoch - 1) / self.epochs
-            return self.learning_rate * (1 + math.cos(math.pi * done)) / 2
+        if self.schedule in ("constant", "cosine"):
+            return scheduled_rate(self.learning_rate, self.schedule, epoch - 1, self.epochs)
         passed = epoch if self.schedule == "released" else epoch - 1
         every = self.decay_every or max(1, round(_DECAYS_EVERY * self.epochs))
         return self.learning_rate * self.decay ** (passed // every)

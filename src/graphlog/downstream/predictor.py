@@ -602,8 +602,8 @@ class Predictor:
         seen = _seen(self.members, self.kernel is not None, precision, None, batch)
         return self._judged(seen, features, with_spread=False)[0]
 
-    def save(self, path: str | Path, half: bool = False) -> None:
-        """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""
+    def save(self, path: str | Path) -> None:
+        """Write a ``.safetensors`` file."""
         first, *others = self.members
         shared = all(other.network is first.network for other in others)
         extra = {
@@ -634,7 +634,7 @@ class Predictor:
         for known in (self.calibration, self.novelty):
             extra |= {} if known is None else known.tensors()
         info = {**self.info, "kind": KIND, "embedding": first.layer, KIND: described}
-        save_model(Path(path), first.network, info, extra, half=half)
+        save_model(Path(path), first.network, info, extra)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> "Predictor":

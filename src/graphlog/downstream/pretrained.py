@@ -294,11 +294,9 @@ class Encoder(nn.Module):
                 ]
                 yield key, np.concatenate([values, *joined], axis=1) if joined else values
 
-    def save(self, path: str | Path, half: bool = False) -> None:
-        """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""
-        save_model(
-            Path(path), self.network, {**self.info, "embedding": self.layer}, self.extra, half=half
-        )
+    def save(self, path: str | Path) -> None:
+        """Write a ``.safetensors`` file."""
+        save_model(Path(path), self.network, {**self.info, "embedding": self.layer}, self.extra)
 
     @classmethod
     def read(cls, path: str | Path) -> "Encoder":

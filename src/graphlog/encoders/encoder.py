@@ -437,11 +437,11 @@ class NodeNorm(nn.BatchNorm1d):
             self.get_buffer(name) for name in ("num_batches_tracked", "running_mean", "running_var")
         )
         batches += 1
-        share = self.momentum or 1 / int(batches)  # no momentum: the average of all batches
+        assert self.momentum is not None, "the default of torch, or what `calibrate` sets"
         unbiased = moments.variance * (moments.rows / (moments.rows - 1))
         # by `data`, as torch's own kernel: no pass before this one reads them any more
-        mean.data.lerp_(moments.mean.to(mean.dtype), share)
-        variance.data.lerp_(unbiased.to(variance.dtype), share)
+        mean.data.lerp_(moments.mean.to(mean.dtype), self.momentum)
+        variance.data.lerp_(unbiased.to(variance.dtype), self.momentum)
         return normalize(input, moments, self.weight, self.bias, self.eps, counts, self.peers)
 
     def _by_running_statistics(self, input: Tensor) -> Tensor:
