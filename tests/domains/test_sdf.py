@@ -53,3 +53,11 @@ def test_the_claimed_atoms_take_no_memory(tmp_path: Path) -> None:
     ).stdout.splitlines()
     assert records == "CCO,RDKit cannot parse this SDF record"
     assert int(megabytes) < 200
+
+
+def test_a_record_that_ends_too_early_takes_no_other_with_it(tmp_path: Path) -> None:
+    cut = ETHANOL.splitlines(keepends=True)
+    cut.insert(5, "$$$$\n")
+    (tmp_path / "a.sdf").write_text("".join(cut) + AMINE)
+    with open_sdf(tmp_path / "a.sdf") as table:
+        assert [row.record for row in table.rows] == ["", "", "CCN"]

@@ -18,8 +18,6 @@ from graphlog.files import DAMAGED, LONGEST_LINE, open_bytes
 
 _LOOKED_AT = 200
 """Molecules whose data fields become the columns of the table."""
-_BLOCK = 1 << 16
-_RECORD = re.compile(rb"(?ms).*?^\$\$\$\$[^\n]*\n|.+\Z")
 _CONTINUED = re.compile(rb"-\r?\n *M  V30 ?")
 _COUNTS = re.compile(rb"M  V30\s+COUNTS\s+([0-9]{1,18})\s+([0-9]{1,18})")
 _NAME = "_Name"
@@ -69,58 +67,41 @@ def _filled(rows: Iterable[Row], columns: Sequence[str], path: Path) -> Iterator
         yield row._replace(fields={**empty, **kept})
 
 
-class _Records:
-    """An SDF stream for RDKit: without blank lines at its end, which RDKit takes for a record.
+def _molecules(stream: Any) -> Iterator[Any]:
+    """Yield the molecule of each record, its data fields as properties; None for a bad record.
 
     RDKit reserves memory for as many atoms as a record claims to have. One that claims more than it
-    has lines, which each describe an atom or a bond at most, is replaced by one without content.
+    has lines, which each describe an atom or a bond at most, is bad.
     """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self._read = b""
-        self._ready = memoryview(b"")
-        self.failure: Exception | None = None
-        """Why the stream ended early: RDKit cannot pass an error on."""
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes, at most ``size``."""
-        while not self._ready:
-            try:
-                block = self._stream.read(_BLOCK)
-                if len(self._read) > LONGEST_LINE:
-                    raise OSError(f"a record of more than {LONGEST_LINE:,} bytes")
-            except (OSError, *DAMAGED) as e:
-                self.failure, self._read = e, b""
-                return b""
-            self._read += block
-            last = self._read.rfind(b"\n$$$$")
-            cut = self._read.find(b"\n", last + 1) + 1 if last >= 0 else 0
-            whole, self._read = self._read[:cut], self._read[cut:]
-            if not block:
-                whole, self._read = whole + self._read.rstrip(), b""
-            if b"V30" in whole:
-                whole = b"".join(map(_checked, _RECORD.findall(whole)))
-            if not block and not whole:
-                return b""
-            self._ready = memoryview(whole)
-        given = self._ready if size < 0 else self._ready[:size]
-        self._ready = self._ready[len(given) :]
-        return bytes(given)
+    supplier: Any = Chem.SDMolSupplier()
+    for record in _records(stream):
+        counts = _COUNTS.search(_CONTINUED.sub(b"", record)) if b"V30" in record else None
+        if counts is not None and max(int(counts[1]), int(counts[2])) > record.count(b"\n"):
+            yield None
+            continue
+        supplier.SetData(record)
+        yield supplier[0] if len(supplier) else None
 
 
-def _checked(record: bytes) -> bytes:
-    counts = _COUNTS.search(_CONTINUED.sub(b"", record))
-    lines = record.count(b"\n")
-    if counts is None or max(int(counts[1]), int(counts[2])) <= lines:
-        return record
-    return b"\n\n\nmore atoms or bonds are claimed than there are lines\n$$$$\n"
+def _records(stream: Any) -> Iterator[bytes]:
+    """Yield the records; blank lines at the end are none."""
+    lines, size = list[bytes](), 0
+    while line := stream.readline(LONGEST_LINE):
+        lines.append(line)
+        size += len(line)
+        if size > LONGEST_LINE:
+            raise OSError(f"a record of more than {LONGEST_LINE:,} bytes")
+        if line.startswith(b"$$$$"):
+            yield b"".join(lines)
+            lines, size = [], 0
+    if last := b"".join(lines).rstrip():
+        yield last
 
 
 def _rows(stream: Any, path: Path) -> Iterator[Row]:
-    quiet, own, records = rdBase.BlockLogs(), dict[str, str](), _Records(stream)
+    quiet, own = rdBase.BlockLogs(), dict[str, str]()
     try:
-        for number, mol in enumerate(Chem.ForwardSDMolSupplier(records)):
+        for number, mol in enumerate(_molecules(stream)):
             if mol is None:
                 yield Row(number, "", {}, "RDKit cannot parse this SDF record")
                 continue
@@ -131,8 +112,6 @@ def _rows(stream: Any, path: Path) -> Iterator[Row]:
                 own[name] = own.get(name) or distinct(["smiles", "name", *own.values(), name])[-1]
             fields = {own[name]: mol.GetProp(name) for name in names}
             yield Row(number, smiles, {"smiles": smiles, "name": title, **fields})
-        if records.failure is not None:
-            raise records.failure
     except (OSError, RuntimeError, UnicodeDecodeError, *DAMAGED) as e:
         reason = str(e).partition("\n")[0]
         raise DataError(f"{path}: not a readable SDF file ({reason}).") from None
@@ -147,8 +126,7 @@ def records_like(path: Path, rows: Iterable[tuple[str, Mapping[str, str]]]) -> I
     """
     with rdBase.BlockLogs(), open_bytes(path) as stream:
         # as many rows as were asked for, which may be fewer than the file holds
-        molecules = Chem.ForwardSDMolSupplier(_Records(stream))
-        for (_, fields), mol in zip(rows, molecules, strict=False):
+        for (_, fields), mol in zip(rows, _molecules(stream), strict=False):
             yield _record(mol or Chem.Mol(), fields)
 
 
