@@ -9,7 +9,7 @@ from graphlog.domains.molecule import MOLECULE_CIP, MOLECULE_ISOTOPES
 from graphlog.domains.molecule.descriptors import count_fingerprints, target_values
 from graphlog.domains.molecule.drawing import draw_svg
 from graphlog.domains.molecule.parse import featurize_smiles
-from graphlog.domains.molecule.scaffolds import scaffold
+from graphlog.domains.molecule.scaffolds import scaffolds
 from graphlog.downstream.label_checks import same_structure
 
 ARRAYS = ("node_counts", "edge_counts", "x", "edge_attr")
@@ -51,7 +51,7 @@ def test_isotopes_are_told_apart_on_request(one: str, other: str) -> None:
 
 def test_deuterium_is_drawn_without_a_color() -> None:
     chunk, _ = featurize_smiles(["[2H]CCO"], MOLECULE_CIP)
-    assert "<svg" in draw_svg("[2H]CCO", weights=[0.5] * len(chunk.x))
+    assert "<svg" in draw_svg("[2H]CCO", 100, 80, weights=[0.5] * len(chunk.x))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_inchi_is_read() -> None:
     kinds = same_structure(store).tolist()
     assert kinds[0] == kinds[1]
     assert kinds[2] == kinds[3]
-    assert scaffold(inchi) == "c1ccccc1"
+    assert scaffolds([inchi]) == ["c1ccccc1"]
 
 
 def test_distances_within_large_molecules_are_those_of_rdkit(

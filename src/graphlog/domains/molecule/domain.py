@@ -292,7 +292,7 @@ class MoleculeDomain(RecordDomain):
             if sizes[k] <= _LARGEST_DRAWN:
                 colors = None if weights is None else weights[k].tolist()
                 with suppress(DataError):
-                    drawn[-1] = molecule.drawing.compact_svg(text, width, height, weights=colors)
+                    drawn[-1] = molecule.drawing.draw_svg(text, width, height, weights=colors)
         return drawn
 
     def node_fields(

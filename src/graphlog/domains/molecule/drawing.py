@@ -37,12 +37,12 @@ A tenth of a pixel is enough, too.
 
 def draw_svg(
     smiles: str,
-    width: int = 220,
-    height: int = 160,
+    width: int,
+    height: int,
     highlight: Sequence[int] = (),
     weights: Sequence[float] | None = None,
 ) -> str:
-    """Return the structure as an ``<svg>`` element that can stand inside HTML (no XML declaration).
+    """Return the structure as a short ``<svg>`` element that can stand inside HTML.
 
     Args:
         smiles: The molecule.
@@ -87,7 +87,8 @@ def draw_svg(
             raise DataError(f"{smiles[:80]!r} cannot be drawn: {one_line(e)}.") from None
     finally:
         del quiet
-    drawing: str = canvas.GetDrawingText()
+    drawing: str = re.sub(r"(\d\.\d)\d+", r"\1", re.sub(_IDLE, "", canvas.GetDrawingText()))
+    drawing = re.sub(r"> <", "><", re.sub(r"\s+", " ", drawing))
     return drawing[drawing.index("<svg") :].strip()
 
 
@@ -105,23 +106,6 @@ def _shade(weight: float) -> tuple[float, float, float]:
     full, share = (_RAISES if weight > 0 else _LOWERS), min(abs(weight), 1.0)
     red, green, blue = (1 - share * (1 - part) for part in full)
     return red, green, blue
-
-
-def compact_svg(
-    smiles: str,
-    width: int,
-    height: int,
-    highlight: Sequence[int] = (),
-    weights: Sequence[float] | None = None,
-) -> str:
-    """Return :func:`draw_svg` in a third of its length, for pages with many drawings.
-
-    Raises:
-        DataError: If the SMILES cannot be parsed.
-    """
-    drawing = draw_svg(smiles, width, height, highlight, weights)
-    drawing = re.sub(r"(\d\.\d)\d+", r"\1", drawing)
-    return re.sub(r"> <", "><", re.sub(r"\s+", " ", re.sub(_IDLE, "", drawing)))
 
 
 class _Budget(rdFMCS.MCSProgress):
@@ -156,4 +140,4 @@ def common_part(smiles: Sequence[str], width: int, height: int) -> CommonPart | 
         return None
     atoms = known[0].GetSubstructMatch(Chem.MolFromSmarts(found.smartsString))
     text = Chem.MolFragmentToSmiles(known[0], atoms, isomericSmiles=False)
-    return CommonPart(len(atoms), text, compact_svg(smiles[0], width, height, highlight=atoms))
+    return CommonPart(len(atoms), text, draw_svg(smiles[0], width, height, highlight=atoms))

@@ -32,26 +32,19 @@ _MOST_RINGS = 250
 """Rings beyond which RDKit takes seconds to minutes for a scaffold; such a molecule is its own."""
 
 
-def scaffold(smiles: str) -> str:
-    """Return the SMILES of the molecule's rings and the chains that join them; empty without rings.
+def scaffolds(smiles: Sequence[str], canonical_first: bool = False) -> list[str | None]:
+    """Return the SMILES of each molecule's rings and the chains that join them.
 
-    Chirality is kept.
+    It is empty without rings, and None where parsing fails. Chirality is kept.
 
-    Raises:
-        DataError: If it cannot be parsed.
+    Args:
+        smiles: The molecules.
+        canonical_first: Whether to take the scaffolds of their canonical SMILES.
 
     Example:
-        >>> scaffold("CCc1ccccc1")
-        'c1ccccc1'
+        >>> scaffolds(["CCc1ccccc1", "CC", "C1CC"])
+        ['c1ccccc1', '', None]
     """
-    key = scaffolds([smiles])[0]
-    if key is None:
-        raise DataError(f"no scaffold for {smiles[:80]!r}: it cannot be parsed.")
-    return key
-
-
-def scaffolds(smiles: Sequence[str], canonical_first: bool = False) -> list[str | None]:
-    """Return :func:`scaffold` of each SMILES, or its canonical SMILES; None where parsing fails."""
     keys: list[str | None] = []
     for mol in parsed(smiles):
         if canonical_first and not isinstance(mol, str):
