@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 
 from graphlog.data.graphs import Attribute, FeatureSchema, GraphChunk, is_continuous
 from graphlog.domains.graph.raw import (
@@ -23,27 +23,29 @@ _SMALLEST_SPREAD = 1e-6
 
 
 class Moments:
-    """Mean and spread of numbers that come piece by piece."""
+    """Mean and spread of columns of numbers that come piece by piece."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: int) -> None:
         self.count = 0
-        self.mean = self.squares = 0.0
+        self.mean = self.squares = np.zeros(columns)
 
-    def add(self, numbers: np.ndarray) -> None:
-        """Include more numbers; all must be finite."""
-        if len(numbers):
-            mean, total = float(numbers.mean()), self.count + len(numbers)
+    def add(self, rows: Num[np.ndarray, "R F"]) -> None:
+        """Include more rows; all numbers must be finite."""
+        if len(rows):
+            values, total = np.ascontiguousarray(rows.T), self.count + len(rows)
+            mean = values.mean(axis=1)
             shift = mean - self.mean
-            self.squares += float(((numbers - mean) ** 2).sum())
-            self.squares += shift * shift * self.count * len(numbers) / total
-            self.mean += shift * len(numbers) / total
+            self.squares = self.squares + ((values - mean[:, None]) ** 2).sum(axis=1)
+            self.squares += shift * shift * self.count * len(rows) / total
+            self.mean = self.mean + shift * len(rows) / total
             self.count = total
 
     @property
-    def scale(self) -> float:
-        """The deviation, or 1 where the numbers are equal but for rounding."""
-        spread = float(np.sqrt(self.squares / self.count)) if self.count else 0.0
-        return spread if spread > _SMALLEST_SPREAD * max(1.0, abs(self.mean)) else 1.0
+    def scale(self) -> Float[np.ndarray, "F"]:
+        """The deviations, or 1 where the numbers are equal but for rounding."""
+        spread = np.sqrt(self.squares / max(self.count, 1))
+        is_spread = spread > _SMALLEST_SPREAD * np.maximum(1.0, np.abs(self.mean))
+        return np.where(is_spread, spread, 1.0)
 
 
 class ScaleSurvey:
@@ -57,27 +59,23 @@ class ScaleSurvey:
 
     def __init__(self, schema: FeatureSchema) -> None:
         self._schema = schema
-        self._moments = {
-            kind: {k: Moments() for k, a in enumerate(columns) if not a.is_categorical}
-            for kind, columns in (("node", schema.node), ("edge", schema.edge))
-        }
+        self._node, self._edge = Moments(len(schema.node)), Moments(len(schema.edge))
 
     def add(self, chunk: GraphChunk) -> None:
         """Include more graphs."""
-        for kind, values in (("node", chunk.x), ("edge", chunk.edge_attr)):
-            for k, moments in self._moments[kind].items():
-                moments.add(np.ascontiguousarray(values[:, k]))
+        self._node.add(chunk.x)
+        self._edge.add(chunk.edge_attr)
 
     def scaled(self) -> FeatureSchema:
         """Return the schema with these means and deviations."""
         node, edge = (
             tuple(
-                replace(a, shift=found.mean, scale=found.scale)
-                if (found := self._moments[kind].get(k))
-                else a
-                for k, a in enumerate(columns)
+                a if a.is_categorical else replace(a, shift=shift, scale=scale)
+                for a, shift, scale in zip(
+                    columns, found.mean.tolist(), found.scale.tolist(), strict=True
+                )
             )
-            for kind, columns in (("node", self._schema.node), ("edge", self._schema.edge))
+            for columns, found in ((self._schema.node, self._node), (self._schema.edge, self._edge))
         )
         return with_columns(self._schema, node, edge)
 
