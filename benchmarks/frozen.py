@@ -7,7 +7,10 @@ r"""What representations of molecules are worth: linear models on frozen feature
 
 Protocols: ``valid`` fits the training fold and scores the validation fold at each C, to choose
 between models; ``test`` scores the test fold of the scaffold split, at C = 0.1 and at the C that
-the validation fold chooses; ``splits`` does so on ten random scaffold splits.
+the validation fold chooses; ``splits`` does so on ten random scaffold splits; ``crossed`` scores
+five scaffold folds of training and validation fold at each C; ``labels`` fits 50 to 800 random
+molecules of the training fold, C chosen by cross-validation among them, five draws; ``finetune``
+trains encoder and head on 100 and 400 of these, an untrained one from scratch.
 
 A model is ``NAME=PATH``, ``NAME=random-SEED`` (untrained), ``ecfp4`` or ``descriptors``. Batch norm
 of untrained networks takes its statistics from ``--collection``, the store that the others were
@@ -19,6 +22,7 @@ stores. ``compare`` prints a difference with a 95 % interval of paired bootstrap
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,11 +31,14 @@ import numpy as np
 import pandas as pd
 from rdkit import Chem
 from rdkit.Chem import Descriptors
+from sklearn.model_selection import GroupKFold, KFold
 
 import graphlog
+from graphlog.data.split import Split, group_numbers
 from graphlog.data.store import open_store
-from graphlog.domains import schema_named
+from graphlog.domains import domain_of, schema_named
 from graphlog.domains.molecule import morgan_fingerprints
+from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.linear import FIXED_C, GRID, fuse, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import random_encoder
@@ -43,7 +50,9 @@ QUANTUM = ("qm7", "qm8")
 """Regressions of properties that depend on the shape in space; no part of the means."""
 MANY_TARGETS, SHORT_GRID = 100, (0.01, 0.1)
 """A set of hundreds of targets chooses between two values of C: each costs minutes."""
-SPLITS = 10
+SIZES, SIZES_FINETUNED, DRAWS, SPLITS = (50, 100, 200, 400, 800), (100, 400), 5, 10
+FEW_GRID = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
+"""Few labels want penalties at both ends, by the kind of features."""
 FEATURES = ("ecfp4", "descriptors")
 
 
@@ -51,8 +60,9 @@ class Fit(NamedTuple):
     """One fit of one model: what it is called, its C and its predictions for the held rows."""
 
     case: str
-    """Rule and split."""
+    """Rule, split or number of labels and draw."""
     c: float
+    """NaN of a fine-tuned one."""
     held: np.ndarray
     predicted: np.ndarray
 
@@ -82,7 +92,10 @@ def encoder_at(place: str, schema: str, collection: Path) -> Any:
 def features_of(
     name: str, place: str, data: LabeledGraphs, options: argparse.Namespace
 ) -> tuple[Any, str]:
-    """Return embeddings, descriptors or sparse bits, and the store that batch norm is of."""
+    """Return embeddings, descriptors or sparse bits, and the store that batch norm is of.
+
+    To be fine-tuned, the encoder itself is returned.
+    """
     if name == "descriptors":
         return descriptors(data.store.texts()), ""
     if name == "ecfp4":
@@ -91,6 +104,8 @@ def features_of(
     if encoder.schema.name != data.store.schema.name:
         raise SystemExit(f"{name} reads the schema {encoder.schema.name}; name it with --schema.")
     known = encoder.info.get("data_digest") or open_store(options.collection).digest
+    if options.protocol == "finetune":
+        return encoder, known
     return encoder.embed_store(data.store, options.layer), known
 
 
@@ -107,7 +122,34 @@ def path_of(
 def fits(protocol: str, features: Any, data: LabeledGraphs) -> Iterator[Fit]:
     """Yield the fits of one representation."""
     labels, task = data.labels, data.task
+    if protocol == "finetune":
+        for draw, order in enumerate(orders(data)[:3]):  # each draw is a seed
+            for size in (n for n in SIZES_FINETUNED if n <= len(order)):
+                own = replace(data, split=Split(order[:size], data.split.valid, data.split.test))
+                how = {"config": FinetuneConfig(precision="bf16"), "seeds": (draw,)}
+                fitted = finetune(features, own, baselines=(), **how)
+                held = data.split.test
+                predicted = fitted.predict(data.store.subset(held))
+                yield Fit(f"{size} {draw}", np.nan, held, predicted)
+        return
     grid = SHORT_GRID if len(data.targets) > MANY_TARGETS else GRID
+    if protocol == "labels":
+        for draw, order in enumerate(orders(data)):
+            for size in (n for n in SIZES if n <= len(order)):
+                known, held = order[:size], data.split.test
+                c = cross_validated_c(features[known], labels[known], task, draw)
+                both = np.concatenate([known, held])
+                path = path_of(features[both], labels[both], np.arange(size), task, (c,))
+                yield Fit(f"{size} {draw}", c, held, path[c][size:])
+        return
+    if protocol == "crossed":
+        known = np.concatenate([data.split.train, data.split.valid])
+        groups = group_numbers(domain_of(data.store.schema).groups(data.store.subset(known)))
+        for fold, (train, held) in enumerate(GroupKFold(5).split(known, groups=groups)):
+            path = path_of(features, labels, known[train], task, grid)
+            for c, predicted in path.items():
+                yield Fit(f"C = {c}, fold {fold}", c, known[held], predicted[known[held]])
+        return
     for seed in range(SPLITS if protocol == "splits" else 1):
         folds = data.draw(data.store, labels, seed)[0] if data.draw else data.split
         path = path_of(features, labels, folds.train, task, grid)
@@ -119,6 +161,27 @@ def fits(protocol: str, features: Any, data: LabeledGraphs) -> Iterator[Fit]:
         yield Fit(f"validated {seed}", best, folds.test, path[best][folds.test])
         if protocol == "test":
             yield Fit("fixed 0", FIXED_C, folds.test, path[FIXED_C][folds.test])
+
+
+def orders(data: LabeledGraphs) -> list[np.ndarray]:
+    """Return random orders of the training fold, one a draw."""
+    return [np.random.default_rng(d).permutation(data.split.train) for d in range(DRAWS)]
+
+
+def cross_validated_c(features: Any, labels: np.ndarray, task: Any, draw: int) -> float:
+    """Return the C whose held-out loss is least over five folds of these rows."""
+    losses = dict.fromkeys(FEW_GRID, 0.0)
+    folds = KFold(5, shuffle=True, random_state=draw)
+    for train, held in folds.split(np.arange(len(labels))):
+        for c, predicted in path_of(features, labels, train, task, FEW_GRID).items():
+            p, y = predicted[held].astype(np.float64), labels[held]
+            if task == "regression":
+                loss = np.square(p - y)
+            else:
+                p = p.clip(1e-7, 1 - 1e-7)
+                loss = -np.where(y == 1, np.log(p), np.log(1 - p))
+            losses[c] += float(np.where(np.isnan(y), 0.0, loss).sum())
+    return min(losses, key=lambda c: losses[c])
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -223,7 +286,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    protocols = ("valid", "test", "splits")
+    protocols = ("valid", "test", "splits", "crossed", "labels", "finetune")
     parser.add_argument("protocol", choices=(*protocols, "rows", "compare"))
     parser.add_argument("sides", nargs="*", help="of compare: two models")
     parser.add_argument("--of", choices=protocols, default="test", help="of compare")

@@ -1,0 +1,386 @@
+"""What embeddings and prototypes are worth where groups of molecules matter.
+
+    python benchmarks/groups.py runs/stores/near hiv tox21 muv toxcast mix
+    python benchmarks/groups.py runs/stores/near bace bbbp hlm mdr1 lipophilicity esol
+    python benchmarks/groups.py prototypes runs/near with-0=runs/with-0 without-0=runs/without-0
+    python benchmarks/groups.py report
+
+Retrieval (hiv, tox21, muv): each of up to 20 active molecules of an assay is a query; all other
+molecules with a label are ranked by similarity to it. Groups (tox21, toxcast, mix): adjusted mutual
+information of partitions (the leaves and roots of the shipped tree, K-means of the same sizes on
+each representation) with scaffolds, with assays, and with the collection that a molecule comes
+from. Choice (bace and the sets beside it): of a random four fifths of a set 50 or 100 molecules are
+chosen to be labeled, a kernel model of the shipped embedding is fitted to them and judged on the
+other fifth, ten times. Sets of the first two are random samples of :data:`SAMPLE` molecules, for
+retrieval with every active one besides; they are read from $GRAPHLOG_MIRROR. Untrained networks are
+calibrated on the graph store named, which must be that of the shipped model's pre-training.
+``prototypes`` repeats retrieval and groups (tox21, muv, mix) for other models of that store,
+``NAME-SEED=PATH``, by the embedding of their last layer and of all layers, with leaves of the tree
+that they were trained with. Rows go to results/groups.csv.gz; sets that are there are not computed
+again. ``report`` prints the tables of docs/results.md and docs/two-losses.md.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from rdkit import Chem
+from rdkit.Chem import rdFingerprintGenerator
+from rdkit.ML.Scoring import Scoring
+from rdkit.SimDivFilters.rdSimDivPickers import MaxMinPicker
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_mutual_info_score
+
+import graphlog
+from graphlog.data.store import open_store
+from graphlog.datasets import find_spec
+from graphlog.domains.molecule import morgan_fingerprints, scaffold_groups
+from graphlog.domains.molecule.descriptors import target_values
+from graphlog.downstream.kernel import fit_kernel
+from graphlog.downstream.linear import standardize
+from graphlog.downstream.metrics import evaluate, paired_interval
+from graphlog.downstream.tasks import open_labeled
+from graphlog.report.hierarchy import Hierarchy
+
+MODEL = "graphlog-mol"
+SAMPLE, QUERIES, NETWORKS = 3_000, 20, 5
+RETRIEVED, GROUPED = ("hiv", "tox21", "muv"), ("tox21", "toxcast", "mix")
+CHOSEN = ("bace", "bbbp", "hlm", "mdr1", "lipophilicity", "esol")
+DRAWS, BUDGETS = 10, (50, 100)
+PROTOTYPES = "prototypes: "
+RESULTS = Path(__file__).parent / "results" / "groups.csv.gz"
+EMBEDDING, UNTRAINED, ECFP4, DESCRIPTORS = MODEL, "untrained", "ECFP4", "descriptors"
+FUSIONS = ((EMBEDDING, ECFP4), (EMBEDDING, ECFP4, DESCRIPTORS), (ECFP4, DESCRIPTORS))
+
+
+Matrices = dict[str, np.ndarray]
+"""A row a molecule, by the name of what represents it."""
+
+
+class Tree(NamedTuple):
+    """Where each molecule lies in a tree of prototypes, and the prototypes of each layer."""
+
+    paths: np.ndarray
+    sizes: tuple[int, ...]
+
+
+def sample(name: str, actives: bool) -> pd.DataFrame:
+    """Return a random sample of a data set, and all molecules that are active in an assay."""
+    place = "chem/pretrain/druglike_mix.csv.gz" if name == "mix" else find_spec(name).path
+    table = pd.read_csv(Path(os.environ["GRAPHLOG_MIRROR"]) / place)
+    drawn = np.random.default_rng(0).random(len(table)) < SAMPLE / len(table)
+    if actives:
+        drawn |= (table.drop(columns="smiles") == 1).any(axis=1).to_numpy()
+    table = table[drawn].reset_index(drop=True)
+    return table.iloc[graphlog.read_molecules(table["smiles"].tolist()).rows].reset_index(drop=True)
+
+
+def networks(models: Sequence[Any], collection: Path) -> dict[int, Any]:
+    """Return untrained networks like the first model, calibrated on the store they all are of."""
+    model, store = models[0], open_store(collection)
+    if any(m.info["data_digest"] != store.digest for m in models):
+        raise SystemExit(f"{collection} is not what all of the models were pre-trained on.")
+    settings = {"layer": "jk", "graphs": store}
+    return {
+        seed: graphlog.random_encoder(model.config, model.schema, seed=seed, **settings)
+        for seed in range(NETWORKS)
+    }
+
+
+def trees_of(models: dict[str, Any], graphs: Any) -> dict[str, Tree]:
+    """Return where graphs lie in the trees of those models that have one."""
+    found = {name: Hierarchy.of(model) for name, model in models.items()}
+    return {
+        name: Tree(hierarchy.assign(graphs).paths, hierarchy.forest.sizes)
+        for name, hierarchy in found.items()
+        if hierarchy is not None
+    }
+
+
+def of_shipped(smiles: list[str], collection: Path) -> tuple[Matrices, dict[str, Tree]]:
+    """Return what the shipped model is compared with, untrained networks numbered, and its tree."""
+    model = graphlog.load(MODEL)
+    graphs, rows = graphlog.read_molecules(smiles, schema=model.schema), np.arange(len(smiles))
+    found = {EMBEDDING: model.embed_store(graphs)}
+    for seed, network in networks([model], collection).items():
+        found[f"{UNTRAINED} {seed}"] = network.embed_store(graphs)
+    found = {name: standardize(values, rows) for name, values in found.items()}
+    found[ECFP4] = morgan_fingerprints(smiles).astype(np.float32)
+    found[DESCRIPTORS] = standardize(target_values(smiles), rows)
+    return found, trees_of({MODEL: model}, graphs)
+
+
+def of_models(
+    models: dict[str, Any], smiles: list[str], collection: Path
+) -> tuple[Matrices, dict[str, Tree]]:
+    """Return the last layer and all layers of models and of untrained networks, and the trees.
+
+    The models have the same settings.
+    """
+    given = list(models.values())
+    untrained = {f"{UNTRAINED}-{k}": n for k, n in networks(given, collection).items()}
+    graphs, rows = graphlog.read_molecules(smiles, schema=given[0].schema), np.arange(len(smiles))
+    values = {
+        f"{name}, {layer}": standardize(model.embed_store(graphs, layer), rows)
+        for name, model in {**models, **untrained}.items()
+        for layer in ("last", "jk")
+    }
+    return values, trees_of(models, graphs)
+
+
+def similarities(name: str, values: np.ndarray, query: int) -> np.ndarray:
+    """Return the similarity of every row to one: Tanimoto of bits, cosine of the others."""
+    dots = values @ values[query]
+    if name == ECFP4:
+        counts = values.sum(axis=1)
+        return dots / np.maximum(counts + counts[query] - dots, 1)
+    return dots / np.maximum(np.linalg.norm(values, axis=1) * np.linalg.norm(values[query]), 1e-12)
+
+
+def retrieve(table: pd.DataFrame, values: Matrices) -> Iterator[dict[str, Any]]:
+    """Yield enrichment, BEDROC and reciprocal rank of a query's first active, means of queries."""
+    for assay in table.columns.drop("smiles"):
+        known = np.flatnonzero(table[assay].notna())
+        active = table[assay].to_numpy()[known] == 1
+        queries = np.random.default_rng(0).permutation(np.flatnonzero(active))[:QUERIES]
+        inside = {name: matrix[known] for name, matrix in values.items()}
+        scores: dict[str, list[tuple[float, float, float]]] = {}
+        for query in queries:
+            ranks = {
+                name: similarities(name, matrix, query).argsort().argsort() / len(known)
+                for name, matrix in inside.items()
+            }
+            fusions = [f for f in FUSIONS if ranks.keys() >= set(f)]
+            ranks |= {" + ".join(f): np.mean([ranks[n] for n in f], axis=0) for f in fusions}
+            for name, rank in ranks.items():
+                others = np.delete(np.arange(len(known)), query)
+                order = others[np.argsort(-rank[others], kind="stable")]
+                scores.setdefault(name, []).append(early(active[order]))
+        for name, found in scores.items():
+            means = np.mean(found, axis=0)
+            for metric, value in zip(("EF 1 %", "BEDROC 20", "MRR"), means, strict=True):
+                row = {"task": "retrieve", "of": assay, "model": name, "molecules": len(known)}
+                yield {**row, "metric": metric, "value": value}
+
+
+def early(is_active: np.ndarray) -> tuple[float, float, float]:
+    """Return enrichment at 1 %, BEDROC 20 and the reciprocal rank of the first active."""
+    ranked = is_active[:, None].tolist()
+    enrichment = Scoring.CalcEnrichment(ranked, 0, [0.01])[0]
+    return enrichment, Scoring.CalcBEDROC(ranked, 0, 20.0), 1 / (1 + int(is_active.argmax()))
+
+
+def profiles(dataset: str, table: pd.DataFrame) -> tuple[str, np.ndarray]:
+    """Return what molecules of a set are told apart by, as codes; -1 where it is not known."""
+    if dataset == "mix":
+        return "ChEMBL or ZINC", table.source.astype("category").cat.codes.to_numpy()
+    active = table.drop(columns="smiles") == 1
+    if dataset == "tox21":
+        words = active.apply(lambda row: "".join("01"[v] for v in row), axis=1)
+        codes = words.astype("category").cat.codes.to_numpy()
+        return "assays it is active in", np.where(active.any(axis=1), codes, -1)
+    families = active.columns.str.split("_").str[0]
+    rate = (
+        active.T.groupby(families).sum().T / table.iloc[:, 1:].notna().T.groupby(families).sum().T
+    )
+    best = rate.fillna(0).to_numpy().argmax(axis=1)
+    return "assay family of most hits", np.where(active.any(axis=1), best, -1)
+
+
+def group(
+    dataset: str, table: pd.DataFrame, values: Matrices, trees: dict[str, Tree]
+) -> Iterator[dict[str, Any]]:
+    """Yield how far partitions agree with what chemists and assays tell apart.
+
+    K-means makes as many groups as the tree of the same model, or else of the first, has nodes.
+    """
+    name, codes = profiles(dataset, table)
+    truths = {"scaffold": scaffold_groups(table["smiles"].tolist()), name: codes}
+    usual = next(iter(trees.values()))
+    for level, layer in (("roots", 0), ("leaves", -1)):
+        partitions = [
+            (f"tree of {model}", tree.sizes[layer], 0, tree.paths[:, layer])
+            for model, tree in trees.items()
+        ]
+        for model, matrix in values.items():
+            size = trees.get(model.partition(",")[0], usual).sizes[layer]
+            label = model.rpartition(" ")[0] if model.startswith(f"{UNTRAINED} ") else model
+            for seed in [int(model[-1])] if label == UNTRAINED else range(NETWORKS):
+                fitted = KMeans(size, n_init=1, random_state=seed).fit_predict(matrix)
+                partitions.append((f"K-means, {label}", size, seed, fitted))
+        for truth, wanted in truths.items():
+            known = wanted >= 0
+            for model, size, seed, found in partitions:
+                value = adjusted_mutual_info_score(wanted[known], found[known])
+                row = {"task": f"group: {level}", "of": truth, "model": model, "seed": seed}
+                row |= {"molecules": int(known.sum()), "groups": size}
+                yield {**row, "metric": "AMI", "value": value}
+
+
+def spread_over(groups: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return all rows, one of each group in turn, both in random order."""
+    order = rng.permutation(len(groups))
+    turns = pd.Series(groups[order]).groupby(groups[order]).cumcount().to_numpy()
+    return order[np.lexsort((rng.permutation(len(groups)), turns))]
+
+
+def choices(
+    graphs: Any, smiles: list[str], values: np.ndarray, size: int, draw: int
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the rows that each way would have labeled; which are active nobody knows yet."""
+    rng = np.random.default_rng(draw)
+    yield "random", rng.permutation(len(smiles))[:size]
+    maker = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
+    bits = maker.GetFingerprints([Chem.MolFromSmiles(s) for s in smiles])
+    yield (
+        "MaxMin, ECFP4",
+        np.array(MaxMinPicker().LazyBitVectorPick(bits, len(bits), size, seed=draw)),
+    )
+    shipped = Hierarchy.of(graphlog.load(MODEL))
+    assert shipped is not None
+    yield f"leaves of {MODEL}", spread_over(shipped.assign(graphs).paths[:, -1], rng)[:size]
+    fitted = Hierarchy.fitted(graphlog.load(MODEL), graphs, centers=50, seed=draw)
+    yield (
+        "leaves of a tree fitted to them",
+        spread_over(fitted.assign(graphs).paths[:, -1], rng)[:size],
+    )
+    centers = KMeans(size, n_init=1, random_state=draw).fit(values).transform(values)
+    yield "nearest to K-means centers", np.unique(centers.argmin(axis=0))
+
+
+def choose(dataset: str) -> Iterator[dict[str, Any]]:
+    """Yield the scores of kernel models fitted to the few molecules that each way would label."""
+    encoder = graphlog.load(MODEL)
+    data = open_labeled(dataset, encoder.schema)
+    embedding = encoder.embed_store(data.store, "jk+sum")
+    smiles = data.store.texts()
+    for draw in range(DRAWS):
+        order = np.random.default_rng(1000 + draw).permutation(len(smiles))
+        test, pool = np.split(order, [len(order) // 5])
+        values = standardize(embedding[pool], np.arange(len(pool)))
+        for size in BUDGETS:
+            inside = data.store.subset(pool), [smiles[i] for i in pool], values, size, draw
+            for name, rows in choices(*inside):
+                fitted = fit_kernel({"": embedding}, data.labels, pool[rows], data.task).model
+                predictions, _ = fitted.predict([embedding[test]])
+                score = evaluate(data.labels[test], predictions, data.task).scores
+                metric = "r2" if data.task == "regression" else "roc_auc"
+                row = {"task": f"choose {size}", "dataset": dataset, "of": "the set", "model": name}
+                yield {
+                    **row,
+                    "seed": draw,
+                    "molecules": len(rows),
+                    "metric": metric,
+                    "value": score[metric],
+                }
+
+
+def rows_of(dataset: str, collection: Path, models: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what is measured of these models on a data set, or of the shipped one."""
+    represent = partial(of_models, models) if models else of_shipped
+    prefix = PROTOTYPES if models else ""
+    found: list[dict[str, Any]] = []
+    if dataset in RETRIEVED:
+        table = sample(dataset, actives=True)
+        found += retrieve(table, represent(table["smiles"].tolist(), collection)[0])
+    if dataset in GROUPED:
+        table = sample(dataset, actives=False)
+        found += group(dataset, table, *represent(table["smiles"].tolist(), collection))
+    if dataset in CHOSEN:
+        found += choose(dataset)
+    for row in found:
+        yield {**row, "dataset": dataset, "task": f"{prefix}{row['task']}"}
+
+
+def measure(collection: Path, datasets: list[str], models: dict[str, Any]) -> None:
+    """Add the rows of each data set that has none yet; of these models, if there are any."""
+    rows = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame({"dataset": [], "task": []})
+    for dataset in datasets:
+        alike = rows["task"].str.startswith(PROTOTYPES) == bool(models)
+        if dataset in set(rows["dataset"][alike]):
+            continue
+        found = pd.DataFrame(rows_of(dataset, collection, models)).round({"value": 5})
+        rows = pd.concat([rows, found])
+        rows.to_csv(RESULTS, index=False)
+
+
+def tables(rows: pd.DataFrame) -> str:
+    """Return the tables of the pages: means, and deviations over networks and clusterings."""
+    task = rows["task"]
+    searched, grouped = rows[task == "retrieve"].copy(), rows[task.str.startswith("group")]
+    searched["seed"] = searched["model"].str.extract(r"untrained (\d)")[0].fillna("0")
+    searched["model"] = searched["model"].str.replace(r"untrained \d", UNTRAINED, regex=True)
+    others = rows[task.str.startswith(PROTOTYPES)].copy()
+    others["seed"] = others["model"].str.extract(r"-(\d)")[0]
+    others["model"] = others["model"].str.replace(r"-\d", "", regex=True)
+    others["task"] = others["task"].str.removeprefix(PROTOTYPES)
+    in_groups = others["metric"] == "AMI"
+    lines = [
+        *mean_table(searched, ["dataset", "metric"], 1),
+        *mean_table(grouped, ["task", "dataset", "of"], 100),
+        *choice_table(rows),
+        *mean_table(others[~in_groups], ["dataset", "metric"], 1),
+        *mean_table(others[in_groups], ["task", "dataset", "of"], 100),
+    ]
+    return "\n".join(lines)
+
+
+def mean_table(frame: pd.DataFrame, columns: list[str], scale: float) -> Iterator[str]:
+    """Yield the lines of a table with a row a model: mean ± SD over the seeds."""
+    if frame.empty:
+        return
+    means = frame.groupby([*columns, "model", "seed"])["value"].mean() * scale
+    wide = means.groupby([*columns, "model"]).agg(["mean", "std"])
+    found = list(dict.fromkeys(wide.index.droplevel("model")))
+    yield f"| | {' | '.join(', '.join(c) for c in found)} |"
+    yield "|" + "---|" * (len(found) + 1)
+    for model in dict.fromkeys(frame["model"]):
+        cells = [wide.loc[(*c, model)] for c in found]
+        words = [
+            f"{c['mean']:.2f}" + (f" ± {c['std']:.2f}" if c["std"] == c["std"] else "")
+            for c in cells
+        ]
+        yield f"| {model} | {' | '.join(words)} |"
+    yield ""
+
+
+def choice_table(rows: pd.DataFrame) -> Iterator[str]:
+    """Yield the lines of the table of molecules chosen to be labeled.
+
+    Differences are of the mean of all sets in the same split, with 95 % intervals over splits.
+    """
+    chosen = rows[rows["task"].str.startswith("choose")]
+    yield f"| | labels | {' | '.join(CHOSEN)} | mean | less random | less MaxMin |"
+    yield "|" + "---|" * (len(CHOSEN) + 5)
+    for size in BUDGETS:
+        frame = chosen[chosen["task"] == f"choose {size}"]
+        wide = frame.pivot(index=["model", "seed"], columns="dataset", values="value") * 100
+        means = wide.mean(axis=1)
+        for model in dict.fromkeys(frame["model"]):
+            cells = [f"{wide.loc[model][name].mean():.1f}" for name in CHOSEN]
+            for other in ("random", "MaxMin, ECFP4"):
+                gap = means[model] - means[other]
+                mean, half = paired_interval(gap.to_numpy(), 0.0)
+                text = f"{mean:+.1f} ({mean - half:+.1f} to {mean + half:+.1f})"
+                cells.append(text if model != other else "")
+            cells.insert(len(CHOSEN), f"{means[model].mean():.1f}")
+            yield f"| {model} | {size} | {' | '.join(cells)} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["report"]:
+            print(tables(pd.read_csv(RESULTS)))
+        case ["prototypes", place, *named]:
+            loaded = {n: graphlog.load(p) for n, _, p in (spec.partition("=") for spec in named)}
+            measure(Path(place), ["hiv", "tox21", "muv", "mix"], loaded)
+        case [place, *datasets]:
+            measure(Path(place), datasets, {})
+        case _:
+            raise SystemExit(__doc__)
