@@ -203,16 +203,7 @@ class Index:
     def nearest(
         self, embeddings: Float[np.ndarray, "Q W"], k: int
     ) -> tuple[Int[np.ndarray, "Q K"], Float[np.ndarray, "Q K"]]:
-        """Return positions and cosines of the ``k`` nearest vectors of the index, nearest first.
-
-        Raises:
-            ConfigError: If the embeddings have another width.
-        """
-        if embeddings.shape[1] != self.about["width"]:
-            raise ConfigError(
-                f"the index holds embeddings of width {self.about['width']}, found "
-                f"{embeddings.shape[1]}."
-            )
+        """Return positions and cosines of the ``k`` nearest vectors of the index, nearest first."""
         queries = F.normalize(torch.tensor(embeddings, dtype=torch.float32)).numpy()
         if self.is_exact:
             blocks = [
