@@ -1,6 +1,5 @@
 """The tree of prototypes: where graphs stand in it; size, typical graphs and traits of a group."""
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
@@ -236,28 +235,16 @@ def hierarchy_of(model: Encoder, name: str) -> Hierarchy:
 
 
 def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.ndarray, "N 2"]:
-    """Return a t-SNE map under cosine distance; principal components for fewer than five rows.
-
-    openTSNE is used where it is installed, else scikit-learn; both start from the principal
-    components.
-    """
+    """Return a t-SNE map under cosine distance; principal components for fewer than five rows."""
     unit = unit_rows(torch.tensor(embeddings)).double().numpy()
     if len(unit) < 5:
         left, scale, _ = np.linalg.svd(unit - unit.mean(axis=0), full_matrices=False)
         plane = (left * scale)[:, :2]
         return np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
-    settings: dict[str, Any] = {"perplexity": min(30.0, (len(unit) - 1) / 3), "random_state": seed}
-    try:
-        from openTSNE import TSNE
-    except ImportError:
-        from sklearn import manifold
+    from sklearn.manifold import TSNE  # takes a while to import
 
-        layout = manifold.TSNE(init="pca", learning_rate="auto", **settings).fit_transform(unit)
-        return np.asarray(layout, dtype=np.float64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        layout: Any = TSNE(initialization="pca", n_jobs=1, **settings).fit(unit)
-        return np.asarray(layout, dtype=np.float64)
+    layout = TSNE(perplexity=min(30.0, (len(unit) - 1) / 3), random_state=seed)
+    return layout.fit_transform(unit).astype(np.float64)
 
 
 def sample_rows(total: int, limit: int, seed: int = 0) -> npt.NDArray[np.int64]:
