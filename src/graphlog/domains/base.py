@@ -472,7 +472,7 @@ class Domain(ABC):
         """
         return None
 
-    def substructure_counts(self, records: Sequence[str]) -> Any:
+    def substructure_counts(self, records: Sequence[str]) -> csr_matrix:
         """Return log counts of small substructures of each record, hashed: a sparse CSR matrix.
 
         Raises:

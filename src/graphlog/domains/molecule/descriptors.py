@@ -28,13 +28,13 @@ from graphlog.domains.molecule.schema import (
 )
 from graphlog.errors import DataError
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray
 
 _LARGEST = 65504.0
 """The largest number of two bytes, in which the values are kept."""
 _FAR = 1e6
 """RDKit's distance between two parts of a salt, and more."""
-_TABLE: Any = Chem.GetPeriodicTable()
+_TABLE = Chem.GetPeriodicTable()
 _OUTER = np.array([0, *(_TABLE.GetNOuterElecs(z) for z in range(1, 119))])
 _SHELL = np.array([GetPrincipleQuantumNumber(z) for z in range(119)])
 _CORE = np.maximum(np.arange(119) - _OUTER - 1, 1)
@@ -153,7 +153,7 @@ def connectivity(
 class _Facts:
     """What the groups of descriptors are made of."""
 
-    def __init__(self, mol: Any) -> None:
+    def __init__(self, mol: Chem.Mol) -> None:
         self.mol = mol
         atoms = list(map(mol.GetAtomWithIdx, range(mol.GetNumAtoms())))
         bonds = list(map(mol.GetBondWithIdx, range(mol.GetNumBonds())))
@@ -169,7 +169,7 @@ class _Facts:
         self.heavy = int((self.number > 1).sum())
 
 
-def _values(mol: Any) -> np.ndarray:
+def _values(mol: Chem.Mol) -> np.ndarray:
     facts = _Facts(mol)
     values: list[float] = []
     for width, group in _GROUPS:
@@ -346,7 +346,7 @@ def count_fingerprints(smiles: Sequence[str]) -> csr_matrix:
     pairs = rdFingerprintGenerator.GetAtomPairGenerator(fpSize=BITS)
     torsions = rdFingerprintGenerator.GetTopologicalTorsionGenerator(fpSize=BITS)
 
-    def counts(mol: Any) -> np.ndarray:
+    def counts(mol: Chem.Mol) -> np.ndarray:
         found = np.zeros((3, BITS), dtype=np.uint32)
         if not isinstance(mol, str):
             found[0] = morgan.GetCountFingerprintAsNumPy(mol)

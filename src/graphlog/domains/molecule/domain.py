@@ -327,7 +327,7 @@ class MoleculeDomain(RecordDomain):
         """Return the descriptors in ``targets`` of each SMILES; a NaN row where parsing fails."""
         return molecule.descriptors.target_values(records)
 
-    def substructure_counts(self, records: Sequence[str]) -> Any:
+    def substructure_counts(self, records: Sequence[str]) -> csr_matrix:
         """Return log counts of Morgan environments, atom pairs and torsions of each SMILES."""
         return molecule.descriptors.count_fingerprints(records)
 

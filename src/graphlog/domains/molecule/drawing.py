@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdFMCS
@@ -92,7 +91,7 @@ def draw_svg(
     return drawing[drawing.index("<svg") :].strip()
 
 
-def _weight_of_each(mol: Any, smiles: str, weights: Sequence[float]) -> dict[int, float]:
+def _weight_of_each(mol: Chem.Mol, smiles: str, weights: Sequence[float]) -> dict[int, float]:
     atoms = list(mol.GetAtoms())
     if len(atoms) != len(weights):
         atoms = [a for a in atoms if a.GetAtomicNum() != 1 or not a.GetIsotope()]

@@ -8,7 +8,6 @@ texts in which something shows that there may be a fragment, a charge or a metal
 import re
 from functools import cache
 from hashlib import blake2b
-from typing import Any
 
 from rdkit import Chem
 from rdkit.Chem import rdMolDescriptors
@@ -57,7 +56,7 @@ _COUNTERIONS = (
 """Acids, bases and solvents that accompany a compound, even one smaller than they are."""
 
 
-def parent_of(mol: Any, standardize: str = "parent") -> str | None:
+def parent_of(mol: Chem.Mol, standardize: str = "parent") -> str | None:
     """Return the SMILES of a molecule's parent; None where RDKit cannot tell.
 
     Args:
@@ -88,13 +87,13 @@ class _Tools:
     """RDKit's standardizers, which take longer to make than to use."""
 
     def __init__(self) -> None:
-        self.metals: Any = rdMolStandardize.MetalDisconnector()
-        self.groups: Any = rdMolStandardize.Normalizer()
-        self.charges: Any = rdMolStandardize.Uncharger()
-        self.tautomers: Any = rdMolStandardize.TautomerEnumerator()
+        self.metals = rdMolStandardize.MetalDisconnector()
+        self.groups = rdMolStandardize.Normalizer()
+        self.charges = rdMolStandardize.Uncharger()
+        self.tautomers = rdMolStandardize.TautomerEnumerator()
         self.counterions = {self.name(Chem.MolFromSmiles(text)) for text in _COUNTERIONS}
 
-    def name(self, fragment: Any) -> str:
+    def name(self, fragment: Chem.Mol) -> str:
         """Return what is the same for all charges and stereoisomers of a fragment."""
         return Chem.MolToSmiles(self.charges.uncharge(fragment), isomericSmiles=False)
 
@@ -104,7 +103,7 @@ def _tools() -> _Tools:
     return _Tools()
 
 
-def _main_fragment(mol: Any, tools: _Tools) -> Any:
+def _main_fragment(mol: Chem.Mol, tools: _Tools) -> Chem.Mol:
     """Return the largest fragment with carbon that is no counter-ion, else the largest."""
     count = len(Chem.GetMolFrags(mol))
     if count == 1:
@@ -113,18 +112,18 @@ def _main_fragment(mol: Any, tools: _Tools) -> Any:
         raise ValueError(f"{count} fragments")
     fragments = Chem.GetMolFrags(mol, asMols=True)
 
-    def rank(fragment: Any) -> tuple[bool, bool, int, float, str]:
-        atoms = fragment.GetAtoms()
-        is_organic = any(atom.GetAtomicNum() == 6 for atom in atoms)
-        is_small = len(atoms) <= _LARGEST_COUNTERION
+    def rank(fragment: Chem.Mol) -> tuple[bool, bool, int, float, str]:
+        size = fragment.GetNumAtoms()
+        is_organic = any(atom.GetAtomicNum() == 6 for atom in fragment.GetAtoms())
+        is_small = size <= _LARGEST_COUNTERION
         is_compound = is_organic and not (is_small and tools.name(fragment) in tools.counterions)
         weight = rdMolDescriptors.CalcExactMolWt(fragment)
-        return is_compound, is_organic, len(atoms), weight, Chem.MolToSmiles(fragment)
+        return is_compound, is_organic, size, weight, Chem.MolToSmiles(fragment)
 
     return max(fragments, key=rank)
 
 
-def _with_plain_sulfoxides(mol: Any) -> Any:
+def _with_plain_sulfoxides(mol: Chem.Mol) -> Chem.Mol:
     """Return the molecule with S=O where normalization has written S+ and O-, as tables do."""
     editable = Chem.RWMol(mol)
     for bond in editable.GetBonds():
@@ -138,7 +137,7 @@ def _with_plain_sulfoxides(mol: Any) -> Any:
     return editable.GetMol()
 
 
-def constitution_key(mol: Any, text: str) -> int:
+def constitution_key(mol: Chem.Mol, text: str) -> int:
     """Return the number of a molecule that was written as ``text``; see ``constitution_keys``."""
     parent = parent_of(mol) if may_have_parent(text) else None
     whole = mol if parent is None else Chem.MolFromSmiles(parent)

@@ -8,8 +8,8 @@ go through NumPy look-up tables at once.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import SupportsInt
 
 import numpy as np
 from jaxtyping import Integer, UInt64
@@ -30,7 +30,7 @@ from graphlog.domains.molecule.schema import (
 )
 from graphlog.errors import ConfigError
 
-Codes = np.ndarray[Any, np.dtype[np.uint8]]
+Codes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 LONGEST = 20_000
 """Characters of a SMILES: beyond it RDKit's ring search can take hours on a single row."""
@@ -64,19 +64,24 @@ _BARE.sanitize = False
 _BARE.removeHs = False
 
 
+def _unchecked(text: str) -> Chem.Mol | None:
+    """Return the molecule of a SMILES whatever its chemistry; None where its syntax is wrong."""
+    return Chem.MolFromSmiles(text, _BARE)
+
+
 def is_flat(text: str) -> bool:
     """Return whether a SMILES surely has no stereo, unusual intended bonds or hydrogens to drop."""
     return _NEEDS_CARE.search(text) is None
 
 
-def parse_flat(text: str) -> Any:
+def parse_flat(text: str) -> Chem.Mol | str:
     """Return what :func:`parse_smiles` returns, in two thirds of its time: no search for stereo.
 
     Only for texts that :func:`is_flat` and are shorter than ``LONGEST``; properties that no
     attribute is made of may differ.
     """
     try:
-        mol: Any = Chem.MolFromSmiles(text, _BARE)
+        mol = _unchecked(text)
         if mol is None or not mol.GetNumAtoms():
             return parse_smiles(text)
         if _may_be_complex(text) and (reason := _complexity(mol)) is not None:
@@ -87,7 +92,7 @@ def parse_flat(text: str) -> Any:
     return mol
 
 
-def parse_smiles(text: Any) -> Any:
+def parse_smiles(text: object) -> Chem.Mol | str:
     """Return RDKit's molecule, or the reason (a str) why there is none.
 
     RDKit's own messages are left to the caller to silence.
@@ -109,11 +114,11 @@ def parse_smiles(text: Any) -> Any:
     if foreign is not None:  # RDKit drops some of them at the end of a SMILES without a word
         return f"not a SMILES character: {foreign[0]!a}"
     try:
-        bare: Any = Chem.MolFromSmiles(text, _BARE) if _may_be_complex(text) else None
+        bare = _unchecked(text) if _may_be_complex(text) else None
         if bare is not None and (reason := _complexity(bare)) is not None:
             return reason
         is_inchi = text.startswith(_INCHI)
-        mol: Any = Chem.MolFromInchi(text) if is_inchi else Chem.MolFromSmiles(text)
+        mol = Chem.MolFromInchi(text) if is_inchi else Chem.MolFromSmiles(text)
         if mol is None and is_inchi:
             return "RDKit cannot parse: not a valid InChI"
         if mol is None:
@@ -137,7 +142,7 @@ def _other_notation(text: str) -> str | None:
     return None
 
 
-def parsed(texts: Iterable[Any]) -> Iterator[Any]:
+def parsed(texts: Iterable[object]) -> Iterator[Chem.Mol | str]:
     """Yield :func:`parse_smiles` of each text, with RDKit's messages silenced meanwhile."""
     with rdBase.BlockLogs():
         yield from map(parse_smiles, texts)
@@ -149,7 +154,7 @@ def _may_be_complex(text: str) -> bool:
     return len(text) > few and sum(map(text.count, "0123456789")) > few
 
 
-def _complexity(mol: Any) -> str | None:
+def _complexity(mol: Chem.Mol) -> str | None:
     """Return why RDKit's ring search would take seconds and gigabytes; None where it would not."""
     bonds = [(b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in mol.GetBonds()]
     rings = len(bonds) - mol.GetNumAtoms() + len(Chem.GetMolFrags(mol))
@@ -207,10 +212,10 @@ def _diagnose(text: str) -> str:
 
     That is its chemistry if its syntax is right, else a guess at the syntax.
     """
-    mol: Any = Chem.MolFromSmiles(text, _BARE)
+    mol = _unchecked(text)
     if mol is None:
         return _syntax(text.split(maxsplit=1)[0])
-    problems: Any = Chem.DetectChemistryProblems(mol)
+    problems = Chem.DetectChemistryProblems(mol)
     return problems[0].Message() if problems else "not a valid molecule"
 
 
@@ -236,7 +241,7 @@ def _open_rings(smiles: str) -> bool:
     return any(count % 2 for count in numbers.values())
 
 
-def _lookup(codes: dict[Any, int], other: int, low: int = 0) -> Codes:
+def _lookup(codes: Mapping[SupportsInt, int], other: int, low: int = 0) -> Codes:
     """Return the table of ``code`` by ``value - low``.
 
     It has ``other`` where no code is given and in a spare row at the end.
@@ -258,7 +263,7 @@ def _codes(values: list[int], table: Codes | None, low: int = 0) -> Integer[np.n
     return table[np.where((raw < 0) | (raw >= len(table)), len(table) - 1, raw)]
 
 
-def _series(first: int, last: int) -> dict[int, int]:
+def _series(first: int, last: int) -> dict[SupportsInt, int]:
     return {value: code for code, value in enumerate(range(first, last + 1))}
 
 
@@ -270,13 +275,9 @@ _TAG, _TYPE, _DIR, _CIS, _HYB = (
     Chem.HybridizationType,
 )
 _ELEMENT = _lookup({0: WILDCARD, **{z: z - 1 for z in range(1, 119)}}, WILDCARD)
-_TETRAHEDRAL: dict[Any, int] = {
-    _TAG.CHI_UNSPECIFIED: 0,
-    _TAG.CHI_TETRAHEDRAL_CW: 1,
-    _TAG.CHI_TETRAHEDRAL_CCW: 2,
-}
+_TETRAHEDRAL = {_TAG.CHI_UNSPECIFIED: 0, _TAG.CHI_TETRAHEDRAL_CW: 1, _TAG.CHI_TETRAHEDRAL_CCW: 2}
 _CHIRALITY = _lookup(_TETRAHEDRAL, OTHER_CHIRALITY)
-_BOND: dict[Any, int] = {_TYPE.SINGLE: 0, _TYPE.DOUBLE: 1, _TYPE.TRIPLE: 2, _TYPE.AROMATIC: 3}
+_BOND = {_TYPE.SINGLE: 0, _TYPE.DOUBLE: 1, _TYPE.TRIPLE: 2, _TYPE.AROMATIC: 3}
 _BOND_TYPE = _lookup(_BOND, OTHER_BOND)
 _BY_ORDER = {
     1.0: int(_TYPE.SINGLE),
@@ -306,7 +307,7 @@ _HYBRIDIZATION = _lookup(
     {h: code for code, h in enumerate((_HYB.SP, _HYB.SP2, _HYB.SP3, _HYB.SP3D, _HYB.SP3D2))}, 5
 )
 _YES_NO = _lookup({0: 0, 1: 1}, 0)
-_PLAIN: list[tuple[Callable[[Any], int], Codes, int]] = [
+_PLAIN: list[tuple[Callable[[Chem.Atom], int], Codes, int]] = [
     (Chem.Atom.GetTotalDegree, _DEGREE, 0),
     (Chem.Atom.GetFormalCharge, _CHARGE, -5),
     (Chem.Atom.GetTotalNumHs, _HYDROGENS, 0),
@@ -330,7 +331,7 @@ class _Columns:
         self._atoms: list[list[int]] = [[] for _ in schema.node]
         self._bonds: list[list[int]] = [[] for _ in (*schema.edge, "begin", "end")]
 
-    def add(self, mol: Any, flat: bool) -> str | None:
+    def add(self, mol: Chem.Mol, flat: bool) -> str | None:
         """Take one molecule's attributes, if ``flat`` without stereo; return why that failed."""
         try:
             atoms, bonds = self._answers(mol, flat)
@@ -344,7 +345,7 @@ class _Columns:
         return None
 
     def _answers(
-        self, mol: Any, flat: bool
+        self, mol: Chem.Mol, flat: bool
     ) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:
         atoms = list(map(mol.GetAtomWithIdx, range(mol.GetNumAtoms())))
         bonds = list(map(mol.GetBondWithIdx, range(mol.GetNumBonds())))
@@ -389,7 +390,7 @@ class _Columns:
         return np.array(self._bonds[-2:], dtype=np.int32)
 
 
-def _bond_types(bonds: list[Any], by_order: bool) -> list[int]:
+def _bond_types(bonds: list[Chem.Bond], by_order: bool) -> list[int]:
     """Return RDKit's bond types.
 
     They are read off the bond orders, at a third of the cost, where those tell (a dative bond's
@@ -407,7 +408,7 @@ _EXCLUDED = "excluded: the molecule occurs in a list of those to leave out"
 
 
 def featurize_smiles(
-    texts: Sequence[Any],
+    texts: Sequence[object],
     schema: FeatureSchema = MOLECULE,
     standardize: str | None = None,
     with_parents: bool = True,
@@ -445,17 +446,20 @@ def featurize_smiles(
     parents: dict[int, str] = {}
     rejects: list[tuple[int, str] | Refused] = []
     with rdBase.BlockLogs():
-        for position, text in enumerate(texts):
-            mol, flat = _parsed(text)
-            if unwanted is not None and not isinstance(mol, str):
+        for position, given in enumerate(texts):
+            mol, flat = _parsed(given)
+            if isinstance(mol, str):
+                rejects.append((position, mol))
+                continue
+            text = str(given)  # nothing else has a molecule
+            if unwanted is not None:
                 key = np.uint64(constitution_key(mol, text))
                 if key in unwanted[unwanted.searchsorted(key) :][:1]:
                     rejects.append(Refused(position, _EXCLUDED, RejectKind.EXCLUDED))
                     continue
             parent = None
-            if not isinstance(mol, str) and (
-                standardize == "parent-tautomer"
-                or ((with_parents or standardize) and may_have_parent(text))
+            if standardize == "parent-tautomer" or (
+                (with_parents or standardize) and may_have_parent(text)
             ):
                 parent = parent_of(mol, standardize or "parent")
             if standardize and parent is not None:
@@ -500,7 +504,7 @@ _DONORS = frozenset({7, 8, 15, 16, 33, 34})
 _HALOGENS = frozenset({9, 17, 35, 53})
 
 
-def in_one_form(mol: Any, keep_isotopes: bool = False) -> Any:
+def in_one_form(mol: Chem.Mol, keep_isotopes: bool = False) -> Chem.Mol:
     """Return a molecule as ``molecule-cip`` sees it, however bonds to metals are written.
 
     N, O, P, S, As and Se are bound to a metal by dative bonds, and have the hydrogens and charges
@@ -525,7 +529,7 @@ def in_one_form(mol: Any, keep_isotopes: bool = False) -> Any:
     return editable.GetMol()
 
 
-def _coordinate(editable: Any, begin: int, end: int) -> None:
+def _coordinate(editable: Chem.RWMol, begin: int, end: int) -> None:
     """Make a bond between a metal and a donor dative, or single where the donor is a halogen."""
     bond = editable.GetBondBetweenAtoms(begin, end)
     kind = bond.GetBondType()
@@ -552,10 +556,11 @@ def _coordinate(editable: Any, begin: int, end: int) -> None:
         editable.AddBond(donor.GetIdx(), metal.GetIdx(), _TYPE.DATIVE)
 
 
-def _parsed(text: Any) -> tuple[Any, bool]:
+def _parsed(text: object) -> tuple[Chem.Mol | str, bool]:
     """Return the molecule of a text, or the reason why there is none, and whether it is flat."""
-    flat = isinstance(text, str) and 0 < len(text) <= LONGEST and is_flat(text)
-    return (parse_flat(text) if flat else parse_smiles(text)), flat
+    if isinstance(text, str) and 0 < len(text) <= LONGEST and is_flat(text):
+        return parse_flat(text), True
+    return parse_smiles(text), False
 
 
 UNKNOWN_CENTER, UNKNOWN_BOND = 5, 3
@@ -585,7 +590,9 @@ _PLANAR = (
 )
 
 
-def cip_codes(mol: Any, atoms: list[Any], bonds: list[Any]) -> tuple[list[int], list[int]]:
+def cip_codes(
+    mol: Chem.Mol, atoms: list[Chem.Atom], bonds: list[Chem.Bond]
+) -> tuple[list[int], list[int]]:
     """Return the code of each atom (0 none, R, S, r, s, unknown) and bond (0 none, Z, E, unknown).
 
     What carries a tag but is no stereo element by the rules, since two of its branches are the
@@ -622,5 +629,5 @@ def cip_codes(mol: Any, atoms: list[Any], bonds: list[Any]) -> tuple[list[int], 
     return centers, axes
 
 
-def _code(element: Any, codes: dict[str, int], other: int) -> int:
+def _code(element: Chem.Atom | Chem.Bond, codes: dict[str, int], other: int) -> int:
     return codes.get(element.GetProp(_LABEL), other) if element.HasProp(_LABEL) else 0

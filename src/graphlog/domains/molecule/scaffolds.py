@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
@@ -53,7 +52,7 @@ def scaffolds(smiles: Sequence[str], canonical_first: bool = False) -> list[str 
     return keys
 
 
-def _scaffold_of(mol: Any) -> str:
+def _scaffold_of(mol: Chem.Mol) -> str:
     rings = mol.GetRingInfo().NumRings()
     if not rings:
         return ""

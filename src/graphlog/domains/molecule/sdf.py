@@ -4,9 +4,9 @@ import re
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BufferedIOBase
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdDepictor
@@ -25,7 +25,7 @@ _TITLES = ("name", "id", "compound_id", "molecule_id", "chembl_id", "title")
 """Columns whose text becomes the first line of a record, in lower case."""
 
 
-def smiles_of(mol: Any) -> str:
+def smiles_of(mol: Chem.Mol) -> str:
     """Return the SMILES of an RDKit molecule; empty where RDKit cannot write one.
 
     Atoms are numbered as in the SMILES, not as in the molecule.
@@ -67,23 +67,23 @@ def _filled(rows: Iterable[Row], columns: Sequence[str], path: Path) -> Iterator
         yield row._replace(fields={**empty, **kept})
 
 
-def _molecules(stream: Any) -> Iterator[Any]:
+def _molecules(stream: BufferedIOBase) -> Iterator[Chem.Mol | None]:
     """Yield the molecule of each record, its data fields as properties; None for a bad record.
 
     RDKit reserves memory for as many atoms as a record claims to have. One that claims more than it
     has lines, which each describe an atom or a bond at most, is bad.
     """
-    supplier: Any = Chem.SDMolSupplier()
+    supplier = Chem.SDMolSupplier()
     for record in _records(stream):
         counts = _COUNTS.search(_CONTINUED.sub(b"", record)) if b"V30" in record else None
         if counts is not None and max(int(counts[1]), int(counts[2])) > record.count(b"\n"):
             yield None
             continue
-        supplier.SetData(record)
+        supplier.SetData(record)  # pyright: ignore[reportArgumentType] - bytes as well as text
         yield supplier[0] if len(supplier) else None
 
 
-def _records(stream: Any) -> Iterator[bytes]:
+def _records(stream: BufferedIOBase) -> Iterator[bytes]:
     """Yield the records; blank lines at the end are none."""
     lines, size = list[bytes](), 0
     while line := stream.readline(LONGEST_LINE):
@@ -98,7 +98,7 @@ def _records(stream: Any) -> Iterator[bytes]:
         yield last
 
 
-def _rows(stream: Any, path: Path) -> Iterator[Row]:
+def _rows(stream: BufferedIOBase, path: Path) -> Iterator[Row]:
     quiet, own = rdBase.BlockLogs(), dict[str, str]()
     try:
         for number, mol in enumerate(_molecules(stream)):
@@ -142,7 +142,7 @@ def drawn_records(rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[str
         yield _record(drawn, fields)
 
 
-def _record(mol: Any, fields: Mapping[str, str]) -> str:
+def _record(mol: Chem.Mol, fields: Mapping[str, str]) -> str:
     for key in mol.GetPropNames():
         mol.ClearProp(key)
     lower = {name.lower(): value for name, value in fields.items()}
