@@ -106,8 +106,6 @@ def test_nothing_to_train_on():
             group_split(groups)
     with pytest.raises(DataError, match="nothing to train on"):
         random_split(1)
-    with pytest.raises(ConfigError, match="did you mean 'balanced'"):
-        group_split([1, 2], kind="balance")
 
 
 def test_rows_and_masks_are_the_same_split():

@@ -169,7 +169,7 @@ def test_the_quick_way_equals_the_careful_one(schema, nci, monkeypatch: pytest.M
 def test_another_schema_is_refused() -> None:
     other = MOLECULE.from_dict({**MOLECULE.to_dict(), "name": "protein"})
     with pytest.raises(ConfigError, match="not 'protein'"):
-        featurize_smiles(["C"], other)
+        read(["C"], other)
 
 
 def test_groups_are_scaffolds() -> None:

@@ -7,17 +7,18 @@ import warnings
 from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256 as hash_bytes
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Int, Int64, Shaped
 from pydantic import BaseModel, Field, ValidationError
 
 from graphlog.config import read_json
-from graphlog.errors import ConfigError, DataError, check_name, out_of_range, setting
+from graphlog.errors import ConfigError, DataError, out_of_range, setting
 from graphlog.files import write_text
 
 Fractions = Sequence[float]
+GroupRule = Literal["largest-first", "balanced", "random"]
 DEFAULT_FRACTIONS = (0.8, 0.1, 0.1)
 
 
@@ -222,7 +223,7 @@ def stratified_split(
 def group_split(
     groups: Sequence[Any] | Shaped[np.ndarray, "n"],
     fractions: Fractions = DEFAULT_FRACTIONS,
-    kind: str = "largest-first",
+    kind: GroupRule = "largest-first",
     seed: int = 0,
 ) -> Split:
     """Split so that rows of one group stay together.
@@ -238,7 +239,6 @@ def group_split(
         kind: One of the three rules.
         seed: Seed of the order; unused by ``largest-first``.
     """
-    check_name("group split", kind, ("largest-first", "balanced", "random"))
     train, valid, test = check_fractions(fractions)
     members = _members(groups)
     sizes = [len(rows) for rows in members]

@@ -43,14 +43,7 @@ from graphlog.data.manifest import (
     refuse_changed,
     write_manifest,
 )
-from graphlog.errors import (
-    ConfigError,
-    DataError,
-    GraphLoGError,
-    ModelFileError,
-    check_choice,
-    setting,
-)
+from graphlog.errors import ConfigError, DataError, GraphLoGError, ModelFileError, setting
 from graphlog.files import exchange, scratch_folder
 
 _GRAPHS_A_CHUNK = 4096
@@ -704,9 +697,6 @@ class RowCollector:
         on_error: ``skip`` lists rejected rows and goes on; ``fail`` stops at the first.
         progress: Called as ``progress(rows done, rows rejected)``.
         item: What a row is, for messages.
-
-    Raises:
-        ConfigError: If ``on_error`` is neither.
     """
 
     def __init__(
@@ -717,7 +707,6 @@ class RowCollector:
         progress: Callable[[int, int], None] | None = None,
         item: str = "data row",
     ) -> None:
-        check_choice("on_error", on_error, ON_ERROR)
         self.done = self.rejected = self._before = 0
         self._builder, self._where, self._on_error, self._item = builder, where, on_error, item
         self._progress = progress

@@ -22,13 +22,11 @@ from graphlog.domains.molecule.schema import (
     MOLECULE,
     MOLECULE_CIP,
     MOLECULE_ISOTOPES,
-    MOLECULE_RICH,
     OTHER_BOND,
     OTHER_CHIRALITY,
     OTHER_DIRECTION,
     WILDCARD,
 )
-from graphlog.errors import ConfigError
 
 Codes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
@@ -427,19 +425,11 @@ def featurize_smiles(
         with_parents: Whether to find the parents of molecules that are read as they are.
         unwanted: Keys of molecules that are refused (``constitution_keys``), in ascending order.
 
-    Raises:
-        ConfigError: If the schema is another one.
-
     Example:
         >>> chunk, rejects = featurize_smiles(["C=O", "C1CC"])
         >>> chunk.x.tolist(), chunk.edge_attr.tolist(), rejects
         ([[5, 0], [7, 0]], [[1, 0]], [(1, 'RDKit cannot parse: unclosed ring')])
     """
-    if schema not in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP, MOLECULE_ISOTOPES):
-        raise ConfigError(
-            "SMILES become graphs of schema 'molecule', 'molecule-rich', 'molecule-cip' or "
-            f"'molecule-isotopes', not '{schema.name}'."
-        )
     columns = _Columns(schema)
     kept: list[int] = []
     kept_texts: list[str] = []

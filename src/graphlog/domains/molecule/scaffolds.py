@@ -10,6 +10,7 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from graphlog.data.split import (
     DEFAULT_FRACTIONS,
+    GroupRule,
     Split,
     check_fractions,
     group_numbers,
@@ -20,7 +21,7 @@ from graphlog.data.workers import spread_texts
 from graphlog.domains.molecule.parse import parse_smiles, parsed
 from graphlog.errors import DataError, check_name
 
-SPLITS = {
+SPLITS: dict[str, GroupRule | None] = {
     "scaffold": "largest-first",
     "scaffold-balanced": "balanced",
     "random-scaffold": "random",

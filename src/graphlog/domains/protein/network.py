@@ -15,7 +15,7 @@ from graphlog.data.graphs import GraphChunk, ragged_ranges
 from graphlog.data.store import GraphStore
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN, ProteinOptions, species_of
 from graphlog.domains.protein.tables import line_error, open_columns
-from graphlog.errors import ConfigError, DataError
+from graphlog.errors import DataError
 
 EVIDENCE_CHANNELS: Mapping[str, str] = {
     "ppi": "experimental",
@@ -362,16 +362,7 @@ def _reach(
 
 
 def ego_statistics(store: GraphStore) -> Float32[np.ndarray, "M 18"]:
-    """Return sizes, and interactions by evidence channel, of each ego-network and of its center.
-
-    Raises:
-        ConfigError: If the graphs are not ego-networks.
-    """
-    if store.schema != PROTEIN:
-        raise ConfigError(
-            "ego-network statistics need graphs of schema 'protein', found "
-            f"'{store.schema.name}'; use a store of ego-networks."
-        )
+    """Return sizes, and interactions by evidence channel, of each ego-network and of its center."""
     starts = range(0, len(store), _GRAPHS_PER_BATCH)
     parts = [_statistics(store, k, min(k + _GRAPHS_PER_BATCH, len(store))) for k in starts]
     return np.concatenate([np.empty((0, len(STATISTICS)), np.float32), *parts])
