@@ -148,7 +148,7 @@ def sign(path: Path) -> None:
     """Make the description's checksum right again, as a program that alters models would."""
     about = json.loads(header(path)[0]["__metadata__"][KEY])  # pyright: ignore
     del about["sha256"]
-    rewrite(path, {"sha256": modelfile._digest(load_file(path), about)})
+    rewrite(path, {"sha256": modelfile.digest_of(load_file(path), about)})
 
 
 @pytest.mark.parametrize(

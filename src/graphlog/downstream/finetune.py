@@ -1,7 +1,5 @@
 """Fine-tuning: encoder and head trained on labels, over several seeds, with every score."""
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -50,6 +48,7 @@ from graphlog.downstream.tasks import (
 )
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import EmbeddingLayer, with_settings
+from graphlog.encoders.modelfile import digest_of
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError, out_of_range, setting, unknown_name
 from graphlog.files import write_json, writing
@@ -731,16 +730,13 @@ def _result_rows(
 
 def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> str:
     """Return a hash of everything a seed's weights depend on."""
-    sha = hashlib.sha256()
-    for name, tensor in sorted(encoder.network.state_dict().items()):
-        sha.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-    sha.update(np.ascontiguousarray(data.labels).tobytes() + data.store.digest.encode())
-    for array in (*data.split, *([] if data.weights is None else [data.weights])):
-        sha.update(np.ascontiguousarray(array).tobytes() + b"|")
+    arrays = {"labels": data.labels, **data.split._asdict()}
+    arrays |= {} if data.weights is None else {"weights": data.weights}
+    tensors = {f"data.{k}": torch.tensor(a) for k, a in arrays.items()}
     ours = config.model_dump(exclude={"select", "device", "checkpoint_every_s", "readout"})
     others = [config.layer_of(encoder), data.task, data.metric, encoder.config.readout]
-    sha.update(json.dumps([ours, *others], sort_keys=True).encode())
-    return sha.hexdigest()
+    about = {"graphs": data.store.digest, "settings": [ours, *others]}
+    return digest_of(tensors | encoder.network.state_dict(), about)
 
 
 def start_of(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> Start:

@@ -107,7 +107,7 @@ def write_tensors(
     """
     about = {**about, "format": f"graphlog-{kind}", "version": VERSION}
     about = json.loads(json.dumps(about))  # as it will be read, so that both sides hash the same
-    signed = {**about, "sha256": _digest(tensors, about)}
+    signed = {**about, "sha256": digest_of(tensors, about)}
     payload = save(tensors, metadata={KEY: json.dumps(signed, sort_keys=True)})
     with beside(path) as unfinished:
         # safetensors' own way makes a file for this user alone and hides why it fails
@@ -142,7 +142,7 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
             f"{path}: written by a newer graphlog ({kind} format {version}, this one reads"
             f" {VERSION}); upgrade graphlog-torch."
         )
-    if version != VERSION or _digest(tensors, described) != digest:
+    if version != VERSION or digest_of(tensors, described) != digest:
         raise ModelFileError(
             f"{path}: damaged or altered since it was written (its SHA-256 does not match);"
             " copy or make it again."
@@ -150,13 +150,14 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
     return {**described, "sha256": digest}, tensors
 
 
-def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
+def digest_of(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
     """Return the SHA-256 of the description and of every tensor's name, type, shape and bytes."""
     sha = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name in sorted(tensors):
-        tensor = tensors[name]
+        tensor = tensors[name].detach().cpu()
         sha.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
-        sha.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        if tensor.numel():  # an array without values becomes a tensor without a stride
+            sha.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
 
 

@@ -142,10 +142,14 @@ class Pretraining(Job):
             return
         c = self.config
         settings = {**flat_settings(c.to_tables()), "data digest": self.store.digest}
-        team.check_alike(fingerprint([self.encoder, self.objective], settings))
+        team.check_alike(fingerprint(self._weights(), settings))
         team.check_batch(c.batch_size, len(self.store))
         self._splits = self.objective.is_separable and self.encoder.config.dropout == 0
         team.share(self._modules(), self._splits)
+
+    def _weights(self) -> dict[str, Tensor]:
+        weights = {f"model.{k}": v for k, v in self.encoder.state_dict().items()}
+        return weights | {f"objective.{k}": v for k, v in self.objective.state_dict().items()}
 
     def _modules(self) -> list[nn.Module]:
         return [*self.encoder.modules(), *self.objective.modules()]
@@ -226,10 +230,8 @@ class Pretraining(Job):
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return weights, their average, what the watch has seen, and what the run depends on."""
-        weights = {f"model.{k}": v for k, v in self.encoder.state_dict().items()}
-        weights |= {f"objective.{k}": v for k, v in self.objective.state_dict().items()}
         seen, watch = self.watch.state()
-        tensors = weights | {f"watch.{k}": v for k, v in seen.items()}
+        tensors = self._weights() | {f"watch.{k}": v for k, v in seen.items()}
         if self.average is not None:
             tensors |= {f"average.{k}": v for k, v in self.average.state().items()}
         fields = {

@@ -5,7 +5,6 @@ a batch is, what is evaluated and logged, and what belongs to its state; all els
 more processes, as torchrun or ``--processes`` starts them, train a model as a team.
 """
 
-import hashlib
 import json
 import math
 import os
@@ -30,6 +29,7 @@ from torch import distributed as dist
 
 from graphlog import __version__
 from graphlog.encoders.encoder import GraphEncoder, NodeNorm
+from graphlog.encoders.modelfile import digest_of
 from graphlog.errors import (
     ConfigError,
     GraphLoGError,
@@ -180,19 +180,14 @@ class Team:
 ALONE = Team()
 
 
-def fingerprint(modules: Sequence[nn.Module], settings: Mapping[str, Any]) -> dict[str, Any]:
+def fingerprint(weights: Mapping[str, Tensor], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what must be the same in all processes: versions, settings and first weights."""
-    digest = hashlib.sha256()
-    for module in modules:
-        for name, tensor in module.state_dict().items():
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return {
         "graphlog-torch": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         **settings,
-        "the weights to start from": digest.hexdigest()[:12],
+        "the weights to start from": digest_of(weights, {})[:12],
     }
 
 
