@@ -672,10 +672,17 @@ def test_the_papers_protocol():
             check(f"{label}, {epoch}, {column}", cell, value)
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_prototypes_in_training(number: int):
+@pytest.mark.parametrize(
+    ("heading", "number"),
+    [
+        ("Prototypes in training", 0),
+        ("Prototypes in training", 1),
+        ("The released recipe at the paper's size, so far", 1),
+    ],
+)
+def test_models_of_two_losses(heading: str, number: int):
     rows = rows_of("protocol-2/prototypes.csv")
-    columns, found = table("docs/two-losses.md", "Prototypes in training", number)
+    columns, found = table("docs/two-losses.md", heading, number)
     for layer, rule, label, *cells in found:
         own = rows[(rows["layer"] == layer) & (rows["rule"] == rule)]
         wide = own.pivot(index=["model", "seed"], columns="dataset", values="score")
