@@ -91,7 +91,7 @@ def resolve(source: InputLike, schema: FeatureSchema | None = None) -> Input:
         rows = len(next(iter(columns.values()), ()))
         return Input(name=f"data frame of {rows} rows", columns=columns)
     records = records_of(source)
-    return Input(name=f"{len(records)} molecules", records=records)
+    return Input(name=f"list of {len(records)} records", records=records)
 
 
 def read(
