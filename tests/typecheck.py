@@ -53,5 +53,6 @@ def first_call_checked(part: Any) -> Any:
 
 def check_imports(*modules: str) -> None:
     """Check the functions of modules that are imported after this."""
+    # the import hook decorates all it finds with `jaxtyping.jaxtyped`, whose place this takes
     jaxtyping.jaxtyped = lambda **_: first_call_checked
     jaxtyping.install_import_hook(modules, "typecheck.checked")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
 from torch import Tensor
 
 from encoder_support import offsets
@@ -91,3 +92,9 @@ def test_one_giant_does_not_inflate_the_others() -> None:
     padding = plan_padding(offsets([20] * 100 + [21] * 100 + [500]))
     assert padding.buckets[-1] == (1, 500)
     assert padding.num_slots < 5000
+
+
+def test_annotations_are_checked_while_tests_run():
+    """The checker hooks into jaxtyping; an update of it must not switch the checks off unseen."""
+    with pytest.raises(TypeCheckError, match="segment_sum"):
+        segment_sum(torch.zeros(3, 2), [0, 3])
