@@ -331,6 +331,7 @@ def _ridge(
     centered = x - mean
     products = centered @ centered.T
     for c in path:
+        # by `set_params`: the type stub takes the penalty for a whole number
         dual: Any = KernelRidge(kernel="precomputed").set_params(alpha=1.0 / c)
         weight = centered.T @ dual.fit(products, y - shift).dual_coef_
         fits[c] = LinearModel(weight, shift - mean @ weight)
