@@ -21,8 +21,7 @@ import torch
 
 import graphlog
 from graphlog.benchmark.speed import TimedObjective, in_turns
-from graphlog.data.batch import epoch_batches
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, epoch_batches
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EncoderConfig, build_encoder
 from graphlog.ops import dense as linear

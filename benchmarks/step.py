@@ -28,9 +28,8 @@ from torch_geometric.utils import add_self_loops
 
 from graphlog.api import read_molecules
 from graphlog.benchmark.speed import TimedObjective, in_turns
-from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import Attribute
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.encoders.encoder import AttributeTable, Encoding, GraphEncoder
 from graphlog.training.log import Progress
 from graphlog.training.settings import PretrainConfig, choose_device, has_fast_bf16, resolve_config

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import Attribute, FeatureSchema
+from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
 from graphlog.encoders.legacy import MOLECULE, PROTEIN, encoder_from_weights
 from graphlog.errors import ConfigError

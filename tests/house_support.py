@@ -28,7 +28,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def dotted(path: Path) -> str:
-    """``graphlog.data.batch`` for the file that defines it."""
+    """``graphlog.data.store`` for the file that defines it."""
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

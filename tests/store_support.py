@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import Attribute, FeatureSchema, GraphChunk, Reject
-from graphlog.data.store import GraphStore, StoreBuilder
+from graphlog.data.store import GraphBatch, GraphStore, StoreBuilder
 
 CODES = FeatureSchema(
     "codes",

@@ -12,9 +12,9 @@ from .api import read_molecules as read_molecules
 from .api import read_proteins as read_proteins
 from .benchmark import draw_figures as draw_figures
 from .benchmark import run_benchmark as run_benchmark
-from .data.batch import GraphBatch as GraphBatch
 from .data.graphs import FeatureSchema as FeatureSchema
 from .data.split import Split as Split
+from .data.store import GraphBatch as GraphBatch
 from .data.store import GraphStore as GraphStore
 from .domains.molecule.scaffolds import scaffold_split as scaffold_split
 from .domains.protein.domain import split_proteins as split_proteins

@@ -10,9 +10,8 @@ import numpy.typing as npt
 import torch
 from torch_geometric.data import Batch, Data
 
-from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import Attribute, FeatureSchema
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.domains import schema_named
 from graphlog.domains.graph.domain import GraphReading, pack
 from graphlog.domains.graph.raw import Collection, RawGraph

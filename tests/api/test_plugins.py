@@ -33,8 +33,8 @@ print(json.dumps(ended))
 COUNTER = '''
 import graphlog
 from dataclasses import dataclass
-from graphlog.cli import options as o
-from graphlog.cli.console import Command, Verb
+from graphlog.cli import command as o
+from graphlog.cli.command import Command, Verb
 
 
 @dataclass(kw_only=True)

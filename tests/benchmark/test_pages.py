@@ -16,9 +16,8 @@ from benchmark_support import hide_matplotlib, made_up, scores, table_of, write_
 from graphlog.benchmark import Request, draw_figures
 from graphlog.benchmark.cells import PAPER, SUITES, plan_cells
 from graphlog.benchmark.folder import BenchmarkFolder
-from graphlog.benchmark.pages import write_pages
 from graphlog.benchmark.speed import OF_A_STEP
-from graphlog.benchmark.tables import Table, score_tables, speed_frames, spread
+from graphlog.benchmark.tables import Table, score_tables, speed_frames, spread, write_pages
 from graphlog.errors import DataError
 
 FOUR = ("bbbp", "sider", "clintox", "bace")

@@ -16,8 +16,8 @@ from typer.main import get_command
 
 import graphlog
 from cli_support import Cli, left_in, write_molecules
+from graphlog.cli.command import as_flags
 from graphlog.cli.main import app, main
-from graphlog.cli.options import as_flags
 from graphlog.errors import ConfigError
 
 SETTINGS = {"setting", "out_of_range", "check_choice"}
@@ -240,7 +240,7 @@ def test_a_write_that_fails_somewhere_is_one_line(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, number: int, says: str
 ):
     monkeypatch.setattr(
-        "graphlog.cli.console.Command.result",
+        "graphlog.cli.command.Command.result",
         lambda *_: (_ for _ in ()).throw(OSError(number, "no")),
     )
     cli.refused("models", says)

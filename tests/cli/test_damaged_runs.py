@@ -13,7 +13,7 @@ from PIL import Image
 from typer.main import get_command
 
 from cli_support import Cli, left_in
-from graphlog.cli.console import printable
+from graphlog.cli.command import printable
 from graphlog.cli.main import VERBS, app
 from graphlog.inputs import recall_input
 

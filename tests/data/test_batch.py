@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphlog.data.batch import epoch_batches, seeded_permutation
+from graphlog.data.store import epoch_batches, seeded_permutation
 
 
 @given(

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from downstream_support import CHAINS, TINY, tiny_encoder
-from graphlog.data.batch import GraphBatch
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
 from graphlog.domains.molecule.descriptors import morgan_fingerprints
 from graphlog.downstream.pretrained import (

@@ -10,7 +10,7 @@ from rdkit import Chem
 import graphlog
 from downstream_support import tiny_encoder, tuned, write_csv
 from graphlog.data.split import Split
-from graphlog.domains.molecule.parents import may_have_parent, parent_of
+from graphlog.domains.molecule.parse import may_have_parent, parent_of
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP
 from graphlog.downstream.tasks import open_labeled, split_file
 from graphlog.errors import ConfigError, DataError

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from encoder_support import SCHEMAS, random_multigraphs, seeded
-from graphlog.data.batch import GraphBatch
+from graphlog.data.store import GraphBatch
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
 from graphlog.encoders.legacy import MOLECULE, PROTEIN

@@ -23,7 +23,7 @@ from encoder_support import (
     seeded,
     usable,
 )
-from graphlog.data.batch import GraphBatch
+from graphlog.data.store import GraphBatch
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import (
     EncoderConfig,
@@ -38,7 +38,7 @@ from graphlog.objectives import OBJECTIVES
 from graphlog.ops import colors
 from graphlog.ops.colors import color_classes
 from graphlog.ops.dense import shared_moments
-from graphlog.ops.neighbors import build_adjacency
+from graphlog.ops.sparse import build_adjacency
 from ops.test_colors import colors_by_tuples
 
 BACKBONES = ["gin", "gcn", "graphsage", "gat"]

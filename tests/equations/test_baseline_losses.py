@@ -18,7 +18,7 @@ from encoder_support import (
     make,
     seeded,
 )
-from graphlog.data.batch import GraphBatch
+from graphlog.data.store import GraphBatch
 from graphlog.objectives.graph_partition import same_part_loss
 
 LOG2 = math.log(2)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from encoder_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, small_encoder
-from graphlog.data.batch import GraphBatch
+from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives.base import LossTerms, Phase, evidence_channels

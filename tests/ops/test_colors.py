@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encoder_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, small_encoder
-from graphlog.data.batch import GraphBatch
+from graphlog.data.store import GraphBatch
 from graphlog.ops.colors import refine_colors
-from graphlog.ops.neighbors import build_adjacency
+from graphlog.ops.sparse import build_adjacency
 
 
 def colors_by_tuples(batch: GraphBatch, rounds: int) -> list[int]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphlog.ops.neighbors import Adjacency, build_adjacency, end_sum, neighbor_sum, weighted_rows
+from graphlog.ops.sparse import Adjacency, build_adjacency, end_sum, neighbor_sum, weighted_rows
 
 
 def directed(nodes: int = 6, edges: int = 11) -> tuple[Tensor, Adjacency]:

@@ -10,7 +10,7 @@ from jaxtyping import TypeCheckError
 from torch import Tensor
 
 from encoder_support import offsets
-from graphlog.ops.segment import (
+from graphlog.ops.sparse import (
     plan_padding,
     segment_ids,
     segment_max,

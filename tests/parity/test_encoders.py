@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from encoder_support import golden_batch, golden_encoder
-from graphlog.data.batch import GraphBatch
+from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import JUMPS, GraphEncoder
 from graphlog.encoders.legacy import convert_pth, encoder_from_weights
-from graphlog.ops.segment import segment_max, segment_sum
+from graphlog.ops.sparse import segment_max, segment_sum
 
 SMALL = [
     f"{family}_encoder_{kind}"

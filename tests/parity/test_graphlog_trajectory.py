@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from encoder_support import golden_batch, golden_encoder
-from graphlog.data.batch import GraphBatch
+from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.graphlog import GraphLoG, GraphLoGViews
 from graphlog.prototypes import PrototypeForest

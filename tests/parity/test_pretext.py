@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from encoder_support import golden_batch, seeded
-from graphlog.data.batch import GraphBatch
-from graphlog.data.store import StoreBuilder
+from graphlog.data.store import GraphBatch, StoreBuilder
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
 from graphlog.encoders.legacy import PROTEIN
 from graphlog.objectives.base import evidence_channels

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from graphlog.data.batch import epoch_batches
+from graphlog.data.store import epoch_batches
 from graphlog.encoders.encoder import BATCH_SIZE, BATCHES, build_encoder, calibrate
 from graphlog.encoders.modelfile import read_model
 from graphlog.training.pretrain import run_pretraining

@@ -16,7 +16,7 @@ from encoder_support import (
     random_batch,
     seeded,
 )
-from graphlog.data.batch import GraphBatch
+from graphlog.data.store import GraphBatch
 from graphlog.errors import ConfigError
 from graphlog.views.augment import (
     AugmentConfig,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encoder_support import batch_for, edges_of, offsets, one_way, seeded
-from graphlog.data.batch import GraphBatch
+from graphlog.data.store import GraphBatch
 from graphlog.views.sampling import (
     choose_rows,
     context_views,

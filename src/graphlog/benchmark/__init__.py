@@ -8,7 +8,6 @@ from typing import Any
 
 from graphlog.benchmark.cells import Cell, Request, plan_cells
 from graphlog.benchmark.folder import BenchmarkFolder, check_calibration
-from graphlog.benchmark.pages import write_pages
 from graphlog.benchmark.speed import speed_cell, stage_cell
 from graphlog.benchmark.stages import (
     BusyError,
@@ -20,6 +19,7 @@ from graphlog.benchmark.stages import (
     provenance,
     store_name,
 )
+from graphlog.benchmark.tables import write_pages
 from graphlog.errors import (
     ConfigError,
     GraphLoGError,

@@ -17,9 +17,8 @@ from torch import nn
 
 from graphlog.benchmark.cells import Cell
 from graphlog.benchmark.stages import Row, Work
-from graphlog.data.batch import GraphBatch, epoch_batches
 from graphlog.data.split import Split
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphBatch, GraphStore, epoch_batches
 from graphlog.downstream.finetune import SeedJob, Start, label_weights
 from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.tasks import LabeledGraphs

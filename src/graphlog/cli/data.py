@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import graphlog
-from graphlog.cli import options as o
-from graphlog.cli.console import COMMANDS, DATA, Command, verb
+from graphlog.cli import command as o
+from graphlog.cli.command import COMMANDS, DATA, Command, verb
 from graphlog.data.html import Table, fields_table
 from graphlog.errors import out_of_range
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import graphlog
-from graphlog.cli import options as o
-from graphlog.cli.console import LOOK, Command, verb
+from graphlog.cli import command as o
+from graphlog.cli.command import LOOK, Command, verb
 from graphlog.data.html import Table, fields_table
 from graphlog.errors import ConfigError
 

@@ -14,17 +14,19 @@ from typer.main import get_command
 
 from graphlog import __version__
 from graphlog.cli import data, look, train, use
-from graphlog.cli.console import (
+from graphlog.cli.command import (
     DATA,
     OWN,
     PANELS,
     Command,
+    Labeling,
     Verb,
+    as_flags,
+    in_effect,
     open_missing_streams,
     report_error,
     warnings_as_lines,
 )
-from graphlog.cli.options import Labeling, as_flags, in_effect
 from graphlog.errors import WORDING
 from graphlog.plugins import Registry
 from graphlog.processes import WORDS
@@ -34,7 +36,7 @@ MODULES = (data, train, use, look)
 
 
 def _check(name: str, part: object) -> str | None:
-    return None if isinstance(part, Verb) else "a graphlog.cli.console.Verb"
+    return None if isinstance(part, Verb) else "a graphlog.cli.command.Verb"
 
 
 VERBS: Registry[Verb] = Registry(

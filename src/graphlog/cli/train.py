@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import graphlog
-from graphlog.cli import options as o
-from graphlog.cli.console import INVALID_INPUT, TRAIN, Command, rejected_rows, say, verb
+from graphlog.cli import command as o
+from graphlog.cli.command import INVALID_INPUT, TRAIN, Command, rejected_rows, say, verb
 from graphlog.data.html import Table
 from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError

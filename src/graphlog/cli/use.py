@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import graphlog
-from graphlog.cli import options as o
-from graphlog.cli.console import USE, Command, verb
+from graphlog.cli import command as o
+from graphlog.cli.command import USE, Command, verb
 from graphlog.errors import ConfigError, setting
 
 _BASELINES, _FOLD_BASELINES = "random,ecfp-lr", "random,wl"

@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import GraphBatch, epoch_batches
 from graphlog.data.graphs import save_rejects
+from graphlog.data.store import GraphBatch, epoch_batches
 from graphlog.domains import Input
 from graphlog.downstream.metrics import SCORES, better
 from graphlog.downstream.predictor import FineTuned, Head, Predictor

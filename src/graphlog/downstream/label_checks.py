@@ -8,15 +8,14 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
 
-from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import FeatureSchema, ragged_ranges
 from graphlog.data.split import Split, group_numbers
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.data.tables import listed_rows
 from graphlog.domains import domain_of
 from graphlog.errors import DataError, out_of_range, setting
 from graphlog.ops.colors import refine_colors
-from graphlog.ops.neighbors import build_adjacency
+from graphlog.ops.sparse import build_adjacency
 
 _FEWEST = 10
 """Labels below which nothing is said."""

@@ -21,10 +21,9 @@ from scipy.sparse import csr_matrix
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import FeatureSchema
 from graphlog.data.html import fields_table, html_table
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.data.tables import distinct
 from graphlog.domains import domain_of
 from graphlog.downstream.kernel import KernelModel

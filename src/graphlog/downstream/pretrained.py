@@ -13,10 +13,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import FeatureSchema
 from graphlog.data.html import fields_table, html_table
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.data.workers import spread_in_order
 from graphlog.domains import USUAL_SCHEMA, Input, domain_of, schema_named
 from graphlog.downstream.linear import features_of

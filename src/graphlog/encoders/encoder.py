@@ -15,17 +15,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import GraphBatch, epoch_batches
 from graphlog.data.graphs import Attribute, FeatureSchema, is_continuous
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphBatch, GraphStore, epoch_batches
 from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
 from graphlog.errors import DataError, check_name
 from graphlog.ops.collectives import Peers
 from graphlog.ops.colors import ColorClasses, color_classes
 from graphlog.ops.dense import normalize, shared_moments
-from graphlog.ops.neighbors import Adjacency, gather_rows, neighbor_sum, one_sender_each
-from graphlog.ops.segment import segment_max, segment_mean, segment_softmax, segment_sum
+from graphlog.ops.sparse import (
+    Adjacency,
+    gather_rows,
+    neighbor_sum,
+    one_sender_each,
+    segment_max,
+    segment_mean,
+    segment_softmax,
+    segment_sum,
+)
 
 EmbeddingLayer = Literal["jk", "last", "jk+sum"]
 BATCHES, BATCH_SIZE = 20, 64

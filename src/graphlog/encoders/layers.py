@@ -20,8 +20,7 @@ from graphlog.encoders.encoder import (
     NodeNorm,
 )
 from graphlog.ops.dense import add_product, linear, perceptron
-from graphlog.ops.neighbors import end_sum, neighbor_sum, weighted_rows
-from graphlog.ops.segment import segment_softmax
+from graphlog.ops.sparse import end_sum, neighbor_sum, segment_softmax, weighted_rows
 
 _SLOPE = 0.2
 """Slope of the leaky ReLU of :class:`GAT` on negative scores."""

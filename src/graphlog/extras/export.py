@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphlog.data.batch import GraphBatch
+from graphlog.data.store import GraphBatch
 from graphlog.downstream.pretrained import Encoder, check_layer, evaluating, load
 from graphlog.downstream.writers import check_output
 from graphlog.encoders.encoder import (

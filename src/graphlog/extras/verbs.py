@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Literal
 
 import graphlog
-from graphlog.cli import options as o
-from graphlog.cli.console import START, TRAIN, USE, Command, Verb
+from graphlog.cli import command as o
+from graphlog.cli.command import START, TRAIN, USE, Command, Verb
 from graphlog.data.html import Table
 
 

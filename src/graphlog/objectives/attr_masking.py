@@ -6,8 +6,8 @@ import torch
 from pydantic import Field
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import MaskedColumns
+from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import (
     AttributeHead,

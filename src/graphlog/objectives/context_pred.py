@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import GraphBatch
+from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import (
     LossTerms,
@@ -18,7 +18,7 @@ from graphlog.objectives.base import (
     row_products,
     tell_apart,
 )
-from graphlog.ops.segment import segment_mean
+from graphlog.ops.sparse import segment_mean
 from graphlog.views.sampling import ContextViews, context_views, random_nodes
 
 

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import ragged_ranges
+from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import MissingExtraError
 from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 from graphlog.ops.dense import linear
-from graphlog.ops.segment import filled, pad_values, plan_padding, segment_mean
+from graphlog.ops.sparse import filled, pad_values, plan_padding, segment_mean
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 """The odd number of SplitMix64."""

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import GraphBatch
+from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import (
     LossTerms,

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import MaskedColumns
+from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import (
     COMPONENTS,

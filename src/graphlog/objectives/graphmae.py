@@ -8,8 +8,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import FeatureSchema, MaskedColumns
+from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import (
     EncoderConfig,
     GraphEncoder,

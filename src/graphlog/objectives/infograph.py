@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import GraphBatch
+from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 from graphlog.ops.dense import linear
-from graphlog.ops.segment import segment_sum
+from graphlog.ops.sparse import segment_sum
 
 
 class InfoGraphConfig(FrozenConfig):

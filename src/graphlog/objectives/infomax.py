@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import GraphBatch
+from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import (
     LossTerms,

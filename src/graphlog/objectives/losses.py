@@ -14,7 +14,7 @@ from graphlog.ops.contrastive import (
     margin,
     mean_or_zero,
 )
-from graphlog.ops.segment import (
+from graphlog.ops.sparse import (
     Padding,
     filled,
     grouped_cosine,

@@ -13,7 +13,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphlog.ops.neighbors import Adjacency, one_sender_each
+from graphlog.ops.sparse import Adjacency, one_sender_each
 
 _SHARED_AT_MOST = 0.95
 """Share of distinct nodes above which computing each environment once saves less than it costs."""
@@ -108,7 +108,7 @@ def refine_colors(
     Example:
         A path of three nodes: its ends are symmetric.
 
-        >>> from graphlog.ops.neighbors import build_adjacency
+        >>> from graphlog.ops.sparse import build_adjacency
         >>> path = build_adjacency(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), 3)
         >>> colors = refine_colors(torch.ones(3, 1), torch.zeros(4, 0), path, rounds=2)
         >>> bool(colors[0] == colors[2]), bool(colors[0] == colors[1])

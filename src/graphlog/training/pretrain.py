@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Float, Float16
 from torch import Tensor, nn
 
-from graphlog.data.batch import GraphBatch, epoch_batches
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphBatch, GraphStore, epoch_batches
 from graphlog.encoders.encoder import GraphEncoder, build_encoder, calibrate
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import PREFIX, Novelty, fit_novelty

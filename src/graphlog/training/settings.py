@@ -18,8 +18,8 @@ from pydantic import Field
 
 from graphlog import processes
 from graphlog.config import FrozenConfig, merge, read_toml
-from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import FeatureSchema
+from graphlog.data.store import GraphBatch
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder
 from graphlog.errors import ConfigError, check_name, out_of_range, setting, unknown_name

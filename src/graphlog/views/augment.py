@@ -13,9 +13,9 @@ from pydantic import Field
 from torch import Tensor
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import GraphBatch
 from graphlog.data.graphs import FeatureSchema, MaskedColumns
-from graphlog.ops.segment import segment_max
+from graphlog.data.store import GraphBatch
+from graphlog.ops.sparse import segment_max
 from graphlog.views.sampling import (
     below,
     choose_rows,

@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphlog.data.batch import GraphBatch
-from graphlog.ops.segment import segment_ids, segment_sum
+from graphlog.data.store import GraphBatch
+from graphlog.ops.sparse import segment_ids, segment_sum
 
 
 def uniform(count: int, generator: torch.Generator, device: torch.device) -> Float[Tensor, "C"]:

@@ -11,7 +11,7 @@ from graphlog.encoders.encoder import (
     MessagePassing,
     Neighborhood,
 )
-from graphlog.ops.neighbors import neighbor_sum
+from graphlog.ops.sparse import neighbor_sum
 
 
 class GatedConfig(LayerConfig):
