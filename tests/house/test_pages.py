@@ -545,6 +545,12 @@ def adme() -> pd.DataFrame:
 
     rows = pd.read_csv(RESULTS / "adme.csv.gz")
     rows = rows[rows["head"] != "random split"]
+    kernel = rows[(rows["features"] == "model+counts+descriptors") & (rows["head"] == "kernel")]
+    tuned = rows[(rows["features"] == "model") & (rows["head"] == "fine-tuned")]
+    both = kernel.merge(tuned, on=["endpoint", "row", "seed", "label"], suffixes=("", "_tuned"))
+    assert len(both) == len(kernel) == len(tuned)
+    both["prediction"] = (both["prediction"] + both.pop("prediction_tuned")) / 2
+    rows = pd.concat([rows, both[rows.columns].assign(head="kernel and fine-tuned, averaged")])
     return rows.groupby(["features", "head", "seed", "endpoint"]).apply(
         scores, include_groups=False
     )
