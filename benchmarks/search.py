@@ -36,8 +36,7 @@ def copies(centers: np.ndarray, noise: float, count: int, rng: np.random.Generat
 def report(graph: Any, vectors: np.ndarray, queries: np.ndarray, built_s: float) -> None:
     found, seconds = {}, {}
     for exact, stored in ((False, graph), (True, vectors)):
-        about = {"width": vectors.shape[1], "exact": exact}
-        index = Index(about, stored, np.arange(len(vectors)), [])
+        index = Index("", "last", stored, np.arange(len(vectors)), [])
         started = time.process_time()
         found[exact] = index.nearest(queries, K)[0]
         seconds[exact] = time.process_time() - started

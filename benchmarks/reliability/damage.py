@@ -1,7 +1,6 @@
 """Damaged, forged and foreign files: never other numbers, a traceback, or a file of others lost."""
 
 import contextlib
-import hashlib
 import json
 import os
 import random
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from harness import Case, ended
 from inputs import SMALL, SMILES, untrained
 
@@ -137,27 +137,26 @@ def _sign_store(path: Path, draw: random.Random) -> str:
 
 
 def _sign_index(path: Path, draw: random.Random) -> str:
-    """Change a file or a field of an index, and put its hashes and its checksum right."""
-    about = json.loads((path / "index.json").read_text(encoding="utf-8"))
-    del about["checksum"]
-    name = draw.choice(sorted(about["sha256"]))
+    """Change an array or a field of an index, and sign it again."""
+    from graphlog.encoders.modelfile import read_tensors, write_tensors
+
+    about, tensors = read_tensors(path / "index.safetensors", "index")
+    del about["sha256"]
+    name = draw.choice(sorted(tensors))
     values = ["jk", "../../x", -1, 3, 10**12, None, True, [], {"../../etc/passwd": "0"}]
     match what := draw.randrange(4):
         case 0:
-            rows = np.load(path / "rows.npy")
-            rows[draw.randrange(len(rows))] = draw.choice(_LIES)
-            np.save(path / "rows.npy", rows)
+            tensors["rows"][draw.randrange(len(tensors["rows"]))] = draw.choice(_LIES)
         case 1:
-            (path / name).write_bytes(mutate((path / name).read_bytes(), draw))
+            array = tensors[name].numpy()
+            changed = mutate(array.tobytes(), draw)
+            whole = len(changed) // array.itemsize * array.itemsize
+            tensors[name] = torch.tensor(np.frombuffer(changed[:whole], array.dtype))
         case 2:
-            del about[draw.choice(sorted(about))]
+            del about[draw.choice(("layer", "model"))]
         case _:
-            about[draw.choice(sorted(about))] = draw.choice(values)
-    if isinstance(about.get("sha256"), dict):
-        sums = {n: hashlib.sha256((path / n).read_bytes()) for n in about["sha256"] if "/" not in n}
-        about["sha256"] |= {n: total.hexdigest() for n, total in sums.items()}
-    about["checksum"] = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-    (path / "index.json").write_text(json.dumps(about), encoding="utf-8")
+            about[draw.choice(("layer", "model"))] = draw.choice(values)
+    write_tensors(path / "index.safetensors", "index", about, tensors)
     return f"{name}, change {what}"
 
 
@@ -294,7 +293,7 @@ _TOOLS = (
     *("tensorboard/events.out.tfevents.1.host", "events.out.tfevents.2.host", "wandb/run.wandb"),
     *("metrics.jsonl", "config.toml", "versions.json", "scores.json", "split.json", "best.toml"),
     *("tree.json", "members.csv", "atlas.html", "rejects.csv", "input.json", "trials.json"),
-    *("manifest.json", "labels.bin", "rows.bin", "endpoints.bin", "index.json", "vectors.npy"),
+    *("manifest.json", "labels.bin", "rows.bin", "endpoints.bin", "index.safetensors"),
     *(".lock", "lock", "graphlog.json", "notes.txt", ".git/HEAD", "best/model.safetensors"),
     *("targets-0123456789abcdef.f16", "nonfinite-step-7.json", "model.safetensors.1.partial"),
     *("models/0123456789ab/checkpoint/best.pt", "runs/0123456789ab/best.pt", "stores/mine.csv"),

@@ -1,6 +1,5 @@
 """Nearest neighbors among the embeddings of a library, as a table or a page of drawings."""
 
-import hashlib
 import json
 import os
 import sys
@@ -9,17 +8,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch.nn import functional as F
 
-from graphlog.config import read_json
-from graphlog.data.graphs import FeatureSchema, save_rejects
+from graphlog.data.graphs import save_rejects
 from graphlog.data.html import html_lines, page_head
-from graphlog.domains import Draws, Input, domain_of
+from graphlog.domains import Draws, domain_of
 from graphlog.domains.records import RecordDomain
 from graphlog.downstream.pretrained import Encoder, check_layer, load, ranges_of
 from graphlog.downstream.writers import (
@@ -30,24 +28,24 @@ from graphlog.downstream.writers import (
     is_standard_output,
 )
 from graphlog.encoders.encoder import EmbeddingLayer
+from graphlog.encoders.modelfile import digest_of, read_tensors, write_tensors
 from graphlog.errors import (
     ConfigError,
     DataError,
     MissingExtraError,
     ModelFileError,
+    check_choice,
     out_of_range,
     setting,
 )
-from graphlog.files import CsvTable, hash_file, replacing, scratch_folder, writing
+from graphlog.files import CsvTable, replacing, writing
 from graphlog.inputs import InputLike, has_column, read, read_streamed, rereadable, resolve
 from graphlog.training.log import Progress
 from graphlog.training.settings import Precision
 
 EXACT_BELOW = 100_000
 """Library rows up to which every one is compared: a query takes milliseconds."""
-_FORMAT, _KIND, _ABOUT = 1, "graphlog index", "index.json"
-_VECTORS, _GRAPH = "vectors.npy", "graph.usearch"
-_ROWS, _RECORDS = "rows.npy", "records.jsonl"
+_FILE, _ARRAY, _GRAPH = "index.safetensors", "vectors", "graph"
 _ROWS_AT_ONCE, _QUERIES_AT_ONCE = 16_384, 1024
 
 Fields = Mapping[str, str]
@@ -65,28 +63,28 @@ class Neighbors:
     """``ok``, or why a query could not be read."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Index:
     """The embeddings of a library, scaled to unit length, and what its rows hold."""
 
-    def __init__(
-        self,
-        about: Mapping[str, Any],
-        vectors: Any,
-        rows: Int[np.ndarray, "N"],
-        records: list[bytes],
-    ) -> None:
-        """Take over what :meth:`build` or :meth:`load` has made."""
-        self.about = dict(about)
-        """The model's digest, layer, width, number of rows, and whether search is exact."""
-        self._vectors, self._rows, self._records = vectors, rows, records
+    model: str
+    """Digest of the encoder it was built with."""
+    layer: EmbeddingLayer
+    """Embedding that is compared."""
+    vectors: Any
+    """An array with a row for each graph, or a graph of usearch."""
+    rows: Int[np.ndarray, "N"]
+    """Row of the library of each graph."""
+    records: Sequence[bytes]
+    """Columns and text of every row of the library, as JSON."""
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     @property
     def is_exact(self) -> bool:
         """Whether every row is compared; else neighbors are found through a graph of rows."""
-        return bool(self.about["exact"])
+        return isinstance(self.vectors, np.ndarray)
 
     @classmethod
     def build(
@@ -118,23 +116,16 @@ class Index:
             DataError: If the library cannot be read or has no row that can.
             MissingExtraError: If the library is large and ``usearch`` is not installed.
         """
-        given = resolve(library, encoder.schema)
+        given, chosen = resolve(library, encoder.schema), check_layer(layer or encoder.layer)
         with rereadable(given) as found, read_streamed(found, encoder.schema, **reading) as store:
             if not len(store):
                 raise DataError(f"{found.name} has no row that can be read; name another library.")
-            chosen = check_layer(layer or encoder.layer)
-            about = {
-                "model": model_digest(encoder),
-                "layer": chosen,
-                "width": encoder.width(chosen),
-                "rows": store.num_output_rows,
-                "exact": len(store) <= EXACT_BELOW if exact is None else exact,
-            }
-            is_exact, shape = about["exact"], (len(store), encoder.width(chosen))
+            width = encoder.width(chosen)
+            is_exact = len(store) <= EXACT_BELOW if exact is None else exact
             vectors: Any = (
-                np.empty(shape, dtype=np.float32)
+                np.empty((len(store), width), dtype=np.float32)
                 if is_exact
-                else _usearch()(ndim=shape[1], metric="cos", dtype="f16")  # two bytes a number
+                else _usearch()(ndim=width, metric="cos", dtype="f16")  # two bytes a number
             )
             for graphs, values in encoder.embed_batches(
                 ranges_of(store, batch_size),
@@ -144,16 +135,16 @@ class Index:
                 progress=progress,
                 total=len(store),
             ):
-                unit = F.normalize(torch.tensor(values)).numpy()
                 if is_exact:
-                    vectors[graphs] = unit
+                    vectors[graphs] = _unit(values)
                 else:
-                    vectors.add(np.arange(graphs.start, graphs.stop, dtype=np.uint64), unit)
+                    keys = np.arange(graphs.start, graphs.stop, dtype=np.uint64)
+                    vectors.add(keys, _unit(values))
             domain = domain_of(encoder.schema)
             fields = domain.rows(found, store, domain.reading.of(reading))
             rows = zip(fields, store.output_texts(), strict=True)
             records = [json.dumps([dict(own), text]).encode() for own, text in rows]
-            return cls(about, vectors, np.array(store.output_rows), records)
+            return cls(model_digest(encoder), chosen, vectors, np.array(store.output_rows), records)
 
     def query(
         self,
@@ -184,36 +175,28 @@ class Index:
             raise out_of_range("k", "1 or more", k)
         self.check_model(encoder)
         store = read(source, encoder.schema, **reading)
+        embeddings = encoder.embed_store(
+            store, self.layer, batch_size, precision=precision, progress=progress
+        )
         k, total = min(k, len(self)), store.num_output_rows
         rows = np.full((total, k), -1, dtype=np.int64)
         similarity = np.full((total, k), np.nan, dtype=np.float32)
-        for graphs, values in encoder.embed_batches(
-            ranges_of(store, batch_size),
-            self.about["layer"],
-            batch_size,
-            precision=precision,
-            progress=progress,
-            total=len(store),
-        ):
-            places = store.output_rows[graphs]
-            found, similarity[places] = self.nearest(values, k)
-            rows[places] = self._rows[found]
+        found, similarity[store.output_rows] = self.nearest(embeddings, k)
+        rows[store.output_rows] = self.rows[found]
         return Neighbors(rows, similarity, store.output_status())
 
     def nearest(
         self, embeddings: Float[np.ndarray, "Q W"], k: int
     ) -> tuple[Int[np.ndarray, "Q K"], Float[np.ndarray, "Q K"]]:
         """Return positions and cosines of the ``k`` nearest vectors of the index, nearest first."""
-        queries = F.normalize(torch.tensor(embeddings, dtype=torch.float32)).numpy()
+        queries = _unit(embeddings)
         if self.is_exact:
-            blocks = [
-                _exact(self._vectors, queries[start : start + _QUERIES_AT_ONCE], k)
-                for start in range(0, len(queries), _QUERIES_AT_ONCE)
-            ]
-            nothing = (np.empty((0, k), np.int64), np.empty((0, k), np.float32))
-            positions, cosines = zip(*(blocks or [nothing]), strict=True)
+            parts = np.array_split(queries, len(queries) // _QUERIES_AT_ONCE + 1)
+            positions, cosines = zip(
+                *(_exact(self.vectors, part, k) for part in parts), strict=True
+            )
             return np.concatenate(positions), np.concatenate(cosines)
-        matches = self._vectors.search(queries, k)
+        matches = self.vectors.search(queries, k)
         positions = np.asarray(matches.keys, dtype=np.int64).reshape(len(queries), k)
         if positions.size and not 0 <= int(positions.min()) <= int(positions.max()) < len(self):
             raise ModelFileError("the graph of the index names rows that it lacks; build it again.")
@@ -226,16 +209,19 @@ class Index:
         Raises:
             ConfigError: If it is another.
         """
-        if self.about["model"] != model_digest(encoder):
+        if self.model != model_digest(encoder) or self._width() != encoder.width(self.layer):
             raise ConfigError(
                 "the index was built with another model, and embeddings of two models cannot be "
                 "compared; name the model it was built with, or build it again."
             )
 
+    def _width(self) -> int:
+        return self.vectors.shape[1] if self.is_exact else self.vectors.ndim
+
     def record(self, row: int) -> tuple[Fields, str]:
         """Return the columns of a library row, and the text of its graph, empty if unknown."""
         try:
-            fields, text = json.loads(self._records[row])
+            fields, text = json.loads(self.records[row])
         except (ValueError, TypeError, RecursionError):
             fields, text = None, None
         if not isinstance(fields, dict) or not isinstance(text, str):
@@ -243,115 +229,73 @@ class Index:
         return fields, text
 
     def save(self, folder: str | Path) -> None:
-        """Write the index to a new folder, whole or not at all.
+        """Write the index to a new folder.
 
         Raises:
-            ConfigError: If the folder exists.
+            ConfigError: If the folder holds something.
         """
         out = Path(folder)
         check_new(out)
-        with scratch_folder(out) as scratch, writing(out):
-            new = scratch / "index"
-            new.mkdir()
-            if self.is_exact:
-                np.save(new / _VECTORS, self._vectors)
-            else:
-                self._vectors.save(str(new / _GRAPH))
-            np.save(new / _ROWS, self._rows)
-            (new / _RECORDS).write_bytes(b"".join(r + b"\n" for r in self._records))
-            sums = {path.name: hash_file(path) for path in sorted(new.iterdir())}
-            about = {"kind": _KIND, "format": _FORMAT, **self.about, "sha256": sums}
-            about["checksum"] = _checksum(about)
-            (new / _ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
-            os.replace(new, out)
+        arrays = {
+            "rows": self.rows,
+            "records": np.frombuffer(b"\n".join(self.records), dtype=np.uint8),
+        }
+        if self.is_exact:
+            arrays[_ARRAY] = self.vectors
+        else:
+            arrays[_GRAPH] = np.frombuffer(self.vectors.save(), dtype=np.uint8)
+        tensors = {name: torch.tensor(array) for name, array in arrays.items()}
+        with writing(out):
+            out.mkdir(exist_ok=True)
+            write_tensors(out / _FILE, "index", {"model": self.model, "layer": self.layer}, tensors)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Index":
-        """Return the index that :meth:`save` wrote; its vectors stay on disk.
+        """Return the index that :meth:`save` wrote.
 
         Raises:
             DataError: If there is none.
             ModelFileError: If it is damaged or of a newer format.
             MissingExtraError: If it is approximate and ``usearch`` is not installed.
         """
-        path = Path(folder)
-        if not is_index(path):
+        path = Path(folder) / _FILE
+        if not path.is_file():
             raise DataError(
-                f"{path} is not an index; build one: graphlog neighbors ... --save {path}"
+                f"{folder} is not an index; build one: graphlog neighbors ... --save {folder}"
             )
-        about = read_json(path / _ABOUT)
-        if about.get("format") != _FORMAT:
-            raise ModelFileError(
-                f"{path}: format {about.get('format')} of an index is not known to this version; "
-                "upgrade graphlog, or build the index again."
-            )
-        if about.pop("checksum", None) != _checksum(about) or not _is_about(about):
-            raise ModelFileError(
-                f"{path / _ABOUT} was changed after it was written; build the index again."
-            )
-        sums: dict[str, str] = about.pop("sha256")
-        for name, known in sums.items():
-            if not (path / name).is_file() or hash_file(path / name) != known:
-                raise ModelFileError(f"{path / name} is damaged or missing; build the index again.")
-        records = (path / _RECORDS).read_bytes().split(b"\n")[:-1]
-        damaged = ModelFileError(f"{path}: its files contradict each other; build the index again.")
+        about, tensors = read_tensors(path, "index")
         try:
-            rows: Any = np.array(np.load(path / _ROWS, mmap_mode="r"))
-            if about["exact"]:
-                vectors = np.load(path / _VECTORS, mmap_mode="r")
-                shape, is_finite = vectors.shape, vectors.dtype == np.float32
-            else:
-                vectors = _usearch().restore(str(path / _GRAPH), view=True)
-                shape, is_finite = (len(vectors), vectors.ndim), True
-            count = len(rows)
-            is_sound = (
-                (rows.dtype.kind, rows.ndim, shape) == ("i", 1, (count, about["width"]))
-                and is_finite
-                and len(records) == about["rows"]
-                and len(np.unique(rows)) == count > 0
-                and 0 <= int(rows.min()) <= int(rows.max()) < len(records)
+            vectors: Any = (
+                _usearch().restore(tensors[_GRAPH].numpy().tobytes())
+                if _GRAPH in tensors
+                else tensors[_ARRAY].numpy()
             )
+            records = tensors["records"].numpy().tobytes().split(b"\n")
+            layer = check_layer(about["layer"])
+            index = cls(str(about["model"]), layer, vectors, tensors["rows"].numpy(), records)
+            rows, is_array = index.rows, index.is_exact
+            is_sound = (
+                (rows.dtype, rows.shape) == (np.int64, (len(vectors),))
+                and len(np.unique(rows)) == len(rows) > 0
+                and 0 <= int(rows.min()) <= int(rows.max()) < len(records)
+                and (not is_array or (vectors.dtype, vectors.ndim) == (np.float32, 2))
+            )
+            if is_sound:
+                return index
         except MissingExtraError:
             raise
-        except Exception:  # NumPy evaluates headers, and raises whatever comes of that
-            raise damaged from None
-        if not is_sound:
-            raise damaged
-        return cls(about, vectors, rows, records)
-
-
-def _checksum(about: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-
-
-def _is_about(about: Mapping[str, Any]) -> bool:
-    """Return whether the fields of an index are those that :meth:`Index.save` writes."""
-    types = {"model": str, "layer": str, "width": int, "rows": int, "exact": bool}
-    files = {_RECORDS, _ROWS, _VECTORS if about.get("exact") else _GRAPH}
-    return (
-        set(about) == {"kind", "format", "sha256", *types}
-        and all(type(about[name]) is kind for name, kind in types.items())
-        and isinstance(about["sha256"], dict)
-        and set(about["sha256"]) == files
-        and about["layer"] in get_args(EmbeddingLayer)
-    )
-
-
-def is_index(path: Path) -> bool:
-    """Return whether a folder holds an index."""
-    try:
-        return (path / _ABOUT).is_file() and read_json(path / _ABOUT).get("kind") == _KIND
-    except (DataError, AttributeError):
-        return False
+        except Exception:  # whatever a file that was signed anew makes of these calls
+            pass
+        raise ModelFileError(f"{path}: its parts contradict each other; build the index again.")
 
 
 def check_new(folder: Path) -> None:
     """Refuse to write an index where something is.
 
     Raises:
-        ConfigError: If the folder exists, or the one it is to be in does not.
+        ConfigError: If the folder holds something, or the one it is to be in does not exist.
     """
-    if folder.exists():
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} exists; remove it, or name another folder for the index.")
     if not folder.absolute().parent.is_dir():
         raise ConfigError(
@@ -361,11 +305,12 @@ def check_new(folder: Path) -> None:
 
 def model_digest(encoder: Encoder) -> str:
     """Return a hash of all that decides the embeddings of an encoder."""
-    about = [encoder.schema.name, repr(encoder.config)]
-    total = hashlib.sha256(json.dumps(about).encode())
-    for name, tensor in sorted(encoder.network.state_dict().items()):
-        total.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
-    return total.hexdigest()
+    about = {"schema": encoder.schema.name, "config": encoder.config.model_dump()}
+    return digest_of(encoder.network.state_dict(), about)
+
+
+def _unit(embeddings: Float[np.ndarray, "B W"]) -> Float[np.ndarray, "B W"]:
+    return F.normalize(torch.tensor(embeddings, dtype=torch.float32)).numpy()
 
 
 def _usearch() -> Any:
@@ -434,7 +379,7 @@ def neighbors(
         [1, 2]
     """
     index, source = _opened(library)
-    encoder = load(model, device=device, source=None if index else source)
+    encoder = load(model, device=device, source=source)
     if index is None:
         index = Index.build(encoder, source, layer=layer, exact=exact, **options)
     return index.query(encoder, query, k, **options)
@@ -485,14 +430,19 @@ def neighbors_file(
         DataError: If query or library cannot be read.
     """
     path, (index, source) = Path(out), _opened(library)
-    kind = _format(path, format)
+    is_file = not is_standard_output(path)
+    kind = format or (path.suffix.lower().removeprefix(".") if is_file else "csv")
+    if format is not None:
+        check_choice("format", format, [ending[1:] for ending in ENDINGS])
+    if is_file:
+        check_output(path, ENDINGS if format is None else (path.suffix.lower(),))
     if save is not None:
         if index is not None:
             raise ConfigError(
                 f"the library is an index already; drop {setting('save')}.", option="save"
             )
         check_new(Path(save))
-    encoder = load(model, device=device, source=None if index else source)
+    encoder = load(model, device=device, source=source)
     computing: dict[str, Any] = {
         "batch_size": batch_size,
         "precision": precision,
@@ -500,8 +450,12 @@ def neighbors_file(
     }
     with rereadable(resolve(_molecule_or_source(query, encoder), encoder.schema)) as found:
         if index is None:
-            source = resolve(source, encoder.schema)
-            theirs, reading = _readings(reading, source, found, encoder.schema)
+            source, column = resolve(source, encoder.schema), reading.get("smiles_column")
+            has = [column and has_column(one, encoder.schema, column) for one in (source, found)]
+            theirs: dict[str, Any] = reading
+            without: dict[str, Any] = {**reading, "smiles_column": None}
+            if any(has):
+                theirs, reading = (reading if has_it else without for has_it in has)
             index = Index.build(encoder, source, layer=layer, exact=exact, **computing, **theirs)
             if save is not None:
                 index.save(save)
@@ -510,7 +464,6 @@ def neighbors_file(
         result = index.query(encoder, store, k, **computing)
         domain = domain_of(encoder.schema)
         fields = list(domain.rows(found, store, domain.reading.of(reading)))
-    is_file = not is_standard_output(path)
     with ExitStack() as opened:
         file: Any = sys.stdout
         if is_file:
@@ -532,32 +485,11 @@ def neighbors_file(
 
 
 def _opened(library: Any) -> tuple[Index | None, Any]:
-    """Return the index that a library is, or None and what is to be indexed."""
+    """Return the index that a library is or names, or None and what is yet to be embedded."""
     if isinstance(library, Index):
         return library, None
-    is_path = isinstance(library, str | os.PathLike)
-    if is_path and is_index(Path(library)):
-        return Index.load(Path(library)), None
-    return None, library
-
-
-def _readings(
-    reading: Mapping[str, Any], library: Input, query: Input, schema: FeatureSchema
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return how to read library and query: by the column that is named, if they have it."""
-    column = reading.get("smiles_column")
-    has = [column and has_column(source, schema, column) for source in (library, query)]
-    found = {**reading, "smiles_column": None}
-    first, second = (dict(reading) if has_it or not any(has) else found for has_it in has)
-    return first, second
-
-
-def _format(out: Path, format: str | None) -> str:
-    if is_standard_output(out):
-        return format or "csv"
-    endings = ENDINGS if format is None else (out.suffix.lower(),)
-    check_output(out, endings)
-    return format or out.suffix.lower().removeprefix(".")
+    is_index = isinstance(library, str | os.PathLike) and (Path(library) / _FILE).is_file()
+    return (Index.load(Path(library)), None) if is_index else (None, library)
 
 
 def _molecule_or_source(query: Any, encoder: Encoder) -> Any:
@@ -578,6 +510,13 @@ def _molecule_or_source(query: Any, encoder: Encoder) -> Any:
         return [query]
 
 
+def _nearest(result: Neighbors, query: int) -> list[tuple[int, int, float]]:
+    """Return rank, library row and cosine of the neighbors of a query; none if it is unreadable."""
+    rows, cosines = result.rows[query].tolist(), result.similarity[query].tolist()
+    found = zip(range(1, len(rows) + 1), rows, cosines, strict=True)
+    return [hit for hit in found if hit[1] >= 0]
+
+
 def _write_table(
     file: Any, index: Index, fields: Sequence[Fields], result: Neighbors, kind: str
 ) -> None:
@@ -589,18 +528,15 @@ def _write_table(
     table = CsvTable(file)
     if kind == "csv":
         table.writerow([*own, *added])
-    for query, status, rows, cosines in zip(
-        fields, result.status, result.rows, result.similarity, strict=True
-    ):
-        found = [row for row in rows.tolist() if row >= 0]
+    for number, (query, status) in enumerate(zip(fields, result.status, strict=True)):
         lines: list[list[Any]] = [
             [rank, float(f"{cosine:.6g}"), row, *(index.record(row)[0][name] for name in library)]
-            for rank, (row, cosine) in enumerate(zip(found, cosines, strict=False), 1)
+            for rank, row, cosine in _nearest(result, number)
         ]
         for values in lines or [[None] * (len(added) - 1)]:
             cells = [*query.values(), *values, status]
             if kind == "csv":
-                table.writerow(["" if cell is None else str(cell) for cell in cells])
+                table.writerow(cells)
             else:
                 line = dict(zip([*own, *added], cells, strict=True))
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -616,28 +552,25 @@ def _page(
     """Yield a page of a section a query: the query, then its neighbors, drawn."""
     shown = min(len(fields), MOST_ON_A_PAGE)
     title = f"Nearest neighbors of {shown:,} {'query' if shown == 1 else 'queries'}"
-    rows = [[int(row) for row in found if row >= 0] for found in result.rows[:shown]]
-    near = {row: index.record(row) for found in rows for row in found}
+    near = {row: index.record(row) for row in np.unique(result.rows[:shown]).tolist() if row >= 0}
     drawings = _drawings(encoder, {*texts[:shown], *(text for _, text in near.values())})
+
+    def card(head: str, fields: Fields, text: str) -> str:
+        picture = f"<div>{drawings[text]}</div>" if drawings.get(text) else ""
+        return f"<figure>{picture}<figcaption>{head}{html_lines(fields)}</figcaption></figure>"
+
     search = "exact" if index.is_exact else "approximate"
     yield page_head(title, _STYLE) + f"<p>{len(index):,} library rows, {search} search."
     if shown < len(fields):
         yield f" The page shows the first {shown:,} of {len(fields):,} queries; a .csv has all."
-    for query, text, status, found, cosines in zip(
-        fields, texts, result.status, rows, result.similarity, strict=False
-    ):
+    for query in range(shown):
+        status = result.status[query]
         note = "query" if status == "ok" else f"query: {escape(status)}"
-        yield "<section><div class='cards'>" + _card(f"<b>{note}</b>", query, drawings.get(text))
-        for rank, (row, cosine) in enumerate(zip(found, cosines, strict=False), 1):
-            own, drawn = near[row][0], drawings.get(near[row][1])
-            yield _card(f"<b>{rank}</b> &middot; similarity {cosine:.3f}", own, drawn)
+        yield "<section><div class='cards'>" + card(f"<b>{note}</b>", fields[query], texts[query])
+        for rank, row, cosine in _nearest(result, query):
+            yield card(f"<b>{rank}</b> &middot; similarity {cosine:.3f}", *near[row])
         yield "</div></section>\n"
     yield "</body></html>\n"
-
-
-def _card(head: str, fields: Fields, drawing: str | None) -> str:
-    picture = f"<div>{drawing}</div>" if drawing else ""
-    return f"<figure>{picture}<figcaption>{head}{html_lines(fields)}</figcaption></figure>"
 
 
 def _drawings(encoder: Encoder, texts: set[str]) -> dict[str, str]:
