@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from graphlog.files import folder_kind, mark_folder, write_json, write_text, wri
 from graphlog.inputs import InputLike, remember_input, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import check_usable
-from graphlog.training.trainer import Cursor, Trainer, stop_on_signal
+from graphlog.training.trainer import Cursor, StopRequest, Trainer, stop_on_signal
 
 STUDY, BEST, RUN = "study.db", "best.toml", "best"
 _KIND = "search"
@@ -137,7 +138,12 @@ def tune(
         MissingExtraError: If Optuna is not installed.
         ConfigError: If the folder is in use, or the search in it is of other settings or data.
     """
-    optuna, bar, folder = _optuna(), as_progress(progress), Path(out)
+    try:
+        import optuna  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise MissingExtraError("optuna", "tune") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    bar, folder = as_progress(progress), Path(out)
     check_usable(folder, _KIND, resume, overwrite)
     for name in _FILES if overwrite else ():
         (folder / name).unlink(missing_ok=True)
@@ -153,13 +159,13 @@ def tune(
     check_folds(data, fixed.updated({"select": "best-valid"}))  # trials are judged by it
     nothing = np.empty(0, dtype=np.int64)
     hidden = replace(data, split=Split(data.split.train, data.split.valid, nothing))
-    search = _Search(optuna, model, hidden, fixed, frozenset(settings), int(seeds[0]))
+    search = _Search(optuna, model, hidden, fixed, frozenset(settings), int(seeds[0]), bar)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         mark_folder(folder, _KIND)
         study = search.open(folder / STUDY)
-    search.run(study, trials, bar)
-    tried = search.trials(study)
+    search.run(study, trials)
+    tried = _ranked(study, data.metric)
     best = fixed.updated(tried[0].settings)
     write_text(folder / BEST, tomli_w.dumps({"finetune": best.written()}))
     write_json(folder / "trials.json", [json_ready(asdict(trial)) for trial in tried])
@@ -210,6 +216,7 @@ class _Search:
     fixed: FinetuneConfig
     given: frozenset[str]
     seed: int
+    bar: Progress
 
     def open(self, path: Path) -> Any:
         """Return the study in a file, new or continued."""
@@ -232,111 +239,85 @@ class _Search:
         study.set_user_attr("digest", digest)
         return study
 
-    def run(self, study: Any, total: int, bar: Progress) -> None:
-        """Run what is left of ``total`` trials."""
-        State = self.optuna.trial.TrialState  # noqa: N806
-        for old in study.get_trials(deepcopy=False, states=(State.RUNNING,)):
-            study.tell(old.number, state=State.FAIL)
-        with stop_on_signal() as stop:
-            while (done := self._done(study)) < total:
-                if not done and not study.get_trials(deepcopy=False, states=(State.WAITING,)):
-                    defaults = {k: v for k, v in self._defaults().items() if v is not None}
-                    study.enqueue_trial(defaults)
-                # seeded by what is done: a trial that was killed is drawn again as it was
-                seed = (10_007 * self.seed + done) % 2**32
-                study.sampler = self.optuna.samplers.TPESampler(seed=seed)
-                trial = study.ask()
-                changes = {key: _SUGGEST[key](trial) for key in self._searched()}
-                texts = (f"{v:.3g}" if isinstance(v, float) else str(v) for v in changes.values())
-                shown = ", ".join(map(" ".join, zip(changes, texts, strict=True)))
-                bar.say(f"trial {done + 1} of {total}: {shown}")
-                start = start_of(self.encoder, self.data, self.fixed.updated(changes))
-                job = _TrialJob(start, self.seed, Progress())
-                job.trial = trial
-                try:
-                    Trainer(job).run(stop)
-                except NonFiniteLossError as e:
-                    trial.set_user_attr("error", str(e))
-                    study.tell(trial, state=State.FAIL)
-                    bar.say(f"  failed: {e}")
-                    continue
-                except TrainingInterrupted:
-                    raise TrainingInterrupted(
-                        f"stopped in trial {done + 1} of {total}; continue with "
-                        f"{setting('resume', True)}."
-                    ) from None
-                trial.set_user_attr("epochs", len(job.history))
-                if job.is_pruned:
-                    study.tell(trial, state=State.PRUNED)
-                else:
-                    study.tell(trial, job.score)
-                state = "pruned at" if job.is_pruned else "valid"
-                bar.say(f"  {state} {self.data.metric} {job.score:.4f}")
-
-    def trials(self, study: Any) -> list[Trial]:
-        """Return all finished trials, the best complete one first."""
-        lower = self.data.metric in LOWER_IS_BETTER
-        found = [
-            Trial(
-                number=t.number,
-                state=t.state.name.lower(),
-                score=math.nan if t.value is None else t.value,
-                epochs=t.user_attrs.get("epochs", 0),
-                settings=dict(t.params),
-            )
-            for t in study.trials
-            if self._is_done(t)
-        ]
-
-        def rank(trial: Trial) -> tuple[bool, float]:
-            known = trial.state == "complete" and math.isfinite(trial.score)
-            return (not known, (trial.score if lower else -trial.score) if known else trial.number)
-
-        found.sort(key=rank)
-        if not found or found[0].state != "complete":
-            raise ConfigError(
-                "no trial was completed, so there are no best settings; look at the messages above "
-                f"and allow more with {setting('trials')}.",
-                option="trials",
-            )
-        return found
-
-    def _done(self, study: Any) -> int:
-        return sum(self._is_done(t) for t in study.get_trials(deepcopy=False))
-
-    def _is_done(self, trial: Any) -> bool:
-        """Return whether a trial counts; one that was killed does not."""
-        return trial.state.is_finished() and (
-            trial.state.name != "FAIL" or "error" in trial.user_attrs
-        )
-
-    def _defaults(self) -> dict[str, Any]:
-        usual = {
-            "learning_rate": self.fixed.learning_rate,
-            "encoder_rate": self.fixed.encoder_rate,
-            "epochs": self.fixed.epochs if self.fixed.epochs in _EPOCHS else None,
-            "dropout": min(self.fixed.dropout, 0.5),
-            "weight_decay": 1e-6,
-            "hidden": self.fixed.hidden if self.fixed.hidden in _HIDDEN else None,
-        }
-        return {key: value for key, value in usual.items() if key in self._searched()}
-
-    def _searched(self) -> list[str]:
+    def run(self, study: Any, total: int) -> None:
+        """Run what is left of ``total`` trials; the first has the default settings."""
         idle = set(self.given)
         if self.fixed.freeze:
             idle |= {"encoder_rate", "dropout"}
         if self.encoder.info.get("name") == RANDOM:  # it is trained from scratch in any case
             idle |= {"encoder_rate"}
-        return [key for key in _SUGGEST if key not in idle]
+        searched = [key for key in _SUGGEST if key not in idle]
+        usual: dict[str, Any] = {
+            **self.fixed.model_dump(include={"learning_rate", "encoder_rate"}),
+            "dropout": min(self.fixed.dropout, 0.5),
+            "weight_decay": 1e-6,
+        }
+        usual |= {"epochs": self.fixed.epochs} if self.fixed.epochs in _EPOCHS else {}
+        usual |= {"hidden": self.fixed.hidden} if self.fixed.hidden in _HIDDEN else {}
+        with stop_on_signal() as stop:
+            while (done := len(_finished(study))) < total:
+                if not done and not any(t.state.name == "WAITING" for t in study.trials):
+                    study.enqueue_trial({k: v for k, v in usual.items() if k in searched})
+                # seeded by what is done: a trial that was killed is drawn again as it was
+                seed = (10_007 * self.seed + done) % 2**32
+                study.sampler = self.optuna.samplers.TPESampler(seed=seed)
+                which = f"trial {done + 1} of {total}"
+                score = partial(self._score, searched=searched, which=which, stop=stop)
+                study.optimize(score, n_trials=1, catch=NonFiniteLossError)
+
+    def _score(self, trial: Any, searched: Sequence[str], which: str, stop: StopRequest) -> float:
+        """Run a trial and return its validation score."""
+        changes = {key: _SUGGEST[key](trial) for key in searched}
+        texts = (f"{v:.3g}" if isinstance(v, float) else str(v) for v in changes.values())
+        self.bar.say(f"{which}: {', '.join(map(' '.join, zip(changes, texts, strict=True)))}")
+        start = start_of(self.encoder, self.data, self.fixed.updated(changes))
+        job = _TrialJob(start, self.seed, Progress())
+        job.trial = trial
+        try:
+            Trainer(job).run(stop)
+        except NonFiniteLossError as e:
+            trial.set_user_attr("error", str(e))
+            self.bar.say(f"  failed: {e}")
+            raise
+        except TrainingInterrupted:
+            message = f"stopped in {which}; continue with {setting('resume', True)}."
+            raise TrainingInterrupted(message) from None
+        trial.set_user_attr("epochs", len(job.history))
+        state = "pruned at" if job.is_pruned else "valid"
+        self.bar.say(f"  {state} {self.data.metric} {job.score:.4f}")
+        if job.is_pruned:
+            raise self.optuna.TrialPruned
+        return job.score
 
 
-def _optuna() -> Any:
-    try:
-        import optuna  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise MissingExtraError("optuna", "tune") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
+def _finished(study: Any) -> list[Any]:
+    """Return the trials that count; one that was interrupted does not."""
+    states = ("COMPLETE", "PRUNED")
+    return [t for t in study.trials if t.state.name in states or "error" in t.user_attrs]
+
+
+def _ranked(study: Any, metric: str) -> list[Trial]:
+    """Return all finished trials, the best complete one first."""
+    sign = 1 if metric in LOWER_IS_BETTER else -1
+    found = [
+        Trial(
+            number=t.number,
+            state=t.state.name.lower(),
+            score=math.nan if t.value is None else t.value,
+            epochs=t.user_attrs.get("epochs", 0),
+            settings=dict(t.params),
+        )
+        for t in _finished(study)
+    ]
+    complete = [t for t in found if t.state == "complete"]
+    if not complete:
+        raise ConfigError(
+            "no trial was completed, so there are no best settings; look at the messages above "
+            f"and allow more with {setting('trials')}.",
+            option="trials",
+        )
+    complete.sort(key=lambda t: sign * t.score)
+    return complete + [t for t in found if t.state != "complete"]
 
 
 def _same(run: Path, config: FinetuneConfig) -> bool:
