@@ -1,7 +1,7 @@
 """The tree of prototypes: where graphs stand in it; size, typical graphs and traits of a group."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -86,25 +86,24 @@ class Hierarchy:
             forest.check()
         except ValueError as e:
             raise ModelFileError(f"the prototypes stored with the model are damaged: {e}") from None
-        novelty = Novelty.of(model.extra, model.width("jk"))
+        novelty, head = Novelty.of(model.extra, model.width("jk")), None
         settings = model.info.get("settings", {}).get("objective", {})
-        by_leaf = settings.get("e_step") == "balanced"
-        if not settings.get("projection_head", "head.0.weight" in model.extra):
-            return cls(model, forest, None, novelty, by_leaf)
-        head = ProjectionHead(forest.layers[0].shape[1])
-        weights = {
-            name.removeprefix("head."): tensor
-            for name, tensor in model.extra.items()
-            if name.startswith("head.")
-        }
-        try:
-            head.load_state_dict(weights)
-        except RuntimeError:
-            raise ModelFileError(
-                "the model has prototypes but not the projection head they were trained with; "
-                "use the model of the pre-training run."
-            ) from None
-        return cls(model, forest, head.to(model.device).eval(), novelty, by_leaf)
+        if settings.get("projection_head", "head.0.weight" in model.extra):
+            weights = {
+                name.removeprefix("head."): tensor
+                for name, tensor in model.extra.items()
+                if name.startswith("head.")
+            }
+            head = ProjectionHead(forest.layers[0].shape[1])
+            try:
+                head.load_state_dict(weights)
+            except RuntimeError:
+                raise ModelFileError(
+                    "the model has prototypes but not the projection head they were trained with; "
+                    "use the model of the pre-training run."
+                ) from None
+            head.to(model.device).eval()
+        return cls(model, forest, head, novelty, settings.get("e_step") == "balanced")
 
     @classmethod
     def fitted(
@@ -428,48 +427,38 @@ def build_tree(
         sample: Which graphs of the collection those are, ascending.
     """
     parents, domain = hierarchy.parents, domain_of(store.schema)
-    in_sample = np.zeros(len(store), dtype=bool)
-    in_sample[sample] = True
-    place = np.cumsum(in_sample) - 1
-    nodes: list[Node] = []
-    sampled: list[Int[np.ndarray, "_"]] = []
+    layers: list[list[tuple[int, ...]]] = [[(k,) for k in range(hierarchy.forest.sizes[0])]]
+    for above in parents:
+        layers.append([(*layers[-1][parent], own) for own, parent in enumerate(above.tolist())])
+    paths = [path for layer in layers for path in layer]
+    stand = assignments.paths[sample]
+    groups = [np.flatnonzero(stand[:, len(path) - 1] == path[-1]) for path in paths]
+    traits = dict(zip(paths, traits_of(features, groups), strict=True))
 
-    def build(path: tuple[int, ...], members: Int[np.ndarray, "_"]) -> Node:
+    def build(path: tuple[int, ...]) -> Node:
         level, own = len(path) - 1, path[-1]
-        children: list[Node] = []
-        if level < len(parents):
-            below = assignments.paths[members, level + 1]
-            children = [
-                build((*path, child), members[below == child])
-                for child in np.flatnonzero(parents[level] == own).tolist()
-            ]
+        members = np.flatnonzero(assignments.paths[:, level] == own)
         similarities, novelty = assignments.similarities[members, level], assignments.novelty
         nearest = np.argsort(-similarities, kind="stable")[: 8 * TYPICAL]
         shown = nearest[first_of_each(store, members[nearest])[:TYPICAL]]
-        pairs = zip(members[shown].tolist(), similarities[shown].tolist(), strict=True)
-        typical = tuple(pairs)
-        node = Node(
+        typical = members[shown].tolist()
+        common = None
+        if isinstance(domain, Draws):
+            common = domain.common_part(store, typical, WIDTH, HEIGHT)
+        below = np.flatnonzero(parents[level] == own).tolist() if level < len(parents) else ()
+        children = [build((*path, child)) for child in below]
+        return Node(
             path=path,
             members=len(members),
             similarity=float(similarities.mean()) if len(members) else None,
             novelty=None if novelty is None or not len(members) else float(novelty[members].mean()),
-            typical=typical,
-            traits=[],
-            common=domain.common_part(store, [graph for graph, _ in typical], WIDTH, HEIGHT)
-            if isinstance(domain, Draws)
-            else None,
+            typical=tuple(zip(typical, similarities[shown].tolist(), strict=True)),
+            traits=traits[path],
+            common=common,
             children=tuple(sorted(children, key=lambda node: -node.members)),
         )
-        nodes.append(node)
-        sampled.append(place[members[in_sample[members]]])
-        return node
 
-    roots = [
-        build((root,), np.flatnonzero(assignments.paths[:, 0] == root))
-        for root in range(hierarchy.forest.sizes[0])
-    ]
-    for node, traits in zip(nodes, traits_of(features, sampled), strict=True):
-        node.traits.extend(traits)
+    roots = [build(path) for path in layers[0]]
     return sorted(roots, key=lambda node: -node.members)
 
 
@@ -479,36 +468,6 @@ def names_of(store: GraphStore, graphs: Sequence[int]) -> list[str | None]:
         return list(store.texts(list(graphs)))
     except DataError:
         return [None] * len(graphs)
-
-
-def tree_as_json(
-    node: Node, store: GraphStore, name_of: Callable[[int], str | None]
-) -> dict[str, Any]:
-    """Return a node of the tree of ``store`` and all below it as plain values.
-
-    Args:
-        node: The node.
-        store: The collection.
-        name_of: Returns what the reader calls a graph, if anything.
-    """
-    graphs = [graph for graph, _ in node.typical]
-    rows, names, common = store.output_rows[graphs].tolist(), names_of(store, graphs), node.common
-    typical = zip(rows, map(name_of, graphs), names, (c for _, c in node.typical), strict=True)
-    return {
-        "path": node.name,
-        "title": node.title,
-        "members": node.members,
-        "share": node.members / len(store),
-        "similarity": node.similarity,
-        "novelty": node.novelty,
-        "typical": [
-            {"row": row, "id": name, "text": text, "similarity": cosine}
-            for row, name, text, cosine in typical
-        ],
-        "traits": [asdict(trait) for trait in node.traits],
-        "common": None if common is None else {"nodes": common.nodes, "text": common.text},
-        "children": [tree_as_json(child, store, name_of) for child in node.children],
-    }
 
 
 def first_of_each(store: GraphStore, graphs: Int[np.ndarray, "K"]) -> Int[np.ndarray, "D"]:

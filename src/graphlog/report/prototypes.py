@@ -7,13 +7,14 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
@@ -50,7 +51,6 @@ from graphlog.report.hierarchy import (
     path_name,
     project,
     sample_rows,
-    tree_as_json,
 )
 from graphlog.training.log import Progress
 from graphlog.training.settings import Precision
@@ -143,24 +143,22 @@ def write_prototypes(
         ConfigError: If the model has no prototypes, or the collection is not found.
         DataError: If the collection cannot be read or is empty.
     """
-    _check_folder(Path(out))
+    folder = Path(out)
+    _check_folder(folder)
     named = "the model" if isinstance(model, Encoder) else str(model)
     encoder = load(model, device=device, source=source)
     learned = None if fit else hierarchy_of(encoder, named)
-    remembered: dict[str, Any] = {}
-    if source is None:
-        run = None if isinstance(model, Encoder) else Path(model)
-        known = None if run is None else recall_input(run.parent if run.is_file() else run)
-        if known is None:
-            raise ConfigError(
-                f"the graphs that {named} was trained on were not found; name some with "
-                f"{setting('source')}.",
-                option="source",
-            )
-        where, remembered = known
-    else:
-        where = source
-    resolved = resolve(where, encoder.schema)
+    known = None if source is None else (source, {})
+    if known is None and not isinstance(model, Encoder):
+        run = Path(model)
+        known = recall_input(run.parent if run.is_file() else run)
+    if known is None:
+        raise ConfigError(
+            f"the graphs that {named} was trained on were not found; name some with "
+            f"{setting('source')}.",
+            option="source",
+        )
+    resolved, reading = resolve(known[0], encoder.schema), {**known[1], **reading}
     is_table = resolved.path is not None or resolved.spec is not None
     if reading.get("targets") and not (is_table and domain_of(encoder.schema).label_columns):
         raise ConfigError(
@@ -168,7 +166,7 @@ def write_prototypes(
             "of a table.",
             option="targets",
         )
-    with read_streamed(resolved, encoder.schema, **remembered, **reading) as store:
+    with read_streamed(resolved, encoder.schema, **reading) as store:
         if len(store) < (2 if fit else 1):
             raise DataError(
                 f"{resolved.name} has {len(store)} graphs, too few for a tree; name a larger one."
@@ -186,58 +184,136 @@ def write_prototypes(
                 f"does not describe the graphs to compare with; add {setting('fit', True)} to "
                 "compare with those of INPUT (at least 20), or pre-train again"
             )
-        assignments = hierarchy.assign(store, **computing)
+        placed = hierarchy.assign(store, **computing)
         sample = sample_rows(len(store), graphs, seed)
         chosen = store.subset(sample)
         features = features_of(chosen)
+        collection = _Collection(
+            store=store,
+            roots=build_tree(hierarchy, placed, store, features, sample),
+            members=_members(placed, store, resolved, reading),
+            placed=placed,
+            sample=sample,
+            plane=project(hierarchy.embed(chosen, precision=precision), seed),
+            features=features,
+        )
+        layers = hierarchy.forest.sizes
+        used = [0] * len(layers)
+        for node in collection.nodes:
+            used[len(node.path) - 1] += node.members > 0
+        rejected = store.num_output_rows - len(store)
         about = {
             "model": named if isinstance(model, str | Path) else "a model",
             "collection": Path(resolved.name).name,
             "origin": "learned" if learned else "fitted in equal shares",
-            "layers": list(hierarchy.forest.sizes),
-            "rejected": store.num_output_rows - len(store),
+            "layers": list(layers),
+            "rejected": rejected,
         }
-        content = _Content(
-            hierarchy=hierarchy,
-            store=store,
-            assignments=assignments,
-            roots=build_tree(hierarchy, assignments, store, features, sample),
-            about=about,
-            sample=sample,
-            plane=project(hierarchy.embed(chosen, precision=precision), seed),
-            features=features,
-            identifiers=_identifiers(resolved, store, {**remembered, **reading}),
-        )
-        return _write(Path(out), content)
+        roots = [collection.as_json(root) for root in collection.roots]
+        known = ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
+        tree = {
+            "format": _FORMAT,
+            **about,
+            "graphs": len(store),
+            "used": used,
+            "model_info": {key: encoder.info.get(key) for key in known},
+            "data_digest": store.digest,
+            "rules": _RULES,
+            "roots": roots,
+        }
+        page = _atlas(collection, about, roots)
+        paths = tuple(folder / name for name in _FILES)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            mark_folder(folder, _KIND)
+        write_json(paths[0], json_ready(tree))
+        with replacing(paths[1]) as path:
+            _write_members(path, collection.members)
+        write_text(paths[2], page)
+        (folder / "rejects.csv").unlink(missing_ok=True)  # of another collection
+        rejects = save_rejects(folder, store.output_rejects, folder.name)
+        written = paths if rejects is None else (*paths, rejects)
+        return WrittenTree(folder, len(store), rejected, layers, tuple(used), written)
 
 
 @dataclass(frozen=True, slots=True)
-class _Content:
+class _Collection:
     """What the files say of a collection."""
 
-    hierarchy: Hierarchy
     store: GraphStore
-    assignments: Assignments
     roots: Sequence[Node]
-    about: Mapping[str, Any]
-    """``model``, ``collection``, ``origin``, ``layers`` and ``rejected``."""
+    members: pd.DataFrame
+    """What :func:`_members` returns."""
+    placed: Assignments
     sample: Int[np.ndarray, "K"]
     """Graphs on the map."""
     plane: Float[np.ndarray, "K 2"]
     features: Sequence[GraphFeature]
     """Values of the graphs on the map, to color it by."""
-    identifiers: Sequence[str] | None
-    """What the reader calls each row of the input."""
-
-    def name_of(self, graph: int) -> str | None:
-        """Return what the reader calls a graph; None where the table has no name for it."""
-        if self.identifiers is None:
-            return None
-        return self.identifiers[int(self.store.output_rows[graph])] or None
 
     @property
     def nodes(self) -> list[Node]:
         return [node for root in self.roots for node in root.walk()]
+
+    def known(self, graphs: Sequence[int]) -> list[dict[str, Any]]:
+        """Return what is told of each graph where it is shown."""
+        rows = self.store.output_rows[list(graphs)]
+        own = self.members.loc[rows]
+        names = own["id"] if "id" in own else [None] * len(own)
+        columns = (rows.tolist(), names, names_of(self.store, graphs), own["path"], own["novelty"])
+        return [
+            {"row": row, "id": name or None, "text": text, "path": path, "novelty": round(known, 2)}
+            for row, name, text, path, known in zip(*columns, strict=True)
+        ]
+
+    def as_json(self, node: Node) -> dict[str, Any]:
+        """Return a prototype and all below it as plain values."""
+        typical = self.known([graph for graph, _ in node.typical])
+        common = node.common
+        return {
+            "path": node.name,
+            "title": node.title,
+            "members": node.members,
+            "share": node.members / len(self.store),
+            "similarity": node.similarity,
+            "novelty": node.novelty,
+            "typical": [
+                {**{key: known[key] for key in ("row", "id", "text")}, "similarity": cosine}
+                for known, (_, cosine) in zip(typical, node.typical, strict=True)
+            ],
+            "traits": [asdict(trait) for trait in node.traits],
+            "common": None if common is None else {"nodes": common.nodes, "text": common.text},
+            "children": [self.as_json(child) for child in node.children],
+        }
+
+
+def _members(
+    placed: Assignments, store: GraphStore, source: Input, reading: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Return path, similarity, novelty and status of each row of the input, and its name if any."""
+    leaves, number = np.unique(placed.paths, axis=0, return_inverse=True)
+    names = [path_name(leaf) for leaf in leaves.tolist()]
+    of_graph = {
+        "path": pd.Categorical.from_codes(number.ravel(), dtype=pd.CategoricalDtype(names)),
+        "similarity": placed.similarities[:, -1],
+        "novelty": np.nan if placed.novelty is None else placed.novelty,
+    }
+    members = pd.DataFrame(of_graph, index=store.output_rows).reindex(range(store.num_output_rows))
+    members["status"] = store.output_status()
+    if (identifiers := _identifiers(source, store, reading)) is not None:
+        members["id"] = identifiers
+    return members
+
+
+def _write_members(path: Path, members: pd.DataFrame) -> None:
+    shown = members.assign(
+        similarity=members["similarity"].map("{:.6g}".format, na_action="ignore"),
+        novelty=members["novelty"].map("{:.2f}".format, na_action="ignore"),
+    )
+    with open_csv(path) as table:
+        table.writerow(["row", *shown.columns])
+        for cells in shown.astype(object).where(shown.notna(), "").itertuples():
+            table.writerow(cells)
 
 
 def _identifiers(source: Input, store: GraphStore, reading: Mapping[str, Any]) -> list[str] | None:
@@ -265,103 +341,38 @@ def _check_folder(out: Path) -> None:
             option="out",
         )
     there = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise ConfigError(f"{there} is a file; name a folder with {setting('out')}.", option="out")
-    if not os.access(there, os.W_OK):
-        raise ConfigError(
-            f"{there} may not be written to; name another folder with {setting('out')}.",
-            option="out",
-        )
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        what = "may not be written to" if there.is_dir() else "is a file"
+        raise ConfigError(f"{there} {what}; name a folder with {setting('out')}.", option="out")
 
 
-def _write(out: Path, content: _Content) -> WrittenTree:
-    store, layers = content.store, content.hierarchy.forest.sizes
-    info = content.hierarchy.model.info
-    used = tuple(
-        sum(node.members > 0 for node in content.nodes if len(node.path) == level + 1)
-        for level in range(len(layers))
-    )
-    known = ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
-    roots = [tree_as_json(root, store, content.name_of) for root in content.roots]
-    tree = {
-        "format": _FORMAT,
-        **content.about,
-        "graphs": len(store),
-        "used": list(used),
-        "model_info": {key: info.get(key) for key in known},
-        "data_digest": store.digest,
-        "rules": _RULES,
-        "roots": roots,
-    }
-    page = _atlas(content, roots)
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
-        mark_folder(out, _KIND)
-    paths = tuple(out / name for name in _FILES)
-    write_json(paths[0], json_ready(tree))
-    with replacing(paths[1]) as path:
-        _write_members(path, content)
-    write_text(paths[2], page)
-    (out / "rejects.csv").unlink(missing_ok=True)  # of another collection
-    rejects = save_rejects(out, store.output_rejects, out.name)
-    written = paths if rejects is None else (*paths, rejects)
-    return WrittenTree(out, len(store), content.about["rejected"], layers, used, written)
-
-
-def _write_members(path: Path, content: _Content) -> None:
-    store, assignments, known = content.store, content.assignments, content.identifiers
-    graph_of_row = np.full(store.num_output_rows, -1)
-    graph_of_row[store.output_rows] = np.arange(len(store))
-    with open_csv(path) as table:
-        columns = ["row", "path", "similarity", "novelty", "status"]
-        table.writerow(columns if known is None else [*columns, "id"])
-        statuses = zip(graph_of_row.tolist(), store.output_status(), strict=True)
-        for row, (graph, status) in enumerate(statuses):
-            cells = ["", "", ""]
-            if graph >= 0:
-                novelty, cosine = assignments.novelty, assignments.similarities[graph, -1]
-                cells = [path_name(assignments.paths[graph].tolist()), f"{cosine:.6g}"]
-                cells.append("" if novelty is None else f"{novelty[graph]:.2f}")
-            table.writerow([row, *cells, status, *(() if known is None else (known[row],))])
-
-
-def _atlas(content: _Content, roots: Sequence[Mapping[str, Any]]) -> str:
+def _atlas(
+    collection: _Collection, about: Mapping[str, Any], roots: Sequence[Mapping[str, Any]]
+) -> str:
     """Return the atlas: one HTML page to explore a tree, as ``tree.json`` has it, in a browser."""
-    store, assignments, nodes = content.store, content.assignments, content.nodes
-    mapped, oddest = content.sample.tolist(), assignments.oddest[:_ODDEST]
+    store, nodes, oddest = collection.store, collection.nodes, collection.placed.oddest[:_ODDEST]
     strangers = oddest[first_of_each(store, oddest)[:_STRANGERS]].tolist()
-    shown = sorted({graph for node in nodes for graph, _ in node.typical} | set(strangers))
+    typical = {graph for node in nodes for graph, _ in node.typical}
+    shown, mapped = sorted(typical | set(strangers)), collection.sample.tolist()
     only_mapped = sorted(set(mapped) - set(shown))
-    graphs = [*shown, *only_mapped]
-    texts = dict(zip(graphs, names_of(store, graphs), strict=True))
-    novelty, rows = assignments.novelty, store.output_rows.tolist()
-
-    def about(graph: int) -> dict[str, Any]:
-        return {
-            "row": rows[graph],
-            "id": content.name_of(graph),
-            "text": texts[graph],
-            "path": path_name(assignments.paths[graph].tolist()),
-            "novelty": None if novelty is None else round(float(novelty[graph]), 2),
-        }
-
-    colors = [f for f in content.features if f.kind == "mean" or f.name.startswith("label")]
-    places = zip(mapped, content.plane.tolist(), strict=True)
-    drawn = zip(shown, draw_graphs(store, shown), strict=True)
-    others = zip(only_mapped, draw_graphs(store, only_mapped), strict=True)
+    known = dict(zip(graphs := [*shown, *only_mapped], collection.known(graphs), strict=True))
+    rows = store.output_rows.tolist()
+    drawn = dict(zip(graphs, draw_graphs(store, graphs), strict=True))
+    colors = [f for f in collection.features if f.kind == "mean" or f.name.startswith("label")]
+    places = zip(mapped, collection.plane.tolist(), strict=True)
     data = {
         "about": {
-            **content.about,
+            **about,
             "graphs": len(store),
             "domain": store.schema.domain,
-            "ids": content.identifiers is not None,
+            "ids": "id" in collection.members,
         },
         "roots": roots,
         "common": {n.name: n.common.drawing for n in nodes if n.common is not None},
-        "graphs": {rows[graph]: {**about(graph), "svg": drawing} for graph, drawing in drawn},
+        "graphs": {rows[graph]: {**known[graph], "svg": drawn[graph]} for graph in shown},
         "strangers": [rows[graph] for graph in strangers],
-        "drawings": _packed({rows[graph]: drawing for graph, drawing in others}),
-        "members": _packed(_members(content)) if len(store) <= _LISTED else None,
+        "drawings": _packed({rows[graph]: drawn[graph] for graph in only_mapped}),
+        "members": _packed(_listed(collection)) if len(store) <= _LISTED else None,
         "features": [
             {
                 "name": f.name,
@@ -369,7 +380,7 @@ def _atlas(content: _Content, roots: Sequence[Mapping[str, Any]]) -> str:
             }
             for f in colors[:_COLORS]
         ],
-        "map": [{"x": round(x, 2), "y": round(y, 2), **about(graph)} for graph, (x, y) in places],
+        "map": [{"x": round(x, 2), "y": round(y, 2), **known[graph]} for graph, (x, y) in places],
     }
     # a text of the collection must not be able to end the script element it stands in
     text = json.dumps(json_ready(data), separators=(",", ":")).replace("<", "\\u003c")
@@ -385,19 +396,18 @@ def _packed(content: Mapping[Any, Any]) -> str:
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def _members(content: _Content) -> dict[str, Any]:
+def _listed(collection: _Collection) -> dict[str, Any]:
     """Return one list a column, an entry a graph of the whole collection."""
-    store, assignments, names = content.store, content.assignments, content.identifiers
-    leaves, number = np.unique(assignments.paths, axis=0, return_inverse=True)
-    rows = store.output_rows.tolist()
+    store = collection.store
+    own = collection.members.loc[store.output_rows]
     return {
-        "row": rows,
+        "row": own.index.tolist(),
         "text": names_of(store, range(len(store))),
-        "id": None if names is None else [names[row] for row in rows],
-        "paths": [path_name(leaf) for leaf in leaves.tolist()],
-        "path": number.ravel().tolist(),
-        "similarity": np.round(assignments.similarities[:, -1].astype(np.float64), 4).tolist(),
-        "novelty": None if (novelty := assignments.novelty) is None else novelty.round(2).tolist(),
+        "id": own["id"].tolist() if "id" in own else None,
+        "paths": own["path"].cat.categories.tolist(),
+        "path": own["path"].cat.codes.tolist(),
+        "similarity": own["similarity"].astype(np.float64).round(4).tolist(),
+        "novelty": None if collection.placed.novelty is None else own["novelty"].round(2).tolist(),
     }
 
 
