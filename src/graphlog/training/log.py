@@ -5,8 +5,8 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,25 +27,45 @@ LINE_EVERY_S = 10.0
 
 
 class Progress:
-    """Follows one run; subclasses show it, this class shows nothing."""
+    """Follows one run and counts its graphs; subclasses show it, this class shows nothing."""
+
+    every_s = float("inf")
+    """Seconds between two states that are shown."""
+    _total = _done = _first = 0
+    _started = _drawn = 0.0
+    _reading_since: float | None = None
+    _stage = _losses = ""
 
     def __call__(self, done: int, rejected: int) -> None:
         """Show how many rows of an input have been read so far; readers call this."""
+        now = time.monotonic()
+        if self._reading_since is None:
+            self._reading_since = self._drawn = now
+        if self._is_due(now):
+            if not self._started:
+                self.begin(0)
+            rate = _rate(done, now - self._reading_since)
+            self.stage(f"read {done:,} rows, {rejected:,} rejected, {rate} rows/s")
 
     def begin(self, total: int, done: int = 0) -> None:
         """Expect ``total`` graphs, ``done`` of which an earlier process has handled.
 
         A ``total`` of 0 is not known.
         """
+        self._total, self._done, self._first = total, done, done
+        self._started = self._drawn = time.monotonic()
 
     def stage(self, text: str) -> None:
         """Say what the run is doing now."""
+        self._stage = text
 
     def advance(self, graphs: int) -> None:
         """Count graphs of one step."""
+        self._done += graphs
 
     def report(self, values: Mapping[str, float]) -> None:
         """Show the newest means of the losses."""
+        self._losses = " ".join(f"{name} {value:.3f}" for name, value in values.items())
 
     def say(self, line: str) -> None:
         """Print one line that stays."""
@@ -64,86 +84,50 @@ class Progress:
         finally:
             self.end()
 
-
-class _Shown(Progress):
-    """Counts graphs and rows; subclasses draw the state about every ``every_s`` seconds."""
-
-    every_s: float
-
-    def __init__(self) -> None:
-        self._total = self._done = self._first = 0
-        self._started = self._drawn = time.monotonic()
-        self._reading_since: float | None = None
-        self._is_reading = False
-        self._stage = ""
-
-    def __call__(self, done: int, rejected: int) -> None:
-        """Show the rows read and rejected."""
-        now = time.monotonic()
-        if self._reading_since is None:
-            self._reading_since = self._drawn = now
-        if not self._is_due(now):
-            return
-        if not self._is_reading:
-            self._is_reading = True
-            self.begin(0)
-        rate = _rate(done, now - self._reading_since)
-        self.stage(f"read {done:,} rows, {rejected:,} rejected, {rate} rows/s")
-
-    def begin(self, total: int, done: int = 0) -> None:
-        """Start counting."""
-        self._total, self._done, self._first = total, done, done
-        self._started = self._drawn = time.monotonic()
-
     def _is_due(self, now: float) -> bool:
         if now - self._drawn < self.every_s:
             return False
         self._drawn = now
         return True
 
-    def _speed(self, now: float) -> str:
-        """Return how much is done and the speed; once all is counted, neither is news."""
-        if not self._done or self._is_counted():
-            return ""
-        share = (
-            f"{100 * self._done / self._total:.0f} %" if self._total else f"{self._done:,} graphs"
-        )
-        return f"{share}, {_rate(self._done - self._first, now - self._started)} graphs/s"
-
     def _is_counted(self) -> bool:
         return 0 < self._total <= self._done
 
+    def _speed(self, now: float) -> str:
+        """Return how much is done and the speed."""
+        if not self._done:
+            return ""
+        share = f"{self._done:,} graphs"
+        if self._total:
+            share = f"{100 * self._done / self._total:.0f} %"
+        return f"{share}, {_rate(self._done - self._first, now - self._started)} graphs/s"
 
-class Lines(_Shown):
+
+class Lines(Progress):
     """Plain lines on standard error, one about every ten seconds."""
 
     def __init__(self, every_s: float = LINE_EVERY_S) -> None:
         """Wait ``every_s`` seconds between two lines of progress."""
-        super().__init__()
         self.every_s = every_s
-        self._values: Mapping[str, float] = {}
 
     def stage(self, text: str) -> None:
         """Print the new stage."""
-        self._stage = text
+        super().stage(text)
         self.say(text)
 
     def advance(self, graphs: int) -> None:
         """Count, and print a line when one is due."""
-        self._done += graphs
+        super().advance(graphs)
         now = time.monotonic()
         if not self._is_due(now):
             return
-        rate = (self._done - self._first) / max(now - self._started, 1e-9)
-        seconds = int((self._total - self._done) / rate) if rate else 0
-        left = f"{timedelta(seconds=seconds)} left" if rate else ""
-        state = "all graphs done, finishing" if self._is_counted() else self._speed(now)
-        parts = [state, _losses(self._values), left if self._done < self._total else ""]
-        self.say(f"{self._stage}: {', '.join(filter(None, parts))}")
-
-    def report(self, values: Mapping[str, float]) -> None:
-        """Keep the values for the next line."""
-        self._values = dict(values)
+        state, left, fresh = self._speed(now), "", self._done - self._first
+        if self._is_counted():
+            state = "all graphs done, finishing"
+        elif fresh and self._total:
+            seconds = (self._total - self._done) * (now - self._started) / fresh
+            left = f"{timedelta(seconds=int(seconds))} left"
+        self.say(f"{self._stage}: {', '.join(filter(None, [state, self._losses, left]))}")
 
     def say(self, line: str) -> None:
         """Print ``line``."""
@@ -158,7 +142,7 @@ class _Losses(ProgressColumn):
         return Text(task.fields["losses"], no_wrap=True, overflow="ellipsis")
 
 
-class Bar(_Shown):
+class Bar(Progress):
     """A progress bar on standard error with rate, losses and time left.
 
     It is gone once its work is done. While nothing can be counted, before the first graphs and
@@ -169,7 +153,6 @@ class Bar(_Shown):
 
     def __init__(self, console: Console | None = None) -> None:
         """Prepare the bar; it appears at :meth:`begin`."""
-        super().__init__()
         self._bar = RichProgress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -190,34 +173,21 @@ class Bar(_Shown):
 
     def stage(self, text: str) -> None:
         """Write the stage before the bar."""
-        self._stage = text
-        if self._task is not None:
-            self._bar.update(self._task, description=text)
+        super().stage(text)
+        self._update(description=text)
 
     def advance(self, graphs: int) -> None:
         """Move the bar."""
-        self._done += graphs
-        if self._task is None:
-            return
+        super().advance(graphs)
         if self._is_counted():
             self._restart("finishing", None)
         else:
-            speed = self._speed(time.monotonic())
-            self._bar.update(self._task, completed=self._done, speed=speed)
-
-    def _restart(self, speed: str, total: int | None) -> None:
-        """Show a new bar in place of the one before, which has its own total."""
-        if self._task is not None:
-            self._bar.remove_task(self._task)
-        done = self._done if total else 0
-        self._task = self._bar.add_task(
-            self._stage, total=total, completed=done, speed=speed, losses=""
-        )
+            self._update(completed=self._done, speed=self._speed(time.monotonic()))
 
     def report(self, values: Mapping[str, float]) -> None:
         """Write the losses behind the bar."""
-        if self._task is not None:
-            self._bar.update(self._task, losses=_losses(values))
+        super().report(values)
+        self._update(losses=self._losses)
 
     def say(self, line: str) -> None:
         """Print ``line`` above the bar."""
@@ -226,6 +196,19 @@ class Bar(_Shown):
     def end(self) -> None:
         """Take the bar away."""
         self._bar.stop()
+
+    def _restart(self, speed: str, total: int | None) -> None:
+        """Show a new bar in place of the one before: rich cannot take a total away."""
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        done = self._done if total else 0
+        self._task = self._bar.add_task(
+            self._stage, total=total, completed=done, speed=speed, losses=""
+        )
+
+    def _update(self, **columns: Any) -> None:
+        if self._task is not None:
+            self._bar.update(self._task, **columns)
 
 
 def as_progress(progress: Progress | bool | None, every_s: float = LINE_EVERY_S) -> Progress:
@@ -243,10 +226,6 @@ def as_progress(progress: Progress | bool | None, every_s: float = LINE_EVERY_S)
     # rich draws bars in notebooks with ipywidgets
     in_notebook = Console().is_jupyter and find_spec("ipywidgets") is not None
     return Bar() if sys.stderr.isatty() or in_notebook else Lines(every_s)
-
-
-def _losses(values: Mapping[str, float]) -> str:
-    return " ".join(f"{name} {value:.3f}" for name, value in values.items())
 
 
 def _rate(count: int, seconds: float) -> str:
@@ -272,12 +251,11 @@ class Meter:
 
     def read(self) -> dict[str, float]:
         """Return the means since the last call, and start again."""
-        names = list(self._sums)
-        if not names:
+        sums, self._sums = self._sums, {}
+        if not sums:
             return {}
-        pairs = torch.stack(list(self._sums.values())).tolist()
-        self._sums = {}
-        return {name: total / count for name, (total, count) in zip(names, pairs, strict=True)}
+        pairs = torch.stack(list(sums.values())).tolist()
+        return {name: total / count for name, (total, count) in zip(sums, pairs, strict=True)}
 
     def state(self) -> dict[str, Tensor]:
         """Return the sums, in the order in which they appeared."""
@@ -324,10 +302,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         return []
     rows: list[dict[str, Any]] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
+        row: Any = None
+        with suppress(ValueError, RecursionError):
             row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
         if isinstance(row, dict) and type(row.get("step")) is int:  # pyright: ignore[reportUnknownMemberType]
             rows.append(row)  # pyright: ignore[reportUnknownArgumentType]
     return rows
@@ -344,6 +321,9 @@ class Callback(Protocol):
         """Take a row: ``step``, ``epoch``, losses, scores; of fine-tuning also ``seed``."""
 
 
+TakeRow = Callable[[dict[str, Any]], object]
+
+
 class Callbacks:
     """The callbacks of one run; none of them can stop it."""
 
@@ -358,133 +338,115 @@ class Callbacks:
             ConfigError: If a name is unknown or an object is no callback.
             MissingExtraError: If the library of a tracker is not installed.
         """
-        self._trackers: list[Tracker] = []
-        self._active: list[Callback] = []
+        self._active: list[tuple[str, TakeRow]] = []
+        self._trackers = ExitStack()
         for callback in given:
-            if isinstance(callback, str):
-                self._start(callback, folder)
-            elif isinstance(callback, Callback):
-                self._active.append(callback)
-            else:
+            if isinstance(callback, Callback):
+                self._active.append((type(callback).__name__, callback.on_row))
+                continue
+            if not isinstance(callback, str):
                 raise ConfigError(
                     f"a callback needs a method `on_row(row)`, found {type(callback).__name__}; "
                     f"trackers by name are {', '.join(TRACKERS)}."
                 )
+            check_name("tracker", callback, TRACKERS)
+            try:
+                take = self._trackers.enter_context(TRACKERS[callback](folder))
+            except ImportError:
+                raise MissingExtraError(callback, callback) from None
+            except Exception as e:  # no server, no account, no room: the run does not depend on it
+                _warn(callback, e)
+            else:
+                self._active.append((callback, take))
 
     def on_row(self, row: Mapping[str, Any]) -> None:
         """Pass a row on; what fails is dropped with a warning."""
-        for callback in list(self._active):
+        for follower in list(self._active):
+            name, take = follower
             try:
-                callback.on_row(dict(row))
+                take(dict(row))
             except Exception as e:
-                self._active.remove(callback)
-                _warn(type(callback).__name__, e)
+                self._active.remove(follower)
+                _warn(name, e)
 
     def close(self) -> None:
         """End the trackers that were started by name."""
-        for tracker in self._trackers:
-            with suppress(Exception):
-                tracker.close()
-        self._trackers, self._active = [], []
-
-    def _start(self, name: str, folder: Path | None) -> None:
-        check_name("tracker", name, TRACKERS)
-        try:
-            tracker = TRACKERS[name](folder)
-        except MissingExtraError:
-            raise
-        except Exception as e:  # no server, no account, no room: the run does not depend on it
-            _warn(name, e)
-            return
-        self._trackers.append(tracker)
-        self._active.append(tracker)
+        self._active = []
+        with suppress(Exception):
+            self._trackers.close()
 
 
-class TensorBoard:
-    """Event files in the folder ``tensorboard`` of the run."""
+def _warn(name: str, error: Exception) -> None:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    warnings.warn(f"{name} failed and gets no more rows: {reason}", RuntimeWarning, stacklevel=2)
 
-    def __init__(self, folder: Path | None) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise MissingExtraError("tensorboard", "tensorboard") from None
-        self._writer: Any = SummaryWriter(None if folder is None else str(folder / "tensorboard"))
 
-    def on_row(self, row: Mapping[str, Any]) -> None:
-        """Write the numbers of a row."""
+@contextmanager
+def _tensorboard(folder: Path | None) -> Generator[TakeRow]:
+    """Write event files into the folder ``tensorboard`` of the run."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    opened: Any = SummaryWriter(None if folder is None else str(folder / "tensorboard"))
+
+    def take(row: dict[str, Any]) -> None:
         for name, value in numbers(row).items():
-            self._writer.add_scalar(name, value, row["step"])
+            opened.add_scalar(name, value, row["step"])
 
-    def close(self) -> None:
-        """Write what is left."""
-        self._writer.close()
-
-
-_ROWS_ONLY = {
-    "console": "off",
-    "disable_code": True,
-    "disable_git": True,
-    "x_disable_machine_info": True,
-    "x_disable_meta": True,
-    "x_disable_stats": True,
-    "x_save_requirements": False,
-}
-"""By itself wandb also sends what is printed, the command, the computer and its packages."""
+    with opened:
+        yield take
 
 
-class WeightsAndBiases:
-    """A run of the project ``graphlog``, or of ``$WANDB_PROJECT``."""
+@contextmanager
+def _wandb(folder: Path | None) -> Generator[TakeRow]:
+    """Send a run to the project ``graphlog``, or that of ``$WANDB_PROJECT``."""
+    import wandb  # pyright: ignore[reportMissingImports]
 
-    def __init__(self, folder: Path | None) -> None:
-        try:
-            import wandb  # pyright: ignore[reportMissingImports]
-        except ImportError:
-            raise MissingExtraError("wandb", "wandb") from None
+    # by itself it also sends what is printed, the command, the computer and its packages
+    rows_only = {
+        "console": "off",
+        "disable_code": True,
+        "disable_git": True,
+        "x_disable_machine_info": True,
+        "x_disable_meta": True,
+        "x_disable_stats": True,
+        "x_save_requirements": False,
+    }
+    project = os.environ.get("WANDB_PROJECT", "graphlog")
+    run: Any = wandb.init(project=project, name=_name(folder), settings=rows_only)
+    # each seed counts its steps from 1, so ``step`` is a value
+    yield lambda row: run.log({**numbers(row), "step": row["step"]})
+    run.finish()
 
-        project = os.environ.get("WANDB_PROJECT", "graphlog")
-        self._run: Any = wandb.init(project=project, name=_name(folder), settings=_ROWS_ONLY)
 
-    def on_row(self, row: Mapping[str, Any]) -> None:
-        """Send the numbers of a row; each seed counts its steps from 1, so ``step`` is a value."""
-        self._run.log({**numbers(row), "step": row["step"]})
+@contextmanager
+def _mlflow(folder: Path | None) -> Generator[TakeRow]:
+    """Send a run to the experiment that MLflow's environment variables name."""
+    from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
 
-    def close(self) -> None:
-        """Send what is left."""
-        self._run.finish()
+    client: Any = MlflowClient()
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "graphlog")
+    found = client.get_experiment_by_name(name)
+    experiment = found.experiment_id if found else client.create_experiment(name)
+    run = client.create_run(experiment, run_name=_name(folder)).info.run_id
 
-
-class MLflow:
-    """A run of the experiment that MLflow's environment variables name."""
-
-    def __init__(self, folder: Path | None) -> None:
-        try:
-            from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
-        except ImportError:
-            raise MissingExtraError("mlflow", "mlflow") from None
-
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "graphlog")
-        self._client: Any = MlflowClient()
-        found = self._client.get_experiment_by_name(name)
-        experiment = found.experiment_id if found else self._client.create_experiment(name)
-        self._run = self._client.create_run(experiment, run_name=_name(folder)).info.run_id
-
-    def on_row(self, row: Mapping[str, Any]) -> None:
-        """Send the numbers of a row."""
+    def take(row: dict[str, Any]) -> None:
         for name, value in numbers(row).items():
-            self._client.log_metric(self._run, name, value, step=row["step"])
+            client.log_metric(run, name, value, step=row["step"])
 
-    def close(self) -> None:
-        """Mark the run as finished."""
-        self._client.set_terminated(self._run)
+    yield take
+    client.set_terminated(run)
 
 
-Tracker = TensorBoard | WeightsAndBiases | MLflow
-TRACKERS: Mapping[str, type[Tracker]] = {
-    "tensorboard": TensorBoard,
-    "wandb": WeightsAndBiases,
-    "mlflow": MLflow,
+TRACKERS: Mapping[str, Callable[[Path | None], AbstractContextManager[TakeRow]]] = {
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+    "mlflow": _mlflow,
 }
-"""Trackers by the name of their library."""
+"""Trackers by the name of their library, which is an extra of the same name."""
+
+
+def _name(folder: Path | None) -> str | None:
+    return None if folder is None else folder.absolute().name
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
@@ -500,12 +462,3 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
         for name, value in row.items()
         if name not in ("seed", "step") and type(value) in (int, float)
     }
-
-
-def _name(folder: Path | None) -> str | None:
-    return None if folder is None else folder.absolute().name
-
-
-def _warn(name: str, error: Exception) -> None:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    warnings.warn(f"{name} failed and gets no more rows: {reason}", RuntimeWarning, stacklevel=2)
