@@ -24,6 +24,7 @@ from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder
 from graphlog.errors import ConfigError, check_name, out_of_range, setting, unknown_name
 from graphlog.objectives import OBJECTIVES
+from graphlog.objectives.base import Objective
 from graphlog.plugins import Registry, check_installed, packages_of
 
 NumberFormat = Literal["fp32", "bf16"]
@@ -84,19 +85,17 @@ with warnings.catch_warnings():
         encoder: EncoderConfig = EncoderConfig.parse({})
         """The network to be trained."""
         options: dict[str, Any] = Field(default_factory=dict)
-        """Switches of the objective, complete."""
+        """Switches of the objective, but those that are None."""
 
         def to_tables(self) -> dict[str, Any]:
             """Return the tables of ``config.toml``; :func:`resolve_config` reads them back."""
-            values = self.model_dump()
+            values = self.model_dump(exclude_none=True)
             tables = {key: values.pop(key) for key in _TOP}
             tables["objective"] = {"name": values.pop("objective"), **values.pop("options")}
             tables["encoder"] = values.pop("encoder")
-            needed = packages_of(
-                {"objective": self.objective, "backbone": self.encoder.backbone}, _TABLE_OF
-            )
-            plugins = {_PLUGINS: needed} if needed else {}
-            return _without_none({**tables, "training": values, **plugins})
+            parts = {"objective": self.objective, "backbone": self.encoder.backbone}
+            needed = packages_of(parts, _TABLE_OF)
+            return {**tables, "training": values, **({_PLUGINS: needed} if needed else {})}
 
         def to_toml(self) -> str:
             """Return ``config.toml``."""
@@ -129,28 +128,38 @@ def resolve_config(
     """
     tables = _arrange(overrides or {})
     chosen = objective or tables["objective"].get("name", "graphlog")
-    check_installed({"objective": chosen}, _TABLE_OF, tables.get(_PLUGINS, {}))
-    check_name("objective", chosen, OBJECTIVES)
-    kind = OBJECTIVES[chosen]
+    kind = _objective(chosen, tables)
     bundle = recipe or tables.get("recipe", "default")
     if bundle == "default":
         bundle = kind.recipe_for(domain)
     check_name(f"recipe of {chosen}", bundle, kind.RECIPES)
-    merged = merge(_arrange(kind.RECIPES[bundle]), tables)
-    backbone = merged["encoder"].get("backbone", "gin")
+    head = {"objective": {"name": chosen}, "recipe": bundle}
+    return _of_tables(merge(merge(_arrange(kind.RECIPES[bundle]), tables), head))
+
+
+def _of_tables(tables: dict[str, Any]) -> PretrainConfig:
+    """Return the settings in nested tables; what they leave out has the setting's own default."""
+    options = dict(tables["objective"])
+    name = options.pop("name", "graphlog")
+    kind = _objective(name, tables)
+    backbone = tables["encoder"].get("backbone", "gin")
     check_installed({"backbone": backbone}, _TABLE_OF, tables.get(_PLUGINS, {}))
-    options = {k: v for k, v in merged["objective"].items() if k != "name"}
-    head = {key: merged[key] for key in _TOP if key in merged}
+    parsed = kind.Config.parse(options, "objective.")
     return PretrainConfig.parse(
         {
-            **head,
-            **merged["training"],
-            "objective": chosen,
-            "recipe": bundle,
-            "encoder": EncoderConfig.parse(merged["encoder"], "encoder."),
-            "options": kind.Config.parse(options, "objective.").model_dump(mode="json"),
+            **{key: tables[key] for key in _TOP if key in tables},
+            **tables["training"],
+            "objective": name,
+            "encoder": EncoderConfig.parse(tables["encoder"], "encoder."),
+            "options": parsed.model_dump(mode="json", exclude_none=True),
         }
     )
+
+
+def _objective(name: str, tables: Mapping[str, Any]) -> type[Objective[Any]]:
+    check_installed({"objective": name}, _TABLE_OF, tables.get(_PLUGINS, {}))
+    check_name("objective", name, OBJECTIVES)
+    return OBJECTIVES[name]
 
 
 def settings_tables(
@@ -163,17 +172,8 @@ def settings_tables(
 
 
 def recorded_config(tables: Mapping[str, Any]) -> PretrainConfig:
-    """Return the settings that a run was started with.
-
-    What the record leaves out has the setting's own default, not that of the recipe.
-    """
-    arranged = _arrange(tables)
-    kind = OBJECTIVES.get(arranged["objective"].get("name", ""))
-    options = {} if kind is None else kind.Config.parse({}).model_dump(mode="json")
-    training = {key: PretrainConfig.model_fields[key].default for key in _training_keys()}
-    arranged["objective"] = options | arranged["objective"]
-    arranged["training"] = training | arranged["training"]
-    return resolve_config(overrides=arranged)
+    """Return the settings that a run was started with, whatever its recipe says by now."""
+    return _of_tables(_arrange(tables))
 
 
 def read_config(path: Path) -> PretrainConfig:
@@ -194,11 +194,10 @@ def flat_settings(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
     """Return the settings of nested tables by dotted name."""
     flat: dict[str, Any] = {}
     for key, value in tables.items():
-        flat |= (
-            flat_settings(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else {prefix + key: value}
-        )
+        if isinstance(value, Mapping):
+            flat |= flat_settings(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
     return flat
 
 
@@ -208,15 +207,10 @@ def check_fits(init: GraphEncoder, config: PretrainConfig, schema: FeatureSchema
     Raises:
         ConfigError: If its schema or a setting of the encoder differs.
     """
-    if init.schema != schema:
+    if init.schema != schema or init.schema.contradicts(schema):
         raise ConfigError(
             f"the model to start from reads schema '{init.schema.name}', the graphs have "
-            f"'{schema.name}'; featurize them alike."
-        )
-    if init.schema.contradicts(schema):
-        raise ConfigError(
-            "of the model to start from and the graphs, one is of directed graphs and the other of "
-            "undirected ones; featurize them alike."
+            f"'{schema.name}', or one of the two is of directed graphs; featurize them alike."
         )
     # equal environments may be computed once or not: no weight depends on it
     wanted = config.encoder.resolve_auto(schema.domain).model_dump(exclude={"sharing"})
@@ -236,41 +230,29 @@ def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
         head, *rest = key.split(".")
         for part in reversed(rest):
             value = {part: value}
+        if head == "objective" and isinstance(value, str):
+            value = {"name": value}
         expanded = merge(expanded, {head: value})
     arranged: dict[str, Any] = {table: {} for table in _TABLES}
     for key, value in expanded.items():
-        if key == "objective" and isinstance(value, str):
-            arranged["objective"]["name"] = value
-        elif key in _TABLES:
-            if not isinstance(value, Mapping):
-                raise ConfigError(
-                    f"`{key}` must be a table of settings such as {key}.name = value, "
-                    f"found {value!r}."
-                )
-            arranged[key] = merge(arranged[key], value)
-        elif key in (*_TOP, _PLUGINS):
+        if key in (*_TOP, _PLUGINS):
             arranged[key] = value
-        elif key in _training_keys():
+        elif key not in _TABLES:
             arranged["training"][key] = value
+        elif isinstance(value, Mapping):
+            arranged[key] = merge(arranged[key], value)
         else:
-            encoder = (f"encoder.{k}" for k in EncoderConfig.model_fields)
-            raise unknown_name("setting", key, [*_TOP, *_TABLES, *_training_keys(), *encoder])
+            raise ConfigError(f"`{key}` must be a table of settings, found {value!r}.")
     for key in arranged["training"]:
         if key not in _training_keys():
-            raise unknown_name(
-                "setting", f"training.{key}", [f"training.{k}" for k in _training_keys()]
-            )
+            encoder = (f"encoder.{k}" for k in EncoderConfig.model_fields)
+            raise unknown_name("setting", key, [*_TOP, *_TABLES, *_training_keys(), *encoder])
     return arranged
 
 
 def _training_keys() -> list[str]:
     elsewhere = {*_TOP, "objective", "encoder", "options"}
     return [key for key in PretrainConfig.model_fields if key not in elsewhere]
-
-
-def _without_none(tables: dict[str, Any]) -> dict[str, Any]:
-    kept = {k: v for k, v in tables.items() if v is not None}
-    return {k: _without_none(v) if isinstance(v, dict) else v for k, v in kept.items()}  # pyright: ignore[reportUnknownArgumentType]
 
 
 def choose_device(name: str) -> torch.device:
@@ -299,17 +281,12 @@ def choose_device(name: str) -> torch.device:
         )
     if device.type == "cpu" or processes.size() == 1:
         return device
-    if device != torch.device("cuda"):
-        raise ConfigError(
-            f"several processes cannot share '{device}'; with {setting('device', 'cuda')} each "
-            "takes its own.",
-            option="device",
-        )
     number = int(os.environ.get("LOCAL_RANK", "0"))
-    if number >= count:
+    if device != torch.device("cuda") or number >= count:
         raise ConfigError(
-            f"process {number} of this machine needs a GPU of its own and torch sees {count} here; "
-            f"start fewer processes, or give {setting('device', 'cpu')}.",
+            f"process {number} of this machine needs a GPU of its own, of the {count} that torch "
+            f"sees here; start fewer processes with {setting('device', 'cuda')}, or give "
+            f"{setting('device', 'cpu')}.",
             option="device",
         )
     torch.cuda.set_device(number)
