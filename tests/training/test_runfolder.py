@@ -50,7 +50,7 @@ def test_an_existing_run_is_refused_replaced_or_continued(tmp_path: Path) -> Non
 
 def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(ConfigError, match="is a file"):
+    with pytest.raises(ConfigError, match="is a file or holds"):
         RunFolder.open(tmp_path / "thesis.tex")
 
 

@@ -29,12 +29,11 @@ KEPT = 2
 LABELED_KINDS = ("finetune", "probe")
 """Kinds of runs on labels."""
 _LOCK, _LOCK_BYTES = ".lock", 20
-_FILES = (
-    *(CONFIG, "metrics.jsonl", MODEL, "versions.json", "input.json"),
-    *("scores.json", "split.json"),  # of runs on labels
-)
-_BAD_BATCH = re.compile(r"nonfinite-step-\d+\.json")
 _TARGETS = re.compile(r"targets-[0-9a-f]{16}\.f16")
+_OURS = re.compile(
+    r"config\.toml|metrics\.jsonl|model\.safetensors|(versions|input|scores|split)\.json"
+    rf"|nonfinite-step-\d+\.json|{_TARGETS.pattern}"
+)
 _STEP = re.compile(r"step-[0-9]{9,18}\.safetensors")
 _STEP_OR_PART = re.compile(rf"{_STEP.pattern}(\.[0-9a-f]{{16}}\.partial)?")
 _SEED = re.compile(r"(.*-)?seed-[0-9]+")
@@ -86,7 +85,7 @@ class RunFolder:
                 _clear(path / "tensorboard", _EVENTS)
             # always what a killed process was writing
             for entry in list(path.iterdir()):
-                if _is_unfinished(entry.name) or (overwrite and _belongs_to_run(entry.name)):
+                if _is_unfinished(entry.name) or (overwrite and _OURS.fullmatch(entry.name)):
                     entry.unlink()  # of a link only the link: what it points to lies elsewhere
         return cls(path, lock)
 
@@ -140,27 +139,25 @@ def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) ->
             option="resume",
         )
     with writing(path):
-        if path.exists() and not path.is_dir():
-            raise ConfigError(f"{path} is a file; name a folder for the run.")
-        is_used = path.exists() and not all(map(_is_left_over, path.iterdir()))
-    if not is_used:
-        return
+        if not path.exists() or (path.is_dir() and all(map(_is_left_over, path.iterdir()))):
+            return
     found, runs = folder_kind(path), ("pretrain", *LABELED_KINDS)
     what, kinds = ("run", runs) if kind in runs else (kind, (kind,))
     if found not in kinds:
-        raise ConfigError(f"{path} holds other files, not a {what}; choose another folder.")
-    if not (resume or overwrite):
-        going_on = "" if resume is None else f"continue it with {setting('resume', True)} or "
         raise ConfigError(
-            f"{what} folder {path} exists; {going_on}replace it with {setting('overwrite', True)}.",
-            option="overwrite",
+            f"{path} is a file or holds other files, not a {what}; choose another folder."
         )
-    if resume and found != kind:
-        raise ConfigError(
-            f"{path} holds a run of {found}, which {kind} cannot continue; name another folder, "
-            f"or replace it with {setting('overwrite', True)}.",
-            option="overwrite",
-        )
+    if overwrite or (resume and found == kind):
+        return
+    state, going_on = "exists", ""
+    if resume:
+        state = f"holds a run of {found}, which {kind} cannot continue"
+    elif resume is not None:
+        going_on = f"continue it with {setting('resume', True)} or "
+    raise ConfigError(
+        f"{what} folder {path} {state}; {going_on}replace it with {setting('overwrite', True)}.",
+        option="overwrite",
+    )
 
 
 def _is_left_over(entry: Path) -> bool:
@@ -171,14 +168,10 @@ def _is_left_over(entry: Path) -> bool:
     return is_plain and re.fullmatch(rb"[0-9]*", entry.read_bytes()) is not None
 
 
-def _belongs_to_run(name: str) -> bool:
-    return name in _FILES or bool(_TARGETS.fullmatch(name) or _BAD_BATCH.fullmatch(name))
-
-
 def _is_unfinished(name: str) -> bool:
     """Return whether a process of this folder was writing the file when it was killed."""
     found = UNFINISHED.fullmatch(name)
-    return found is not None and (found[1] == MARK or _belongs_to_run(found[1]))
+    return found is not None and (found[1] == MARK or _OURS.fullmatch(found[1]) is not None)
 
 
 def remove_checkpoints(root: Path) -> None:
@@ -218,9 +211,9 @@ def _lock(path: Path) -> "BaseFileLock":
         holder = ""
         with suppress(OSError):
             holder = file.read_text(encoding="ascii", errors="replace")[:32].strip()
-        who = f"process {holder}" if holder else "another process"
         raise ConfigError(
-            f"run folder {path} is in use by {who}; wait for it to end or choose another folder."
+            f"run folder {path} is in use by process {holder or '(unknown)'}; wait for it to end "
+            "or choose another folder."
         )
     with suppress(OSError):  # Windows lets nobody write to a locked file
         file.write_text(str(os.getpid()), encoding="ascii")
@@ -262,23 +255,24 @@ def load_checkpoint(root: Path, say: Callable[[str], None]) -> Checkpoint | None
     Raises:
         ModelFileError: If there are checkpoints but every one is damaged.
     """
-    problems: list[str] = []
+    problem = ""
     for path in _newest_first(root):
         try:
             about, tensors = read_tensors(path, "checkpoint")
             found = Checkpoint(about["step"], tensors, about["fields"])
         except NewerFormatError:
             raise  # an older checkpoint would be a step back, and starting again a loss
-        except (ModelFileError, KeyError) as e:
-            lacking = f"{path}: lacks {e}"
-            problems.append(str(e) if isinstance(e, ModelFileError) else lacking)
-            continue
-        if problems:
-            say(f"{problems[0]} Going back to the checkpoint of step {found.step}.")
-        return found
-    if problems:
+        except ModelFileError as e:
+            problem = problem or str(e)
+        except KeyError as e:
+            problem = problem or f"{path}: lacks {e}."
+        else:
+            if problem:
+                say(f"{problem} Going back to the checkpoint of step {found.step}.")
+            return found
+    if problem:
         raise ModelFileError(
-            f"{problems[0]} No older checkpoint is whole; start again with "
+            f"{problem} No older checkpoint is whole; start again with "
             f"{setting('overwrite', True)}.",
             option="overwrite",
         )
