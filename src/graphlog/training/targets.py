@@ -77,60 +77,56 @@ def read_vectors(path: Path, store: GraphStore) -> Float16[np.ndarray, "M K"]:
         DataError: If the file cannot be read, has no such array, infinite or no known values, or
             no vector for a graph.
     """
+
+    def refused(problem: str) -> DataError:
+        return DataError(f"{path}: {problem}", file=path)
+
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
             arrays = {name: content[name] for name in content.files}
     except _UNREADABLE as e:
         reason = "no such file" if isinstance(e, FileNotFoundError) else f"no readable .npz ({e})"
-        raise DataError(f"{path}: {reason}; write one with `graphlog embed`.", file=path) from None
-    tables = {k: a for k, a in arrays.items() if a.ndim == 2 and a.dtype.kind in "fiu"}
-    if len(tables) != 1 or 0 in next(iter(tables.values())).shape:
+        raise refused(f"{reason}; write one with `graphlog embed`.") from None
+    tables = [a for a in arrays.values() if a.ndim == 2 and a.dtype.kind in "fiu"]
+    if len(tables) != 1 or 0 in tables[0].shape:
         shapes = ", ".join(f"{k} {a.shape}" for k, a in arrays.items()) or "nothing"
-        raise DataError(
-            f"{path}: needs one array of numbers with a row for each row of the input and a column "
-            f"for each target, found {shapes}.",
-            file=path,
+        raise refused(
+            "needs one array of numbers with a row for each row of the input and a column for each "
+            f"target, found {shapes}."
         )
-    (vectors,) = tables.values()
+    vectors = tables[0]
     if (infinite := np.isinf(vectors).any(axis=1)).any():
-        raise DataError(f"{path}: row {infinite.argmax()} has an infinite value.", file=path)
+        raise refused(f"row {infinite.argmax()} has an infinite value.")
     texts = [a for a in arrays.values() if a.dtype.kind == "U" and a.shape == vectors.shape[:1]]
-    found = _standardized(vectors[_rows_of(store, len(vectors), texts, path)])
-    if not (np.nan_to_num(found) != 0).any():
-        raise DataError(f"{path}: no column varies, so there is nothing to predict.", file=path)
+    try:
+        rows = _rows_of(store, len(vectors), texts)
+    except DataError as e:
+        raise refused(f"{e}; give one for each row of the input, NaN where unknown.") from None
+    found = _standardized(vectors[rows])
+    if not np.nan_to_num(found).any():
+        raise refused("no column varies, so there is nothing to predict.")
     return found
 
 
-def _rows_of(
-    store: GraphStore, size: int, columns: Sequence[np.ndarray], path: Path
-) -> Int[np.ndarray, "M"]:
+def _rows_of(store: GraphStore, size: int, columns: Sequence[np.ndarray]) -> Int[np.ndarray, "M"]:
     """Return the row of each graph in a file of ``size`` rows with these columns of texts."""
     import pandas as pd
 
     rows = store.output_rows
     own = pd.Series(store.texts() if store.has_texts else [], dtype=object)
     texts = [pd.Series(np.char.strip(column), dtype=object) for column in columns]  # as read
-    known = [own.isin(column) for column in texts]
-    best = max(range(len(known)), key=lambda k: known[k].sum(), default=None)
-    if best is None or not known[best].any():  # other texts, such as those before standardization
+    column = max(texts, key=lambda column: own.isin(column).sum(), default=pd.Series(dtype=object))
+    known = own.isin(column)
+    if not known.any():  # other texts, such as those before standardization
         if size != store.num_output_rows:
-            raise DataError(
-                f"{path}: {size:,} vectors for {store.num_output_rows:,} rows of the input; give "
-                "one for each row, NaN where it is unknown.",
-                file=path,
-            )
+            raise DataError(f"{size:,} vectors for {store.num_output_rows:,} rows")
         return rows
-    column = texts[best]
-    in_place = (column.reindex(rows).to_numpy() == own.to_numpy()) & known[best]
+    in_place = (column.reindex(rows).to_numpy() == own.to_numpy()) & known
     twice = ~in_place & own.isin(column[column.duplicated()])
-    for problem, what in ((~known[best], "no vector"), (twice, "several vectors")):
+    for problem, what in ((~known, "no vector"), (twice, "several vectors")):
         if problem.any():
             graph = int(problem.argmax())
-            raise DataError(
-                f"{path}: {what} for {own[graph][:80]!r} (row {rows[graph]}); give one for each "
-                "row, in the order of the input, NaN where it is unknown.",
-                file=path,
-            )
+            raise DataError(f"{what} for {own[graph][:80]!r} (row {rows[graph]})")
     once = column.drop_duplicates()
     return np.where(in_place, rows, once.index[pd.Index(once).get_indexer(pd.Index(own))])
 
@@ -187,16 +183,17 @@ def targets_of(
         work = f"counting substructures of {len(rows):,} records"
         return _components(_of_records(_counts, whole.texts(rows), domain.name, progress, work))
 
-    def of_store(found: np.ndarray) -> np.ndarray:
-        return found if store.indices is None else found[np.searchsorted(seen, store.indices)]
-
+    columns: list[np.ndarray] = []
     if given is None:
         what = [*domain.targets, version, _RULE]
-        given = of_store(_standardized(kept(len(domain.targets), what, descriptors)))
-    if not substructures:
-        return given
-    shown = kept(COMPONENTS, ["substructures", version, _COMPONENT_RULE], components)
-    return np.concatenate([given, of_store(shown)], axis=1)
+        columns.append(_standardized(kept(len(domain.targets), what, descriptors)))
+    if substructures:
+        what = ["substructures", version, _COMPONENT_RULE]
+        columns.append(kept(COMPONENTS, what, components))
+    if store.indices is not None:
+        columns = [found[np.searchsorted(seen, store.indices)] for found in columns]
+    columns = columns if given is None else [given, *columns]
+    return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
 
 
 def _of_records(
