@@ -55,27 +55,21 @@ class PrototypeForest:
                 not finite.
         """
         if not self.layers or len(self.parents) != len(self.layers) - 1:
-            raise ValueError(
-                f"`parents` must hold one entry per layer but the first,"
-                f" found {len(self.parents)} for {len(self.layers)}."
-            )
+            raise ValueError(f"{len(self.layers)} layers, found {len(self.parents)} of parents.")
         for level, layer in enumerate(self.layers):
-            if layer.ndim != 2 or layer.shape[0] == 0:
+            is_matrix = layer.ndim == 2 and layer.shape[0] > 0
+            if not is_matrix or not bool((layer.isfinite().all(1) & (layer.norm(dim=1) > 0)).all()):
                 raise ValueError(
-                    f"layer {level} must be a non-empty matrix, found shape {tuple(layer.shape)}."
+                    f"layer {level} must be a non-empty matrix of finite, non-zero prototypes, "
+                    f"found shape {tuple(layer.shape)}."
                 )
-            if not bool(torch.isfinite(layer).all() & (layer.norm(dim=1) > 0).all()):
-                raise ValueError(f"layer {level} must hold finite, non-zero prototypes.")
-        for level in range(1, len(self.layers)):
-            above, parent = self.layers[level - 1].shape[0], self.parent(level)
-            if parent.shape != (self.layers[level].shape[0],):
+        for level, parent in enumerate(self.parents, start=1):
+            numbers = torch.arange(self.sizes[level - 1])
+            has_one = parent.shape == (self.sizes[level],)
+            if not has_one or not torch.equal(parent.unique().cpu(), numbers):
                 raise ValueError(
-                    f"layer {level} needs one parent per prototype, found {tuple(parent.shape)}."
-                )
-            if not torch.equal(parent.unique().cpu(), torch.arange(above)):
-                raise ValueError(
-                    f"every prototype of layer {level - 1} must have a child,"
-                    f" and every parent must lie in [0, {above})."
+                    f"each prototype of layer {level} needs one parent, and each of layer "
+                    f"{level - 1} must have a child."
                 )
 
     @classmethod
@@ -378,26 +372,35 @@ def fit_forest(
     """
     check_embeddings(embeddings)
     points = embeddings.detach()
-    fewest = [1] * (depth - 1) + [min_roots]
     layers: list[Tensor] = []
     parents: list[Tensor] = []
     for level in range(depth):
         points = unit_rows(points) if space == "unit" else points
-        fitted = _fit_layer(points, level, centers, generator, centers_rule, min_members)
-        if fitted.centers.shape[0] < (num := min(fewest[level], points.shape[0])):
-            fitted = drop_small(points, kmeans(points, num, generator), 1)
-        layers.append(_without_zeros(fitted, points))
-        parents.append(fitted.assignment)
-        points = layers[-1]
-    # the first assignment is that of the graphs themselves, which are no part of the forest
-    return PrototypeForest(layers[::-1], parents[:0:-1])
+        available, least = points.shape[0], min_roots if level == depth - 1 else 1
+        wanted = min(centers, available if centers_rule == "literal" else max(1, available // 2))
+        fitted = drop_small(points, kmeans(points, wanted, generator), min_members)
+        if fitted.centers.shape[0] == 0 and centers_rule == "literal":
+            raise ConfigError(
+                f"`centers_rule='literal'` discards all prototypes {level} layers above the bottom:"
+                f" {wanted} centers on {available} points leave none with {min_members} members;"
+                " use 'halve' or fewer `centers`."
+            )
+        if fitted.centers.shape[0] == 0:
+            fitted = Clusters(points.mean(dim=0, keepdim=True), fitted.assignment)
+        if fitted.centers.shape[0] < (least := min(least, available)):
+            fitted = drop_small(points, kmeans(points, least, generator), 1)
+        layers.insert(0, _with_directions(fitted.centers, points))
+        parents.insert(0, fitted.assignment)
+        points = layers[0]
+    # the last assignment is that of the graphs themselves, which are no part of the forest
+    return PrototypeForest(layers, parents[:-1])
 
 
 def check_embeddings(embeddings: Float[Tensor, "M D"]) -> None:
-    """Raise where there are fewer than two embeddings, or one is not finite.
+    """Raise where no prototypes can be fitted.
 
     Raises:
-        ConfigError: If there are fewer than two.
+        ConfigError: If there are fewer than two embeddings, or all are 0.
         NonFiniteLossError: If one is not finite.
     """
     if embeddings.shape[0] < 2:
@@ -409,42 +412,11 @@ def check_embeddings(embeddings: Float[Tensor, "M D"]) -> None:
         raise NonFiniteLossError(
             "graph embeddings are not finite when prototypes are fitted; lower the learning rate."
         )
-
-
-def _fit_layer(
-    points: Tensor,
-    level: int,
-    centers: int,
-    generator: torch.Generator,
-    centers_rule: CentersRule,
-    min_members: int,
-) -> Clusters:
-    available = points.shape[0]
-    wanted = min(centers, available if centers_rule == "literal" else max(1, available // 2))
-    fitted = drop_small(points, kmeans(points, wanted, generator), min_members)
-    if fitted.centers.shape[0] == 0:
-        if centers_rule == "literal":
-            raise ConfigError(
-                f"`centers_rule='literal'` discards all prototypes {level} layers above the bottom:"
-                f" {wanted} centers on {available} points leave none with {min_members} members;"
-                " use 'halve' or fewer `centers`."
-            )
-        fitted = Clusters(points.mean(dim=0, keepdim=True), torch.zeros_like(fitted.assignment))
-    return fitted
-
-
-def _without_zeros(clusters: Clusters, points: Tensor) -> Tensor:
-    """Replace a center of length 0, which has no direction, by its member of greatest length."""
-    vectors = clusters.centers.clone()
-    for k in (vectors.norm(dim=1) == 0).nonzero().flatten().tolist():
-        members = points[clusters.assignment == k]
-        vectors[k] = members[members.norm(dim=1).argmax()]
-    if bool((vectors.norm(dim=1) == 0).any()):
+    if not embeddings.any():
         raise ConfigError(
-            "the graph embeddings have collapsed to zero: no prototypes can be fitted;"
-            " train the local phase longer."
+            "the embeddings have collapsed: this encoder gives 0 for every graph; train it longer "
+            "before prototypes are fitted."
         )
-    return vectors
 
 
 def kmeans(points: Float[Tensor, "M D"], num_centers: int, generator: torch.Generator) -> Clusters:
@@ -524,8 +496,6 @@ def fit_balanced_forest(
         NonFiniteLossError: If an embedding is not finite.
     """
     check_embeddings(embeddings)
-    if not embeddings.any():
-        raise ConfigError("the embeddings have collapsed: all graphs are the same to this encoder.")
     # of equal length, so that a few long embeddings do not draw all centers to them
     points = unit_rows(embeddings) * embeddings.norm(dim=1).mean()
     layers, parents = list[Tensor](), list[Tensor]()
@@ -535,9 +505,8 @@ def fit_balanced_forest(
         if level == depth - 1:
             num = max(min(wanted, points.shape[0] // 2), 1)
             vectors = _balanced_centers(points, num, generator)
-            used, groups = (
-                cosine_similarity(points, vectors).argmax(dim=1).unique(return_inverse=True)
-            )
+            near = cosine_similarity(points, vectors).argmax(dim=1)
+            used, groups = near.unique(return_inverse=True)
             vectors = vectors[used]
         else:
             vectors, groups = _equal_groups(points, min(wanted, points.shape[0]), generator)
@@ -623,23 +592,20 @@ def fit_competitive(
     Raises:
         ConfigError: If no bottom center has that many members.
     """
-    size = (centers, embeddings.shape[1])
+    (num, width), where = embeddings.shape, generator.device
     start = [
-        torch.rand(size, generator=generator, device=generator.device).to(embeddings)
+        torch.rand(centers, width, generator=generator, device=where).to(embeddings)
         for _ in range(depth)
     ]
     prototypes, counts = start[0], torch.zeros(centers, dtype=torch.long, device=embeddings.device)
     for _ in range(passes):
-        order = torch.randperm(
-            embeddings.shape[0], generator=generator, device=generator.device
-        ).to(embeddings.device)
-        prototypes, counts = moving_average_pass(
-            embeddings[order].split(batch_size), prototypes, counts, decay
-        )
+        order = torch.randperm(num, generator=generator, device=where).to(embeddings.device)
+        batches = embeddings[order].split(batch_size)
+        prototypes, counts = moving_average_pass(batches, prototypes, counts, decay)
     prototypes = prototypes[counts >= min_members]
     if prototypes.shape[0] == 0:
         raise ConfigError(
-            f"no prototype won {min_members} of {embeddings.shape[0]} graphs;"
+            f"no prototype won {min_members} of {num} graphs;"
             " use a larger collection or `global_weight=0`."
         )
     layers, parents = [prototypes], list[Tensor]()
@@ -669,12 +635,9 @@ def moving_average_pass(
     for batch in batches:
         winner = cosine_similarity(batch, prototypes, _EPS).argmax(dim=1)
         members = torch.bincount(winner, minlength=prototypes.shape[0])
-        mean = (
-            torch.zeros_like(prototypes).index_add(0, winner, batch) / members.clamp_min(1)[:, None]
-        )
-        prototypes = torch.where(
-            members[:, None] > 0, decay * prototypes + (1 - decay) * mean, prototypes
-        )
+        sums = torch.zeros_like(prototypes).index_add(0, winner, batch)
+        moved = decay * prototypes + (1 - decay) * (sums / members.clamp_min(1)[:, None])
+        prototypes = torch.where(members[:, None] > 0, moved, prototypes)
         counts = counts + members
     return prototypes, counts
 

@@ -225,10 +225,10 @@ def test_chains_follow_the_tree(num: int) -> None:
 @pytest.mark.parametrize(
     ("layers", "parents", "message"),
     [
-        ([torch.eye(2), torch.eye(2)], [], "one entry per layer"),
+        ([torch.eye(2), torch.eye(2)], [], "2 layers, found 0"),
         ([torch.eye(2), torch.eye(2)], [torch.tensor([0, 0])], "must have a child"),
         ([torch.eye(2), torch.eye(2)], [torch.tensor([0, 2])], "must have a child"),
-        ([torch.eye(2), torch.eye(2)], [torch.tensor([0, 1, 1])], "one parent per prototype"),
+        ([torch.eye(2), torch.eye(2)], [torch.tensor([0, 1, 1])], "needs one parent"),
         ([torch.zeros(1, 2)], [], "non-zero"),
         ([torch.tensor([[float("nan"), 1.0]])], [], "finite"),
         ([torch.empty(0, 2)], [], "non-empty"),
