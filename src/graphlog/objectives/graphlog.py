@@ -169,14 +169,8 @@ class GraphLoGConfig(FrozenConfig):
             )
         if self.mask_rate_max is not None and self.mask_rate_max < self.mask_rate:
             raise ValueError("`mask_rate_max` must not be below `mask_rate`")
-        weights = (
-            self.graph_weight,
-            self.subgraph_weight,
-            self.global_weight,
-            self.attribute_weight,
-            self.descriptor_weight,
-        )
-        if sum(weights) == 0:
+        local = self.graph_weight + self.subgraph_weight + self.attribute_weight
+        if local + self.global_weight + self.descriptor_weight == 0:
             raise ValueError("at least one of the loss weights must be above 0")
         if self.substructure_weight > 0 and self.descriptor_weight == 0:
             raise ValueError("`substructure_weight` needs a `descriptor_weight` above 0")
@@ -189,58 +183,36 @@ class GraphLoGConfig(FrozenConfig):
 
 
 PAPER: Mapping[str, Any] = {
-    "graph_weight": 1.0,
-    "subgraph_weight": 1.0,
     "global_weight": 1.0,
     "attribute_weight": 0.0,
-    "masked_columns": "all",
     "local_form": "margin",
-    "subgraph_anchors": "all",
-    "subgraph_positive": "own",
-    "cosine_eps": 0.0,
-    "projection_head": False,
-    "depth": 3,
-    "centers": 50,
-    "min_members": 2,
-    "centers_rule": "halve",
     "initialization": "kmeans",
     "min_roots": 1,
-    "kmeans_space": "raw",
     "kmeans_sample": "all",
     "e_step": "sample",
     "e_step_temperature": 1.0,
     "prototype_rate": 1.0,
     "global_form": "nce",
 }
-"""The equations to the letter; the one rule that cannot be followed to the letter is
-``centers_rule``."""
+"""The equations to the letter, where the defaults differ from them; the one rule that cannot be
+followed to the letter is ``centers_rule``."""
 
 RELEASED: Mapping[str, Any] = {
-    "graph_weight": 1.0,
-    "subgraph_weight": 1.0,
-    "global_weight": 0.1,
     "attribute_weight": 0.0,
     "masked_columns": "first",
-    "local_form": "infonce",
     "temperature": 0.04,
     "subgraph_anchors": "masked",
     "subgraph_positive": "masked",
     "cosine_eps": 1e-6,
     "projection_head": True,
-    "depth": 3,
-    "centers": 50,
-    "min_members": 2,
     "initialization": "competitive",
     "kmeans_sample": "all",
-    "competitive_passes": 5,
-    "competitive_decay": 0.95,
     "e_step": "greedy",
     "e_step_temperature": 0.04,
     "prototype_rate": 1.0,
-    "global_form": "cross-entropy",
     "prototype_candidates": "siblings",
 }
-"""The authors' script to the letter."""
+"""The authors' script to the letter, likewise."""
 
 GRAPHLOG: Mapping[str, Any] = {"attribute_weight": 0.0, "skip_symmetric": True}
 """The paper's three losses alone, mended, on any graph: prototypes stay in use, no negative is
@@ -372,21 +344,11 @@ class GraphLoG(Objective[GraphLoGViews]):
         if self.head is not None:
             with torch.no_grad():
                 emb = torch.cat([self.head(part) for part in emb.split(8192)])
-        if c.initialization == "competitive":
-            forest = fit_competitive(
-                emb,
-                depth=c.depth,
-                centers=c.centers,
-                generator=generator,
-                passes=c.competitive_passes,
-                decay=c.competitive_decay,
-                min_members=c.min_members,
-            )
-        elif c.initialization == "balanced":
+        if c.initialization == "balanced":
             forest = fit_balanced_forest(
                 emb, depth=c.depth, centers=c.centers, roots=c.min_roots, generator=generator
             )
-        else:
+        elif c.initialization == "kmeans":
             forest = fit_forest(
                 emb,
                 depth=c.depth,
@@ -396,6 +358,16 @@ class GraphLoG(Objective[GraphLoGViews]):
                 min_members=c.min_members,
                 min_roots=c.min_roots,
                 space=c.kmeans_space,
+            )
+        else:
+            forest = fit_competitive(
+                emb,
+                depth=c.depth,
+                centers=c.centers,
+                generator=generator,
+                passes=c.competitive_passes,
+                decay=c.competitive_decay,
+                min_members=c.min_members,
             )
         self.set_forest(forest)
 
@@ -429,8 +401,9 @@ class GraphLoG(Objective[GraphLoGViews]):
         the optimizer step on the total. Without weights the total is the paper's plain sum.
         """
         weights, terms, watch = self._weights(), dict[str, Tensor](), dict[str, Tensor]()
+        embedding = None
         if self.descriptors is None:
-            clean, embedding = encoder(views.clean), None
+            clean = encoder(views.clean)
         else:
             clean, embedding = encoder.encode_and_embed(views.clean)
         if views.view is not None:
@@ -441,16 +414,15 @@ class GraphLoG(Objective[GraphLoGViews]):
                 watch |= {"cos_graph_pos": pair.positive, "cos_graph_neg": pair.negative}
             if weights["subgraph"] > 0:
                 rounds = len(encoder.layers)
-                pair = self._subgraph_term(
-                    clean.node_emb, view.node_emb, views, views.view.node_idx, rounds, generator
-                )
+                pair = self._subgraph_term(clean.node_emb, view.node_emb, views, rounds, generator)
                 terms["subgraph"] = pair.loss
                 watch |= {"cos_node_pos": pair.positive, "cos_node_neg": pair.negative}
             if self.attributes is not None:
                 terms["attribute"] = self.attributes.loss(view.node_emb, views.view)
-        if self.forest is not None and weights["global"] > 0:
+        if (forest := self.forest) is not None and weights["global"] > 0:
             emb = _project(self.head, clean.graph_emb)
-            terms["global"], seen = self._global_term(emb, self.forest, generator)
+            with torch.autocast(emb.device.type, enabled=False):
+                terms["global"], seen = self._global_term(emb, forest, generator)
             watch |= seen
         if self.descriptors is not None and embedding is not None:
             y = views.clean.y
@@ -486,12 +458,13 @@ class GraphLoG(Objective[GraphLoGViews]):
         node_emb: Tensor,
         view_emb: Tensor,
         views: GraphLoGViews,
-        masked_idx: Tensor,
         rounds: int,
         generator: torch.Generator,
     ) -> PairLoss:
         c, head = self.config, self.node_head or self.head
         clean, present_idx, colors = views.clean, views.present_idx, None
+        assert views.view is not None, "the term is of views"
+        masked_idx = views.view.node_idx
         if c.skip_symmetric:
             colors = refine_colors(clean.x, clean.edge_attr, clean.adjacency, rounds)
         rows = masked_idx if c.subgraph_anchors == "masked" else None
@@ -520,37 +493,31 @@ class GraphLoG(Objective[GraphLoGViews]):
         self, emb: Tensor, forest: PrototypeForest, generator: torch.Generator
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of an E-step's chains, and what the watch looks at."""
-        c = self.config
-        e_temperature = c.e_step_temperature
-        temperature = c.prototype_temperature or c.temperature
-        with torch.autocast(emb.device.type, enabled=False):
-            fixed, still = emb.detach(), forest.detach()
-            if c.e_step == "balanced":
-                chains = balanced_chains(fixed, still, temperature=e_temperature, eps=c.cosine_eps)
-            elif c.e_step == "greedy":
-                chains = greedy_chains(fixed, still, c.cosine_eps)
-            else:
-                chains = sample_chains(fixed, still, temperature=e_temperature, generator=generator)
-            watch = prototype_statistics(fixed, chains, still, temperature=e_temperature)
-            if c.global_form == "nce":
-                noise = corrupt_chains(chains, forest, generator)
-                return nce_loss(emb, chains, noise, forest), watch
-            watch["assignment_gap"] = assignment_gap(
-                fixed,
-                chains,
-                still,
-                temperature=temperature,
-                draw_temperature=e_temperature if c.e_step == "sample" else None,
-            )
-            loss = prototype_cross_entropy(
-                emb,
-                chains,
-                forest,
-                temperature=temperature,
-                candidates=c.prototype_candidates,
-                eps=c.cosine_eps,
-            )
-            return loss, watch
+        c, fixed, still = self.config, emb.detach(), forest.detach()
+        sharpness, temperature = c.e_step_temperature, c.prototype_temperature or c.temperature
+        if c.e_step == "balanced":
+            chains = balanced_chains(fixed, still, temperature=sharpness, eps=c.cosine_eps)
+        elif c.e_step == "greedy":
+            chains = greedy_chains(fixed, still, c.cosine_eps)
+        else:
+            chains = sample_chains(fixed, still, temperature=sharpness, generator=generator)
+        watch = prototype_statistics(fixed, chains, still, temperature=sharpness)
+        if c.global_form == "nce":
+            noise = corrupt_chains(chains, forest, generator)
+            return nce_loss(emb, chains, noise, forest), watch
+        drawn = sharpness if c.e_step == "sample" else None
+        watch["assignment_gap"] = assignment_gap(
+            fixed, chains, still, temperature=temperature, draw_temperature=drawn
+        )
+        loss = prototype_cross_entropy(
+            emb,
+            chains,
+            forest,
+            temperature=temperature,
+            candidates=c.prototype_candidates,
+            eps=c.cosine_eps,
+        )
+        return loss, watch
 
 
 def _project(head: nn.Module | None, emb: Tensor, rows: Tensor | None = None) -> Tensor:
