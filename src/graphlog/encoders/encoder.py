@@ -109,11 +109,9 @@ def standardized(
     """Return ``(value - shift) / scale`` of continuous columns, as the schema defines."""
     if all(c.shift == 0.0 and c.scale == 1.0 for c in columns):
         return values
-    shift, scale = (
-        torch.tensor([getattr(c, key) for c in columns], dtype=torch.float64)
-        for key in ("shift", "scale")
-    )
-    return ((values.double() - shift.to(values.device)) / scale.to(values.device)).float()
+    shift = torch.tensor([c.shift for c in columns], dtype=torch.float64, device=values.device)
+    scale = torch.tensor([c.scale for c in columns], dtype=torch.float64, device=values.device)
+    return ((values.double() - shift) / scale).float()
 
 
 class AttributeTable(nn.Module):
@@ -341,24 +339,19 @@ class SharedNeighborhood(Neighborhood):
             new: Classes whose rows the layer returns; None: one a node.
             has_degrees: Whether classes tell degrees apart, as :attr:`norm` needs.
         """
-        self.batch, self._whole, self._old = whole.batch, whole, old
-        self.dtype, self._has_degrees = whole.dtype, has_degrees
-        edges = whole.adjacency
-        if new is None:
-            self._nodes, self._edges, offsets = slice(None), slice(None), edges.offsets
-            senders, order = edges.senders, edges.order
-        else:
+        self.batch, self.dtype = whole.batch, whole.dtype
+        self._whole, self._old, self._has_degrees = whole, old, has_degrees
+        self._nodes = self._edges = slice(None)
+        edges, offsets = whole.adjacency, whole.adjacency.offsets
+        if new is not None:
             self.counts, self._nodes = new.counts.to(whole.dtype), new.nodes
-            first = edges.offsets[:-1].index_select(0, new.nodes)
-            degree = edges.offsets[1:].index_select(0, new.nodes) - first
-            offsets = nn.functional.pad(degree.cumsum(0), (1, 0))
+            first, degree = edges.offsets[new.nodes], edges.in_degree[new.nodes]
+            offsets = F.pad(degree.cumsum(0), (1, 0))
             within = torch.repeat_interleave(first - offsets[:-1], degree)
             self._edges = within + torch.arange(within.shape[0], device=within.device)
-            senders = edges.senders.index_select(0, self._edges)
-            order = edges.order.index_select(0, self._edges)
-        self.adjacency = Adjacency(
-            offsets, old.inverse.index_select(0, senders), old.nodes.shape[0], order
-        )
+        senders = old.inverse.index_select(0, edges.senders[self._edges])
+        order = edges.order[self._edges]
+        self.adjacency = Adjacency(offsets, senders, old.nodes.shape[0], order)
 
     @cached_property
     def norm(self) -> Float[Tensor, "E"]:
@@ -375,12 +368,6 @@ class SharedNeighborhood(Neighborhood):
     def indicator_sums(self) -> Float[Tensor, "R K"]:
         """As of all nodes."""
         return self._whole.indicator_sums[self._nodes]
-
-    @cached_property
-    def normalized_indicator_sums(self) -> Float[Tensor, "R K"]:
-        """As of all nodes."""
-        assert self._has_degrees, "a layer that uses `norm` must declare `needs_degrees`"
-        return self._whole.normalized_indicator_sums[self._nodes]
 
     def own_rows(self, values: Float[Tensor, "S H"]) -> Float[Tensor, "R H"]:
         """Return the old row of each receiver's class."""
@@ -456,9 +443,7 @@ class NodeNorm(nn.BatchNorm1d):
             return input
         # of copies, which a pass after this one does not change before the gradients are taken
         mean, variance = (self.get_buffer(n).clone() for n in ("running_mean", "running_var"))
-        return nn.functional.batch_norm(
-            input, mean, variance, self.weight, self.bias, False, 0.0, self.eps
-        )
+        return F.batch_norm(input, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
 
 
 class Shard:
@@ -563,10 +548,9 @@ class GraphEncoder(nn.Module):
         outputs = [NodeRows(self.node(x), first)]
         dropout = self.config.dropout if self.training else 0.0
         for number, layer in enumerate(self.layers):
-            old, new = outputs[-1].classes, next(classes, None)
-            near = (
-                whole if old is None else SharedNeighborhood(whole, old, new, self._needs_degrees)
-            )
+            near, old, new = whole, outputs[-1].classes, next(classes, None)
+            if old is not None:
+                near = SharedNeighborhood(whole, old, new, self._needs_degrees)
             h = layer(outputs[-1].rows, near)
             if self.norms:
                 h = self.norms[number](h, near.counts)
@@ -589,23 +573,14 @@ class GraphEncoder(nn.Module):
         and on a GPU, which would have to be waited for until the classes are counted.
         """
         numbers = is_continuous(self.schema.node) or is_continuous(self.schema.edge)
-        capable = all(layer.shares_environments for layer in self.layers)
-        here = batch.x.device.type == "cpu"
-        if (
-            self.config.sharing == "off"
-            or numbers
-            or not capable
-            or not here
-            or not batch.num_nodes
-        ):
+        capable = all(layer.shares_environments for layer in self.layers) and not numbers
+        here = batch.x.device.type == "cpu" and batch.num_nodes > 0
+        if self.config.sharing == "off" or not capable or not here:
             return []
         drops = self.training and self.config.dropout > 0
+        rounds, edges = 1 if drops else len(self.layers), batch.adjacency
         return color_classes(
-            batch.x,
-            batch.edge_attr,
-            batch.adjacency,
-            1 if drops else len(self.layers),
-            with_degrees=self._needs_degrees,
+            batch.x, batch.edge_attr, edges, rounds, with_degrees=self._needs_degrees
         )
 
     def forward(self, batch: GraphBatch) -> Encoding:

@@ -126,10 +126,9 @@ def _backbone(weights: Mapping[str, Tensor], hint: str | None) -> str | None:
     if hint is not None or "batch_norms.0.running_var" not in weights:
         return hint
     # GraphSAGE's outputs have unit length, so that the mean squares of all columns add up to 1.
-    square = float(
-        (weights["batch_norms.0.running_var"] + weights["batch_norms.0.running_mean"] ** 2).sum()
-    )
-    return "graphsage" if abs(square - 1) < 0.1 else "gcn"
+    norm = _below("batch_norms.0.", weights)
+    square = (norm["running_var"] + norm["running_mean"] ** 2).sum()
+    return "graphsage" if abs(float(square) - 1) < 0.1 else "gcn"
 
 
 def encoder_from_weights(weights: Mapping[str, Tensor], backbone: str) -> GraphEncoder:
@@ -141,34 +140,22 @@ def encoder_from_weights(weights: Mapping[str, Tensor], backbone: str) -> GraphE
         RuntimeError: If a weight has another shape than the encoder's.
     """
     chemistry = "x_embedding1.weight" in weights
-    node = "x_embedding1.weight" if chemistry else "gnns.0.input_node_embeddings.weight"
+    schema = MOLECULE if chemistry else PROTEIN
+    if chemistry:
+        nodes = _stacked(weights, "x_embedding", schema.node)
+    else:
+        nodes = weights["gnns.0.input_node_embeddings.weight"]
     numbers = {k.split(".")[1] for k in weights if k.startswith("gnns.")}
     if numbers != {str(number) for number in range(len(numbers))}:
         raise ValueError(f"its {len(numbers)} layers are not numbered from 0 on")
-    shape: dict[str, Any] = {
-        "backbone": backbone,
-        "layers": len(numbers),
-        "dim": weights[node].shape[1],
-    }
-    if backbone == "gat":
-        shape["layer"] = {"heads": weights["gnns.0.att"].shape[1]}
-    config = EncoderConfig.parse(shape)
-    schema = MOLECULE if chemistry else PROTEIN
-    state = {
-        "node.weight": _stacked(weights, "x_embedding", schema.node) if chemistry else weights[node]
-    }
-    layers: dict[str, dict[str, Tensor]] = {number: {} for number in numbers}
-    for key, value in weights.items():
-        if key.startswith("gnns."):
-            _, number, name = key.split(".", 2)
-            layers[number][name] = value
-    for number, layer in layers.items():
-        state |= {f"layers.{number}.{k}": v for k, v in _layer(layer, schema).items()}
-    state |= {
-        k.replace("batch_norms.", "norms."): v
-        for k, v in weights.items()
-        if k.startswith("batch_norms.")
-    }
+    heads = {"layer": {"heads": weights["gnns.0.att"].shape[1]}} if backbone == "gat" else {}
+    shape = {"backbone": backbone, "layers": len(numbers), "dim": nodes.shape[1]}
+    config = EncoderConfig.parse({**shape, **heads})
+    state = {"node.weight": nodes}
+    for number in numbers:
+        layer = _layer(_below(f"gnns.{number}.", weights), schema)
+        state |= {f"layers.{number}.{k}": v for k, v in layer.items()}
+    state |= {f"norms.{k}": v for k, v in _below("batch_norms.", weights).items()}
     for name in [name for name in state if name.endswith(".running_mean")]:
         # checkpoints older than torch 0.4.1 do not count batches
         counter = name.replace("running_mean", "num_batches_tracked")
@@ -176,35 +163,33 @@ def encoder_from_weights(weights: Mapping[str, Tensor], backbone: str) -> GraphE
     return encoder_from_state(config, schema, state)
 
 
+def _below(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
+
+
 def _layer(weights: Mapping[str, Tensor], schema: FeatureSchema) -> dict[str, Tensor]:
     """Return the weights of one layer by our names."""
-    renamed_weights: dict[str, Tensor] = {}
     # with a norm inside, the MLP has one module more
     lower = "mlp.3" if "mlp.3.weight" in weights else "mlp.2"
-    renamed = {
-        "mlp.0": "lift",
-        "mlp.1": "norm",
-        lower: "lower",
-        "linear": "linear",
-        "weight_linear": "linear",
-    }
+    names = {"mlp.0": "lift", "mlp.1": "norm", lower: "lower"}
+    names |= {"linear": "linear", "weight_linear": "linear"}
+    found: dict[str, Tensor] = {}
     for key, value in weights.items():
         module, _, parameter = key.rpartition(".")
         if key == "att":
-            renamed_weights["attention"] = value.squeeze(0)
+            found["attention"] = value.squeeze(0)
         elif key == "bias":
-            renamed_weights["bias"] = value
-        elif module in renamed:
-            renamed_weights[f"{renamed[module]}.{parameter}"] = value
+            found["bias"] = value
+        elif module in names:
+            found[f"{names[module]}.{parameter}"] = value
         elif not module.startswith(("edge_", "input_node_embeddings")):
             raise KeyError(f"unexpected weight `{key}` in a layer")
     if "edge_encoder.weight" in weights:
-        renamed_weights["edge.weight"] = torch.cat(
-            [weights["edge_encoder.weight"].T, weights["edge_encoder.bias"][None]]
-        )
+        both = [weights["edge_encoder.weight"].T, weights["edge_encoder.bias"][None]]
+        found["edge.weight"] = torch.cat(both)
     else:
-        renamed_weights["edge.weight"] = _stacked(weights, "edge_embedding", schema.edge)
-    return renamed_weights
+        found["edge.weight"] = _stacked(weights, "edge_embedding", schema.edge)
+    return found
 
 
 def _stacked(weights: Mapping[str, Tensor], name: str, columns: tuple[Attribute, ...]) -> Tensor:
