@@ -29,7 +29,7 @@ def test_the_average_is_that_of_its_equation() -> None:
             weight.data.clone() if wanted is None else decay * wanted + (1 - decay) * weight.data
         )
     assert wanted is not None
-    average.copy_to([("w", weight), ("another", nn.Parameter(torch.ones(1)))])
+    average.copy_to([("w", weight)])
     assert torch.allclose(weight, wanted, atol=1e-6)
 
 
@@ -38,7 +38,7 @@ def test_a_parameter_born_later_starts_as_it_is() -> None:
     old, young = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.full((2,), 5.0))
     average.update([("old", old)], 1)
     average.update([("old", old), ("young", young)], 2)
-    assert torch.equal(average.state()["young"], young.detach())
+    assert torch.equal(average.averages["young"], young.detach())
 
 
 def test_the_rate_rises_in_a_line_and_then_follows_its_schedule() -> None:

@@ -81,11 +81,11 @@ def test_a_skipped_update_changes_nothing() -> None:
         with torch.no_grad():
             layer.weight.copy_(torch.arange(6.0).view(2, 3))
             layer.bias.zero_()
-        optimizer = NamedAdam(list(layer.named_parameters()), 0.1)
+        optimizer = NamedAdam(layer.named_parameters())
         for skip in skips:
             optimizer.zero_grad()
             (layer(torch.ones(1, 3)).square().sum() * (float("nan") if skip else 1.0)).backward()
-            optimizer.step(skipped=torch.tensor(skip))
+            optimizer.step(0.1, torch.tensor(skip))
         return {**layer.state_dict(), **optimizer.state()}
 
     some, clean = trained((False, True, True, False)), trained((False, False))

@@ -187,8 +187,8 @@ def test_the_rate_falls_to_zero(num_graphs: int, monkeypatch: pytest.MonkeyPatch
     rates: list[float] = []
     true_step = NamedAdam.step
 
-    def step(self: NamedAdam, learning_rate: float | None = None, *rest: Any) -> None:
-        rates.append(learning_rate or 0.0)
+    def step(self: NamedAdam, learning_rate: float, *rest: Any) -> None:
+        rates.append(learning_rate)
         true_step(self, learning_rate, *rest)
 
     monkeypatch.setattr(NamedAdam, "step", step)

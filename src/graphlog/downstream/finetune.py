@@ -245,8 +245,7 @@ class SeedJob(Job):
         c = self.config
         model = self.model.head if c.freeze else self.model
         factors = {} if c.encoder_rate is None else {"network.": c.encoder_rate / c.learning_rate}
-        rate = self.learning_rate(cursor)
-        return NamedAdam(model.named_parameters(), rate, factors, c.weight_decay)
+        return NamedAdam(model.named_parameters(), factors, c.weight_decay)
 
     def learning_rate(self, cursor: Cursor) -> float:
         """Return the step size of the head."""

@@ -1,6 +1,7 @@
 """Pre-training from start to end, also when it is continued where a run stopped."""
 
 import json
+import platform
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -13,14 +14,16 @@ import torch
 from jaxtyping import Float, Float16
 from torch import Tensor, nn
 
+from graphlog import __version__
 from graphlog.data.store import GraphBatch, GraphStore, epoch_batches
-from graphlog.encoders.encoder import GraphEncoder, build_encoder, calibrate
-from graphlog.encoders.modelfile import read_model, save_model
+from graphlog.encoders.encoder import GraphEncoder, NodeNorm, build_encoder, calibrate
+from graphlog.encoders.modelfile import digest_of, read_model, save_model
 from graphlog.encoders.novelty import PREFIX, Novelty, fit_novelty
 from graphlog.errors import ConfigError, DataError, ModelFileError, TrainingInterrupted, setting
 from graphlog.files import write_json, write_text, writing
 from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.base import LossTerms, Objective
+from graphlog.objectives.base import LossTerms, Objective, RegressionHead
+from graphlog.ops.collectives import Peers
 from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress
 from graphlog.training.runfolder import CHECKPOINTS, CONFIG, MODEL, RunFolder, part, versions
 from graphlog.training.settings import (
@@ -46,7 +49,6 @@ from graphlog.training.trainer import (
     Team,
     Trainer,
     WeightAverage,
-    fingerprint,
     joined,
     resume_advice,
     scheduled_rate,
@@ -139,19 +141,41 @@ class Pretraining(Job):
         self.team = team
         if team.peers is None:
             return
-        c = self.config
-        settings = {**flat_settings(c.to_tables()), "data digest": self.store.digest}
-        team.check_alike(fingerprint(self._weights(), settings))
-        team.check_batch(c.batch_size, len(self.store))
+        team.check_alike(
+            {
+                "graphlog-torch": __version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+                **flat_settings(self.config.to_tables()),
+                "data digest": self.store.digest,
+                "the weights to start from": digest_of(self._weights(), {})[:12],
+            }
+        )
+        graphs = min(self.config.batch_size, len(self.store))
+        if team.size > graphs:
+            team.refuse(
+                ConfigError(
+                    f"{team.size} processes share batches of {graphs} graphs; start fewer, or give "
+                    f"a larger {setting('batch_size')}."
+                )
+            )
         self._splits = self.objective.is_separable and self.encoder.config.dropout == 0
-        team.share(self._modules(), self._splits)
+        self._share_with(team.peers)
+
+    def _share_with(self, peers: Peers | None) -> None:
+        """Let the modules compute with other processes: graphs of their own, or whole batches."""
+        for module in nn.ModuleList([self.encoder, self.objective]).modules():
+            if isinstance(module, GraphEncoder):
+                module.peers = None if self._splits else peers
+                for norm in module.modules():
+                    if isinstance(norm, NodeNorm):
+                        norm.peers = peers
+            elif isinstance(module, RegressionHead):
+                module.peers = peers if self._splits else None
 
     def _weights(self) -> dict[str, Tensor]:
         weights = {f"model.{k}": v for k, v in self.encoder.state_dict().items()}
         return weights | {f"objective.{k}": v for k, v in self.objective.state_dict().items()}
-
-    def _modules(self) -> list[nn.Module]:
-        return [*self.encoder.modules(), *self.objective.modules()]
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Return all parameters of encoder and objective."""
@@ -167,7 +191,7 @@ class Pretraining(Job):
         """Return an optimizer with the step sizes that the objective asks for."""
         factors = self.objective.learning_rate_factors()
         named = {f"objective.{name}": factor for name, factor in factors.items()}
-        return NamedAdam(self.parameters(), self.learning_rate(cursor), named)
+        return NamedAdam(self.parameters(), named)
 
     def batches(self, epoch: int) -> list[np.ndarray]:
         """Return the batches; a single graph left over joins the batch before it."""
@@ -232,7 +256,7 @@ class Pretraining(Job):
         seen, watch = self.watch.state()
         tensors = self._weights() | {f"watch.{k}": v for k, v in seen.items()}
         if self.average is not None:
-            tensors |= {f"average.{k}": v for k, v in self.average.state().items()}
+            tensors |= {f"average.{k}": v for k, v in self.average.averages.items()}
         fields = {
             "settings": self.config.to_tables(),
             "data_digest": self.store.digest,
@@ -256,7 +280,8 @@ class Pretraining(Job):
         self.objective.to(device).load_state_dict(learned)
         self.encoder.load_state_dict(part(tensors, "model."))
         if self.average is not None:
-            self.average.load_state(part(tensors, "average."), device)
+            averages = part(tensors, "average.")
+            self.average.averages = {k: v.to(device, copy=True) for k, v in averages.items()}
         self.watch.load_state(part(tensors, "watch."), fields["watch"], device)
 
     def check_same(self, settings: Mapping[str, Any], digest: str) -> None:
@@ -283,7 +308,7 @@ class Pretraining(Job):
         self.watch.close()
         if self.average is not None:
             self.average.copy_to(self.parameters())
-        self.team.leave(self._modules())
+        self._share_with(None)
         calibrate(self.encoder, self.store, self.config.seed)
         self.objective.eval()
         self.novelty = fit_novelty(self.encoder, self.store, self.config.seed)

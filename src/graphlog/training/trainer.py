@@ -8,7 +8,6 @@ more processes, as torchrun or ``--processes`` starts them, train a model as a t
 import json
 import math
 import os
-import platform
 import signal
 import threading
 import time
@@ -27,9 +26,6 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from graphlog import __version__
-from graphlog.encoders.encoder import GraphEncoder, NodeNorm
-from graphlog.encoders.modelfile import digest_of
 from graphlog.errors import (
     ConfigError,
     GraphLoGError,
@@ -40,7 +36,7 @@ from graphlog.errors import (
     setting,
 )
 from graphlog.files import writing
-from graphlog.objectives.base import LossTerms, Phase, RegressionHead
+from graphlog.objectives.base import LossTerms, Phase
 from graphlog.ops.collectives import Peers
 from graphlog.processes import is_orphan, size
 from graphlog.training.log import Callbacks, Meter, MetricsFile, Progress
@@ -57,6 +53,11 @@ _STEP_TIMEOUT = timedelta(minutes=10)
 """A process that takes longer over one step counts as hung."""
 _WAIT_TIMEOUT = timedelta(days=7)
 """While the first process computes descriptors, the others wait."""
+_SAVE_SHARE = 20
+"""An epoch shorter than this many times the writing of a checkpoint ends without one."""
+_ECHO_S = 2.0
+"""A second signal so soon is the same request: a terminal signals torchrun's processes, and so does
+torchrun."""
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
@@ -111,43 +112,6 @@ class Team:
                         )
                     )
 
-    def check_batch(self, batch_size: int, graphs: int) -> None:
-        """Refuse more processes than a batch has graphs.
-
-        Raises:
-            ConfigError: In the first process.
-            ProcessLostError: In the others.
-        """
-        if self.size > min(batch_size, graphs):
-            self.refuse(
-                ConfigError(
-                    f"{self.size} processes share batches of {min(batch_size, graphs)} graphs; "
-                    f"start fewer, or give a larger {setting('batch_size')}."
-                )
-            )
-
-    def share(self, modules: Iterable[nn.Module], separable: bool) -> None:
-        """Let the encoders among the modules embed batches together.
-
-        Args:
-            modules: All modules of encoder and objective.
-            separable: Whether each process is given graphs of its own rather than whole batches.
-        """
-        for module in modules:
-            if isinstance(module, GraphEncoder):
-                module.peers = None if separable else self.peers
-                for norm in module.modules():
-                    if isinstance(norm, NodeNorm):
-                        norm.peers = self.peers
-            elif isinstance(module, RegressionHead):
-                module.peers = self.peers if separable else None
-
-    def leave(self, modules: Iterable[nn.Module]) -> None:
-        """Let the modules compute by themselves again."""
-        for module in modules:
-            if isinstance(module, GraphEncoder | NodeNorm | RegressionHead):
-                module.peers = None
-
     def mean(self, losses: LossTerms) -> LossTerms:
         """Return the losses with their mean values over processes; the gradient stays as it is."""
         if self.peers is None:
@@ -178,17 +142,6 @@ class Team:
 
 
 ALONE = Team()
-
-
-def fingerprint(weights: Mapping[str, Tensor], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what must be the same in all processes: versions, settings and first weights."""
-    return {
-        "graphlog-torch": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        **settings,
-        "the weights to start from": digest_of(weights, {})[:12],
-    }
 
 
 @contextmanager
@@ -248,12 +201,11 @@ def scheduled_rate(
 
 
 class NamedAdam:
-    """Adam over named parameters, whose state is ``{"<parameter>/<moment>": tensor}``."""
+    """AdamW over named parameters, whose state is ``{"<parameter>/<moment>": tensor}``."""
 
     def __init__(
         self,
         parameters: Iterable[tuple[str, nn.Parameter]],
-        learning_rate: float,
         factors: Mapping[str, float] | None = None,
         weight_decay: float = 0.0,
     ) -> None:
@@ -261,53 +213,43 @@ class NamedAdam:
 
         Args:
             parameters: Parameters by name.
-            learning_rate: Step size.
-            factors: Multiples of it for the parameters whose names start so.
-            weight_decay: Of AdamW; 0, as in the paper, is plain Adam.
+            factors: Multiples of the step size for the parameters whose names start so.
+            weight_decay: 0, as in the paper, is plain Adam.
         """
         self.parameters = {name: p for name, p in parameters if p.requires_grad}
-        groups: dict[float, list[nn.Parameter]] = {1.0: []}
+        groups: dict[float, list[nn.Parameter]] = {}
         for name, p in self.parameters.items():
-            own = [f for prefix, f in (factors or {}).items() if name.startswith(prefix)]
-            groups.setdefault(own[0] if own else 1.0, []).append(p)
-        self.factors = [factor for factor, members in groups.items() if members]
-        kind = torch.optim.AdamW if weight_decay > 0 else torch.optim.Adam
-        self.adam = kind(
-            [{"params": groups[f], "lr": f * learning_rate} for f in self.factors],
-            lr=learning_rate,
+            own = (f for prefix, f in (factors or {}).items() if name.startswith(prefix))
+            groups.setdefault(next(own, 1.0), []).append(p)
+        self.adam = torch.optim.AdamW(
+            [{"params": members, "factor": factor} for factor, members in groups.items()],
             weight_decay=weight_decay,
-            fused=all(
-                p.is_floating_point() and p.device.type in {"cpu", "cuda"}
-                for p in self.parameters.values()
-            ),
+            fused=all(p.device.type in {"cpu", "cuda"} for p in self.parameters.values()),
         )
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
         self.adam.zero_grad(set_to_none=True)
 
-    def step(self, learning_rate: float | None = None, skipped: Tensor | None = None) -> None:
-        """Apply one update, from now on with step size ``learning_rate`` where it is given.
+    def step(self, learning_rate: float, skipped: Tensor | None = None) -> None:
+        """Apply one update.
 
         Args:
-            learning_rate: None keeps it.
+            learning_rate: Step size.
             skipped: Whether nothing is to change, known to the device alone; None: no.
         """
-        if learning_rate is not None:
-            for group, factor in zip(self.adam.param_groups, self.factors, strict=True):
-                group["lr"] = factor * learning_rate
+        for group in self.adam.param_groups:
+            group["lr"] = group["factor"] * learning_rate
         # what a gradient scaler would set: the kernel looks at it, and the CPU need not
         self.adam.found_inf = None if skipped is None else skipped.float()  # pyright: ignore[reportAttributeAccessIssue]
         self.adam.step()
 
     def state(self) -> dict[str, Tensor]:
         """Return the moments of every parameter that has been updated at least once."""
-        touched = {
-            name: self.adam.state[p] for name, p in self.parameters.items() if p in self.adam.state
-        }
         return {
-            f"{name}/{moment}": moments[moment]
-            for name, moments in touched.items()
+            f"{name}/{moment}": self.adam.state[p][moment]
+            for name, p in self.parameters.items()
+            if p in self.adam.state
             for moment in MOMENTS
         }
 
@@ -317,15 +259,11 @@ class NamedAdam:
         The tensors are copied into newly allocated memory: kernels may round differently on memory
         that is aligned differently, which would break the exactness of a resumed run.
         """
-        for name, parameter in self.parameters.items():
-            if f"{name}/step" not in state:
-                continue
-            moments = {
-                m: torch.empty_like(state[f"{name}/{m}"], device=parameter.device) for m in MOMENTS
-            }
-            for moment, tensor in moments.items():
-                tensor.copy_(state[f"{name}/{moment}"])
-            self.adam.state[parameter] = moments
+        for name, p in self.parameters.items():
+            if f"{name}/step" in state:
+                self.adam.state[p] = {
+                    moment: state[f"{name}/{moment}"].to(p.device, copy=True) for moment in MOMENTS
+                }
 
 
 class WeightAverage:
@@ -338,7 +276,8 @@ class WeightAverage:
     def __init__(self, decay: float) -> None:
         """Start with nothing; ``decay`` is the largest :math:`d`, between 0 and 1."""
         self.decay = decay
-        self._averages: dict[str, Tensor] = {}
+        self.averages: dict[str, Tensor] = {}
+        """By the names of the parameters."""
 
     @torch.no_grad()
     def update(self, parameters: Iterable[tuple[str, nn.Parameter]], step: int) -> None:
@@ -347,11 +286,11 @@ class WeightAverage:
         averages: list[Tensor] = []
         weights: list[Tensor] = []
         for name, parameter in parameters:
-            if name in self._averages:
-                averages.append(self._averages[name])
+            if name in self.averages:
+                averages.append(self.averages[name])
                 weights.append(parameter.detach())
             else:
-                self._averages[name] = parameter.detach().clone()
+                self.averages[name] = parameter.detach().clone()
         if averages:
             torch._foreach_lerp_(averages, weights, 1 - decay)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 
@@ -359,25 +298,7 @@ class WeightAverage:
     def copy_to(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> None:
         """Set the parameters to their averages."""
         for name, parameter in parameters:
-            if name in self._averages:
-                parameter.copy_(self._averages[name])
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the averages by name."""
-        return dict(self._averages)
-
-    def load_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
-        """Continue from what :meth:`state` returned, in memory of its own."""
-        self._averages = {name: tensor.to(device, copy=True) for name, tensor in state.items()}
-
-
-_SAVE_SHARE = 20
-"""An epoch shorter than this many times the writing of a checkpoint ends without one."""
-
-
-_ECHO_S = 2.0
-"""A second signal so soon is the same request: a terminal signals torchrun's processes, and so does
-torchrun."""
+            parameter.copy_(self.averages[name])
 
 
 def resume_advice() -> str:
@@ -511,12 +432,11 @@ class Trainer:
         self.job, self.metrics = job, metrics
         self.callbacks = callbacks or Callbacks()
         self.checkpoints, self.checkpoint_every_s = checkpoints, checkpoint_every_s
-        self.cursor = Cursor()
+        self.cursor, self.meter = Cursor(), Meter()
         self.optimizer: NamedAdam | None = None
-        self._stop, self._team_stops = StopRequest(), False
+        self._stop, self._stops = StopRequest(), False
         self._checks_late = job.setting.device.type != "cpu" and job.team.size == 1
-        self._unchecked: list[tuple[int, np.ndarray, dict[str, Tensor]]] = []
-        self.meter = Meter()
+        self._unchecked: list[tuple[int, np.ndarray, LossTerms]] = []
         self._saved_at, self._save_took = time.monotonic(), 0.0
         self._row_started, self._row_graphs = time.monotonic(), 0
 
@@ -560,25 +480,20 @@ class Trainer:
         assert self.optimizer is not None, "a step before its phase has begun"
         job, step = self.job, self.cursor.step + 1
         losses = job.loss(batch, step)
-        values = {"total": losses.total, **losses.terms}
-        self._unchecked.append((step, indices, {k: v.detach() for k, v in values.items()}))
+        total, terms = losses.total.detach(), {k: v.detach() for k, v in losses.terms.items()}
+        self._unchecked.append((step, indices, LossTerms(total, terms)))
         if not self._checks_late:
             self._check_losses()
-        skipped = ~torch.isfinite(losses.total.detach()) if self._checks_late else None
         self.optimizer.zero_grad()
         losses.total.backward()
-        weights = self.optimizer.parameters.values()
-        wish = self._stop.asked or is_orphan()
-        self._team_stops = job.team.average_gradients(weights, wish)
+        # a team stops after the same step everywhere, which one process cannot decide alone
+        weights, wish = self.optimizer.parameters.values(), self._stop.asked or is_orphan()
+        self._stops = job.team.average_gradients(weights, wish)
+        skipped = ~torch.isfinite(total) if self._checks_late else None
         self.optimizer.step(job.learning_rate(self.cursor), skipped)
         job.after_step(step, len(indices))
-        self.meter.add(
-            {
-                "loss": losses.total,
-                **{f"loss_{name}": value for name, value in losses.terms.items()},
-                **losses.watch,
-            }
-        )
+        named = {f"loss_{name}": value for name, value in terms.items()}
+        self.meter.add({"loss": total, **named, **losses.watch})
         self.cursor = replace(self.cursor, step=step, batch=self.cursor.batch + 1)
         job.progress.advance(len(indices))
         self._row_graphs += len(indices)
@@ -588,15 +503,17 @@ class Trainer:
         unchecked, self._unchecked = self._unchecked, []
         if not unchecked:
             return
-        finite = torch.stack([torch.isfinite(values["total"]) for _, _, values in unchecked])
+        finite = torch.stack([torch.isfinite(losses.total) for _, _, losses in unchecked])
         if bool(finite.all()):
             return
-        step, indices, values = unchecked[int((~finite).nonzero()[0])]
-        terms = (k for k, v in values.items() if k != "total" and not bool(torch.isfinite(v)))
-        bad = next(terms, "total")
-        name = "the total loss" if bad == "total" else f"loss term '{bad}'"
+        step, indices, losses = unchecked[int((~finite).nonzero()[0])]
+        name, bad = "the total loss", losses.total
+        for term, value in losses.terms.items():
+            if not bool(torch.isfinite(value)):
+                name, bad = f"loss term '{term}'", value
+                break
         where = self.job.describe_batch(step, indices)
-        raise NonFiniteLossError(f"{name} became {values[bad].item()} at step {step}; {where}")
+        raise NonFiniteLossError(f"{name} became {bad.item()} at step {step}; {where}")
 
     def save(self) -> None:
         """Write a checkpoint.
@@ -609,12 +526,12 @@ class Trainer:
         if self.checkpoints is None or not self.job.team.is_first:
             return
         tensors, fields = self.job.state()
-        weights = [t for name, t in tensors.items() if name.startswith(("model.", "objective."))]
-        if not all(bool(torch.isfinite(weight).all()) for weight in weights):
-            raise NonFiniteLossError(
-                f"a weight became NaN or infinite by step {self.cursor.step}; "
-                "try a lower learning rate."
-            )
+        for name, weight in tensors.items():
+            if name.startswith(("model.", "objective.")) and not weight.isfinite().all():
+                raise NonFiniteLossError(
+                    f"a weight became NaN or infinite by step {self.cursor.step}; "
+                    "try a lower learning rate."
+                )
         keeps_moments = self.cursor.begun or not (self.job.fresh_moments or self.is_done)
         if self.optimizer is not None and keeps_moments:
             tensors |= {f"optim.{k}": v for k, v in self.optimizer.state().items()}
@@ -646,10 +563,8 @@ class Trainer:
         try:
             self.cursor = Cursor(**checkpoint.fields["cursor"])
             self.job.load_state(checkpoint.tensors, checkpoint.fields)
-            order = checkpoint.fields["meter"]
-            self.meter.load_state(
-                part(checkpoint.tensors, "meter."), order, self.job.setting.device
-            )
+            sums, order = part(checkpoint.tensors, "meter."), checkpoint.fields["meter"]
+            self.meter.load_state(sums, order, self.job.setting.device)
         except (RuntimeError, KeyError, TypeError) as e:
             raise ModelFileError(
                 f"the checkpoint of step {checkpoint.step} does not fit this version of graphlog "
@@ -690,8 +605,7 @@ class Trainer:
             self.step(indices, batch)
             if is_last or self.job.log_due(self.cursor.step):
                 self._log(is_last)
-            # a team stops after the same step everywhere, which one process cannot decide alone
-            if self._team_stops or (self._stop.asked and self.job.team.size == 1):
+            if self._stops or (self._stop.asked and self.job.team.size == 1):
                 self.save()
                 raise TrainingInterrupted(self.job.how_to_resume(self.cursor))
             if not is_last and time.monotonic() - self._saved_at >= self.checkpoint_every_s:
