@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.domains import schema_named
 from graphlog.domains.graph.domain import GraphReading, pack
-from graphlog.domains.graph.raw import Collection, RawGraph
+from graphlog.domains.graph.raw import BadGraphError, Collection, RawGraph
 from graphlog.errors import DataError
 
 Array = npt.NDArray[Any]
@@ -85,21 +85,28 @@ def from_pyg(
         raise DataError("from_pyg: the collection holds no graph; give at least one.")
     named = schema_named(schema) if isinstance(schema, str) else schema
     codes = _common_codes(listed)
-    known = named if codes is None else _schema_of(codes, named)
-    read_as = known
-    if codes is not None and known is not None:
+    known = read_as = named
+    if codes is not None:
+        known = _schema_of(codes, named)
         read_as = replace(known, node=_as_codes(known.node), edge=_as_codes(known.edge))
     raw = [_raw_graph(row, graph) for row, graph in enumerate(listed)]
-    labels = _label_names(raw)
     raw = _of_one_width(raw, "node", None if read_as is None else read_as.node)
     raw = _of_one_width(raw, "edge", None if read_as is None else read_as.edge)
+    widths = {len(graph.labels) for graph in raw} - {0}
+    if len(widths) > 1:
+        raise DataError(
+            f"`y` must hold the same number of labels in every graph, found {sorted(widths)[:4]}; "
+            "per-node labels are not read."
+        )
+    missing = (None,) * max(widths, default=0)
+    raw = [graph._replace(labels=graph.labels or missing) for graph in raw]
     usable = [graph for graph in raw if graph.problem is None]
     first = usable[0] if usable else RawGraph(0, "")
     collection = Collection(
         name="torch_geometric graphs",
         node=tuple(f"node_{k}" for k in range(len(first.node))),
         edge=tuple(f"edge_{k}" for k in range(len(first.edge))),
-        labels=labels,
+        labels=tuple(f"y{k}" for k in range(len(missing))),
         read=lambda: iter(raw),
         matrices=True,
         has_texts=all(graph.text for graph in usable),
@@ -150,13 +157,12 @@ def _common_codes(graphs: list[Any]) -> Codes | None:
     """Return what :func:`to_pyg` noted in all graphs; None where they hold values."""
     noted = [getattr(graph, "codes", None) for graph in graphs if isinstance(graph, Data)]
     noted = [codes if isinstance(codes, Codes) else None for codes in noted]
-    different = set({id(codes): codes for codes in noted}.values())
-    if len(different) > 1:
+    if any(codes is not noted[0] and codes != noted[0] for codes in noted):
         raise DataError(
             "some graphs hold the codes of a store (to_pyg), others values or the codes of another "
             "store; read them one kind at a time."
         )
-    return different.pop() if different else None
+    return noted[0] if noted else None
 
 
 def _schema_of(codes: Codes, wanted: FeatureSchema | None) -> FeatureSchema:
@@ -182,30 +188,28 @@ def _as_codes(columns: tuple[Attribute, ...]) -> tuple[Attribute, ...]:
     return tuple(replace(column, values=(), origin="given") for column in columns)
 
 
-class _UnusableError(Exception):
-    """Why an object is not a graph."""
-
-
 def _raw_graph(row: int, graph: Any) -> RawGraph:
     text = getattr(graph, "smiles", None)
     text = text if isinstance(text, str) else ""
     try:
         if not isinstance(graph, Data):
-            raise _UnusableError(
+            raise BadGraphError(
                 f"must be a torch_geometric Data object, found {type(graph).__name__}"
             )
-        x, edges = _matrix(graph.x, "x"), _edges(graph)
-        nodes = int(graph.num_nodes or 0)
-        return RawGraph(
-            row=row,
-            text=text,
-            num_nodes=nodes,
-            edge_index=edges,
-            node=_columns(x, "x", nodes),
-            edge=_columns(_matrix(graph.edge_attr, "edge_attr"), "edge_attr", edges.shape[1]),
-            labels=() if graph.y is None else _label_values(graph.y),
+        x, edges, nodes = (
+            _columns(graph.x, "x"),
+            _edges(graph.edge_index),
+            int(graph.num_nodes or 0),
         )
-    except _UnusableError as e:
+        edge_attr = _columns(graph.edge_attr, "edge_attr")
+        for columns, name, rows in ((x, "x", nodes), (edge_attr, "edge_attr", edges.shape[1])):
+            if columns and len(columns[0]) != rows:
+                raise BadGraphError(f"`{name}` must have {rows} rows, found {len(columns[0])}")
+        labels = np.zeros(0) if graph.y is None else _array(graph.y, "y").astype(np.float64)
+        if np.isinf(labels).any():
+            raise BadGraphError("`y` must be finite, or NaN where it is unknown")
+        return RawGraph(row, text, nodes, edges, x, edge_attr, tuple(labels.reshape(-1).tolist()))
+    except BadGraphError as e:
         return RawGraph(row, text, problem=str(e))
 
 
@@ -213,96 +217,72 @@ def _array(values: Any, name: str) -> Array:
     try:
         array = torch.as_tensor(values).detach().cpu().numpy()
     except (TypeError, ValueError, RuntimeError):
-        raise _UnusableError(
-            f"`{name}` must be a tensor of numbers, found {type(values).__name__}"
-        ) from None
+        array = np.array(None)
     if array.dtype.kind not in "iubf":
-        raise _UnusableError(f"`{name}` must be a tensor of numbers, found {array.dtype}")
+        found = getattr(values, "dtype", type(values).__name__)
+        raise BadGraphError(f"`{name}` must be a tensor of numbers, found {found}")
     return array
 
 
-def _edges(graph: Data) -> Array:
-    if graph.edge_index is None:
+def _edges(edge_index: Any) -> Array:
+    if edge_index is None:
         return np.zeros((2, 0), dtype=np.int64)
-    edges = _array(graph.edge_index, "edge_index")
+    edges = _array(edge_index, "edge_index")
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
-        raise _UnusableError(
+        raise BadGraphError(
             f"`edge_index` must be integers of shape (2, E), found {edges.dtype} of shape "
             f"{edges.shape}"
         )
     return edges.astype(np.int64)
 
 
-def _matrix(values: Any, name: str) -> Array | None:
+def _columns(values: Any, name: str) -> tuple[Array, ...]:
+    """Return a matrix column by column; one without columns counts as none."""
     if values is None:
-        return None
-    matrix = _array(values, name)
-    if matrix.dtype.kind in "iub":
-        return matrix.astype(np.int64)
-    with np.errstate(over="ignore"):
-        matrix = matrix.astype(np.float32)
-    if not np.isfinite(matrix).all():
-        raise _UnusableError(f"`{name}` must be finite, found NaN or infinity")
-    return matrix
-
-
-def _columns(matrix: Array | None, name: str, rows: int) -> tuple[Array, ...]:
-    if matrix is None:
         return ()
-    matrix = matrix[:, None] if matrix.ndim == 1 else matrix
-    if matrix.ndim != 2 or len(matrix) != rows:
-        raise _UnusableError(f"`{name}` must have {rows} rows, one each, found {matrix.shape}")
-    return tuple(matrix.T)
+    matrix = _array(values, name)
+    if matrix.ndim not in (1, 2):
+        raise BadGraphError(f"`{name}` must be a matrix, found one of shape {matrix.shape}")
+    if matrix.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            matrix = matrix.astype(np.float32)
+        if not np.isfinite(matrix).all():
+            raise BadGraphError(f"`{name}` must be finite, found NaN or infinity")
+    else:
+        matrix = matrix.astype(np.int64)
+    return tuple(matrix.T) if matrix.ndim == 2 else (matrix,)
 
 
 def _of_one_width(
-    graphs: list[RawGraph], kind: str, columns: tuple[Attribute, ...] | None
+    graphs: list[RawGraph], item: Literal["node", "edge"], columns: tuple[Attribute, ...] | None
 ) -> list[RawGraph]:
-    """Return the graphs with equally many attributes; a problem where a graph has more or fewer."""
-    name = "x" if kind == "node" else "edge_attr"
-    found = [len(graph.node if kind == "node" else graph.edge) for graph in graphs]
-    items = [graph.num_nodes if kind == "node" else graph.edge_index.shape[1] for graph in graphs]
-    counted = Counter(width for width, count in zip(found, items, strict=True) if count)
-    usual = counted.most_common(1)[0][0] if counted else 0
-    wanted, expected = usual, "as in most other graphs"
+    """Return the graphs with equally many attributes; a problem where a graph has more or fewer.
+
+    Args:
+        graphs: The graphs.
+        item: Whose attributes.
+        columns: Those of the schema; None takes as many as most graphs have.
+    """
     origin = columns[0].origin if columns else "given"
-    if columns is not None and origin == "given":
-        wanted = len(columns)
-        expected = f"({', '.join(c.name for c in columns) or 'none'})"
-    elif columns and origin == "one-hot":
-        wanted = usual if usual in (1, len(columns[0].values)) else len(columns[0].values)
-        expected = "(0 but for a single 1)"
     if origin == "degree":  # whatever attributes there are, the edges decide
         return [graph._replace(node=()) for graph in graphs]
-    if counted and wanted not in counted:
-        raise DataError(
-            f"`{name}` must have {wanted} columns {expected}, found {usual}; schema=None infers "
-            "what is there."
-        )
-    empty = tuple(np.zeros(0, dtype=np.int64) for _ in range(wanted))
+    found = [len(graph.node if item == "node" else graph.edge) for graph in graphs]
+    counts = [graph.num_nodes if item == "node" else graph.edge_index.shape[1] for graph in graphs]
+    usual = Counter(width for width, count in zip(found, counts, strict=True) if count)
+    wanted, expected = max(usual, key=usual.__getitem__, default=0), "as in most other graphs"
+    if columns is not None and origin == "one-hot":
+        wanted = 1 if wanted == 1 else len(columns[0].values)
+        expected = "(0 but for a single 1)"
+    elif columns is not None:
+        wanted, expected = len(columns), f"({', '.join(c.name for c in columns) or 'none'})"
+    empty = (np.zeros(0, dtype=np.int64),) * wanted
     fitting: list[RawGraph] = []
-    for graph, width, count in zip(graphs, found, items, strict=True):
-        problem = f"`{name}` must have {wanted} columns {expected}, found {width}"
+    for graph, width, count in zip(graphs, found, counts, strict=True):
         if not count:
-            graph = graph._replace(**{kind: empty})
+            graph = graph._replace(**{item: empty})
         elif width != wanted:
+            name = "x" if item == "node" else "edge_attr"
+            problem = f"`{name}` must have {wanted} columns {expected}, found {width}"
             graph = graph._replace(problem=graph.problem or problem)
         fitting.append(graph)
     return fitting
-
-
-def _label_values(values: Any) -> tuple[float, ...]:
-    labels = _array(values, "y").astype(np.float64)
-    if np.isinf(labels).any():
-        raise _UnusableError("`y` must be finite, or NaN where it is unknown")
-    return tuple(labels.reshape(-1).tolist())
-
-
-def _label_names(graphs: list[RawGraph]) -> tuple[str, ...]:
-    widths = {len(graph.labels) for graph in graphs} - {0}
-    if len(widths) > 1:
-        raise DataError(
-            f"`y` must hold the same number of labels in every graph, found {sorted(widths)[:4]}; "
-            "per-node labels are not read."
-        )
-    return tuple(f"y{t}" for t in range(max(widths, default=0)))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphlog.data.graphs import Attribute, FeatureSchema
-from graphlog.domains.graph.raw import RawGraph, RawGraphs, column
-from graphlog.domains.graph.schema import ScaleSurvey, Survey, attribute_codes, chunk_of
+from graphlog.domains.graph.raw import Collection, RawGraph, RawGraphs, column, join
+from graphlog.domains.graph.schema import Moments, Survey, attribute_codes, chunk_of, with_columns
 from graphlog.encoders.encoder import AttributeTable, expand_attributes, standardized
 from graphlog.errors import DataError
 
@@ -19,30 +19,34 @@ words = st.lists(
 fractions = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40)
 
 
-def _nodes(*columns: list) -> RawGraphs:
-    count = len(columns[0]) if columns else 3
-    none = np.zeros((2, 0), dtype=np.int64)
-    return RawGraphs(np.array([count]), np.array([0]), none, tuple(column(c) for c in columns), ())
+def _graph(values: list) -> RawGraph:
+    return RawGraph(0, "", len(values), node=(column(values),))
+
+
+def _nodes(values: list) -> RawGraphs:
+    return join([_graph(values)])
+
+
+def _survey(*names: str, keep_constant: bool = True) -> Survey:
+    made = Collection("", lambda: iter(()), node=names, keep_constant=keep_constant)
+    return Survey(made, ("node", "edge"))
 
 
 def _schema(*pieces: list, **options) -> FeatureSchema:
-    survey = Survey(("a",), ())
+    survey, moments = _survey("a"), Moments(1)
     for piece in pieces:
         survey.add(_nodes(piece))
     schema = survey.schema(**options)
-    scales = ScaleSurvey(schema)
     for piece in pieces:
-        nodes = (column(piece),)
-        chunk, _ = chunk_of([RawGraph(0, "", len(piece), node=nodes)], schema)
-        scales.add(chunk)
-    return scales.scaled()
+        moments.add(chunk_of([_graph(piece)], schema)[0].x)
+    return with_columns(schema, moments.scaled(schema.node), ())
 
 
 @given(st.one_of(whole, words, fractions))
 def test_what_was_seen_fits(values):
     schema = _schema(values)
     codes, unfit = attribute_codes(_nodes(values), "node", schema.node)
-    assert unfit == []
+    assert not unfit
     attribute = schema.node[0]
     assert schema.node_mask is not None
     if attribute.is_categorical:
@@ -99,28 +103,26 @@ def test_too_many_categories_are_refused():
 
 def test_a_code_never_seen_is_no_category():
     _, unfit = attribute_codes(_nodes([2, 7]), "node", _schema([3, 1]).node)
-    assert [u.item for u in unfit] == [0, 1]
+    assert list(unfit) == [0, 1]
 
 
 def test_without_attributes_the_degree_speaks_up_to_a_cap():
     star = np.stack([np.zeros(300, dtype=np.int64), np.arange(1, 301)])
-    survey = Survey((), ())
-    raw = RawGraphs(np.array([301]), np.array([300]), star, (), ())
+    survey, raw = _survey(), join([RawGraph(0, "", 301, star)])
     survey.add(raw)
     schema = survey.schema()
     assert schema.node[0] == Attribute("degree", 257, origin="degree")
     codes, unfit = attribute_codes(raw, "node", schema.node)
-    assert unfit == []
+    assert not unfit
     assert codes[:2, 0].tolist() == [255, 1]
 
 
 def test_attributes_that_never_change_give_way_to_the_degree_if_wished():
-    survey = Survey(("a",), ())
-    survey.add(
-        RawGraphs(np.array([3]), np.array([1]), np.array([[0], [1]]), (column([4, 4, 4]),), ())
-    )
-    assert survey.schema().node[0].name == "a"
-    assert survey.schema(keep_constant=False).node[0].name == "degree"
+    graphs = join([RawGraph(0, "", 3, np.array([[0], [1]]), (column([4, 4, 4]),))])
+    for keep, name in ((True, "a"), (False, "degree")):
+        survey = _survey("a", keep_constant=keep)
+        survey.add(graphs)
+        assert survey.schema().node[0].name == name
 
 
 def test_the_table_standardizes_and_masks_with_the_mean():

@@ -3,133 +3,24 @@
 Labels are numbers as they are, and words as the numbers of their classes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
 
-from graphlog.data.graphs import FeatureSchema, Reject
+from graphlog.data.graphs import FeatureSchema
 from graphlog.data.manifest import Source, is_store
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
 from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, HasDataSets, Input, Reading
-from graphlog.domains.graph.formats import (
-    GIN_SUFFIXES,
-    JSON_SUFFIXES,
-    find_opener,
-    open_collection,
-    open_tudataset,
-)
-from graphlog.domains.graph.raw import FLOAT32_MAX, Collection, RawGraph, as_float, join
-from graphlog.domains.graph.schema import (
-    ScaleSurvey,
-    Survey,
-    check_sizes,
-    chunk_of,
-    in_order,
-    text_of,
-)
+from graphlog.domains.graph.formats import find_opener, open_collection, open_tudataset
+from graphlog.domains.graph.raw import BadGraphError, Collection, RawGraph, join
+from graphlog.domains.graph.schema import Moments, Survey, chunk_of, in_order, with_columns
 from graphlog.errors import ConfigError, DataError, setting
 
 _GRAPHS_PER_CHUNK = 1000
-_MAX_CLASSES = 1000
-
-
-class LabelSurvey:
-    """Turns labels of graphs into numbers: numbers as they are, words as the numbers of classes.
-
-    All labels must be added before the first is converted.
-
-    Args:
-        names: Names of the label columns.
-        classes: Labels that are classes even if they are numbers.
-        known: Classes of labels in the order of their numbers, if they are fixed.
-    """
-
-    def __init__(
-        self,
-        names: Sequence[str],
-        classes: Sequence[str] = (),
-        known: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
-        self.names = tuple(names)
-        self._always = frozenset(classes)
-        self._known = {name: list(t) for name, t in (known or {}).items() if name in self.names}
-        self._values: list[set[Any]] = [set() for _ in names]
-        self._has_words = [False] * len(self.names)
-
-    def add(self, labels: Sequence[Any]) -> None:
-        """Include the labels of a graph.
-
-        Raises:
-            DataError: If a label has too many classes.
-        """
-        for k, value in enumerate(labels):
-            if _is_missing(value):
-                continue
-            self._has_words[k] |= isinstance(value, str)
-            has_classes = self._has_words[k] or self.names[k] in self._always
-            if len(self._values[k]) <= _MAX_CLASSES or has_classes:
-                self._values[k].add(value)
-            if has_classes and len(self._values[k]) > _MAX_CLASSES:
-                raise DataError(
-                    f"label '{self.names[k]}' has more than {_MAX_CLASSES:,} classes; leave it out "
-                    "if it is a name, and give quantities as numbers (TUDataset: "
-                    "NAME_graph_attributes.txt)."
-                )
-
-    @property
-    def classes(self) -> dict[str, list[str]]:
-        """Classes of the labels that have any, in the order of their numbers.
-
-        Numbers come first, then words.
-        """
-        classes = dict(self._known)
-        for name, values, words in zip(self.names, self._values, self._has_words, strict=True):
-            if name not in classes and (words or name in self._always):
-                ordered = sorted(values, key=lambda value: (isinstance(value, str), value))
-                classes[name] = list(dict.fromkeys(map(text_of, ordered)))
-        return classes
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """One line for each label of two classes that are not called 0 and 1."""
-        return tuple(
-            f"label '{name}': class 0 is {words[0]}, class 1 is {words[1]}"
-            for name, words in self.classes.items()
-            if len(words) == 2 and words != ["0", "1"]
-        )
-
-    def problem(self, labels: Sequence[Any]) -> str | None:
-        """Return what is wrong with the labels of a graph; None and NaN are missing labels."""
-        for name, value in zip(self.names, labels, strict=False):
-            if _is_missing(value):
-                continue
-            if not isinstance(value, str) and abs(as_float(value)) > FLOAT32_MAX:
-                return f"label '{name}' must be finite and below {FLOAT32_MAX:.2g}, or left out"
-            if name in self._known and text_of(value) not in self._known[name]:
-                known = "a class that the given store does not have"
-                return f"label '{name}' is {text_of(value)!r}, {known}"
-        return None
-
-    def values(self, labels: Sequence[Sequence[Any]]) -> Float64[np.ndarray, "N T"]:
-        """Return the labels of graphs as numbers, NaN where missing."""
-        numbers = {name: {t: k for k, t in enumerate(c)} for name, c in self.classes.items()}
-        values = np.full((len(labels), len(self.names)), np.nan)
-        for row, graph_labels in enumerate(labels):
-            for k, (name, value) in enumerate(zip(self.names, graph_labels, strict=False)):
-                if not _is_missing(value):
-                    is_class = name in numbers
-                    values[row, k] = numbers[name][text_of(value)] if is_class else value
-        return values
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or value != value
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -154,10 +45,9 @@ class GraphDomain(Domain, HasDataSets):
 
     def recognizes(self, path: Path) -> bool:
         """Return whether a file or folder holds graphs by its name or first lines."""
-        if path.is_dir() and (is_store(path) or (path / "config.toml").is_file()):
+        if is_store(path) or (path / "config.toml").is_file():
             return False
-        has_name = path.name.endswith((".zip", *JSON_SUFFIXES, *GIN_SUFFIXES))
-        return (has_name or path.is_dir()) and find_opener(path) is not None
+        return find_opener(path) is not None
 
     def read(self, source: Input, schema: FeatureSchema | None, reading: Reading) -> GraphStore:
         """Return any graphs as a store; those that cannot be used are in its ``rejects``.
@@ -249,56 +139,59 @@ def pack(
         DataError: If there is no graph, more than half cannot be used, or attributes do not fit.
         ConfigError: If the schema is that of graphs of the other direction.
     """
-    directed = direction(schema, how.directed)
-    known = None if how.like is None else how.like.source.classes
-    labels = LabelSurvey(graphs.labels, graphs.classes, known)
-    survey = Survey(graphs.node, graphs.edge, graphs.matrices)
-    for chunk in _chunks(graphs, labels, how.limit):
-        usable = [graph for graph in chunk if graph.problem is None]
-        for graph in usable:
-            labels.add(graph.labels)
-        if schema is None and usable:
-            survey.add(join(usable))
-    is_inferred = schema is None
-    if schema is None:
-        schema = survey.schema(how.kinds, bool(how.kinds) or graphs.keep_constant)
+    directed, is_inferred = direction(schema, how.directed), schema is None
+    survey = Survey(graphs, ("node", "edge", "graph") if is_inferred else ("graph",))
+    if is_inferred or graphs.labels:
+        for part in _parts(graphs, how.limit):
+            if usable := [graph for graph in part if graph.problem is None]:
+                survey.add(join(usable))
+    labels = survey.labels({} if how.like is None else how.like.source.classes)
+    classes = {label.name: list(label.values) for label in labels if label.values}
+    notes = tuple(
+        f"label '{label}': class 0 is {words[0]}, class 1 is {words[1]}"
+        for label, words in classes.items()
+        if len(words) == 2 and words != ["0", "1"]
+    )
+    schema = schema or survey.schema(how.kinds)
     if schema.domain == DOMAIN.name:
         schema = replace(schema, directed=directed)
-    origin = Source(name=name, classes=labels.classes, notes=labels.notes)
-    with StoreBuilder(schema, how.store_path, labels.names, origin) as builder:
+    origin = Source(name=name, classes=classes, notes=notes)
+    with StoreBuilder(schema, how.store_path, graphs.labels, origin) as builder:
         collector = RowCollector(builder, graphs.name, how.on_error, how.progress, "graph")
-        scales = ScaleSurvey(schema)
-        for part in _chunks(graphs, labels, how.limit):
+        node, edge = Moments(len(schema.node)), Moments(len(schema.edge))
+        for part in _parts(graphs, how.limit):
             try:
-                chunk, reasons = chunk_of(part, read_as or schema, directed)
+                chunk, rejects = chunk_of(part, read_as or schema, labels, directed)
             except DataError as e:
                 raise DataError(f"{graphs.name}: {e}") from None
-            used = [part[k] for k in chunk.rows.tolist()]
-            chunk = replace(
-                chunk,
-                rows=np.array([graph.row for graph in used], dtype=np.int64),
-                labels=labels.values([graph.labels for graph in used]) if labels.names else None,
-                texts=[graph.text for graph in used] if graphs.has_texts else None,
-            )
-            rejects = [Reject(part[k].row, part[k].text, reasons[k]) for k in sorted(reasons)]
+            if not graphs.has_texts:
+                chunk = replace(chunk, texts=None)
             collector.add(chunk, rejects, len(part))
-            scales.add(chunk)
+            node.add(chunk.x)
+            edge.add(chunk.edge_attr)
         if not collector.done:
             raise DataError(f"{graphs.name}: holds no graph.")
         collector.refuse_if_mostly_bad("")
-        if is_inferred:
-            builder.schema = scales.scaled()
+        if is_inferred:  # rejected graphs and dropped edges do not count in means
+            scaled = node.scaled(schema.node), edge.scaled(schema.edge)
+            builder.schema = with_columns(schema, *scaled)
         return builder.finish()
 
 
-def _chunks(graphs: Collection, labels: LabelSurvey, limit: int | None) -> Iterator[list[RawGraph]]:
+def _parts(graphs: Collection, limit: int | None) -> Iterator[list[RawGraph]]:
     """Yield the graphs, those that cannot be used with their problems, some at a time."""
-    checked = (
-        graph._replace(problem=graph.problem or labels.problem(graph.labels) or check_sizes(graph))
-        for graph in islice(graphs.read(), limit)
-    )
-    while chunk := list(islice(checked, _GRAPHS_PER_CHUNK)):
-        yield chunk
+    checked = map(_checked, islice(graphs.read(), limit))
+    while part := list(islice(checked, _GRAPHS_PER_CHUNK)):
+        yield part
+
+
+def _checked(graph: RawGraph) -> RawGraph:
+    try:
+        if graph.problem is None:
+            graph.check()
+    except BadGraphError as e:
+        return graph._replace(problem=str(e))
+    return graph
 
 
 def direction(schema: FeatureSchema | None, directed: bool | None) -> bool:

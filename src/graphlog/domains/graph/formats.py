@@ -8,9 +8,9 @@ import csv
 import json
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -19,7 +19,16 @@ import numpy as np
 from jaxtyping import Int64
 
 from graphlog.data.tables import listed
-from graphlog.domains.graph.raw import MAX_NODES, Collection, Column, Place, RawGraph, cell, column
+from graphlog.domains.graph.raw import (
+    MAX_NODES,
+    BadGraphError,
+    Collection,
+    Column,
+    Place,
+    RawGraph,
+    cell,
+    column,
+)
 from graphlog.errors import DataError
 from graphlog.files import open_text
 
@@ -27,23 +36,20 @@ _MAX_TEXT = 200
 """Characters of a bad line that are kept beside the reason of its rejection."""
 _JSON_KEYS = ("edges", "x", "edge_attr", "y", "num_nodes", "id")
 """The keys of a line; only ``edges`` is required."""
-JSON_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
-KEYS: Mapping[str, tuple[str, ...]] = {
+_JSON_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
+_KEYS: Mapping[str, tuple[str, ...]] = {
     "graphs": ("graph",),
     "nodes": ("graph", "node"),
     "edges": ("graph", "source", "target"),
 }
 """The tables and the columns each must have; other columns are attributes, or labels of graphs."""
-_NUM_NODES = "num_nodes"
 _TABLE_SUFFIXES = (".csv", ".csv.gz", ".csv.zst")
-PARTS = tuple(
-    (
-        "A graph_indicator node_labels node_attributes edge_labels edge_attributes graph_labels "
-        "graph_attributes"
-    ).split()
-)
+_PARTS = (
+    "A graph_indicator node_labels node_attributes edge_labels edge_attributes graph_labels "
+    "graph_attributes"
+).split()
 """What follows ``NAME_`` in the files of TUDataset; the first two are required."""
-GIN_SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
+_GIN_SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
 _MIN_BOMB, _BOMB_RATIO = 1 << 26, 200
 """A member of a zip that is larger, and expands by more than this factor, only fills the memory."""
 
@@ -56,91 +62,62 @@ def open_collection(path: Path) -> Collection:
     """
     found = find_opener(path)
     if found is not None:
-        return found(path)
+        return found()
     if path.is_dir():
-        known = "edges.csv, a .jsonl file, or NAME_A.txt and NAME_graph_indicator.txt"
+        known = "edges.csv, one .jsonl file, or NAME_A.txt and NAME_graph_indicator.txt"
         raise DataError(f"{path}: holds no graphs; a folder of graphs has {known}.")
     known = ".jsonl, TUDataset's .zip, and GIN's .txt"
     raise DataError(f"{path}: is not a file of graphs; known are {known}.")
 
 
-def find_opener(path: Path) -> Callable[[Path], Collection] | None:
+def find_opener(path: Path) -> Callable[[], Collection] | None:
     """Return what opens a file or folder by its names or first lines; None if nothing does."""
     if path.is_dir():
-        if find_tables(path):
-            return open_folder
-        if _json_files(path):
-            return _open_json_folder
-        return open_tudataset if find_parts(path) else None
+        tables = _find_tables(path)
+        lines = [file for file in path.iterdir() if file.name.endswith(_JSON_SUFFIXES)]
+        if tables:
+            return partial(_open_tables, path, tables)
+        if len(lines) == 1:
+            return partial(_open_jsonlines, lines[0])
+        return partial(open_tudataset, path) if _find_parts(path) else None
     if path.suffix == ".zip":
-        return open_tudataset
-    if path.name.endswith(JSON_SUFFIXES):
-        return open_jsonlines
-    return open_gin if looks_like_gin(path) else None
+        return partial(open_tudataset, path)
+    if path.name.endswith(_JSON_SUFFIXES):
+        return partial(_open_jsonlines, path)
+    is_gin = path.name.endswith(_GIN_SUFFIXES) and _looks_like_gin(path)
+    return partial(_open_gin, path) if is_gin else None
 
 
-def _json_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.name.endswith(JSON_SUFFIXES))
-
-
-def _open_json_folder(folder: Path) -> Collection:
-    files = _json_files(folder)
-    if len(files) > 1:
-        raise DataError(f"{folder}: holds {len(files)} JSON-lines files; name the one to read.")
-    return open_jsonlines(files[0])
-
-
-class BadGraphError(Exception):
-    """Why a graph cannot be used."""
-
-
-class _Layout(NamedTuple):
-    """Widths of the matrices and names of the labels, from the first line that has them."""
-
-    node: int | None = None
-    edge: int | None = None
-    labels: tuple[str, ...] | None = None
-    has_id: bool | None = None
-    """Whether the first graph has a name."""
-
-
-def open_jsonlines(path: Path) -> Collection:
+def _open_jsonlines(path: Path) -> Collection:
     """Return the graphs of a file.
 
     Nodes are numbered from 0. Their number is that of the rows of ``x``, else ``num_nodes``, else
     one more than the largest number in an edge. Attributes are rows of numbers or words, or plain
     values if there is only one. ``y`` is a number, a word, a list of them, an object with names, or
-    null.
+    null. How many attributes and labels there are, the first line that has any tells.
     """
-    layout = _find_layout(path)
-    return Collection(
-        name=str(path),
-        node=tuple(f"node_{k}" for k in range(layout.node or 0)),
-        edge=tuple(f"edge_{k}" for k in range(layout.edge or 0)),
-        labels=layout.labels or (),
-        read=lambda: _read_json(path, layout),
-        matrices=True,
-        names="id" if layout.has_id else "",
-    )
-
-
-def _find_layout(path: Path) -> _Layout:
-    layout = _Layout()
+    node = edge = labels = has_id = None
     for _, line in _json_lines(path):
         try:
             record = _parse_json(line)
         except BadGraphError:
             continue
-        node, edge, labels, has_id = layout
-        layout = _Layout(
-            _width(record.get("x")) if node is None else node,
-            _width(record.get("edge_attr")) if edge is None else edge,
-            _label_names(record.get("y")) if labels is None else labels,
-            "id" in record if has_id is None else has_id,
-        )
-        if None not in layout:
+        node = _width(record.get("x")) if node is None else node
+        edge = _width(record.get("edge_attr")) if edge is None else edge
+        labels = tuple(_named(record.get("y"))) or None if labels is None else labels
+        has_id = "id" in record if has_id is None else has_id
+        if None not in (node, edge, labels):
             break
-    return layout
+    widths, names = (node or 0, edge or 0), labels or ()
+    return Collection(
+        name=str(path),
+        node=tuple(f"node_{k}" for k in range(widths[0])),
+        edge=tuple(f"edge_{k}" for k in range(widths[1])),
+        labels=names,
+        read=lambda: _read_json(path, widths, names),
+        matrices=True,
+        names="id" if has_id else "",
+    )
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -151,20 +128,29 @@ def _json_lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, line.strip()
 
 
-def _read_json(path: Path, layout: _Layout) -> Iterator[RawGraph]:
+def _read_json(path: Path, widths: tuple[int, int], labels: tuple[str, ...]) -> Iterator[RawGraph]:
     for row, (number, line) in enumerate(_json_lines(path)):
         try:
-            yield _graph_of_line(row, Place(lines=(number,)), line, layout)
+            graph = _graph_of_line(row, line, widths, labels)
+            place = Place(lines=(number,))
+            yield graph._replace(node_place=place, edge_place=place)
         except BadGraphError as e:
             yield RawGraph(row, line[:_MAX_TEXT], problem=f"line {number}: {e}")
 
 
-def _graph_of_line(row: int, place: Place, line: str, layout: _Layout) -> RawGraph:
+def _graph_of_line(
+    row: int, line: str, widths: tuple[int, int], labels: tuple[str, ...]
+) -> RawGraph:
     record = _parse_json(line)
-    edges = _json_edges(record["edges"])
-    node = _matrix(record.get("x"), "x", layout.node or 0)
-    edge = _matrix(record.get("edge_attr"), "edge_attr", layout.edge or 0)
-    if any(len(c) != edges.shape[1] for c in edge):
+    pairs = record["edges"]
+    if not isinstance(pairs, list) or any(not isinstance(p, list) or len(p) != 2 for p in pairs):
+        raise BadGraphError("`edges` must be a list of pairs of node numbers")
+    if any(type(end) is not int or abs(end) >= 2**31 for pair in pairs for end in pair):
+        raise BadGraphError("`edges` must hold whole numbers")
+    edges = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    node = _matrix(record.get("x"), "x", widths[0])
+    edge = _matrix(record.get("edge_attr"), "edge_attr", widths[1])
+    if any(len(values) != edges.shape[1] for values in edge):
         expected = f"`edge_attr` must have {edges.shape[1]} rows, one for each edge"
         raise BadGraphError(f"{expected}, found {len(edge[0])}")
     stated = record.get("num_nodes")
@@ -173,10 +159,22 @@ def _graph_of_line(row: int, place: Place, line: str, layout: _Layout) -> RawGra
     num_nodes = len(node[0]) if node else stated or int(edges.max(initial=-1)) + 1
     if stated not in (None, num_nodes):
         raise BadGraphError(f"`x` has {num_nodes} rows and `num_nodes` is {stated}")
-    labels = _json_labels(record.get("y"), layout.labels or ())
+    found = _named(record.get("y"))
+    if found and found.keys() != set(labels):
+        expected = f"`y` must be {len(labels)} labels ({', '.join(labels)})"
+        raise BadGraphError(f"{expected}, found {', '.join(found):.80}")
+    _check_plain(found.values(), "y")
     name = str(record.get("id", ""))[:_MAX_TEXT]
-    text = name or line[:_MAX_TEXT]
-    return RawGraph(row, text, num_nodes, edges, node, edge, labels, place, place, None, name)
+    return RawGraph(
+        row=row,
+        text=name or line[:_MAX_TEXT],
+        num_nodes=num_nodes,
+        edge_index=edges,
+        node=node,
+        edge=edge,
+        labels=tuple(None if found.get(label) == "" else found.get(label) for label in labels),
+        name=name,
+    )
 
 
 def _parse_json(line: str) -> dict[str, Any]:
@@ -194,64 +192,39 @@ def _parse_json(line: str) -> dict[str, Any]:
     return record
 
 
-def _json_edges(pairs: Any) -> np.ndarray:
-    if not isinstance(pairs, list) or any(not isinstance(p, list) or len(p) != 2 for p in pairs):
-        raise BadGraphError("`edges` must be a list of pairs of node numbers")
-    if any(type(end) is not int or abs(end) >= 2**31 for pair in pairs for end in pair):
-        raise BadGraphError("`edges` must hold whole numbers")
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-
-
 def _width(rows: Any) -> int | None:
     if not isinstance(rows, list) or not rows:
         return None
     return len(rows[0]) if isinstance(rows[0], list) else 1
 
 
-def _matrix(rows: Any, name: str, width: int) -> tuple[Any, ...]:
+def _matrix(rows: Any, name: str, width: int) -> tuple[Column, ...]:
     """Return a matrix column by column."""
-    if rows is None:
-        if width and name == "x":
-            raise BadGraphError(f"has no `x`, where others have {width} attributes a node")
-        return tuple(column([]) for _ in range(width))
-    if not isinstance(rows, list):
+    if rows is None and width and name == "x":
+        raise BadGraphError(f"has no `x`, where others have {width} attributes a node")
+    if not isinstance(rows, list | None):
         raise BadGraphError(f"`{name}` must be a list, one entry each")
-    listed = [row if isinstance(row, list) else [row] for row in rows]
+    listed = [row if isinstance(row, list) else [row] for row in rows or ()]
     for k, row in enumerate(listed):
         if len(row) != width:
             expected = f"`{name}` must have {width} attributes a row, as the first graph has"
             raise BadGraphError(f"{expected}, found {len(row)} in row {k}")
-        for value in row:
-            if not _is_plain(value):
-                raise BadGraphError(f"`{name}` must hold numbers and words, found {value!r:.40}")
+        _check_plain(row, name)
     return tuple(column([None if row[k] == "" else row[k] for row in listed]) for k in range(width))
 
 
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, int | float | str)
+def _check_plain(values: Iterable[Any], name: str) -> None:
+    for value in values:
+        if not isinstance(value, int | float | str | None):
+            raise BadGraphError(f"`{name}` must hold numbers and words, found {value!r:.40}")
 
 
-def _label_names(y: Any) -> tuple[str, ...] | None:
-    if y is None:
-        return None
+def _named(y: Any) -> dict[str, Any]:
+    """Return the labels of a line by their names; none where it has none."""
     if isinstance(y, dict):
-        return tuple(map(str, y))
-    return tuple(f"y{k}" for k in range(len(y))) if isinstance(y, list) and len(y) != 1 else ("y",)
-
-
-def _json_labels(y: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
-    if y is None:
-        return (None,) * len(names)
-    if isinstance(y, dict) and set(y) == set(names):
-        values = [y[name] for name in names]
-    elif _label_names(y) == names:
-        values = y if isinstance(y, list) else [y]
-    else:
-        found = len(y) if isinstance(y, dict | list) else 1
-        raise BadGraphError(f"`y` must be {len(names)} labels ({', '.join(names)}), found {found}")
-    if not all(map(_is_plain, values)):
-        raise BadGraphError("`y` must hold numbers, words or null")
-    return tuple(None if value == "" else value for value in values)
+        return {str(name): value for name, value in y.items()}
+    values = y if isinstance(y, list) else [] if y is None else [y]
+    return {"y" if len(values) == 1 else f"y{k}": value for k, value in enumerate(values)}
 
 
 class _Rows(NamedTuple):
@@ -262,22 +235,68 @@ class _Rows(NamedTuple):
     keys: list[list[str]]
     values: list[list[Any]]
 
-    def columns(self) -> tuple[Any, ...]:
+    def columns(self) -> tuple[Column, ...]:
         return tuple(column(values) for values in zip(*self.values, strict=True))
 
 
-def find_tables(folder: Path) -> dict[str, Path]:
+def _find_tables(folder: Path) -> dict[str, Path]:
     """Return the tables in ``folder``; none unless ``edges.csv`` is there."""
     tables = {
         name: path
-        for name in KEYS
+        for name in _KEYS
         for suffix in reversed(_TABLE_SUFFIXES)
         if (path := folder / f"{name}{suffix}").is_file()
     }
     return tables if "edges" in tables else {}
 
 
-def open_folder(folder: Path) -> Collection:
+class _Table:
+    """One of the tables of a folder."""
+
+    def __init__(self, path: Path, keys: Sequence[str]) -> None:
+        self.path, self._keys = path, keys
+        with open_text(path) as lines:
+            try:
+                self._header = [name.strip() for name in next(csv.reader(lines), [])]
+            except csv.Error as e:
+                raise DataError(f"{path}, line 1: not valid CSV ({e}).") from None
+        for name in (*keys, *self._header):
+            if self._header.count(name) != 1:
+                found = listed(self._header) or "an empty file"
+                raise DataError(f"{path}: must have one column '{name}', found {found}.")
+        self.columns = tuple(name for name in self._header if name not in keys)
+
+    def graphs(self, lines: Iterator[str]) -> Iterator[_Rows]:
+        """Yield the rows graph by graph."""
+        keys = [self._header.index(key) for key in self._keys]
+        values = [self._header.index(name) for name in self.columns]
+        seen: set[str] = set()
+        for graph, group in groupby(self._rows(lines), lambda item: item[1][keys[0]].strip()):
+            numbers, rows = zip(*group, strict=True)
+            if graph in seen:
+                problem = f"rows of graph '{graph}' are not consecutive; sort the table by graph"
+                raise DataError(f"{self.path}, line {numbers[0]}: {problem}.")
+            seen.add(graph)
+            yield _Rows(
+                graph,
+                Place(self.path.name, numbers),
+                [[row[k].strip() for k in keys[1:]] for row in rows],
+                [[cell(row[k]) for k in values] for row in rows],
+            )
+
+    def _rows(self, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
+        reader, width = csv.reader(lines), len(self._header)
+        try:
+            next(reader)
+            for row in filter(None, reader):
+                if len(row) != width:
+                    raise csv.Error(f"must have {width} fields as the header has, found {len(row)}")
+                yield reader.line_num, row
+        except csv.Error as e:
+            raise DataError(f"{self.path}, line {reader.line_num}: not valid CSV ({e}).") from None
+
+
+def _open_tables(folder: Path, paths: Mapping[str, Path]) -> Collection:
     """Return the graphs of a folder of tables.
 
     The rows of a graph are consecutive, and graphs come in the same order in every table: that of
@@ -288,195 +307,134 @@ def open_folder(folder: Path) -> Collection:
     Raises:
         DataError: If a table lacks a column.
     """
-    tables = find_tables(folder)
-    columns = {name: _columns_of_table(path, KEYS[name]) for name, path in tables.items()}
+    tables = {name: _Table(path, _KEYS[name]) for name, path in paths.items()}
+    columns = {name: table.columns for name, table in tables.items()}
     return Collection(
         name=str(folder),
         node=columns.get("nodes", ()),
         edge=columns["edges"],
-        labels=tuple(name for name in columns.get("graphs", ()) if name != _NUM_NODES),
-        read=lambda: _read_tables(tables, columns),
-        names=KEYS["graphs"][0],
+        labels=tuple(name for name in columns.get("graphs", ()) if name != "num_nodes"),
+        read=lambda: _read_tables(tables),
+        names="graph",
         has_header=True,
     )
 
 
-def _columns_of_table(path: Path, keys: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of a table besides ``keys``."""
-    with open_text(path) as lines:
-        try:
-            header = [name.strip() for name in next(csv.reader(lines), [])]
-        except csv.Error as e:
-            raise DataError(f"{path}, line 1: not valid CSV ({e}).") from None
-    for key in keys:
-        if header.count(key) != 1:
-            found = listed(header) or "an empty file"
-            raise DataError(f"{path}: must have one column '{key}', found {found}.")
-    repeated = {name for name in header if header.count(name) > 1}
-    if repeated:
-        raise DataError(f"{path}: column {min(repeated)!r} occurs twice; rename one.")
-    return tuple(name for name in header if name not in keys)
-
-
-def _rows_of_table(path: Path, keys: Sequence[str], lines: Iterator[str]) -> Iterator[_Rows]:
-    """Yield the rows of a table graph by graph."""
-    reader = csv.reader(lines)
-    header = [name.strip() for name in next(reader)]
-    key_columns = [header.index(key) for key in keys]
-    value_columns = [k for k, name in enumerate(header) if name not in keys]
-
-    def numbered() -> Iterator[tuple[int, list[str]]]:
-        try:
-            for row in filter(None, reader):
-                if len(row) != len(header):
-                    expected = f"must have {len(header)} fields as the header has"
-                    raise DataError(
-                        f"{path}, line {reader.line_num}: {expected}, found {len(row)}."
-                    )
-                yield reader.line_num, row
-        except csv.Error as e:
-            raise DataError(f"{path}, line {reader.line_num}: not valid CSV ({e}).") from None
-
-    seen: set[str] = set()
-    for graph, group in groupby(numbered(), lambda item: item[1][key_columns[0]].strip()):
-        numbers, rows = zip(*group, strict=True)
-        if graph in seen:
-            problem = f"rows of graph '{graph}' are not consecutive; sort the table by graph"
-            raise DataError(f"{path}, line {numbers[0]}: {problem}.")
-        seen.add(graph)
-        yield _Rows(
-            graph,
-            Place(path.name, numbers),
-            [[row[k].strip() for k in key_columns[1:]] for row in rows],
-            [[cell(row[k]) for k in value_columns] for row in rows],
-        )
-
-
-def _read_tables(
-    tables: Mapping[str, Path], columns: Mapping[str, tuple[str, ...]]
-) -> Iterator[RawGraph]:
+def _read_tables(tables: Mapping[str, _Table]) -> Iterator[RawGraph]:
     order, number = next(iter(tables)), 0
     with ExitStack() as stack:
         groups = {
-            name: _rows_of_table(path, KEYS[name], stack.enter_context(open_text(path)))
-            for name, path in tables.items()
+            name: table.graphs(stack.enter_context(open_text(table.path)))
+            for name, table in tables.items()
         }
         following = {name: next(rows, None) for name, rows in groups.items()}
         while (current := following[order]) is not None:
-            listed: dict[str, _Rows] = {}
+            found: dict[str, _Rows] = {}
             for name, rows in following.items():
                 if rows is not None and rows.graph == current.graph:
-                    listed[name], following[name] = rows, next(groups[name], None)
+                    found[name], following[name] = rows, next(groups[name], None)
             try:
-                yield _graph_of_tables(number, current.graph, listed, columns)
+                yield _graph_of_tables(number, current.graph, found, tables)
             except BadGraphError as e:
                 yield RawGraph(number, current.graph, problem=str(e), name=current.graph)
             number += 1
         for name, rows in following.items():
             if rows is not None:
                 raise DataError(
-                    f"{tables[name]}, line {rows.place.lines[0]}: graph '{rows.graph}' is not in "
-                    f"{tables[order].name}, or not in its place; list graphs in the same order."
+                    f"{tables[name].path}, line {rows.place.lines[0]}: graph '{rows.graph}' is not "
+                    f"in {tables[order].path.name}, or not in its place; list graphs in the same "
+                    "order."
                 )
 
 
 def _graph_of_tables(
-    row: int, name: str, listed: Mapping[str, _Rows], columns: Mapping[str, tuple[str, ...]]
+    row: int, graph: str, found: Mapping[str, _Rows], tables: Mapping[str, _Table]
 ) -> RawGraph:
     about: dict[str, Any] = {}
-    if "graphs" in listed:
-        if len(listed["graphs"].values) > 1:
-            problem = f"graph '{name}' occurs twice; keep one row"
-            raise BadGraphError(f"{listed['graphs'].place.of(1)}{problem}")
-        about = dict(zip(columns["graphs"], listed["graphs"].values[0], strict=True))
-    num_nodes = about.pop(_NUM_NODES, None)
-    nodes, edges = listed.get("nodes"), listed.get("edges")
-    ends = edges.keys if edges else []
-    edge_place = edges.place if edges else Place()
-    if nodes is not None:
-        numbers = _listed_nodes(nodes)
-    elif "nodes" in columns:
-        raise BadGraphError(f"graph '{name[:40]}' has no row in nodes.csv")
+    if "graphs" in found:
+        if len(found["graphs"].values) > 1:
+            problem = f"graph '{graph}' occurs twice; keep one row"
+            raise BadGraphError(f"{found['graphs'].place.of(1)}{problem}")
+        about = dict(zip(tables["graphs"].columns, found["graphs"].values[0], strict=True))
+    counted = about.pop("num_nodes", None)
+    nodes = found.get("nodes", _Rows(graph, Place(), [], []))
+    edges = found.get("edges", _Rows(graph, Place(), [], []))
+    if "nodes" in found:
+        names = [name for (name,) in nodes.keys]
+    elif "nodes" in tables:
+        raise BadGraphError(f"graph '{graph[:40]}' has no row in nodes.csv")
+    elif counted is not None:
+        if not isinstance(counted, int) or not 0 < counted <= MAX_NODES:
+            expected = f"must be a whole number from 1 to {MAX_NODES:,}"
+            raise BadGraphError(f"`num_nodes` {expected}, found {counted!r:.40}")
+        names = list(map(str, range(counted)))
     else:
-        numbers = _unlisted_nodes(ends, edge_place, num_nodes)
-    for k, pair in enumerate(ends):
+        names = _named_by_edges(edges)
+    numbers: dict[str, int] = {}
+    for k, name in enumerate(names):
+        if numbers.setdefault(name, k) != k:
+            raise BadGraphError(f"{nodes.place.of(k)}node '{name[:40]}' is listed twice")
+    for k, pair in enumerate(edges.keys):
         for end in pair:
             if end not in numbers:
-                problem = f"node '{end[:40]}' is not in graph '{name[:40]}'"
-                raise BadGraphError(f"{edge_place.of(k)}{problem}")
-    pairs = [[numbers[a], numbers[b]] for a, b in ends]
-    empty = column([])
+                problem = f"node '{end[:40]}' is not in graph '{graph[:40]}'"
+                raise BadGraphError(f"{edges.place.of(k)}{problem}")
+    pairs = [[numbers[a], numbers[b]] for a, b in edges.keys]
     return RawGraph(
         row=row,
-        text=name,
+        text=graph,
         num_nodes=len(numbers),
         edge_index=np.array(pairs, dtype=np.int64).reshape(-1, 2).T,
-        node=nodes.columns() if nodes else (),
-        edge=edges.columns() if edges else (empty,) * len(columns["edges"]),
+        node=nodes.columns(),
+        edge=edges.columns() or (column([]),) * len(tables["edges"].columns),
         labels=tuple(about.values()),
-        node_place=nodes.place if nodes else Place(),
-        edge_place=edge_place,
-        name=name,
+        node_place=nodes.place,
+        edge_place=edges.place,
+        name=graph,
     )
 
 
-def _listed_nodes(nodes: _Rows) -> dict[str, int]:
-    """Return the number of each node of ``nodes.csv``."""
-    numbers: dict[str, int] = {}
-    for k, (name,) in enumerate(nodes.keys):
-        if name in numbers:
-            raise BadGraphError(f"{nodes.place.of(k)}node '{name[:40]}' is listed twice")
-        numbers[name] = k
-    return numbers
-
-
-def _unlisted_nodes(ends: Sequence[Sequence[str]], place: Place, num_nodes: Any) -> dict[str, int]:
-    """Return the number of each node that ``num_nodes`` counts or edges name."""
-    if num_nodes is not None:
-        if not isinstance(num_nodes, int) or not 0 < num_nodes <= MAX_NODES:
-            expected = f"must be a whole number from 1 to {MAX_NODES:,}"
-            raise BadGraphError(f"`num_nodes` {expected}, found {num_nodes!r:.40}")
-        return {str(k): k for k in range(num_nodes)}
-    values = {end: cell(end) for pair in ends for end in pair}
-    for k, pair in enumerate(ends):
+def _named_by_edges(edges: _Rows) -> list[str]:
+    """Return the names of the nodes that edges name; if all are numbers, in their order."""
+    values = {end: cell(end) for pair in edges.keys for end in pair}
+    for k, pair in enumerate(edges.keys):
         for end in pair:
             if not end or (isinstance(values[end], int) and values[end] < 0):
                 problem = f"a node must be a name or a number from 0, found '{end}'"
-                raise BadGraphError(f"{place.of(k)}{problem}")
+                raise BadGraphError(f"{edges.place.of(k)}{problem}")
     if not values:
         raise BadGraphError(
             "has no edge, so its nodes are unknown: list them in nodes.csv, or count them in "
             "graphs.csv (num_nodes)"
         )
-    names = list(values)
     if all(isinstance(value, int) for value in values.values()):
-        names.sort(key=values.__getitem__)
-    return {name: k for k, name in enumerate(names)}
+        return sorted(values, key=values.__getitem__)
+    return list(values)
 
 
-def find_parts(path: Path) -> dict[str, str]:
+def _find_parts(path: Path) -> dict[str, str]:
     """Return the files in a folder or zip by part; none unless both required ones are there.
 
     Raises:
         DataError: If there are several sets, or the zip is damaged.
     """
-    names = [p.name for p in path.iterdir()] if path.is_dir() else _zip_members(path)
+    try:
+        names = [p.name for p in path.iterdir()] if path.is_dir() else _zip_members(path)
+    except (zipfile.BadZipFile, OSError) as e:
+        raise DataError(f"{path}: cannot be read as a zip ({e}); download it again.") from None
     sets = {PurePosixPath(n).name.removesuffix("_A.txt") for n in names if n.endswith("_A.txt")}
     if len(sets) > 1:
         names = ", ".join(sorted(sets)[:3])
         raise DataError(f"{path}: holds several sets ({names}); keep each in its own folder.")
     by_file = {PurePosixPath(n).name: n for n in names}
-    parts = {part: f"{name}_{part}.txt" for name in sets for part in PARTS}
+    parts = {part: f"{name}_{part}.txt" for name in sets for part in _PARTS}
     parts = {part: by_file[file] for part, file in parts.items() if file in by_file}
     return parts if "graph_indicator" in parts else {}
 
 
 def _zip_members(path: Path) -> list[str]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.namelist()
-    except (zipfile.BadZipFile, OSError) as e:
-        raise DataError(f"{path}: cannot be read as a zip ({e}); download it again.") from None
+    with zipfile.ZipFile(path) as archive:
+        return archive.namelist()
 
 
 def open_tudataset(path: Path) -> Collection:
@@ -488,149 +446,140 @@ def open_tudataset(path: Path) -> Collection:
     Raises:
         DataError: Naming file and line, if a file is damaged or the files do not belong together.
     """
-    files = _Files(path)
-    labels = files.columns("graph")
+    parts = _find_parts(path)
+    if not parts:
+        required = "NAME_A.txt and NAME_graph_indicator.txt"
+        raise DataError(f"{path}: must hold {required}, found neither or only one.")
+    files = {part: _TextFile(path, member) for part, member in parts.items()}
+    node, edge, labels = (_tu_columns(files, kind) for kind in ("node", "edge", "graph"))
     return Collection(
         name=str(path),
-        node=tuple(files.columns("node")),
-        edge=tuple(files.columns("edge")),
+        node=tuple(node),
+        edge=tuple(edge),
         labels=tuple(labels),
-        read=files.graphs,
+        read=lambda: _read_tudataset(files, node, edge, labels),
         classes=tuple(name for name in labels if name.startswith("label")),
     )
 
 
-class _Files:
-    """The files of one set."""
+class _TextFile:
+    """A file of a TUDataset: rows of fields, equally many in each."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._parts = path, find_parts(path)
-        if not self._parts:
-            required = "NAME_A.txt and NAME_graph_indicator.txt"
-            raise DataError(f"{path}: must hold {required}, found neither or only one.")
+    def __init__(self, folder: Path, member: str) -> None:
+        self.name, self._folder = PurePosixPath(member).name, folder
+        lines = _tu_text(folder, member).rstrip().split("\n")
+        self.rows = [[cell(field) for field in line.split(",")] for line in lines if lines != [""]]
+        for k, row in enumerate(self.rows):
+            if not lines[k].strip():
+                raise self.error(k, "must not be blank, since lines are counted; remove it")
+            if len(row) != len(self.rows[0]):
+                raise self.error(k, f"must have {len(self.rows[0])} columns, found {len(row)}")
 
-    def columns(self, kind: str) -> dict[str, Column]:
-        """Return the columns of labels and attributes of nodes, edges or graphs by name."""
-        columns: dict[str, Column] = {}
-        for stem in ("label", "attribute"):
-            rows = self._rows.get(f"{kind}_{stem}s", [])
-            for k, values in enumerate(zip(*rows, strict=True)):
-                columns[stem if len(rows[0]) == 1 else f"{stem}_{k}"] = column(values)
-        return columns
+    def error(self, row: int, problem: str) -> DataError:
+        return DataError(f"{self._folder}: {self.name}, line {row + 1}: {problem}.")
 
-    @cached_property
-    def _rows(self) -> dict[str, list[list[Any]]]:
-        """The fields of every line, by part."""
-        parts: dict[str, list[list[Any]]] = {}
-        for part in self._parts:
-            lines = self._text(part).split("\n")
-            while lines and not lines[-1].strip():
-                lines.pop()
-            rows = parts[part] = [[cell(word) for word in line.split(",")] for line in lines]
-            for k, row in enumerate(rows):
-                if not lines[k].strip():
-                    raise self._error(
-                        part, k, "must not be blank, since lines are counted; remove it"
-                    )
-                if len(row) != len(rows[0]):
-                    raise self._error(
-                        part, k, f"must have {len(rows[0])} columns, found {len(row)}"
-                    )
-        return parts
-
-    def _name(self, part: str) -> str:
-        return PurePosixPath(self._parts[part]).name
-
-    def _error(self, part: str, row: int, problem: str) -> DataError:
-        return DataError(f"{self._path}: {self._name(part)}, line {row + 1}: {problem}.")
-
-    def _text(self, part: str) -> str:
-        if self._path.is_dir():
-            with open_text(self._path / self._parts[part]) as lines:
-                return "".join(lines)
-        try:
-            with zipfile.ZipFile(self._path) as archive:
-                member = archive.getinfo(self._parts[part])
-                if member.file_size > max(_MIN_BOMB, _BOMB_RATIO * member.compress_size):
-                    raise zipfile.BadZipFile(f"it claims to expand to {member.file_size:,} bytes")
-                return archive.read(member).decode("utf-8", "replace")
-        except (zipfile.BadZipFile, OSError, EOFError, zlib.error, RuntimeError) as e:
-            # the last: encrypted, or compressed in another way
-            advice = "download it again, or unpack it yourself"
-            problem = f"{self._parts[part]} cannot be unpacked ({e})"
-            raise DataError(f"{self._path}: {problem}; {advice}.") from None
-
-    def _integers(self, part: str, width: int) -> Int64[np.ndarray, "R W"]:
-        rows = self._rows[part]
-        for k, row in enumerate(rows):
+    def integers(self, width: int) -> Int64[np.ndarray, "R W"]:
+        for k, row in enumerate(self.rows):
             if len(row) != width or any(type(v) is not int or abs(v) >= 2**63 for v in row):
                 text = ", ".join(map(str, row))
-                raise self._error(part, k, f"must be {width} whole numbers, found {text:.80}")
-        return np.array(rows, dtype=np.int64).reshape(-1, width)
+                raise self.error(k, f"must be {width} whole numbers, found {text:.80}")
+        return np.array(self.rows, dtype=np.int64).reshape(-1, width)
 
-    def _attributes(self, kind: str, count: int) -> tuple[Column, ...]:
+    def check_count(self, count: int, kind: str) -> None:
+        if len(self.rows) != count:
+            expected = f"must have {count} lines, one for each {kind}, found {len(self.rows)}"
+            raise DataError(f"{self._folder}: {self.name}: {expected}; download it again.")
+
+
+def _tu_text(path: Path, member: str) -> str:
+    if path.is_dir():
+        with open_text(path / member) as lines:
+            return "".join(lines)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            info = archive.getinfo(member)
+            if info.file_size > max(_MIN_BOMB, _BOMB_RATIO * info.compress_size):
+                raise zipfile.BadZipFile(f"it claims to expand to {info.file_size:,} bytes")
+            return archive.read(info).decode("utf-8", "replace")
+    except (zipfile.BadZipFile, OSError, EOFError, zlib.error, RuntimeError) as e:
+        # the last: encrypted, or compressed in another way
+        advice = "download it again, or unpack it yourself"
+        raise DataError(f"{path}: {member} cannot be unpacked ({e}); {advice}.") from None
+
+
+def _tu_columns(files: Mapping[str, _TextFile], kind: str) -> dict[str, Column]:
+    """Return the columns of labels and attributes of nodes, edges or graphs by name."""
+    columns: dict[str, Column] = {}
+    for stem in ("label", "attribute"):
+        file = files.get(f"{kind}_{stem}s")
+        rows = file.rows if file is not None else []
+        for k, values in enumerate(zip(*rows, strict=True)):
+            columns[stem if len(rows[0]) == 1 else f"{stem}_{k}"] = column(values)
+    return columns
+
+
+def _read_tudataset(
+    files: Mapping[str, _TextFile],
+    node: Mapping[str, Column],
+    edge: Mapping[str, Column],
+    labels: Mapping[str, Column],
+) -> Iterator[RawGraph]:
+    indicator, listing = files["graph_indicator"], files["A"]
+    graph_of = indicator.integers(1)[:, 0]
+    wrong = np.flatnonzero((np.diff(graph_of, prepend=graph_of[:1]) < 0) | (graph_of < 1))
+    if len(wrong):
+        row = int(wrong[0])
+        problem = f"graphs must be numbered from 1 and in order, found {graph_of[row]}"
+        raise indicator.error(row, problem)
+    total = int(graph_of.max(initial=0))
+    if total > 2 * len(graph_of):
+        problem = f"numbers {total} graphs, but there are {len(graph_of)} nodes; leave no gaps"
+        raise indicator.error(len(graph_of) - 1, problem)
+    ends = listing.integers(2) - 1
+    outside = np.flatnonzero(((ends < 0) | (ends >= len(graph_of))).any(axis=1))
+    if len(outside):
+        row = int(outside[0])
+        problem = f"must be in [1, {len(graph_of)}], found {(ends[row] + 1).tolist()}"
+        raise listing.error(row, f"nodes {problem}")
+    for kind, count in (("node", len(graph_of)), ("edge", len(ends)), ("graph", total)):
         for part in (f"{kind}_labels", f"{kind}_attributes"):
-            if part in self._rows and len(self._rows[part]) != count:
-                actual = len(self._rows[part])
-                problem = f"must have {count} lines, one for each {kind}, found {actual}"
-                raise DataError(f"{self._path}: {self._name(part)}: {problem}; download it again.")
-        return tuple(self.columns(kind).values())
-
-    def graphs(self) -> Iterator[RawGraph]:
-        """Yield the graphs in their order."""
-        graph_of = self._integers("graph_indicator", 1)[:, 0]
-        wrong = np.flatnonzero((np.diff(graph_of, prepend=graph_of[:1]) < 0) | (graph_of < 1))
-        if len(wrong):
-            problem = "graphs must be numbered from 1 and in order"
-            row = int(wrong[0])
-            raise self._error("graph_indicator", row, f"{problem}, found {graph_of[row]}")
-        total = int(graph_of.max(initial=0))
-        if total > 2 * len(graph_of):
-            problem = f"numbers {total} graphs, but there are {len(graph_of)} nodes"
-            raise self._error("graph_indicator", len(graph_of) - 1, f"{problem}; leave no gaps")
-        ends = self._integers("A", 2) - 1
-        outside = np.flatnonzero(((ends < 0) | (ends >= len(graph_of))).any(axis=1))
-        if len(outside):
-            row = int(outside[0])
-            problem = f"must be in [1, {len(graph_of)}], found {(ends[row] + 1).tolist()}"
-            raise self._error("A", row, f"nodes {problem}")
-        node = self._attributes("node", len(graph_of))
-        edge = self._attributes("edge", len(ends))
-        labels = [values.tolist() for values in self._attributes("graph", total)]
-        order = np.argsort(graph_of[ends[:, 0]], kind="stable")
-        numbers = np.arange(1, total + 2)
-        starts = np.searchsorted(graph_of, numbers)
-        edge_starts = np.searchsorted(graph_of[ends[order, 0]], numbers)
-        parts = [part for part in ("node_labels", "node_attributes") if part in self._parts]
-        listed = " or ".join(map(self._name, parts or ["graph_indicator"]))
-        for g in range(total):
-            start, stop = int(starts[g]), int(starts[g + 1])
-            edges = order[edge_starts[g] : edge_starts[g + 1]]
-            across = edges[graph_of[ends[edges, 1]] != g + 1]
-            problem = None
-            if len(across):
-                problem = f"{self._name('A')}, line {across[0] + 1}: joins nodes of two graphs"
-            yield RawGraph(
-                row=g,
-                text=f"graph {g + 1}",
-                num_nodes=stop - start,
-                edge_index=ends[edges].T - start,
-                node=tuple(values[start:stop] for values in node),
-                edge=tuple(values[edges] for values in edge),
-                labels=tuple(values[g] for values in labels),
-                node_place=Place(listed, range(start + 1, stop + 1)),
-                problem=problem,
-            )
+            if part in files:
+                files[part].check_count(count, kind)
+    order = np.argsort(graph_of[ends[:, 0]], kind="stable")
+    numbers = np.arange(1, total + 2)
+    starts = np.searchsorted(graph_of, numbers)
+    edge_starts = np.searchsorted(graph_of[ends[order, 0]], numbers)
+    described = [files[part].name for part in ("node_labels", "node_attributes") if part in files]
+    listed = " or ".join(described or [indicator.name])
+    label_rows = list(zip(*(values.tolist() for values in labels.values()), strict=True))
+    for g in range(total):
+        start, stop = int(starts[g]), int(starts[g + 1])
+        edges = order[edge_starts[g] : edge_starts[g + 1]]
+        across = edges[graph_of[ends[edges, 1]] != g + 1]
+        problem = None
+        if len(across):
+            problem = f"{listing.name}, line {across[0] + 1}: joins nodes of two graphs"
+        yield RawGraph(
+            row=g,
+            text=f"graph {g + 1}",
+            num_nodes=stop - start,
+            edge_index=ends[edges].T - start,
+            node=tuple(values[start:stop] for values in node.values()),
+            edge=tuple(values[edges] for values in edge.values()),
+            labels=label_rows[g] if labels else (),
+            node_place=Place(listed, range(start + 1, stop + 1)),
+            problem=problem,
+        )
 
 
-def looks_like_gin(path: Path) -> bool:
+def _looks_like_gin(path: Path) -> bool:
     """Return whether a file begins as the GIN family's format: a number, two numbers, a node."""
     try:
         first, second, third = _gin_head(path)
     except DataError:
         return False
     is_counted = len(first) == 1 and len(second) == 2 and len(third) >= 2
-    return is_counted and None not in (_count(first[0]), _count(second[0]))
+    return is_counted and first[0].isdecimal() and second[0].isdecimal()
 
 
 def _gin_head(path: Path) -> list[list[str]]:
@@ -638,81 +587,76 @@ def _gin_head(path: Path) -> list[list[str]]:
         return [next(lines, "").split() for _ in range(3)]
 
 
-def open_gin(path: Path) -> Collection:
+def _open_gin(path: Path) -> Collection:
     """Return the graphs of a file in the text format of the GIN family.
 
     The first line is the number of graphs; each graph is a line ``nodes label`` and a line ``tag
     degree neighbors… attributes…`` for each node. Tags are categories and labels are classes.
     """
     words = _gin_head(path)[-1]
-    degree = _count(words[1]) if len(words) > 1 else None
-    extra = max(len(words) - 2 - degree, 0) if degree is not None else 0
+    extra = max(len(words) - 2 - int(words[1]), 0) if words[1].isdecimal() else 0
     return Collection(
         name=str(path),
         node=("tag", *(f"attribute_{k}" for k in range(extra))),
-        edge=(),
         labels=("label",),
         read=lambda: _read_gin(path, extra),
         classes=("label",),
     )
 
 
-def _count(word: str) -> int | None:
-    """Return a whole number from 0 that 64 bits hold; None if the word is none."""
-    return int(word) if word.isascii() and word.isdigit() and len(word) < 19 else None
-
-
 def _read_gin(path: Path, extra: int) -> Iterator[RawGraph]:
     with open_text(path) as lines:
         numbered = enumerate(lines, 1)
-        total = _count(next(numbered)[1].strip()) or 0
+        number, line = next(numbered)
+        total = int(line)
         for row in range(total):
-            number, line = next(numbered, (0, ""))
-            words = line.split()
-            size = _count(words[0]) if len(words) == 2 else None
-            if size is None:
-                where = f"{path}, line {number}"
-                if not number:
-                    where = f"{path}: ends before graph {row} of {total}"
-                text = line.strip()[:40]
-                raise DataError(f"{where}: must be 'nodes label' of graph {row}, found {text!r}.")
-            nodes = list(islice(numbered, size))
-            if len(nodes) != size:
+            number, line = next(numbered, (number + 1, ""))
+            try:
+                size, label = line.split()
+                nodes = [node.split() for _, node in islice(numbered, int(size))]
+            except ValueError:
+                found = (
+                    f"must be 'nodes label' of graph {row} of {total}, found {line.strip()!r:.40}"
+                )
+                raise DataError(f"{path}, line {number}: {found}.") from None
+            if len(nodes) < int(size):
                 problem = f"ends within graph {row} of {total}; the file is cut off"
                 raise DataError(f"{path}: {problem}.")
-            yield _gin_graph(row, number, words[1], [node.split() for _, node in nodes], extra)
+            place = Place(lines=range(number + 1, number + 1 + len(nodes)))
+            try:
+                yield _gin_graph(row, cell(label), nodes, place, extra)
+            except BadGraphError as e:
+                yield RawGraph(row, f"graph {row}", problem=str(e))
+            number += len(nodes)
         for number, line in numbered:
             if line.strip():
                 problem = f"more lines than the {total} graphs of the first line have"
                 raise DataError(f"{path}, line {number}: {problem}.")
 
 
-def _gin_graph(row: int, line: int, label: str, nodes: list[list[str]], extra: int) -> RawGraph:
-    place = Place(lines=range(line + 1, line + 1 + len(nodes)))
+def _gin_graph(row: int, label: Any, nodes: list[list[str]], place: Place, extra: int) -> RawGraph:
     ends: list[tuple[int, int]] = []
-    attributes: list[list[Any]] = []
+    attributes: list[list[str]] = []
     for k, words in enumerate(nodes):
-        degree = _count(words[1]) if len(words) > 1 else None
-        problem, neighbors = None, list[int | None]()
-        if degree is None or len(words) != 2 + degree + extra:
+        try:
+            neighbors = list(map(int, words[2 : 2 + int(words[1])]))
+        except (ValueError, IndexError):
+            neighbors = None
+        if neighbors is None or len(words) != 2 + int(words[1]) + extra:
             expected = "must be 'tag degree neighbors' with as many neighbors as the degree says"
-            problem = f"{expected}, found {' '.join(words)[:40]!r}"
-        else:
-            neighbors = [_count(word) for word in words[2 : 2 + degree]]
-            for word, neighbor in zip(words[2:], neighbors, strict=False):
-                if neighbor is None or neighbor >= len(nodes):
-                    problem = f"neighbor {word} must be a node in [0, {len(nodes)})"
-                    break
-        if problem is not None:
-            return RawGraph(row, f"graph {row}", problem=f"{place.of(k)}{problem}")
-        ends += [(k, neighbor) for neighbor in neighbors if neighbor is not None]
-        attributes.append([cell(word) for word in (words[0], *words[2 + len(neighbors) :])])
+            raise BadGraphError(f"{place.of(k)}{expected}, found {' '.join(words)[:40]!r}")
+        for neighbor in neighbors:
+            if not 0 <= neighbor < len(nodes):
+                must = f"neighbor {neighbor} must be a node in [0, {len(nodes)})"
+                raise BadGraphError(f"{place.of(k)}{must}")
+            ends.append((k, neighbor))
+        attributes.append([words[0], *words[2 + len(neighbors) :]])
     return RawGraph(
         row=row,
         text=f"graph {row}",
         num_nodes=len(nodes),
         edge_index=np.array(ends, dtype=np.int64).reshape(-1, 2).T,
-        node=tuple(column([values[k] for values in attributes]) for k in range(1 + extra)),
-        labels=(cell(label),),
+        node=tuple(column(list(map(cell, values))) for values in zip(*attributes, strict=True)),
+        labels=(label,),
         node_place=place,
     )

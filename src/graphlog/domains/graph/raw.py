@@ -1,8 +1,8 @@
 """Graphs as a file lists them, numbers or words in columns, before their attributes have codes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +11,17 @@ from scipy.sparse import csr_matrix
 
 Column = npt.NDArray[Any]
 """One attribute of many nodes or edges: int64, float64, or objects (numbers, words, None)."""
+Item = Literal["node", "edge", "graph"]
+"""What has attributes; those of graphs are their labels."""
 
 MAX_NODES = 10_000_000
 """Largest number of nodes of a graph; a larger one is a mistake, and would fill the memory."""
 _INT64 = range(-(2**63), 2**63)
-FLOAT32_MAX = float(np.finfo(np.float32).max)
 _NO_EDGES: Int64[np.ndarray, "2 0"] = np.zeros((2, 0), dtype=np.int64)
+
+
+class BadGraphError(Exception):
+    """Why a graph cannot be used."""
 
 
 class Place(NamedTuple):
@@ -61,35 +66,56 @@ class RawGraph(NamedTuple):
     name: str = ""
     """What the input calls it; empty if nothing."""
 
+    def where(self, item: Item, number: int) -> str:
+        """Return the beginning of a message about a node, an edge, or the graph itself."""
+        if item == "graph":
+            return ""
+        place = self.node_place if item == "node" else self.edge_place
+        return f"{place.of(number)}{item} {number}: "
+
+    def check(self) -> None:
+        """Check the number of nodes and the ends of the edges.
+
+        Raises:
+            BadGraphError: If there is no node, there are too many, or an edge leaves the graph.
+        """
+        nodes = self.num_nodes
+        if nodes < 1:
+            raise BadGraphError("has no node")
+        if nodes > MAX_NODES:
+            limit = f"more than the {MAX_NODES:,} that a graph may have"
+            raise BadGraphError(f"{self.node_place.of(0)}has {nodes:,} nodes, {limit}")
+        outside = ((self.edge_index < 0) | (self.edge_index >= nodes)).any(axis=0)
+        if outside.any():
+            e = int(outside.argmax())
+            a, b = self.edge_index[:, e].tolist()
+            must = f"edge {a} - {b} must join nodes in [0, {nodes})"
+            raise BadGraphError(f"{self.edge_place.of(e)}{must}")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawGraphs:
     """Many graphs end to end."""
 
-    node_counts: Int64[np.ndarray, "n"]
-    """Nodes of each graph."""
-    edge_counts: Int64[np.ndarray, "n"]
-    """Listed edges of each graph."""
+    counts: Mapping[Item, Int64[np.ndarray, "n"]]
+    """Nodes and listed edges of each graph; of graphs 1."""
     edge_index: Int64[np.ndarray, "2 E"]
     """Ends of each edge, numbered within its graph."""
-    node: tuple[Column, ...]
-    """Node attributes, column by column."""
-    edge: tuple[Column, ...]
-    """Edge attributes, column by column."""
+    columns: Mapping[Item, tuple[Column, ...]]
+    """Attributes, column by column."""
 
-    @property
-    def edge_graph(self) -> Int64[np.ndarray, "E"]:
-        """Graph of each edge."""
-        return np.repeat(np.arange(len(self.edge_counts)), self.edge_counts)
+    def owners(self, item: Item) -> Int64[np.ndarray, "R"]:
+        """Return the graph of each node or edge."""
+        return np.repeat(np.arange(len(self.counts[item])), self.counts[item])
 
     @property
     def degrees(self) -> Int64[np.ndarray, "V"]:
         """Number of different neighbors of each node, not counting itself or directions."""
-        total = int(self.node_counts.sum())
-        first = (np.cumsum(self.node_counts) - self.node_counts)[self.edge_graph]
-        ends = self.edge_index + first
+        nodes = self.counts["node"]
+        ends = self.edge_index + (np.cumsum(nodes) - nodes)[self.owners("edge")]
         ends = ends[:, ends[0] != ends[1]]
-        listed = csr_matrix((np.ones(ends.shape[1]), ends), shape=(total, total))
+        shape = (int(nodes.sum()), int(nodes.sum()))
+        listed = csr_matrix((np.ones(ends.shape[1]), ends), shape=shape)
         return (listed + listed.T).tocsr().getnnz(axis=1).astype(np.int64)
 
 
@@ -99,14 +125,14 @@ class Collection:
 
     name: str
     """Its name in messages."""
-    node: tuple[str, ...]
-    """Names of node attributes."""
-    edge: tuple[str, ...]
-    """Names of edge attributes."""
-    labels: tuple[str, ...]
-    """Names of labels."""
     read: Callable[[], Iterator[RawGraph]]
     """Iterates over the graphs; may be called again."""
+    node: tuple[str, ...] = ()
+    """Names of node attributes."""
+    edge: tuple[str, ...] = ()
+    """Names of edge attributes."""
+    labels: tuple[str, ...] = ()
+    """Names of labels."""
     classes: tuple[str, ...] = ()
     """Labels that are classes even if they are numbers."""
     matrices: bool = False
@@ -155,19 +181,13 @@ def column(values: Sequence[Any]) -> Column:
         except OverflowError:
             pass
     if kinds <= {int, bool, float}:
-        return np.array([as_float(v) for v in values], dtype=np.float64)
+        return np.array([_as_float(v) for v in values], dtype=np.float64)
     array = np.empty(len(values), dtype=object)
-    array[:] = [as_float(v) if isinstance(v, int) and v not in _INT64 else v for v in values]
+    array[:] = [_as_float(v) if isinstance(v, int) and v not in _INT64 else v for v in values]
     return array
 
 
-def as_float(value: float) -> float:
-    """Return a number of any size as a float, infinite if it is too large.
-
-    Example:
-        >>> as_float(-(10**400))
-        -inf
-    """
+def _as_float(value: float) -> float:
     try:
         return float(value)
     except OverflowError:
@@ -176,13 +196,19 @@ def as_float(value: float) -> float:
 
 def join(graphs: Sequence[RawGraph]) -> RawGraphs:
     """Return graphs end to end; none may have a problem, and all must have the same columns."""
-    node, edge = (len(graphs[0].node), len(graphs[0].edge)) if graphs else (0, 0)
+    counts: dict[Item, list[int]] = {
+        "node": [graph.num_nodes for graph in graphs],
+        "edge": [graph.edge_index.shape[1] for graph in graphs],
+        "graph": [1] * len(graphs),
+    }
     return RawGraphs(
-        node_counts=np.array([g.num_nodes for g in graphs], dtype=np.int64),
-        edge_counts=np.array([g.edge_index.shape[1] for g in graphs], dtype=np.int64),
-        edge_index=np.concatenate([_NO_EDGES, *(g.edge_index for g in graphs)], axis=1),
-        node=tuple(_joined([g.node[k] for g in graphs]) for k in range(node)),
-        edge=tuple(_joined([g.edge[k] for g in graphs]) for k in range(edge)),
+        counts={item: np.array(numbers, dtype=np.int64) for item, numbers in counts.items()},
+        edge_index=np.concatenate([_NO_EDGES, *(graph.edge_index for graph in graphs)], axis=1),
+        columns={
+            "node": tuple(map(_joined, zip(*(graph.node for graph in graphs), strict=True))),
+            "edge": tuple(map(_joined, zip(*(graph.edge for graph in graphs), strict=True))),
+            "graph": tuple(map(column, zip(*(graph.labels for graph in graphs), strict=True))),
+        },
     )
 
 

@@ -2,24 +2,30 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Num
 
-from graphlog.data.graphs import Attribute, FeatureSchema, GraphChunk, is_continuous
-from graphlog.domains.graph.raw import (
-    FLOAT32_MAX,
-    MAX_NODES,
-    Collection,
-    Column,
-    RawGraph,
-    RawGraphs,
-    join,
-)
+from graphlog.data.graphs import Attribute, FeatureSchema, GraphChunk, Reject, is_continuous
+from graphlog.domains.graph.raw import Collection, Column, Item, RawGraph, RawGraphs, join
 from graphlog.errors import DataError, check_name
 
+Kind = Literal["categorical", "continuous"]
+
+MAX_CODES = 4096
+"""Whole numbers below this are codes; a column of words may have at most this many values."""
+FEW_VALUES = 64
+"""Other whole numbers (negative or large) are categories up to this many different ones, and
+quantities beyond."""
+MAX_CLASSES = 1000
+"""Largest number of classes of a label."""
+DEGREE_CAP = 255
+"""Largest degree with a code of its own."""
+_SPECIAL_CODES: Mapping[Item, int] = {"node": 1, "edge": 2}
+"""Codes after the values: "masked", and for edges "self-loop"."""
 _SMALLEST_SPREAD = 1e-6
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class Moments:
@@ -40,44 +46,15 @@ class Moments:
             self.mean = self.mean + shift * len(rows) / total
             self.count = total
 
-    @property
-    def scale(self) -> Float[np.ndarray, "F"]:
-        """The deviations, or 1 where the numbers are equal but for rounding."""
+    def scaled(self, columns: Sequence[Attribute]) -> tuple[Attribute, ...]:
+        """Return the columns, quantities with their mean and deviation (1 if they are equal)."""
         spread = np.sqrt(self.squares / max(self.count, 1))
         is_spread = spread > _SMALLEST_SPREAD * np.maximum(1.0, np.abs(self.mean))
-        return np.where(is_spread, spread, 1.0)
-
-
-class ScaleSurvey:
-    """Mean and deviation of every quantity in graphs that are used.
-
-    What is rejected may hold anything, and dropped edges are in no store: they must not count.
-
-    Args:
-        schema: Of the graphs.
-    """
-
-    def __init__(self, schema: FeatureSchema) -> None:
-        self._schema = schema
-        self._node, self._edge = Moments(len(schema.node)), Moments(len(schema.edge))
-
-    def add(self, chunk: GraphChunk) -> None:
-        """Include more graphs."""
-        self._node.add(chunk.x)
-        self._edge.add(chunk.edge_attr)
-
-    def scaled(self) -> FeatureSchema:
-        """Return the schema with these means and deviations."""
-        node, edge = (
-            tuple(
-                a if a.is_categorical else replace(a, shift=shift, scale=scale)
-                for a, shift, scale in zip(
-                    columns, found.mean.tolist(), found.scale.tolist(), strict=True
-                )
-            )
-            for columns, found in ((self._schema.node, self._node), (self._schema.edge, self._edge))
+        scales = np.where(is_spread, spread, 1.0).tolist()
+        return tuple(
+            a if a.is_categorical else replace(a, shift=shift, scale=scale)
+            for a, shift, scale in zip(columns, self.mean.tolist(), scales, strict=True)
         )
-        return with_columns(self._schema, node, edge)
 
 
 def with_columns(
@@ -99,24 +76,11 @@ def _special_row(columns: Sequence[Attribute], from_last: int) -> tuple[float, .
     return tuple(float(c.cardinality - from_last) if c.is_categorical else c.shift for c in columns)
 
 
-Kind = Literal["categorical", "continuous"]
-
-MAX_CODES = 4096
-"""Whole numbers below this are codes; a column of words may have at most this many values."""
-FEW_VALUES = 64
-"""Other whole numbers (negative or large) are categories up to this many different ones, and
-quantities beyond."""
-DEGREE_CAP = 255
-"""Largest degree with a code of its own."""
-_SPECIAL_CODES = {"node": 1, "edge": 2}
-"""Codes after the values: "masked", and for edges "self-loop"."""
-
-
 class ColumnSurvey:
     """The different values of a column while they are few, and of which types it has how many."""
 
     def __init__(self) -> None:
-        self.values: set[int | str] | None = set()
+        self.values: set[Any] | None = set()
         self.num_words = self.num_numbers = 0
         self.has_fractions = False
 
@@ -128,18 +92,16 @@ class ColumnSurvey:
             numbers = [v for v in column.tolist() if not isinstance(v, str) and v is not None]
             is_float = any(isinstance(v, float) for v in numbers)
             column = np.array(numbers, dtype=np.float64 if is_float else np.int64)
-        self.num_words += len(words)
         if column.dtype.kind == "f":
-            usable = column[np.abs(column) <= FLOAT32_MAX]  # NaN compares false
-            whole = usable == np.floor(usable)
+            usable = column[np.abs(column) <= _FLOAT32_MAX]  # NaN compares false
             # Numbers written with a point are quantities even if all of them are whole; next to a
             # NaN, which makes whole numbers floats, it takes a fraction.
             if len(usable):
-                self.has_fractions |= len(usable) == len(column) or not bool(whole.all())
-            self.num_numbers += len(usable)
-            column = usable[whole & (np.abs(usable) < 2**53)].astype(np.int64)
-        else:
-            self.num_numbers += len(column)
+                is_whole = len(usable) < len(column) and bool((usable == np.floor(usable)).all())
+                self.has_fractions |= not is_whole
+            column = usable
+        self.num_words += len(words)
+        self.num_numbers += len(column)
         if self.values is not None:
             self.values.update(np.unique(column).tolist(), words)
             if len(self.values) > MAX_CODES:
@@ -151,14 +113,10 @@ class ColumnSurvey:
         return not self.has_fractions and self.values is not None and len(self.values) == 1
 
     @property
-    def _ordered(self) -> list[Any]:
-        """The values, numbers first."""
-        return sorted(self.values or (), key=lambda value: (isinstance(value, str), value))
-
-    @property
     def _are_codes(self) -> bool:
-        ordered = self._ordered
-        return not self.num_words and (not ordered or 0 <= ordered[0] <= ordered[-1] < MAX_CODES)
+        return not self.num_words and all(
+            0 <= value < MAX_CODES and value == int(value) for value in self.values or ()
+        )
 
     def kind(self) -> Kind:
         """Return whether the column holds categories or quantities."""
@@ -171,6 +129,21 @@ class ColumnSurvey:
         is_code = self._are_codes or len(self.values) <= FEW_VALUES
         return "categorical" if is_code else "continuous"
 
+    def categories(self, name: str, most: int) -> tuple[str, ...]:
+        """Return the different values, numbers first.
+
+        Raises:
+            DataError: If there are more than ``most``.
+        """
+        if self.values is None or len(self.values) > most:
+            raise DataError(
+                f"'{name}' has more than {most:,} different values, too many for categories; leave "
+                "it out if it is a name, and give quantities as numbers (TUDataset: in its files "
+                "of attributes)."
+            )
+        ordered = sorted(self.values, key=lambda value: (isinstance(value, str), value))
+        return tuple(dict.fromkeys(map(text_of, ordered)))
+
     def attribute(self, name: str, kind: Kind, special: int) -> Attribute:
         """Return the column of the schema, with ``special`` codes after the values.
 
@@ -179,81 +152,103 @@ class ColumnSurvey:
         """
         if kind == "continuous":
             return Attribute(name, 0)
-        if self.values is None:
-            raise DataError(
-                f"attribute '{name}' has more than {MAX_CODES:,} different values, too many for "
-                "categories; leave it out."
-            )
-        values = self._ordered
-        if self._are_codes:
-            values = [k if k in self.values else "" for k in range(max(values, default=0) + 1)]
-        return Attribute(name, len(values) + special, values=tuple(map(str, values)))
+        values = self.categories(name, MAX_CODES)
+        if self._are_codes:  # each number is its own code
+            codes = range(int(max(self.values or (), default=0)) + 1)
+            values = tuple(str(code) if str(code) in values else "" for code in codes)
+        return Attribute(name, len(values) + special, values=values)
 
 
 class Survey:
-    """Collects what all graphs of an input hold; :meth:`schema` returns how to read them.
+    """Collects what all graphs of an input hold, to find out how to read them.
 
     Args:
-        node: Names of node attributes.
-        edge: Names of edge attributes.
-        matrices: Whether attributes are matrices without names, which may be one-hot.
+        graphs: The input.
+        items: Whose attributes to look at.
     """
 
-    def __init__(self, node: Sequence[str], edge: Sequence[str], matrices: bool = False) -> None:
-        self.names = {"node": tuple(node), "edge": tuple(edge)}
-        self.columns = {kind: [ColumnSurvey() for _ in names] for kind, names in self.names.items()}
-        self._is_one_hot = {kind: matrices and len(n) > 1 for kind, n in self.names.items()}
-        self._hot = {"node": set[int](), "edge": set[int]()}
-        self.max_degree = 0
+    def __init__(self, graphs: Collection, items: Sequence[Item]) -> None:
+        names: dict[Item, tuple[str, ...]] = {
+            "node": graphs.node,
+            "edge": graphs.edge,
+            "graph": graphs.labels,
+        }
+        self._graphs, self._max_degree = graphs, 0
+        self._columns: dict[Item, dict[str, ColumnSurvey]] = {
+            item: {name: ColumnSurvey() for name in names[item]} for item in items
+        }
+        # positions of the 1 in rows that are 0 otherwise, while there is no other row
+        self._hot: dict[Item, set[int]] = {
+            item: set()
+            for item in items
+            if graphs.matrices and item != "graph" and len(names[item]) > 1
+        }
+
+    @property
+    def _is_constant(self) -> bool:
+        return all(column.is_constant for column in self._columns["node"].values())
 
     def add(self, graphs: RawGraphs) -> None:
         """Include more graphs."""
-        for kind, columns in (("node", graphs.node), ("edge", graphs.edge)):
-            for survey, column in zip(self.columns[kind], columns, strict=True):
+        for item, surveys in self._columns.items():
+            for survey, column in zip(surveys.values(), graphs.columns[item], strict=True):
                 survey.add(column)
-            if self._is_one_hot[kind]:
-                positions, is_bad = _hot_positions(columns)
-                self._is_one_hot[kind] = not is_bad.any()
-                self._hot[kind] |= set(np.unique(positions).tolist())
-        if all(c.is_constant for c in self.columns["node"]):
-            self.max_degree = max(self.max_degree, int(graphs.degrees.max(initial=0)))
+            if item in self._hot:
+                positions, is_bad = _hot_positions(graphs.columns[item])
+                self._hot[item].update(np.unique(positions).tolist())
+                if is_bad.any():
+                    del self._hot[item]
+        if "node" in self._columns and self._is_constant:
+            self._max_degree = max(self._max_degree, int(graphs.degrees.max(initial=0)))
 
-    def schema(
-        self, kinds: Mapping[str, str] | None = None, keep_constant: bool = True
-    ) -> FeatureSchema:
-        """Return the schema of the graphs, without means (see :class:`ScaleSurvey`).
+    def schema(self, kinds: Mapping[str, str] | None = None) -> FeatureSchema:
+        """Return the schema of the graphs, without means and deviations.
 
         Args:
             kinds: Columns to be read as ``categorical`` or ``continuous`` whatever they hold.
-            keep_constant: Whether node attributes that never change are kept; if not, the degree
-                replaces them.
 
         Raises:
             ConfigError: If ``kinds`` has an unknown column or kind.
             DataError: If a column has too many categories.
         """
         chosen: dict[str, Any] = dict(kinds or {})
-        known = (*self.names["node"], *self.names["edge"])
+        known = (*self._columns["node"], *self._columns["edge"])
         for key, kind in chosen.items():
             check_name("attribute", key, known)
             check_name("kind of attribute", kind, ("categorical", "continuous"))
         node, edge = self._attributes("node", chosen), self._attributes("edge", chosen)
-        is_constant = all(c.is_constant for c in self.columns["node"])
-        if not node or (is_constant and not keep_constant):
-            codes = min(self.max_degree, DEGREE_CAP) + 1
+        if not node or (self._is_constant and not chosen and not self._graphs.keep_constant):
+            codes = min(self._max_degree, DEGREE_CAP) + 1
             node = (Attribute("degree", codes + _SPECIAL_CODES["node"], origin="degree"),)
         schema = FeatureSchema("inferred", "graph", node, edge, masked="node")
         return with_columns(schema, node, edge)
 
-    def _attributes(self, kind: str, chosen: Mapping[str, Any]) -> tuple[Attribute, ...]:
-        names, special, hot = self.names[kind], _SPECIAL_CODES[kind], self._hot[kind]
-        if self._is_one_hot[kind] and hot and chosen.keys().isdisjoint(names):
-            values = tuple(str(k) if k in hot else "" for k in range(len(names)))
-            return (Attribute(f"{kind}_0", len(values) + special, values=values, origin="one-hot"),)
+    def _attributes(self, item: Item, chosen: Mapping[str, Any]) -> tuple[Attribute, ...]:
+        columns, special, hot = self._columns[item], _SPECIAL_CODES[item], self._hot.get(item)
+        if hot and chosen.keys().isdisjoint(columns):
+            values = tuple(str(k) if k in hot else "" for k in range(len(columns)))
+            return (Attribute(f"{item}_0", len(values) + special, values=values, origin="one-hot"),)
         return tuple(
             survey.attribute(name, chosen.get(name, survey.kind()), special)
-            for name, survey in zip(names, self.columns[kind], strict=True)
+            for name, survey in columns.items()
         )
+
+    def labels(self, known: Mapping[str, Sequence[str]]) -> tuple[Attribute, ...]:
+        """Return the labels: words are classes, numbers quantities.
+
+        Args:
+            known: Classes of labels in the order of their numbers, if they are fixed.
+
+        Raises:
+            DataError: If a label has too many classes.
+        """
+        labels: list[Attribute] = []
+        for name, survey in self._columns["graph"].items():
+            classes = tuple(known.get(name, ()))
+            if not classes and (survey.num_words or name in self._graphs.classes):
+                classes = survey.categories(name, MAX_CLASSES)
+            labels.append(Attribute(name, len(classes), values=classes))
+        return tuple(labels)
 
 
 def _hot_positions(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
@@ -309,58 +304,53 @@ def _positions(
     )
 
 
-class Unfit(NamedTuple):
-    """A node or edge with a value that the schema has no code for."""
-
-    item: int
-    """Its number among all nodes, or all edges."""
-    reason: str
-    """What is wrong."""
-
-
 def attribute_codes(
-    graphs: RawGraphs, kind: str, columns: tuple[Attribute, ...]
-) -> tuple[Float[np.ndarray, "R F"], list[Unfit]]:
-    """Return attributes in the codes of the schema's ``columns``, and what does not fit.
+    graphs: RawGraphs, item: Item, columns: tuple[Attribute, ...]
+) -> tuple[Float[np.ndarray, "R F"], dict[int, str]]:
+    """Return attributes in the codes of the schema, and what is wrong with those that do not fit.
+
+    A label may be missing, which is NaN; an attribute may not.
 
     Args:
         graphs: The graphs.
-        kind: ``node`` or ``edge``: whose attributes.
-        columns: Those of the schema.
+        item: Whose attributes.
+        columns: Those of the schema, or labels.
 
     Raises:
         DataError: If the number of columns differs.
     """
-    if kind == "node":
-        attributes, items = graphs.node, int(graphs.node_counts.sum())
-    else:
-        attributes, items = graphs.edge, graphs.edge_index.shape[1]
+    attributes, count = graphs.columns[item], int(graphs.counts[item].sum())
+    problems: dict[int, str] = {}
     if len(columns) == 1 and columns[0].origin == "degree":
         degrees = np.minimum(graphs.degrees, columns[0].cardinality - 2)
-        return degrees.astype(np.float64)[:, None], []
-    unfit: list[Unfit] = []
-    if len(columns) == 1 and columns[0].origin == "one-hot" and items and len(attributes) != 1:
+        return degrees.astype(np.float64)[:, None], problems
+    if len(columns) == 1 and columns[0].origin == "one-hot" and count and len(attributes) != 1:
         known = columns[0].values
         if len(attributes) != len(known):
             expected = f"{len(known)} columns, 0 but for a single 1"
-            raise DataError(f"{kind} attributes must be {expected}, found {len(attributes)}.")
+            raise DataError(f"{item} attributes must be {expected}, found {len(attributes)}.")
         positions, is_bad = _hot_positions(attributes)
-        reason = f"{kind} attributes must be 0 but for a single 1"
-        unfit += [Unfit(item, reason) for item in np.flatnonzero(is_bad).tolist()]
+        reason = f"{item} attributes must be 0 but for a single 1"
+        problems |= dict.fromkeys(np.flatnonzero(is_bad).tolist(), reason)
         any_known = next(k for k, text in enumerate(known) if text)
         attributes = (np.where(is_bad, any_known, positions),)
-    if len(attributes) != len(columns) and items:
+    if len(attributes) != len(columns) and count:
         names = ", ".join(c.name for c in columns) or "none"
         expected = f"{len(columns)} attributes ({names})"
-        raise DataError(f"every {kind} must have {expected}, found {len(attributes)}.")
-    codes = np.zeros((items, len(columns)))
+        raise DataError(f"every {item} must have {expected}, found {len(attributes)}.")
+    codes = np.zeros((count, len(columns)))
     for k, (values, attribute) in enumerate(zip(attributes, columns, strict=False)):
         convert = _category_codes if attribute.is_categorical else _finite_numbers
         codes[:, k], is_bad = convert(values, attribute)
-        name = f"{kind} attribute '{attribute.name}'"
-        for item in np.flatnonzero(is_bad).tolist():
-            unfit.append(Unfit(item, f"{name} {_problem(values[item], attribute)}"))
-    return codes, unfit
+        what = "label" if item == "graph" else f"{item} attribute"
+        if item == "graph":
+            is_missing = np.array([v is None or v != v for v in values.tolist()], dtype=np.bool_)
+            codes[is_missing, k] = np.nan
+            is_bad = is_bad & ~is_missing
+        for position in np.flatnonzero(is_bad).tolist():
+            problem = _problem(values[position], attribute)
+            problems.setdefault(position, f"{what} '{attribute.name}' {problem}")
+    return codes, problems
 
 
 def _category_codes(values: Column, attribute: Attribute) -> tuple[np.ndarray, np.ndarray]:
@@ -413,12 +403,14 @@ def text_of(value: object) -> str:
 
 
 def chunk_of(
-    graphs: Sequence[RawGraph], schema: FeatureSchema, directed: bool = False
-) -> tuple[GraphChunk, dict[int, str]]:
-    """Return the usable graphs in the codes of ``schema``, and why each other one is not usable.
+    graphs: Sequence[RawGraph],
+    schema: FeatureSchema,
+    labels: tuple[Attribute, ...] = (),
+    directed: bool = False,
+) -> tuple[GraphChunk, list[Reject]]:
+    """Return the usable graphs in the codes of ``schema``, and the others with the reasons.
 
-    ``rows`` of the chunk and keys of the reasons are positions in ``graphs``. Quantities are still
-    those of the input, not yet rounded to the 32 bits of a store.
+    Quantities are still those of the input, not yet rounded to the 32 bits of a store.
 
     Unless ``directed``, an edge stands for both directions however often and in whichever direction
     it is listed, and self-loops are dropped, since every encoder adds one to each node.
@@ -426,65 +418,59 @@ def chunk_of(
     Args:
         graphs: The graphs.
         schema: How to read their attributes.
+        labels: How to read their labels.
         directed: Whether an edge is one direction only.
 
     Raises:
         DataError: If the number of attributes differs from the schema's.
     """
-    problems = {k: graph.problem for k, graph in enumerate(graphs) if graph.problem is not None}
-    tried = [k for k in range(len(graphs)) if k not in problems]
-    raw = join([graphs[k] for k in tried])
-    x, unfit_nodes = attribute_codes(raw, "node", schema.node)
-    edge_attr, unfit_edges = attribute_codes(raw, "edge", schema.edge)
-    for unfit, counts, kind in (
-        (unfit_nodes, raw.node_counts, "node"),
-        (unfit_edges, raw.edge_counts, "edge"),
-    ):
-        ends = np.cumsum(counts)
-        for item, reason in unfit:
-            at = int(np.searchsorted(ends, item, side="right"))
-            local, graph = item - int(ends[at] - counts[at]), graphs[tried[at]]
-            place = (graph.node_place if kind == "node" else graph.edge_place).of(local)
-            problems.setdefault(tried[at], f"{place}{kind} {local}: {reason}")
-    edges = np.arange(raw.edge_index.shape[1])
+    tried = [graph for graph in graphs if graph.problem is None]
+    raw = join(tried)
+    problems: dict[int, str] = {}
+    codes: dict[Item, Float[np.ndarray, "R F"]] = {}
+    read_as: dict[Item, tuple[Attribute, ...]] = {
+        "graph": labels,
+        "node": schema.node,
+        "edge": schema.edge,
+    }
+    for item, columns in read_as.items():
+        codes[item], unfit = attribute_codes(raw, item, columns)
+        owner, counts = raw.owners(item), raw.counts[item]
+        first = np.cumsum(counts) - counts
+        for position, reason in unfit.items():
+            k = int(owner[position])
+            problems.setdefault(k, tried[k].where(item, position - int(first[k])) + reason)
+    owner = raw.owners("edge")
+    edges = np.arange(len(owner))
     if not directed:
-        edges = _undirected_edges(raw, edge_attr, tried, problems)
-    good = np.array([k not in problems for k in tried], dtype=np.bool_)
-    node_graph = np.repeat(np.arange(len(tried)), raw.node_counts)
-    edges = edges[good[raw.edge_graph[edges]]]
-    edge_counts = np.bincount(raw.edge_graph[edges], minlength=len(tried))[good]
+        edges = _undirected_edges(raw, codes["edge"], problems)
+    good = np.array([k not in problems for k in range(len(tried))], dtype=np.bool_)
+    edges = edges[good[owner[edges]]]
+    edge_counts = np.bincount(owner[edges], minlength=len(tried))[good]
+    x, edge_attr = codes["node"][good[raw.owners("node")]], codes["edge"][edges]
+    used = [graph for k, graph in enumerate(tried) if k not in problems]
     chunk = GraphChunk(
-        node_counts=raw.node_counts[good],
+        node_counts=raw.counts["node"][good],
         edge_counts=edge_counts.astype(np.int64),
-        x=x[good[node_graph]].astype(np.float64 if is_continuous(schema.node) else np.int64),
+        x=x.astype(np.float64 if is_continuous(schema.node) else np.int64),
         edge_index=raw.edge_index[:, edges],
-        edge_attr=edge_attr[edges].astype(np.float64 if is_continuous(schema.edge) else np.int64),
-        rows=np.array(tried, dtype=np.int64)[good],
+        edge_attr=edge_attr.astype(np.float64 if is_continuous(schema.edge) else np.int64),
+        rows=np.array([graph.row for graph in used], dtype=np.int64),
+        texts=[graph.text for graph in used],
+        labels=codes["graph"][good] if labels else None,
         undirected=not directed,
     )
-    return chunk, problems
-
-
-def check_sizes(graph: RawGraph) -> str | None:
-    """Return what is wrong with the number of nodes or the ends of edges; None if nothing is."""
-    if graph.num_nodes < 1:
-        return "has no node"
-    if graph.num_nodes > MAX_NODES:
-        limit = f"more than the {MAX_NODES:,} that a graph may have"
-        return f"{graph.node_place.of(0)}has {graph.num_nodes:,} nodes, {limit}"
-    outside = ((graph.edge_index < 0) | (graph.edge_index >= graph.num_nodes)).any(axis=0)
-    if not outside.any():
-        return None
-    e = int(outside.argmax())
-    a, b = graph.edge_index[:, e].tolist()
-    return f"{graph.edge_place.of(e)}edge {a} - {b} must join nodes in [0, {graph.num_nodes})"
+    bad = [graph for graph in graphs if graph.problem is not None]
+    bad += [tried[k]._replace(problem=problem) for k, problem in problems.items()]
+    rejects = [Reject(graph.row, graph.text, str(graph.problem)) for graph in bad]
+    return chunk, sorted(rejects, key=lambda reject: reject.row)
 
 
 def _undirected_edges(
-    raw: RawGraphs, edge_attr: np.ndarray, tried: Sequence[int], problems: dict[int, str]
+    raw: RawGraphs, edge_attr: np.ndarray, problems: dict[int, str]
 ) -> np.ndarray:
     """Return the first listing of every edge; adds graphs whose listings differ to ``problems``."""
-    graph, ends = raw.edge_graph, raw.edge_index
+    graph, ends = raw.owners("edge"), raw.edge_index
     low, high = ends.min(axis=0, initial=2**62), ends.max(axis=0, initial=-1)
     order = np.lexsort((high, low, graph))  # stable: listings of an edge stay in their order
     keys = np.stack([graph, low, high])[:, order]
@@ -495,6 +481,6 @@ def _undirected_edges(
         a, b = ends[:, e].tolist()
         problem = f"edge {a} - {b} is listed twice with different attributes"
         advice = "correct it, or read the graphs as directed"
-        problems.setdefault(tried[int(graph[e])], f"{problem}; {advice}")
+        problems.setdefault(int(graph[e]), f"{problem}; {advice}")
     chosen = np.sort(order[is_first])
     return chosen[ends[0, chosen] != ends[1, chosen]]
