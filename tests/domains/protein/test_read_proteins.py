@@ -9,7 +9,7 @@ import pytest
 
 from graphlog.api import read_proteins
 from graphlog.data.store import open_store
-from graphlog.domains.protein.labels import NameIndex, read_ontology, tabled_functions
+from graphlog.domains.protein.labels import ProteinNames, read_ontology, tabled_functions
 from graphlog.domains.protein.schema import ProteinOptions
 from graphlog.errors import ConfigError, DataError
 from protein_support import HEADER, OBO, gaf, links, write
@@ -99,8 +99,8 @@ BAD_NETWORKS = {
     GOOD + "9.a 9.b 1 2\n": "line 4: has 4 fields",
     GOOD + "9.a 9.b 0 0 0 0 0 0 0 1001\n": "line 4: a score must .* 0 to 1000, found '1001'",
     GOOD + "9.a 9.b 0 0 0 x 0 0 0 900\n": "line 4: a score must be a whole number",
-    GOOD + "\n9.a 10.b 0 0 0 1 0 0 0 900\n": "line 5: '10.b' is of species 10 among proteins of 9",
-    GOOD + "9.a  0 0 0 1 0 0 0 900\n": "line 4: a protein has no name",
+    GOOD + "\n9.a 10.b 0 0 0 1 0 0 0 900\n": "line 5: protein '10.b' is of species 10, not of species 9",
+    GOOD + "9.a  0 0 0 1 0 0 0 900\n": "line 4: protein '' is of no species",
     SHORT + "ppi,2\n": "line 2: a weight must be a number from 0 to 1, found '2'",
     SHORT + "smell,1\n": "line 2: unknown evidence 'smell'",
     HEADER.replace(" ", ",") + "\na,b,0,0,0,1,0,0,0,900\n": "its taxon id, as in `species='6239'`",
@@ -135,7 +135,7 @@ def test_worm_reproduces_the_published_derivation(mirror: Path, tmp_path: Path) 
     )
     assert len(store) == 10_735
     labels, names = bio / "celegans_go40_labels.csv.gz", store.texts()
-    table = tabled_functions(labels, names, NameIndex(names), ProteinOptions())
+    table = tabled_functions(labels, ProteinNames(names), ProteinOptions())
     assert store.tasks == table.tasks
     np.testing.assert_array_equal(store.labels, table.values)
 

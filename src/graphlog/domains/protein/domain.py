@@ -41,12 +41,13 @@ from graphlog.domains.protein.schema import PROTEIN, details_of, species_of
 from graphlog.errors import (
     ConfigError,
     DataError,
+    GraphLoGError,
     MissingExtraError,
     check_name,
     setting,
     unknown_name,
 )
-from graphlog.files import beside, hash_file
+from graphlog.files import hash_file, write_json
 
 SPLITS = ("species", "network", "random")
 """Kinds of split of proteins."""
@@ -56,7 +57,7 @@ rest are for validation."""
 COMMUNITIES = 20
 """Number of communities of a network, each with about a twentieth of the proteins."""
 _HUMAN = "9606"
-_COMMUNITIES_VERSION = 1
+_COMMUNITIES_VERSION = 2
 """Increase when communities are computed in another way."""
 
 
@@ -318,8 +319,8 @@ def _communities_of(
 ) -> Int[np.ndarray, "N"]:
     community: dict[str, int] = {}
     for k, file in enumerate(network_files(networks, data_dir)):
-        names, numbers = _cached_communities(file, data_dir)
-        community |= {name: COMMUNITIES * k + c for name, c in zip(names, numbers, strict=True)}
+        found = _communities_in(file, data_dir)
+        community |= {name: COMMUNITIES * k + number for name, number in found.items()}
     missing = next((name for name in proteins if name not in community), None)
     if missing is not None:
         raise DataError(
@@ -328,25 +329,21 @@ def _communities_of(
     return np.array([community[name] for name in proteins], dtype=np.int64)
 
 
-def _cached_communities(
-    file: NetworkFile, data_dir: Path | str | None
-) -> tuple[Sequence[str], Sequence[int]]:
-    """Return proteins and communities of a network, from the data root if they are there."""
+def _communities_in(file: NetworkFile, data_dir: Path | str | None) -> dict[str, int]:
+    """Return the community of each protein, from the data root if it is there."""
     described = file.options.model_dump(mode="json")
     inputs = [_COMMUNITIES_VERSION, file.species, COMMUNITIES, described, hash_file(file.path)]
     key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
     path = data_root(data_dir) / "stores" / f"communities-{key}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        cached = json.loads(path.read_text(encoding="utf-8"))
-        return cached["proteins"], cached["communities"]
+    with suppress(OSError, ValueError):
+        return json.loads(path.read_text(encoding="utf-8"))
     network = build_network(read_interactions(file.path, file.species), file.options)
-    communities = find_communities(network).tolist()
-    with suppress(OSError):  # without a writable data root they are computed again next time
+    found = dict(zip(network.proteins, find_communities(network).tolist(), strict=True))
+    # without a writable data root they are computed again next time
+    with suppress(OSError, GraphLoGError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = {"proteins": network.proteins, "communities": communities}
-        with beside(path) as partial:
-            partial.write_text(json.dumps(content), encoding="utf-8")
-    return network.proteins, communities
+        write_json(path, found)
+    return found
 
 
 DOMAIN = ProteinDomain()

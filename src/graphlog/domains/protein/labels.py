@@ -6,6 +6,7 @@ Which terms hold together, and which make good labels.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy.sparse import csr_matrix
 
 from graphlog.data.tables import listed
 from graphlog.domains.protein.schema import ProteinOptions
-from graphlog.domains.protein.tables import Block, line_error, open_columns
+from graphlog.domains.protein.tables import line_error, open_columns
 from graphlog.errors import DataError
 from graphlog.files import open_text
 
@@ -27,9 +28,6 @@ _ISOFORM = re.compile(r"(?<=\d)[a-z]$")
 _COMPLEX = "GO:0032991"
 _LABELS = {"0": 0.0, "1": 1.0, "": np.nan}
 _LIST_COLUMNS = ("go_terms", "complexes", "terms")
-Annotation = tuple[int, tuple[str, ...], str, str, bool]
-"""Line of the file, names of the gene product (the most specific first), GO id, evidence code, and
-whether the statement is that it does NOT have the function."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,40 +39,26 @@ class Ontology:
     branches: tuple[str, ...]
     """Branch of each, such as ``biological_process``."""
     parents: csr_matrix
-    """``parents[t, u]`` is nonzero where ``u`` is directly broader than ``t``."""
-    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Other ids of terms: merged ones, and obsolete ones with a single replacement."""
+    """``parents[t, u]`` is true where ``u`` is directly broader than ``t``."""
+    numbers: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Number of each id, those of merged terms and of obsolete ones with one successor too."""
     obsolete: frozenset[str] = frozenset()
     """Ids out of use without a replacement."""
 
-    @property
-    def numbers(self) -> dict[str, int]:
-        """Number of each id, including other ids of a term."""
-        known = {term: k for k, term in enumerate(self.terms)}
-        return {other: known[term] for other, term in self.renamed.items() if term in known} | known
-
 
 def pair_matrix(pairs: Sequence[tuple[int, int]], shape: tuple[int, int]) -> csr_matrix:
-    """Return the sparse matrix that counts ``(row, column)`` pairs."""
+    """Return the sparse matrix that is true at ``(row, column)`` pairs."""
     rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return csr_matrix((np.ones(len(rows), dtype=np.int32), (rows, columns)), shape=shape)
+    return csr_matrix((np.ones(len(rows), dtype=np.bool_), (rows, columns)), shape=shape)
 
 
 def propagate(direct: csr_matrix, parents: csr_matrix) -> csr_matrix:
     """Return ``direct`` (rows of terms) with every broader term added; cycles are no problem."""
-    known = fresh = _binary(direct)
-    while fresh.nnz:
-        reached = _binary(fresh @ parents)
-        fresh = _binary(reached - reached.multiply(known).tocsr())
-        known = _binary(known + fresh)
+    known, found = direct, -1
+    while known.nnz != found:
+        found = known.nnz
+        known = known + known @ parents
     return known
-
-
-def _binary(matrix: csr_matrix) -> csr_matrix:
-    made = csr_matrix(matrix, dtype=np.int32)
-    made.eliminate_zeros()
-    made.data[:] = 1
-    return made
 
 
 def choose_terms(
@@ -92,15 +76,13 @@ def choose_terms(
         options: Fewest positives, largest overlap, number of terms.
     """
     positives = np.asarray(holds.sum(axis=0)).reshape(-1)
-    terms = np.array(ontology.terms)
-    allowed = np.isin(np.array(ontology.branches), _BRANCHES) & ~np.isin(terms, ROOTS)
+    allowed = np.isin(ontology.branches, _BRANCHES) & ~np.isin(ontology.terms, ROOTS)
     large = np.flatnonzero(allowed & (positives >= options.min_positives))
     if not len(large):
         return large
-    themselves = pair_matrix(list(enumerate(large.tolist())), (len(large), len(terms)))
-    broader = propagate(themselves, ontology.parents) - themselves
-    is_broader = np.asarray(broader[:, large].sum(axis=0)).reshape(-1) > 0
-    candidates = large[~is_broader].tolist()
+    is_broader = propagate(ontology.parents[large], ontology.parents)[:, large].toarray()
+    np.fill_diagonal(is_broader, val=False)
+    candidates = large[~is_broader.any(axis=0)].tolist()
     order = sorted(candidates, key=lambda t: (-int(positives[t]), ontology.terms[t]))
     columns = holds[:, order].astype(np.int64)
     shared = (columns.T @ columns).toarray()
@@ -119,7 +101,7 @@ def read_ontology(path: Path | str) -> Ontology:
     Raises:
         DataError: If the file is none, or a relation refers to an unknown term.
     """
-    terms: list[tuple[str, str]] = []
+    branches: dict[str, str] = {}
     links: list[tuple[int, str, str]] = []
     renamed: dict[str, str] = {}
     obsolete: set[str] = set()
@@ -129,36 +111,39 @@ def read_ontology(path: Path | str) -> Ontology:
         for line, tags in _term_stanzas(lines):
             if "id" not in tags:
                 raise line_error(path, line, "a term has no id; download the file again")
-            term = tags["id"][0]
-            if tags.get("is_obsolete") == ["true"]:
-                replacements = tags.get("replaced_by", [])
-                if len(replacements) == 1:
-                    renamed[term] = replacements[0]
-                else:
-                    obsolete.add(term)
-                continue
-            terms.append((term, tags.get("namespace", [""])[0]))
-            renamed |= dict.fromkeys(tags.get("alt_id", []), term)
-            related = (text.partition(" ") for text in tags.get("relationship", []))
-            parts = [broader for relation, _, broader in related if relation == "part_of"]
-            links += [(line, term, broader) for broader in tags.get("is_a", []) + parts]
-    if not terms:
+            term, successors = tags["id"][0], tags.get("replaced_by", [])
+            if tags.get("is_obsolete") != ["true"]:
+                branches[term] = tags.get("namespace", [""])[0]
+                renamed |= dict.fromkeys(tags.get("alt_id", []), term)
+                related = (text.partition(" ") for text in tags.get("relationship", []))
+                parts = [broader for relation, _, broader in related if relation == "part_of"]
+                links += [(line, term, broader) for broader in tags.get("is_a", []) + parts]
+            elif len(successors) == 1:
+                renamed[term] = successors[0]
+            else:
+                obsolete.add(term)
+    if not branches:
         raise DataError(f"{path}: holds no term; use the Gene Ontology's go-basic.obo.")
-    ids, branches = zip(*terms, strict=True)
-    numbers = {term: k for k, term in enumerate(ids)}
+    numbers = {term: k for k, term in enumerate(branches)}
     for line, term, parent in links:
         if parent not in numbers:
             problem = f"{term} is below {parent}, which is not there or obsolete"
             raise line_error(path, line, f"{problem}; download the file again")
     edges = [(numbers[term], numbers[parent]) for _, term, parent in links]
-    parents = pair_matrix(edges, (len(ids), len(ids)))
-    return Ontology(ids, branches, parents, renamed, frozenset(obsolete))
+    others = {other: numbers[term] for other, term in renamed.items() if term in numbers}
+    return Ontology(
+        tuple(branches),
+        tuple(branches.values()),
+        pair_matrix(edges, (len(branches), len(branches))),
+        others | numbers,
+        frozenset(obsolete),
+    )
 
 
 def _term_stanzas(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, list[str]]]]:
     """Yield line and tags of every ``[Term]`` after the first line; comments are cut off."""
     start, tags = 0, None
-    for number, line in enumerate(map(str.strip, lines), start=2):
+    for number, line in enumerate(chain(map(str.strip, lines), ["["]), start=2):
         if line.startswith("["):
             if tags is not None:
                 yield start, tags
@@ -166,8 +151,19 @@ def _term_stanzas(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, list[st
         elif tags is not None and ":" in line:
             tag, _, value = line.partition(":")
             tags.setdefault(tag, []).append(value.partition(" ! ")[0].partition(" {")[0].strip())
-    if tags is not None:
-        yield start, tags
+
+
+def read_aliases(path: Path | str) -> dict[str, str]:
+    """Return the protein of each unambiguous alias in STRING's ``protein.aliases`` file."""
+    proteins: dict[str, str] = {}
+    ambiguous: set[str] = set()
+    with open_columns(path) as table:
+        names = ("string_protein_id|protein", "alias")
+        for _, columns in table.blocks(names, "use STRING's protein.aliases file"):
+            for protein, alias in zip(*columns, strict=True):
+                if proteins.setdefault(alias, protein) != protein:
+                    ambiguous.add(alias)
+    return {alias: protein for alias, protein in proteins.items() if alias not in ambiguous}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,41 +180,8 @@ class Functions:
     """Number of annotations used, and ignored on purpose, by reason."""
 
 
-def read_annotations(path: Path | str) -> Iterator[Annotation]:
-    """Yield the annotations of a GAF file (2.x).
-
-    Raises:
-        DataError: Naming file and line, if it is none.
-    """
-    with open_text(path) as lines:
-        if not next(lines, "").startswith("!"):
-            raise DataError(f"{path}: not a GAF file (these begin with !gaf-version).")
-        for number, line in enumerate(lines, start=2):
-            if line.startswith("!") or not line.strip():
-                continue
-            fields = line.rstrip("\r\n").split("\t")
-            if len(fields) < _GAF_FIELDS:
-                problem = f"has {len(fields)} fields, but a GAF line has at least {_GAF_FIELDS}"
-                raise line_error(path, number, f"{problem}; download the file again")
-            names = tuple(name for name in (fields[1], fields[2], *fields[10].split("|")) if name)
-            yield number, names, fields[4], fields[6], "NOT" in fields[3].split("|")
-
-
-def read_aliases(path: Path | str) -> dict[str, str]:
-    """Return the protein of each unambiguous alias in STRING's ``protein.aliases`` file."""
-    proteins: dict[str, str] = {}
-    ambiguous: set[str] = set()
-    with open_columns(path) as table:
-        names = ("string_protein_id|protein", "alias")
-        for block in table.blocks(names, "use STRING's protein.aliases file"):
-            for protein, alias in zip(*block.columns, strict=True):
-                if proteins.setdefault(alias, protein) != protein:
-                    ambiguous.add(alias)
-    return {alias: protein for alias, protein in proteins.items() if alias not in ambiguous}
-
-
-class NameIndex:
-    """From names in annotations to the numbers of proteins of a network.
+class ProteinNames:
+    """Finds the proteins of networks by the names that other files use; keeps what is not found.
 
     A name is looked up as written, then among aliases. The name of a gene stands for all its
     isoforms (``D1.2`` for ``D1.2a`` and ``D1.2b``).
@@ -240,43 +203,57 @@ class NameIndex:
         for alias, protein in (aliases or {}).items():
             if protein in number:
                 self._numbers.setdefault(alias, (number[protein],))
+        self._count = len(proteins)
+        self._unmatched: dict[str, str] = {}
+        kinds = ("files", "with left-out evidence", "negated (NOT)", "used")
+        self.counts: dict[str, int] = dict.fromkeys(kinds, 0)
 
     def find(self, names: Sequence[str]) -> tuple[int, ...]:
         """Return the numbers for the first name that is known; empty if none is."""
         return next((self._numbers[name] for name in names if name in self._numbers), ())
 
-
-class _Collector:
-    """Collects (protein, function) pairs, and the annotations that cannot be used."""
-
-    def __init__(self, files: Sequence[Path | str]) -> None:
-        self.pairs: list[tuple[int, int]] = []
-        self.unmatched: dict[str, str] = {}
-        self.counts = {"files": len(files)}
-        self.counts |= dict.fromkeys(("with left-out evidence", "negated (NOT)", "used"), 0)
-
-    def skip(self, text: str, path: Path | str, line: int, reason: str) -> None:
-        self.unmatched.setdefault(text, f"{path}, line {line}: {reason}")
-
-    def proteins(self, block: Block, path: Path | str, index: NameIndex) -> list[tuple[int, ...]]:
-        """Return the proteins that each name of the first column stands for."""
-        names = block.columns[0]
-        rows = [index.find((name,)) for name in names]
-        for line, name, members in zip(block.lines.tolist(), names, rows, strict=True):
+    def find_rows(
+        self, path: Path | str, lines: Int[np.ndarray, "B"], names: Sequence[str]
+    ) -> list[tuple[int, ...]]:
+        """Return the proteins that the name in each line stands for."""
+        rows = [self.find((name,)) for name in names]
+        for line, name, members in zip(lines.tolist(), names, rows, strict=True):
             self.counts["used"] += bool(members)
             if not members:
                 self.skip(name, path, line, "has labels but is in no network")
         return rows
 
+    def skip(self, text: str, path: Path | str, line: int, reason: str) -> None:
+        """Remember what cannot be used."""
+        self._unmatched.setdefault(text, f"{path}, line {line}: {reason}")
+
+    def no_labels(self, tasks: int) -> Float[np.ndarray, "N T"]:
+        """Return missing labels."""
+        return np.full((self._count, tasks), np.nan, dtype=np.float32)
+
     def functions(self, tasks: Sequence[str], values: Float[np.ndarray, "N T"]) -> Functions:
-        return Functions(tuple(tasks), values, self.unmatched, self.counts)
+        """Return the labels, and what was not found."""
+        return Functions(tuple(tasks), values, self._unmatched, self.counts)
 
     def chosen_functions(
-        self, proteins: int, ontology: Ontology, options: ProteinOptions, path: Path | str
+        self,
+        pairs: Sequence[tuple[int, int]],
+        ontology: Ontology,
+        options: ProteinOptions,
+        path: Path | str,
     ) -> Functions:
-        """Return the labels for the terms that ``choose_terms`` chooses."""
-        direct = pair_matrix(self.pairs, (proteins, len(ontology.terms)))
-        holds = propagate(direct, ontology.parents)
+        """Return the labels for the terms that ``choose_terms`` chooses.
+
+        Args:
+            pairs: Protein and term of each annotation.
+            ontology: The terms.
+            options: Says how they are chosen.
+            path: The file, for the message.
+
+        Raises:
+            DataError: If no term has enough positives.
+        """
+        holds = propagate(pair_matrix(pairs, (self._count, len(ontology.terms))), ontology.parents)
         chosen = choose_terms(holds, ontology, options)
         if not len(chosen):
             raise DataError(
@@ -289,51 +266,61 @@ class _Collector:
 
 
 def annotated_functions(
-    files: Sequence[Path | str],
-    proteins: Sequence[str],
-    index: NameIndex,
-    ontology: Ontology,
-    options: ProteinOptions,
+    files: Sequence[Path | str], names: ProteinNames, ontology: Ontology, options: ProteinOptions
 ) -> Functions:
-    """Return labels from annotation files, for the terms that ``choose_terms`` chooses.
+    """Return labels from GO annotation files (GAF 2.x), for the best terms.
 
     Annotations with ignored evidence and those that say NOT do not count; the others hold for all
     broader terms too.
 
     Args:
         files: Annotation files.
-        proteins: Names of the proteins.
-        index: Finds proteins by the names in annotations.
+        names: Finds proteins by the names in annotations.
         ontology: The terms.
         options: Says which evidence to ignore, and how terms are chosen.
 
     Raises:
-        DataError: If no term has enough positives.
+        DataError: If no term has enough positives, or a file is not GAF.
     """
-    collector, numbers = _Collector(files), ontology.numbers
-    for path, annotation in ((f, a) for f in files for a in read_annotations(f)):
-        line, names, go_id, evidence, is_negated = annotation
-        term, members = numbers.get(go_id), index.find(names)
-        if evidence in options.evidence:
-            collector.counts["with left-out evidence"] += 1
-        elif is_negated:
-            collector.counts["negated (NOT)"] += 1
-        elif term is None:
-            reason = "is not a term of the ontology"
-            if go_id in ontology.obsolete:
-                reason = "is obsolete and has no single replacement"
-            collector.skip(go_id, path, line, reason)
-        elif not members:
-            collector.skip(next(iter(names), ""), path, line, "is annotated but in no network")
-        else:
-            collector.pairs += [(member, term) for member in members]
-            collector.counts["used"] += 1
-    return collector.chosen_functions(len(proteins), ontology, options, files[0])
+    pairs: list[tuple[int, int]] = []
+    names.counts["files"] = len(files)
+    for path in files:
+        for line, fields in _gaf_lines(path):
+            called = [name for name in (fields[1], fields[2], *fields[10].split("|")) if name]
+            go_id, members = fields[4], names.find(called)
+            term = ontology.numbers.get(go_id)
+            if fields[6] in options.evidence:
+                names.counts["with left-out evidence"] += 1
+            elif "NOT" in fields[3].split("|"):
+                names.counts["negated (NOT)"] += 1
+            elif term is None:
+                reason = "is not a term of the ontology"
+                if go_id in ontology.obsolete:
+                    reason = "is obsolete and has no single replacement"
+                names.skip(go_id, path, line, reason)
+            elif not members:
+                names.skip(next(iter(called), ""), path, line, "is annotated but in no network")
+            else:
+                pairs += [(member, term) for member in members]
+                names.counts["used"] += 1
+    return names.chosen_functions(pairs, ontology, options, files[0])
 
 
-def tabled_functions(
-    path: Path | str, proteins: Sequence[str], index: NameIndex, options: ProteinOptions
-) -> Functions:
+def _gaf_lines(path: Path | str) -> Iterator[tuple[int, list[str]]]:
+    with open_text(path) as lines:
+        if not next(lines, "").startswith("!"):
+            raise DataError(f"{path}: not a GAF file (these begin with !gaf-version).")
+        for number, line in enumerate(lines, start=2):
+            if line.startswith("!") or not line.strip():
+                continue
+            fields = line.rstrip("\r\n").split("\t")
+            if len(fields) < _GAF_FIELDS:
+                problem = f"has {len(fields)} fields, but a GAF line has at least {_GAF_FIELDS}"
+                raise line_error(path, number, f"{problem}; download the file again")
+            yield number, fields
+
+
+def tabled_functions(path: Path | str, names: ProteinNames, options: ProteinOptions) -> Functions:
     """Return the labels of a table: ``protein`` and a 0/1 column for each, or a list for each.
 
     Of lists (a column ``go_terms``, ``complexes`` or ``terms``), those functions become labels that
@@ -341,14 +328,13 @@ def tabled_functions(
 
     Args:
         path: The table.
-        proteins: Names of the proteins.
-        index: Finds proteins by the names in the table.
+        names: Finds proteins by the names in the table.
         options: Says how functions of lists are chosen.
 
     Raises:
         DataError: Naming file and line, if a label is not 0 or 1, or a protein is listed twice.
     """
-    collector = _Collector([path])
+    names.counts["files"] = 1
     with open_columns(path) as table:
         place = table.find("protein|gene")
         columns = [name for k, name in enumerate(table.header) if k != place]
@@ -357,18 +343,26 @@ def tabled_functions(
             raise DataError(f"{path}: {problem}, found {listed(table.header)}.")
         blocks = table.blocks(("protein|gene", *columns), "")
         if len(columns) == 1 and columns[0] in _LIST_COLUMNS:
-            return _listed_functions(blocks, path, len(proteins), index, options, collector)
-        tasks = [name.upper() if name.startswith("go:") else name for name in columns]
-        values = np.full((len(proteins), len(tasks)), np.nan, dtype=np.float32)
-        for block in blocks:
-            labels = np.stack([_labels(path, block.lines, texts) for texts in block.columns[1:]], 1)
-            for row, members in enumerate(collector.proteins(block, path, index)):
+            pairs: list[tuple[int, int]] = []
+            numbers: dict[str, int] = {}
+            for lines, (called, lists) in blocks:
+                for members, text in zip(names.find_rows(path, lines, called), lists, strict=True):
+                    for function in re.findall(r"[^\s,;]+", text):
+                        number = numbers.setdefault(function, len(numbers))
+                        pairs += [(member, number) for member in members]
+            shape = (len(numbers), len(numbers))
+            flat = Ontology(tuple(numbers), _BRANCHES[:1] * len(numbers), pair_matrix([], shape))
+            return names.chosen_functions(pairs, flat, options, path)
+        values = names.no_labels(len(columns))
+        for lines, (called, *texts) in blocks:
+            labels = np.stack([_labels(path, lines, column) for column in texts], axis=1)
+            for row, members in enumerate(names.find_rows(path, lines, called)):
                 if not np.isnan(values[list(members)]).all():
-                    problem = f"'{block.columns[0][row]}' has labels already"
-                    line = int(block.lines[row])
-                    raise line_error(path, line, f"{problem}; give each protein one line")
+                    problem = f"'{called[row]}' has labels already; give each protein one line"
+                    raise line_error(path, int(lines[row]), problem)
                 values[list(members)] = labels[row]
-    return collector.functions(tasks, values)
+    tasks = [name.upper() if name.startswith("go:") else name for name in columns]
+    return names.functions(tasks, values)
 
 
 def _labels(path: Path | str, lines: np.ndarray, texts: Sequence[str]) -> np.ndarray:
@@ -378,26 +372,6 @@ def _labels(path: Path | str, lines: np.ndarray, texts: Sequence[str]) -> np.nda
         problem = f"a label must be 0, 1 or empty, found {texts[row]!r}"
         raise line_error(path, int(lines[row]), problem)
     return np.array(values, dtype=np.float32)
-
-
-def _listed_functions(
-    blocks: Iterator[Block],
-    path: Path | str,
-    proteins: int,
-    index: NameIndex,
-    options: ProteinOptions,
-    collector: _Collector,
-) -> Functions:
-    numbers: dict[str, int] = {}
-    for block in blocks:
-        rows = collector.proteins(block, path, index)
-        for members, text in zip(rows, block.columns[1], strict=True):
-            for function in text.replace(",", " ").replace(";", " ").split():
-                number = numbers.setdefault(function, len(numbers))
-                collector.pairs += [(member, number) for member in members]
-    terms, branches = tuple(numbers), _BRANCHES[:1] * len(numbers)
-    flat = Ontology(terms, branches, pair_matrix([], (len(terms), len(terms))))
-    return collector.chosen_functions(proteins, flat, options, path)
 
 
 def complex_membership(annotated: Path, complexes: Path, proteins: Sequence[str]) -> Functions:
@@ -412,16 +386,16 @@ def complex_membership(annotated: Path, complexes: Path, proteins: Sequence[str]
         complexes: Table ``gene complexes`` of yeast.
         proteins: Every protein of both.
     """
-    index, collector = NameIndex(proteins), _Collector([annotated, complexes])
-    is_yeast = np.array([name.startswith("4932.") for name in proteins])
-    values = np.where(is_yeast, 0.0, np.nan).astype(np.float32)[:, None]
+    names = ProteinNames(proteins)
+    names.counts["files"] = 2
+    values = names.no_labels(1)
+    values[[name.startswith("4932.") for name in proteins]] = 0.0
     for path, columns, term in (
         (annotated, ("protein", "go_terms"), _COMPLEX),
         (complexes, ("gene", "complexes"), None),
     ):
         with open_columns(path) as table:
-            for block in table.blocks(columns, "use the file that the data set names"):
-                rows = collector.proteins(block, path, index)
-                for members, listed in zip(rows, block.columns[1], strict=True):
-                    values[list(members)] = float(term is None or term in listed.split())
-    return collector.functions(("in_complex",), values)
+            for lines, (called, lists) in table.blocks(columns, "use the file of the data set"):
+                for members, text in zip(names.find_rows(path, lines, called), lists, strict=True):
+                    values[list(members)] = float(term is None or term in text.split())
+    return names.functions(("in_complex",), values)

@@ -161,7 +161,7 @@ def read_interactions(path: Path | str, species: str | None = None) -> Interacti
     if not numbers:
         raise DataError(f"{path}: has a header but no interactions; name a file that has some.")
     lines, pairs, scores = map(np.concatenate, zip(*blocks, strict=True))
-    taxon = _check_names(path, list(numbers), lines, pairs, species)
+    taxon = _taxon_of(path, list(numbers), lines, pairs, species)
     species = taxon or species
     if not species:
         raise DataError(
@@ -183,8 +183,7 @@ def _string_scores(
         try:
             values = np.fromiter(map(int, texts), dtype=np.int64, count=len(texts))
         except (ValueError, OverflowError):
-            digits = [text.strip() for text in texts]
-            values = np.array([int(d) if d.isdecimal() and len(d) < 9 else -1 for d in digits])
+            values = np.array([int(t) if t.isdecimal() and len(t) < 9 else -1 for t in texts])
         wrong = (values < 0) | (values > 1000)
         if wrong.any():
             row = int(wrong.argmax())
@@ -214,7 +213,7 @@ def _evidence_scores(
     return scores
 
 
-def _check_names(
+def _taxon_of(
     path: Path | str,
     names: Sequence[str],
     lines: Int[np.ndarray, "M"],
@@ -223,21 +222,16 @@ def _check_names(
 ) -> str | None:
     """Return the taxon that all names carry, None if they carry none."""
     taxon = species_of(names[0])
+    wanted = taxon and (species or taxon)
     for number, name in enumerate(names):
         own = species_of(name)
-        if not name.strip():
-            problem = "a protein has no name; fix the line"
-        elif own != taxon:
-            found = f"of species {own}" if own else "of no species"
-            expected = f"of {taxon}" if taxon else "of no species"
-            problem = (
-                f"'{name}' is {found} among proteins {expected}; give each species its own file"
+        if own != wanted or not name.strip():
+            line = int(lines[(pairs == number).any(axis=1).argmax()])
+            found, expected = (f"of species {s}" if s else "of no species" for s in (own, wanted))
+            problem = f"protein '{name}' is {found}, not {expected}"
+            raise line_error(
+                path, line, f"{problem}; name each, and give each species its own file"
             )
-        elif taxon and species and taxon != species:
-            problem = f"'{name}' is of species {taxon}, not {species}; correct one of them"
-        else:
-            continue
-        raise line_error(path, int(lines[(pairs == number).any(axis=1).argmax()]), problem)
     return taxon
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from filelock import FileLock
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from graphlog.data.graphs import Reject
 from graphlog.data.manifest import Source
@@ -25,7 +26,7 @@ from graphlog.datasets.catalogue import PARTS, data_root, fetch
 from graphlog.domains.base import Reading
 from graphlog.domains.protein.labels import (
     Functions,
-    NameIndex,
+    ProteinNames,
     annotated_functions,
     complex_membership,
     read_aliases,
@@ -39,14 +40,7 @@ from graphlog.domains.protein.network import (
     read_interactions,
 )
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
-from graphlog.errors import (
-    ConfigError,
-    DataError,
-    ModelFileError,
-    check_name,
-    setting,
-    unknown_name,
-)
+from graphlog.errors import ConfigError, DataError, ModelFileError, check_name, setting
 from graphlog.files import hash_file, open_text
 
 Files = str | Path | Sequence[str | Path]
@@ -76,23 +70,17 @@ class ProteinReading(Reading):
     def __post_init__(self) -> None:
         """Check what goes together."""
         super().__post_init__()
-        if self.targets:
+        given = self.labels is not None, self.annotations is not None, self.go is not None
+        if self.targets or given not in {
+            (False, False, False),
+            (True, False, False),
+            (False, True, True),
+        }:
             raise ConfigError(
-                f"networks have no label columns; give {setting('labels')} or "
-                f"{setting('annotations')}, and choose targets when fine-tuning.",
+                f"networks have no label columns: give either {setting('labels')} (a table), or "
+                f"{setting('annotations')} and {setting('go')} (the GO graph); choose "
+                f"{setting('targets')} when fine-tuning.",
                 option="labels",
-            )
-        if self.annotations is not None and self.labels is not None:
-            raise ConfigError(
-                f"{setting('annotations')} and {setting('labels')} both define the labels; give "
-                "one of them.",
-                option="annotations",
-            )
-        if (self.annotations is None) != (self.go is None):
-            raise ConfigError(
-                f"{setting('annotations')} and {setting('go')} (the GO graph) go together; give "
-                "both or neither.",
-                option="annotations",
             )
 
     @classmethod
@@ -143,24 +131,25 @@ def network_files(source: Files, data_dir: Path | str | None = None) -> list[Net
         ConfigError: If a name is unknown.
     """
     files: list[NetworkFile] = []
+    known = networks()
     for one in as_list(source):
         path = Path(one)
         if path.is_dir():
-            in_folder = [NetworkFile(p) for p in sorted(path.iterdir()) if _NETWORK_FILE in p.name]
-            if not in_folder:
-                expected = f"no network file (*{_NETWORK_FILE}.detailed*)"
-                raise DataError(f"{path}: holds {expected}; name the files themselves.")
-            files += in_folder
-        elif str(one) in networks() and not path.exists():
-            spec = networks()[str(one)]
-            local, details = fetch(spec, data_dir, verify_file), details_of(spec)
-            files.append(NetworkFile(local, details.taxon, details.options))
-        elif not path.exists() and not path.suffix:
-            raise unknown_name("network file or data set", str(one), networks())
-        else:
+            files += [NetworkFile(p) for p in sorted(path.iterdir()) if _NETWORK_FILE in p.name]
+        elif path.exists() or (path.suffix and str(one) not in known):
             files.append(NetworkFile(path))
+        else:
+            check_name("network file or data set", str(one), known)
+            spec = known[str(one)]
+            details = details_of(spec)
+            local = fetch(spec, data_dir, verify_file)
+            files.append(NetworkFile(local, details.taxon, details.options))
     if not files:
-        raise DataError("there is no network to read; name at least one file.")
+        places = ", ".join(map(str, as_list(source)))
+        raise DataError(
+            f"{places}: holds no network file (*{_NETWORK_FILE}.detailed*); name the files "
+            "themselves."
+        )
     return files
 
 
@@ -197,76 +186,66 @@ def read_proteins(source: Files, reading: ProteinReading) -> GraphStore:
         DataError: Naming file and line, if something cannot be read.
         ConfigError: If a network is unknown.
     """
-    settings = reading.cutting
+    cutting = reading.cutting
     files = network_files(source, reading.data_dir)
-    taxon = None if reading.species is None else str(reading.species)
-    load = partial(_load, species=taxon, options=settings)
+    load = partial(_load, species=reading.species, options=cutting)
     pieces = ((None, file) for file in files)
-    workers = check_workers(reading.workers)
-    networks = [made for _, made in map_in_order(load, pieces, workers)]
-    _check_species(files, networks)
-    functions = _functions([name for network in networks for name in network.proteins], reading)
-    origin = Source(
-        name=", ".join(file.path.name for file in files[:5]),
-        cutting=settings.model_dump(mode="json"),
-        networks={network.species: network.counts for network in networks},
-        annotations=functions.counts if functions else {},
-    )
-    tasks = functions.tasks if functions else ()
-    with StoreBuilder(PROTEIN, reading.store_path, tasks, origin) as builder:
-        collector = RowCollector(builder, origin.name, reading.on_error, reading.progress, "row")
-        start = 0
-        for network in networks:
-            _add_network(collector, network, start, functions, settings, reading.limit)
-            start += len(network.proteins)
-        unmatched = functions.unmatched.items() if functions else ()
-        for row, (text, reason) in enumerate(unmatched, start=collector.done):
-            collector.reject(Reject(row, text, reason))
-        return builder.finish()
-
-
-def _functions(proteins: Sequence[str], reading: ProteinReading) -> Functions | None:
-    """Return the labels of the proteins; None where none are asked for."""
-    labels, options = reading.labels, reading.cutting
-    if callable(labels):
-        return labels(proteins)
-    if labels is None and reading.annotations is None:
-        return None
-    known: dict[str, str] = {}
-    for file in as_list(reading.aliases):
-        known |= read_aliases(file)
-    index = NameIndex(proteins, known)
-    if labels is not None:
-        return tabled_functions(labels, proteins, index, options)
-    ontology = read_ontology(str(reading.go))
-    return annotated_functions(as_list(reading.annotations), proteins, index, ontology, options)
-
-
-def _load(file: NetworkFile, species: str | None, options: ProteinOptions) -> ProteinNetwork:
-    return build_network(read_interactions(file.path, species or file.species), options)
-
-
-def _check_species(files: Sequence[NetworkFile], networks: Sequence[ProteinNetwork]) -> None:
+    networks = [made for _, made in map_in_order(load, pieces, check_workers(reading.workers))]
     first: dict[str, Path] = {}
     for file, network in zip(files, networks, strict=True):
         if network.species in first:
             other = f"is of species {network.species}, and so is {first[network.species]}"
             raise DataError(f"{file.path}: {other}; give each species one file.")
         first[network.species] = file.path
+    functions = _functions([name for network in networks for name in network.proteins], reading)
+    origin = Source(
+        name=", ".join(file.path.name for file in files[:5]),
+        cutting=cutting.model_dump(mode="json"),
+        networks={network.species: network.counts for network in networks},
+        annotations=functions.counts,
+    )
+    with StoreBuilder(PROTEIN, reading.store_path, functions.tasks, origin) as builder:
+        collector = RowCollector(builder, origin.name, reading.on_error, reading.progress, "row")
+        values = functions.values
+        for network in networks:
+            labels, values = np.split(values, [len(network.proteins)])
+            _add_network(collector, network, labels, reading)
+        for row, (text, reason) in enumerate(functions.unmatched.items(), start=collector.done):
+            collector.reject(Reject(row, text, reason))
+        return builder.finish()
+
+
+def _load(file: NetworkFile, species: str | int | None, options: ProteinOptions) -> ProteinNetwork:
+    taxon = file.species if species is None else str(species)
+    return build_network(read_interactions(file.path, taxon), options)
+
+
+def _functions(proteins: Sequence[str], reading: ProteinReading) -> Functions:
+    """Return the labels of the proteins; no functions where none are asked for."""
+    labels, options = reading.labels, reading.cutting
+    if callable(labels):
+        return labels(proteins)
+    if labels is None and reading.annotations is None:
+        return Functions((), np.zeros((len(proteins), 0)))
+    known: dict[str, str] = {}
+    for file in as_list(reading.aliases):
+        known |= read_aliases(file)
+    names = ProteinNames(proteins, known)
+    if labels is not None:
+        return tabled_functions(labels, names, options)
+    ontology = read_ontology(str(reading.go))
+    return annotated_functions(as_list(reading.annotations), names, ontology, options)
 
 
 def _add_network(
     collector: RowCollector,
     network: ProteinNetwork,
-    start: int,
-    functions: Functions | None,
-    options: ProteinOptions,
-    limit: int | None,
+    labels: Float[np.ndarray, "N T"],
+    reading: ProteinReading,
 ) -> None:
-    """Add the ego-networks of a network whose first protein is ``start`` in ``functions``."""
-    proteins, first = np.arange(len(network.proteins))[:limit], collector.done
-    values = functions.values[start + proteins] if functions else None
-    is_kept = (network.degrees[proteins] > 0) | (options.isolated == "keep")
+    """Add the ego-networks of a network, whose proteins have these labels."""
+    proteins, first = np.arange(len(network.proteins))[: reading.limit], collector.done
+    is_kept = (network.degrees[proteins] > 0) | (reading.cutting.isolated == "keep")
     reason = "has no interaction that reaches the thresholds"
     rejected = np.flatnonzero(~is_kept).tolist()
     rejects = [Reject(first + p, network.proteins[p], reason) for p in rejected]
@@ -274,9 +253,12 @@ def _add_network(
     usable = proteins[is_kept]
     for k in range(0, len(usable), _CENTERS_PER_CHUNK):
         centers = usable[k : k + _CENTERS_PER_CHUNK]
-        labels = None if values is None else values[centers]
-        chunk = ego_networks(network, centers, options)
-        collector.add(replace(chunk, rows=first + centers, labels=labels), (), len(centers))
+        chunk = replace(
+            ego_networks(network, centers, reading.cutting),
+            rows=first + centers,
+            labels=labels[centers] if labels.shape[1] else None,
+        )
+        collector.add(chunk, (), len(centers))
 
 
 _ONTOLOGY = "go-graph"
@@ -300,28 +282,35 @@ def open_named_proteins(name: str, reading: Reading | None = None) -> GraphStore
     known = {n: spec for n, spec in DATASETS.items() if spec.domain == PROTEIN.domain}
     check_name("network or set of proteins", name, known)
     spec, how = known[name], reading or Reading()
+    details = details_of(spec)
     files = {part.name: fetch(part, how.data_dir, verify_file) for part in parts(spec)}
+    inputs = [
+        _VERSION,
+        name,
+        details.labeling,
+        details.options.model_dump(mode="json"),
+        {part: hash_file(path) for part, path in sorted(files.items())},
+    ]
+    key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
     folder = data_root(how.data_dir) / "stores"
-    path = folder / f"{name}-{_key(spec, files)}"
-    store = _open(path)
-    if store is not None:
-        return store
+    path = folder / f"{name}-{key}"
+    with suppress(ModelFileError):
+        return open_store(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / f".{name}.lock"):
-            store = _open(path)  # another process may have built it meanwhile
-            if store is None:
-                if path.exists():
-                    shutil.rmtree(path)  # damaged; all it is made from is here
-                cut = replace(
-                    _labeling(spec, files),
-                    data_dir=how.data_dir,
-                    store_path=path,
-                    progress=how.progress,
-                    workers=how.workers,
-                )
-                store = read_proteins(list(details_of(spec).networks or (name,)), cut)
-            return store
+            with suppress(ModelFileError):
+                return open_store(path)  # another process has built it meanwhile
+            if path.exists():
+                shutil.rmtree(path)  # damaged; all it is made from is here
+            cut = replace(
+                _labeling(spec, files),
+                data_dir=how.data_dir,
+                store_path=path,
+                progress=how.progress,
+                workers=how.workers,
+            )
+            return read_proteins(list(details.networks or (name,)), cut)
     except OSError as e:
         raise DataError(
             f"{folder}: cannot be written ({e.strerror}); choose another folder with "
@@ -358,34 +347,16 @@ def _taxa(spec: DatasetSpec) -> list[str]:
 def _labeling(spec: DatasetSpec, files: dict[str, Path]) -> ProteinReading:
     """Return how a named set is cut and labeled."""
     details = details_of(spec)
-    labels: str | Path | Labeler | None = None
-    match details.labeling:
-        case "go":
-            return ProteinReading(
-                annotations=[files[f"gaf-{taxon}"] for taxon in _taxa(spec)],
-                aliases=[files[f"aliases-{taxon}"] for taxon in _taxa(spec)],
-                go=files[_ONTOLOGY],
-                cutting=details.options,
-            )
-        case "complexes":
-            labels = partial(complex_membership, files[spec.name], files["yeast-complexes"])
-        case "table":
-            labels = files[spec.name]
-        case _:
-            pass
+    labels: Path | Labeler | None = None
+    if details.labeling == "go":
+        return ProteinReading(
+            annotations=[files[f"gaf-{taxon}"] for taxon in _taxa(spec)],
+            aliases=[files[f"aliases-{taxon}"] for taxon in _taxa(spec)],
+            go=files[_ONTOLOGY],
+            cutting=details.options,
+        )
+    if details.labeling == "complexes":
+        labels = partial(complex_membership, files[spec.name], files["yeast-complexes"])
+    elif details.labeling == "table":
+        labels = files[spec.name]
     return ProteinReading(labels=labels, cutting=details.options)
-
-
-def _key(spec: DatasetSpec, files: dict[str, Path]) -> str:
-    details = details_of(spec)
-    hashes = {name: hash_file(path) for name, path in sorted(files.items())}
-    options = details.options.model_dump(mode="json")
-    inputs = [_VERSION, spec.name, details.labeling, options, hashes]
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _open(path: Path) -> GraphStore | None:
-    try:
-        return open_store(path)
-    except ModelFileError:
-        return None

@@ -16,15 +16,6 @@ from graphlog.files import open_text
 _LINES_PER_BLOCK = 100_000
 
 
-class Block(NamedTuple):
-    """Consecutive lines, column by column."""
-
-    lines: Int[np.ndarray, "B"]
-    """Number of each line in the file, from 1."""
-    columns: list[tuple[str, ...]]
-    """The requested columns."""
-
-
 class ColumnTable(NamedTuple):
     """An open table."""
 
@@ -41,8 +32,10 @@ class ColumnTable(NamedTuple):
         """Return the position of a column; ``a|b`` finds ``a`` or else ``b``."""
         return next((self.header.index(n) for n in name.split("|") if n in self.header), None)
 
-    def blocks(self, names: Sequence[str], advice: str) -> Iterator[Block]:
-        """Yield some columns in blocks of many lines; blank lines are skipped.
+    def blocks(
+        self, names: Sequence[str], advice: str
+    ) -> Iterator[tuple[Int[np.ndarray, "B"], list[tuple[str, ...]]]]:
+        """Yield the numbers (from 1) and some columns of many lines at a time, but for blank ones.
 
         Args:
             names: The columns, as :meth:`find` takes them.
@@ -51,27 +44,23 @@ class ColumnTable(NamedTuple):
         Raises:
             DataError: If a column is missing, or a line has more or fewer fields than the header.
         """
-        positions = {name: self.find(name) for name in names}
-        missing = [name.partition("|")[0] for name, k in positions.items() if k is None]
-        if missing:
-            raise DataError(
-                f"{self.path}: has no column {', '.join(missing)} (found {listed(self.header)}); "
-                f"{advice}."
-            )
-        indices = [k for k in positions.values() if k is not None]
+        indices = [k for name in names if (k := self.find(name)) is not None]
+        if len(indices) < len(names):
+            missing = ", ".join(n.partition("|")[0] for n in names if self.find(n) is None)
+            found = f"has no column {missing} (found {listed(self.header)})"
+            raise DataError(f"{self.path}: {found}; {advice}.")
         first, width = 2, len(self.header)
         while lines := list(islice(self.lines, _LINES_PER_BLOCK)):
             rows = [line.rstrip("\r\n").split(self.delimiter) for line in lines]
-            numbers = np.arange(first, first + len(rows))
-            first += len(rows)
-            if any(len(row) != width for row in rows):
-                filled = [row != [""] for row in rows]
-                numbers, rows = numbers[filled], [row for row in rows if row != [""]]
-                for line, row in zip(numbers.tolist(), rows, strict=True):
-                    if len(row) != width:
-                        problem = f"has {len(row)} fields, but the header has {width}; fix the line"
-                        raise line_error(self.path, line, problem)
-            yield Block(numbers, [tuple(row[k] for row in rows) for k in indices])
+            is_blank = [row == [""] for row in rows]
+            numbers = np.arange(first, first + len(rows))[~np.array(is_blank)]
+            rows = [row for row in rows if row != [""]]
+            first += len(lines)
+            wrong = next((k for k, row in enumerate(rows) if len(row) != width), None)
+            if wrong is not None:
+                problem = f"has {len(rows[wrong])} fields, but the header has {width}; fix the line"
+                raise line_error(self.path, int(numbers[wrong]), problem)
+            yield numbers, [tuple(row[k] for row in rows) for k in indices]
 
 
 @contextmanager
