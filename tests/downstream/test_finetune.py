@@ -152,7 +152,7 @@ def test_one_class_folds_are_named():
     with pytest.raises(DataError, match="one class only in the validation fold"):
         tuned(no_valid, select="best-valid")
     report = tuned(no_valid).report
-    assert any("y has only one class in the validation fold" in note for note in report.notes)
+    assert any(note.startswith("only one class in the validation fold") for note in report.notes)
     assert any("the last epoch is used" in note for note in report.notes)
     no_train = replace(data, split=Split(others[:9], others[9:12], alcohols))
     with pytest.raises(DataError, match="one class only in the training fold"):

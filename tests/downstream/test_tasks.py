@@ -44,7 +44,8 @@ def test_zeros_and_ones_are_classes_and_numbers_are_not():
     kind, notes = decide_task(column(0, 1, 2), ["y"])
     assert kind == "regression"
     assert "one 0/1 column per class" in notes[0]
-    assert decide_task(column(0, 1), ["y"], "regression")[0] == "regression"
+    for values in ((0, 1), (-1, 1)):
+        assert decide_task(column(*values), ["y"], "regression")[0] == "regression"
     both = np.array([[0, 1], [0.5, 2.5]]).T
     with pytest.raises(
         ConfigError,
@@ -128,8 +129,8 @@ def test_folds_with_one_class_are_noted(alcohols: Path):
     split = Split(np.concatenate([ones[:4], others[:20]]), ones[4:], others[20:])
     data = opened(alcohols, split=split)
     assert data.fold_notes[:2] == [
-        "Target y has only one class in the validation fold; it is left out of its mean.",
-        "Target y has only one class in the test fold; it is left out of its mean.",
+        "only one class in the validation fold, so left out of its mean: target y",
+        "only one class in the test fold, so left out of its mean: target y",
     ]
 
 
@@ -175,8 +176,7 @@ def test_what_the_training_fold_cannot_teach_is_in_no_mean(task: str):
     assert found.scores == alone.scores
     assert all(np.isnan(values[1]) for values in found.per_task.values())
     lack = "class" if task == "classification" else "value"
-    skipped = f"Target same has only one {lack} in the training fold; it is skipped."
-    assert skipped in data.fold_notes
+    assert f"only one {lack} in the training fold, so skipped: target same" in data.fold_notes
 
 
 def test_a_store_without_labels_says_so():

@@ -212,14 +212,10 @@ def settle_repeats(
     Raises:
         DataError: If there are repeats and none may be.
     """
+    import pandas as pd  # slow to import
+
     kinds = None if how == "keep" else repeat_kinds(store)
-    if kinds is None:
-        return labels, []
-    first, inverse, counts = np.unique(
-        kinds, return_index=True, return_inverse=True, return_counts=True
-    )[1:]
-    is_repeat = first[inverse] != np.arange(len(kinds))
-    if not is_repeat.any():
+    if kinds is None or not (is_repeat := np.asarray(pd.Series(kinds).duplicated())).any():
         return labels, []
     records = domain_of(store.schema).records
     if how == "fail":
@@ -231,20 +227,15 @@ def settle_repeats(
         )
     settled = labels.copy()
     if how == "mean":
-        known = np.isfinite(labels)
-        for column, is_known in zip(settled.T, known.T, strict=True):
-            total = np.bincount(inverse, np.where(is_known, column, 0), len(counts))
-            number = np.bincount(inverse, is_known, len(counts))
-            with np.errstate(invalid="ignore"):
-                mean = total / number
-            if not is_regression:
-                mean[(mean != 0) & (mean != 1)] = np.nan
-            is_several = (counts > 1)[inverse]
-            column[is_several] = mean[inverse][is_several]
+        mean = pd.DataFrame(labels).groupby(kinds).transform("mean").to_numpy()
+        if not is_regression:
+            mean[(mean != 0) & (mean != 1)] = np.nan
+        is_several = np.asarray(pd.Series(kinds).duplicated(keep=False))
+        settled[is_several] = mean[is_several]
     settled[is_repeat] = np.nan
     rule = "the mean of all labels" if how == "mean" else "the label of the first row"
     return settled, [
-        f"{int(is_repeat.sum()):,} of {len(kinds):,} {records} repeat an earlier one and are left "
+        f"{is_repeat.sum():,} of {len(kinds):,} {records} repeat an earlier one and are left "
         f"out; {rule} is used for all"
     ]
 
@@ -284,12 +275,12 @@ def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Spl
         if known
     ]
     has_label = np.isfinite(labels).any(axis=1)
-    counts = np.bincount(kinds[has_label], minlength=int(kinds.max(initial=-1)) + 1)
-    repeated = int(counts[counts > 1].sum())
-    if repeated:
+    counts = np.bincount(kinds[has_label])
+    repeated = counts[counts > 1]
+    if len(repeated):
         notes.append(
-            f"{repeated:,} of {int(has_label.sum()):,} labeled {records} repeat each other "
-            f"({int((counts > 1).sum()):,} structures)"
+            f"{repeated.sum():,} of {has_label.sum():,} labeled {records} repeat each other "
+            f"({len(repeated):,} structures)"
         )
     import pandas as pd  # slow to import
 
@@ -297,7 +288,7 @@ def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Spl
     if contradict.any():
         rows = store.rows[contradict[kinds] & has_label]
         notes.append(
-            f"{int(contradict.sum()):,} structures occur more than once with different labels "
+            f"{contradict.sum():,} structures occur more than once with different labels "
             f"(rows {listed_rows(rows)}); check these rows, or choose {setting('on_repeats')}"
         )
     return notes

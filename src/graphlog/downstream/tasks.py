@@ -102,21 +102,18 @@ class LabeledGraphs:
         unused = len(labels) - sum(map(len, split))
         if unused:
             notes.append(f"{unused:,} of {len(labels):,} graphs are in no fold")
+        one = "only one class" if task != "regression" else "only one value"
         for fold, lacking in folds_lacking(labels, names, task, split).items():
-            known = np.asarray(np.isfinite(labels[getattr(split, fold)]).any(axis=0))
-            one = "only one class" if task != "regression" else "only one value"
+            known = np.isfinite(labels[getattr(split, fold)]).any(axis=0)
+            effect = "skipped" if fold == "train" else "left out of its mean"
             for lack, has_labels in ((one, True), ("no label", False)):
                 found = [name for name in lacking if known[names.index(name)] == has_labels]
-                if not found:
-                    continue
-                is_one, effect = len(found) == 1, "left out of its mean"
-                effect = "skipped" if fold == "train" else effect
                 more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-                notes.append(
-                    f"Target{'' if is_one else 's'} {', '.join(found[:5])}{more} "
-                    f"{'has' if is_one else 'have'} {lack} in the {FOLD_NAMES[fold]} fold; "
-                    f"{'it is' if is_one else 'they are'} {effect}."
-                )
+                if found:
+                    notes.append(
+                        f"{lack} in the {FOLD_NAMES[fold]} fold, so {effect}: target "
+                        f"{', '.join(found[:5])}{more}"
+                    )
         counts = [np.isfinite(labels[indices]).sum(axis=0) for indices in split]
         few = np.flatnonzero(counts[-1] < _FEW)
         if len(few):
@@ -336,32 +333,30 @@ def decide_task(
         name: np.unique(column[~np.isnan(column)])
         for name, column in zip(names, labels.T, strict=True)
     }
-    for name, found in values.items():
-        if not len(found):
-            raise DataError(
-                f"target '{name}' has no label in any usable row; fill it in or leave it out of "
-                f"{setting('targets')}.",
-                option="targets",
-            )
-    other = {name: found for name, found in values.items() if not np.isin(found, (0, 1)).all()}
-    is_classes = task == "classification" or (task == "auto" and not other)
-    kind: TaskKind = "classification" if is_classes else "regression"
-    are_signs = all(set(found.tolist()) == {-1, 1} for found in values.values())
-    if other and (is_classes or are_signs):
-        name, found = next(iter(other.items()))
+    if empty := [name for name, found in values.items() if not len(found)]:
+        raise DataError(
+            f"target '{empty[0]}' has no label in any usable row; fill it in or leave it out of "
+            f"{setting('targets')}.",
+            option="targets",
+        )
+    numbers = [name for name, found in values.items() if not np.isin(found, (0, 1)).all()]
+    classes = [name for name, found in values.items() if found.tolist() == [0, 1]]
+    are_signs = all(found.tolist() == [-1, 1] for found in values.values())
+    if numbers and (task == "classification" or (task == "auto" and are_signs)):
+        found = values[numbers[0]]
         bad = ", ".join(f"{v:g}" for v in found[~np.isin(found, (0, 1))][:3])
         raise DataError(
-            f"target '{name}': classes must be 0 or 1 (empty where unknown), found {bad}; recode "
-            f"it, or choose {setting('task', 'regression')}."
+            f"target '{numbers[0]}': classes must be 0 or 1 (empty where unknown), found {bad}; "
+            f"recode it, or choose {setting('task', 'regression')}."
         )
-    classes = [name for name, found in values.items() if found.tolist() == [0, 1]]
-    if task == "auto" and other and classes:
-        found = f"target '{classes[0]}' holds classes and target '{next(iter(other))}' numbers"
+    if task == "auto" and numbers and classes:
         raise ConfigError(
-            f"{found}; name targets of one kind, or choose {setting('task', 'regression')} to "
-            "take all as numbers.",
+            f"target '{classes[0]}' holds classes and target '{numbers[0]}' numbers; name targets "
+            f"of one kind, or choose {setting('task', 'regression')} to take all as numbers.",
             option="task",
         )
+    is_regression = task == "regression" or (task == "auto" and bool(numbers))
+    kind: TaskKind = "regression" if is_regression else "classification"
     constant = [name for name, found in values.items() if len(found) == 1]
     if len(constant) == len(values):
         what = "one class" if kind == "classification" else "one value"
