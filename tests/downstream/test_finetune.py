@@ -391,8 +391,7 @@ def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
     named = [[n for n in report.notes if "kernel model" in n] for report in found]
     assert named[0] == named[1]
     assert not named[2]  # the paper's protocol
-    known = kernel_predictions(encoder, data)[data.split.valid]
-    better = data.evaluate(known, data.split.valid).scores["rmse"]
+    better = data.score(kernel_predictions(encoder, data), "valid")
     own = found[0].rows[0].mean("rmse", "valid")
     assert f"rmse {better:.4g}, not {own:.4g}: try `probe` with " in named[0][0]
     assert better < own

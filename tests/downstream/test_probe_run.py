@@ -195,7 +195,7 @@ def test_a_kept_kernel_model_predicts_what_it_was_scored_with(
     kept, test = Predictor.load(run), data.split.test
     assert kept.features == (["descriptors", "counts"] if joined else ["counts"])
     predicted = kept.predict(data.store)
-    scores = data.evaluate(predicted[test], test).scores
+    scores = data.evaluate(predicted, test).scores
     assert report.rows[0].mean(data.metric) == pytest.approx(scores[data.metric], rel=1e-5)
     found = kept.predict_uncertain(CHAINS[:5])
     np.testing.assert_allclose(found.mean, predicted[:5], atol=1e-5)

@@ -170,9 +170,9 @@ def test_what_the_training_fold_cannot_teach_is_in_no_mean(task: str):
     labels[data.split.train, 1] = 1
     data = replace(data, labels=labels)
     held = data.split.test
-    predictions = np.random.default_rng(0).random((len(held), 2))
+    predictions = np.random.default_rng(0).random(labels.shape)
     found = data.evaluate(predictions, held)
-    alone = evaluate(labels[held, :1], predictions[:, :1], data.task)
+    alone = evaluate(labels[held, :1], predictions[held, :1], data.task)
     assert found.scores == alone.scores
     assert all(np.isnan(values[1]) for values in found.per_task.values())
     lack = "class" if task == "classification" else "value"

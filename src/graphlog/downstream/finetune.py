@@ -227,11 +227,14 @@ class SeedJob(Job):
             if self.config.freeze and start.embeddings is not None
             else None
         )
-        self.folds: dict[str, list[GraphBatch]] = {}
-        for fold in ("valid", "test") if self.frozen is None else ():
-            rows = getattr(self.data.split, fold)
-            pieces = np.split(rows, range(_EVALUATION_BATCH, len(rows), _EVALUATION_BATCH))
-            self.folds[fold] = [self.data.store.take(p).to(device) for p in pieces if len(p)]
+        self.held_out: list[tuple[np.ndarray, GraphBatch | None]] = []
+        for rows in (self.data.split.valid, self.data.split.test):
+            if self.frozen is not None:
+                self.held_out.append((rows, None))
+                continue
+            for k in range(0, len(rows), _EVALUATION_BATCH):
+                own = rows[k : k + _EVALUATION_BATCH]
+                self.held_out.append((own, self.data.store.take(own).to(device)))
         self.model = self._build().to(device)
         self.labels = torch.from_numpy(self.data.labels).to(device)
         self.label_weights = torch.from_numpy(start.weights).to(device)
@@ -296,9 +299,9 @@ class SeedJob(Job):
             "learning_rate": self.config.learning_rate_at(epoch),
             "seconds": time.monotonic() - self._epoch_started,
         }
+        predictions = self._predict(self.setting.precision)
         for fold in ("valid", "test"):
             if len(rows := getattr(self.data.split, fold)):
-                predictions = self._predict(fold, self.setting.precision)
                 scores = self.data.evaluate(predictions, rows).scores
                 row |= {f"{fold}/{name}": v for name, v in scores.items() if not math.isnan(v)}
         best = self.valid_score(self.best_epoch) if self.best_epoch else math.nan
@@ -360,13 +363,13 @@ class SeedJob(Job):
             self.model.load_state_dict(self.best)
         return self.model.cpu().eval()
 
-    def predictions(self) -> dict[tuple[str, str], Float[np.ndarray, "M T"]]:
-        """Return the predictions of each rule for validation and test fold, in full precision."""
+    def predictions(self) -> dict[str, Float[np.ndarray, "M T"]]:
+        """Return the predictions of each rule, in full precision; NaN in the training fold."""
         last = self.weights()
-        found: dict[tuple[str, str], Float[np.ndarray, "M T"]] = {}
+        found: dict[str, Float[np.ndarray, "M T"]] = {}
         for rule, weights in (("best-valid", self.best or last), ("last", last)):
             self.model.load_state_dict(weights)
-            found |= {(rule, fold): self._predict(fold, "fp32") for fold in ("valid", "test")}
+            found[rule] = self._predict("fp32")
         return found
 
     def _build(self) -> FineTuned:
@@ -383,14 +386,18 @@ class SeedJob(Job):
             head.fit_inputs(embeddings, _LEAST_SPREAD)
         return FineTuned(with_settings(encoder.network, dropout=config.dropout), head, layer)
 
-    def _predict(self, fold: str, precision: NumberFormat) -> Float[np.ndarray, "M T"]:
-        head = self.model.head
+    def _predict(self, precision: NumberFormat) -> Float[np.ndarray, "M T"]:
+        head, is_regression = self.model.head, self.data.task == "regression"
+        kind = np.float64 if is_regression else np.float32  # as the head predicts
+        found = np.full(self.data.labels.shape, np.nan, dtype=kind)
         with evaluating(self.model), torch.inference_mode():
-            if self.frozen is not None:
-                outputs = head(self.frozen[getattr(self.data.split, fold)])
-            else:
-                outputs = torch.cat([self.model(batch, precision) for batch in self.folds[fold]])
-            return head.predictions(outputs).cpu().numpy()
+            for rows, batch in self.held_out:
+                if batch is not None:
+                    outputs = self.model(batch, precision)
+                else:
+                    outputs = head(self.frozen[rows])  # pyright: ignore[reportOptionalSubscript]
+                found[rows] = head.predictions(outputs).cpu().numpy()
+        return found
 
 
 def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarray, "G T"]:
@@ -626,12 +633,9 @@ def _predictor(
     """Return the trained models with their scores, beside those of the baselines."""
     data, seeds = jobs[0].data, [job.seed for job in jobs]
     predictions = [job.predictions() for job in jobs]
-    valid, test = (
-        np.mean([own[config.select, fold] for own in predictions], axis=0)
-        for fold in ("valid", "test")
-    )
-    calibration = Calibration.fit(data.task, data.labels[data.split.valid], valid)
-    judged = calibration.rows(data, test)
+    mean, valid = np.mean([own[config.select] for own in predictions], axis=0), data.split.valid
+    calibration = Calibration.fit(data.task, data.labels[valid], mean[valid])
+    judged = calibration.rows(data, mean)
     rows = _result_rows("fine-tuned", jobs, predictions)
     if untrained:
         own = [job.predictions() for job in untrained]
@@ -644,7 +648,7 @@ def _predictor(
         notes.append("weights are used in fine-tuning only, not in scores or fingerprint rows")
     if any(not job.best_epoch for job in jobs):
         notes.append("no target has both classes in the validation fold: the last epoch is used")
-    notes += _kernel_note(encoder, data, config, valid)
+    notes += _kernel_note(encoder, data, config, mean)
     chosen = "the epoch" if config.select == "best-valid" else None
     notes += calibration_notes(judged, data.split_name, chosen, records=data.records)
     report = make_report(data, [*rows, *extra], notes, judged)
@@ -662,7 +666,7 @@ def _predictor(
 
 
 def _kernel_note(
-    encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, valid: Float[np.ndarray, "V T"]
+    encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, found: Float[np.ndarray, "M T"]
 ) -> list[str]:
     """Return by how much a kernel model of the frozen encoder is better, where it is.
 
@@ -672,10 +676,8 @@ def _kernel_note(
         return []
     encoder = encoder.with_readout(config.readout)
     known = replace(data, split=data.split._replace(test=data.split.test[:0]))
-    kernel = kernel_predictions(encoder, known)[data.split.valid]
-    of_kernel, own = (
-        data.evaluate(p, data.split.valid).scores[data.metric] for p in (kernel, valid)
-    )
+    of_kernel = data.score(kernel_predictions(encoder, known), "valid")
+    own = data.score(found, "valid")
     if not better(data.metric, of_kernel, own):
         return []
     return [
@@ -685,7 +687,7 @@ def _kernel_note(
 
 
 def _result_rows(
-    model: str, jobs: Sequence[SeedJob], predictions: Sequence[Mapping[tuple[str, str], np.ndarray]]
+    model: str, jobs: Sequence[SeedJob], predictions: Sequence[Mapping[str, np.ndarray]]
 ) -> list[ScoreRow]:
     """Return the rows of both selection rules, of the last epochs' mean and of the ensemble.
 
@@ -698,10 +700,9 @@ def _result_rows(
         "seeds": [job.seed for job in jobs],
         **({"stopped_after": [len(job.history) for job in jobs]} if config.patience else {}),
     }
-    rows: list[ScoreRow] = []
-    for rule in sorted(RULES, key=lambda rule: rule != config.select):
-        test, valid = ([own[rule, fold] for own in predictions] for fold in ("test", "valid"))
-        rows.append(score_row(model, RULES[rule], data, test, valid, detail))
+    rules = sorted(RULES, key=lambda rule: rule != config.select)
+    found = {rule: [own[rule] for own in predictions] for rule in rules}
+    rows = [score_row(model, RULES[rule], data, each, detail) for rule, each in found.items()]
     k = min(_LAST, *(len(job.history) for job in jobs))
     if k > 1:
         test, valid = (
@@ -718,12 +719,11 @@ def _result_rows(
         rule = f"mean of last {k} epochs"
         rows.append(ScoreRow(model, rule, test, valid, unknown, detail=dict(detail)))
     if len(jobs) > 1:
-        test, valid = (
-            [np.mean([own[config.select, fold] for own in predictions], axis=0)]
-            for fold in ("test", "valid")
+        ensemble, mean = (
+            f"{model}, mean of {len(jobs)} seeds",
+            np.mean(found[config.select], axis=0),
         )
-        ensemble = f"{model}, mean of {len(jobs)} seeds"
-        rows.append(score_row(ensemble, RULES[config.select], data, test, valid, detail))
+        rows.append(score_row(ensemble, RULES[config.select], data, [mean], detail))
     return rows
 
 

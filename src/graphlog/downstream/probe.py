@@ -340,12 +340,11 @@ class _Probe:
             predicted = Predicted(fuse(means, data.task), None)
             kept = {name: fit.models[fit.best] for name, fit in found.items()}
             validation = {name: fit.validation for name, fit in found.items()}
-        valid, train = data.split.valid, data.split.train
-        merit = data.evaluate(predicted.mean[valid], valid).scores[data.metric]
+        merit = data.score(predicted.mean, "valid")
         if math.isnan(merit) and self.head == "auto":
             if held_out is None:
                 held_out = _held_out(data, parts, [self.c])[self.c]
-            merit = data.evaluate(held_out[train], train).scores[data.metric]
+            merit = data.score(held_out, "train")
         return _Candidate(merit, predicted, kept, validation)
 
     def refitted(
@@ -400,14 +399,12 @@ class _Fits:
     def linear(self, known: BaselineFeatures) -> _LinearFits:
         """Fit the training fold and predict every graph, at each inverse penalty."""
         if known not in self._linear:
-            data, valid = self.data, self.data.split.valid
+            data = self.data
             scaling, x = _scaled(known, data.split.train)
             grid = sorted({self.c, *self.grid})
             fits = linear_fits(x, data.labels, data.split.train, data.task, grid)
             path = {c: linear_predictions(x, fit, data.task) for c, fit in fits.items()}
-            scores = {
-                c: data.evaluate(p[valid], valid).scores[data.metric] for c, p in path.items()
-            }
+            scores = {c: data.score(p, "valid") for c, p in path.items()}
             models = {c: fit._replace(scaling=scaling, c=c) for c, fit in fits.items()}
             best = _best(data.metric, self.c, scores)
             self._linear[known] = _LinearFits(path, models, scores, best)
@@ -447,12 +444,8 @@ class _Fits:
     ) -> list[ScoreRow]:
         """Return the rows of one kind of model; of a linear one at the fixed and the chosen C.
 
-        Args:
-            model: What is fitted.
-            source: Of what the features are.
-            each: For every untrained network, else once, what the models see.
-            features: Names of what is joined.
-            seeds: Of trees.
+        ``each`` is what the models see, once or for every untrained network; ``seeds`` are those of
+        trees.
         """
         data, names = self.data, [known.name for known in each[0].values()]
         key = RowKey(source, features, model)
@@ -492,12 +485,11 @@ class _Fits:
                 if not is_forest:
                     how, detail = "100 rounds", {}
                 found = [(Rule.FIXED, how, predictions, detail)]
-        rows: list[ScoreRow] = []
-        for rule, how, predictions, detail in found:
-            test, valid = ([p[k] for p in predictions] for k in (data.split.test, data.split.valid))
-            own = replace(key, rule=rule)
-            rows.append(score_row(" + ".join(names), how, data, test, valid, detail, own))
-        return rows
+        title = " + ".join(names)
+        return [
+            score_row(title, how, data, predictions, detail, replace(key, rule=rule))
+            for rule, how, predictions, detail in found
+        ]
 
 
 def _scaled(known: BaselineFeatures, train: np.ndarray) -> tuple[Scaling | None, Features]:
@@ -537,11 +529,7 @@ def kernel_predictions(encoder: Encoder, data: LabeledGraphs) -> Float[np.ndarra
 
 
 def check_baselines(names: Sequence[str]) -> None:
-    """Refuse a baseline of unknown name, before any work.
-
-    Raises:
-        ConfigError: If there is one; suggests the nearest.
-    """
+    """Refuse a baseline of unknown name, before any work."""
     for name in names:
         check_name("baseline", name, BASELINES)
 
@@ -565,12 +553,7 @@ def feature_rows(
 ) -> list[ScoreRow]:
     """Return the rows of models of features that need no learning here.
 
-    Args:
-        data: What they are fitted to and scored on.
-        known: The features.
-        heads: Models to fit, in order.
-        seeds: Of trees.
-        counts: What a kernel compares graphs by in place of 0 and 1.
+    ``seeds`` are those of trees; a kernel compares graphs by ``counts`` in place of 0 and 1.
     """
     fits, parts = _Fits(data, counts=counts), {"": known}
     return [row for head in heads for row in fits.rows(head, Source.FEATURES, [parts], seeds=seeds)]
@@ -602,26 +585,21 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
 def pooled(
     splits: Sequence[LabeledGraphs], each: Sequence[Predicted]
 ) -> tuple[LabeledGraphs, Predicted]:
-    """Return the validation and the test folds of all splits as two folds.
+    """Return the validation and the test folds of all splits as two folds of as many graphs.
 
-    Args:
-        splits: The same graphs in other folds.
-        each: What is predicted on each split.
+    A target that the training fold of a split could not teach has no label there.
     """
-    graphs = [np.concatenate([data.split[fold] for data in splits]) for fold in (1, 2)]
-
-    def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-        pairs = list(zip(arrays, splits, strict=True))
-        return np.concatenate([a[data.split[fold]] for fold in (1, 2) for a, data in pairs])
-
-    mean = joined([found.mean for found in each])
-    stds = [found.std for found in each if found.std is not None]
-    # a target may have one class in the training fold of some splits
-    labels = np.where(np.isnan(mean), np.nan, splits[0].labels[np.concatenate(graphs)])
-    rows = np.arange(len(mean))
-    split = Split(rows[:0], rows[: len(graphs[0])], rows[len(graphs[0]) :])
-    std = joined(stds) if stds else None
-    return replace(splits[0], labels=labels, split=split), Predicted(mean, std)
+    pairs = list(zip(splits, each, strict=True))
+    held = [(found, data.split[fold]) for fold in (1, 2) for data, found in pairs]
+    mean = np.concatenate([found.mean[graphs] for found, graphs in held])
+    stds = [found.std[graphs] for found, graphs in held if found.std is not None]
+    labels = np.concatenate([splits[0].labels[graphs] for _, graphs in held])
+    rows, known = np.arange(len(mean)), sum(len(data.split.valid) for data in splits)
+    return replace(
+        splits[0],
+        labels=np.where(np.isnan(mean), np.nan, labels),
+        split=Split(rows[:0], rows[:known], rows[known:]),
+    ), Predicted(mean, np.concatenate(stds) if stds else None)
 
 
 def _predictor(
@@ -645,11 +623,7 @@ def _predictor(
 def _judge(predictor: Predictor, kept: Kept, data: LabeledGraphs, predicted: Predicted) -> None:
     """Calibrate a predictor, and add to its report how that does, and to its file its settings.
 
-    Args:
-        predictor: What is changed.
-        kept: What it is made of.
-        data: Graphs of a validation and a test fold.
-        predicted: Of them, by such models that have not seen them.
+    The folds of ``data`` were predicted by models that have not seen them.
     """
     layer, report = predictor.members[0].layer, predictor.report
     if isinstance(kept, KernelModel):
@@ -659,11 +633,9 @@ def _judge(predictor: Predictor, kept: Kept, data: LabeledGraphs, predicted: Pre
         learned = ~np.isnan([model.bias for model in kept.values()]).any(axis=0)
         penalties = {name or "embedding": model.c for name, model in kept.items()}
         settings = {"layer": layer, "head": "linear", "with": predictor.features, "c": penalties}
-    known = replace(data, labels=np.where(learned, data.labels, np.nan))
-    valid, test = known.split.valid, known.split.test
+    known, valid = replace(data, labels=np.where(learned, data.labels, np.nan)), data.split.valid
     predictor.calibration = Calibration.fit(data.task, known.labels[valid], predicted.mean[valid])
-    std = None if predicted.std is None else predicted.std[test]
-    judged = predictor.calibration.rows(known, predicted.mean[test], std)
+    judged = predictor.calibration.rows(known, *predicted)
     is_chosen = math.isfinite(report.rows[0].mean(data.metric, "valid"))
     chosen = "C" if is_chosen and predictor.kernel is None else None
     notes = calibration_notes(judged, report.split, chosen, report.splits > 1, data.records)
@@ -678,12 +650,6 @@ def fit_head(
 
     Penalties, and the head if it is ``auto``, are chosen by cross-validation.
 
-    Args:
-        encoder: What embeds; it is copied.
-        data: Labeled graphs, of which the training fold is fitted.
-        head: ``auto``, ``linear`` or ``kernel``.
-        layer: See :meth:`Encoder.head_layer`.
-
     Raises:
         ConfigError: If the head is unknown, or a linear model is asked to weigh molecules.
     """
@@ -693,17 +659,15 @@ def fit_head(
             f"weights need {setting('head', 'kernel')}, or fine-tuning.", option="head"
         )
     check_learnable(data)
-    layer, train = encoder.head_layer(layer), data.split.train
+    layer = encoder.head_layer(layer)
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     found: dict[Model | float, float] = {}
     fits = _Fits(data)
     if head != "linear":
         fits.counts, _ = _substructures(data)
-        held_out = fits.kernel(parts)[0].held_out
-        found[Model.KERNEL] = data.evaluate(held_out[train], train).scores[data.metric]
+        found[Model.KERNEL] = data.score(fits.kernel(parts)[0].held_out, "train")
     if head != "kernel":
-        for c, p in _held_out(data, parts, GRID).items():
-            found[c] = data.evaluate(p[train], train).scores[data.metric]
+        found |= {c: data.score(p, "train") for c, p in _held_out(data, parts, GRID).items()}
     best = _best(data.metric, Model.KERNEL if Model.KERNEL in found else FIXED_C, found)
     if isinstance(best, Model):
         kept: Kept = fits.kernel(parts)[0].model
@@ -715,15 +679,7 @@ def fit_head(
 def describe_run(
     folder: RunFolder, kind: str, data: LabeledGraphs, encoder: Encoder, settings: Mapping[str, Any]
 ) -> None:
-    """Write settings, versions and split.
-
-    Args:
-        folder: Where to.
-        kind: ``finetune`` or ``probe``.
-        data: What the model is trained and scored on.
-        encoder: The pre-trained encoder.
-        settings: Of this kind of run.
-    """
+    """Write settings, versions and split of a run, whose ``kind`` is ``finetune`` or ``probe``."""
     known = ("objective", "recipe", "name")
     tables: dict[str, Any] = {
         "kind": kind,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from jaxtyping import Float
 from pydantic import BeforeValidator, TypeAdapter
 from pydantic_core import from_json, to_json
 from tabulate import tabulate
@@ -280,29 +281,23 @@ def score_row(
     model: str,
     rule: str,
     data: LabeledGraphs,
-    test: Sequence[np.ndarray],
-    valid: Sequence[np.ndarray],
+    predictions: Sequence[Float[np.ndarray, "M T"]],
     detail: Mapping[str, Any] | None = None,
     key: RowKey | None = None,
 ) -> ScoreRow:
-    """Return the row of predictions of the test and the validation fold, one array per seed."""
-    held = data.split.test
-    scored = [data.evaluate(p, held) for p in test]
-    matrix = np.array([e.per_task[data.metric] for e in scored], dtype=np.float64)
-    per_task = means_of_known(matrix)
-    return ScoreRow(
-        model=model,
-        rule=rule,
-        test=_by_metric([e.scores for e in scored]),
-        valid=_by_metric([data.evaluate(p, data.split.valid).scores for p in valid]),
-        per_task=dict(zip(data.targets, per_task.tolist(), strict=True)),
-        halves={
-            half: _by_metric([data.evaluate(p[rows], held[rows]).scores for p in test])
-            for half, rows in data.halves.items()
-        },
-        detail=dict(detail or {}),
-        key=key,
-    )
+    """Return the row of predictions of all graphs, one array per seed."""
+    folds = {"test": data.split.test, "valid": data.split.valid, **data.halves}
+    found = {
+        name: [data.evaluate(p, graphs) for p in predictions] for name, graphs in folds.items()
+    }
+    scores = {
+        name: {metric: [e.scores[metric] for e in each] for metric in each[0].scores}
+        for name, each in found.items()
+    }
+    of_seeds = np.array([e.per_task[data.metric] for e in found["test"]], dtype=np.float64)
+    per_task = dict(zip(data.targets, means_of_known(of_seeds).tolist(), strict=True))
+    test, valid = scores.pop("test"), scores.pop("valid")
+    return ScoreRow(model, rule, test, valid, per_task, scores, dict(detail or {}), key)
 
 
 def make_report(
@@ -367,10 +362,6 @@ def _row_of_splits(rows: Sequence[ScoreRow]) -> ScoreRow:
 
 def _joined(scores: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
     return {metric: [v for s in scores for v in s[metric]] for metric in scores[0]}
-
-
-def _by_metric(scores: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    return {metric: [s[metric] for s in scores] for metric in scores[0]}
 
 
 def json_ready(value: Any) -> Any:

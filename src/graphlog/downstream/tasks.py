@@ -104,7 +104,7 @@ class LabeledGraphs:
             notes.append(f"{unused:,} of {len(labels):,} graphs are in no fold")
         one = "only one class" if task != "regression" else "only one value"
         for fold, lacking in folds_lacking(labels, names, task, split).items():
-            known = np.isfinite(labels[getattr(split, fold)]).any(axis=0)
+            known = np.asarray(np.isfinite(labels[getattr(split, fold)]).any(axis=0))
             effect = "skipped" if fold == "train" else "left out of its mean"
             for lack, has_labels in ((one, True), ("no label", False)):
                 found = [name for name in lacking if known[names.index(name)] == has_labels]
@@ -140,16 +140,20 @@ class LabeledGraphs:
         return repeat_notes(self.store, self.labels, self.split)
 
     def evaluate(
-        self, predictions: Float[np.ndarray, "B T"], graphs: Int[np.ndarray, "B"]
+        self, predictions: Float[np.ndarray, "M T"], graphs: Int[np.ndarray, "B"]
     ) -> Evaluation:
-        """Return the scores of predictions for these graphs.
+        """Return the scores on some graphs of predictions for all.
 
         Targets that the training fold cannot teach are in no mean, whatever predicted them.
         """
         labels = self.labels[graphs]
         if self.task != "multiclass":
             labels = np.where(learnable(self.labels[self.split.train]), labels, np.nan)
-        return evaluate(labels, predictions, self.task)
+        return evaluate(labels, predictions[graphs], self.task)
+
+    def score(self, predictions: Float[np.ndarray, "M T"], fold: str) -> float:
+        """Return the score that decides on a fold."""
+        return self.evaluate(predictions, getattr(self.split, fold)).scores[self.metric]
 
     @property
     def labeled_train(self) -> GraphStore:
@@ -159,11 +163,13 @@ class LabeledGraphs:
 
     @property
     def halves(self) -> dict[str, Int[np.ndarray, "_"]]:
-        """Two random halves of the test fold, by position in it; none where the domain has none."""
+        """Two random halves of the test fold; none where the domain has none."""
         if not domain_of(self.store.schema).test_halves:
             return {}
-        first, second, rest = random_split(len(self.split.test), (0.5, 0.5, 0.0), _HALVES_SEED)
-        return {"test_first_half": first, "test_second_half": np.concatenate([second, rest])}
+        test = self.split.test
+        first, second, rest = random_split(len(test), (0.5, 0.5, 0.0), _HALVES_SEED)
+        halves = {"test_first_half": first, "test_second_half": np.concatenate([second, rest])}
+        return {name: test[half] for name, half in halves.items()}
 
 
 def labeled(

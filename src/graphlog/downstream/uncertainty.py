@@ -85,21 +85,22 @@ class Calibration:
     def rows(
         self,
         data: LabeledGraphs,
-        predictions: Float[np.ndarray, "N T"],
-        std: Float[np.ndarray, "N T"] | None = None,
+        predictions: Float[np.ndarray, "M T"],
+        std: Float[np.ndarray, "M T"] | None = None,
     ) -> tuple[dict[str, Any], ...]:
         """Return how each target's calibration does on the test fold.
 
         Args:
             data: The graphs of validation and test fold.
-            predictions: Of the test fold.
+            predictions: Of all graphs.
             std: Regression: their predicted deviations, compared with the intervals.
         """
-        labels = np.asarray(data.labels[data.split.test], dtype=np.float64)
+        test = data.split.test
+        labels, predictions = np.asarray(data.labels[test], dtype=np.float64), predictions[test]
         n_valid = (~np.isnan(data.labels[data.split.valid])).sum(axis=0).tolist()
         if self.task == "regression":
             errors, widths = labels - predictions, self.half_widths(LEVEL)
-            stds = [None] * len(widths) if std is None else std.T
+            stds = [None] * len(widths) if std is None else std[test].T
             each = zip(data.targets, n_valid, errors.T, widths, stds, strict=True)
             return tuple(_interval_row(*own) for own in each)
         calibrated = self.probabilities(predictions)
