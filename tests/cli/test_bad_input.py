@@ -234,7 +234,7 @@ def test_ctrl_c_is_answered(cli: Cli, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    ("number", "says"), [(28, "disk is full"), (27, "ulimit"), (5, "input/output")]
+    ("number", "says"), [(28, "free some space"), (27, "ulimit"), (5, "check the disk")]
 )
 def test_a_write_that_fails_somewhere_is_one_line(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, number: int, says: str

@@ -4,7 +4,6 @@ Options become the settings of a run; results are tables or JSON, and what fails
 exit code.
 """
 
-import contextlib
 import csv
 import errno
 import json
@@ -13,8 +12,8 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from enum import StrEnum
 from inspect import signature
@@ -40,6 +39,8 @@ from graphlog.processes import PEER_LOST, is_first, is_supervised
 if TYPE_CHECKING:
     from graphlog.training.log import Progress
 
+Number = TypeVar("Number", int, float)
+
 
 def _check_input(text: str) -> str:
     """Refuse an input that does not exist before anything heavy is imported."""
@@ -62,15 +63,13 @@ def names(text: str | None) -> list[str]:
 
 
 def integers(text: str) -> list[int]:
-    """Return the numbers in a list such as ``0,1,2``.
+    """Return the numbers in a list such as ``0,1,2``."""
+    return _numbers(text, int, "whole numbers such as 0,1,2")
 
-    Raises:
-        BadParameter: If a part is not an integer.
-    """
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"expected whole numbers such as 0,1,2, found {text!r}.") from None
+
+def fractions(text: str) -> list[float]:
+    """Return the numbers in a list such as ``0.8,0.1,0.1``."""
+    return _numbers(text, float, "numbers such as 0.8,0.1,0.1")
 
 
 def bounds(text: str | None) -> list[float] | None:
@@ -78,16 +77,11 @@ def bounds(text: str | None) -> list[float] | None:
     return None if text is None else fractions(text)
 
 
-def fractions(text: str) -> list[float]:
-    """Return the numbers in a list such as ``0.8,0.1,0.1``.
-
-    Raises:
-        BadParameter: If a part is not a number.
-    """
+def _numbers(text: str, kind: Callable[[str], Number], what: str) -> list[Number]:
     try:
-        return [float(part) for part in text.split(",")]
+        return [kind(part) for part in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"expected numbers such as 0.8,0.1,0.1, found {text!r}.") from None
+        raise typer.BadParameter(f"expected {what}, found {text!r}.") from None
 
 
 def argument(help: str, metavar: str) -> Any:
@@ -245,15 +239,8 @@ class Reading(Data):
 
     def reading(self) -> dict[str, Any]:
         """Return what the readers take."""
-        return {
-            "smiles_column": self.smiles_column,
-            "sheet": self.sheet,
-            "decimal": self.decimal,
-            "standardize": self.standardize,
-            "limit": self.limit,
-            "on_error": self.on_error,
-            "workers": self.workers,
-        }
+        own = {field.name for field in fields(Reading)} - {"data_dir", "excel_safe"}
+        return {name: getattr(self, name) for name in own}
 
 
 @dataclass(kw_only=True)
@@ -434,7 +421,6 @@ COMMANDS = "Commands"
 """The heading of ``graphlog data --help``."""
 
 INVALID_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
-_NO_MEMORY = "not enough memory; use a smaller --batch-size or --limit, or fewer --workers."
 
 
 @dataclass(kw_only=True)
@@ -599,7 +585,7 @@ def printable(text: str) -> str:
 
 def say(line: str) -> None:
     """Print one line to standard error; never raises, since it reports failures."""
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         print(printable(line), file=sys.stderr, flush=True)
 
 
@@ -613,29 +599,22 @@ def report_error(error: BaseException, words: Sequence[str] = ()) -> int | None:
     Returns:
         None for an internal error, of which nothing is printed.
     """
-    match error:
-        # the parser turns a closed pipe into SystemExit
-        case BrokenPipeError() | SystemExit(__context__=BrokenPipeError()):
-            with contextlib.suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return PIPE_CLOSED
-        case _ if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
-            say("graphlog: interrupted.")
-            return INTERRUPTED
-        case TrainingInterrupted():
-            if is_first():
-                say(f"graphlog: {error}")
-            return INTERRUPTED
-        case ProcessLostError() if is_supervised():
-            return PEER_LOST
-        case ProcessLostError() if not is_first():
-            return INVALID_INPUT
-        case _:
-            message = _message_of(error)
-    if message is None:
-        return None
+    # the parser turns a closed pipe into SystemExit
+    cause = error.__context__ if isinstance(error, SystemExit) else error
+    if isinstance(cause, BrokenPipeError):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    stops = KeyboardInterrupt | TrainingInterrupted
+    if isinstance(error, stops) or type(error).__name__ == "Abort":
+        if is_first():
+            say(f"graphlog: {str(error) or 'interrupted.'}")
+        return INTERRUPTED
+    if isinstance(error, ProcessLostError) and (is_supervised() or not is_first()):
+        return PEER_LOST if is_supervised() else INVALID_INPUT
+    message = _message_of(error)
     if not message:
-        return 0
+        return None if message is None else 0
     message = " ".join(message.split())
     if "--json" in words:
         known = {key: getattr(error, key, None) for key in ("option", "file", "row")}
@@ -655,34 +634,42 @@ def _message_of(error: BaseException) -> str | None:
 
     The parser has then shown a page of help.
     """
-    match error:
-        case GraphLoGError():
-            return str(error)
-        case MemoryError():
-            return _NO_MEMORY
-        case OSError():
-            return _message_of_os_error(error)
-        case RuntimeError() if re.search("(?i)out of memory|can't allocate memory", str(error)):
-            return "the device is out of memory; use a smaller --batch-size or --device cpu."
-        # usage errors of the parser, whichever library they come from
-        case _ if hasattr(error, "format_message"):
-            return _usage_message(error)
-        case _:
+    if isinstance(error, GraphLoGError):
+        return str(error)
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, MemoryError) or number == errno.ENOMEM:
+        return "not enough memory; use a smaller --batch-size or --limit, or fewer --workers."
+    if isinstance(error, OSError):
+        name, reason = error.filename, (error.strerror or str(error)).lower()
+        if not name and number not in _ADVICE:
             return None
+        where = f"'{os.fsdecode(name)}'" if isinstance(name, str | bytes) else "an output file"
+        advice = _ADVICE.get(number, "check the path, or choose another one")
+        return f"{where}: {reason}; {advice}."
+    if isinstance(error, RuntimeError):
+        is_full = re.search("(?i)out of memory|can't allocate memory", str(error))
+        advice = "use a smaller --batch-size or --device cpu."
+        return f"the device is out of memory; {advice}" if is_full else None
+    # usage errors of the parser, whichever library they come from
+    return _usage_message(error) if hasattr(error, "format_message") else None
 
 
-@contextlib.contextmanager
+_ADVICE: Mapping[int | None, str] = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or write to another disk"),
+    **dict.fromkeys(
+        (errno.EROFS, errno.EACCES, errno.EPERM), "choose another path or change its permissions"
+    ),
+    errno.EFBIG: "write to another disk, or raise the limit (ulimit -f)",
+    errno.EIO: "check the disk, or write to another one",
+}
+"""What to do where an output cannot be written."""
+
+
+@contextmanager
 def warnings_as_lines() -> Generator[None]:
     """Show each warning as one line on standard error, without its line of source."""
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, *_: object) -> None:
         say(f"graphlog: warning: {' '.join(str(message).split())}")
 
     with warnings.catch_warnings():
@@ -701,46 +688,21 @@ def open_missing_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
-def _message_of_os_error(error: OSError) -> str | None:
-    name = error.filename
-    where = f"'{os.fsdecode(name)}'" if isinstance(name, str | bytes) else "an output file"
-    match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
-            return f"{where}: the disk is full; free some space, or write to another disk."
-        case errno.EROFS | errno.EACCES | errno.EPERM:
-            return f"{where}: permission denied; choose another path or change its permissions."
-        case errno.EFBIG:
-            return (
-                f"{where}: the file is too large; write to another disk, "
-                "or raise the limit (ulimit -f)."
-            )
-        case errno.EIO:
-            return f"{where}: input/output error; check the disk, or write to another one."
-        case errno.ENOMEM:
-            return _NO_MEMORY
-        case errno.ENOENT:
-            return f"no such file or folder: {where}; check the path."
-        case _ if name:
-            return f"{where}: {(error.strerror or str(error)).lower()}."
-        case _:
-            return None
-
-
 def _usage_message(error: BaseException) -> str:
     """Return one line for a usage error; empty where the parser has shown a help page instead."""
     context = getattr(error, "ctx", None)
-    option = getattr(error, "option_name", None)
     message = str(getattr(error, "format_message")())  # noqa: B009 - a private class of the parser
     if not message or type(error).__name__ == "NoArgsIsHelpError":
         return ""
-    if option is not None and message.startswith("No such option"):
-        known = [o for p in context.command.params for o in p.opts] if context is not None else []
-        near = get_close_matches(str(option), known, n=1, cutoff=0.6)
-        message = f"unknown option '{option}'" + (f"; did you mean '{near[0]}'?" if near else ".")
     message = message.replace("Value error, ", "").replace("Input should be", "must be")
-    choice = re.search(r"'([^']*)' is not one of (.*?)\.?$", message)
-    if choice is not None:
-        near = get_close_matches(choice[1], re.findall(r"'([^']*)'", choice[2]), n=1, cutoff=0.5)
-        message = message.rstrip(".") + (f"; did you mean '{near[0]}'?" if near else ".")
+    wrong, known, option = None, list[str](), str(getattr(error, "option_name", None))
+    if message.startswith("No such option"):
+        message, wrong = f"unknown option '{option}'", option
+        known = [o for p in context.command.params for o in p.opts] if context is not None else []
+    elif choice := re.search(r"'([^']*)' is not one of (.*?)\.?$", message):
+        wrong, known = choice[1], re.findall(r"'([^']*)'", choice[2])
+    near = get_close_matches(wrong, known, n=1, cutoff=0.5) if wrong else []
+    end = "?" if message.endswith("?") else "."
+    hint = f"; did you mean '{near[0]}'?" if near else end
     path = context.command_path if context is not None else "graphlog"
-    return f"{message.rstrip('.?')}{'?' if message.endswith('?') else '.'} See: {path} --help"
+    return f"{message.rstrip('.?')}{hint} See: {path} --help"
