@@ -51,23 +51,26 @@ def draw_map(
             scaffold where the model has none.
         seed: Decides the layout.
     """
-    by_label = by_label and store.labels is not None
-    hierarchy = None if by_label else Hierarchy.of(model)
+    labels = store.labels if by_label else None
+    hierarchy = Hierarchy.of(model) if labels is None else None
     if hierarchy is None:
-        places = project(model.embed(store), seed)
-        if by_label:
-            groups, values, legend = _labels(store)
+        groups, values = None, None
+        if labels is not None:
+            legend, column = store.tasks[0], labels[:, 0]
+            if len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:
+                values = column
+            else:
+                groups = ["not measured" if np.isnan(v) else f"{v:g}" for v in column]
         else:
-            found, values, legend = domain_of(store.schema).groups(store), None, "scaffold"
+            legend, found = "scaffold", domain_of(store.schema).groups(store)
             names = [group or "no ring" for group in found or ()] or ["graphs"] * len(store)
             groups = [n if len(n) <= _LONGEST else f"{n[: _LONGEST - 1]}…" for n in names]
         title = f"{len(store):,} graphs by {legend}"
+        places = project(model.embed(store), seed)
         return save_figure(embedding_map(places, groups, values, title=title, legend=legend), stem)
-    paths, level = hierarchy.assign(store).paths, 0
-    for layer in range(hierarchy.forest.depth):
-        if np.bincount(paths[:, layer]).max() < 0.9 * len(paths):
-            level = layer
-            break
+    paths = hierarchy.assign(store).paths
+    shares = [np.bincount(layer).max() / len(paths) for layer in paths.T]
+    level = next((k for k, share in enumerate(shares) if share < 0.9), 0)
     groups = [f"prototype {path_name(path)}" for path in paths[:, : level + 1].tolist()]
     colors = None
     if level == 0 and hierarchy.forest.sizes[0] <= len(HUES):  # as in the tree
@@ -97,15 +100,39 @@ def embedding_map(
     with house_style():
         figure, (axes,) = new_figure(1, 1, 7.6, 5.2)
         size = float(np.clip(9000 / max(len(points), 1), 4, 24))
+        faint: dict[str, Any] = {"s": size * 0.7, "c": FAINT, "linewidths": 0, "zorder": 1}
+        style: dict[str, Any] = {"s": size, "linewidths": 0, "zorder": 2}
         if values is not None:
-            _scatter_values(figure, axes, points, values, legend, size)
+            known = np.isfinite(values)
+            axes.scatter(*points[~known].T, **faint)
+            low, high = np.percentile(values[known], (2, 98)) if known.any() else (0.0, 1.0)
+            style |= {"c": values[known], "vmin": low, "vmax": high, "cmap": "cividis"}
+            marks = axes.scatter(*points[known].T, alpha=0.85, **style)
+            bar = figure.colorbar(marks, ax=axes, shrink=0.7, pad=0.02, extend="both")
+            bar.set_label(literal(legend))
+            bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue, reportArgumentType]
         else:
-            _scatter_groups(axes, points, groups or ["all"] * len(points), legend, size)
+            of_point = np.asarray(groups or ["all"] * len(points), dtype=str)
+            names, counts = np.unique(of_point, return_counts=True)
+            shown = names
+            if len(names) > len(HUES):  # the last hue is that of none, so that the rest is quieter
+                shown = names[np.argsort(-counts, kind="stable")][: len(HUES) - 1]
+            for color, marker, name in zip(HUES, MARKERS, shown, strict=False):
+                own = points[of_point == name]
+                label = f"{literal(name)} ({len(own):,})"
+                axes.scatter(*own.T, c=color, marker=marker, label=label, alpha=0.75, **style)
+            rest = ~np.isin(of_point, shown)
+            if rest.any():
+                label = f"{len(names) - len(shown)} others ({rest.sum():,})"
+                axes.scatter(*points[rest].T, label=label, **faint)
+            if len(names) > 1:
+                beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+                title_of = literal(legend) or None
+                axes.legend(title=title_of, markerscale=1.8, alignment="left", **beside)
         axes.set_title(literal(title))
-        axes.set(xlabel="t-SNE 1", ylabel="t-SNE 2")
+        axes.set_xlabel("t-SNE 1", color=MUTED)
+        axes.set_ylabel("t-SNE 2", color=MUTED)
         _as_map(axes)
-        axes.xaxis.label.set_color(MUTED)
-        axes.yaxis.label.set_color(MUTED)
     return figure
 
 
@@ -114,46 +141,6 @@ def _as_map(axes: Axes) -> None:
     axes.set_aspect("equal", adjustable="datalim")
     axes.grid(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
-
-
-def _scatter_groups(
-    axes: Axes, points: Float[np.ndarray, "N 2"], groups: Sequence[str], legend: str, size: float
-) -> None:
-    of_point = np.asarray(groups, dtype=str)
-    names, counts = np.unique(of_point, return_counts=True)
-    shown = names
-    if len(names) > len(HUES):  # the last hue is that of none, so that the rest stands out less
-        shown = names[np.argsort(-counts, kind="stable")][: len(HUES) - 1]
-    for color, marker, name in zip(HUES, MARKERS, shown, strict=False):
-        chosen = points[of_point == name]
-        style: dict[str, Any] = {"s": size, "linewidths": 0, "alpha": 0.75, "zorder": 2}
-        label = f"{literal(name)} ({len(chosen):,})"
-        axes.scatter(*chosen.T, c=color, marker=marker, label=label, **style)
-    rest = ~np.isin(of_point, shown)
-    if rest.any():
-        name = f"{len(names) - len(shown)} others ({rest.sum():,})"
-        axes.scatter(*points[rest].T, s=size * 0.7, c=FAINT, linewidths=0, label=name, zorder=1)
-    if len(names) > 1:
-        style = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "alignment": "left"}
-        axes.legend(title=literal(legend) or None, markerscale=1.8, **style)
-
-
-def _scatter_values(
-    figure: Figure,
-    axes: Axes,
-    points: Float[np.ndarray, "N 2"],
-    values: Float[np.ndarray, "N"],
-    legend: str,
-    size: float,
-) -> None:
-    known = np.isfinite(values)
-    axes.scatter(*points[~known].T, s=size * 0.7, c=FAINT, linewidths=0, zorder=1)
-    low, high = np.percentile(values[known], (2, 98)) if known.any() else (0.0, 1.0)
-    style: dict[str, Any] = {"cmap": "cividis", "linewidths": 0, "alpha": 0.85, "zorder": 2}
-    marks = axes.scatter(*points[known].T, s=size, c=values[known], vmin=low, vmax=high, **style)
-    bar = figure.colorbar(marks, ax=axes, shrink=0.7, pad=0.02, extend="both")
-    bar.set_label(literal(legend))
-    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def group_maps(
@@ -197,15 +184,6 @@ def group_maps(
             else:
                 panel.set_axis_off()
     return figure
-
-
-def _labels(store: GraphStore) -> tuple[list[str] | None, np.ndarray | None, str]:
-    """Return the first label column as groups or as values, and its name."""
-    assert store.labels is not None
-    name, column = store.tasks[0], store.labels[:, 0]
-    if len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:
-        return None, column, name
-    return ["not measured" if np.isnan(v) else f"{v:g}" for v in column], None, name
 
 
 def draw_tree(model: Encoder, store: GraphStore, stem: Path) -> list[Path]:

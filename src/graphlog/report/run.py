@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -37,8 +37,6 @@ from graphlog.report.style import (
 from graphlog.training.log import read_metrics
 from graphlog.training.runfolder import LABELED_KINDS
 from graphlog.training.watch import OCCUPANCY_FLOOR, RANK_FLOOR
-
-__all__ = ["draw_run"]
 
 LogRow = Mapping[str, Any]
 _PANELS_A_LINE = 3
@@ -134,8 +132,7 @@ def _draw_finetuning(run: Path, out: Path) -> list[Path]:
     return paths
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One line of a panel."""
 
     label: str
@@ -147,8 +144,7 @@ class Line:
     """Index of its color; None takes its place in the panel."""
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(NamedTuple):
     """Lines that share an axis."""
 
     title: str
@@ -174,16 +170,6 @@ def pretraining_curves(
     log = _table(rows, "step")
     keys = sorted(log.columns)
     losses = [Line(k.removeprefix("loss_"), k) for k in keys if k.startswith("loss_")]
-    closeness = [
-        Line("alignment (0 is best)", "alignment"),
-        Line("uniformity (lower is better)", "uniformity"),
-    ]
-    cosines = [
-        Line("graphs, positive", "cos_graph_pos", hue=0),
-        Line("graphs, negative", "cos_graph_neg", dashed=True, hue=0),
-        Line("nodes, positive", "cos_node_pos", hue=1),
-        Line("nodes, negative", "cos_node_neg", dashed=True, hue=1),
-    ]
     sizes: list[int] = []  # of each layer, as last logged
     last = log.filter(like="prototypes_total_").ffill().iloc[-1]
     while (count := last.get(f"prototypes_total_{len(sizes)}", 0)) >= 1:
@@ -193,12 +179,11 @@ def pretraining_curves(
         for rule, key in (("nearest", "nearest"), ("E-step", "estep"))
         for k, size in enumerate(sizes)
     ]
-    share = min(1.0, batch_size / max(sizes)) if batch_size and sizes else 1.0
-    perplexity = [
+    shared = [
         Line(f"layer {k} ({size})", f"posterior_perplexity_{k}", size, hue=k)
         for k, size in enumerate(sizes)
     ]
-    rank = [Line("graph embeddings", "rank")]
+    share = min(1.0, batch_size / max(sizes)) if batch_size and sizes else 1.0
     panels = [
         Panel(
             "Losses",
@@ -209,7 +194,7 @@ def pretraining_curves(
             f"Effective rank (RankMe, of {dim})",
             "How many directions the embeddings use: a fall into the red zone means that all "
             "graphs become alike.",
-            rank,
+            [Line("graph embeddings", "rank")],
             alarm_below=rank_floor,
             from_zero=True,
         ),
@@ -217,13 +202,21 @@ def pretraining_curves(
             "Alignment and uniformity",
             "Alignment: how far two views of a graph lie apart. Uniformity: how unevenly graphs "
             "spread. Lower is better.",
-            closeness,
+            [
+                Line("alignment (0 is best)", "alignment"),
+                Line("uniformity (lower is better)", "uniformity"),
+            ],
         ),
         Panel(
             "Cosine of pairs",
             "How alike embeddings are: matching pairs (solid) should stay above other pairs "
             "(dashed).",
-            cosines,
+            [
+                Line("graphs, positive", "cos_graph_pos", hue=0),
+                Line("graphs, negative", "cos_graph_neg", dashed=True, hue=0),
+                Line("nodes, positive", "cos_node_pos", hue=1),
+                Line("nodes, negative", "cos_node_neg", dashed=True, hue=1),
+            ],
         ),
         Panel(
             "Prototypes in use (share)",
@@ -236,7 +229,7 @@ def pretraining_curves(
             "Perplexity of the E-step (share)",
             "How many prototypes a graph is shared among: in the red zone it belongs to none in "
             "particular.",
-            perplexity,
+            shared,
             alarm_above=0.8,
             from_zero=True,
         ),
@@ -280,38 +273,33 @@ def _draw_curves(panels: Sequence[Panel], log: pd.DataFrame, x: str) -> Figure:
     width, height = 3.9 * columns, 3.6 * lines + 0.2 * min(len(alarms), 6)
     with house_style():
         figure, axes = new_figure(lines, columns, width, height, sharex=True)
-        for axis, panel in zip(axes, panels, strict=False):
-            _draw_lines(axis, panel, log, x)
-            axis.set_xlabel(x, color=MUTED)
-            axis.tick_params(labelbottom=True)
-            axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
-            _mark_phases(axis, log, x)
-            for at, _ in alarms:
-                axis.axvline(at, color=ALARM, linewidth=0.8, alpha=0.7)
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
+        for axis, panel in zip(axes, panels, strict=False):
+            _draw_panel(axis, panel, log, x)
+            for at, _ in alarms:
+                axis.axvline(at, color=ALARM, linewidth=0.8, alpha=0.7)
         if alarms:
             texts = "\n".join(fill(f"▲ {x} {at}: {text}", 150) for at, text in alarms[:6])
             figure.supxlabel(texts, x=0.01, ha="left", fontsize=8, color=ALARM)
     return figure
 
 
-def _draw_lines(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
+def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
     for place, line in enumerate(panel.lines):
         if line.key not in log:
             continue
         # several seeds give several values at one place
         values = (log[line.key] / line.divide_by).dropna().groupby(log[x])
-        means, lows, highs = values.mean(), values.min(), values.max()
-        color = HUES[(place if line.hue is None else line.hue) % len(HUES)]
+        means, color = values.mean(), HUES[(place if line.hue is None else line.hue) % len(HUES)]
         style: dict[str, Any] = {"linestyle": "--" if line.dashed else "-", "markersize": 3}
         style["marker"] = "o" if len(means) < 30 else None
         axis.plot(means, color=color, label=line.label, **style)
-        axis.fill_between(means.index, lows, highs, color=color, alpha=0.15, linewidth=0)
-    sentence = fill(panel.sentence, _LETTERS_A_LINE)
+        band: dict[str, Any] = {"color": color, "alpha": 0.15, "linewidth": 0}
+        axis.fill_between(means.index, values.min(), values.max(), **band)
     axis.set_title(panel.title, pad=36)  # room for three lines
     axis.annotate(
-        sentence, (0, 1), (0, 33), "axes fraction", "offset points",
+        fill(panel.sentence, _LETTERS_A_LINE), (0, 1), (0, 33), "axes fraction", "offset points",
         fontsize=7.5, color=MUTED, va="top",
     )  # fmt: skip
     if panel.from_zero:
@@ -330,9 +318,9 @@ def _draw_lines(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
         below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
         below |= {"handlelength": 2.2, "labelspacing": 0.25, "columnspacing": 1.2}
         axis.legend(fontsize=7.5, **below)
-
-
-def _mark_phases(axis: Axes, log: pd.DataFrame, x: str) -> None:
+    axis.set_xlabel(x, color=MUTED)
+    axis.tick_params(labelbottom=True)
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
     phases = log[[x, "phase"]].dropna() if "phase" in log else pd.DataFrame()
     starts = phases[phases["phase"] != phases["phase"].shift()] if len(phases) else phases
     for at, phase in starts.itertuples(index=False) if len(starts) > 1 else ():
