@@ -13,10 +13,11 @@ from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.probe import EMBEDDING, probe
-from graphlog.downstream.report import Model, Rule, ScoreRow
+from graphlog.downstream.report import Model, Report, Rule, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, MissingExtraError, setting
 from graphlog.files import write_json
+from graphlog.report.hierarchy import sample_rows
 from graphlog.report.prototypes import write_prototypes
 from graphlog.training.log import Progress
 
@@ -89,9 +90,14 @@ def run_quickstart(
     Raises:
         ConfigError: If ``out`` holds other things than an earlier tour.
     """
-    started = time.monotonic()
-    out = Path(out)
-    _claim(out)
+    started, out = time.monotonic(), Path(out)
+    if out.exists() and not (out / _MARK).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(
+            f"{out} is a file or holds other files; name another folder with {setting('out')}.",
+            option="out",
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / _MARK, {"state": "unfinished"})
     say(f"1/4  pre-train a small encoder on {molecules:,} molecules ({PRETRAINING_SET}), no labels")
     small = api.pretrain(
         PRETRAINING_SET,
@@ -107,11 +113,12 @@ def run_quickstart(
     )
     shipped = api.load(SHIPPED_MODEL)
     say(f"2/4  linear and kernel models of it, of {SHIPPED_MODEL} and of fingerprints")
-    scores: list[TourScore] = []
     labeled = {name: open_labeled(name, shipped.schema) for name in QUESTIONS}
+    scores: list[TourScore] = []
     kept: dict[str, Any] = {"run_dir": out / "probe", "overwrite": True}
-    reports = {
-        name: probe(
+    reports: dict[str, Report] = {}
+    for name, data in labeled.items():
+        reports[name] = report = probe(
             shipped,
             data,
             head="auto",
@@ -119,12 +126,8 @@ def run_quickstart(
             baseline_seeds=[seed],
             **(kept if name == KEPT else {}),
         )
-        for name, data in labeled.items()
-    }
-    for name, data in labeled.items():
-        own = probe(small, data, baselines=())
-        rows = [(row, "small encoder") for row in own.rows]
-        rows += [(r, r.model.replace(EMBEDDING, SHIPPED_MODEL)) for r in reports[name].rows]
+        rows = [(row, "small encoder") for row in probe(small, data, baselines=()).rows]
+        rows += [(r, r.model.replace(EMBEDDING, SHIPPED_MODEL)) for r in report.rows]
         scores += [_mean_row(data), *(_score(name, *row) for row in rows if _is_shown(row[0]))]
     data = labeled[TUNED]
     say(f"3/4  fine-tune {SHIPPED_MODEL} on {TUNED}: {data.sizes['train']} molecules")
@@ -150,25 +153,22 @@ def run_quickstart(
         str(out / "tree" / "atlas.html"): (
             f"{KEPT} in the tree of prototypes of {SHIPPED_MODEL}, to explore in a browser"
         ),
-        **(_draw(out / "figures", shipped, labeled[KEPT], scores) if can_draw(say) else {}),
+        **draw(out / "figures", shipped, labeled[KEPT], scores, say),
     }
+    next_steps = [
+        f"graphlog predict your.csv -m {out / 'probe'} -o predictions.csv",
+        f"graphlog probe your.csv -m {SHIPPED_MODEL} --targets COLUMN --head auto "
+        "--with descriptors -o run",
+        f"graphlog embed your.csv -m {SHIPPED_MODEL} -o embeddings.npz",
+        f"graphlog finetune your.csv -m {SHIPPED_MODEL} --targets COLUMN -o run",
+        "graphlog pretrain your.smi -o run        # an encoder for your own molecules",
+    ]
     (certainty,) = reports[KEPT].calibration
     seconds = time.monotonic() - started
-    tour = Tour(QUESTIONS, scores, certainty, written, _next_steps(out), seconds)
+    tour = Tour(QUESTIONS, scores, certainty, written, next_steps, seconds)
     write_json(out / _MARK, tour.to_dict())
     say(f"done in {tour.seconds:.0f} s")
     return tour
-
-
-def _claim(out: Path) -> None:
-    if out.is_dir() and any(out.iterdir()) and not (out / _MARK).is_file():
-        raise ConfigError(
-            f"{out} holds other files; name another folder with {setting('out')}.", option="out"
-        )
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f"{out} is a file; name a folder with {setting('out')}.", option="out")
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / _MARK, {"state": "unfinished"})
 
 
 def _mean_row(data: LabeledGraphs) -> TourScore:
@@ -189,28 +189,20 @@ def _score(dataset: str, row: ScoreRow, model: str, how: str = "") -> TourScore:
     return TourScore(dataset, model, how, row.mean("rmse"), row.mean("r2"))
 
 
-def can_draw(say: Say) -> bool:
-    """Return whether figures can be drawn; say what is missing where not."""
+def draw(
+    out: Path, encoder: Encoder, data: LabeledGraphs, scores: list[TourScore], say: Say
+) -> dict[str, str]:
+    """Return what figures show, by path; none where matplotlib is missing, which is said."""
     try:
-        import graphlog.report.style  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        from graphlog.report.drawings import draw_map
+        from graphlog.report.run import Score, draw_pretraining, score_chart
+        from graphlog.report.style import save_figure
     except MissingExtraError as e:
         say(f"no figures: {e}")
-        return False
-    return True
-
-
-def _draw(
-    out: Path, encoder: Encoder, data: LabeledGraphs, scores: list[TourScore]
-) -> dict[str, str]:
-    from graphlog.report.drawings import draw_map
-    from graphlog.report.hierarchy import sample_rows
-    from graphlog.report.run import Score, draw_pretraining, score_chart
-    from graphlog.report.style import save_figure
-
+        return {}
     sample = data.store.subset(sample_rows(len(data.store), 1500))
-    panels: list[tuple[str, str, list[Score]]] = []
-    for name in QUESTIONS:
-        bars = [
+    bars = {
+        name: [
             Score(
                 f"{s.model}, {s.how}" if s.how else s.model,
                 s.rmse,
@@ -219,25 +211,16 @@ def _draw(
             for s in scores
             if s.dataset == name
         ]
-        panels.append((name, "rmse", bars))
+        for name in QUESTIONS
+    }
+    chart = score_chart([(name, "rmse", own) for name, own in bars.items()])
     drawn = {
         "the losses and the collapse watch": draw_pretraining(out.parent / "pretrain", out),
         f"the molecules of {data.name} by {data.targets[0]}": draw_map(
             encoder, sample, out / "map", by_label=True
         ),
-        "all scores": save_figure(score_chart(panels), out / "scores"),
+        "all scores": save_figure(chart, out / "scores"),
     }
     return {
         str(path): what for what, paths in drawn.items() for path in paths if path.suffix == ".png"
     }
-
-
-def _next_steps(out: Path) -> list[str]:
-    return [
-        f"graphlog predict your.csv -m {out / 'probe'} -o predictions.csv",
-        f"graphlog probe your.csv -m {SHIPPED_MODEL} --targets COLUMN --head auto "
-        "--with descriptors -o run",
-        f"graphlog embed your.csv -m {SHIPPED_MODEL} -o embeddings.npz",
-        f"graphlog finetune your.csv -m {SHIPPED_MODEL} --targets COLUMN -o run",
-        "graphlog pretrain your.smi -o run        # an encoder for your own molecules",
-    ]

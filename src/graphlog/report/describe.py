@@ -17,7 +17,7 @@ from graphlog.downstream.pretrained import list_models, model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
 from graphlog.encoders.novelty import Novelty
-from graphlog.errors import DataError, ModelFileError, setting
+from graphlog.errors import DataError, ModelFileError
 
 
 def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
@@ -45,12 +45,6 @@ def _explain(path: Path) -> str:
     """Return what a file or folder of another kind is, and which command reads it."""
     name = path.name.lower()
     if path.is_dir():
-        if (path / "locks").is_dir() and any(path.glob("*.csv.gz")):
-            return f"it is a benchmark; see its report with: graphlog benchmark report -o {path}"
-        if (path / "tree.json").is_file():
-            return (
-                f"it was written by `graphlog prototypes`; open {path / 'atlas.html'} in a browser"
-            )
         return (
             "it has no manifest.json, config.toml or model.safetensors; name a file or folder that "
             "graphlog wrote"
@@ -59,11 +53,7 @@ def _explain(path: Path) -> str:
         return f"it is a PyTorch checkpoint; try: graphlog convert {path} -o model.safetensors"
     if name.endswith(_TABLES):
         return f"it is a table; read it with: graphlog featurize {path} -o molecules.store"
-    if name.endswith((".npz", ".npy")):
-        return "it holds arrays, such as the output of `graphlog embed`; read it with numpy.load"
-    if name.endswith(".json"):
-        return f"it is a JSON file, such as a split, for {setting('split')}"
-    return "it is not a file that graphlog writes"
+    return "name a file or folder that graphlog wrote"
 
 
 _TABLES = tuple(
