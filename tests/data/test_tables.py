@@ -7,7 +7,9 @@ import lzma
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,40 +78,34 @@ def test_files_that_can_be_read(tmp_path: Path, name: str, content: str | bytes)
     assert not any(row.problem for row in rows)
 
 
-def test_latin1_bytes_are_read_as_latin1(tmp_path: Path) -> None:
-    rows = rows_of(write(tmp_path, "a.csv", b"smiles,name\nCCO,\xe9thanol\nC,m\xc3\xa9thane\n"))
-    assert [row.fields["name"] for row in rows] == ["éthanol", "méthane"]
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.csv", b"smiles,name\nCCO,\xe9thanol\n", ["CCO|éthanol|None"]),  # Latin-1
+        ("a.csv", b"smiles,y\nCCO,1\n\n,0\n\r\nC,1\n", ["CCO|1|None", "|0|None", "C|1|None"]),
+        (
+            "a.csv",
+            b"smiles,y,z\nCCO,1,2\nC,1\nCC,1,2,3\n",
+            [
+                "CCO|1|2|None",
+                "C|1||has 2 cells where the header has 3",
+                "CC|1|2|has 4 cells where the header has 3",
+            ],
+        ),
+        ("a.csv", b"smiles,y\nC\0C,2\n", ["C\0C|2|None"]),
+        ("a.csv", b"id,smiles\n7,CCO\n", ["7|CCO|None"]),
+        ("a.smi", b"CC |$R1;$| a name\nCCO other\n", ["CC |$R1;$||a name|None", "CCO|other|None"]),
+    ],
+)
+def test_what_rows_hold(tmp_path: Path, name: str, content: bytes, expected: list[str]) -> None:
+    rows = rows_of(write(tmp_path, name, content))
+    assert [row.row for row in rows] == list(range(len(expected)))
+    assert ["|".join([*row.fields.values(), str(row.problem)]) for row in rows] == expected
 
 
-def test_rows_wholly_blank_are_not_rows_but_an_empty_cell_is(tmp_path: Path) -> None:
-    rows = rows_of(write(tmp_path, "a.csv", "smiles,y\nCCO,1\n\n,0\n\r\nC,1\n"))
-    assert [(row.row, row.record) for row in rows] == [(0, "CCO"), (1, ""), (2, "C")]
-
-
-def test_a_ragged_row_says_so(tmp_path: Path) -> None:
-    rows = rows_of(write(tmp_path, "a.csv", "smiles,y,z\nCCO,1,2\nC,1\nCC,1,2,3\n"))
-    assert [row.problem for row in rows] == [
-        None,
-        "has 2 cells where the header has 3",
-        "has 4 cells where the header has 3",
-    ]
-
-
-def test_a_smiles_of_a_megabyte_and_nul_bytes_arrive(tmp_path: Path) -> None:
-    rows = rows_of(write(tmp_path, "a.csv", b"smiles,y\n" + b"C" * 1_000_000 + b",1\nC\0C,2\n"))
-    assert [len(row.record) for row in rows] == [1_000_000, 3]
-
-
-def test_a_cxsmiles_extension_belongs_to_the_smiles(tmp_path: Path) -> None:
-    rows = rows_of(write(tmp_path, "a.smi", "CC |$R1;$| some name\nCCO other name\n"))
-    assert [row.record for row in rows] == ["CC |$R1;$|", "CCO"]
-    assert [row.fields["name"] for row in rows] == ["some name", "other name"]
-
-
-def test_columns_are_kept_by_name(tmp_path: Path) -> None:
-    with open_table(write(tmp_path, "a.csv", "id,smiles,y\n7,CCO,1\n")) as table:
-        assert (table.columns, table.record_column) == (("id", "smiles", "y"), "smiles")
-        assert next(table.rows).fields == {"id": "7", "smiles": "CCO", "y": "1"}
+def test_a_smiles_of_a_megabyte_arrives(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "smiles,y\n" + "C" * 1_000_000 + ",1\n")
+    assert [len(smiles) for smiles in smiles_of(path)] == [1_000_000]
 
 
 def test_the_smiles_column_can_be_named(tmp_path: Path) -> None:
@@ -136,19 +132,27 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not sys.stdin.closed
 
 
+@pytest.fixture
+def parquet(tmp_path: Path) -> Callable[..., Path]:
+    """What writes a Parquet file of these columns."""
+    pa, library = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+
+    def write_columns(columns: dict[str, Any], **options: Any) -> Path:
+        library.write_table(pa.table(columns), tmp_path / "a.parquet", **options)
+        return tmp_path / "a.parquet"
+
+    return write_columns
+
+
 @pytest.mark.skipif(os.name != "posix", reason="limits of a process are posix")
-def test_a_parquet_file_of_one_long_text_repeated_is_read_in_bounded_memory(tmp_path: Path) -> None:
+def test_a_parquet_file_of_one_long_text_repeated_is_read_in_bounded_memory(parquet) -> None:
     """One text of a million letters in 3,000 rows: 3 GB as text, a few kilobytes on disk."""
     pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
 
-    def table_of(length: int, rows: int) -> Path:
-        indices = pa.array([0] * rows, pa.int32())
-        column = pa.DictionaryArray.from_arrays(indices, pa.array(["C" * length]))
-        parquet.write_table(pa.table({"smiles": column}), tmp_path / "bomb.parquet")
-        return tmp_path / "bomb.parquet"
+    def repeated(length: int, rows: int) -> Any:
+        return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["C" * length])
 
-    path = table_of(1_000_000, 3000)
+    path = parquet({"smiles": repeated(1_000_000, 3000)})
     code = (
         "import resource; from pathlib import Path; from itertools import islice\n"
         "from graphlog.data.tables import open_table\n"
@@ -162,44 +166,34 @@ def test_a_parquet_file_of_one_long_text_repeated_is_read_in_bounded_memory(tmp_
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "a cell of 1,048,577 bytes" in refusal(table_of(1_048_577, 2))
+    assert "a cell of 1,048,577 bytes" in refusal(parquet({"smiles": repeated(1_048_577, 2)}))
 
 
 def test_a_parquet_file_that_expands_too_far_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parquet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr("graphlog.data.tables._WHOLE_GROUP", 1 << 20)  # a smaller bomb is enough
-    table = pa.table({"smiles": ["C" * 1000] * 4000})
-    path = tmp_path / "bomb.parquet"
-    parquet.write_table(table, path, compression="zstd", use_dictionary=False)
+    columns = {"smiles": ["C" * 1000] * 4000}
+    path = parquet(columns, compression="zstd", use_dictionary=False)
     assert "more than 200 times" in refusal(path)
-    parquet.write_table(table, path, compression=None, use_dictionary=False)
-    assert len(rows_of(path)) == 4000
+    assert len(rows_of(parquet(columns, compression=None, use_dictionary=False))) == 4000
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_parquet(parquet, tmp_path: Path) -> None:
+    path = parquet({"smiles": ["CCO", None], "y": [1.5, None]})
+    assert [(row.record, row.fields["y"]) for row in rows_of(path)] == [("CCO", "1.5"), ("", "")]
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "not a readable Parquet file" in refusal(path)
+    path.unlink()
+    assert "no such file" in refusal(path)
+
+
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_a_parquet_file_with_a_text_that_is_not_utf8(parquet, use_dictionary: bool) -> None:
     pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(
-        pa.table({"smiles": ["CCO", None], "y": [1.5, None]}), tmp_path / "a.parquet"
-    )
-    rows = rows_of(tmp_path / "a.parquet")
-    assert [(row.record, row.fields["y"]) for row in rows] == [("CCO", "1.5"), ("", "")]
-    whole = (tmp_path / "a.parquet").read_bytes()
-    assert "not a readable Parquet file" in refusal(write(tmp_path, "b.parquet", whole[:-20]))
-    assert "no such file" in refusal(tmp_path / "c.parquet")
-
-
-def test_a_parquet_file_with_a_text_that_is_not_utf8(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    raw = pyarrow.array([b"CCO", b"C\xb1O"], pyarrow.binary())
-    table = pyarrow.table({"smiles": raw.view(pyarrow.string())})
-    for use_dictionary in (True, False):
-        parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=use_dictionary)
-        assert "the Parquet data is damaged" in refusal(tmp_path / "a.parquet")
+    raw = pa.array([b"CCO", b"C\xb1O"], pa.binary())
+    path = parquet({"smiles": raw.view(pa.string())}, use_dictionary=use_dictionary)
+    assert "not a readable Parquet file" in refusal(path)
 
 
 @pytest.mark.parametrize(
@@ -215,9 +209,8 @@ def test_a_parquet_file_with_a_text_that_is_not_utf8(tmp_path: Path) -> None:
             "more than one column may hold SMILES: smiles, canonical_smiles",
         ),
         ("a.csv", "smiles,smiles\nC,C\n", "more than one column"),
-        ("a.csv", "name;y\nCCO;1\n", "separated by semicolons, not commas"),
-        ("a.csv", "name\ty\nCCO\t1\n", "name it .tsv"),
-        ("a.tsv", "name,y\nCCO,1\n", "name it .csv"),
+        ("a.csv", "name;y\nCCO;1\n", "Columns: name;y"),
+        ("a.csv", "name\ty\nCCO\t1\n", "separated by commas .csv, by tabs .tsv"),
         ("a.csv", 'smiles,y\n"CCO,1\n' + "C,1\n" * 2000, "is never closed"),
         ("a.sdf", "whatever", "cannot tell what kind of file this is"),
     ],

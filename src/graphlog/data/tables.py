@@ -8,12 +8,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import chain, islice
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,23 +76,29 @@ class RecordColumn(NamedTuple):
         Raises:
             DataError: If there is none, or more than one; lists what there is.
         """
+        rules: list[Callable[[str], bool]] = [self.is_name, self.is_heading]
         if wanted is not None:
-            return _named(columns, wanted, where)
-        matches = [k for k, name in enumerate(columns) if self.is_name(name)]
-        if not matches:
-            matches = [k for k, name in enumerate(columns) if _plain(name) in self.likely]
-        if len(matches) == 1:
-            return matches[0]
-        if matches:
-            names = ", ".join(columns[k] for k in matches)
-            raise DataError(
-                f"{where}: more than one column may hold {self.what}: {names}; choose one with "
-                f"{setting('smiles_column')}.",
-                option="smiles_column",
-            )
+            rules = [
+                lambda name: name.strip() == wanted.strip(),
+                lambda name: _plain(name) == _plain(wanted),
+            ]
+        for rule in rules:
+            matches = [k for k, name in enumerate(columns) if rule(name)]
+            if len(matches) == 1:
+                return matches[0]
+            if matches:
+                raise DataError(
+                    f"{where}: more than one column may hold {self.what}: "
+                    f"{', '.join(columns[k] for k in matches)}; choose one with "
+                    f"{setting('smiles_column')}, or rename those of the same name.",
+                    option="smiles_column",
+                )
+        if wanted is not None:
+            raise no_such_column(columns, wanted, where)
         raise DataError(
-            f"{where}: no {self.what} column found; name one with {setting('smiles_column')} "
-            f"(or, if the file has no header, save it as .smi). Columns: {listed(columns)}",
+            f"{where}: no {self.what} column found; name one with {setting('smiles_column')} (save "
+            "a file without a header as .smi; name one whose columns are separated by commas .csv, "
+            f"by tabs .tsv). Columns: {listed(columns)}",
             option="smiles_column",
         )
 
@@ -106,18 +111,6 @@ SMILES = RecordColumn(
 
 def _plain(name: str) -> str:
     return re.sub(r"[\W_]+", "_", name.strip().lower()).strip("_")
-
-
-def _named(columns: Sequence[str], wanted: str, where: str) -> int:
-    exact = [k for k, name in enumerate(columns) if name.strip() == wanted.strip()]
-    matches = exact or [k for k, name in enumerate(columns) if _plain(name) == _plain(wanted)]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise DataError(
-            f"{where}: {len(matches)} columns are named '{wanted}'; rename all but one."
-        )
-    raise no_such_column(columns, wanted, where)
 
 
 def no_such_column(columns: Sequence[str], wanted: str, where: str) -> DataError:
@@ -250,11 +243,13 @@ class LabelReader:
     """
 
     def __init__(self, tasks: Iterable[str], where: str, decimal: str | None = None) -> None:
-        self._tasks, self._where = tuple(tasks), where
-        self._decimal, self._comma = decimal, ""
-        self._first_comma: tuple[Row, str] | None = None
-        self._words: dict[str, set[str]] = {}
+        self._where, self._decimal = where, decimal
+        self._comma = ""
+        """The first cell by which the decimal mark was found to be a comma."""
+        self._words: dict[str, set[str]] = {task: set() for task in tasks}
+        """Words for classes that each column has."""
         self._numbers: set[str] = set()
+        """Columns that have other numbers than 0 and 1."""
 
     def read(self, rows: Sequence[Row]) -> Float64[np.ndarray, "N T"]:
         """Return the labels of ``rows``.
@@ -265,29 +260,24 @@ class LabelReader:
         """
         if self._decimal is None:
             self._find_decimal(rows)
-        decimal = self._decimal or "."
-        columns: list[list[float | None]] = []
-        for task in self._tasks:
+        labels = np.empty((len(rows), len(self._words)))
+        for column, (task, words) in enumerate(self._words.items()):
             # a ragged row's cells may be in wrong columns
-            cells = [row.fields[task] if row.problem is None else "" for row in rows]
-            values = [label(cell, decimal) for cell in cells]
-            columns.append(values)
-            words = {cell.strip() for cell in set(cells) if cell.strip().lower() in WORDS}
-            if words:
-                self._words.setdefault(task, set()).update(words)
+            cells = [row.fields[task].strip() if row.problem is None else "" for row in rows]
+            values = [label(cell, self._decimal or ".") for cell in cells]
+            bad = [k for k, value in enumerate(values) if value is None]
+            if bad:
+                raise self._no_numbers(task, rows[bad[0]].row, [cells[k] for k in bad])
+            labels[:, column] = values
+            words.update(cell for cell in set(cells) if cell.lower() in WORDS)
             if not {0.0, 1.0}.issuperset(v for v in values if v == v):
                 self._numbers.add(task)
-        bad = [
-            (v.index(None), task) for v, task in zip(columns, self._tasks, strict=True) if None in v
-        ]
-        if bad:
-            raise self._not_a_number(*min(bad, key=itemgetter(0)), rows)
-        for task in self._words.keys() & self._numbers:
-            raise DataError(  # a word would silently count as 0 or 1 among measurements
-                f"{self._where}: column '{task}' holds numbers and words for classes "
-                f"('{min(self._words[task])}'); write numbers only and leave the other cells empty."
-            )
-        return np.array(columns, dtype=np.float64).reshape(-1, len(rows)).T
+            if words and task in self._numbers:
+                raise DataError(  # a word would silently count as 0 or 1 among measurements
+                    f"{self._where}: column '{task}' holds numbers and words for classes "
+                    f"('{min(words)}'); write numbers only and leave the other cells empty."
+                )
+        return labels
 
     @property
     def classes(self) -> dict[str, list[str]]:
@@ -298,6 +288,7 @@ class LabelReader:
                 for number in (0, 1)
             ]
             for task, words in self._words.items()
+            if words
         }
 
     def notes(self) -> list[str]:
@@ -305,7 +296,8 @@ class LabelReader:
         lines: list[str] = []
         for task, words in self._words.items():
             meaning = ", ".join(f"{w} = {WORDS[w.lower()]:g}" for w in sorted(words))
-            lines.append(f"target '{task}': words are read as classes ({meaning})")
+            if words:
+                lines.append(f"target '{task}': words are read as classes ({meaning})")
         if self._comma:
             value = label(self._comma, ",")
             lines.append(f"labels have decimal commas: '{self._comma}' is read as {value:g}")
@@ -313,42 +305,37 @@ class LabelReader:
 
     def _find_decimal(self, rows: Sequence[Row]) -> None:
         """Take the decimal mark of the first number that has one."""
+        unclear = None
         for row in rows:
-            cells = [row.fields[task].strip() for task in self._tasks if row.problem is None]
-            marked = [cell for cell in cells if "," in cell or "." in cell]
-            numbers = [cell for cell in marked if _COMMA.fullmatch(cell)]
-            if numbers and self._first_comma is None:
-                self._first_comma = (row, numbers[0])
-            if any(label(cell) is not None for cell in marked):
+            cells = [row.fields[task].strip() for task in self._words if row.problem is None]
+            with_comma = [cell for cell in cells if _COMMA.fullmatch(cell)]
+            if any("." in cell and label(cell) is not None for cell in cells):
                 self._decimal = "."
-            elif any(not _THOUSANDS.fullmatch(cell) for cell in numbers):
-                self._decimal, self._comma = ",", numbers[0]
-            if self._decimal is not None:
                 return
-        if self._first_comma is not None:
-            row, cell = self._first_comma
+            if any(not _THOUSANDS.fullmatch(cell) for cell in with_comma):
+                self._decimal, self._comma = ",", with_comma[0]
+                return
+            if with_comma and unclear is None:
+                unclear = row.row, with_comma[0]
+        if unclear is not None:
             raise DataError(
-                f"{self._where}, data row {row.row}: '{cell}' may have a decimal comma or a comma "
-                f"between thousands; choose {setting('decimal', ',')}, or take the commas out.",
+                f"{self._where}, data row {unclear[0]}: '{unclear[1]}' may have a decimal comma or "
+                f"a comma between thousands; choose {setting('decimal', ',')}, or take the commas "
+                "out.",
                 option="decimal",
             )
 
-    def _not_a_number(self, first: int, task: str, rows: Sequence[Row]) -> DataError:
-        decimal = self._decimal or "."
-        found = [r.fields[task].strip() for r in rows[first:] if r.problem is None]
-        bad = [cell for cell in found if label(cell, decimal) is None]
-        others = ", ".join(f"{c[:20]!a}" for c in list(dict.fromkeys(bad))[1:4])
-        cells = "cell has" if len(bad) == 2 else "cells have"
-        shown = f", e.g. {others}" if others else ""
-        more = f" ({len(bad) - 1:,} other {cells} the same problem{shown})" if len(bad) > 1 else ""
-        mark = {".": "comma as a point", ",": "point as a comma"}[decimal]
+    def _no_numbers(self, task: str, row: int, bad: Sequence[str]) -> DataError:
+        others = ", ".join(f"{cell[:20]!a}" for cell in list(dict.fromkeys(bad))[1:4])
+        more = f" (and further down {others})" if others else ""
+        mark = {".": "comma as a point", ",": "point as a comma"}[self._decimal or "."]
         return DataError(
-            f"{self._where}, data row {rows[first].row}: label '{task}' must be a number, 0/1, "
-            "yes/no, true/false, active/inactive, positive/negative, or empty, found "
-            f"{bad[0][:40]!a}{more}; leave out units and bounds such as >, "
-            f"write a decimal {mark}, or choose other {setting('targets')}.",
+            f"{self._where}, data row {row}: label '{task}' must be a number, 0/1, yes/no, "
+            "true/false, active/inactive, positive/negative, or empty, found "
+            f"{bad[0][:40]!a}{more}; leave out units and bounds such as >, write a decimal {mark}, "
+            f"or choose other {setting('targets')}.",
             option="targets",
-            row=rows[first].row,
+            row=row,
         )
 
 
@@ -367,8 +354,6 @@ def choose_tasks(
         DataError: If a name is no column, is the SMILES column, or stands in the header twice;
             or if ``auto`` finds none.
     """
-    if targets is None:
-        return ()
     columns, record = table.columns, table.record_column
     if targets == "auto":
         fields = [row.fields for row in first]
@@ -380,7 +365,7 @@ def choose_tasks(
                 option="targets",
             )
         return found
-    names = [targets] if isinstance(targets, str) else list(targets)
+    names = [targets] if isinstance(targets, str) else list(targets or ())
     for name in names:
         if name not in columns:
             raise no_such_column(columns, name, table.where)
@@ -389,29 +374,22 @@ def choose_tasks(
                 f"{table.where}: '{name}' is the SMILES column and cannot be a label too; choose "
                 "another target."
             )
-    twice = [n for n in names if names.count(n) > 1 or table.header.count(n) > 1]
-    if twice:
-        raise DataError(
-            f"{table.where}: label column '{min(twice)}' is given more than once; give each once, "
-            "under a name of its own."
-        )
+        if names.count(name) > 1 or table.header.count(name) > 1:
+            raise DataError(
+                f"{table.where}: label column '{name}' is given more than once; give each once, "
+                "under a name of its own."
+            )
     return tuple(names)
 
 
 def _looks_like_labels(column: str, rows: Sequence[Mapping[str, str]]) -> bool:
     plain = column.strip().lower()
-    if (
-        not plain
-        or plain in _NUMBERS_NOT_LABELS
-        or plain.endswith(("_id", " id"))
-        or plain.startswith("unnamed")
-    ):
+    is_number = plain in _NUMBERS_NOT_LABELS or plain.endswith(("_id", " id"))
+    if not plain or is_number or plain.startswith("unnamed"):
         return False
-    values = [
-        label(cell, "," if _COMMA.fullmatch(cell.strip()) else ".")
-        for cell in (fields[column] for fields in rows)
-    ]
-    return None not in values and not all(value is None or math.isnan(value) for value in values)
+    cells = [fields[column] for fields in rows]
+    values = [label(cell, "," if _COMMA.fullmatch(cell.strip()) else ".") for cell in cells]
+    return None not in values and any(value == value for value in values)
 
 
 ENDINGS = {
@@ -421,10 +399,9 @@ ENDINGS = {
     ".xlsx": "xlsx",
 }
 """Endings of tables and what separates their columns; .gz or .zst may follow those of text."""
-_NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical bar"}
-_ROWS_A_BATCH = 4096
 _ROWS_LOOKED_AT = 100
 """Rows of a sheet of which one must have a cell for the sheet to count."""
+_ROWS_A_BATCH = 4096
 _DECODED = 1 << 26
 """Bytes of a column of a Parquet file that are turned into text at once."""
 _LONGEST_CELL = 1 << 20
@@ -458,23 +435,29 @@ def open_table(
     Raises:
         DataError: If it cannot be read, is empty, or has no or more than one column of records.
     """
-    where = "standard input" if str(path) == "-" else str(path)
-    kind = delimiter or (None if str(path) == "-" else kind_of(Path(path)))
+    is_stream = str(path) == "-"
+    where, kind = "standard input" if is_stream else str(path), delimiter
+    if kind is None:
+        kind = " " if is_stream else kind_of(Path(path))
     if kind in ("parquet", "xlsx"):
         opened = _open_parquet(Path(path)) if kind == "parquet" else _open_excel(Path(path), sheet)
-        with opened as (columns, records):
+        with closing(opened) as records:
+            columns = next(records, [])
             yield _table(where, columns, records, rule.find(columns, wanted, where))
         return
     with open_text(path) as lines:
         first = next((line for line in lines if line.strip("\r\n\t ,;\0")), None)
         if first is None:
             raise DataError(f"{where}: is empty; it must hold at least one row.")
-        everything = chain([first], lines)
-        kind = _kind_by_content(first, kind, wanted, rule) if header is None else kind or " "
+        if header is None:
+            kind = _kind_by_content(first, kind, wanted, rule)
         if kind == " ":
-            yield _list(everything, where, wanted, header, rule)
+            yield _list(first, lines, where, wanted, header, rule)
             return
-        columns, records = _delimited(everything, where, kind, header)
+        records = _delimited(chain([first], lines), where, kind)
+        columns = list(header or [name.strip() for name in next(records)])
+        while header is None and len(columns) > 1 and not columns[-1]:
+            columns.pop()  # a comma at the end of every line
         yield _table(where, columns, records, rule.find(columns, wanted, where))
 
 
@@ -542,30 +525,35 @@ def kind_of(path: Path) -> str:
         suffixes.pop()
     if suffixes and suffixes[-1] in ENDINGS:
         return ENDINGS[suffixes[-1]]
-    if not path.exists():
-        raise DataError(f"no such file: {path}; check the path.", file=path)
+    _check_exists(path)
     raise DataError(
         f"{path}: cannot tell what kind of file this is; name it {', '.join(ENDINGS)} (those of "
         "text also .gz or .zst)."
     )
 
 
-def _kind_by_content(first: str, kind: str | None, wanted: str | None, rule: RecordColumn) -> str:
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise DataError(f"no such file: {path}; check the path.", file=path)
+
+
+def _kind_by_content(first: str, kind: str, wanted: str | None, rule: RecordColumn) -> str:
     """Return what separates the columns of a table with this first line.
 
     A list of records may turn out to be a table, and one separated by semicolons is often named
     .csv.
     """
-    if kind not in (None, " ") and len(first.split(kind)) > 1:
+    if kind != " " and len(first.split(kind)) > 1:
         return kind
     for delimiter in (",", "\t", ";"):
         cells = [cell.strip().strip('"') for cell in first.split(delimiter)]
         if len(cells) > 1 and any(cell == wanted or rule.is_heading(cell) for cell in cells):
             return delimiter
-    return kind or " "
+    return kind
 
 
 def _list(
+    first: str,
     lines: Iterator[str],
     where: str,
     wanted: str | None,
@@ -573,57 +561,34 @@ def _list(
     rule: RecordColumn,
 ) -> Table:
     """Read lines of a record and, after a blank, a name; a first line that is a heading is one."""
-    first = next(lines)
     head = first.split()
-    is_heading = header is None and (
-        rule.is_heading(head[0]) or (wanted is not None and wanted in head)
-    )
-    if header is None:
-        header = (
-            head if is_heading and len(head) > 1 else (head[0] if is_heading else rule.word, "name")
-        )
-    columns = tuple(header)
+    is_heading = header is None and (rule.is_heading(head[0]) or wanted in head)
+    if is_heading:
+        columns = head if len(head) > 1 else [head[0], "name"]
+    else:
+        columns = list(header or (rule.word, "name"))
+        lines = chain([first], lines)
     k = rule.find(columns, wanted, where) if is_heading or wanted is not None else 0
 
     def records() -> Iterator[list[str]]:
-        for line in lines if is_heading else chain([first], lines):
-            if line.isspace():
-                continue
-            cells = line.rstrip("\r\n").split(None, len(columns) - 1)
+        for line in lines:
+            cells = line.split(None, len(columns) - 1)
             if len(cells) > 1 and cells[1].startswith("|") and k == 0:
-                cells = _with_extension(line)
-            yield (cells + [""] * len(columns))[: len(columns)]
+                # a CXSMILES extension, SMILES |...| name, belongs to the SMILES
+                smiles, rest = line.split(None, 1)
+                end = rest.find("|", 1) + 1
+                cells = [f"{smiles} {rest[:end]}".strip(), rest[end:].strip()]
+            if cells:
+                cells[-1] = cells[-1].rstrip("\r\n")
+                yield (cells + [""] * len(columns))[: len(columns)]
 
     return _table(where, columns, records(), k)
 
 
-def _with_extension(line: str) -> list[str]:
-    """Split a line whose SMILES carries a CXSMILES extension, ``SMILES |...| name``."""
-    smiles, rest = line.split(None, 1)
-    end = rest.find("|", 1)
-    return (
-        [f"{smiles} {rest[: end + 1]}", rest[end + 1 :].strip()]
-        if end > 0
-        else [smiles, rest.strip()]
-    )
-
-
-def _delimited(
-    lines: Iterator[str], where: str, delimiter: str, header: Sequence[str] | None
-) -> tuple[Sequence[str], Iterator[list[str]]]:
-    """Return the columns and the rows of a table."""
+def _delimited(lines: Iterator[str], where: str, delimiter: str) -> Iterator[list[str]]:
+    """Yield the records that are not blank lines; the first may be the header."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
-    records = _records(lines, where, delimiter)
-    columns = list(header) if header is not None else [name.strip() for name in next(records)]
-    while header is None and len(columns) > 1 and not columns[-1]:
-        columns.pop()  # a comma at the end of every line
-    _refuse_other_delimiter(columns, where, delimiter)
-    return columns, records
-
-
-def _records(lines: Iterator[str], where: str, delimiter: str) -> Iterator[list[str]]:
-    """Yield the records that are not blank lines."""
-    taken = 0
+    taken = number = 0
 
     def counted() -> Iterator[str]:
         nonlocal taken
@@ -636,65 +601,70 @@ def _records(lines: Iterator[str], where: str, delimiter: str) -> Iterator[list[
                 )
             yield line
 
-    number = 0
-    reader = csv.reader(counted(), delimiter=delimiter)
-    while True:
-        try:
-            record = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as e:
-            raise DataError(f"{where}: data row {number - 1} is not valid CSV ({e}).") from None
-        taken = 0
-        if record:
-            number += 1
-            yield record
-
-
-def _refuse_other_delimiter(columns: Sequence[str], where: str, delimiter: str) -> None:
-    if len(columns) > 1:
-        return
-    for other, name in _NAMES.items():
-        cells = [cell.strip().strip('"') for cell in columns[0].split(other)]
-        if other != delimiter and len(cells) > 1:
-            ending = {"\t": ".tsv", ",": ".csv"}.get(other)
-            remedy = f"name it {ending}" if ending else f"save it with {_NAMES[delimiter]}s"
-            raise DataError(
-                f"{where}: its columns ({listed(cells)}) are separated by {name}s, not "
-                f"{_NAMES[delimiter]}s; {remedy}."
-            )
+    try:
+        for record in csv.reader(counted(), delimiter=delimiter):
+            taken = 0
+            if record:
+                number += 1
+                yield record
+    except csv.Error as e:
+        raise DataError(f"{where}: data row {number - 1} is not valid CSV ({e}).") from None
 
 
 @contextmanager
-def _open_parquet(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]]:
-    """Give the columns and the rows of a Parquet file, a null as empty text."""
+def _readable(path: Path, kind: str, *errors: type[Exception]) -> Generator[None]:
+    """Say in one line what a library found wrong with a file."""
+    try:
+        yield
+    except DataError:
+        raise
+    except errors as e:
+        reason = str(e).partition("\n")[0].rstrip(".") or type(e).__name__
+        raise DataError(
+            f"{path}: not a readable {kind} file ({reason}); save it again, or fetch it anew."
+        ) from None
+
+
+def _open_parquet(path: Path) -> Generator[list[str]]:
+    """Yield the names of the columns of a Parquet file, then the rows, a null as empty text."""
     try:
         import pyarrow as pa
-        import pyarrow.parquet as pq
+        from pyarrow import compute, parquet
     except ImportError:
         raise MissingExtraError("pyarrow", "parquet") from None
-    library: Any = pq
-    try:
+    library: Any = parquet  # without types
+    numbers: Any = compute
+    _check_exists(path)
+    with _readable(path, "Parquet", pa.ArrowException, OSError, UnicodeDecodeError):
         # as dictionaries: a long text that stands in a thousand rows is not copied for each
-        names = [f.name for f in library.read_schema(path) if pa.types.is_string(f.type)]
-        table = library.ParquetFile(path, read_dictionary=names)
-        _refuse_expanding(table.metadata, path)
-    except FileNotFoundError:
-        raise DataError(f"no such file: {path}; check the path.", file=path) from None
-    except (pa.ArrowException, OSError) as e:
-        raise DataError(
-            f"{path}: not a readable Parquet file ({str(e).splitlines()[0].rstrip('.')}); fetch or "
-            "write it again."
-        ) from None
-    with table:
-        yield list(table.schema_arrow.names), _rows(table, path, pa.ArrowException)
+        schema = library.read_schema(path)
+        names = [field.name for field in schema if pa.types.is_string(field.type)]
+        with library.ParquetFile(path, read_dictionary=names) as table:
+            _refuse_expanding(table.metadata, path)
+            yield list(table.schema_arrow.names)
+            # an error in one of pyarrow's own threads would end the process
+            for batch in table.iter_batches(batch_size=_ROWS_A_BATCH, use_threads=False):
+                texts = [c.dictionary for c in batch.columns if hasattr(c, "dictionary")]
+                texts = [text for text in texts if text.type == "string"]
+                lengths = [numbers.max(numbers.binary_length(t)) for t in texts]
+                longest = max((length.as_py() or 1 for length in lengths), default=1)
+                if longest > _LONGEST_CELL:
+                    raise DataError(
+                        f"{path}: has a cell of {longest:,} bytes, and may have {_LONGEST_CELL:,}; "
+                        "drop the column."
+                    )
+                step = max(1, min(_ROWS_A_BATCH, _DECODED // longest))
+                for start in range(0, batch.num_rows, step):
+                    columns = [_texts(column) for column in batch.slice(start, step).columns]
+                    yield from map(list, zip(*columns, strict=True))
 
 
 def _refuse_expanding(metadata: Any, path: Path) -> None:
     """Refuse a file of which a row group is far larger than what is stored of it."""
+    stored = path.stat().st_size
     for k in range(metadata.num_row_groups):
         # not the sizes of its columns: of a damaged column, asking ends the process
-        expanded, stored = metadata.row_group(k).total_byte_size, path.stat().st_size
+        expanded = metadata.row_group(k).total_byte_size
         if expanded > max(_WHOLE_GROUP, _MOST_EXPANSION * stored):
             raise DataError(
                 f"{path}: row group {k} expands from {stored:,} to {expanded:,} bytes, more than "
@@ -702,101 +672,45 @@ def _refuse_expanding(metadata: Any, path: Path) -> None:
             )
 
 
-def _rows(table: Any, path: Path, failure: type[Exception]) -> Iterator[list[str]]:
-    try:
-        # an error in one of pyarrow's own threads would end the process
-        for batch in table.iter_batches(batch_size=_ROWS_A_BATCH, use_threads=False):
-            step = _rows_at_once(batch, path)
-            for start in range(0, batch.num_rows, step):
-                columns = [_texts(column) for column in batch.slice(start, step).columns]
-                yield from (list(row) for row in zip(*columns, strict=True))
-    except (failure, OSError, UnicodeDecodeError) as e:
-        raise DataError(
-            f"{path}: the Parquet data is damaged ({str(e).splitlines()[0]}); fetch it again."
-        ) from None
-
-
-def _rows_at_once(batch: Any, path: Path) -> int:
-    """Return how many rows of a batch may become text at once, by the longest text in it."""
-    import pyarrow.compute as pc
-
-    compute: Any = pc
-    texts = [c.dictionary for c in batch.columns if hasattr(c, "dictionary")]
-    longest = max(
-        (compute.max(compute.binary_length(t)).as_py() or 0 for t in texts if t.type == "string"),
-        default=0,
-    )
-    if longest > _LONGEST_CELL:
-        raise DataError(
-            f"{path}: has a cell of {longest:,} bytes, and may have {_LONGEST_CELL:,}; drop the "
-            "column."
-        )
-    return max(1, min(_ROWS_A_BATCH, _DECODED // max(longest, 1)))
-
-
 def _texts(column: Any) -> list[str]:
     values = column.dictionary_decode() if hasattr(column, "dictionary") else column
     return [cell_text(value) for value in values.to_pylist()]
 
 
-@contextmanager
-def _open_excel(path: Path, sheet: str | None) -> Generator[tuple[list[str], Iterator[list[str]]]]:
-    """Give the columns and the rows of a sheet of an Excel file."""
-    if not path.exists():
-        raise DataError(f"no such file: {path}; check the path.", file=path)
+def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
+    """Yield the names of the columns of a sheet, then the rows that are not blank."""
     try:
         import openpyxl
     except ImportError:
         raise MissingExtraError("openpyxl", "excel") from None
     library: Any = openpyxl
-    try:
-        book = library.load_workbook(path, read_only=True, data_only=True)
-    except Exception as e:  # zipfile, XML and openpyxl raise errors of their own
-        raise _no_workbook(path, e) from None
-    try:
-        rows = _cells(book, path, sheet)
-        columns = [cell_text(value) for value in next(rows, ())]
-        width = len(columns)
-        filled = (
-            [cell_text(v) for v in row[:width]] for row in rows if any(v is not None for v in row)
-        )
-        yield columns, (values + [""] * (width - len(values)) for values in filled)
-    finally:
-        book.close()
-
-
-def _cells(book: Any, path: Path, sheet: str | None) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of the sheet called so, or of the only one that has cells; parsed only now."""
-    try:
-        if not book.worksheets:
-            raise ValueError("it has no sheet of cells")
-        sheets = {s.title: s for s in book.worksheets}
-        found = [sheet] if sheet is not None else [t for t, s in sheets.items() if _has_cells(s)]
-        if sheet is not None and sheet not in sheets:
-            raise DataError(f"{path}: no sheet '{sheet}'; sheets: {listed([*sheets])}.")
-        if len(found) > 1:
+    _check_exists(path)
+    with (
+        _readable(path, "Excel", Exception),  # zipfile, XML and openpyxl have errors of their own
+        closing(library.load_workbook(path, read_only=True, data_only=True)) as book,
+    ):
+        sheets = {sheet.title: sheet for sheet in book.worksheets}
+        if wanted is not None and wanted not in sheets:
+            raise DataError(f"{path}: no sheet '{wanted}'; sheets: {listed([*sheets])}.")
+        filled = [name for name, sheet in sheets.items() if _has_cells(sheet)]
+        if wanted is None and len(filled) > 1:
             raise DataError(
-                f"{path}: has {len(found)} sheets: {listed(found)}; choose one with "
+                f"{path}: has {len(filled)} sheets: {listed(filled)}; choose one with "
                 f"{setting('sheet')}.",
                 option="sheet",
             )
-        yield from sheets[found[0] if found else next(iter(sheets))].iter_rows(values_only=True)
-    except DataError:
-        raise
-    except Exception as e:  # as above
-        raise _no_workbook(path, e) from None
+        chosen = sheets[wanted or next(iter([*filled, *sheets]))]
+        width = None
+        for values in chosen.iter_rows(values_only=True):
+            if any(value is not None for value in values):
+                width = width or len(values)
+                row = [cell_text(value) for value in values[:width]]
+                yield row + [""] * (width - len(row))
 
 
 def _has_cells(sheet: Any) -> bool:
     rows = islice(sheet.iter_rows(values_only=True), _ROWS_LOOKED_AT)
     return any(value is not None for row in rows for value in row)
-
-
-def _no_workbook(path: Path, error: Exception) -> DataError:
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
-    return DataError(
-        f"{path}: not a readable Excel file ({reason}); save it again as .xlsx or .csv."
-    )
 
 
 def cell_text(value: Any) -> str:
