@@ -6,14 +6,14 @@ Knows no chemistry. On their way into a store the arrays become few bytes.
 import csv
 import hashlib
 import io
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Integer, Num, Shaped
@@ -352,68 +352,58 @@ def ragged_ranges(
 
 
 class ArrayWriter:
-    """Rows appended to a file (or to memory), in the narrowest integer type that holds them all."""
+    """Rows appended to a file, or to memory where there is none; a file that is not there is empty.
 
-    def __init__(self, path: Path | None, width: int | None = None, dtype: Any = np.uint8) -> None:
+    Each block is kept in the narrowest type that holds it. In the end all have the widest of these.
+    """
+
+    def __init__(self, path: Path | None) -> None:
         self.path = path
-        self.width = width
-        self.dtype: np.dtype[Any] = np.dtype(dtype)
-        self.length = 0
-        self._stream: IO[bytes] = io.BytesIO() if path is None else path.open("w+b")
+        self._memory = bytearray()
+        self._row: tuple[int, ...] = ()
+        self._blocks: list[tuple[np.dtype[Any], int]] = []
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of what was written."""
-        return (self.length,) if self.width is None else (self.length, self.width)
-
-    def append(self, values: Shaped[np.ndarray, "R ..."]) -> None:
-        """Append rows to those already there, rewriting all in a wider type where needed."""
-        if self.dtype.kind != "f" and values.size:
-            needed = narrowest(int(values.max()))
-            if needed.itemsize > self.dtype.itemsize:
-                self.rewrite(needed, self.width, lambda block: block.astype(needed))
-        elif self.dtype == np.float32 and values.dtype == np.float64:
+    def append(self, rows: Shaped[np.ndarray, "R ..."]) -> None:
+        """Append rows to those already there."""
+        if rows.dtype.kind != "f":
+            dtype = narrowest(int(rows.max(initial=0)))
+        else:
             with np.errstate(over="ignore"):
-                is_exact = np.array_equal(values, values.astype(np.float32), equal_nan=True)
-            if not is_exact:
-                double = np.dtype(np.float64)
-                self.rewrite(double, self.width, lambda block: block.astype(double))
-        self._stream.write(np.ascontiguousarray(values, self.dtype).data)
-        self.length += len(values)
-
-    def rewrite(self, dtype: Any, width: int | None, change: Callable[[Array], Array]) -> None:
-        """Replace every row by ``change(block of rows)``, block by block."""
-        target = ArrayWriter(
-            None if self.path is None else self.path.with_name(f"{self.path.name}+"), width, dtype
-        )
-        row_bytes = self.dtype.itemsize * (1 if self.width is None else self.width)
-        try:
-            self._stream.seek(0)
-            while block := self._stream.read(row_bytes * _BLOCK_ROWS):
-                rows = np.frombuffer(block, self.dtype)
-                target.append(change(rows if self.width is None else rows.reshape(-1, self.width)))
-        except OSError:
-            target.close()
-            raise
-        self._stream.close()
-        if self.path is not None and target.path is not None:
-            target.path.replace(self.path)
-        self.dtype, self.width, self._stream = target.dtype, width, target._stream
+                is_single = np.array_equal(rows, rows.astype(np.float32), equal_nan=True)
+            dtype = np.dtype(np.float32 if is_single else np.float64)
+        self._write(rows.astype(dtype))
+        self._row = rows.shape[1:]
+        self._blocks.append((dtype, len(rows)))
 
     def finish(self) -> Array:
         """Return what was written, read-only; a file is flushed to the disk first."""
-        self._stream.flush()
-        if self.path is not None:
-            os.fsync(self._stream.fileno())
-            self._stream.close()
-            return map_array(self.path, self.dtype, self.shape)
-        self._stream.seek(0)
-        return np.frombuffer(self._stream.read(), self.dtype).reshape(self.shape)
+        dtypes = {dtype for dtype, _ in self._blocks} or {np.dtype(np.uint8)}
+        widest = max(dtypes, key=lambda dtype: dtype.itemsize)
+        if len(dtypes) > 1:
+            self._widen(widest)
+        shape = (sum(count for _, count in self._blocks), *self._row)
+        if self.path is None:
+            return np.frombuffer(bytes(self._memory), widest).reshape(shape)
+        with self.path.open("ab") as file:
+            os.fsync(file.fileno())
+        return map_array(self.path, widest, shape)
 
-    def close(self) -> None:
-        """Let go of the file, on a full disk too."""
-        with suppress(OSError):
-            self._stream.close()
+    def _widen(self, dtype: np.dtype[Any]) -> None:
+        wide = ArrayWriter(self.path and self.path.with_name(f"{self.path.name}+"))
+        with self.path.open("rb") if self.path is not None else io.BytesIO(self._memory) as blocks:
+            for narrow, count in self._blocks:
+                block = blocks.read(narrow.itemsize * count * math.prod(self._row))
+                wide._write(np.frombuffer(block, narrow).astype(dtype))
+        self._memory = wide._memory
+        if self.path is not None and wide.path is not None:
+            wide.path.replace(self.path)
+
+    def _write(self, block: Array) -> None:
+        if self.path is None:
+            self._memory += block.tobytes()
+        else:
+            with self.path.open("ab") as file:
+                file.write(np.ascontiguousarray(block).data)
 
 
 def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
@@ -424,38 +414,42 @@ def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array
 
 
 class AttributeWriter:
-    """Attribute rows, each distinct one kept once in a table; written out where too many differ."""
+    """Attribute rows, each distinct one kept once in a table; written out where too many differ.
+
+    Args:
+        name: Whose attributes: ``node``, ``edge``.
+        columns: Columns of the rows.
+        make: Returns a writer of the array of a name.
+    """
 
     def __init__(
-        self, name: str, columns: tuple[Attribute, ...], make: Callable[..., ArrayWriter]
+        self, name: str, columns: tuple[Attribute, ...], make: Callable[[str], ArrayWriter]
     ) -> None:
-        """Write the columns of ``name`` (``node``, ``edge``) with what ``make`` makes by name."""
-        self._name, self._columns, self._make = name, columns, make
-        continuous = is_continuous(columns)
-        self._value_type: Any = np.float32 if continuous else np.int64
-        self._stored_type: Any = np.float32 if continuous else np.uint8
+        self._name, self._make, self._width = name, make, len(columns)
+        self._writer, self._is_dense = make(f"{name}_codes"), False
         self._codes: dict[Any, int] = {}
         self._table: list[Array] = []
-        self._dense = False
-        self._writer = make(f"{name}_codes")
-        strides = [1]
-        for column in reversed(columns[1:]):
-            strides.insert(0, strides[0] * max(column.cardinality, 1))
-        fits = strides[0] * max(columns[0].cardinality, 1) < 1 << 62
-        self._strides = np.array(strides, dtype=np.int64) if fits and not continuous else None
+        is_float = is_continuous(columns)
+        self._type: Any = np.float32 if is_float else np.int64
+        sizes = [column.cardinality for column in columns]
+        self._strides: Array | None = None
+        if not is_float and math.prod(sizes) < 1 << 62:
+            self._strides = np.array([math.prod(sizes[k + 1 :]) for k in range(len(sizes))])
 
     def append(self, rows: Num[np.ndarray, "R F"]) -> None:
         """Add one row a node or edge."""
-        rows = np.ascontiguousarray(rows, self._value_type)
+        rows = np.ascontiguousarray(rows, self._type)
         if not len(rows):
             return
-        if not self._dense:
-            codes = self._encode(rows)
-            if len(self._codes) <= LARGEST_TABLE:
-                self._writer.append(codes)
-                return
-            self._spell_out()
-        self._writer.append(rows)
+        self._writer.append(rows if self._is_dense else self._encode(rows))
+        if len(self._table) > LARGEST_TABLE:
+            codes, table = self._writer.finish(), np.stack(self._table)
+            if self._writer.path is not None:
+                self._writer.path.unlink()  # its map stays
+            self._writer = self._make(f"{self._name}_rows")
+            for start in range(0, len(codes), _BLOCK_ROWS):
+                self._writer.append(table[codes[start : start + _BLOCK_ROWS]])
+            self._is_dense, self._codes, self._table = True, {}, []
 
     def _encode(self, rows: Array) -> Array:
         # first appearance decides the code, so that the bytes do not depend on how the input was
@@ -474,33 +468,28 @@ class AttributeWriter:
             codes[k] = code
         return codes[inverse]
 
-    def _spell_out(self) -> None:
-        table = np.stack(self._table)
-        self._writer.rewrite(self._stored_type, len(self._columns), lambda codes: table[codes])
-        self._dense = True
-        self._table, self._codes = [], {}
-
     def finish(self) -> dict[str, Array]:
         """Return the arrays to keep, by name."""
-        if self._dense:
-            rows = self._writer.finish()
-            if self._writer.path is not None:
-                self._writer.path.replace(self._writer.path.with_name(f"{self._name}_rows.bin"))
-            return {f"{self._name}_rows": rows}
-        table = self._make(f"{self._name}_table", len(self._columns), self._stored_type)
-        if self._table:
-            table.append(np.stack(self._table))
+        if self._is_dense:
+            return {f"{self._name}_rows": self._writer.finish()}
+        table = self._make(f"{self._name}_table")
+        table.append(np.array(self._table, self._type).reshape(-1, self._width))
         return {f"{self._name}_codes": self._writer.finish(), f"{self._name}_table": table.finish()}
 
 
 class TextWriter:
-    """Texts in compressed blocks, with the place of each block."""
+    """Texts in compressed blocks, with the place of each block; ``make`` as for attributes."""
 
-    def __init__(self, blocks: ArrayWriter, offsets: ArrayWriter) -> None:
-        self._blocks, self._offsets = blocks, offsets
-        self._offsets.append(np.zeros(1, np.int64))
+    def __init__(self, make: Callable[[str], ArrayWriter]) -> None:
+        self._blocks, self._places = make("text_blocks"), make("text_offsets")
+        self._offsets = [0]
         self._waiting: list[bytes] = []
-        self.sha256 = hashlib.sha256()
+        self._total = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the texts before compression."""
+        return self._total.hexdigest()
 
     def append(self, texts: Sequence[str]) -> None:
         """Add one text a graph."""
@@ -510,17 +499,18 @@ class TextWriter:
             del self._waiting[:TEXTS_A_BLOCK]
 
     def _write(self, texts: list[bytes]) -> None:
-        lengths = np.array([len(t) for t in texts], dtype="<u4")
-        raw = lengths.tobytes() + b"".join(texts)
-        self.sha256.update(raw)
-        self._blocks.append(np.frombuffer(zlib.compress(raw, 6), np.uint8))
-        self._offsets.append(np.array([self._blocks.length]))
+        raw = np.array([len(t) for t in texts], dtype="<u4").tobytes() + b"".join(texts)
+        self._total.update(raw)
+        block = np.frombuffer(zlib.compress(raw, 6), np.uint8)
+        self._blocks.append(block)
+        self._offsets.append(self._offsets[-1] + len(block))
 
     def finish(self) -> dict[str, Array]:
         """Return the arrays to keep, by name."""
         if self._waiting:
             self._write(self._waiting)
-        return {"text_blocks": self._blocks.finish(), "text_offsets": self._offsets.finish()}
+        self._places.append(np.array(self._offsets))
+        return {"text_blocks": self._blocks.finish(), "text_offsets": self._places.finish()}
 
 
 def unpack_texts(block: bytes, count: int) -> list[str]:

@@ -52,8 +52,6 @@ _SETTLED_NS = 50_000_000
 _Identity = tuple[int, int, int, int, int]
 _hashed: dict[_Identity, str] = {}
 """Hashes of files this process has written or hashed, by what changes when they do."""
-_sound: set[tuple[str, tuple[_Identity, ...]]] = set()
-"""Stores whose arrays were found sound, by digest and files."""
 
 
 def is_store(source: object) -> TypeGuard[str | Path]:
@@ -147,6 +145,16 @@ class Contents:
     """The parents that differ from their graphs' texts, by graph, read once."""
 
 
+def damaged(where: Path | None, what: str) -> ModelFileError:
+    """Return the error for a store, or a file of one, that cannot be used."""
+    return ModelFileError(f"{where or 'the store in memory'}: {what}; build the store again.")
+
+
+def contradiction(path: Path | None) -> ModelFileError:
+    """Return what to raise where arrays do not fit each other."""
+    return damaged(path, "its arrays contradict each other")
+
+
 def hash_array(array: Array) -> str:
     """Return the sha256 of an array's bytes."""
     return hashlib.sha256(np.ascontiguousarray(array).data if array.size else b"").hexdigest()
@@ -207,31 +215,34 @@ def _version(path: Path) -> _Identity | None:
 
 def _map(path: Path, verify: bool) -> Contents:
     manifest = _read_manifest(path)
-    if manifest.content_digest() != manifest.digest:
-        raise ModelFileError(
-            f"{path}: {MANIFEST} was changed after it was written (digest differs); build the "
-            "store again."
-        )
     try:
         schema = FeatureSchema.from_dict(manifest.feature_schema)
     except ConfigError as e:
         raise ModelFileError(f"{path}: {e}") from None
-    arrays: dict[str, Array] = {
-        name: _map_file(path, name, entry) for name, entry in manifest.files.items()
-    }
+    files = {name: path / f"{name}.bin" for name in manifest.files}
+    arrays: dict[str, Array] = {}
+    for name, entry in manifest.files.items():
+        dtype, size = np.dtype(entry.dtype), 0
+        expected = dtype.itemsize * int(np.prod(entry.shape, dtype=object))
+        try:
+            size = files[name].stat().st_size
+            if size == entry.bytes == expected:
+                arrays[name] = map_array(files[name], dtype, entry.shape)
+        except (OSError, ValueError) as e:  # ValueError: it shrank since its size was asked for
+            raise damaged(files[name], f"cannot be read ({e})") from None
+        if name not in arrays:
+            raise damaged(
+                files[name], f"truncated or changed ({size} bytes, {entry.bytes} expected)"
+            )
     contents = Contents(manifest, schema, arrays, path)
     if not _is_complete(contents):
         raise contradiction(path)
     if verify:
-        files = [path / f"{name}.bin" for name in manifest.files]
-        for name, file in zip(manifest.files, files, strict=True):
-            if _hash_once(file) != manifest.files[name].sha256:
-                raise _changed(path, name)
-        seen = manifest.digest, tuple(map(_identity, files))
-        if seen not in _sound:
-            if not _is_sound(contents):
-                raise contradiction(path)
-            _sound.add(seen)
+        for name, entry in manifest.files.items():
+            if _hash_once(files[name]) != entry.sha256:
+                raise damaged(files[name], _CHANGED)
+        if not _is_sound(contents):
+            raise contradiction(path)
     return contents
 
 
@@ -239,7 +250,7 @@ def refuse_changed(contents: Contents) -> None:
     """Raise if an array is not what the manifest says; everything is hashed again."""
     for name, entry in contents.manifest.files.items():
         if hash_array(contents.arrays[name]) != entry.sha256:
-            raise _changed(contents.path, name)
+            raise damaged(contents.path and contents.path / f"{name}.bin", _CHANGED)
 
 
 def _is_complete(contents: Contents) -> bool:
@@ -249,23 +260,23 @@ def _is_complete(contents: Contents) -> bool:
         return False
     if counts["rows"] != counts["graphs"] + counts["rejects"]:
         return False
-    graphs, nodes, edges = counts["graphs"], counts["nodes"], counts["edges"]
+    graphs = counts["graphs"]
     shapes: dict[str, tuple[int | None, ...]] = {
         **dict.fromkeys(("node_offsets", "edge_offsets"), (graphs + 1,)),
         **dict.fromkeys(("text_blocks", "text_offsets", "parents", "rejects"), (None,)),
-        **{"rows": (graphs,), "labels": (graphs, len(tasks)), "endpoints": (edges, 2)},
+        **{"rows": (graphs,), "labels": (graphs, len(tasks)), "endpoints": (counts["edges"], 2)},
     }
     needed, floats = {"node_offsets", "edge_offsets", "endpoints"}, {"labels"}
     needed |= {"labels"} if tasks else set()
-    schema = contents.schema
-    for kind, columns, total in (("node", schema.node, nodes), ("edge", schema.edge, edges)):
-        shapes[f"{kind}_codes"] = (total,)
-        shapes[f"{kind}_table"] = (None, len(columns))
-        shapes[f"{kind}_rows"] = (total, len(columns))
-        if is_continuous(columns):
-            floats |= {f"{kind}_table", f"{kind}_rows"}
-        if columns and f"{kind}_rows" not in arrays:
-            needed |= {f"{kind}_codes", f"{kind}_table"}
+    for kind, columns, total in (
+        ("node", contents.schema.node, counts["nodes"]),
+        ("edge", contents.schema.edge, counts["edges"]),
+    ):
+        codes, table, rows = (f"{kind}_{part}" for part in ("codes", "table", "rows"))
+        width = len(columns)
+        shapes |= {codes: (total,), table: (None, width), rows: (total, width)}
+        floats |= {table, rows} if is_continuous(columns) else set()
+        needed |= {codes, table} if columns and rows not in arrays else set()
     return needed <= arrays.keys() and all(
         array.ndim == len(shapes[name])
         and all(wanted in (None, n) for n, wanted in zip(array.shape, shapes[name], strict=True))
@@ -275,41 +286,38 @@ def _is_complete(contents: Contents) -> bool:
     )
 
 
+_NONE = np.empty(0, np.uint8)
+
+
 def _is_sound(contents: Contents) -> bool:
     """Return whether offsets, values, rows, labels and texts stay within the store.
 
     If not, the files are whole, but were never written by this package. Edges and codes are checked
     as graphs are taken, which costs less than reading all of them once.
     """
-    arrays, counts = contents.arrays, contents.manifest.counts
-    nodes, edges = arrays["node_offsets"], arrays["edge_offsets"]
+    arrays, counts, schema = contents.arrays, contents.manifest.counts, contents.schema
+    listed = arrays.get("rejects", _NONE)
     return bool(
-        (int(nodes[0]), int(nodes[-1])) == (0, counts["nodes"])
-        and (nodes[1:] > nodes[:-1]).all()  # no graph is without nodes
-        and (int(edges[0]), int(edges[-1])) == (0, counts["edges"])
-        and (edges[1:] >= edges[:-1]).all()
-        and _attributes_fit(arrays, "node", contents.schema.node)
-        and _attributes_fit(arrays, "edge", contents.schema.edge)
-        and _rows_are_distinct(contents)
+        _divides(arrays["node_offsets"], counts["nodes"], least=1)
+        and _divides(arrays["edge_offsets"], counts["edges"], least=0)
+        and _attributes_fit(arrays, "node", schema.node)
+        and _attributes_fit(arrays, "edge", schema.edge)
+        and np.count_nonzero(listed == ord("\n")) == counts["rejects"]
+        and _are_distinct(arrays.get("rows", _NONE), counts["rows"])
         and _texts_fit(arrays, counts["graphs"])
         and not np.isinf(arrays.get("labels", _NONE)).any()
     )
 
 
-def contradiction(path: Path | None) -> ModelFileError:
-    """Return what to raise where arrays do not fit each other."""
-    where = path or "the store in memory"
-    return ModelFileError(f"{where}: its arrays contradict each other; build it again.")
-
-
-_NONE = np.empty(0, np.uint8)
+def _divides(offsets: Array, total: int, least: int) -> bool:
+    """Return whether offsets cut ``total`` items into parts of at least ``least`` items."""
+    ends = int(offsets[0]), int(offsets[-1])
+    return ends == (0, total) and int(np.diff(offsets.astype(np.int64)).min(initial=least)) >= least
 
 
 def _attributes_fit(arrays: dict[str, Array], kind: str, columns: tuple[Attribute, ...]) -> bool:
     """Return whether all values of the table are in the schema."""
-    if not columns:
-        return True
-    values = arrays[f"{kind}_table" if f"{kind}_table" in arrays else f"{kind}_rows"]
+    values = arrays.get(f"{kind}_table", arrays.get(f"{kind}_rows", _NONE))
     if not values.size:
         return True
     lowest, highest = values.min(axis=0), values.max(axis=0)
@@ -319,38 +327,23 @@ def _attributes_fit(arrays: dict[str, Array], kind: str, columns: tuple[Attribut
     )
 
 
-def _rows_are_distinct(contents: Contents) -> bool:
-    """Return whether each row of the input has one graph at most, and the list its rejects."""
-    arrays, counts = contents.arrays, contents.manifest.counts
-    listed = arrays.get("rejects", _NONE)
-    if np.count_nonzero(listed == ord("\n")) != counts["rejects"]:
-        return False
-    if "rows" not in arrays:
+def _are_distinct(rows: Array, total: int) -> bool:
+    """Return whether each of the rows of an input occurs once at most."""
+    if not rows.size:
         return True
-    rows = arrays["rows"]
-    is_used = np.zeros(counts["rows"], dtype=np.bool_)
-    if rows.size:
-        if int(rows.min()) < 0 or int(rows.max()) >= len(is_used):
-            return False
-        is_used[rows] = True
-    return int(np.count_nonzero(is_used)) == counts["graphs"]
+    is_within = int(rows.min()) >= 0 and int(rows.max()) < total
+    return is_within and int(np.bincount(rows).max()) == 1
 
 
 def _texts_fit(arrays: dict[str, Array], graphs: int) -> bool:
     if "text_blocks" not in arrays:
         return "text_offsets" not in arrays
     offsets = arrays.get("text_offsets", _NONE)
-    if len(offsets) != -(-graphs // TEXTS_A_BLOCK) + 1:
-        return False
-    ends = int(offsets[0]), int(offsets[-1])
-    return ends == (0, len(arrays["text_blocks"])) and bool((offsets[1:] > offsets[:-1]).all())
+    is_whole = len(offsets) == -(-graphs // TEXTS_A_BLOCK) + 1
+    return is_whole and _divides(offsets, len(arrays["text_blocks"]), least=1)
 
 
-def _changed(path: Path | None, name: str) -> ModelFileError:
-    where = "the store in memory" if path is None else str(path / f"{name}.bin")
-    return ModelFileError(
-        f"{where}: damaged or changed after it was written (sha256 differs); build the store again."
-    )
+_CHANGED = "damaged or changed after it was written (sha256 differs)"
 
 
 def _hash_once(file: Path) -> str:
@@ -362,19 +355,17 @@ def _hash_once(file: Path) -> str:
         # a clock may not tell a change that follows at once
         is_settled = time.time_ns() - before[-1] > _SETTLED_NS
         found = hash_file(file)
-        if is_settled:
-            _hashed[before] = found
-        return found
     except OSError as e:
-        raise ModelFileError(f"{file}: cannot be read ({e.strerror}).") from None
+        raise damaged(file, f"cannot be read ({e.strerror})") from None
+    if is_settled:
+        _hashed[before] = found
+    return found
 
 
 def _identity(file: Path) -> _Identity:
     status = file.stat()  # only the time of the last change of the file cannot be set
-    return (
-        *(status.st_dev, status.st_ino, status.st_size),
-        *(status.st_mtime_ns, status.st_ctime_ns),
-    )
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, *times
 
 
 def is_ours(folder: Path) -> bool:
@@ -404,33 +395,13 @@ def _read_manifest(path: Path) -> Manifest:
                 f"{path}: written by a newer graphlog (store format {version}, this one reads "
                 f"{VERSION}); upgrade graphlog-torch."
             )
-        return Manifest.model_validate(fields)
+        manifest = Manifest.model_validate(fields)
     except DataError as e:
         raise ModelFileError(f"{e}; build the store again.") from None
     except ValidationError as e:
         problem = e.errors()[0]
         where = ".".join(str(p) for p in problem["loc"]) or "all of it"
-        raise ModelFileError(
-            f"{path}: {MANIFEST} is not that of a graph store (`{where}`: "
-            f"{problem['msg'].lower()}); build one with `graphlog featurize`."
-        ) from None
-
-
-def _map_file(path: Path, name: str, entry: FileEntry) -> Array:
-    file, dtype = path / f"{name}.bin", np.dtype(entry.dtype)
-    expected = dtype.itemsize * int(np.prod(entry.shape, dtype=object))
-    try:
-        size = file.stat().st_size
-    except OSError as e:
-        raise ModelFileError(
-            f"{file}: cannot be read ({e.strerror}); build the store again."
-        ) from None
-    if not size == entry.bytes == expected:
-        raise ModelFileError(
-            f"{file}: truncated or changed ({size} bytes, {entry.bytes} expected); build the store "
-            "again."
-        )
-    try:
-        return map_array(file, dtype, entry.shape)
-    except (OSError, ValueError) as e:  # ValueError: it shrank since its size was asked for
-        raise ModelFileError(f"{file}: cannot be read ({e}).") from None
+        raise damaged(file, f"not that of a graph store (`{where}`: {problem['msg']})") from None
+    if manifest.content_digest() != manifest.digest:
+        raise damaged(file, "changed after it was written (digest differs)")
+    return manifest

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -170,7 +171,6 @@ def epoch_batches(
 
 
 _GRAPHS_A_CHUNK = 4096
-_BYTES_A_BLOCK = 1 << 20
 _WORST_SHARE = 0.5
 """Share of bad rows beyond which the column or file is probably the wrong one."""
 _EXAMPLES = 3
@@ -340,18 +340,16 @@ class GraphStore:
     def _lines(self, name: str, types: tuple[type, ...]) -> Iterator[tuple[Any, ...]]:
         """Yield the lines of an array of JSON lines, each a list of values of these types."""
         listed = self.contents.arrays.get(name, np.empty(0, np.uint8))
-        rest = b""
-        for start in range(0, len(listed), _BYTES_A_BLOCK):
-            *lines, rest = (rest + listed[start : start + _BYTES_A_BLOCK].tobytes()).split(b"\n")
-            for line in lines:
-                try:
-                    values = tuple(json.loads(line))
-                except (ValueError, TypeError, RecursionError):
-                    raise contradiction(self.path) from None
-                if tuple(map(type, values)) != types:
-                    raise contradiction(self.path)
-                yield values
-        if rest:
+        ends = (np.flatnonzero(listed == ord("\n")) + 1).tolist()
+        for start, end in pairwise([0, *ends]):
+            try:
+                values = tuple(json.loads(listed[start:end].tobytes()))
+            except (ValueError, TypeError, RecursionError):
+                raise contradiction(self.path) from None
+            if tuple(map(type, values)) != types:
+                raise contradiction(self.path)
+            yield values
+        if len(listed) != [0, *ends][-1]:
             raise contradiction(self.path)
 
     @property
@@ -397,21 +395,19 @@ class GraphStore:
             ModelFileError: If an edge leaves its graph, which no store written here has.
         """
         graphs = self._resolve(indices)
-        nodes, node_counts = self._places("node", graphs)
-        edges, edge_counts = self._places("edge", graphs)
+        node_counts, edge_counts, x, ends, edge_attr = self._gather(graphs)
         ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(node_counts)])
-        ends = self._ends(edges, edge_counts, node_counts)
         ends = ends + np.repeat(ptr[:-1], edge_counts)[:, None]
         if self.undirected:
             edge_index = np.stack([ends.ravel(), ends[:, ::-1].ravel()])
-            edges = np.repeat(edges, 2)
+            edge_attr = np.repeat(edge_attr, 2, axis=0)
         else:
             edge_index = np.ascontiguousarray(ends.T)
         labels = self.contents.arrays["labels"][graphs] if self.tasks else None
         return GraphBatch(
-            x=torch.from_numpy(self._attributes("node", nodes)),
+            x=torch.from_numpy(x),
             edge_index=torch.from_numpy(edge_index),
-            edge_attr=torch.from_numpy(self._attributes("edge", edges)),
+            edge_attr=torch.from_numpy(edge_attr),
             batch=torch.from_numpy(np.repeat(np.arange(len(graphs)), node_counts)),
             ptr=torch.from_numpy(ptr),
             y=None if labels is None else torch.from_numpy(labels.astype(np.float32)),
@@ -420,19 +416,16 @@ class GraphStore:
     def chunk(self, indices: Any) -> GraphChunk:
         """Return graphs as plain arrays, ready for another builder."""
         graphs = self._resolve(indices)
-        nodes, node_counts = self._places("node", graphs)
-        edges, edge_counts = self._places("edge", graphs)
+        node_counts, edge_counts, x, ends, edge_attr = self._gather(graphs)
         stored = GraphStore(self.contents, graphs)
         texts = stored.texts() if self.has_texts else None
         parents = enumerate(stored.parents() if texts is not None else ())
         return GraphChunk(
             node_counts=node_counts,
             edge_counts=edge_counts,
-            x=self._attributes("node", nodes),
-            edge_index=np.ascontiguousarray(
-                self._ends(edges, edge_counts, node_counts).T.astype(np.int64)
-            ),
-            edge_attr=self._attributes("edge", edges),
+            x=x,
+            edge_index=np.ascontiguousarray(ends.T.astype(np.int64)),
+            edge_attr=edge_attr,
             rows=stored.rows,
             texts=texts,
             labels=stored.labels,
@@ -531,11 +524,7 @@ class GraphStore:
         refuse_changed(self.contents)
         whole = GraphStore(self.contents)
         for start in range(0, len(whole), _GRAPHS_A_CHUNK):
-            graphs = np.arange(start, min(start + _GRAPHS_A_CHUNK, len(whole)))
-            (nodes, sizes), (edges, counts) = (whole._places(k, graphs) for k in ("node", "edge"))
-            whole._ends(edges, counts, sizes)
-            whole._attributes("node", nodes)
-            whole._attributes("edge", edges)
+            whole._gather(np.arange(start, min(start + _GRAPHS_A_CHUNK, len(whole))))
 
     def _all(self) -> Int[np.ndarray, "M"]:
         return np.arange(len(self)) if self.indices is None else self.indices
@@ -566,18 +555,20 @@ class GraphStore:
         starts = offsets[graphs].astype(np.int64)
         return starts, offsets[graphs + 1].astype(np.int64) - starts
 
-    def _places(self, kind: str, graphs: Integer[np.ndarray, "N"]) -> tuple[Array, Array]:
-        """Return the nodes (or edges) of graphs among all of the store, and their numbers."""
-        starts, counts = self._ranges(kind, graphs)
-        return ragged_ranges(starts, counts), counts
+    def _gather(self, graphs: Integer[np.ndarray, "N"]) -> tuple[Array, Array, Array, Array, Array]:
+        """Return what graphs of the whole store are made of, one behind the other.
 
-    def _ends(self, edges: Array, edge_counts: Array, node_counts: Array) -> Array:
-        """Return the two nodes of edges, numbered within their graphs."""
+        Their numbers of nodes and of stored edges, the attributes of the nodes, the two nodes of
+        each edge, numbered within its graph, and the attributes of the edges.
+        """
+        starts, node_counts = self._ranges("node", graphs)
+        x = self._attributes("node", ragged_ranges(starts, node_counts))
+        starts, edge_counts = self._ranges("edge", graphs)
+        edges = ragged_ranges(starts, edge_counts)
         ends = self.contents.arrays["endpoints"][edges]
-        sizes = np.repeat(node_counts, edge_counts)
-        if (ends[:, 0] >= sizes).any() or (ends[:, 1] >= sizes).any():
+        if (ends >= np.repeat(node_counts, edge_counts)[:, None]).any():
             raise contradiction(self.path)
-        return ends
+        return node_counts, edge_counts, x, ends, self._attributes("edge", edges)
 
     def _attributes(self, kind: str, which: Integer[np.ndarray, "R"]) -> Num[np.ndarray, "R F"]:
         columns = self.schema.node if kind == "node" else self.schema.edge
@@ -642,21 +633,33 @@ class StoreBuilder:
         self.path = None if path is None else Path(path)
         self._folder: Path | None = None
         self._arrays: dict[str, ArrayWriter] = {}
-        self._attributes: dict[str, AttributeWriter] = {}
         self._texts: TextWriter | None = None
         self._undirected: bool | None = None
+        self._lines: dict[str, list[str]] = {"rejects": [], "parents": []}
         self._counts = dict.fromkeys(("graphs", "nodes", "edges", "rows", "rejects"), 0)
         self._top_row = -1
-        self._rows_are_identity = True
-        self._open = ExitStack()
-        try:
-            with _mendable(self.path):
-                if self.path is not None:
-                    self._folder = self._open_folder(self.path)
-                self._open_arrays()
-        except GraphLoGError:
-            self._open.close()
-            raise
+        with ExitStack() as unfinished, _mendable(self.path):
+            if self.path is not None:
+                self._folder = _folder_beside(self.path, unfinished)
+            self._attributes = [
+                AttributeWriter(name, columns, self._new_array)
+                for name, columns in (("node", schema.node), ("edge", schema.edge))
+                if columns
+            ]
+            self._append("node_offsets", np.zeros(1, np.int64))
+            self._append("edge_offsets", np.zeros(1, np.int64))
+            self._append("endpoints", np.empty((0, 2), np.int64))
+            if self.tasks:
+                self._append("labels", np.empty((0, len(self.tasks)), np.float32))
+            self._unfinished = unfinished.pop_all()
+
+    def _new_array(self, name: str) -> ArrayWriter:
+        return ArrayWriter(None if self._folder is None else self._folder / f"{name}.bin")
+
+    def _append(self, name: str, rows: Array) -> None:
+        if name not in self._arrays:
+            self._arrays[name] = self._new_array(name)
+        self._arrays[name].append(rows)
 
     def add(self, chunk: GraphChunk) -> None:
         """Append graphs.
@@ -665,59 +668,52 @@ class StoreBuilder:
             DataError: If the disk refuses.
         """
         chunk.check(self.schema)
-        self._check_kind(chunk)
-        if not len(chunk):
-            return
-        counts = self._counts
-        with _mendable(self.path):
-            nodes, edges = (np.cumsum(n) for n in (chunk.node_counts, chunk.edge_counts))
-            self._arrays["node_offsets"].append(counts["nodes"] + nodes.astype(np.int64))
-            self._arrays["edge_offsets"].append(counts["edges"] + edges.astype(np.int64))
-            self._arrays["endpoints"].append(chunk.edge_index.T)
-            self._arrays["rows"].append(chunk.rows)
-            self._attributes["node"].append(chunk.x)
-            if "edge" in self._attributes:
-                self._attributes["edge"].append(chunk.edge_attr)
-            if chunk.labels is not None:
-                self._arrays["labels"].append(chunk.labels)
-            if self._texts is not None and chunk.texts is not None:
-                self._texts.append(chunk.texts)
-                for k, parent in chunk.parents.items():
-                    self._append_line("parents", [counts["graphs"] + k, parent])
-        expected = np.arange(counts["graphs"], counts["graphs"] + len(chunk))
-        self._rows_are_identity &= bool((chunk.rows == expected).all())
-        self._top_row = max(self._top_row, int(chunk.rows.max()))
-        counts["graphs"] += len(chunk)
-        counts["nodes"] += len(chunk.x)
-        counts["edges"] += len(chunk.edge_attr)
-
-    def _check_kind(self, chunk: GraphChunk) -> None:
-        tasks = 0 if chunk.labels is None else chunk.labels.shape[1]
-        assert tasks == len(self.tasks), "`labels` must have a column for each of `tasks`"
         if self._undirected is None:
             self._undirected = chunk.undirected
-            if chunk.texts is not None:
-                with _mendable(self.path):
-                    self._texts = TextWriter(
-                        self._array("text_blocks"), self._array("text_offsets")
-                    )
+            self._texts = None if chunk.texts is None else TextWriter(self._new_array)
+        tasks = 0 if chunk.labels is None else chunk.labels.shape[1]
+        assert tasks == len(self.tasks), "`labels` must have a column for each of `tasks`"
         is_alike = (chunk.undirected, chunk.texts is None) == (
             self._undirected,
             self._texts is None,
         )
         assert is_alike, "chunks must agree on `undirected` and on whether they have `texts`"
+        counts, graphs = self._counts, self._counts["graphs"]
+        with _mendable(self.path):
+            self._append("node_offsets", counts["nodes"] + np.cumsum(chunk.node_counts))
+            self._append("edge_offsets", counts["edges"] + np.cumsum(chunk.edge_counts))
+            self._append("endpoints", chunk.edge_index.T)
+            if "rows" in self._arrays or (chunk.rows != graphs + np.arange(len(chunk))).any():
+                if "rows" not in self._arrays:
+                    self._append("rows", np.arange(graphs))
+                self._append("rows", chunk.rows)
+            for writer, rows in zip(self._attributes, (chunk.x, chunk.edge_attr), strict=False):
+                writer.append(rows)
+            if chunk.labels is not None:
+                self._append("labels", chunk.labels)
+            if self._texts is not None and chunk.texts is not None:
+                self._texts.append(chunk.texts)
+                own = ((graphs + k, parent) for k, parent in chunk.parents.items())
+                self._lines["parents"] += map(json.dumps, own)
+            self._append_lines()
+        self._top_row = max(self._top_row, int(chunk.rows.max(initial=-1)))
+        counts["graphs"] += len(chunk)
+        counts["nodes"] += len(chunk.x)
+        counts["edges"] += len(chunk.edge_attr)
+
+    def _append_lines(self) -> None:
+        for name, lines in self._lines.items():
+            if lines:
+                text = "".join(f"{line}\n" for line in lines)
+                self._append(name, np.frombuffer(text.encode(), np.uint8))
+                lines.clear()
 
     def reject(self, reject: Reject) -> None:
         """Record a row that could not become a graph."""
-        with _mendable(self.path):
-            values = [reject.row, reject.text, reject.reason, reject.kind]
-            self._append_line("rejects", values)
+        values = reject.row, reject.text, reject.reason, reject.kind
+        self._lines["rejects"].append(json.dumps(values))
         self._top_row = max(self._top_row, reject.row)
         self._counts["rejects"] += 1
-
-    def _append_line(self, name: str, values: Sequence[Any]) -> None:
-        line = json.dumps(values) + "\n"
-        self._arrays[name].append(np.frombuffer(line.encode(), np.uint8))
 
     def finish(self) -> GraphStore:
         """Put the store in its place and return it; every row must be a graph or rejected.
@@ -727,14 +723,17 @@ class StoreBuilder:
         """
         rows = self._counts["rows"] = self._counts["graphs"] + self._counts["rejects"]
         assert self._top_row == rows - 1, "every row of the input must be a graph or rejected"
-        with _mendable(self.path), self._open:
-            arrays = self._finished_arrays()
+        with _mendable(self.path), self._unfinished:
+            self._append_lines()
+            arrays = {name: writer.finish() for name, writer in self._arrays.items()}
+            for writer in (*self._attributes, *filter(None, [self._texts])):
+                arrays |= writer.finish()
             manifest = Manifest(
                 schema=self.schema.to_dict(),
                 counts=self._counts,
                 undirected=self._undirected is not False,
                 tasks=self.tasks,
-                texts_sha256=None if self._texts is None else self._texts.sha256.hexdigest(),
+                texts_sha256=None if self._texts is None else self._texts.sha256,
                 source=self.source,
                 files=describe(arrays, self._folder),
             )
@@ -748,56 +747,27 @@ class StoreBuilder:
                 self._folder.replace(self.path)
         return open_store(self.path)
 
-    def _finished_arrays(self) -> dict[str, Array]:
-        arrays = {name: writer.finish() for name, writer in self._arrays.items()}
-        for name in ("rejects", "parents", "rows"):
-            if self._rows_are_identity if name == "rows" else not len(arrays[name]):
-                del arrays[name]
-                if self._folder is not None:
-                    (self._folder / f"{name}.bin").unlink()
-        for writer in self._attributes.values():
-            arrays |= writer.finish()
-        return arrays | ({} if self._texts is None else self._texts.finish())
-
-    def _open_arrays(self) -> None:
-        one_a_row = ("node_offsets", "edge_offsets", "rows", "rejects", "parents")
-        widths: dict[str, int | None] = {"endpoints": 2, **dict.fromkeys(one_a_row)}
-        if self.tasks:
-            widths["labels"] = len(self.tasks)
-        for name, width in widths.items():
-            dtype = np.float32 if name == "labels" else np.uint8
-            self._arrays[name] = self._array(name, width, dtype)
-        for name in ("node_offsets", "edge_offsets"):
-            self._arrays[name].append(np.zeros(1, np.int64))
-        for name, columns in (("node", self.schema.node), ("edge", self.schema.edge)):
-            if columns:
-                self._attributes[name] = AttributeWriter(name, columns, self._array)
-
-    def _array(self, name: str, width: int | None = None, dtype: Any = np.uint8) -> ArrayWriter:
-        path = None if self._folder is None else self._folder / f"{name}.bin"
-        writer = ArrayWriter(path, width, dtype)
-        self._open.callback(writer.close)
-        return writer
-
-    def _open_folder(self, path: Path) -> Path:
-        is_empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
-        if path.exists() and not is_empty and not is_ours(path):
-            raise ConfigError(
-                f"{path} exists and is not a graph store, or holds other files too, so it is not "
-                "replaced; choose another name."
-            )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        folder = self._open.enter_context(scratch_folder(path)) / "store"
-        folder.mkdir()
-        return folder
-
     def __enter__(self) -> Self:
         """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """Remove what was not finished."""
-        self._open.close()
+        self._unfinished.close()
+
+
+def _folder_beside(path: Path, unfinished: ExitStack) -> Path:
+    """Return a new folder for the files of the store ``path``, which goes with ``unfinished``."""
+    is_empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+    if path.exists() and not is_empty and not is_ours(path):
+        raise ConfigError(
+            f"{path} exists and is not a graph store, or holds other files too, so it is not "
+            "replaced; choose another name."
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = unfinished.enter_context(scratch_folder(path)) / "store"
+    folder.mkdir()
+    return folder
 
 
 @contextmanager
