@@ -56,11 +56,12 @@ _FOR_STORES = ("on_error", "workers", "progress", "data_dir", "limit", "store_pa
 """Options that mean something, or do no harm, where the graphs need no reading."""
 _DEFAULT_DOMAIN = "molecule"
 _NOTE = "input.json"
+"""File in a run folder that names its input."""
 _NOTED: dict[str, type] = {
     **{"limit": int, "targets": list},
     **dict.fromkeys(("smiles_column", "standardize", "sheet", "decimal"), str),
 }
-"""File in a run folder that names its input, and the options it keeps."""
+"""Options that it keeps."""
 
 
 def resolve(source: InputLike, schema: FeatureSchema | None = None) -> Input:
@@ -86,7 +87,7 @@ def resolve(source: InputLike, schema: FeatureSchema | None = None) -> Input:
         from graphlog.pyg import from_pyg
 
         found = resolve(from_pyg(graphs, schema, on_error="skip"))
-        return replace(found, is_converted=True)
+        return replace(found, name="torch_geometric graphs", is_converted=True)
     if (columns := _columns(source)) is not None:
         rows = len(next(iter(columns.values()), ()))
         return Input(name=f"data frame of {rows} rows", columns=columns)
@@ -118,7 +119,7 @@ def read(
     chosen = {key: value for key, value in options.items() if value is not None}
     if resolved.store is not None:
         if resolved.is_converted:
-            chosen = _of_objects(resolved.store, chosen)
+            chosen.pop("like", None)  # it has decided their schema
         return _fitting(resolved.store, resolved.name, schema, chosen)
     reader = reader_of(resolved, schema, domain)
     return reader.read(resolved, schema, _reading_of(reader, resolved, chosen))
@@ -127,8 +128,17 @@ def read(
 def _reading_of(reader: Domain, source: Input, options: Mapping[str, Any]) -> Reading:
     """Return how a domain is to read an input; refuses options that it does not have."""
     for option, value in options.items():
-        if value is not None and option not in reader.reading.names():
-            raise _unfit(option, source.name, reader.records)
+        if value is None or option in reader.reading.names():
+            continue
+        owner = next((d for d in DOMAINS.values() if option in d.reading.names()), None)
+        if owner is None:
+            known = set[str]().union(*(d.reading.names() for d in DOMAINS.values()))
+            raise unknown_name("option", option, known)
+        raise ConfigError(
+            f"{setting(option)} is for {owner.records}, and {source.name} holds {reader.records}; "
+            f"drop it, or add {setting('domain', owner.name)}.",
+            option=option,
+        )
     return reader.reading.of(options)
 
 
@@ -165,22 +175,17 @@ def reader_of(source: Input, schema: FeatureSchema | None, domain: str | None = 
             f"'{schema.name if schema else ''}'); give it a model of {reader.records}."
         )
     if (source.records is not None or source.columns is not None) and not reader.reads_memory:
-        raise _not_in_memory(source, reader, schema)
+        found = "a table in memory"
+        if source.records is not None:
+            kinds = [type(record).__name__ for record in source.records[:1]]
+            found = f"a list of {kinds[0]}" if kinds else "an empty list"
+        whose = "" if schema is None else f" for a model of schema '{schema.name}'"
+        raise ConfigError(
+            f"{reader.records}{whose} are read from a file, a store or a list of torch_geometric "
+            f"Data, found {found}; write JSON lines, or make Data of it (networkx: "
+            "torch_geometric.utils.from_networkx)."
+        )
     return reader
-
-
-def _not_in_memory(source: Input, reader: Domain, schema: FeatureSchema | None) -> ConfigError:
-    """Return the error for a list or table whose objects are no graphs of ``reader``."""
-    first = next(iter(source.records or ()), None)
-    found = "a table in memory" if source.records is None else f"a list of {type(first).__name__}"
-    if source.records is not None and not len(source.records):
-        found = "an empty list"
-    whose = "" if schema is None else f" for a model of schema '{schema.name}'"
-    return ConfigError(
-        f"{reader.records}{whose} are read from a file, a store or a list of torch_geometric Data, "
-        f"found {found}; write JSON lines, or make Data of it (networkx: "
-        "torch_geometric.utils.from_networkx)."
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,11 +242,15 @@ def stream(
 
 def rows_of(source: Input, limit: int | None = None) -> int:
     """Return how many rows an input has; 0 where only reading it tells."""
-    known: Sequence[Any] | None = source.records
-    if source.columns is not None:
-        known = next(iter(source.columns.values()), ())
-    rows = len(known) if known is not None else source.spec.rows if source.spec is not None else 0
-    rows = rows if source.store is None else source.store.num_output_rows
+    rows = 0
+    if source.store is not None:
+        rows = source.store.num_output_rows
+    elif source.records is not None:
+        rows = len(source.records)
+    elif source.columns is not None:
+        rows = len(next(iter(source.columns.values()), ()))
+    elif source.spec is not None:
+        rows = source.spec.rows
     return rows if limit is None else min(rows, limit)
 
 
@@ -361,18 +370,16 @@ def remember_input(run: Path, source: Input, **options: Any) -> None:
     where = source.spec.name if source.spec is not None else where
     if where is None:
         return
-    limit, targets = options.get("limit"), options.get("targets")
-    if source.store is not None or isinstance(targets, str):
-        targets = None  # a store has its labels, and a reader may be asked for all
-    note = {
-        "source": where,
-        "limit": None if limit is None else int(limit),
-        "smiles_column": options.get("smiles_column"),
-        **{name: options.get(name) for name in ("standardize", "sheet", "decimal")},
-        "targets": None if targets is None else [str(name) for name in targets],
-    }
+    note = {name: options.get(name) for name in _NOTED}
+    if source.store is not None or isinstance(note["targets"], str):
+        note["targets"] = None  # a store has its labels, and a reader may be asked for all
+
+    def plain(value: Any) -> Any:
+        return value.item() if isinstance(value, np.generic) else list(value)
+
     with suppress(OSError), beside(run / _NOTE) as unfinished:
-        unfinished.write_text(json.dumps(note, indent=1), encoding="utf-8")
+        text = json.dumps({"source": where, **note}, indent=1, default=plain)
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def recall_input(run: Path) -> tuple[str, dict[str, Any]] | None:
@@ -418,32 +425,21 @@ def _fitting(
         if option not in _FOR_STORES:
             raise ConfigError(
                 f"{name} is a store already; to use {setting(option)}, build it again from its "
-                "input.",
+                "input (of graphs of torch_geometric: by `graphlog.from_pyg`).",
                 option=option,
             )
-    if schema is not None and store.schema != schema:
-        own, wanted = store.schema.name, schema.name
-        if own == wanted:
+    if schema is not None and (store.schema != schema or schema.contradicts(store.schema)):
+        own, reads = store.schema, DOMAINS[schema.domain].records
+        if own.domain != schema.domain:
             raise ConfigError(
-                f"the store's schema '{own}' has other columns or codes than the model's; build "
-                f"it again (any graphs: {setting('like', 'MODEL')}).",
-                option="like",
+                f"the store holds {DOMAINS[own.domain].records}, but the model reads {reads}; "
+                "choose another model."
             )
-        if store.schema.domain != schema.domain:
-            holds, reads = (DOMAINS[s.domain].records for s in (store.schema, schema))
-            raise ConfigError(
-                f"the store holds {holds}, but the model reads {reads}; choose another model."
-            )
+        kinds = {True: "directed, ", False: "undirected, ", None: ""}
         raise ConfigError(
-            f"the store has schema '{own}' but the model reads '{wanted}'; build it again with "
-            f"{setting('schema', wanted)}.",
-            option="schema",
-        )
-    if schema is not None and schema.contradicts(store.schema):
-        kinds = ("directed", "undirected") if store.schema.directed else ("undirected", "directed")
-        raise ConfigError(
-            f"the store's graphs are {kinds[0]}, but the model reads {kinds[1]} ones; build the "
-            f"store again from its input ({setting('like', 'MODEL')}).",
+            f"the store has schema '{own.name}' but the model reads '{schema.name}' "
+            f"({kinds[schema.directed]}with columns or codes of its own); build it again from its "
+            f"input with {setting('like', 'MODEL')}.",
             option="like",
         )
     reading = Reading.of(options)
@@ -457,40 +453,6 @@ def _fitting(
             option="on_error",
         )
     return store if reading.store_path is None else store.save(reading.store_path)
-
-
-def _of_objects(store: GraphStore, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that remain once graphs of torch_geometric have become ``store``."""
-    if "directed" in options:
-        raise ConfigError(
-            "`directed` is an option of `graphlog.from_pyg`; give the store that it makes of the "
-            "graphs."
-        )
-    first = next(store.iter_rejects(), None)
-    if options.get("on_error") == "fail" and first is not None:
-        raise DataError(
-            f"torch_geometric graphs, graph {first.row}: {first.reason}; fix it, or skip such "
-            f"graphs with {setting('on_error', 'skip')}.",
-            option="on_error",
-        )
-    return {key: value for key, value in options.items() if key != "like"}  # its schema is known
-
-
-def _unfit(option: str, name: str, records: str) -> ConfigError:
-    owner = next((d for d in DOMAINS.values() if option in d.reading.names()), None)
-    if owner is None:
-        options = set[str]().union(*(d.reading.names() for d in DOMAINS.values()))
-        return unknown_name("option", option, options)
-    if records == owner.records:
-        return ConfigError(
-            f"{setting(option)} cannot be used with {name}, which holds {records}; drop it.",
-            option=option,
-        )
-    return ConfigError(
-        f"{setting(option)} is for {owner.records}, and {name} holds {records}; drop it, or add "
-        f"{setting('domain', owner.name)}.",
-        option=option,
-    )
 
 
 def _torch_graphs(source: Any) -> Any:

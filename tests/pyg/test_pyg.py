@@ -333,9 +333,9 @@ def test_a_bad_graph_of_a_list_is_a_row_of_nan():
         found = encoder.embed(mixed)
         np.testing.assert_array_equal(np.isnan(found).all(1), [False, True, False, False])
         np.testing.assert_array_equal(found[[0, 2, 3]], expected)
-        with pytest.raises(DataError, match=r"graph 1: .*on_error='skip'"):
+        with pytest.raises(DataError, match=r"graphs, row 1: .*on_error='skip'"):
             encoder.embed(mixed, on_error="fail")
-        with pytest.raises(DataError, match="graph 1: "):
+        with pytest.raises(DataError, match="row 1: "):
             encoder(mixed)  # a missing row would shift the others
         features = GraphEmbedder(encoder, invalid="nan").fit_transform(mixed)
         np.testing.assert_array_equal(features, found)
@@ -362,5 +362,5 @@ def test_a_store_of_graphs_serves_as_their_schema():
     store = from_pyg([_values([-1, 0, 1, 1])])
     again = read_graphs([_values([1, 1, 0, 0])], schema=store)
     assert again[:].x[:, 0].tolist() == [2, 2, 1, 1]
-    with pytest.raises(ConfigError, match=r"option of `graphlog.from_pyg`"):
+    with pytest.raises(ConfigError, match=r"`directed`.* by `graphlog.from_pyg`"):
         read_graphs([_values([1, 1, 0, 0])], directed=True)
