@@ -111,11 +111,10 @@ def build_proteins(name: str, path: str) -> Found:
     """Build the store of a named set with a table of labels from its network."""
     import graphlog
     from graphlog.datasets import DATASETS
-    from graphlog.datasets.catalogue import fetch
-    from graphlog.domains.protein.reading import verify_file
+    from graphlog.domains.protein.reading import FILES
 
     spec = DATASETS[name]
-    labels = str(fetch(spec, None, verify_file))
+    labels = str(FILES.fetch(spec))
     networks = spec.details["networks"][0]
     began = time.perf_counter()
     store = graphlog.read_proteins(networks, labels=labels, store_path=path, workers=2)

@@ -146,91 +146,92 @@ def data_root(data_dir: Path | str | None = None) -> Path:
     return platformdirs.user_cache_path("graphlog", appauthor=False)
 
 
-Verify = Callable[[Path, DatasetSpec], bool]
-"""Whether a file without a pinned sha256 holds the data set."""
-Bundled = Callable[[DatasetSpec], Path | None]
-"""The file of a data set that an installed package brings along."""
+class HasDataSets:
+    """A domain with data sets of its own in the catalogue."""
 
+    def verify(self, path: Path, spec: DatasetSpec) -> bool:
+        """Return whether a downloaded file that has no pinned sha256 holds what ``spec`` says."""
+        return True
 
-def find_local(
-    spec: DatasetSpec, data_dir: Path | str | None, verify: Verify, bundled: Bundled | None = None
-) -> Path | None:
-    """Return the verified file of a data set, None where it is not on this machine.
-
-    It comes with this package or with RDKit, or lies in the cache or in a mirror folder.
-
-    Raises:
-        DataError: If the mirror holds another file under its name.
-    """
-    path = None if bundled is None else bundled(spec)
-    if path is not None and _is_right(path, spec, verify):
-        return path
-    if spec.origin.startswith("rdkit"):
+    def bundled(self, spec: DatasetSpec) -> Path | None:
+        """Return the file of a data set that comes with an installed package, else None."""
         return None
-    root, mirror = data_root(data_dir), _mirror()
-    if _is_right(root / spec.path, spec, verify):
-        return root / spec.path
-    public = _public_path(spec, root)
-    if public.is_file() and verify(public, spec):
-        note = _note(public)
-        if not note.is_file() or note.read_bytes() == hash_file(public).encode():
-            return public
-    if mirror and "://" not in mirror and (Path(mirror) / spec.path).is_file():
+
+    def parts(self, spec: DatasetSpec) -> list[DatasetSpec]:
+        """Return the files that a data set is made of; none where it is one file."""
+        return []
+
+    def find(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> list[Path] | None:
+        """Return the files of a data set if all are on this machine; else None."""
+        files = self.parts(spec) or [spec]
+        found = [path for file in files if (path := self._local(file, data_root(data_dir)))]
+        return found if len(found) == len(files) else None
+
+    def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
+        """Return the verified file of a data set, downloading it if need be.
+
+        Raises:
+            DataError: If it can be found nowhere, or what was found is not what was pinned.
+        """
+        root, mirror, url = data_root(data_dir), os.environ.get("GRAPHLOG_MIRROR", ""), spec.url
+        if (local := self._local(spec, root)) is not None:
+            return local
+        if spec.origin.startswith("rdkit"):
+            raise DataError(
+                f"data set '{spec.name}' comes with RDKit, but this RDKit has no {spec.path} as "
+                "pinned; pip install -U rdkit"
+            )
+        if url is None:
+            raise DataError(
+                f"data set '{spec.name}' has no public address; put it at {spec.path} below "
+                "$GRAPHLOG_MIRROR."
+            )
+        if "://" in mirror:
+            target = root / spec.path
+            with _blame_network(spec, mirror):
+                address = f"{mirror.rstrip('/')}/{spec.path}"
+                download(address, target, lambda path: self._is_right(path, spec))
+            return target
+        target = _public_path(spec, root)
+        with _blame_network(spec, url):
+            if spec.origin == "molsets":
+                _unpack_moses(url, target, lambda path: self.verify(path, spec))
+            else:
+                download(url, target, lambda path: self.verify(path, spec))
+        write_text(_note(target), hash_file(target))
+        return target
+
+    def _local(self, spec: DatasetSpec, root: Path) -> Path | None:
+        """Return the verified file of a data set, None where it is not on this machine.
+
+        It comes with this package or with RDKit, or lies in the cache or in a mirror folder.
+        """
+        mirror, public = os.environ.get("GRAPHLOG_MIRROR", ""), _public_path(spec, root)
+        own = self.bundled(spec)
+        if own is not None and self._is_right(own, spec):
+            return own
+        if spec.origin.startswith("rdkit"):
+            return None
+        if self._is_right(root / spec.path, spec):
+            return root / spec.path
+        if public.is_file() and self.verify(public, spec):
+            note = _note(public)
+            if not note.is_file() or note.read_text() == hash_file(public):
+                return public
         path = Path(mirror) / spec.path
-        if _is_right(path, spec, verify):
+        if not mirror or "://" in mirror or not path.is_file():
+            return None
+        if self._is_right(path, spec):
             return path
         raise DataError(
             f"{path}: is not the file of data set '{spec.name}' (its SHA-256 is not "
             f"{spec.sha256[:12]}…); replace it."
         )
-    return None
 
-
-def fetch(
-    spec: DatasetSpec, data_dir: Path | str | None, verify: Verify, bundled: Bundled | None = None
-) -> Path:
-    """Return the verified file of a data set, downloading it if it is not on this machine.
-
-    Raises:
-        DataError: If it can be found nowhere, or what was found is not what was pinned.
-    """
-    local = find_local(spec, data_dir, verify, bundled)
-    if local is not None:
-        return local
-    if spec.url is None and not spec.origin.startswith("rdkit"):
-        raise DataError(
-            f"data set '{spec.name}' has no public address; put it at {spec.path} below "
-            "$GRAPHLOG_MIRROR."
-        )
-    if spec.url is None:
-        raise DataError(
-            f"data set '{spec.name}' comes with RDKit, but this RDKit has no {spec.path} as "
-            "pinned; pip install -U rdkit"
-        )
-    root, mirror = data_root(data_dir), _mirror()
-    if mirror and "://" in mirror:
-        target = root / spec.path
-        with _blame_network(spec, mirror):
-            download(
-                f"{mirror.rstrip('/')}/{spec.path}",
-                target,
-                lambda path: _is_right(path, spec, verify),
-            )
-        return target
-    target = _public_path(spec, root)
-    with _blame_network(spec, spec.url):
-        if spec.origin != "molsets":
-            download(spec.url, target, lambda path: verify(path, spec))
-        else:
-            _unpack_moses(spec.url, target)
-            if not verify(target, spec):
-                target.unlink()
-                raise DataError(
-                    f"{spec.url}: does not hold the file of data set '{spec.name}' (its SHA-256 "
-                    "differs); set $GRAPHLOG_MIRROR to a copy of it."
-                )
-    write_text(_note(target), hash_file(target))
-    return target
+    def _is_right(self, path: Path, spec: DatasetSpec) -> bool:
+        if not path.is_file():
+            return False
+        return hash_file(path) == spec.sha256 if spec.sha256 else self.verify(path, spec)
 
 
 def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
@@ -300,17 +301,10 @@ def _blame_network(spec: DatasetSpec, url: str) -> Generator[None]:
         ) from None
 
 
-def _mirror() -> str | None:
-    return os.environ.get("GRAPHLOG_MIRROR") or None
-
-
 def _public_path(spec: DatasetSpec, root: Path) -> Path:
-    ending = (
-        "smi.gz"
-        if spec.origin == "molsets"
-        else (spec.url or "").rpartition("/")[2].partition(".")[2]
-    )
-    return root / "public" / f"{spec.name}.{ending}"
+    """Return where the file of the public address is kept."""
+    ending = (spec.url or "").rpartition("/")[2].partition(".")[2]
+    return root / "public" / f"{spec.name}.{'smi.gz' if spec.origin == 'molsets' else ending}"
 
 
 def _note(public: Path) -> Path:
@@ -321,37 +315,26 @@ def _note(public: Path) -> Path:
     return public.with_name(f"{public.name}.sha256")
 
 
-def _is_right(path: Path, spec: DatasetSpec, verify: Verify) -> bool:
-    if not path.is_file():
-        return False
-    return hash_file(path) == spec.sha256 if spec.sha256 else verify(path, spec)
-
-
-def _unpack_moses(url: str, target: Path) -> None:
+def _unpack_moses(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
     """Write the data set that ``target`` is named after, from the wheel with the pinned hash."""
     wheel = target.with_name("molsets.whl")
-    if not wheel.is_file() or not _is_moses(wheel):
-        download(url, wheel, _is_moses)
-    smiles = list(_moses_smiles(wheel))
+    if not wheel.is_file() or hash_file(wheel) != _MOSES_SHA256:
+        download(url, wheel, lambda path: hash_file(path) == _MOSES_SHA256)
+    smiles: list[str] = []
+    with zipfile.ZipFile(wheel) as files:
+        for part in _MOSES_PARTS:
+            with files.open(part) as packed, gzip.open(packed, "rt", encoding="ascii") as lines:
+                smiles += [line.strip().partition(",")[0] for line in lines][1:]
     size = _MOSES_SAMPLES.get(target.name.partition(".")[0])
     if size is not None:
         order = list(range(len(smiles)))
         random.Random(0).shuffle(order)
         smiles = [smiles[k] for k in sorted(order[:size])]
-    with (
-        replacing(target) as unfinished,
-        gzip.open(unfinished, "wt", encoding="ascii", compresslevel=6) as f,
-    ):
-        f.writelines(f"{text}\n" for text in smiles)
-
-
-def _is_moses(path: Path) -> bool:
-    return hash_file(path) == _MOSES_SHA256
-
-
-def _moses_smiles(wheel: Path) -> Iterator[str]:
-    with zipfile.ZipFile(wheel) as files:
-        for part in _MOSES_PARTS:
-            with files.open(part) as packed, gzip.open(packed, "rt", encoding="ascii") as lines:
-                next(lines)
-                yield from (line.strip().partition(",")[0] for line in lines)
+    with replacing(target) as unfinished:
+        with gzip.open(unfinished, "wt", encoding="ascii", compresslevel=6) as f:
+            f.writelines(f"{text}\n" for text in smiles)
+        if not is_right(unfinished):
+            raise DataError(
+                f"{url}: does not hold the file of data set '{target.name}' (its SHA-256 differs); "
+                "set $GRAPHLOG_MIRROR to a copy of it."
+            )

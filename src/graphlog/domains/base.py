@@ -19,7 +19,7 @@ from graphlog.data.split import Split, random_split, stratified_split
 from graphlog.data.store import ON_ERROR, GraphStore
 from graphlog.data.workers import check_workers
 from graphlog.datasets import DatasetSpec
-from graphlog.datasets.catalogue import fetch, find_local
+from graphlog.datasets.catalogue import HasDataSets
 from graphlog.errors import ConfigError, check_choice, check_name, out_of_range
 from graphlog.files import hash_file
 from graphlog.plugins import Registry
@@ -180,37 +180,6 @@ class Draws(Protocol):
     ) -> CommonPart | None:
         """Return the largest part that all of ``graphs`` have; None where none is known."""
         ...
-
-
-class HasDataSets:
-    """A domain with data sets of its own in the catalogue."""
-
-    def verify(self, path: Path, spec: DatasetSpec) -> bool:
-        """Return whether a downloaded file that has no pinned sha256 holds what ``spec`` says."""
-        return True
-
-    def bundled(self, spec: DatasetSpec) -> Path | None:
-        """Return the file of a data set that comes with an installed package, else None."""
-        return None
-
-    def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
-        """Return the verified file of a data set, downloading it if need be.
-
-        Raises:
-            DataError: If it can be found nowhere.
-        """
-        return fetch(spec, data_dir, self.verify, self.bundled)
-
-    def find(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> list[Path] | None:
-        """Return the files of a data set if all are on this machine; else None."""
-        files = self.parts(spec) or [spec]
-        paths = [find_local(file, data_dir, self.verify, self.bundled) for file in files]
-        found = [path for path in paths if path is not None]
-        return found if len(found) == len(files) else None
-
-    def parts(self, spec: DatasetSpec) -> list[DatasetSpec]:
-        """Return the files that a data set is made of; none where it is one file."""
-        return []
 
 
 class Domain(ABC):

@@ -33,7 +33,8 @@ from graphlog.data.tables import (
 )
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import DatasetSpec
-from graphlog.domains.base import Domain, HasDataSets, Input, Reading
+from graphlog.datasets.catalogue import HasDataSets
+from graphlog.domains.base import Domain, Input, Reading
 from graphlog.errors import ConfigError, DataError, check_choice, setting
 
 Featurizer = Callable[..., tuple[GraphChunk, Sequence[tuple[int, str] | Refused]]]

@@ -14,7 +14,8 @@ from graphlog.data.graphs import FeatureSchema
 from graphlog.data.manifest import Source, is_store
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
 from graphlog.datasets import DatasetSpec
-from graphlog.domains.base import Domain, HasDataSets, Input, Reading
+from graphlog.datasets.catalogue import HasDataSets
+from graphlog.domains.base import Domain, Input, Reading
 from graphlog.domains.graph.formats import find_opener, open_collection, open_tudataset
 from graphlog.domains.graph.raw import BadGraphError, Collection, RawGraph, join
 from graphlog.domains.graph.schema import Moments, Survey, chunk_of, in_order, with_columns

@@ -17,7 +17,7 @@ from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DatasetSpec
 from graphlog.datasets.catalogue import data_root
-from graphlog.domains.base import BaselineFeatures, Domain, HasDataSets, Input, Reading
+from graphlog.domains.base import BaselineFeatures, Domain, Input, Reading
 from graphlog.domains.protein.network import (
     STATISTICS,
     ProteinNetwork,
@@ -28,6 +28,7 @@ from graphlog.domains.protein.network import (
 from graphlog.domains.protein.reading import (
     Files,
     NetworkFile,
+    ProteinFiles,
     ProteinReading,
     as_list,
     first_of_each_species,
@@ -35,7 +36,6 @@ from graphlog.domains.protein.reading import (
     open_named_proteins,
     parts,
     read_proteins,
-    verify_file,
 )
 from graphlog.domains.protein.schema import PROTEIN, details_of, species_of
 from graphlog.errors import (
@@ -61,7 +61,7 @@ _COMMUNITIES_VERSION = 2
 """Increase when communities are computed in another way."""
 
 
-class ProteinDomain(Domain, HasDataSets):
+class ProteinDomain(Domain, ProteinFiles):
     """Protein networks to the ego-network of every protein."""
 
     name = "protein"
@@ -125,10 +125,6 @@ class ProteinDomain(Domain, HasDataSets):
         if details_of(spec).networks:
             return Path(str(open_named_proteins(spec.name, Reading(data_dir=data_dir)).path))
         return super().fetch(spec, data_dir)
-
-    def verify(self, path: Path, spec: DatasetSpec) -> bool:
-        """Return whether a file is complete and begins as ``spec`` says."""
-        return verify_file(path, spec)
 
     def parts(self, spec: DatasetSpec) -> list[DatasetSpec]:
         """Return the networks, tables and ontologies that a labeled set is made from."""

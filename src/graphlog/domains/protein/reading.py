@@ -22,7 +22,7 @@ from graphlog.data.manifest import Source
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, open_store
 from graphlog.data.workers import check_workers, map_in_order
 from graphlog.datasets import DATASETS, DatasetSpec
-from graphlog.datasets.catalogue import PARTS, data_root, fetch
+from graphlog.datasets.catalogue import PARTS, HasDataSets, data_root
 from graphlog.domains.base import Reading
 from graphlog.domains.protein.labels import (
     Functions,
@@ -142,7 +142,7 @@ def network_files(source: Files, data_dir: Path | str | None = None) -> list[Net
             check_name("network file or data set", str(one), known)
             spec = known[str(one)]
             details = details_of(spec)
-            local = fetch(spec, data_dir, verify_file)
+            local = FILES.fetch(spec, data_dir)
             files.append(NetworkFile(local, details.taxon, details.options))
     if not files:
         places = ", ".join(map(str, as_list(source)))
@@ -159,15 +159,21 @@ def networks() -> dict[str, DatasetSpec]:
     return {spec.name: spec for spec in proteins if not details_of(spec).networks}
 
 
-def verify_file(path: Path, spec: DatasetSpec) -> bool:
-    """Return whether a file without a pinned sha256 is complete and begins as ``spec`` says."""
-    try:
-        with open_text(path) as lines:
-            header = " ".join(next(lines, "").split())
-            # read to the end: a truncated archive is an error only there
-            return header.startswith(details_of(spec).begins) and sum(1 for _ in lines) > 0
-    except DataError:
-        return False
+class ProteinFiles(HasDataSets):
+    """The files of networks, annotations and labels in the catalogue."""
+
+    def verify(self, path: Path, spec: DatasetSpec) -> bool:
+        """Return whether a file is complete and begins as ``spec`` says."""
+        try:
+            with open_text(path) as lines:
+                header = " ".join(next(lines, "").split())
+                # read to the end: a truncated archive is an error only there
+                return header.startswith(details_of(spec).begins) and sum(1 for _ in lines) > 0
+        except DataError:
+            return False
+
+
+FILES = ProteinFiles()
 
 
 def read_proteins(source: Files, reading: ProteinReading) -> GraphStore:
@@ -283,7 +289,7 @@ def open_named_proteins(name: str, reading: Reading | None = None) -> GraphStore
     check_name("network or set of proteins", name, known)
     spec, how = known[name], reading or Reading()
     details = details_of(spec)
-    files = {part.name: fetch(part, how.data_dir, verify_file) for part in parts(spec)}
+    files = {part.name: FILES.fetch(part, how.data_dir) for part in parts(spec)}
     inputs = [
         _VERSION,
         name,
