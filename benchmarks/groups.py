@@ -37,9 +37,10 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 
 import graphlog
+from graphlog.data.split import group_numbers
 from graphlog.data.store import open_store
 from graphlog.datasets import find_spec
-from graphlog.domains.molecule import morgan_fingerprints, scaffold_groups
+from graphlog.domains.molecule import morgan_fingerprints, scaffolds
 from graphlog.domains.molecule.descriptors import target_values
 from graphlog.downstream.kernel import fit_kernel
 from graphlog.downstream.linear import standardize
@@ -200,7 +201,7 @@ def group(
     K-means makes as many groups as the tree of the same model, or else of the first, has nodes.
     """
     name, codes = profiles(dataset, table)
-    truths = {"scaffold": scaffold_groups(table["smiles"].tolist()), name: codes}
+    truths = {"scaffold": group_numbers(scaffolds.scaffolds(table["smiles"].tolist())), name: codes}
     usual = next(iter(trees.values()))
     for level, layer in (("roots", 0), ("leaves", -1)):
         partitions = [

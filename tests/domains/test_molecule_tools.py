@@ -7,7 +7,8 @@ import pytest
 from rdkit import Chem
 from rdkit.Chem import Descriptors
 
-from graphlog.domains.molecule import draw_svg, morgan_fingerprints, scaffold_groups
+from graphlog.data.split import group_numbers
+from graphlog.domains.molecule import draw_svg, morgan_fingerprints
 from graphlog.domains.molecule.descriptors import morgan_counts, target_values
 from graphlog.domains.molecule.scaffolds import scaffolds
 from graphlog.domains.molecule.schema import TARGETS
@@ -22,7 +23,7 @@ def test_scaffold_keeps_chirality() -> None:
 
 
 def test_unparsable_molecules_are_groups_of_their_own() -> None:
-    groups = scaffold_groups(["C1CC", "c1ccccc1", "C1CC", "CC", "", "CCC"])
+    groups = group_numbers(scaffolds(["C1CC", "c1ccccc1", "C1CC", "CC", "", "CCC"]))
     assert groups.tolist() == [0, 1, 2, 3, 4, 3]
 
 

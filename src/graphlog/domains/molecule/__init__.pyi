@@ -9,7 +9,6 @@ from .domain import rdkit_file as rdkit_file
 from .drawing import draw_svg as draw_svg
 from .parse import constitution_keys as constitution_keys
 from .parse import featurize_smiles as featurize_smiles
-from .scaffolds import scaffold_groups as scaffold_groups
 from .schema import MOLECULE as MOLECULE
 from .schema import MOLECULE_CIP as MOLECULE_CIP
 from .schema import MOLECULE_ISOTOPES as MOLECULE_ISOTOPES

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
-from typing import SupportsInt
+from typing import Any, SupportsInt
 
 import numpy as np
 from jaxtyping import Integer, UInt64
@@ -293,49 +293,21 @@ def _may_be_complex(text: str) -> bool:
 
 def _complexity(mol: Chem.Mol) -> str | None:
     """Return why RDKit's ring search would take seconds and gigabytes; None where it would not."""
-    bonds = [(b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in mol.GetBonds()]
-    rings = len(bonds) - mol.GetNumAtoms() + len(Chem.GetMolFrags(mol))
+    rings = mol.GetNumBonds() - mol.GetNumAtoms() + len(Chem.GetMolFrags(mol))
     if rings <= _FEW_RINGS:
         return None
     if rings > MOST_RINGS:
         return f"has more than {MOST_RINGS:,} rings ({rings:,})"
-    for atoms, fused in _ring_systems(bonds, mol.GetNumAtoms()):
+    import networkx as nx  # few molecules need it
+
+    graph: Any = nx.Graph([(b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in mol.GetBonds()])
+    graph.remove_edges_from(list(nx.bridges(graph)))
+    for system in nx.connected_components(graph):
+        atoms = len(system)
+        fused = graph.subgraph(system).number_of_edges() - atoms + 1
         if fused > MOST_FUSED or (fused > _FEW_RINGS and fused > 2 * atoms):
             return f"has a system of {fused:,} fused rings on {atoms:,} atoms, too complex"
     return None
-
-
-def _ring_systems(bonds: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
-    """Return numbers of atoms and independent rings of parts that no single bond cuts in two."""
-    ends: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-    for k, (a, b) in enumerate(bonds):
-        ends[a].append((b, k))
-        ends[b].append((a, k))
-    order, parent = [-1] * count, [-1] * count
-    visited: list[int] = []
-    for root in range(count):
-        stack = [(root, -1)] if order[root] < 0 else []
-        while stack:
-            atom, bond = stack.pop()
-            if order[atom] >= 0:
-                continue
-            order[atom], parent[atom] = len(visited), bond
-            visited.append(atom)
-            stack += [(other, k) for other, k in ends[atom] if order[other] < 0]
-    # depth-first numbers: a bond to the parent is a bridge if nothing below reaches above it
-    low = order[:]
-    system = list(range(count))
-    for atom in reversed(visited):
-        for other, k in ends[atom]:
-            if k != parent[atom]:
-                low[atom] = min(low[atom], low[other] if parent[other] == k else order[other])
-    for atom in visited:
-        k = parent[atom]
-        if k >= 0 and low[atom] < order[atom]:
-            above = bonds[k][0] if bonds[k][1] == atom else bonds[k][1]
-            system[atom] = system[above]
-    atoms, inside = Counter(system), Counter(system[a] for a, b in bonds if system[a] == system[b])
-    return [(atoms[s], inside[s] - atoms[s] + 1) for s in atoms]
 
 
 def one_line(error: Exception) -> str:

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-from jaxtyping import Int64
 from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
@@ -13,7 +11,6 @@ from graphlog.data.split import (
     GroupRule,
     Split,
     check_fractions,
-    group_numbers,
     group_split,
     random_split,
 )
@@ -60,19 +57,6 @@ def _scaffold_of(mol: Chem.Mol) -> str:
     if rings > _MOST_RINGS:
         return Chem.MolToSmiles(mol)
     return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=True)
-
-
-def scaffold_groups(smiles: Sequence[str]) -> Int64[np.ndarray, "N"]:
-    """Return a number for each molecule, equal for equal scaffolds, in order of first appearance.
-
-    A SMILES that cannot be parsed has no scaffold and makes a group of its own; molecules without
-    rings share the empty one.
-
-    Example:
-        >>> scaffold_groups(["Cc1ccccc1", "CC", "C1CC", "CCc1ccccc1", "CCC"]).tolist()
-        [0, 1, 2, 0, 1]
-    """
-    return group_numbers(scaffolds(smiles))
 
 
 def scaffold_split(
