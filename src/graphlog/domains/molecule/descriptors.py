@@ -4,7 +4,7 @@ The descriptors are RDKit's, all at once in a fraction of the time: whatever sev
 made of (contributions of atoms, paths, degrees) is worked out once.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -271,27 +271,15 @@ def _indices(facts: _Facts) -> list[float]:
     return [*each[0], *each[1]]
 
 
-def _single(facts: _Facts) -> list[float]:
-    return [function(facts.mol) for function in _SINGLE]
-
-
-def _weights(facts: _Facts) -> list[float]:
-    return [_molecular_weight(facts.mol), _heavy_weight(facts.mol)]
-
-
-def _fragments(facts: _Facts) -> list[float]:
-    return [len(facts.mol.GetSubstructMatches(pattern)) for pattern in _PATTERNS]
-
-
-_GROUPS = (
+_GROUPS: tuple[tuple[int, Callable[[_Facts], list[float]]], ...] = (
     (38, _surface),
     (len(ESTATE) + len(ESTATE_VSA) + len(VSA_ESTATE), _electrotopology),
     (8, _counted),
     (4, _shape),
     (_CONNECTIVITY, _indices),
-    (len(_SINGLE), _single),
-    (2, _weights),
-    (len(FRAGMENTS), _fragments),
+    (len(_SINGLE), lambda facts: [function(facts.mol) for function in _SINGLE]),
+    (2, lambda facts: [_molecular_weight(facts.mol), _heavy_weight(facts.mol)]),
+    (len(FRAGMENTS), lambda facts: [len(facts.mol.GetSubstructMatches(p)) for p in _PATTERNS]),
 )
 
 

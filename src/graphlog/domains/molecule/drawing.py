@@ -8,7 +8,7 @@ from rdkit.Chem import rdFMCS
 from rdkit.Chem.Draw import rdMolDraw2D
 
 from graphlog.domains.base import CommonPart
-from graphlog.domains.molecule.parse import one_line, parse_smiles
+from graphlog.domains.molecule.parse import one_line, parsed
 from graphlog.errors import DataError
 
 _HIGHLIGHT = (0.62, 0.81, 0.95)
@@ -55,24 +55,23 @@ def draw_svg(
     Raises:
         DataError: If the SMILES cannot be parsed or has another number of atoms.
     """
-    quiet = rdBase.BlockLogs()
+    (mol,) = parsed([smiles])
+    if isinstance(mol, str):
+        raise DataError(f"{smiles[:80]!r} cannot be drawn: {mol}.")
+    canvas = rdMolDraw2D.MolDraw2DSVG(width, height)
+    options = canvas.drawOptions()
+    options.clearBackground, options.padding = False, 0.03
+    options.fixedBondLength, options.minFontSize = _LONGEST_BOND, _SMALLEST_LABEL
+    ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()]
+    if weights is None:
+        atoms = dict.fromkeys(highlight, _HIGHLIGHT)
+        bonds = {k: _HIGHLIGHT for k, pair in enumerate(ends) if atoms.keys() >= set(pair)}
+    else:
+        of_atom = _weight_of_each(mol, smiles, weights)
+        atoms = {k: _shade(weight) for k, weight in of_atom.items()}
+        bonds = {k: _shade((of_atom[a] + of_atom[b]) / 2) for k, (a, b) in enumerate(ends)}
     try:
-        mol = parse_smiles(smiles)
-        if isinstance(mol, str):
-            raise DataError(f"{smiles[:80]!r} cannot be drawn: {mol}.")
-        canvas = rdMolDraw2D.MolDraw2DSVG(width, height)
-        options = canvas.drawOptions()
-        options.clearBackground, options.padding = False, 0.03
-        options.fixedBondLength, options.minFontSize = _LONGEST_BOND, _SMALLEST_LABEL
-        ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()]
-        if weights is None:
-            atoms = dict.fromkeys(highlight, _HIGHLIGHT)
-            bonds = {k: _HIGHLIGHT for k, pair in enumerate(ends) if atoms.keys() >= set(pair)}
-        else:
-            of_atom = _weight_of_each(mol, smiles, weights)
-            atoms = {k: _shade(weight) for k, weight in of_atom.items()}
-            bonds = {k: _shade((of_atom[a] + of_atom[b]) / 2) for k, (a, b) in enumerate(ends)}
-        try:
+        with rdBase.BlockLogs():
             rdMolDraw2D.PrepareAndDrawMolecule(
                 canvas,
                 Chem.Mol(mol),
@@ -82,10 +81,8 @@ def draw_svg(
                 highlightBondColors=bonds,
             )
             canvas.FinishDrawing()
-        except Exception as e:  # RDKit raises errors of its own
-            raise DataError(f"{smiles[:80]!r} cannot be drawn: {one_line(e)}.") from None
-    finally:
-        del quiet
+    except Exception as e:  # RDKit raises errors of its own
+        raise DataError(f"{smiles[:80]!r} cannot be drawn: {one_line(e)}.") from None
     drawing: str = re.sub(r"(\d\.\d)\d+", r"\1", re.sub(_IDLE, "", canvas.GetDrawingText()))
     drawing = re.sub(r"> <", "><", re.sub(r"\s+", " ", drawing))
     return drawing[drawing.index("<svg") :].strip()
@@ -124,11 +121,9 @@ def common_part(smiles: Sequence[str], width: int, height: int) -> CommonPart | 
     Rings are matched whole. None for fewer than two molecules, if fewer than four atoms are common,
     or if the search is too long.
     """
-    mols = [parse_smiles(text) for text in smiles]
-    known = [
-        mol for mol in mols if not isinstance(mol, str) and mol.GetNumAtoms() <= _LARGEST_COMMON
-    ]
-    if len(known) < max(len(mols), 2):
+    mols = [mol for mol in parsed(smiles) if not isinstance(mol, str)]
+    known = [mol for mol in mols if mol.GetNumAtoms() <= _LARGEST_COMMON]
+    if len(known) < max(len(smiles), 2):
         return None
     search, budget = rdFMCS.MCSParameters(), _Budget()
     search.ProgressCallback = budget

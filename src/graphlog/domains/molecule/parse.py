@@ -319,35 +319,26 @@ def one_line(error: Exception) -> str:
 def _diagnose(text: str) -> str:
     """Return what is wrong with a SMILES that RDKit refused.
 
-    That is its chemistry if its syntax is right, else a guess at the syntax.
+    That is its chemistry if its syntax is right. Else it is a guess: RDKit tells the log and nobody
+    else, and the log cannot be redirected without touching the user's settings.
     """
     mol = _unchecked(text)
-    if mol is None:
-        return _syntax(text.split(maxsplit=1)[0])
-    problems = Chem.DetectChemistryProblems(mol)
-    return problems[0].Message() if problems else "not a valid molecule"
-
-
-def _syntax(smiles: str) -> str:
-    # RDKit tells the log and nobody else, and the log cannot be redirected without touching the
-    # user's settings
+    if mol is not None:
+        problems = Chem.DetectChemistryProblems(mol)
+        return problems[0].Message() if problems else "not a valid molecule"
+    smiles = text.split(maxsplit=1)[0]
     if _NAME.search(smiles):
         return "not a SMILES; it looks like a name"
     foreign = _IN_NO_SMILES.search(smiles)
     if foreign is not None:
         return f"not a SMILES character: {foreign[0]!a}"
-    if smiles.count("[") != smiles.count("]"):
-        return "unbalanced square brackets"
-    if smiles.count("(") != smiles.count(")"):
-        return "unbalanced parentheses"
-    return "unclosed ring" if _open_rings(smiles) else "not a SMILES"
-
-
-def _open_rings(smiles: str) -> bool:
-    """Return whether a ring-closure number occurs an odd number of times outside brackets."""
+    for brackets, kind in (("[]", "square brackets"), ("()", "parentheses")):
+        if smiles.count(brackets[0]) != smiles.count(brackets[1]):
+            return f"unbalanced {kind}"
     outside = re.sub(r"\[[^\]]*\]", "", smiles)
     numbers = Counter(int(label.strip("%")) for label in re.findall(r"%[0-9]{2}|[0-9]", outside))
-    return any(count % 2 for count in numbers.values())
+    is_open = any(count % 2 for count in numbers.values())  # a ring has two ends
+    return "unclosed ring" if is_open else "not a SMILES"
 
 
 def _lookup(codes: Mapping[SupportsInt, int], other: int, low: int = 0) -> Codes:

@@ -99,24 +99,23 @@ def _records(stream: BufferedIOBase) -> Iterator[bytes]:
 
 
 def _rows(stream: BufferedIOBase, path: Path) -> Iterator[Row]:
-    quiet, own = rdBase.BlockLogs(), dict[str, str]()
+    own = dict[str, str]()
     try:
-        for number, mol in enumerate(_molecules(stream)):
-            if mol is None:
-                yield Row(number, "", {}, "RDKit cannot parse this SDF record")
-                continue
-            smiles = smiles_of(mol)
-            title = mol.GetProp(_NAME) if mol.HasProp(_NAME) else ""
-            names = list(mol.GetPropNames())
-            for name in names:  # fields may be called smiles and name too
-                own[name] = own.get(name) or distinct(["smiles", "name", *own.values(), name])[-1]
-            fields = {own[name]: mol.GetProp(name) for name in names}
-            yield Row(number, smiles, {"smiles": smiles, "name": title, **fields})
+        with rdBase.BlockLogs():
+            for number, mol in enumerate(_molecules(stream)):
+                if mol is None:
+                    yield Row(number, "", {}, "RDKit cannot parse this SDF record")
+                    continue
+                smiles, names = smiles_of(mol), list(mol.GetPropNames())
+                title = mol.GetProp(_NAME) if mol.HasProp(_NAME) else ""
+                for name in names:  # fields may be called smiles and name too
+                    taken = ["smiles", "name", *own.values(), name]
+                    own[name] = own.get(name) or distinct(taken)[-1]
+                fields = {own[name]: mol.GetProp(name) for name in names}
+                yield Row(number, smiles, {"smiles": smiles, "name": title, **fields})
     except (OSError, RuntimeError, UnicodeDecodeError, *DAMAGED) as e:
         reason = str(e).partition("\n")[0]
         raise DataError(f"{path}: not a readable SDF file ({reason}).") from None
-    finally:
-        del quiet
 
 
 def records_like(path: Path, rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
