@@ -7,52 +7,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphlog.data.graphs import Reject, write_rejects
+from graphlog.data.graphs import FeatureSchema, Reject, write_rejects
 from graphlog.errors import GraphLoGError
 from store_support import CODES, FLOATS, make_graphs, to_chunk
 
-
-def chunk_with(schema=CODES, **changes):
-    return replace(to_chunk(make_graphs(4, schema)), **changes)
-
-
-@pytest.mark.parametrize("bad", [-1, 120])
-def test_unknown_codes(bad: int):
-    chunk = chunk_with()
-    chunk.x[int(chunk.node_counts[:2].sum()), 0] = bad
-    with pytest.raises(AssertionError, match="'kind' has a value"):
-        chunk.check(CODES)
-    chunk = chunk_with()
-    chunk.edge_attr[0, 0] = 7
-    with pytest.raises(AssertionError, match="'bond' has a value"):
-        chunk.check(CODES)
+DEFECTS: list[tuple[FeatureSchema, str, tuple[int, ...], float, str]] = [
+    (CODES, "x", (40, 0), -1, "'kind' has a value that is not in the schema"),
+    (CODES, "x", (40, 0), 120, "'kind' has a value that is not in the schema"),
+    (CODES, "edge_attr", (0, 0), 7, "'bond' has a value that is not in the schema"),
+    (FLOATS, "x", (0, 0), 0.5, "'kind' has a value that is not in the schema"),
+    (FLOATS, "x", (0, 0), np.nan, "'kind' has a value that is not in the schema"),
+    (FLOATS, "x", (0, 1), np.nan, "'weight' has a value that is not in the schema"),
+    (FLOATS, "x", (0, 1), np.inf, "'weight' has a value that is not in the schema"),
+    (CODES, "edge_index", (1, -1), -1, "an edge leaves its graph"),
+    (CODES, "edge_index", (1, -1), 1000, "an edge leaves its graph"),
+    (CODES, "labels", (0, 0), np.inf, "a label is infinite"),
+]
 
 
-@pytest.mark.parametrize(("column", "bad"), [(0, 0.5), (0, np.nan), (1, np.nan), (1, np.inf)])
-def test_values_that_are_not_numbers(column: int, bad: float):
-    chunk = chunk_with(FLOATS)
-    chunk.x[0, column] = bad
-    with pytest.raises(AssertionError, match="has a value that is not in the schema"):
-        chunk.check(FLOATS)
-
-
-@pytest.mark.parametrize("bad", [-1, 1000])
-def test_edges_that_leave_their_graph(bad: int):
-    chunk = chunk_with()
-    chunk.edge_index[1, -1] = bad
-    with pytest.raises(AssertionError, match="leaves its graph"):
-        chunk.check(CODES)
-
-
-def test_empty_graphs_and_infinite_labels():
-    chunk = chunk_with()
-    counts = chunk.node_counts.copy()
-    counts[1], counts[0] = 0, counts[0] + counts[1]
-    with pytest.raises(AssertionError, match="no nodes"):
-        replace(chunk, node_counts=counts).check(CODES)
-    with pytest.raises(AssertionError, match="infinite"):
-        replace(chunk, labels=np.full((4, 1), np.inf, np.float32)).check(CODES)
-    replace(chunk, labels=np.full((4, 1), np.nan, np.float32)).check(CODES)
+@pytest.mark.parametrize(("schema", "name", "place", "value", "message"), DEFECTS)
+def test_values_that_cannot_be(
+    schema: FeatureSchema, name: str, place: tuple[int, ...], value: float, message: str
+) -> None:
+    chunk = to_chunk(make_graphs(4, schema, tasks=1))
+    chunk.check(schema)
+    getattr(chunk, name)[place] = value
+    with pytest.raises(AssertionError, match=message):
+        chunk.check(schema)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +47,15 @@ def test_empty_graphs_and_infinite_labels():
 )
 def test_arrays_that_do_not_belong_together(changes: dict):
     with pytest.raises(AssertionError):
-        chunk_with(**changes).check(CODES)
+        replace(to_chunk(make_graphs(4)), **changes).check(CODES)
+
+
+def test_a_graph_has_a_node():
+    chunk = to_chunk(make_graphs(4))
+    first, second, *others = chunk.node_counts
+    counts = np.array([first + second, 0, *others])
+    with pytest.raises(AssertionError, match="a graph has no nodes"):
+        replace(chunk, node_counts=counts).check(CODES)
 
 
 def test_rejects_as_csv(tmp_path: Path):
