@@ -1,6 +1,7 @@
 """Cases, each tried in a process and a folder of its own, and commands run as processes."""
 
 import contextlib
+import importlib
 import io
 import json
 import multiprocessing
@@ -11,8 +12,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib import import_module
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -24,7 +24,6 @@ FINE = {"same", "read", "right", "done", "refused"}
 """How a case may end: with the numbers of the intact input, as it should, or in one line."""
 MEMORY_BYTES = 6 << 30
 """Inputs of a few kilobytes have no business with more memory than this."""
-STREAMS = ("stdin", "stdout", "stderr")
 COLUMNS = ["campaign", "kind", "seed", "result", "detail", "commit"]
 
 
@@ -36,6 +35,81 @@ class Case(NamedTuple):
     work: Callable[[Path], str]
     """Given an empty folder, returns how it ended, with what is to be told after a colon."""
     patience_s: float = 60.0
+
+
+def run(campaign: str, cases: Iterable[Case], kinds: Sequence[str] | None, kept: Path) -> None:
+    """Try the cases, or those of some kinds, that have no row in the table ``kept`` yet."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    if not kept.exists():
+        kept.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
+    rows = pd.read_csv(kept, keep_default_na=False)
+    done = set(rows[COLUMNS[:3]].itertuples(index=False, name=None))
+    words = ["git", "-C", str(SOURCE), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    for case in cases:
+        if (kinds and case.kind not in kinds) or (campaign, case.kind, case.seed) in done:
+            continue
+        result, detail = attempt(case)
+        row = [campaign, case.kind, case.seed, result, detail[:1500], commit]
+        pd.DataFrame([row]).to_csv(kept, mode="a", header=False, index=False)
+        if result not in FINE:
+            print(f"{result}: {case.kind}, seed {case.seed}: {detail}", flush=True)
+
+
+def counts(rows: pd.DataFrame) -> str:
+    """Return how many cases of every campaign ended how, as a table in Markdown."""
+    lines = [
+        "| campaign | kinds | cases | ended as | not as they should |",
+        "|---|---|---|---|---|",
+    ]
+    for campaign, part in rows.groupby("campaign", sort=True):
+        ends = part["result"].value_counts().sort_index()
+        shown = ", ".join(f"{count:,} {result}" for result, count in ends.items())
+        wrong = (~part["result"].isin(FINE)).sum()
+        numbers = f"{part['kind'].nunique()} | {len(part):,} | {shown} | {wrong}"
+        lines.append(f"| `{campaign}` | {numbers} |")
+    return "\n".join(lines)
+
+
+def attempt(case: Case) -> tuple[str, str]:
+    """Return how a case ended and what is to be told of it; it is tried in a forked process."""
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    with tempfile.TemporaryDirectory(prefix="reliability-", ignore_cleanup_errors=True) as scratch:
+        process = context.Process(target=_work, args=(case, Path(scratch), send))
+        process.start()
+        send.close()
+        try:
+            if receive.poll(case.patience_s):
+                return receive.recv()
+            return "hang", f"more than {case.patience_s:.0f} s"
+        except EOFError:
+            process.join()
+            return "crash", f"exit code {process.exitcode}"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid or 0, signal.SIGKILL)  # its own group, see below
+            process.join()
+
+
+def _work(case: Case, folder: Path, out: Any) -> None:
+    from graphlog.errors import GraphLoGError
+
+    os.setpgrp()
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    os.chdir(folder)
+    quiet = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(quiet), contextlib.redirect_stdout(quiet):
+            result, _, detail = case.work(folder).partition(": ")
+    except GraphLoGError as e:
+        is_line = str(e) and "\n" not in str(e).strip()
+        result, detail = "refused" if is_line else "many lines", str(e)
+    except MemoryError as e:
+        result, detail = "memory", str(e)
+    except Exception:
+        result, detail = "traceback", traceback.format_exc(limit=-3)
+    out.send((result, detail))
 
 
 class Ended(NamedTuple):
@@ -66,112 +140,13 @@ class Ended(NamedTuple):
         return ""
 
 
-def run(
-    campaign: str, cases: Iterable[Case], kinds: Sequence[str] | None, kept: Path
-) -> pd.DataFrame:
-    """Try the cases that have no row in the table ``kept``, and return its rows of the campaign.
-
-    Of some kinds alone, if these are named. A row is added when a case ends, so that a campaign
-    that was stopped goes on where it was.
-    """
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    if not kept.exists():
-        kept.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
-    rows = pd.read_csv(kept, keep_default_na=False)
-    done = set(rows[["campaign", "kind", "seed"]].itertuples(index=False, name=None))
-    words = ["git", "-C", str(SOURCE), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
-    new = [
-        case
-        for case in cases
-        if (not kinds or case.kind in kinds) and (campaign, case.kind, case.seed) not in done
-    ]
-    for case, result, detail in isolated(new):
-        row = [campaign, case.kind, case.seed, result, detail[:1500], commit]
-        pd.DataFrame([row]).to_csv(kept, mode="a", header=False, index=False)
-        if result not in FINE:
-            print(f"{result}: {case.kind}, seed {case.seed}: {detail}", flush=True)
-    rows = pd.read_csv(kept, keep_default_na=False)
-    return rows[rows["campaign"] == campaign]
-
-
-def counts(rows: pd.DataFrame) -> str:
-    """Return how many cases of every campaign ended how, as a table in Markdown."""
-    frame = rows.assign(is_fine=rows["result"].isin(FINE))
-    lines = [
-        "| campaign | kinds | cases | ended as | not as they should |",
-        "|---|---|---|---|---|",
-    ]
-    for campaign, part in frame.groupby("campaign", sort=True):
-        ends = part["result"].value_counts().sort_index()
-        shown = ", ".join(f"{count:,} {result}" for result, count in ends.items())
-        numbers = (part["kind"].nunique(), f"{len(part):,}", shown, (~part["is_fine"]).sum())
-        lines.append(f"| `{campaign}` | {' | '.join(map(str, numbers))} |")
-    return "\n".join(lines)
-
-
-def isolated(cases: Sequence[Case]) -> Iterator[tuple[Case, str, str]]:
-    """Yield how each case ended, from a forked process; one that dies or hangs costs its case."""
-    waiting = list(cases)
-    context = multiprocessing.get_context("fork")
-    while waiting:
-        receive, send = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(waiting, send))
-        process.start()
-        send.close()
-        while waiting:
-            case = waiting.pop(0)
-            try:
-                if not receive.poll(case.patience_s):
-                    raise TimeoutError
-                yield (case, *receive.recv())
-            except (EOFError, TimeoutError) as e:
-                hung = isinstance(e, TimeoutError)
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid or 0, signal.SIGKILL)  # its own group, see below
-                process.join()
-                detail = f"more than {case.patience_s:.0f} s" if hung else str(process.exitcode)
-                yield case, "hang" if hung else "crash", detail
-                break
-        process.join()
-
-
-def _work(cases: Sequence[Case], out: Any) -> None:
-    os.setpgrp()
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    for case in cases:
-        with tempfile.TemporaryDirectory(prefix="reliability-") as scratch:
-            os.chdir(scratch)
-            out.send(ended(case.work, Path(scratch)))
-            os.chdir("/")
-
-
-def ended(work: Callable[[Path], str], folder: Path) -> tuple[str, str]:
-    """Return how some work ended and what is to be told of it."""
-    from graphlog.errors import GraphLoGError
-
-    quiet = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(quiet), contextlib.redirect_stdout(quiet):
-            result, _, detail = work(folder).partition(": ")
-            return result, detail
-    except GraphLoGError as e:
-        is_line = str(e) and "\n" not in str(e).strip()
-        return "refused" if is_line else "many lines", str(e)
-    except MemoryError as e:
-        return "memory", str(e)
-    except Exception:
-        return "traceback", traceback.format_exc(limit=-3)
-
-
 def start(
-    words: Sequence[str],
+    words: str,
     folder: Path,
     *,
-    environment: dict[str, str | None] | None = None,
+    environment: Mapping[str, str | None] | None = None,
     before: Callable[[], object] | None = None,
     during: Callable[[int], object] | None = None,
-    stdin: bytes = b"",
     is_new: bool = False,
 ) -> Ended:
     """Run ``graphlog WORDS`` in ``folder``; standard streams and ``$TMPDIR`` are beside it.
@@ -182,40 +157,41 @@ def start(
         environment: Variables to set, or (None) to remove.
         before: Called in the new process before the command.
         during: Called with the number of the process while it runs.
-        stdin: What it reads on standard input.
         is_new: Start Python anew; otherwise the process is forked from this one.
     """
-    (folder.parent / "tmp").mkdir(exist_ok=True)
-    (folder.parent / "stdin").write_bytes(stdin)
+    beside = folder.parent
+    (beside / "tmp").mkdir(exist_ok=True)
     pid = os.fork()
     if pid == 0:
-        _become_the_command(words, folder, environment or {}, before, is_new)
+        usual = {"TMPDIR": str(beside / "tmp"), "PYTHONPATH": str(SOURCE)}
+        _become(words.split(), folder, {**usual, **(environment or {})}, before, is_new)
     if during is not None:
         during(pid)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    files = (folder.parent / name for name in ("stdout", "stderr"))
-    return Ended(code, *(f.read_bytes().decode(errors="replace") for f in files))
+    texts = ((beside / name).read_text(errors="replace") for name in ("stdout", "stderr"))
+    return Ended(code, *texts)
 
 
-def _become_the_command(
+def _become(
     words: Sequence[str],
     folder: Path,
-    environment: dict[str, str | None],
+    environment: Mapping[str, str | None],
     before: Callable[[], object] | None,
     is_new: bool,
 ) -> NoReturn:
     code = 1
     try:
         os.chdir(folder)
-        os.environ["TMPDIR"], tempfile.tempdir = str(folder.parent / "tmp"), None
-        os.environ["PYTHONPATH"] = str(SOURCE)
-        for name, value in environment.items():
-            os.environ.pop(name, None)
+        for variable, value in environment.items():
+            os.environ.pop(variable, None)
             if value is not None:
-                os.environ[name] = value
-        flags = (os.O_RDONLY, *[os.O_WRONLY | os.O_CREAT | os.O_TRUNC] * 2)
-        for number, (name, flag) in enumerate(zip(STREAMS, flags, strict=True)):
-            os.dup2(os.open(folder.parent / name, flag, 0o644), number)
+                os.environ[variable] = value
+        tempfile.tempdir = None  # looked up again, in the new environment
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, name in enumerate(("stdout", "stderr"), 1):
+            os.dup2(
+                os.open(folder.parent / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number
+            )
         os.closerange(3, 64)
         if before is not None:
             before()
@@ -225,7 +201,6 @@ def _become_the_command(
             open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
             for number in range(3)
         )
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         from graphlog.cli.main import main
 
         code = main(list(words))
@@ -252,7 +227,5 @@ def preload() -> None:
     """Import what the commands import late, once for all cases, which have one thread."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     for name in LATE:
-        import_module(name)
-    import torch
-
-    torch.set_num_threads(1)
+        importlib.import_module(name)
+    importlib.import_module("torch").set_num_threads(1)

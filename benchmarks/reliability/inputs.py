@@ -4,7 +4,7 @@ import csv
 import gzip
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,11 +18,6 @@ SMILES = (
 SMALL: dict[str, Any] = {"batch_size": 6, "encoder": {"dim": 8, "layers": 2}}
 MIRROR = os.environ.get("GRAPHLOG_MIRROR", "")
 """Where real data is, which ``data get`` and ``convert`` need."""
-ONE = ("--workers", "1", "--quiet")
-SHORT = (
-    *("--targets", "value", "--split", "random", "--baselines", "none", "--set", "epochs=2"),
-    *("--set", "checkpoint_every_s=0", *ONE),
-)
 _TIMED = {"graphs_per_s", "seconds", "fit_seconds"}
 
 
@@ -75,6 +70,7 @@ def write_inputs(good: Path) -> None:
     labeled: dict[str, Any] = {"seeds": (0,), "epochs": 2, "split": "random", "baselines": ()}
     tuned = {"targets": ["value"], "run_dir": good / "tuned", **labeled}
     graphlog.finetune(good / "run", table, **tuned)
+    _shrink_the_smoke_scale()
 
 
 def _write_weights(path: Path) -> None:
@@ -98,88 +94,84 @@ def _write_weights(path: Path) -> None:
 class Job:
     """One command, run in a folder of its own, writing to names that start with ``out``."""
 
-    words: Sequence[str]
+    words: str
     seen: Callable[[Path], Any]
     """Returns what must come out the same, or None where there is no output (yet)."""
-    again: Sequence[str] = ()
+    again: str = ""
     """Options of a second run in the same folder."""
     resumes: bool = False
     """Whether an unfinished output stays, to be continued."""
-    old: Sequence[str] = ()
+    old: str = ""
     """A command that first leaves another output at the same place."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def jobs(good: Path) -> dict[str, Job]:
     """Return a small job of each verb that writes."""
-    table, other, model, fitted = (
-        str(good / name) for name in ("rows.csv", "other.csv", "run", "tuned")
-    )
-    featurize = ["featurize", table, "-o", "out", "--targets", "value", *ONE]
-    embed = ["embed", table, "-m", model, *ONE, "-o"]
-    old = ["featurize", other, "-o", "out", *ONE]
-    tiny = ("--set", "encoder.dim=8", "--set", "encoder.layers=2", "--batch-size", "16")
-    steps = ("--set", "checkpoint_every_s=0", "--set", "log_every=1", "--precision", "fp32")
+    one, labeled = "--workers 1 --quiet", "--targets value --split random --baselines none"
+    table, run = good / "rows.csv", f"-m {good / 'run'}"
+    short = f"{labeled} --set epochs=2 --set checkpoint_every_s=0 {one}"
+    tiny = "--set encoder.dim=8 --set encoder.layers=2 --batch-size 16"
+    steps = "--set checkpoint_every_s=0 --set log_every=1 --precision fp32"
+    featurize = f"featurize {table} --targets value -o out {one}"
+    embed = f"embed {table} {run} {one} -o"
     kept = {name: _bytes(f"out{name}", "rejects.csv") for name in (".npz", ".csv", ".parquet")}
-    probe = ["probe", table, "-m", model, *SHORT[:6], "--workers", "1", "--with", "ecfp4"]
+    small = f"featurize {good / 'other.csv'} -o out {one}"
+    resumed: dict[str, Any] = {"again": "--resume", "resumes": True}
+    atlas = _bytes("out/tree.json", "out/members.csv", "out/atlas.html")
     found = {
-        "featurize": Job(featurize, _store, ("--overwrite",)),
-        "featurize over a store": Job(featurize, _store, ("--overwrite",), old=old),
-        **{f"embed {name}": Job([*embed, f"out{name}"], seen) for name, seen in kept.items()},
+        "featurize": Job(featurize, _store, "--overwrite"),
+        "featurize over a store": Job(featurize, _store, "--overwrite", old=small),
+        **{f"embed {name}": Job(f"{embed} out{name}", seen) for name, seen in kept.items()},
         "embed over a file": Job(
-            [*embed, "out.npz"],
+            f"{embed} out.npz",
             _bytes("out.npz"),
-            old=["embed", other, "-m", model, "-o", "out.npz", *ONE],
+            old=f"embed {good / 'other.csv'} {run} {one} -o out.npz",
         ),
-        "predict": Job(["predict", table, "-m", fitted, *ONE, "-o", "out.csv"], kept[".csv"]),
-        "probe": Job([*probe, "-o", "out"], _probe, ("--overwrite",), resumes=True),
-        "pretrain": Job(
-            ["pretrain", str(good / "store"), "-o", "out", "--epochs", "3", *tiny, *steps, *ONE],
-            _run("out"),
-            ("--resume",),
+        "predict": Job(f"predict {table} -m {good / 'tuned'} {one} -o out.csv", kept[".csv"]),
+        "probe": Job(
+            f"probe {table} {run} {labeled} --workers 1 --with ecfp4 -o out",
+            _probe,
+            "--overwrite",
             resumes=True,
+        ),
+        "pretrain": Job(
+            f"pretrain {good / 'store'} -o out --epochs 3 {tiny} {steps} {one}",
+            _run("out"),
+            **resumed,
         ),
         "finetune": Job(
-            ["finetune", table, "-m", model, "-o", "out", "--seeds", "0,1", *SHORT],
-            _run("out"),
-            ("--resume",),
-            resumes=True,
+            f"finetune {table} {run} -o out --seeds 0,1 {short}", _run("out"), **resumed
         ),
         "tune": Job(
-            ["tune", table, "-m", model, "-o", "out", "--trials", "3", "--seeds", "0", *SHORT],
+            f"tune {table} {run} -o out --trials 3 --seeds 0 {short}",
             _run("out/best", "out/best.toml"),
-            ("--resume",),
-            resumes=True,
+            **resumed,
         ),
         "prototypes": Job(
-            ["prototypes", model, "--input", table, "-o", "out", *ONE],
-            _bytes("out/tree.json", "out/members.csv", "out/atlas.html"),
-            resumes=True,
+            f"prototypes {good / 'run'} --input {table} -o out {one}", atlas, resumes=True
         ),
-        "data split": Job(["data", "split", table, "-o", "out.json", *ONE], _bytes("out.json")),
+        "data split": Job(f"data split {table} -o out.json {one}", _bytes("out.json")),
         "data get": Job(
-            ["data", "get", "zinc250k", "--data-dir", "out", "--quiet"],
+            "data get zinc250k --data-dir out --quiet",
             _bytes("out/chem/pretrain/zinc_moses_250k.smi.gz"),
             resumes=True,
             environment={"GRAPHLOG_MIRROR": f"file://{MIRROR}"},
         ),
         "benchmark": Job(
-            [
-                *("benchmark", "molecules", "-o", "out", "--scale", "smoke", "--seeds", "0"),
-                *("--methods", "untrained,graphlog,ecfp-lr", "--quiet"),
-            ],
+            "benchmark molecules -o out --scale smoke --seeds 0 "
+            "--methods untrained,graphlog,ecfp-lr --quiet",
             _cells,
             resumes=True,
         ),
         "convert": Job(
-            ["convert", str(good / "gin.pth"), "-o", "out.safetensors", "--quiet"],
-            _bytes("out.safetensors"),
+            f"convert {good / 'gin.pth'} -o out.safetensors --quiet", _bytes("out.safetensors")
         ),
     }
     return {name: job for name, job in found.items() if MIRROR or name != "data get"}
 
 
-def shrink_the_smoke_scale() -> None:
+def _shrink_the_smoke_scale() -> None:
     """Make the cells of a benchmark as small as the other jobs."""
     from graphlog.benchmark.cells import SCALES
 

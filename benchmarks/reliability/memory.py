@@ -2,8 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,39 +13,36 @@ from inputs import untrained
 
 RATIO, SLACK_MB, FEWEST = 1.2, 60.0, 20
 """A peak of at most 20 % (of small processes: 60 MB) above that of the first tenth is fine."""
-Tick = Callable[[], None]
-"""Called after every step; ends the job, by SystemExit, when its time is over."""
 
 
-def training(tick: Tick) -> None:
-    """Pre-training with 5 layers of 300, each batch of another size; in bf16 where it is fast."""
+def training() -> Iterator[None]:
+    """Steps of pre-training with 5 layers of 300, each on a batch of another size."""
     import graphlog
+    from graphlog.benchmark.speed import TimedObjective
+    from graphlog.data.store import epoch_batches
+    from graphlog.training.log import Progress
+    from graphlog.training.settings import resolve_config
 
-    class Ticker:
-        def on_row(self, row: Any) -> None:
-            tick()
-
-    graphlog.pretrain(
-        graphlog.read_molecules("nci5k", workers=1),
-        epochs=1_000_000,
-        precision="auto",
-        encoder={"dim": 300, "layers": 5},
-        training={"log_every": 1},
-        callbacks=[Ticker()],
-    )
+    config = resolve_config("graphlog", None, {"encoder": {"dim": 300, "layers": 5}})
+    store = graphlog.read_molecules("nci5k", workers=1)
+    timed = TimedObjective(store, config, Progress())
+    for epoch in count():
+        for rows in epoch_batches(len(store), config.batch_size, epoch=epoch):
+            timed.step(rows)
+            yield
 
 
-def embedding(tick: Tick) -> None:
+def embedding() -> Iterator[None]:
     """Calls of ``embed`` on lists of another length each."""
     import graphlog
 
     encoder, texts = graphlog.load("graphlog-mol"), _texts(400)
     for number in count(1):
-        tick()
         encoder.embed(texts[: 1 + number % 97])
+        yield
 
 
-def finetuning(tick: Tick) -> None:
+def finetuning() -> Iterator[None]:
     """Fine-tunings of one seed each."""
     import graphlog
 
@@ -54,11 +50,11 @@ def finetuning(tick: Tick) -> None:
     table = {"smiles": texts, "y": [int("N" in text) for text in texts]}
     labeled: dict[str, Any] = {"targets": ["y"], "split": "random", "baselines": ()}
     for number in count(1):
-        tick()
         graphlog.finetune(untrained(), table, seeds=(number,), epochs=1, **labeled)
+        yield
 
 
-def benchmarking(tick: Tick) -> None:
+def benchmarking() -> Iterator[None]:
     """Cells of a small benchmark: pre-trained, fine-tuned and probed, suite after suite."""
     from graphlog.benchmark import Request, run_benchmark
 
@@ -66,7 +62,7 @@ def benchmarking(tick: Tick) -> None:
         with tempfile.TemporaryDirectory() as folder:
             for method in ("attrmasking", "graphlog", "ecfp-lr"):
                 run_benchmark(Request("molecules", "smoke", (method,), seeds=(seed,)), folder)
-                tick()
+                yield
 
 
 def _texts(number: int) -> list[str]:
@@ -75,26 +71,22 @@ def _texts(number: int) -> list[str]:
     return graphlog.read_molecules("nci5k", limit=number, workers=1).texts()
 
 
-JOBS = {"training": training, "embed": embedding, "finetune": finetuning, "benchmark": benchmarking}
+WORK = {"training": training, "embed": embedding, "finetune": finetuning, "benchmark": benchmarking}
 
 
 def soak(_: Path, minutes: range) -> Iterator[Case]:
-    """Yield every job, for as many minutes as there are numbers (``--number``)."""
+    """Yield every kind of work, for as many minutes as there are numbers (``--number``)."""
 
     def work(name: str) -> str:
         end, curve, process = time.monotonic() + 60 * len(minutes), list[float](), psutil.Process()
-
-        def tick() -> None:
+        for _ in WORK[name]():
             curve.append(process.memory_info().rss / 2**20)
             if time.monotonic() > end:
-                raise SystemExit  # the only end of a run of pre-training that its callbacks have
-
-        with suppress(SystemExit):
-            JOBS[name](tick)
+                break
         early, peak = max(curve[: len(curve) // 10 + 1]), max(curve)
         is_flat = len(curve) > FEWEST and peak <= max(RATIO * early, early + SLACK_MB)
-        found = f"{len(curve) - 1} steps, first tenth {early:.0f} MB, peak {peak:.0f} MB"
+        found = f"{len(curve)} steps, first tenth {early:.0f} MB, peak {peak:.0f} MB"
         return f"{'right' if is_flat else 'wrong'}: {found}"
 
-    for name in JOBS:
+    for name in WORK:
         yield Case(name, len(minutes), lambda _, n=name: work(n), 60.0 * len(minutes) + 120)

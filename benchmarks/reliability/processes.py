@@ -1,6 +1,5 @@
 """Commands as processes: killed, with failing system calls, with little of what they need."""
 
-import gzip
 import os
 import random
 import re
@@ -9,9 +8,9 @@ import shutil
 import signal
 import subprocess
 import time
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,10 @@ ERRORS = {
     **{"openat": ("ENOSPC", "EMFILE", "EIO"), "flock": ("ENOLCK",), "mmap": ("ENOMEM",)},
 }
 """System calls that are let fail, and how; ``KILL``: the process is killed in their place."""
-_CALL = re.compile(r"(\w+)\((.*)")
 _REMOVING = ("unlink", "unlinkat", "rmdir")
 _PATIENCE_S = 300.0
+Work = Callable[["Trial", int, random.Random, Path], str]
+"""Disturbs a job, given the seed, what it draws from it and a folder; returns how that ended."""
 
 
 class Trial:
@@ -55,9 +55,9 @@ class Trial:
 
     def start(self, folder: Path, again: bool = False, **how: Any) -> Ended:
         """Run the job."""
-        words = [*self.job.words, *(self.job.again if again or self.job.old else ())]
+        options = self.job.again if again or self.job.old else ""
         environment = {**self.job.environment, **how.pop("environment", {})}
-        return start(words, folder, environment=environment, **how)
+        return start(f"{self.job.words} {options}", folder, environment=environment, **how)
 
     def problem(self, folder: Path, ended: Ended, may_leave: bool) -> str:
         """Return what is wrong after a disturbed run, and after a second one, or nothing.
@@ -68,12 +68,12 @@ class Trial:
         seen = self.job.seen(folder)
         if ended.code == 0 and seen != self.whole:
             return "exit code 0 without the whole output"
-        if seen not in (self.before, self.whole):
-            old = self.before if isinstance(self.before, dict) else {}
-            if not isinstance(self.whole, dict) or not isinstance(seen, dict):
-                return "neither the old output nor the new one"
-            if any(v not in (old.get(k), self.whole.get(k)) for k, v in seen.items()):
-                return "neither the old output nor the new one"
+        old, new = (v if isinstance(v, dict) else {"": v} for v in (self.before, self.whole))
+        parts = seen if isinstance(seen, dict) else {"": seen}
+        if seen is not None and any(v not in (old.get(k), new.get(k)) for k, v in parts.items()):
+            return "neither the old output nor the new one"
+        if seen is None and self.before is not None:
+            return "the old output is lost"
         if not may_leave and not self.job.resumes and (left := unfinished(folder)):
             return f"left {left[0]}"
         again = self.start(folder, again=True)
@@ -91,46 +91,44 @@ def unfinished(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*partial*"))
 
 
-def _each(
-    good: Path, seeds: range, work: Callable[[Trial, str, int, Path], str], leave_out: str = ""
-) -> Iterator[Case]:
+def _each(good: Path, seeds: range, work: Work, leave_out: str = "") -> Iterator[Case]:
     for name, job in jobs(good).items():
         if name == leave_out:
             continue
         trial = Trial(job, good.parent / "undisturbed")
         for seed in seeds:
-            yield Case(name, seed, lambda f, t=trial, n=name, s=seed: work(t, n, s, f), _PATIENCE_S)
+            draw = random.Random(f"{name}-{seed}")
+            yield Case(name, seed, partial(work, trial, seed, draw), _PATIENCE_S)
 
 
-def kills(good: Path, seeds: range, sign: int = signal.SIGKILL) -> Iterator[Case]:
-    """Yield jobs that get a signal at a random moment, or when something unfinished appears.
+def kills(good: Path, seeds: range) -> Iterator[Case]:
+    """Yield jobs killed at a random moment, or when something unfinished appears.
 
     Of ``benchmark`` a second process works on the same folder and goes on.
     """
 
-    def work(trial: Trial, name: str, seed: int, beside: Path) -> str:
-        draw, folder = random.Random(f"{name}-{seed}"), trial.place(beside)
-        waits = seed % 2 == 1
+    def work(trial: Trial, seed: int, draw: random.Random, beside: Path) -> str:
+        folder, waits = trial.place(beside), seed % 2 == 1
         moment = draw.uniform(0, 0.02 if waits else trial.seconds)
 
         def strike(pid: int) -> None:
             end = time.monotonic() + 3 * trial.seconds
-            while waits and time.monotonic() < end and not any(folder.rglob("*partial*")):
+            while waits and time.monotonic() < end and not unfinished(folder):
                 if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                     return
                 time.sleep(0.0005)
             time.sleep(moment)
-            os.kill(pid, sign)  # it is not waited for yet, so its number is its own
+            os.kill(pid, signal.SIGKILL)  # it is not waited for yet, so its number is its own
 
         other = 0
-        if name == "benchmark" and (other := os.fork()) == 0:
+        if trial.job.words.startswith("benchmark") and (other := os.fork()) == 0:
             (beside / "other").mkdir()
             (beside / "other" / "case").symlink_to(folder)
             os._exit(trial.start(beside / "other" / "case").code)
         ended = trial.start(folder, during=strike)
         if other and (code := os.waitstatus_to_exitcode(os.waitpid(other, 0)[1])):
             return f"wrong: the process beside it ended with {code}"
-        if ended.code not in (0, -sign, 128 + sign):
+        if ended.code not in (0, -signal.SIGKILL):
             return f"wrong: exit code {ended.code}: {ended.line}"
         problem = trial.problem(folder, ended, may_leave=True)
         return f"wrong: {problem}" if problem else f"same: exit code {ended.code}"
@@ -144,10 +142,9 @@ def faults(good: Path, seeds: range, at_renames: bool = False) -> Iterator[Case]
     With ``at_renames`` they are killed in place of one rename, the first for seed 0, and so on.
     """
 
-    def work(trial: Trial, name: str, seed: int, beside: Path) -> str:
-        draw = random.Random(f"{name}-{seed}")
-        first, second = beside / "a", beside / "b"
-        _, lines = traced(trial, trial.place(first), ["-e", f"trace={','.join(ERRORS)}"])
+    def work(trial: Trial, seed: int, draw: random.Random, beside: Path) -> str:
+        first = trial.place(beside / "a")
+        _, lines = traced(trial, first, ["-e", f"trace={','.join(ERRORS)}"])
         found = _calls(lines, (str(beside), str(good)))
         if at_renames:
             found = [key for key in found if key[0].startswith("rename")]
@@ -155,14 +152,13 @@ def faults(good: Path, seeds: range, at_renames: bool = False) -> Iterator[Case]
         call, name = draw.choice(sorted({key[:2] for key in found}))
         number = draw.choice([n for c, w, n in found if (c, w) == (call, name)])
         error = "KILL" if at_renames else draw.choice(ERRORS[call])
-        folder = trial.place(second)
+        folder = trial.place(beside / "b")
         how = "signal=KILL" if error == "KILL" else f"error={error}"
         inject = ["-e", f"trace={call}", "-e", f"inject={call}:{how}:when={number}"]
-        ended, lines = traced(trial, folder, inject)
+        ended, _ = traced(trial, folder, inject)
+        problem = ended.problem if error != "KILL" else ""
+        problem = problem or trial.problem(folder, ended, error == "KILL" or call in _REMOVING)
         where = f"{call} {number} of {name}, {error}"
-        if error != "KILL" and (problem := ended.problem):
-            return f"wrong: {where}: {problem}"
-        problem = trial.problem(folder, ended, error == "KILL" or call in _REMOVING)
         return f"{'wrong' if problem else 'done'}: {where}: {problem or ended.line}"
 
     yield from _each(good, seeds, work)
@@ -190,7 +186,8 @@ def _calls(lines: list[str], ours: tuple[str, ...]) -> list[tuple[str, str, int]
     """Return call, name of its file without what differs from run to run, and its number."""
     numbers: Counter[str] = Counter()
     found: list[tuple[str, str, int]] = []
-    for call, rest in (m.groups() for m in map(_CALL.match, lines) if m and m[1] in ERRORS):
+    calls = (re.match(r"(\w+)\((.*)", line) for line in lines)
+    for call, rest in (m.groups() for m in calls if m and m[1] in ERRORS):
         numbers[call] += 1
         path = re.match(r'(?:AT_FDCWD<[^>]*>, )?"([^"]*)"|\d+<(/[^>]*)>', rest)
         name = (path[1] or path[2]) if path else ""
@@ -203,7 +200,7 @@ def _calls(lines: list[str], ours: tuple[str, ...]) -> list[tuple[str, str, int]
 def hash_seeds(good: Path, seeds: range) -> Iterator[Case]:
     """Yield jobs under hash seeds; the output must be that of no seed."""
 
-    def work(trial: Trial, _: str, seed: int, beside: Path) -> str:
+    def work(trial: Trial, seed: int, _: random.Random, beside: Path) -> str:
         folder = trial.place(beside)
         trial.start(folder, environment={"PYTHONHASHSEED": str(seed)}, is_new=True)
         return "same" if trial.job.seen(folder) == trial.whole else "wrong"
@@ -214,75 +211,74 @@ def hash_seeds(good: Path, seeds: range) -> Iterator[Case]:
 _NOWHERE = "/dev/null/nothing"
 _CACHES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "MPLCONFIGDIR")
 _KEPT = ("PATH", "OMP_NUM_THREADS", "PYTHONPATH", "TMPDIR")
-LIMITS: dict[str, tuple[dict[str, str | None], Callable[[], object] | None]] = {
-    "64 open files": ({}, lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))),
-    "no HOME": ({"HOME": None, **dict.fromkeys(_CACHES)}, None),
-    "a home that cannot be written": ({"HOME": _NOWHERE, **dict.fromkeys(_CACHES)}, None),
-    "LANG=C without UTF-8": (
-        {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        None,
-    ),
-    "no variables but PATH": ({name: None for name in os.environ if name not in _KEPT}, None),
-    "a terminal of 20 columns": ({"COLUMNS": "20", "LINES": "5", "FORCE_COLOR": "1"}, None),
-    "one processor": ({}, lambda: os.sched_setaffinity(0, {0})),
-    "standard input closed": ({}, lambda: os.close(0)),
-    "standard output closed": ({}, lambda: os.close(1)),
-    "standard error closed": ({}, lambda: os.close(2)),
-    "standard output full": ({}, lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 1)),
-    "TMPDIR that cannot be written": (dict.fromkeys(("TMPDIR", "TEMP", "TMP"), _NOWHERE), None),
-    "files of 2 kB at most": ({}, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))),
+_ASCII = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+LIMITS: dict[str, dict[str, str | None] | Callable[[], object]] = {
+    "64 open files": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)),
+    "no HOME": dict.fromkeys(("HOME", *_CACHES)),
+    "a home that cannot be written": {"HOME": _NOWHERE, **dict.fromkeys(_CACHES)},
+    "LANG=C without UTF-8": {**_ASCII},
+    "no variables but PATH": {name: None for name in os.environ if name not in _KEPT},
+    "a terminal of 20 columns": {"COLUMNS": "20", "LINES": "5", "FORCE_COLOR": "1"},
+    "one processor": lambda: os.sched_setaffinity(0, {0}),
+    "standard input closed": lambda: os.close(0),
+    "standard output closed": lambda: os.close(1),
+    "standard error closed": lambda: os.close(2),
+    "standard output full": lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 1),
+    "TMPDIR that cannot be written": {**dict.fromkeys(("TMPDIR", "TEMP", "TMP"), _NOWHERE)},
+    "files of 2 kB at most": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048)),
 }
-"""What a job has to do without: variables to set or remove, and what is done in its process."""
+"""What a job has to do without: variables to set or remove, or what is done in its process."""
 
 
 def limits(good: Path, seeds: range) -> Iterator[Case]:
     """Yield jobs that lack something: the same output, or one line and nothing left behind."""
 
-    def work(trial: Trial, _: str, seed: int, beside: Path) -> str:
-        limit, folder = list(LIMITS)[seed % len(LIMITS)], trial.place(beside)
-        environment, before = LIMITS[limit]
-        ended = trial.start(folder, environment=environment, before=before, is_new=True)
-        problem = ended.problem if "error closed" not in limit else ""
+    def work(trial: Trial, seed: int, _: random.Random, beside: Path) -> str:
+        name, folder = list(LIMITS)[seed % len(LIMITS)], trial.place(beside)
+        limit = LIMITS[name]
+        how = {"environment": limit} if isinstance(limit, dict) else {"before": limit}
+        ended = trial.start(folder, **how, is_new=True)
+        problem = ended.problem if "error closed" not in name else ""
         if not problem and ended.code == 0 and trial.job.seen(folder) != trial.whole:
             problem = "exit code 0, another output"
         if not problem and ended.code and not trial.job.resumes and not trial.job.old:
             left = sorted(p.name for p in folder.iterdir())
             problem = f"left {', '.join(left)}" if left else ""
         result = "wrong" if problem else "refused" if ended.code else "same"
-        return f"{result}: {limit}: {problem or ended.line}"
+        return f"{result}: {name}: {problem or ended.line}"
 
     yield from _each(good, seeds, work, leave_out="benchmark")
 
 
-def bombs(good: Path, _: range) -> Iterator[Case]:
-    """Yield small files that expand to gigabytes, read with 2 GB of memory."""
-    import pyarrow as pa
-    from pyarrow import parquet
+def options(good: Path, seeds: range) -> Iterator[Case]:
+    """Yield random command lines; each must end with 0, or with 2 and one line."""
+    from typer.main import get_command
 
-    block = b"C" * (1 << 24)
-    for name, lines in {"one_line.csv.gz": block, "many_lines.csv.gz": b"CC\n" * (1 << 23)}.items():
-        with gzip.open(good / name, "wb", compresslevel=1) as file:
-            file.write(b"smiles\n")
-            for _ in range(128):
-                file.write(lines)
-    cells = pa.DictionaryArray.from_arrays(pa.array([0] * 4_000, pa.int32()), ["C" * 900_000])
-    parquet.write_table(pa.table({"smiles": cells}), good / "cells.parquet")
-    with zipfile.ZipFile(good / "book.xlsx", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as book:
-        for name in ("[Content_Types].xml", "xl/workbook.xml"):
-            book.writestr(name, "<x/>")
-        with book.open("xl/worksheets/sheet1.xml", "w", force_zip64=True) as sheet:
-            for _ in range(128):
-                sheet.write(block)
+    from graphlog.cli.main import app
 
-    def work(name: str, folder: Path) -> str:
-        def scarce() -> None:
-            resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))
+    values = ["0", "-1", "1e9", "nan", "x", "a,b", "../x", "ä", "none", "run", "molecules.csv"]
+    verbs: dict[str, Any] = dict(get_command(app).commands)  # type: ignore[attr-defined]
+    for slow in ("quickstart", "benchmark"):
+        del verbs[slow]
 
-        words = ["featurize", str(good / name), "-o", "out", "--workers", "1", "--limit", "20000"]
-        (folder / "case").mkdir()
-        ended = start(words, folder / "case", before=scarce, is_new=True)
-        result = "wrong" if ended.problem else "refused" if ended.code else "read"
-        return f"{result}: {ended.problem or ended.line}"
+    def work(seed: int, beside: Path) -> str:
+        draw, folder = random.Random(f"options-{seed}"), beside / "case"
+        shutil.copytree(good, folder)
+        words = [draw.choice(sorted(verbs))]
+        command = verbs[words[0]]
+        while hasattr(command, "commands"):
+            words.append(draw.choice(sorted(command.commands)))
+            command = command.commands[words[-1]]
+        for parameter in command.params:
+            if not parameter.required and draw.random() >= 2 / len(command.params):
+                continue
+            if parameter.param_type_name == "option":
+                words.append(draw.choice(parameter.opts))
+            if not getattr(parameter, "is_flag", False):
+                known = [str(c) for c in parameter.type_descriptor.choices or ()]
+                words.append(draw.choice(known if known and draw.random() < 0.8 else values))
+        ended = start(" ".join(words), folder)
+        result = "wrong" if ended.problem else "refused" if ended.code else "done"
+        return f"{result}: {' '.join(words)}: {ended.problem or ended.line}"
 
-    for name in ("one_line.csv.gz", "many_lines.csv.gz", "cells.parquet", "book.xlsx"):
-        yield Case(name, 0, lambda f, n=name: work(n, f), _PATIENCE_S)
+    yield from (Case("options", seed, partial(work, seed), 120.0) for seed in seeds)

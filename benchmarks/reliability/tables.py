@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,9 +159,9 @@ def judge(truth: Truth, path: Path, draw: random.Random) -> str:
 def tables(_: Path, seeds: range) -> Iterator[Case]:
     """Yield everyday tables."""
 
-    def work(folder: Path, seed: int) -> str:
+    def work(seed: int, folder: Path) -> str:
         draw = random.Random(f"table-{seed}")
         truth = draw_truth(draw)
         return judge(truth, write(truth, folder, draw), draw)
 
-    yield from (Case("table", seed, lambda f, s=seed: work(f, s)) for seed in seeds)
+    yield from (Case("table", seed, partial(work, seed)) for seed in seeds)
