@@ -189,7 +189,7 @@ def test_proteins_have_tables_and_switches_of_their_own():
         ({"scale": "smal"}, "did you mean 'small'"),
         ({"methods": ["graphlgo"]}, "did you mean 'graphlog'"),
         ({"datasets": ["bbp"]}, "did you mean 'bbbp'"),
-        ({"datasets": ["zinc250k"]}, "has no labels"),
+        ({"datasets": ["zinc250k"]}, "unknown labeled data set"),
         ({"backbones": ["ginn"]}, "did you mean 'gin'"),
         ({"stages": ["finetun"]}, "did you mean 'finetune'"),
         ({"domain": "proteins"}, "did you mean 'protein'"),

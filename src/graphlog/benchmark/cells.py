@@ -4,12 +4,13 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from graphlog.config import FrozenConfig
 from graphlog.data.manifest import is_store
@@ -129,17 +130,16 @@ SCALES: dict[str, dict[str, Setup]] = {
 """What the cells share, by scale and domain."""
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(NamedTuple):
     """One row of a table."""
 
     name: str
     """As typed by the user."""
     kind: Literal["pretrained", "shipped", "untrained", "features"]
     """Where its encoder comes from; ``features`` has none."""
-    objective: str = ""
+    objective: str | None = None
     """Pretext task of a pre-trained one."""
-    recipe: str = "default"
+    recipe: str | None = None
     """Whose switches of the objective it takes; encoder and training are the scale's."""
 
 
@@ -158,7 +158,7 @@ def method_named(name: str) -> Method:
     known = {UNTRAINED: Method(UNTRAINED, "untrained")}
     known |= {features: Method(features, "features") for features in (*BASELINES, *FEATURES)}
     known |= {model: Method(model, "shipped") for model in list_models()}
-    known |= {task: Method(task, "pretrained", task) for task in OBJECTIVES}
+    known |= {task: Method(task, "pretrained", task, "default") for task in OBJECTIVES}
     for recipe in OBJECTIVES[REFERENCE].RECIPES:  # the recipe of the paper's losses has its name
         own = REFERENCE if recipe == REFERENCE else f"{REFERENCE}-{recipe}"
         known[own] = Method(own, "pretrained", REFERENCE, recipe)
@@ -198,8 +198,8 @@ class Cell:
     request: Request
     domain: str
     setup: Setup
-    stage: str
     method: Method
+    stage: str = ""
     backbone: str = ""
     """Empty without an encoder."""
     seed: int | None = None
@@ -217,21 +217,25 @@ class Cell:
     """Settings of all methods that are timed in turns."""
 
     @property
+    def suite(self) -> Suite:
+        """The suite that it belongs to."""
+        return SUITES[self.request.suite]
+
+    @property
     def table(self) -> str:
         """Name of the table its rows belong to; each domain has its own."""
-        suite = self.request.suite
-        is_usual = self.domain == SUITES[suite].domains[0]
-        return suite if is_usual else f"{suite}-{self.domain}"
+        is_usual = self.domain == self.suite.domains[0]
+        return self.request.suite if is_usual else f"{self.request.suite}-{self.domain}"
 
     @property
     def labels(self) -> dict[str, str]:
         """What identifies its rows in the table."""
+        found = {"scale": self.request.scale, "stage": self.stage, "method": self.method.name}
+        if self.stage == "speed":  # of all methods
+            del found["method"]
         seed = "" if self.seed is None else str(self.seed)
-        method = {} if self.stage == "speed" else {"method": self.method.name}
-        place = {"variant": self.variant, "dataset": self.dataset, "seed": seed}
-        place["split"] = self.split
-        head = {"scale": self.request.scale, "stage": self.stage}
-        return {**head, **method, "backbone": self.backbone, **place}
+        place = {"backbone": self.backbone, "variant": self.variant, "dataset": self.dataset}
+        return {**found, **place, "seed": seed, "split": self.split}
 
     @property
     def title(self) -> str:
@@ -240,6 +244,12 @@ class Cell:
         method = f"{len(self.together)} methods" if self.together else self.method.name
         words = (self.stage, method, self.backbone, self.variant, self.dataset, self.split, seed)
         return " ".join(word for word in words if word)
+
+    @property
+    def config(self) -> PretrainConfig:
+        """Settings of the encoder of a cell that has one."""
+        assert self.pretraining is not None
+        return self.pretraining
 
     @property
     def finetuning(self) -> FinetuneConfig:
@@ -252,17 +262,17 @@ class Cell:
     @cached_property
     def origin(self) -> dict[str, Any]:
         """What decides the encoder, and the graphs that it is calibrated on."""
-        config, setup = self.pretraining, self.setup
-        if config is None:
+        if self.pretraining is None:
             return {}
-        source = {**identity(setup.source), "limit": setup.limit}
+        source: dict[str, Any] = {**identity(self.setup.source), "limit": self.setup.limit}
         if self.method.kind == "shipped":
             return {"source": source, "model": self.method.name}
+        config = self.pretraining
         if self.method.kind == "untrained":
             network = {"encoder": _decisive(config.encoder), "schema": config.schema}
             return {"source": source, "untrained": network, "seed": config.seed}
-        part = {} if self.share == 1.0 else {"share": self.share}
-        return {"source": {**source, **part}, "pretrain": _decisive(config)}
+        source |= {} if self.share == 1.0 else {"share": self.share}
+        return {"source": source, "pretrain": _decisive(config)}
 
     @property
     def model(self) -> str:
@@ -278,20 +288,16 @@ class Cell:
             decided["dataset"] = {**identity(self.dataset), **split}
         if self.method.kind == "features":
             decided |= {"method": self.method.name, "features": setup.features}
-        match self.stage:
-            case "finetune":
-                decided["finetune"] = _decisive(self.finetuning)
-            case "probe":
-                suite = SUITES[self.request.suite]
-                decided |= {"layer": suite.layer}
-                decided |= {"heads": list(suite.heads)} if suite.heads else {}
-            case "map":
-                decided["mapped"] = setup.mapped
-            case "speed" | "stage-speed":
-                timed = {name: _decisive(config) for name, config in self.together.items()}
-                decided |= {"steps": setup.timed_steps, "together": timed}
-            case _:
-                pass
+        if self.stage == "finetune":
+            decided["finetune"] = _decisive(self.finetuning)
+        if self.stage == "probe":
+            decided["layer"] = self.suite.layer
+            decided |= {"heads": list(self.suite.heads)} if self.suite.heads else {}
+        if self.stage == "map":
+            decided["mapped"] = setup.mapped
+        if self.stage in ("speed", "stage-speed"):
+            timed = {name: _decisive(config) for name, config in self.together.items()}
+            decided |= {"steps": setup.timed_steps, "together": timed}
         return decided
 
     @cached_property
@@ -333,27 +339,13 @@ def plan_cells(request: Request) -> list[Cell]:
             f"{setting('methods')} and {setting('backbones')}.",
             option="methods",
         )
-    names = request.methods or suite.methods
-    if "speed" in suite.stages and not names:
-        names = _objectives(setup.features)
-    methods = [method_named(name) for name in dict.fromkeys(names)]
-    for method in methods:
-        if method.kind == "features" and (method.name in FEATURES) != bool(suite.heads):
-            raise ConfigError(
-                f"method '{method.name}' is not for suite '{request.suite}'; choose "
-                f"{' or '.join(FEATURES if suite.heads else BASELINES)}."
-            )
-        if method.kind == "shipped" and method.name != suite.model:
-            raise ConfigError(
-                f"method '{method.name}' is a shipped model, whose network is not that of the "
-                "other rows; compare it in suite 'adme'."
-            )
-    if domain == "protein" and request.methods is None:
-        methods = [method for method in methods if method.name != FOREST]
+    start = Cell(request, domain, setup, method_named(REFERENCE))
     stages = [stage for stage in suite.stages if stage in (request.stages or STAGES)]
-    start = Cell(request, domain, setup, "", methods[0] if methods else method_named(REFERENCE))
-    planned = (cell for cell in _cells(start, suite, methods) if cell.stage in stages)
-    cells = {tuple(cell.labels.values()): cell for cell in planned}
+    cells: dict[tuple[str, ...], Cell] = {}
+    for row in _rows(start, _methods(request, suite, setup, domain)):
+        for cell in _timed(row) if row.together else _scored(row):
+            if cell.stage in stages:
+                cells.setdefault(tuple(cell.labels.values()), cell)
     if not cells:
         raise ConfigError(
             f"nothing to do: suite '{request.suite}' has no cell for these methods, data sets and "
@@ -362,128 +354,159 @@ def plan_cells(request: Request) -> list[Cell]:
     return list(cells.values())
 
 
-def _cells(start: Cell, suite: Suite, methods: Sequence[Method]) -> Iterator[Cell]:
-    setup, backbones = start.setup, start.request.backbones or suite.backbones
+def _methods(request: Request, suite: Suite, setup: Setup, domain: str) -> list[Method]:
+    names = list(request.methods or suite.methods)
+    if domain == "protein" and request.methods is None and FOREST in names:
+        names.remove(FOREST)
+    if not names and "speed" in suite.stages:  # every objective that can learn from such graphs
+        for name, objective in OBJECTIVES.items():
+            with suppress(ConfigError):
+                objective.check_schema(schema_named(setup.features))
+                names.append(name)
+    methods = [method_named(name) for name in dict.fromkeys(names)]
+    for name, kind, *_ in methods:
+        known = {"shipped": (suite.model,), "features": FEATURES if suite.heads else BASELINES}
+        if kind in known and name not in known[kind]:
+            raise ConfigError(
+                f"method '{name}' is not for suite '{request.suite}', which has other "
+                f"{'models' if kind == 'shipped' else 'features'}; choose of "
+                f"{', '.join(suite.methods)}.",
+                option="methods",
+            )
+    return methods
+
+
+def _rows(start: Cell, methods: Sequence[Method]) -> Iterator[Cell]:
+    """Yield every row of the tables under every backbone and seed, with its encoder."""
+    suite, setup = start.suite, start.setup
+    backbones = start.request.backbones or suite.backbones
     for seed in setup.seeds[:1] if "map" in suite.stages else setup.seeds:
         if "speed" in suite.stages:
-            yield from _timings(start, methods, backbones, seed)
+            pretrained = [method for method in methods if method.kind == "pretrained"]
+            for backbone in backbones if pretrained else ():
+                timed = {m.name: _encoder(start, m, backbone, seed) for m in pretrained}
+                together = {name: cell.config for name, cell in timed.items()}
+                yield replace(timed.get(REFERENCE, timed[pretrained[0].name]), together=together)
             continue
         for varied in suite.vary:
             for value in suite.losses if varied == "losses" else getattr(setup, varied):
-                yield from _scored(_varied(start, varied, value, seed))
+                yield _varied(start, varied, value, seed)
         for method in methods:
-            if method.kind == "features":
-                yield from _featured(replace(start, method=method), seed)
-                continue
-            for backbone in backbones if method.kind != "shipped" else ("",):
-                cell = _encoder(start, method, backbone or GIN, seed)
-                if backbone:
-                    yield from _scored(cell)
-                elif seed == setup.seeds[0]:  # nothing of it is random
-                    yield from _scored(replace(cell, backbone="", seed=None))
+            match method.kind:
+                case "features":  # a linear model of them is not random
+                    yield replace(
+                        start, method=method, seed=seed if method.name == FOREST else None
+                    )
+                case "shipped":  # nothing of it is random
+                    cell = _encoder(start, method, GIN, setup.seeds[0])
+                    yield replace(cell, backbone="", seed=None)
+                case _:
+                    yield from (_encoder(start, method, b, seed) for b in backbones)
 
 
 def _encoder(
     start: Cell, method: Method, backbone: str, seed: int, changes: Mapping[str, Any] | None = None
 ) -> Cell:
-    """Return the pre-training of ``method``, with some settings changed."""
+    """Return a row with the encoder of ``method``, with some settings changed."""
     request, setup = start.request, start.setup
     overrides = {"encoder.backbone": backbone, "schema": setup.features, "embedding": "jk"}
     overrides |= {**setup.pretrain, "seed": seed, "device": request.device}
     overrides |= {"precision": request.precision, **(changes or {})}
-    trained = (method.objective, method.recipe) if method.kind == "pretrained" else (None, None)
-    config = resolve_config(*trained, overrides, start.domain)
-    cell = replace(start, stage="pretrain", method=method, backbone=backbone, seed=seed)
-    return replace(cell, pretraining=config)
+    config = resolve_config(method.objective, method.recipe, overrides, start.domain)
+    return replace(start, method=method, backbone=backbone, seed=seed, pretraining=config)
 
 
 def _varied(start: Cell, name: str, value: str | int, seed: int) -> Cell:
-    """Return the pre-training of GraphLoG with one setting changed.
+    """Return the row of GraphLoG with one setting changed.
 
     The rows of an ablation take the same steps with one optimizer, which is never restarted, since
     those without prototypes have no second phase to restart it in. So do all batch sizes: a larger
     one sees the graphs more often, a smaller one sees a share of them.
     """
-    method, share = method_named(REFERENCE), 1.0
-    usual = _encoder(start, method, GIN, seed).pretraining
-    assert usual is not None
-    match name:
-        case "losses":
-            kept = str(value).split("+")
-            absent = ["attribute", "descriptor", *(loss for loss in LOSSES if loss not in kept)]
-            changes: dict[str, Any] = {f"objective.{loss}_weight": 0.0 for loss in absent}
-            changes["training.fresh_moments"] = False
-        case "batch_size":
-            times = max(round(int(value) / usual.batch_size), 1)
-            share = min(int(value) / usual.batch_size, 1.0)
-            local = usual.options["local_epochs"] * times
-            changes = {"batch_size": value, "epochs": usual.epochs * times}
-            changes["objective.local_epochs"] = local
-        case _:
-            changes = {f"objective.{name}": value}
-    cell = _encoder(start, method, GIN, seed, changes)
+    usual = _encoder(start, start.method, GIN, seed).config
+    changes, share = dict[str, Any](), 1.0
+    if name == "losses":
+        kept = str(value).split("+")
+        absent = ["attribute", "descriptor", *(loss for loss in LOSSES if loss not in kept)]
+        changes = {f"objective.{loss}_weight": 0.0 for loss in absent}
+        changes["training.fresh_moments"] = False
+    elif name == "batch_size":
+        times = max(round(int(value) / usual.batch_size), 1)
+        share = min(int(value) / usual.batch_size, 1.0)
+        changes = {"batch_size": value, "epochs": usual.epochs * times}
+        changes["objective.local_epochs"] = usual.options["local_epochs"] * times
+    else:
+        changes = {f"objective.{name}": value}
+    cell = _encoder(start, start.method, GIN, seed, changes)
     return replace(cell, variant=f"{name}={value}", share=share)
 
 
-def _scored(cell: Cell) -> Iterator[Cell]:
+def _scored(row: Cell) -> Iterator[Cell]:
     """Yield a pre-training, where there is anything to train, and what is done with it."""
-    if cell.method.kind == "pretrained":
-        yield cell
-    for stage, datasets in (("finetune", cell.setup.finetuned), ("probe", cell.setup.probed)):
-        for dataset, split in product(datasets, _splits(cell)):
-            yield replace(cell, stage=stage, dataset=dataset, split=split)
-    yield replace(cell, stage="map")
+    setup, asked = row.setup, row.request.split
+    splits = row.suite.splits if asked is None else [asked]
+    if row.method.kind == "features":
+        for dataset in dict.fromkeys([*setup.finetuned, *setup.probed]):
+            if row.method.name == FOREST:
+                if setup.forested and dataset not in setup.forested:
+                    continue
+                # a forest of many targets has one seed
+                if DATASETS[dataset].num_tasks > MANY_TASKS and row.seed != setup.seeds[0]:
+                    continue
+            for split in splits:
+                yield replace(row, stage="probe", dataset=dataset, split=split)
+        return
+    if row.method.kind == "pretrained":
+        yield replace(row, stage="pretrain")
+    for stage, datasets in (("finetune", setup.finetuned), ("probe", setup.probed)):
+        for dataset, split in product(datasets, splits):
+            yield replace(row, stage=stage, dataset=dataset, split=split)
+    yield replace(row, stage="map")
 
 
-def _featured(start: Cell, seed: int) -> Iterator[Cell]:
-    """Yield the probes of fingerprints; a linear one is deterministic.
-
-    A forest of many targets has one seed.
-    """
-    setup = start.setup
-    for dataset in dict.fromkeys([*setup.finetuned, *setup.probed]):
-        is_forest = start.method.name == FOREST
-        if is_forest and setup.forested and dataset not in setup.forested:
-            continue
-        is_first = seed == setup.seeds[0]
-        if is_first or (is_forest and DATASETS[dataset].num_tasks <= MANY_TASKS):
-            drawn = seed if is_forest else None
-            for split in _splits(start):
-                yield replace(start, stage="probe", dataset=dataset, split=split, seed=drawn)
-
-
-def _splits(cell: Cell) -> Sequence[str]:
-    request = cell.request
-    return SUITES[request.suite].splits if request.split is None else [request.split]
-
-
-def _timings(
-    start: Cell, methods: Sequence[Method], backbones: Sequence[str], seed: int
-) -> Iterator[Cell]:
+def _timed(row: Cell) -> Iterator[Cell]:
     """Yield the throughput of all objectives, and the seconds of GraphLoG's stages under GIN."""
-    timed = [method for method in methods if method.kind == "pretrained"]
-    for backbone in backbones:
-        cells = [_encoder(start, method, backbone, seed) for method in timed]
-        together = {c.method.name: c.pretraining for c in cells if c.pretraining is not None}
-        if cells:
-            yield replace(cells[0], stage="speed", together=together)
-        for cell in cells:
-            if cell.method.name == REFERENCE and backbone == GIN:
-                yield replace(cell, stage="stage-speed")
+    first = method_named(next(iter(row.together)))
+    yield replace(row, stage="speed", method=first, pretraining=row.together[first.name])
+    if row.method.name == REFERENCE and row.backbone == GIN:
+        yield replace(row, stage="stage-speed", together={})
+
+
+def _domain(request: Request, suite: Suite) -> str:
+    """Return the domain: the one asked for, that of the data sets named, or the suite's own."""
+    labeled = {n: s for n, s in DATASETS.items() if s.task is not None and s.domain in _SPLITS}
+    asked = [] if request.domain is None else [request.domain]
+    _check("domain of a benchmark", asked, _SPLITS)
+    _check("labeled data set", request.datasets, labeled)
+    found = {*asked, *(labeled[name].domain for name in request.datasets or ())}
+    found = found or {suite.domains[0]}
+    if len(found) > 1 or not found <= set(suite.domains):
+        raise ConfigError(
+            f"suite '{request.suite}' is of {' or '.join(suite.domains)} graphs; "
+            f"{setting('domain')} and {setting('datasets')} ask for "
+            f"{' and '.join(sorted(found))}: choose one.",
+            option="domain",
+        )
+    return found.pop()
 
 
 def _setup(request: Request, suite: Suite, domain: str) -> Setup:
     """Return what the cells share, as far as the user did not ask for something else."""
     setup = SCALES[request.scale][domain]
     changes: dict[str, Any] = {}
-    if request.datasets or suite.datasets:
-        chosen = tuple(dict.fromkeys(request.datasets or suite.datasets))
-        changes |= {"finetuned": chosen, "probed": chosen, "forested": ()}
+    if datasets := tuple(dict.fromkeys(request.datasets or suite.datasets)):
+        changes |= {"finetuned": datasets, "probed": datasets, "forested": ()}
     elif suite.few and setup.few:
         changes["probed"] = setup.few
-    if request.source is not None:
-        _check_source(request.source, domain, setup.features)
-        changes |= {"source": request.source, "limit": None}
+    if (source := request.source) is not None:
+        if not is_store(source):
+            known = [name for name, spec in DATASETS.items() if spec.domain == domain]
+            _check(f"{domain} data set (or graph store)", [source], known)
+        elif (schema := open_store(source).schema.name) != setup.features:
+            raise ConfigError(
+                f"{source} has graphs of schema '{schema}', the suite needs '{setup.features}'."
+            )
+        changes |= {"source": source, "limit": None}
     if request.split is not None:
         known = {*_SPLITS[domain], *suite.splits} - {""}
         _check(f"split of {domain}s", [request.split], known)
@@ -494,59 +517,13 @@ def _setup(request: Request, suite: Suite, domain: str) -> Setup:
     if request.seeds is not None:
         changes["seeds"] = tuple(dict.fromkeys(request.seeds))
         if not changes["seeds"] or min(changes["seeds"]) < 0:
-            raise out_of_range(
-                "seeds", "whole numbers from 0, at least one", list(changes["seeds"])
-            )
+            raise out_of_range("seeds", "whole numbers from 0, at least one", [*request.seeds])
     return setup.updated(changes)
 
 
-def _domain(request: Request, suite: Suite) -> str:
-    """Return the domain: the one asked for, that of the data sets named, or the suite's own."""
-    asked = [] if request.domain is None else [request.domain]
-    _check("domain of a benchmark", asked, _SPLITS)
-    labeled = {n: s for n, s in DATASETS.items() if s.task is not None and s.domain in _SPLITS}
-    for name in request.datasets or ():
-        if name in DATASETS and name not in labeled:
-            known = ", ".join(sorted(labeled))
-            raise ConfigError(f"data set '{name}' has no labels to evaluate on. Known: {known}")
-        _check("data set", [name], labeled)
-        asked.append(labeled[name].domain)
-    found = set(asked) or {suite.domains[0]}
-    if len(found) > 1 or not found <= set(suite.domains):
-        raise ConfigError(
-            f"suite '{request.suite}' is of {' or '.join(suite.domains)} graphs; "
-            f"{setting('domain')} and "
-            f"{setting('datasets')} ask for {' and '.join(sorted(found))}: choose one.",
-            option="domain",
-        )
-    return found.pop()
-
-
-def _objectives(features: str) -> list[str]:
-    """Return the objectives that can be pre-trained on graphs of a schema."""
-    found: list[str] = []
-    for name, kind in OBJECTIVES.items():
-        try:
-            kind.check_schema(schema_named(features))
-        except ConfigError:
-            continue
-        found.append(name)
-    return found
-
-
 def _check(kind: str, names: Iterable[str] | None, known: Collection[str]) -> None:
-    """Raise ConfigError for the first name that is not known."""
     for name in names or ():
         check_name(kind, name, known)
-
-
-def _check_source(source: str, domain: str, features: str) -> None:
-    """Raise ConfigError unless ``source`` has graphs of the suite's domain and schema."""
-    if not is_store(source):
-        known = [name for name, spec in DATASETS.items() if spec.domain == domain]
-        _check(f"{domain} data set (or graph store)", [source], known)
-    elif (found := open_store(source).schema.name) != features:
-        raise ConfigError(f"{source} has graphs of schema '{found}', the suite needs '{features}'.")
 
 
 def _decisive(config: FrozenConfig) -> dict[str, Any]:
