@@ -6,25 +6,16 @@ Measured scores stand beside the paper's; throughput and maps are numbers.
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from graphlog.benchmark.cells import (
-    BASELINES,
-    GIN,
-    LOSSES,
-    PAPER,
-    REFERENCE,
-    SUITES,
-    UNTRAINED,
-    Suite,
-)
+from graphlog.benchmark.cells import BASELINES, GIN, LINEAR, LOSSES, PAPER, SUITES, UNTRAINED, Suite
 from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.stages import FIXED, VALIDATED
 from graphlog.downstream.metrics import IN_PERCENT, LOWER_IS_BETTER, paired_interval
@@ -42,7 +33,7 @@ LABELS: Mapping[str, str] = {
     "graphlog-mol": "graphlog-mol (shipped)",
     **{"infomax": "Infomax", "graphmae": "GraphMAE", "descriptorpred": "DescriptorPred"},
     **{"ecfp4": "ECFP4", "descriptors": "RDKit descriptors"},
-    **{"ecfp-rf": "ECFP4 + random forest", "ecfp-lr": "ECFP4 + {linear} regression"},
+    **{"ecfp-rf": "ECFP4 + random forest", "ecfp-lr": "ECFP4 + linear model"},
     **{"gcn": "GCN", "graphsage": "GraphSAGE", "gat": "GAT", "gin": "GIN"},
     **{"bbbp": "BBBP", "tox21": "Tox21", "toxcast": "ToxCast", "sider": "SIDER"},
     **{"clintox": "ClinTox", "muv": "MUV", "hiv": "HIV", "bace": "BACE"},
@@ -54,7 +45,7 @@ LABELS: Mapping[str, str] = {
     **{"forward": "Forward, with the losses of GraphLoG", "backward": "Backward"},
     **{"optimizer": "Optimizer step", "step": "Pre-training step: the four above"},
     **{"kmeans": "Fit the prototypes (K-means)", "finetune": "Fine-tuning step"},
-    "embed": "Embed",
+    **{"embed": "Embed", SUITES["ablation"].reference: "all three"},
 }
 """How names are printed, in the order of their rows and columns."""
 _RULES = {
@@ -69,12 +60,11 @@ Places = Mapping[tuple[str, str], tuple[float, float]]
 """Means and SDs by row and column."""
 
 
-def label(name: str, task: str = "classification", domain: str = "molecule") -> str:
-    """Return how a name is printed; the linear model of fingerprints by its task."""
-    if name in BASELINES and domain == "protein":
-        name = LABELS["ecfp-lr"].replace("ECFP4", "Statistics")
-    linear = "ridge" if task == "regression" else "logistic"
-    return LABELS.get(name, name).format(linear=linear)
+def label(name: str, is_protein: bool = False) -> str:
+    """Return how a name is printed."""
+    if is_protein and name in BASELINES:
+        return LABELS[LINEAR].replace("ECFP4", "Statistics")
+    return LABELS.get(name, name)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -88,21 +78,21 @@ def in_order(names: Iterable[str]) -> list[str]:
 class Table:
     """Scores of rows on columns under one stage and selection rule, all in one metric."""
 
+    suite: Suite
     name: str
     title: str
-    heads: tuple[str, ...]
-    """Heads of the columns that name a row."""
-    rows: Mapping[str, tuple[str, ...]]
-    """Rows and their first columns, in order."""
     metric: str
     scores: pd.DataFrame
     """Columns ``row``, ``column``, ``seed`` (empty without one) and ``value``, as printed."""
-    reference: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Row that each is compared with, where there is one."""
+    rows: Mapping[str, tuple[str, ...]]
+    """Rows and their first columns, in order."""
+    heads: tuple[str, ...] = ("Method",)
+    """Heads of the columns that name a row."""
     paper: Places = field(default_factory=dict[tuple[str, str], tuple[float, float]])
     """The paper's mean and SD by row and column; column ``""`` is of other data than ours."""
-    kind: str = "scores"
-    """``curve`` for a curve of Figure 3, ``parts`` where columns must not be averaged."""
+    kind: Literal["scores", "whole", "curve", "parts"] = "scores"
+    """``whole`` has a summary that is drawn, ``curve`` is one of Figure 3, columns of ``parts`` are
+    neither averaged nor compared."""
 
     @property
     def percent(self) -> bool:
@@ -130,6 +120,11 @@ class Table:
         """The column in which rows are compared: the average, or the only one."""
         return next(iter(self.averages), self.columns[0] if len(self.columns) == 1 else "")
 
+    def reference(self, row: str) -> str:
+        """Return the row that one is compared with, under the same backbone or head, or nothing."""
+        found = "".join([*row.rpartition("/")[:2], self.suite.reference])
+        return found if found in self.rows and self.kind != "parts" else ""
+
     @cached_property
     def by_seed(self) -> pd.DataFrame:
         """Scores by row and seed, a column each; averages where all columns have a score."""
@@ -146,7 +141,7 @@ class Table:
 
     def difference(self, row: str, column: str) -> "pd.Series[float]":
         """Return the difference to the reference for each seed that both have."""
-        reference = self.reference.get(row, "")
+        reference = self.reference(row)
         ours, other = self.at(row, column), self.at(reference, column)
         if row == reference or ours.empty or other.empty:
             return pd.Series(dtype="float64")
@@ -160,17 +155,32 @@ class Table:
             return self.paper.get((row, column), (math.nan, math.nan))
         return float(np.mean([self.of_paper(row, c)[0] for c in self.averages[column]])), math.nan
 
-    def records(self) -> pd.DataFrame:
-        """Return every number, unrounded, a row a place: measured, difference, and the paper's."""
-        found: list[dict[str, Any]] = []
+    @cached_property
+    def numbers(self) -> dict[tuple[str, str], dict[str, float]]:
+        """Every number, unrounded, by row and column: measured, difference, and the paper's."""
+        found: dict[tuple[str, str], dict[str, float]] = {}
         for row, column in product(self.rows, [*self.columns, *self.averages, ""]):
-            measured, change = spread(self.at(row, column)), spread(self.difference(row, column))
-            paper = dict(zip(("paper", "paper_sd"), self.of_paper(row, column), strict=True))
-            if measured["seeds"] or not math.isnan(paper["paper"]):
-                place = {"table": self.name, "metric": self.metric, "row": row, "column": column}
-                changed = {f"difference_{key}": value for key, value in change.items()}
-                found.append({**place, **measured, **changed, **paper})
-        return pd.DataFrame(found)
+            change = spread(self.difference(row, column))
+            paper, paper_sd = self.of_paper(row, column)
+            found[row, column] = {
+                **spread(self.at(row, column)),
+                **{f"difference_{key}": value for key, value in change.items()},
+                **{"paper": paper, "paper_sd": paper_sd},
+            }
+        return found
+
+    def column(self, name: str) -> pd.DataFrame:
+        """Return the numbers of one column, a line a row."""
+        return pd.DataFrame({row: self.numbers[row, name] for row in self.rows}).T
+
+    def records(self) -> pd.DataFrame:
+        """Return the numbers of the places that have any, a line a place."""
+        place = {"table": self.name, "metric": self.metric}
+        return pd.DataFrame(
+            {**place, "row": row, "column": column, **found}
+            for (row, column), found in self.numbers.items()
+            if found["seeds"] or not math.isnan(found["paper"])
+        )
 
     def frame(self, strong: str = "{}", quoted: str = "{}") -> pd.DataFrame:
         """Return the table as it is printed, measured beside the paper's numbers.
@@ -179,73 +189,65 @@ class Table:
             strong: How the best mean of a column is marked.
             quoted: How the paper's numbers are marked.
         """
-        all_columns = [*self.columns, *self.averages]
-        means = self.by_seed[self.columns].groupby("row").mean()
-        ascending = self.metric in LOWER_IS_BETTER
+        shown, ascending = [*self.columns, *self.averages], self.metric in LOWER_IS_BETTER
+        means = pd.DataFrame({column: self.column(column)["mean"] for column in self.columns})
         ranks = means.dropna().rank(ascending=ascending).mean(axis=1)
-        best = {c: str(row) for c, row in (means.idxmin() if ascending else means.idxmax()).items()}
+        defined = means.dropna(axis="columns", how="all")
+        places = defined.idxmin() if ascending else defined.idxmax()
+        best = {str(column): str(row) for column, row in places.items()}
+        printed = {column for _, column in self.paper}
         lines: list[dict[str, str]] = []
         for row, heads in self.rows.items():
-            counts = [len(self.at(row, column)) for column in self.columns]
-            scores = {c: self._score(self.at(row, c), max(counts)) for c in all_columns}
-            scores |= {c: strong.format(scores[c]) for c in self.columns if best[c] == row}
-            line = {**dict(zip(self.heads, heads, strict=True)), " ": "measured", **scores}
-            line["Rank"] = f"{ranks[row]:.1f}" if row in ranks.index else DASH
+            seeds = max(int(self.numbers[row, column]["seeds"]) for column in self.columns)
+            scores = {column: self._measured(row, column, seeds) for column in shown}
+            scores |= {c: strong.format(scores[c]) for c in self.columns if best.get(c) == row}
+            line = dict(zip(self.heads, heads, strict=True))
+            line |= {" ": "measured"} if printed - {""} else {}
+            line |= scores
+            if self.compared and any(map(self.reference, self.rows)):
+                line["Rank"] = f"{ranks[row]:.1f}" if row in ranks.index else DASH
             is_random = not any("" in self.at(row, column).index for column in self.columns)
-            line["Seeds"] = str(max(counts)) if is_random else "not random"
-            line[f"Δ to {self.reference_label} [95 % CI]"] = self.change(row, "one seed, no CI")
-            line[OTHER_PAPER] = self._quoted(row, "", quoted)
+            line["Seeds"] = str(seeds) if is_random else "not random"
+            if "Rank" in line:
+                line[f"Δ to {label(self.suite.reference)} [95 % CI]"] = self._change(row)
+            if "" in printed:
+                line[OTHER_PAPER] = self._quoted(row, "", quoted)
             lines.append(line)
-            if any(place[0] == row for place in self.paper):
-                printed = {c: self._quoted(row, c, quoted) for c in all_columns}
-                lines.append({" ": quoted.format("paper"), **printed})
-        frame = pd.DataFrame(lines).fillna("").rename(columns=label)
-        if not any(column for _, column in self.paper):
-            frame = frame[frame[" "] != quoted.format("paper")].drop(columns=" ")
-        if all(column for _, column in self.paper):
-            frame = frame.drop(columns=OTHER_PAPER)
-        if not self.reference or not self.compared:
-            frame = frame.drop(columns=["Rank", *(c for c in frame.columns if c.startswith("Δ"))])
-        return frame
+            if any((row, column) in self.paper for column in shown):
+                numbers = {column: self._quoted(row, column, quoted) for column in shown}
+                lines.append({" ": quoted.format("paper"), **numbers})
+        return pd.DataFrame(lines).fillna("").rename(columns=label)
 
-    @property
-    def reference_label(self) -> str:
-        """How the reference is called."""
-        references = {row.rpartition("/")[2] for row in self.reference.values()}
-        if references == {SUITES["ablation"].reference}:
-            return "all three"
-        return label(REFERENCE if len(references) != 1 else references.pop())
-
-    def change(self, row: str, alone: str) -> str:
-        """Return the difference to the reference with its interval, or ``alone`` for one seed."""
-        if row == self.reference.get(row):
-            return "reference"
-        found, measured = spread(self.difference(row, self.compared)), self.at(row, self.compared)
+    def _measured(self, row: str, column: str, usual: int) -> str:
+        found = self.numbers[row, column]
         if not found["seeds"]:
             return DASH
-        mean, low, high = (self.number(found[n], signed=True) for n in ("mean", "low", "high"))
-        fewer = f" ({found['seeds']} seeds)" if found["seeds"] < len(measured) else ""
-        return f"{mean} ({alone})" if found["seeds"] == 1 else f"{mean} [{low}, {high}]{fewer}"
-
-    def number(self, value: float, signed: bool = False) -> str:
-        """Return a score as printed: one decimal in per cent, three otherwise."""
-        text = f"{value:{'+' if signed else ''}.{1 if self.percent else 3}f}"
-        return text.replace("-", MINUS)
-
-    def _score(self, scores: "pd.Series[float]", usual: int) -> str:
-        found = spread(scores)
-        fewer = f" ({found['seeds']} of {usual} seeds)" if found["seeds"] < usual else ""
-        return self._plus_minus(found["mean"], found["sd"]) + fewer if found["seeds"] else DASH
+        fewer = f" ({found['seeds']:.0f} of {usual} seeds)" if found["seeds"] < usual else ""
+        return self._plus_minus(found["mean"], found["sd"]) + fewer
 
     def _quoted(self, row: str, column: str, markup: str) -> str:
         mean, sd = self.of_paper(row, column)
         return DASH if math.isnan(mean) else markup.format(self._plus_minus(mean, sd))
 
+    def _change(self, row: str) -> str:
+        found, seeds = self.numbers[row, self.compared], "difference_seeds"
+        if row == self.reference(row) or not found[seeds]:
+            return "reference" if row == self.reference(row) else DASH
+        keys = ("difference_mean", "difference_low", "difference_high")
+        mean, low, high = (self._number(found[key], "+") for key in keys)
+        fewer = f" ({found[seeds]:.0f} seeds)" if found[seeds] < found["seeds"] else ""
+        return (
+            f"{mean} (one seed, no CI)" if found[seeds] == 1 else f"{mean} [{low}, {high}]{fewer}"
+        )
+
     def _plus_minus(self, mean: float, sd: float) -> str:
-        return self.number(mean) + ("" if math.isnan(sd) else f" ± {self.number(sd)}")
+        return self._number(mean) + ("" if math.isnan(sd) else f" ± {self._number(sd)}")
+
+    def _number(self, value: float, sign: str = "") -> str:
+        return f"{value:{sign}.{1 if self.percent else 3}f}".replace("-", MINUS)
 
 
-def spread(values: "pd.Series[float]") -> dict[str, Any]:
+def spread(values: "pd.Series[float]") -> dict[str, float]:
     r"""Return mean, sample SD, number of seeds and the interval :math:`\bar x \pm t s/\sqrt n`."""
     mean, half = paired_interval(values.to_numpy(), 0.0)
     found = {"mean": mean, "sd": float(values.std()), "seeds": len(values)}
@@ -254,11 +256,13 @@ def spread(values: "pd.Series[float]") -> dict[str, Any]:
 
 def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
     """Return the tables of a suite: one for each stage, selection rule and metric."""
-    tables: list[Table] = []
+    suite, tables = suite_of(name), list[Table]()
     scores = rows[(rows["task"] == "") & (rows["dataset"] != "") & (rows["fold"] != "valid")]
     scores = scores[scores["metric"] != "seconds"]
-    if suite_of(name).metrics:
-        return _by_head(name, scores)
+    scale = np.where(scores["metric"].isin(IN_PERCENT), 100.0, 1.0)
+    scores = scores.assign(value=scores["value"] * scale, column=scores["dataset"])
+    if suite.metrics:
+        return _by_head(suite, name, scores)
     is_features = scores["method"].isin(BASELINES)
     for (stage, rule), words in _RULES.items():
         encoders = scores[(scores["stage"] == stage) & (scores["rule"] == rule) & ~is_features]
@@ -267,133 +271,107 @@ def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
             features = features[features["dataset"].isin(encoders["dataset"])]
         elif stage == "finetune" or not is_features.all():
             continue
-        part = pd.concat([encoders, features])
-        for metric, here in part.groupby("metric"):
+        for metric, part in pd.concat([encoders, features]).groupby("metric"):
             unit = "" if metric == "roc_auc" else f"-{metric}"
-            tables += _tables_of(name, f"{name}-{stage}-{rule}{unit}", words, str(metric), here)
+            split = ", " + part["split"] if part["split"].nunique() > 1 else ""
+            part = part.assign(column=part["column"] + split, row=part["method"])
+            is_protein = name == "biology" or name.endswith("-protein")
+            names = {m: (label(m, is_protein),) for m in in_order(part["method"])}
+            of_test = part[part["fold"] == "test"]
+            stem, title = f"{name}-{stage}-{rule}{unit}", f"{suite.title}: {words}"
+            table = Table(suite, stem, title, str(metric), of_test, names)
+            halves = part[part["fold"] != "test"]
+            if suite.vary:
+                tables += [_varied(table, v) for v in suite.vary if _is_varied(of_test, v).any()]
+            elif set(of_test["backbone"]) - {GIN, ""}:
+                tables += _by_backbone(table)
+            else:
+                tables.append(replace(table, paper=of_paper(suite.paper, table, table.columns)))
+                tables += [_of_halves(table, halves)] if len(halves) else []
     return tables
 
 
-def _tables_of(name: str, stem: str, words: str, metric: str, scores: pd.DataFrame) -> list[Table]:
-    """Return the tables of one stage, rule and metric."""
-    suite, title = suite_of(name), f"{suite_of(name).title}: {words}"
-    split = ", " + scores["split"] if scores["split"].nunique() > 1 else ""
-    value = scores["value"] * (100.0 if metric in IN_PERCENT else 1.0)
-    scores = scores.assign(column=scores["dataset"] + split, row=scores["method"], value=value)
-    task = "classification" if metric in IN_PERCENT else "regression"
-    domain = "protein" if name == "biology" or name.endswith("-protein") else "molecule"
-    names = {method: label(method, task, domain) for method in in_order(scores["method"])}
-    test, other = (scores[scores["fold"].eq("test") == is_test] for is_test in (True, False))
-    if suite.vary:
-        return [
-            t for v in suite.vary for t in _variants(suite, v, stem, title, metric, test, names)
-        ]
-    if set(test["backbone"]) - {GIN, ""}:
-        return _backbones(suite, stem, title, metric, test, names)
-    rows = {method: (text,) for method, text in names.items()}
-    paper = of_paper(suite.paper, metric, test["column"])
-    whole = Table(
-        stem, title, ("Method",), rows, metric, test, _references(rows, suite.reference), paper
-    )
-    if other.empty:
-        return [whole]
-    halves = other["fold"].str.removeprefix("test_").str.replace("_", " ")
-    other = other.assign(column=other["column"] + ", " + halves)
-    head = f"{title}, the two halves of the test set"
-    fields = (f"{stem}-halves", head, ("Method",), rows, metric, other)
-    return [whole, Table(*fields, kind="parts")]
+def _of_halves(table: Table, scores: pd.DataFrame) -> Table:
+    """Return the scores of the two halves of the test set, as the pre-train-GNNs family has it."""
+    names = scores["fold"].str.removeprefix("test_").str.replace("_", " ")
+    scores = scores.assign(column=scores["column"] + ", " + names)
+    stem, title = f"{table.name}-halves", f"{table.title}, the two halves of the test set"
+    return replace(table, name=stem, title=title, scores=scores, kind="parts")
 
 
-def _by_head(name: str, scores: pd.DataFrame) -> list[Table]:
+def _by_head(suite: Suite, name: str, scores: pd.DataFrame) -> list[Table]:
     """Return a table a split and metric, a row for every kind of features under every head."""
-    suite, tables = suite_of(name), list[Table]()
     scores = scores[scores["rule"].isin(_HEADS)]
-    names = {method: label(method) for method in in_order(scores["method"])}
-    there = set(zip(scores["method"], scores["rule"], strict=True))
-    heads = {
-        f"{rule}/{method}": (text, words)
-        for method, text in names.items()
-        for rule, words in _HEADS.items()
-        if (method, rule) in there
+    scores = scores.assign(row=scores["rule"] + "/" + scores["method"])
+    methods = in_order(scores["method"])
+    rows = {
+        f"{rule}/{method}": (label(method), words)
+        for method, (rule, words) in product(methods, _HEADS.items())
+        if f"{rule}/{method}" in set(scores["row"])
     }
-    scores = scores.assign(row=scores["rule"] + "/" + scores["method"], column=scores["dataset"])
-    to = _references(heads, suite.reference)
+    tables: list[Table] = []
     for split, metric in product(dict.fromkeys(scores["split"]), suite.metrics):
         part = scores[(scores["split"] == split) & (scores["metric"] == metric)]
-        if len(part):
-            part = part.assign(value=part["value"] * (100.0 if metric in IN_PERCENT else 1.0))
-            words = f"{suite.title}: {label(metric)}, {split} split"
-            fields = (f"{name}-{split}-{metric}", words, ("Features", "Head"), heads, metric, part)
-            tables.append(Table(*fields, to))
+        title = f"{suite.title}: {label(metric)}, {split} split"
+        fields = (suite, f"{name}-{split}-{metric}", title, metric, part, rows)
+        tables += [Table(*fields, ("Features", "Head"))] if len(part) else []
     return tables
 
 
-def _variants(
-    suite: Suite,
-    varied: str,
-    stem: str,
-    title: str,
-    metric: str,
-    test: pd.DataFrame,
-    names: Mapping[str, str],
-) -> list[Table]:
+def _is_varied(scores: pd.DataFrame, varied: str) -> "pd.Series[bool]":
+    return scores["variant"].str.startswith(f"{varied}=")
+
+
+def _varied(table: Table, varied: str) -> Table:
     """Return the rows of one varied setting, and below the rows without it."""
-    is_varied = test["variant"].str.startswith(f"{varied}=")
-    if not is_varied.any():
-        return []
-    test = test.assign(row=test["variant"].where(is_varied, test["method"]))
-    test = test[is_varied | (test["variant"] == "")]
-    values = in_order(test["variant"].str.partition("=")[2].loc[is_varied])
+    suite, is_varied = table.suite, _is_varied(table.scores, varied)
+    scores = table.scores[is_varied | (table.scores["variant"] == "")]
+    scores = scores.assign(row=scores["variant"].where(is_varied, scores["method"]))
+    values = {row.partition("=")[2] for row in scores["row"] if "=" in row}
+    others = {m: name for m, name in table.rows.items() if m in set(scores["row"])}
     if varied == "losses":
-        values = [losses for losses in suite.losses if losses in values]
-        heads, kind, paper = tuple(LOSSES.values()), "scores", suite.paper
-        marks = {v: tuple("✓" * (loss in v.split("+")) for loss in LOSSES) for v in values}
-    else:
-        heads, kind, paper = (label(varied),), "curve", f"{suite.paper}_{varied}"
-        stem, title = f"{stem}-{varied}", f"{title}, {label(varied).lower()}"
-        marks = {v: (v,) for v in values}
-    blanks = ("",) * (len(heads) - 1)
-    rows = {f"{varied}={v}": mark for v, mark in marks.items()}
-    rows |= {m: (text, *blanks) for m, text in names.items() if m in set(test["row"])}
-    printed = {(f"{varied}={row}", c): n for (row, c), n in of_paper(paper, metric).items()}
-    to = _references(rows, suite.reference)
-    return [Table(stem, title, heads, rows, metric, test, to, printed, kind)]
+        rows = {
+            f"losses={value}": tuple("✓" * (loss in value.split("+")) for loss in LOSSES)
+            for value in suite.losses
+            if value in values
+        }
+        rows |= {method: (*name, "", "") for method, name in others.items()}
+        table = replace(table, scores=scores, rows=rows, heads=tuple(LOSSES.values()))
+        return replace(table, paper=of_paper(suite.paper, table, prefix="losses="))
+    rows = {f"{varied}={value}": (value,) for value in in_order(values)} | others
+    stem, title = f"{table.name}-{varied}", f"{table.title}, {label(varied).lower()}"
+    table = replace(table, name=stem, title=title, scores=scores, rows=rows, kind="curve")
+    paper = of_paper(f"{suite.paper}_{varied}", table, prefix=f"{varied}=")
+    return replace(table, heads=(label(varied),), paper=paper)
 
 
-def _backbones(
-    suite: Suite, stem: str, title: str, metric: str, test: pd.DataFrame, names: Mapping[str, str]
-) -> list[Table]:
+def _by_backbone(table: Table) -> list[Table]:
     """Return the averages of each method under each backbone, then all data sets."""
-    there = set(zip(test["backbone"], test["method"], strict=True))
-    places = [(b, m) for b in in_order(test["backbone"]) for m in names if (b, m) in there]
-    rows = {f"{b}/{m}": (label(b) or DASH, names[m]) for b, m in places}
-    to = _references(rows, suite.reference)
-    part = test.assign(row=test["backbone"] + "/" + test["method"])
-    whole = Table(stem, title, ("Backbone", "Method"), rows, metric, part, to, kind="whole")
+    scores = table.scores.assign(row=table.scores["backbone"] + "/" + table.scores["method"])
+    rows = {
+        f"{backbone}/{method}": (label(backbone) or DASH, *name)
+        for backbone, (method, name) in product(in_order(scores["backbone"]), table.rows.items())
+        if f"{backbone}/{method}" in set(scores["row"])
+    }
+    whole = replace(table, scores=scores, rows=rows, heads=("Backbone", "Method"), kind="whole")
     averages = whole.by_seed[whole.compared].dropna().rename("value").reset_index()
     averages[["column", "row"]] = averages["row"].str.split("/", expand=True)
     averages = averages[averages["column"] != ""]
-    shown = {m: (text,) for m, text in names.items() if m in set(averages["row"])}
-    paper = of_paper(suite.paper, metric, averages["column"])
-    head = f"{title}, averages over {', '.join(label(c) for c in whole.columns)}"
-    fields = (f"{stem}-summary", head, ("Method",), shown, metric, averages)
-    return [Table(*fields, {}, paper, "parts"), whole]
+    shown = {method: name for method, name in table.rows.items() if method in set(averages["row"])}
+    title = f"{table.title}, averages over {', '.join(label(c) for c in whole.columns)}"
+    summary = replace(table, name=f"{table.name}-summary", title=title, kind="parts")
+    paper = of_paper(table.suite.paper, table, averages["column"])
+    return [replace(summary, scores=averages, rows=shown, paper=paper), whole]
 
 
-def _references(rows: Iterable[str], reference: str) -> dict[str, str]:
-    """Return the row that each is compared with: ``reference``, under the same backbone or head."""
-    to = {row: "".join([*row.rpartition("/")[:2], reference]) for row in rows}
-    return {row: other for row, other in to.items() if other in to}
-
-
-def of_paper(table: str, metric: str, columns: Iterable[str] = ()) -> Places:
+def of_paper(name: str, table: Table, columns: Iterable[str] = (), prefix: str = "") -> Places:
     """Return the paper's numbers by row and column; those of one column are of other data."""
-    if metric != "roc_auc" or table not in PAPER:
+    if table.metric != "roc_auc" or name not in PAPER:
         return {}
-    printed, shown = PAPER[table], {"", *columns}
+    printed, shown = PAPER[name], {"", *columns}
     heads = [""] if printed["columns"] == ["biology"] else printed["columns"]
     found = {
-        (row, column): (mean, sd)
+        (f"{prefix}{row}", column): (mean, sd)
         for row, values in printed["rows"].items()
         for column, (mean, sd) in zip(heads, values, strict=True)
         if column in shown
@@ -419,26 +397,23 @@ def speed_frames(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
         yardsticks = mean.reindex([(backbone, YARDSTICK) for backbone, _ in mean.index])
         ratio = mean["graphs_per_s"].to_numpy() / yardsticks["graphs_per_s"].to_numpy()
         mean = mean.assign(ratio=ratio, seeds=wide.groupby(index).size())
-        order = [(b, m) for b in in_order(rates["backbone"]) for m in in_order(rates["method"])]
-        mean = mean.loc[[place for place in order if place in mean.index]]
-        mean.index = pd.MultiIndex.from_tuples([(label(b), label(m)) for b, m in mean.index])
-        mean.index.names = ["Backbone", "Method"]
+        places = product(in_order(rates["backbone"]), in_order(rates["method"]))
+        mean = mean.loc[[place for place in places if place in mean.index]]
+        mean = mean.rename(index=label).rename_axis(["Backbone", "Method"])
         mean.columns = ["Graphs/s", "Views/s", f"to {label(YARDSTICK)}", "Seeds"]
         frames["Pre-training throughput"] = mean.reset_index()
     own = rows[(rows["stage"] == "stage-speed") & (rows["rule"] != "")]
-    sides = [side for side in in_order(own["rule"]) if side in ("fp32", "bf16")]
-    for title, kept in (
-        ("Stages, seconds for 1,000 graphs", sides),
-        ("Pre-training step by batch size, graphs/s", [f"batches {side}" for side in sides]),
+    of_batches = own["rule"].str.startswith("batches ")
+    for title, part in (
+        ("Stages, seconds for 1,000 graphs", own[~of_batches]),
+        ("Pre-training step by batch size, graphs/s", own[of_batches]),
     ):
-        part = own[own["rule"].isin(kept)]
         if len(part):
+            part = part.assign(rule=part["rule"].str.removeprefix("batches "))
             wide = part.pivot_table(index="metric", columns="rule", values="value")
-            wide = wide.reindex(index=in_order(part["metric"]))
-            wide = wide[[rule for rule in kept if rule in wide.columns]]
-            wide.index = pd.Index([label(key) for key in wide.index], name="What")
-            wide.columns = [label(c.removeprefix("batches ")) for c in wide.columns]
-            frames[title] = wide.reset_index()
+            wide = wide.reindex(index=in_order(wide.index), columns=in_order(wide.columns))
+            wide = wide.rename(index=label, columns=label).rename_axis("What")
+            frames[title] = wide.rename_axis(columns=None).reset_index()
     return frames
 
 
@@ -493,8 +468,7 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
         index += [f"Figures were not drawn: {error}", ""]
     for name in names:
         rows, title, drawn = folder.rows(name), suite_of(name).title, figures.get(name, {})
-        tables = score_tables(name, rows)
-        numbers = speed_frames(rows)
+        tables, numbers = score_tables(name, rows), speed_frames(rows)
         if (rows["rule"] == "quality").any():
             numbers[title] = map_frame(rows)
         frames = {table.title: table.frame("**{}**", "*{}*") for table in tables} | numbers
@@ -506,17 +480,16 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
             for path in (path for path in drawn.get(head, ()) if path.suffix == ".png"):
                 lines += [f"![{head}]({path.name})", ""]
         lines += ["<!-- notes -->", "## How to read this page", ""]
-        legend = _LEGEND if tables else ()
-        lines += [f"- {note}" for note in [*legend, *_notes(name, rows)]]
-        written += [path for paths in drawn.values() for path in paths]
-        files = {"md": "\n".join(lines) + "\n"}
-        files["tex"] = "\n".join(
-            frame.to_latex(index=False, escape=True, caption=head)
-            for head, frame in ({table.title: table.frame() for table in tables} | numbers).items()
+        lines += [f"- {note}" for note in [*(_LEGEND if tables else ()), *_notes(name, rows)]]
+        plain = {table.title: table.frame() for table in tables} | numbers
+        latex = (
+            frame.to_latex(index=False, escape=True, caption=head) for head, frame in plain.items()
         )
         records = [table.records() for table in tables] or list(frames.values())
-        files["csv"] = pd.concat(records).to_csv(index=False)
-        for kind, text in files.items():
+        texts = {"md": "\n".join(lines) + "\n", "tex": "\n".join(latex)}
+        texts["csv"] = pd.concat(records).to_csv(index=False)
+        written += [path for paths in drawn.values() for path in paths]
+        for kind, text in texts.items():
             write_text(out / f"{name}.{kind}", text)
             written.append(out / f"{name}.{kind}")
         head, frame = next(iter(frames.items()))
@@ -532,29 +505,25 @@ def _markdown(frame: pd.DataFrame) -> str:
 
 def _notes(name: str, rows: pd.DataFrame) -> list[str]:
     """Return data, settings, machine, versions and command of a page; nothing that was timed."""
-    suite = suite_of(name)
-    cells = [json.loads(text) for text in rows["details"].unique() if text]
-    found: dict[str, set[str]] = {}
-
-    def add(head: str, values: Mapping[str, Any]) -> None:
-        text = ", ".join(f"{k} {v}" for k, v in values.items() if not isinstance(v, dict))
-        found.setdefault(head, set()).add(text)
-
-    for cell in cells:
-        settings = cell["settings"]
-        if "pretrain" in settings:
-            kept = ("epochs", "batch_size", "learning_rate", "precision")
-            pretrain = {k: v for k, v in settings["pretrain"].items() if k in kept}
-            add("Pre-training", pretrain | settings["pretrain"].get("encoder", {}))
-        if "finetune" in settings:
-            add("Fine-tuning", settings["finetune"])
-        add("Machine", cell["machine"])
-        add("Versions", cell["versions"])
-    notes = [f"{head}: {'; '.join(sorted(texts))}." for head, texts in found.items()]
-    notes += [f"Note: {text}" for text in sorted({t for c in cells for t in c.get("notes", ())})]
+    suite, notes = suite_of(name), list[str]()
     if names := set(rows["calibrated_on"]) - {""}:
         about = "Graphs of pre-training, on which batch norms of all encoders are calibrated"
-        notes.insert(0, f"{about}, untrained ones too: {names.pop()}.")
+        notes.append(f"{about}, untrained ones too: {names.pop()}.")
+    cells = [json.loads(text) for text in rows["details"].unique() if text]
+    settings = [cell["settings"] for cell in cells]
+    trained = [s["pretrain"] for s in settings if "pretrain" in s]
+    kept = ("epochs", "batch_size", "learning_rate", "precision")
+    found = {
+        "Pre-training": [
+            {key: s[key] for key in kept if key in s} | s.get("encoder", {}) for s in trained
+        ],
+        "Fine-tuning": [s["finetune"] for s in settings if "finetune" in s],
+        "Machine": [cell["machine"] for cell in cells],
+        "Versions": [cell["versions"] for cell in cells],
+    }
+    for head, values in found.items():
+        texts = {", ".join(f"{k} {v}" for k, v in value.items()) for value in values}
+        notes += [f"{head}: {'; '.join(sorted(texts))}."] if texts else []
     if suite.paper and suite.paper != "table_1":
         notes.append(_OTHER_DATA)
     elif suite.paper:
@@ -563,7 +532,6 @@ def _notes(name: str, rows: pd.DataFrame) -> list[str]:
             "other columns than its eight are derived."
         )
     domain = " --domain protein" if name.endswith("-protein") else ""
-    scales = sorted(set(rows["scale"]))
-    command = name.removesuffix("-protein")
-    runs = (f"`graphlog benchmark {command} -o DIR --scale {s}{domain}`" for s in scales)
+    command = f"graphlog benchmark {name.removesuffix('-protein')} -o DIR"
+    runs = (f"`{command} --scale {scale}{domain}`" for scale in sorted(set(rows["scale"])))
     return [*notes, f"Command: {'; '.join(runs)}."]
