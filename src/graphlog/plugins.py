@@ -97,9 +97,23 @@ class Registry(UserDict[str, T]):
         """Return the parts; those of packages that cannot be used are warned of instead."""
         return self._usable().values()
 
-    def package(self, name: str) -> str | None:
-        """Return the installed package that a part comes from; None for any other part."""
-        return _package(self._installed[name]) if name in self._installed else None
+    def package(self, name: str) -> dict[str, str]:
+        """Return the installed package that a part comes from, by kind; nothing for other parts."""
+        point = self._installed.get(name)
+        return {} if point is None else {self.kind: _package(point)}
+
+    def check_installed(self, name: str, packages: Mapping[str, str]) -> None:
+        """Check that the part of a package is there.
+
+        Args:
+            name: The part.
+            packages: What :meth:`package` returned where the part was there.
+
+        Raises:
+            MissingPluginError: Naming the package to install.
+        """
+        if name not in self and self.kind in packages:
+            raise MissingPluginError(self.kind, name, packages[self.kind])
 
     def _usable(self) -> dict[str, T]:
         parts: dict[str, T] = {}
@@ -129,35 +143,6 @@ class Registry(UserDict[str, T]):
                 f"({reason}); update or remove {_package(point)}."
             )
         raise ConfigError(self._broken[name])
-
-
-def packages_of(parts: Mapping[str, str], tables: Mapping[str, Registry[Any]]) -> dict[str, str]:
-    """Return the installed package of each part that comes from one, by kind.
-
-    Args:
-        parts: Name of a part by kind.
-        tables: Table of each kind.
-    """
-    found = {kind: tables[kind].package(name) for kind, name in parts.items()}
-    return {kind: package for kind, package in found.items() if package is not None}
-
-
-def check_installed(
-    parts: Mapping[str, str], tables: Mapping[str, Registry[Any]], packages: Mapping[str, str]
-) -> None:
-    """Check that the parts of packages are there.
-
-    Args:
-        parts: Name of a part by kind.
-        tables: Table of each kind.
-        packages: What :func:`packages_of` returned where the parts were there.
-
-    Raises:
-        MissingPluginError: Naming the package to install.
-    """
-    for kind, name in parts.items():
-        if name not in tables[kind] and kind in packages:
-            raise MissingPluginError(kind, name, packages[kind])
 
 
 @cache

@@ -177,7 +177,7 @@ def test_a_part_added_at_run_time_wins():
     table["mine"] = json.dumps
     assert dict(table.items()) == {"own": json.loads, "mine": json.dumps}
     assert "other" not in table
-    assert table.package("mine") is None
+    assert table.package("mine") == {}
     with pytest.raises(KeyError):
         table["other"]
 
@@ -197,7 +197,7 @@ def test_two_packages_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: py
         assert table["twice"] is json.loads
     assert len(warned) == 3
     assert table["own"] is json.load
-    assert table.package("twice") == "a-first"
+    assert table.package("twice") == {table.kind: "a-first"}
     monkeypatch.setattr(table, "_fits", lambda _, part: "anything else")
     del table.data["twice"]
     with pytest.raises(ConfigError, match=r"a-first cannot be used \(.* is not anything else\)"):

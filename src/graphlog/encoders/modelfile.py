@@ -18,13 +18,11 @@ from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, encoder_from_state
 from graphlog.errors import MissingPluginError, ModelFileError
 from graphlog.files import beside
-from graphlog.plugins import Registry, check_installed, packages_of
 
 VERSION = 1
 KEY = "graphlog"
 """The one key of the file's metadata: safetensors writes several in a random order, one makes
 equal models equal files."""
-_TABLE_OF: Mapping[str, Registry[Any]] = {"backbone": LAYERS, "domain": DOMAINS}
 ENCODER, EXTRA = "encoder.", "objective."
 
 
@@ -64,9 +62,8 @@ def save_model(
         half: Store weights as float16, half the size, where none overflows; they are read back as
             float32. Running statistics keep their precision.
     """
-    tensors = {ENCODER + k: v for k, v in encoder.state_dict().items()} | {
-        EXTRA + k: v for k, v in (extra or {}).items()
-    }
+    tensors = {ENCODER + k: v for k, v in encoder.state_dict().items()}
+    tensors |= {EXTRA + k: v for k, v in (extra or {}).items()}
     tensors = {k: _stored(k, v, half) for k, v in tensors.items()}
     about = {
         "graphlog": __version__,
@@ -74,16 +71,12 @@ def save_model(
         "config": encoder.config.model_dump(),
         "info": dict(info),
     }
-    if needed := packages_of(_parts(about), _TABLE_OF):
+    backbone, domain = encoder.config.backbone, encoder.schema.domain
+    if needed := LAYERS.package(backbone) | DOMAINS.package(domain):
         about["plugins"] = needed
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_tensors(path, "model", about, tensors)
-
-
-def _parts(about: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of the backbone and the domain that a description asks for."""
-    return {"backbone": about["config"]["backbone"], "domain": about["schema"]["domain"]}
 
 
 def _stored(name: str, tensor: Tensor, half: bool) -> Tensor:
@@ -101,7 +94,7 @@ def write_tensors(
 
     Args:
         path: The safetensors file.
-        kind: What it is called, ``model`` or ``checkpoint``.
+        kind: What it is called, such as ``model`` or ``checkpoint``.
         about: JSON-ready.
         tensors: Contiguous, on the CPU.
     """
@@ -173,7 +166,9 @@ def read_model(path: Path | str) -> ModelFile:
         raise ModelFileError(f"no such model file: {path}")
     about, tensors = read_tensors(path, "model")
     try:
-        check_installed(_parts(about), _TABLE_OF, about.get("plugins", {}))
+        packages = about.get("plugins", {})
+        LAYERS.check_installed(about["config"]["backbone"], packages)
+        DOMAINS.check_installed(about["schema"]["domain"], packages)
         weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
         encoder = encoder_from_state(
             EncoderConfig.parse(about["config"]), FeatureSchema.from_dict(about["schema"]), weights

@@ -25,7 +25,6 @@ from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncode
 from graphlog.errors import ConfigError, check_name, out_of_range, setting, unknown_name
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective
-from graphlog.plugins import Registry, check_installed, packages_of
 
 NumberFormat = Literal["fp32", "bf16"]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -34,7 +33,6 @@ _TOP = ("recipe", "schema", "embedding")
 _PLUGINS = "plugins"
 """Table of the packages that a run needs besides graphlog."""
 _TABLES = ("objective", "encoder", "training")
-_TABLE_OF: Mapping[str, Registry[Any]] = {"objective": OBJECTIVES, "backbone": LAYERS}
 
 with warnings.catch_warnings():
     # pydantic reserves `schema` for a deprecated method; here it is the term of the domain
@@ -93,8 +91,7 @@ with warnings.catch_warnings():
             tables = {key: values.pop(key) for key in _TOP}
             tables["objective"] = {"name": values.pop("objective"), **values.pop("options")}
             tables["encoder"] = values.pop("encoder")
-            parts = {"objective": self.objective, "backbone": self.encoder.backbone}
-            needed = packages_of(parts, _TABLE_OF)
+            needed = OBJECTIVES.package(self.objective) | LAYERS.package(self.encoder.backbone)
             return {**tables, "training": values, **({_PLUGINS: needed} if needed else {})}
 
         def to_toml(self) -> str:
@@ -142,8 +139,7 @@ def _of_tables(tables: dict[str, Any]) -> PretrainConfig:
     options = dict(tables["objective"])
     name = options.pop("name", "graphlog")
     kind = _objective(name, tables)
-    backbone = tables["encoder"].get("backbone", "gin")
-    check_installed({"backbone": backbone}, _TABLE_OF, tables.get(_PLUGINS, {}))
+    LAYERS.check_installed(tables["encoder"].get("backbone", "gin"), tables.get(_PLUGINS, {}))
     parsed = kind.Config.parse(options, "objective.")
     return PretrainConfig.parse(
         {
@@ -157,7 +153,7 @@ def _of_tables(tables: dict[str, Any]) -> PretrainConfig:
 
 
 def _objective(name: str, tables: Mapping[str, Any]) -> type[Objective[Any]]:
-    check_installed({"objective": name}, _TABLE_OF, tables.get(_PLUGINS, {}))
+    OBJECTIVES.check_installed(name, tables.get(_PLUGINS, {}))
     check_name("objective", name, OBJECTIVES)
     return OBJECTIVES[name]
 
