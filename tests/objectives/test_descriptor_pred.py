@@ -78,7 +78,7 @@ def test_values_are_kept_beside_a_store_or_in_the_run(
 
     store_of(tiny_smiles, tmp_path / "mols" if on_disk else None)
     first = find()
-    kept = sorted(tmp_path.glob("mols.targets-*.f16" if on_disk else "targets-*.f16"))
+    kept = sorted(tmp_path.glob(f"{'mols.' if on_disk else ''}targets-*.safetensors"))
     assert len(kept) == 2
     with monkeypatch.context() as patch:
         patch.setattr(module, "_of_records", lambda *_: pytest.fail("worked out twice"))
@@ -109,7 +109,7 @@ def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list
     config = resolve_config("descriptorpred", None, TINY)
     with pytest.raises(TrainingInterrupted):
         run_pretraining(store, config, run, progress=followed)
-    assert len(list(run.glob("targets-*.f16"))) == 1
+    assert len(list(run.glob("targets-*.safetensors"))) == 1
     # said before any descriptor is worked out
     with pytest.raises(ConfigError, match="exists; continue it with `resume=True`"):
         run_pretraining(store, config, run, progress=followed)
@@ -150,9 +150,9 @@ def test_the_targets_of_proteins_are_statistics_of_their_ego_networks(tmp_path: 
     raw = ego_statistics(store)
     expected = (raw - raw.mean(axis=0)) / np.where(raw.std(axis=0) > 1e-5, raw.std(axis=0), np.inf)
     np.testing.assert_allclose(found, expected, atol=0.35)  # trimmed by a thousandth
-    (kept,) = tmp_path.glob("store.targets-*.f16")
+    (kept,) = tmp_path.glob("store.targets-*.safetensors")
     assert np.array_equal(targets_of(open_store(tmp_path / "store"), Progress()), found)
-    assert kept.stat().st_size == 2 * raw.size + 32
+    assert 0 < kept.stat().st_size - 2 * raw.size < 500
     half = targets_of(store.subset(np.arange(20)), Progress())
     assert half.shape == (20, len(STATISTICS))
     config = resolve_config("descriptorpred", None, TINY | {"epochs": 8})

@@ -29,7 +29,7 @@ KEPT = 2
 LABELED_KINDS = ("finetune", "probe")
 """Kinds of runs on labels."""
 _LOCK, _LOCK_BYTES = ".lock", 20
-_TARGETS = re.compile(r"targets-[0-9a-f]{16}\.f16")
+_TARGETS = re.compile(r"targets-[0-9a-f]{16}\.safetensors")
 _OURS = re.compile(
     r"config\.toml|metrics\.jsonl|model\.safetensors|(versions|input|scores|split)\.json"
     rf"|nonfinite-step-\d+\.json|{_TARGETS.pattern}"

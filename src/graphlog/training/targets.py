@@ -10,13 +10,14 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Float16, Float32, Int
 
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import available_workers, map_in_order
 from graphlog.domains import DOMAINS
-from graphlog.errors import DataError
-from graphlog.files import beside
+from graphlog.encoders.modelfile import read_tensors, write_tensors
+from graphlog.errors import DataError, ModelFileError
 from graphlog.objectives.base import COMPONENTS
 from graphlog.training.log import Progress
 
@@ -39,17 +40,10 @@ _UNREADABLE = (
     *(BadZipFile, zlib.error, NotImplementedError),  # of another compression, or damaged
 )
 """What reading an ``.npz`` raises that is none."""
-_CHECKSUM = 32
-"""Bytes of the SHA-256 that follows the values in their file."""
 
 
 def check_texts(store: GraphStore, substructures: bool, descriptors: bool = True) -> None:
-    """Check that a store has the texts that its targets are computed from, where they are.
-
-    Args:
-        store: The graphs.
-        substructures: Whether components of the counts of substructures are targets too.
-        descriptors: Whether the descriptors of the domain are.
+    """Check that a store has the texts that descriptors, or substructures, are computed from.
 
     Raises:
         DataError: If it was built without them.
@@ -140,10 +134,9 @@ def targets_of(
 ) -> Float16[np.ndarray, "M K"]:
     """Return the standardized targets of the graphs of a store, a row each.
 
-    A column that never varies is 0. The raw values are kept, two bytes each and with their
-    checksum, in a file beside a store that is on disk, else in the folder of the run. Its name
-    depends on the graphs, the names of the targets, the code that computes them and how they are
-    standardized.
+    A column that never varies is 0. The raw values are kept, two bytes each, in a file beside a
+    store that is on disk, else in the folder of the run. Its name depends on the graphs, the names
+    of the targets, the code that computes them and how they are standardized.
 
     Args:
         store: Graphs, with their texts unless their domain needs none (:func:`check_texts`).
@@ -163,12 +156,8 @@ def targets_of(
     rows = seen if whole.path is None else np.arange(len(whole))
     version = domain.targets_version()
 
-    def kept(width: int, what: Sequence[str], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        path = _kept_at(store if whole.path is None else whole, what, run_dir)
-        values = _read(path, (len(rows), width))
-        if values is None:
-            values = compute()
-            _write(path, values)
+    def kept(what: Sequence[str], compute: Callable[[], np.ndarray]) -> np.ndarray:
+        values = _kept(_kept_at(store if whole.path is None else whole, what, run_dir), compute)
         return values if len(rows) == len(seen) else values[seen]
 
     def descriptors() -> np.ndarray:
@@ -186,10 +175,10 @@ def targets_of(
     columns: list[np.ndarray] = []
     if given is None:
         what = [*domain.targets, version, _RULE]
-        columns.append(_standardized(kept(len(domain.targets), what, descriptors)))
+        columns.append(_standardized(kept(what, descriptors)))
     if substructures:
         what = ["substructures", version, _COMPONENT_RULE]
-        columns.append(kept(COMPONENTS, what, components))
+        columns.append(kept(what, components))
     if store.indices is not None:
         columns = [found[np.searchsorted(seen, store.indices)] for found in columns]
     columns = columns if given is None else [given, *columns]
@@ -291,28 +280,20 @@ def _kept_at(store: GraphStore, what: Sequence[str], run_dir: Path | None) -> Pa
     key = sha256("\n".join([store.digest, *what]).encode()).hexdigest()[:16]
     if store.path is not None:
         whole = store.path.resolve()  # "." has no name
-        return whole.with_name(f"{whole.name}.targets-{key}.f16")
-    return None if run_dir is None else run_dir / f"targets-{key}.f16"
+        return whole.with_name(f"{whole.name}.targets-{key}.safetensors")
+    return None if run_dir is None else run_dir / f"targets-{key}.safetensors"
 
 
-def _read(path: Path | None, shape: tuple[int, int]) -> Float16[np.ndarray, "M K"] | None:
-    """Return what is in the file, or None where there is none or it is damaged."""
-    try:
-        content = None if path is None else path.read_bytes()
-    except OSError:
-        return None
-    if content is None or len(content) != 2 * shape[0] * shape[1] + _CHECKSUM:
-        return None
-    values = memoryview(content)[:-_CHECKSUM]
-    if sha256(values).digest() != content[-_CHECKSUM:]:
-        return None
-    return np.frombuffer(values, dtype=np.float16).reshape(shape)
-
-
-def _write(path: Path | None, values: Float16[np.ndarray, "M K"]) -> None:
-    """Keep the values; where the folder cannot be written to, they are computed again."""
+def _kept(
+    path: Path | None, compute: Callable[[], Float16[np.ndarray, "M K"]]
+) -> Float16[np.ndarray, "M K"]:
+    """Return what is in the file; else compute it and keep it, where the folder allows that."""
     if path is None:
-        return
-    with suppress(OSError), beside(path) as unfinished, unfinished.open("wb") as file:
-        file.write(values.data)
-        file.write(sha256(values.data).digest())
+        return compute()
+    if path.is_file():
+        with suppress(ModelFileError):
+            return read_tensors(path, "targets")[1]["values"].numpy()
+    values = compute()
+    with suppress(OSError):
+        write_tensors(path, "targets", {}, {"values": torch.from_numpy(values)})
+    return values
