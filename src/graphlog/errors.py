@@ -133,12 +133,10 @@ def unknown_name(
     choices = sorted(known)
     near = get_close_matches(name.lower(), choices, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    shown = (
-        choices
-        if len(choices) <= _SHOWN
-        else sorted(get_close_matches(name.lower(), choices, n=_SHOWN, cutoff=0.0))
-    )
-    more = f" and {len(choices) - len(shown)} more" if len(shown) < len(choices) else ""
+    shown, more = choices, ""
+    if len(choices) > _SHOWN:
+        shown = sorted(get_close_matches(name.lower(), choices, n=_SHOWN, cutoff=0.0))
+        more = f" and {len(choices) - _SHOWN} more"
     message = f"unknown {kind} '{name}'; {hint}Known: {', '.join(shown)}{more}"
     return ConfigError(message, option=option)
 

@@ -70,13 +70,9 @@ class ContextPred(Objective[ContextViews]):
     def __init__(self, config: ContextPredConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
         self.config = config
-        shape = {
-            "layers": config.context_layers,
-            "dim": encoder.dim,
-            "jk": "last",
-            "readout": "mean",
-        }
-        self.context = GraphEncoder(encoder.config.updated(shape), encoder.schema)
+        shape = {"layers": config.context_layers, "dim": encoder.dim}
+        alike = encoder.config.updated({**shape, "jk": "last", "readout": "mean"})
+        self.context = GraphEncoder(alike, encoder.schema)
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> ContextViews:
         """Return substructure and context of a random root per graph, but of graphs too small."""

@@ -48,12 +48,6 @@ def same_part_loss(
 
     The score of a pair is :math:`(h_u - \bar h)^\top (h_v - \bar h) / \sqrt D + b` with the mean
     :math:`\bar h` over the nodes of the graph. What the parts are called does not matter.
-
-    Args:
-        node_emb: Node embeddings.
-        parts: Part of each node.
-        ptr: Node range of each graph.
-        bias: The summand :math:`b`.
     """
     sizes = ptr.diff()
     centered = node_emb - torch.repeat_interleave(

@@ -40,16 +40,9 @@ class GraphMAEConfig(FrozenConfig):
 def scaled_cosine_error(
     rebuilt: Float[Tensor, "A K"], answers: Float[Tensor, "A K"], exponent: float
 ) -> Float[Tensor, ""]:
-    r"""Return the mean of :math:`(1 - \cos(z, x))^\gamma` over rows; no rows count as 0.
-
-    Args:
-        rebuilt: Decoded attributes :math:`z`.
-        answers: True attributes :math:`x`.
-        exponent: The power :math:`\gamma`, at least 1.
-    """
-    return mean_or_zero(
-        (1.0 - paired_cosine_similarity(rebuilt, answers)).clamp_min(0.0).pow(exponent)
-    )
+    r"""Return the mean of :math:`(1 - \cos(z, x))^\gamma` over rows; no rows count as 0."""
+    error = 1.0 - paired_cosine_similarity(rebuilt, answers)
+    return mean_or_zero(error.clamp_min(0.0).pow(exponent))
 
 
 class GraphMAE(Objective[MaskedView]):

@@ -51,10 +51,6 @@ def jensen_shannon(scores: Float[Tensor, "V N"], graph: Int[Tensor, "V"]) -> Los
     With :math:`\mathrm{sp}(s) = \log(1 + e^s)`: the mean over all pairs of a node and a foreign
     graph of :math:`\mathrm{sp}(s) - \log 2`, minus the mean over nodes and their own graph of
     :math:`\log 2 - \mathrm{sp}(-s)`.
-
-    Args:
-        scores: Score of every node with every graph.
-        graph: The graph each node belongs to.
     """
     scores = full_precision(scores)
     own = scores.gather(1, graph[:, None]).squeeze(1)

@@ -9,7 +9,6 @@ from torch import Tensor
 from graphlog.ops.contrastive import (
     cosine_similarity,
     draw_others,
-    info_nce,
     log_softmax_share,
     margin,
     mean_or_zero,
@@ -79,7 +78,9 @@ def graph_loss(
             drawn = similarity[row, draw_others(row, row.new_full((num,), num), generator)]
         return _pair_loss(margin(positive, drawn), positive, drawn)
     others = (similarity.sum(dim=1) - positive) / max(num - 1, 1)
-    loss = info_nce(similarity, temperature, eps) if form == "infonce" else margin(positive, others)
+    loss = margin(positive, others)
+    if form == "infonce":
+        loss = -log_softmax_share(similarity / temperature, eps=eps).mean()
     return _pair_loss(loss, positive, others)
 
 
@@ -150,25 +151,19 @@ def subgraph_loss(
     others = (total[chosen] - own)[paired] / (size - 1)[paired]
     if form == "expected-margin":
         return _pair_loss(margin(own, others), own, others)
-    targets: list[Tensor | None] = [None] * len(similarity)
-    if positive == "masked":
-        is_masked = torch.zeros_like(graph, dtype=torch.bool).index_fill(0, masked_idx, True)
-        targets = [m[:, None, :] for m in pad_values(is_masked, padding)]
-    if colors is not None:
-        candidates = [
-            c
-            & (
-                (k[:, :, None] != k[:, None, :])
-                | torch.eye(k.shape[1], dtype=torch.bool, device=k.device)
-            )
-            for c, k in zip(candidates, pad_values(colors, padding), strict=True)
-        ]
-    shares = [
-        log_softmax_share(
-            s / temperature, c.expand_as(s), None if t is None else t.expand_as(s), eps
-        )
-        for s, c, t in zip(similarity, candidates, targets, strict=True)
-    ]
+    is_masked = torch.zeros_like(graph, dtype=torch.bool).index_fill(0, masked_idx, True)
+    masked = pad_values(is_masked, padding)
+    kinds = None if colors is None else pad_values(colors, padding)
+    shares: list[Tensor] = []
+    for number, s in enumerate(similarity):
+        among, right = candidates[number].expand_as(s), None
+        if positive == "masked":
+            right = masked[number][:, None, :].expand_as(s)
+        if kinds is not None:
+            k = kinds[number]
+            is_own = torch.eye(k.shape[1], dtype=torch.bool, device=k.device)
+            among = among & ((k[:, :, None] != k[:, None, :]) | is_own)
+        shares.append(log_softmax_share(s / temperature, among, right, eps))
     return _pair_loss(-mean_or_zero(unpad_values(shares, padding)[chosen]), own, others)
 
 
@@ -247,22 +242,17 @@ def prototype_cross_entropy(
     """
     loss = graph_emb.new_zeros(())
     for level, layer in enumerate(forest.layers):
-        logits = cosine_similarity(graph_emb, layer, eps) / temperature
         allowed = None
         if level > 0:
+            parent = forest.parent(level)
             if candidates == "siblings":
-                allowed = forest.parent(level) == chains[:, level - 1, None]
+                allowed = parent == chains[:, level - 1, None]
             above = cosine_similarity(layer, forest.layers[level - 1], eps) / temperature
-            loss = (
-                loss
-                - log_softmax_share(
-                    above, positives=_one_hot(forest.parent(level), above), eps=eps
-                ).mean()
-            )
-        loss = (
-            loss
-            - log_softmax_share(logits, allowed, _one_hot(chains[:, level], logits), eps).mean()
-        )
+            share = log_softmax_share(above, positives=_one_hot(parent, above), eps=eps)
+            loss = loss - share.mean()
+        logits = cosine_similarity(graph_emb, layer, eps) / temperature
+        share = log_softmax_share(logits, allowed, _one_hot(chains[:, level], logits), eps)
+        loss = loss - share.mean()
     return loss
 
 
@@ -283,18 +273,16 @@ def prototype_statistics(
     """
     statistics: dict[str, Tensor] = {}
     for level, layer in enumerate(forest.layers):
-        similarity = cosine_similarity(graph_emb, layer)
-        posterior = (similarity / temperature).softmax(dim=1)
-        statistics[f"prototypes_total_{level}"] = similarity.new_full((), layer.shape[0])
-        statistics[f"prototypes_used_estep_{level}"] = _effective_number(
-            chains[:, level], layer.shape[0], similarity.dtype
-        )
-        statistics[f"prototypes_used_nearest_{level}"] = _effective_number(
-            similarity.argmax(dim=1), layer.shape[0], similarity.dtype
-        )
-        statistics[f"posterior_perplexity_{level}"] = (
-            torch.special.entr(posterior).sum(dim=1).exp().mean()
-        )
+        similarity, num = cosine_similarity(graph_emb, layer), layer.shape[0]
+        spread = torch.special.entr((similarity / temperature).softmax(dim=1)).sum(dim=1).exp()
+        statistics |= {
+            f"prototypes_total_{level}": similarity.new_full((), num),
+            f"prototypes_used_estep_{level}": _effective_number(chains[:, level], num, similarity),
+            f"prototypes_used_nearest_{level}": _effective_number(
+                similarity.argmax(dim=1), num, similarity
+            ),
+            f"posterior_perplexity_{level}": spread.mean(),
+        }
     return statistics
 
 
@@ -331,7 +319,7 @@ def _one_hot(index: Tensor, logits: Tensor) -> Tensor:
     return torch.arange(logits.shape[1], device=index.device)[None, :] == index[:, None]
 
 
-def _effective_number(index: Tensor, num: int, dtype: torch.dtype) -> Tensor:
-    ones = torch.ones(index.shape, dtype=dtype, device=index.device)
-    usage = ones.new_zeros(num).index_add(0, index, ones) / max(index.shape[0], 1)
-    return torch.special.entr(usage).sum().exp()
+def _effective_number(index: Tensor, num: int, like: Tensor) -> Tensor:
+    """Return the exponential of the entropy of how often each number below ``num`` occurs."""
+    usage = like.new_zeros(num).index_add(0, index, like.new_ones(index.shape))
+    return torch.special.entr(usage / max(index.shape[0], 1)).sum().exp()

@@ -57,12 +57,7 @@ class Peers:
             tensor.copy_(mean.view_as(tensor))
 
     def all_rows(self, rows: Shaped[Tensor, "R *S"], counts: Sequence[int]) -> Tensor:
-        """Return the rows of every process, in the order of processes, without gradient.
-
-        Args:
-            rows: Those of this process.
-            counts: Rows of each process.
-        """
+        """Return the rows of every process, ``counts`` of each, in their order; no gradient."""
         longest = max(counts)
         if longest == 0:
             return rows.detach().clone()

@@ -57,15 +57,8 @@ def color_classes(
     probability of at most about 2^-58. So one batch of 10,000 environments holds such a pair with a
     probability below 2e-10, and 10^12 environments in batches of this size with one below 2 %.
     Where the attributes or the degree of a node are not those of the first node of its class,
-    which is looked at each time, the list ends too.
-
-    Args:
-        x: Node attributes.
-        edge_attr: Edge attributes.
-        edges: The edges into each node.
-        rounds: Number of rounds at most.
-        with_degrees: Whether nodes with different numbers of edges differ from the start, as they
-            do for layers that divide by the degree of a neighbor.
+    which is looked at each time, the list ends too. With ``with_degrees`` nodes with different
+    numbers of edges differ from the start, as for layers that divide by the degree of a neighbor.
     """
     classes: list[ColorClasses] = []
     color, label = _row_hash(x), _edge_labels(edge_attr, edges)
@@ -97,13 +90,7 @@ def refine_colors(
     """Return a color per node, equal where ``rounds`` of message passing see the same.
 
     Each round hashes a node's color with the sum over its incoming edges of hashes of sender and
-    edge (1-dimensional Weisfeiler-Leman).
-
-    Args:
-        x: Node attributes.
-        edge_attr: Edge attributes.
-        edges: The edges into each node.
-        rounds: Number of rounds; as many as an encoder has layers.
+    edge (1-dimensional Weisfeiler-Leman); an encoder has as many rounds as layers.
 
     Example:
         A path of three nodes: its ends are symmetric.

@@ -32,11 +32,6 @@ def cosine_similarity(
     The paper's measure (below Eq. 5) has :math:`\epsilon = 0`; the authors' script adds 1e-6. A
     zero row has similarity 0 with everything.
 
-    Args:
-        x: First vectors, one a row.
-        y: Second vectors, one a row.
-        eps: Added to the product of the two lengths.
-
     Example:
         >>> import torch
         >>> y = torch.tensor([[1.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])
@@ -83,31 +78,16 @@ def log_softmax_share(
     Returns:
         Logarithms, at most 0 where ``P`` lies within ``A``; ``-inf`` where a row has no positive.
     """
-    diagonal = logits.diagonal(dim1=-2, dim2=-1)
-    top = (
-        diagonal
-        if positives is None
-        else logits.masked_fill(~positives, -torch.inf).logsumexp(dim=-1)
-    )
+    if positives is None:
+        top = logits.diagonal(dim1=-2, dim2=-1)
+    else:
+        top = logits.masked_fill(~positives, -torch.inf).logsumexp(dim=-1)
     if candidates is not None:
         logits = logits.masked_fill(~candidates, -torch.inf)
     bottom = logits.logsumexp(dim=-1)
     if eps > 0.0:
         bottom = torch.logaddexp(bottom, torch.full_like(bottom, math.log(eps)))
     return top - bottom
-
-
-def info_nce(
-    similarity: Float[Tensor, "N N"], temperature: float, eps: float = 0.0
-) -> Float[Tensor, ""]:
-    """Return the mean cross-entropy of picking, in every row, the candidate on the diagonal.
-
-    Args:
-        similarity: Anchors in rows, candidates in columns, the positive pair on the diagonal.
-        temperature: Divides the similarities; positive.
-        eps: Added to the softmax denominator.
-    """
-    return -log_softmax_share(similarity / temperature, eps=eps).mean()
 
 
 def margin(positive: Float[Tensor, "P"], negative: Float[Tensor, "Q"]) -> Float[Tensor, ""]:

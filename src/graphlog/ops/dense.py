@@ -24,12 +24,8 @@ def perceptron(
 ) -> Float[Tensor, "R O"]:
     r"""Return :math:`W_2 \max(W_1 x + b_1, 0) + b_2` of every row ``x``.
 
-    Under autocast it computes in the lower precision, as the two layers themselves would.
-
-    Args:
-        x: Rows.
-        first: The linear layer that holds :math:`W_1` and :math:`b_1`.
-        second: The linear layer that holds :math:`W_2` and :math:`b_2`.
+    The weights are those of two linear layers. Under autocast it computes in the lower precision,
+    as the layers themselves would.
     """
     names = ("weight", "bias")
     learned = (layer.get_parameter(name) for layer in (first, second) for name in names)
@@ -183,12 +179,9 @@ class Moments(NamedTuple):
 def shared_moments(
     x: Float[Tensor, "R D"], counts: Float[Tensor, "R"] | None = None, peers: Peers | None = None
 ) -> Moments:
-    """Return the mean and variance of every column.
+    """Return the mean and variance of every column of the rows that ``peers`` hold together.
 
-    Args:
-        x: Rows.
-        counts: How often each row counts; None: once.
-        peers: The processes that hold the rows together; None: this one has all.
+    Each row counts once, or as often as ``counts`` says.
     """
     own = x.new_zeros(3, x.shape[1], dtype=torch.float64)
     single = torch.promote_types(x.dtype, torch.float32)

@@ -129,9 +129,7 @@ class Padding(NamedTuple):
 def plan_padding(ptr: Int[Tensor, "P"], host_ptr: Int[Tensor, "P"] | None = None) -> Padding:
     """Return the padding of groups ``ptr[g]:ptr[g + 1]`` into at most six cheapest buckets.
 
-    Args:
-        ptr: Row range of each group.
-        host_ptr: The same on the CPU; None copies it, for which a GPU has to be waited for.
+    Without ``host_ptr``, the same on the CPU, a GPU has to be waited for.
 
     Example:
         >>> import torch
@@ -190,12 +188,6 @@ def grouped_cosine(
     Rows and columns beyond a group's size hold the similarities of some other row; mask them with
     :func:`filled`. The gradient is worked out by hand: only the similarities are ever scaled, not
     the embeddings, which are hundreds of times larger.
-
-    Args:
-        x: Rows of the result, packed by group.
-        y: Columns of the result, packed likewise.
-        padding: The plan for these groups.
-        eps: Added to the product of the two lengths.
     """
     return _GroupedCosine.apply(x, y, padding, eps)  # pyright: ignore[reportReturnType]
 
@@ -221,11 +213,8 @@ class _GroupedCosine(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, None, None]:
         x, y, x_norm, y_norm, *similarities = ctx.saved_tensors
         padding: Padding = ctx.padding
-        flat_x, flat_y = (
-            x.new_empty(padding.num_slots, x.shape[1]),
-            y.new_empty(padding.num_slots, y.shape[1]),
-        )
-        start = 0
+        flat_x = x.new_empty(padding.num_slots, x.shape[1])
+        flat_y, start = torch.empty_like(flat_x), 0
         for bucket, rows, grad, similarity in zip(
             padding.buckets, padding.rows_of_buckets(), grads, similarities, strict=True
         ):
@@ -241,12 +230,8 @@ class _GroupedCosine(torch.autograd.Function):
             xs, ys = _gather(x, rows, bucket), _gather(y, rows, bucket)
             torch.bmm(weight, ys, out=gx).addcmul_(xs, pull_x[:, :, None], value=-1.0)
             torch.bmm(weight.mT, xs, out=gy).addcmul_(ys, pull_y[:, :, None], value=-1.0)
-        return (
-            flat_x.index_select(0, padding.slot),
-            flat_y.index_select(0, padding.slot),
-            None,
-            None,
-        )
+        slot = padding.slot
+        return flat_x.index_select(0, slot), flat_y.index_select(0, slot), None, None
 
 
 def _gather(x: Tensor, rows: Tensor, bucket: Bucket) -> Tensor:
@@ -403,11 +388,8 @@ class _WeightedSum(torch.autograd.Function):
         """Return the table of every node and head, and the bags of its rows summed at each node."""
         heads = weight.shape[1]
         rows = (edges.senders[:, None] * heads + torch.arange(heads, device=h.device)).reshape(-1)
-        return (
-            h.detach().reshape(h.shape[0] * heads, h.shape[1] // heads),
-            rows,
-            edges.offsets * heads,
-        )
+        table = h.detach().reshape(h.shape[0] * heads, h.shape[1] // heads)
+        return table, rows, edges.offsets * heads
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -416,30 +398,19 @@ class _WeightedSum(torch.autograd.Function):
         grad, grad_h, grad_weight = grads[0].contiguous(), None, None
         if ctx.needs_input_grad[0]:
             back = edges.reverse
-            back_weight = weight.index_select(0, back.edges).to(grad.dtype)
-            heads = [
-                _bag(grad, back.receivers, back.offsets, w.contiguous())
-                for w in back_weight.unbind(1)
-            ]
+            weights = weight.index_select(0, back.edges).to(grad.dtype).T.contiguous()
+            heads = [_bag(grad, back.receivers, back.offsets, w) for w in weights]
             grad_h = torch.cat(heads, dim=1) if len(heads) > 1 else heads[0]
         if ctx.needs_input_grad[1]:
             table, rows, offsets = _WeightedSum.bags(h, weight, edges)
-            product = _weight_gradient(
-                grad, table, rows, offsets, segment_ids(offsets, rows.shape[0])
-            )
+            product = table.new_zeros(rows.shape[0])
+            if table.numel() and rows.numel():  # the inner product of a row with its bag's gradient
+                bags = segment_ids(offsets, rows.shape[0])
+                product = torch.ops.aten._embedding_bag_per_sample_weights_backward(
+                    grad, table, rows, offsets[:-1], bags, 0
+                )
             grad_weight = product.reshape(weight.shape).to(weight.dtype)
         return grad_h, grad_weight, None
-
-
-def _weight_gradient(
-    grad: Tensor, table: Tensor, rows: Tensor, offsets: Tensor, bags: Tensor
-) -> Tensor:
-    """Return the inner product of each row of a bag with the bag's gradient."""
-    if rows.shape[0] == 0 or table.shape[1] == 0:
-        return table.new_zeros(rows.shape[0])
-    return torch.ops.aten._embedding_bag_per_sample_weights_backward(
-        grad, table, rows, offsets[:-1], bags, 0
-    )
 
 
 class _EndSum(torch.autograd.Function):
@@ -448,21 +419,14 @@ class _EndSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, at_receiver: Tensor, at_sender: Tensor, edges: Adjacency) -> Tensor:
         ctx.edges = edges
-        return (
-            at_receiver.detach()
-            .index_select(0, edges.receivers)
-            .add_(at_sender.detach().index_select(0, edges.senders))
-        )
+        total = at_receiver.detach().index_select(0, edges.receivers)
+        return total.add_(at_sender.detach().index_select(0, edges.senders))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         edges: Adjacency = ctx.edges
-        grad = grads[0].contiguous()
-        return (
-            segment_sum(grad, edges.offsets),
-            _bag(grad, edges.reverse.edges, edges.reverse.offsets),
-            None,
-        )
+        grad, back = grads[0].contiguous(), edges.reverse
+        return segment_sum(grad, edges.offsets), _bag(grad, back.edges, back.offsets), None
 
 
 def end_sum(
@@ -472,46 +436,14 @@ def end_sum(
     return _EndSum.apply(at_receiver, at_sender, edges)  # pyright: ignore[reportReturnType]
 
 
-class _WeightedRows(torch.autograd.Function):
-    """One embedding-bag a head, whose weights are the head's."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
-        ctx.save_for_backward(rows, offsets)
-        every = torch.arange(rows.shape[0], device=rows.device)
-        sums = [
-            _bag(rows, every, offsets, w.contiguous())
-            for w in weight.detach().to(rows.dtype).unbind(1)
-        ]
-        return torch.stack(sums, dim=1)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        rows, offsets = ctx.saved_tensors
-        every, segments = (
-            torch.arange(rows.shape[0], device=rows.device),
-            segment_ids(offsets, rows.shape[0]),
-        )
-        products = [
-            _weight_gradient(g.contiguous(), rows, every, offsets, segments)
-            for g in grads[0].unbind(1)
-        ]
-        return torch.stack(products, dim=1), None, None
-
-
 def weighted_rows(
     weight: Float[Tensor, "E H"], rows: Float[Tensor, "E K"], offsets: Int[Tensor, "Vp1"]
 ) -> Float[Tensor, "V H K"]:
     r"""Return :math:`\sum_{e \to v} w_{e h} r_e` for every node ``v`` and head ``h``.
 
-    Differentiable in ``weight`` alone.
-
-    Args:
-        weight: Weight of each edge and head, edges in the order of their targets.
-        rows: Values of each edge, likewise.
-        offsets: Edges into node ``v`` are ``offsets[v]:offsets[v + 1]``.
+    Edges into node ``v`` are ``offsets[v]:offsets[v + 1]``. The rows are to be narrow.
     """
-    return _WeightedRows.apply(weight, rows, offsets)  # pyright: ignore[reportReturnType]
+    return segment_sum(weight.to(rows.dtype)[:, :, None] * rows[:, None], offsets)
 
 
 def neighbor_sum(
@@ -519,18 +451,14 @@ def neighbor_sum(
 ) -> Float[Tensor, "R D"]:
     r"""Return :math:`\sum_{(u, v)} w_{uv} h_u` for every receiver ``v``.
 
-    The sum over its incoming edges. Float32, bfloat16 and float64, differentiable in ``h`` and in
+    0 without incoming edges. Float32, bfloat16 and float64, differentiable in ``h`` and in
     ``weight``. Nothing of size E x D is kept.
 
     Args:
         h: Values of the senders. With ``H`` heads a row holds them one after the other, ``W = H *
-            D``.
+            D``, and they are summed.
         edges: Who sends to whom.
-        weight: Weight of each edge, in the order of ``edges``; with two axes, of each edge and
-            head, and then the heads are summed. None stands for 1.
-
-    Returns:
-        The sums; 0 for a receiver without incoming edges.
+        weight: Weight of each edge, or of each edge and head. None stands for 1.
     """
     h = h.contiguous()
     if weight is None:
