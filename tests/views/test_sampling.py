@@ -14,7 +14,6 @@ from graphlog.data.store import GraphBatch
 from graphlog.views.sampling import (
     choose_rows,
     context_views,
-    distances,
     draw_numbers,
     edge_pairs,
     non_edges,
@@ -118,18 +117,6 @@ def steps_from(batch: GraphBatch, root: int) -> dict[int, int]:
                 found[b] = found[node] + 1
                 waiting.append(b)
     return found
-
-
-@pytest.mark.parametrize("limit", [0, 1, 3])
-def test_distances(limit: int) -> None:
-    batch = batch_for()
-    roots = random_nodes(batch.ptr, seeded(2))
-    found = distances(batch, roots, limit)
-    wanted = torch.full_like(found, -1)
-    for root in roots.tolist():
-        for node, steps in steps_from(batch, root).items():
-            wanted[node] = steps if limit == 0 or steps <= limit else -1
-    assert found.equal(wanted)
 
 
 @pytest.mark.parametrize(("hops", "inner", "outer"), [(3, 2, 5), (0, 1, 0), (2, 1, 2), (1, 0, 9)])

@@ -178,13 +178,12 @@ def augment(
             )
         elif name == "mask-attributes":
             masked = mask_attributes(batch, schema, config.ratio, generator).batch
-            x = torch.where(selected[batch.batch][:, None], masked.x, changed.x)
-            edge_attr = torch.where(
-                selected[batch.batch[batch.edge_index[0]]][:, None],
-                masked.edge_attr,
-                changed.edge_attr,
+            of_node = selected[batch.batch][:, None]
+            x = torch.where(of_node, masked.x, changed.x)
+            of_edge = of_node[batch.edge_index[0]]
+            changed = changed.with_attributes(
+                x, torch.where(of_edge, masked.edge_attr, changed.edge_attr)
             )
-            changed = changed.with_attributes(x, edge_attr)
     if config.restore_edgeless:
         graph = batch.batch[batch.edge_index[0, nodes[batch.edge_index].all(dim=0)]]
         nodes |= (torch.bincount(graph, minlength=batch.num_graphs) == 0)[batch.batch]
@@ -267,21 +266,18 @@ def perturb_edges(
     edge_index, edge_attr = batch.edge_index[:, kept], batch.edge_attr[kept]
     if config.edge_perturbation == "rewire":
         new, new_graph = _unordered_non_edges(batch, counts, generator)
-        # the k-th new edge of a graph takes the attributes of its k-th lost one
-        lost_pair = lost.nonzero().squeeze(1)
-        lost_pair = lost_pair[torch.argsort(pair_graph[lost_pair], stable=True)]
-        lost_edge = first_of_each(pair, pair_graph.shape[0])[lost_pair]
-        lost_start = counts.cumsum(0) - counts
         by_graph = torch.argsort(new_graph, stable=True)
         new, new_graph = new[:, by_graph], new_graph[by_graph]
         num_new = torch.bincount(new_graph, minlength=batch.num_graphs)
-        rank = (
-            torch.arange(new_graph.shape[0], device=pair.device)
-            - (num_new.cumsum(0) - num_new)[new_graph]
-        )
-        place = lost_start[new_graph] + rank
-        attr = batch.edge_attr[lost_edge[place]].repeat_interleave(2, dim=0)
-        both = _runs_both_ways(batch, pair, pair_graph.shape[0])[lost_pair[place]]
+        # the k-th new edge of a graph takes the attributes of its k-th lost one
+        lost_pair = lost.nonzero().squeeze(1)
+        lost_pair = lost_pair[torch.argsort(pair_graph[lost_pair], stable=True)]
+        fewer = (counts - num_new).cumsum(0) - (counts - num_new)  # in the graphs before
+        place = torch.arange(new_graph.shape[0], device=pair.device) + fewer[new_graph]
+        model = lost_pair[place]
+        edge = first_of_each(pair, pair_graph.shape[0])[model]
+        attr = batch.edge_attr[edge].repeat_interleave(2, dim=0)
+        both = _runs_both_ways(batch, pair, pair_graph.shape[0])[model]
         taken = torch.stack([torch.ones_like(both), both], dim=1).flatten()
         new = torch.stack([new, new.flip(0)], dim=2).flatten(1)
         edge_index = torch.cat([edge_index, new[:, taken]], dim=1)

@@ -33,12 +33,8 @@ def choose_rows(
 ) -> Bool[Tensor, "V"]:
     """Return a mask of ``counts[n]`` rows of each graph, drawn evenly without replacement.
 
-    Args:
-        group: Graph of each row, ascending.
-        ptr: Row range of each graph.
-        counts: How many to draw; where there are fewer, all are chosen.
-        generator: Source of randomness.
-        allowed: Rows that may be chosen; None for all.
+    Where there are fewer, all are chosen; with ``allowed`` only among these. The ``group`` of each
+    row, its graph, ascends.
     """
     total = group.shape[0]
     keys = uniform(total, generator, ptr.device)
@@ -64,12 +60,7 @@ def choose_unsorted(
 
 
 def true_rows(mask: Bool[Tensor, "V"], count: int | None) -> Int[Tensor, "C"]:
-    """Return where ``mask`` is true, ascending.
-
-    Args:
-        mask: Any mask.
-        count: How many times it is true. A GPU that knows need not be waited for; None counts.
-    """
+    """Return where ``mask`` is true; a GPU that is told how often need not be waited for."""
     if count is None or mask.device.type == "cpu":
         return mask.nonzero().squeeze(1)
     return torch.argsort(~mask, stable=True)[:count]
@@ -83,11 +74,6 @@ def draw_numbers(
     All subsets are equally likely. Where more than half of the numbers are wanted, all of them are
     ranked by random keys; elsewhere numbers are drawn and repeats drawn again, each of which
     succeeds more often than not. Either way the work grows with ``counts``.
-
-    Args:
-        counts: How many to draw; at most ``totals``.
-        totals: How many there are to draw from.
-        generator: Source of randomness.
     """
     dense = 2 * counts > totals
     graphs = torch.arange(counts.shape[0], device=counts.device)
@@ -150,15 +136,10 @@ def non_edges(
 ) -> tuple[Int[Tensor, "2 M"], Int[Tensor, "M"]]:
     """Return distinct ordered pairs of different nodes that no edge joins, and the graph of each.
 
-    Neither direction has an edge. All choices are equally likely. The pairs of a graph of ``n``
-    nodes are numbered ``n * source + target``; what is drawn is a rank among the free numbers, and
-    the number of that rank is found by bisection in the sorted list of taken ones: nothing of size
-    ``n * n`` is made.
-
-    Args:
-        batch: Any graphs.
-        counts: How many to draw; where fewer exist, all of them.
-        generator: Source of randomness.
+    There are ``counts[n]`` of each graph, or all. Neither direction has an edge. All choices are
+    equally likely. The pairs of a graph of ``n`` nodes are numbered ``n * source + target``; what
+    is drawn is a rank among the free numbers, and the number of that rank is found by bisection in
+    the sorted list of taken ones: nothing of size ``n * n`` is made.
     """
     sizes = batch.sizes
     first = (sizes * sizes).cumsum(0) - sizes * sizes
@@ -197,31 +178,20 @@ def induced_part(batch: GraphBatch, nodes: Bool[Tensor, "V"]) -> Part:
     running = nodes.long().cumsum(0)
     number = torch.where(nodes, running - 1, -1)
     kept = nodes[batch.edge_index].all(dim=0).nonzero().squeeze(1)
-    before = torch.cat([running.new_zeros(1), running])
-    part = GraphBatch(
-        x=batch.x[nodes],
-        edge_index=number[batch.edge_index[:, kept]],
-        edge_attr=batch.edge_attr[kept],
-        batch=batch.batch[nodes],
-        ptr=before[batch.ptr],
-        y=batch.y,
-    )
+    edges, ptr = number[batch.edge_index[:, kept]], F.pad(running, (1, 0))[batch.ptr]
+    attributes = batch.edge_attr[kept]
+    part = GraphBatch(batch.x[nodes], edges, attributes, batch.batch[nodes], ptr, batch.y)
     return Part(part, number)
 
 
 def keep_graphs(batch: GraphBatch, graphs: Bool[Tensor, "N"]) -> Part:
     """Return the batch without the graphs that are not in ``graphs``."""
-    part = induced_part(batch, graphs[batch.batch])
+    part, number = induced_part(batch, graphs[batch.batch])
     rank = graphs.long().cumsum(0) - 1
-    kept = GraphBatch(
-        x=part.batch.x,
-        edge_index=part.batch.edge_index,
-        edge_attr=part.batch.edge_attr,
-        batch=rank[part.batch.batch],
-        ptr=torch.cat([part.batch.ptr[:1], part.batch.ptr[1:][graphs]]),
-        y=None if batch.y is None else batch.y[graphs],
-    )
-    return Part(kept, part.number)
+    ptr = torch.cat([part.ptr[:1], part.ptr[1:][graphs]])
+    y = None if batch.y is None else batch.y[graphs]
+    kept = GraphBatch(part.x, part.edge_index, part.edge_attr, rank[part.batch], ptr, y)
+    return Part(kept, number)
 
 
 class ContextViews(NamedTuple):
@@ -235,34 +205,23 @@ class ContextViews(NamedTuple):
     """Nodes of ``context`` that are in the substructure too, ascending; at least one a graph."""
 
 
-def distances(batch: GraphBatch, roots: Int[Tensor, "N"], limit: int) -> Int[Tensor, "V"]:
-    """Return the steps from each graph's root to every node; -1 where it is out of reach.
+def rings(
+    batch: GraphBatch, roots: Int[Tensor, "N"], hops: int, inner: int, outer: int
+) -> tuple[Bool[Tensor, "V"], Bool[Tensor, "V"]]:
+    """Return the nodes of each root's substructure and of its context, as :func:`context_views`.
 
     All graphs are searched at once, one sweep over the edges a step.
-
-    Args:
-        batch: Any graphs.
-        roots: One node a graph.
-        limit: Steps after which to stop; 0 stops nowhere.
     """
     steps = torch.full((batch.num_nodes,), -1, dtype=torch.long, device=roots.device)
     steps[roots] = 0
     source, target = batch.edge_index[0], batch.edge_index[1]
-    step = 0
-    while limit == 0 or step < limit:
+    last, step = max(hops, outer) if outer else batch.num_nodes, 0
+    while step < last:
         new = target[(steps[source] == step) & (steps[target] < 0)]
         if not new.shape[0]:
             break
         step += 1
         steps[new] = step
-    return steps
-
-
-def rings(
-    batch: GraphBatch, roots: Int[Tensor, "N"], hops: int, inner: int, outer: int
-) -> tuple[Bool[Tensor, "V"], Bool[Tensor, "V"]]:
-    """Return the nodes of each root's substructure and of its context, as :func:`context_views`."""
-    steps = distances(batch, roots, max(hops, outer) if outer else 0)
     near = steps >= 0
     substructure = near & (steps <= hops) if hops else torch.ones_like(near)
     return substructure, near & (steps > inner) & ((steps <= outer) | (outer == 0))
@@ -287,9 +246,6 @@ def context_views(
     nodes = number >= 0
     substructure, in_substructure = induced_part(kept, inside[nodes])
     context, in_context = induced_part(kept, around[nodes])
-    return ContextViews(
-        substructure=substructure,
-        root=in_substructure[number[roots[has_context]]],
-        context=context,
-        anchors=in_context[(inside & around)[nodes].nonzero().squeeze(1)],
-    )
+    root = in_substructure[number[roots[has_context]]]
+    anchors = in_context[(inside & around)[nodes].nonzero().squeeze(1)]
+    return ContextViews(substructure, root, context, anchors)
