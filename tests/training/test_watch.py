@@ -66,7 +66,7 @@ def watch_of(embeddings: list[torch.Tensor], batch_size: int = 256) -> CollapseW
     watch = CollapseWatch(encoder, every=1, batch_size=batch_size)
     for step, graph_emb in enumerate(embeddings, 1):
         watch.before_step(step)
-        watch._seen.append((graph_emb, None))
+        watch._seen.append((graph_emb,))
     return watch
 
 

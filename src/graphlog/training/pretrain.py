@@ -18,7 +18,7 @@ from graphlog import __version__
 from graphlog.data.store import GraphBatch, GraphStore, epoch_batches
 from graphlog.encoders.encoder import GraphEncoder, NodeNorm, build_encoder, calibrate
 from graphlog.encoders.modelfile import digest_of, read_model, save_model
-from graphlog.encoders.novelty import PREFIX, Novelty, fit_novelty
+from graphlog.encoders.novelty import PREFIX, fit_novelty
 from graphlog.errors import ConfigError, DataError, ModelFileError, TrainingInterrupted, setting
 from graphlog.files import write_json, write_text, writing
 from graphlog.objectives import OBJECTIVES
@@ -88,16 +88,17 @@ class Pretraining(Job):
             )
         self.store, self.progress = store, progress or Progress()
         self.folder: RunFolder | None = None
+        say = self.progress.say
         if config.schema != store.schema.name:
-            self.progress.say(
+            say(
                 f"the settings say schema '{config.schema}', the data have '{store.schema.name}'. "
                 "Using the data's schema"
             )
         kind = OBJECTIVES[config.objective]
         if note := kind.RECIPE_NOTES.get(config.recipe):
-            self.progress.say(f"note: {note}")
+            say(f"note: {note}")
         device = choose_device(config.device)
-        precision = choose_precision(config.precision, device, self.progress.say)
+        precision = choose_precision(config.precision, device, say)
         config = config.updated({"schema": store.schema.name, "precision": precision})
         given = None
         if config.targets_from is not None:
@@ -115,7 +116,7 @@ class Pretraining(Job):
         self.objective = objective.to(device).train()
         self.phases = self.objective.phases(config.epochs)
         if note := self.objective.phases_note(config.epochs):
-            self.progress.say(f"note: {note}")
+            say(f"note: {note}")
         if self.objective.needs_targets:  # asked before any old run is touched
             check_texts(store, self.objective.needs_substructures, given is None)
         elif given is not None:
@@ -123,7 +124,6 @@ class Pretraining(Job):
         self.fresh_moments = config.fresh_moments
         self.average = WeightAverage(config.average) if config.average > 0 else None
         self.watch = CollapseWatch(self.encoder, config.watch_every, config.batch_size)
-        self.novelty: Novelty | None = None
         self._steps = config.epochs * len(self.batches(0))
         self._embed_at_most = embed_at_most
         self._given: Float16[np.ndarray, "M K"] | None = given
@@ -154,10 +154,8 @@ class Pretraining(Job):
         graphs = min(self.config.batch_size, len(self.store))
         if team.size > graphs:
             team.refuse(
-                ConfigError(
-                    f"{team.size} processes share batches of {graphs} graphs; start fewer, or give "
-                    f"a larger {setting('batch_size')}."
-                )
+                f"{team.size} processes share batches of {graphs} graphs; start fewer, or give a "
+                f"larger {setting('batch_size')}."
             )
         self._splits = self.objective.is_separable and self.encoder.config.dropout == 0
         self._share_with(team.peers)
@@ -257,13 +255,8 @@ class Pretraining(Job):
         tensors = self._weights() | {f"watch.{k}": v for k, v in seen.items()}
         if self.average is not None:
             tensors |= {f"average.{k}": v for k, v in self.average.averages.items()}
-        fields = {
-            "settings": self.config.to_tables(),
-            "data_digest": self.store.digest,
-            "environment": self._environment(),
-            "watch": watch,
-        }
-        return tensors, fields
+        about = {"settings": self.config.to_tables(), "data_digest": self.store.digest}
+        return tensors, {**about, "environment": self._environment(), "watch": watch}
 
     def load_state(self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
         """Continue from a state, provided that settings and graphs are the same."""
@@ -299,24 +292,36 @@ class Pretraining(Job):
                 f"the run was started on other graphs ({change}); give it the same input."
             )
 
-    def finish(self) -> None:
-        """Leave encoder and objective as they are to be used.
+    def finish(self) -> "PretrainResult":
+        """Leave encoder and objective as they are to be used, and say how they came about.
 
         The weights are their average, where the settings say so, and the statistics of batch
         normalization are those of clean graphs, among which novelty is judged.
         """
+        c, store = self.config, self.store
         self.watch.close()
         if self.average is not None:
             self.average.copy_to(self.parameters())
         self._share_with(None)
-        calibrate(self.encoder, self.store, self.config.seed)
+        calibrate(self.encoder, store, c.seed)
         self.objective.eval()
-        self.novelty = fit_novelty(self.encoder, self.store, self.config.seed)
-
-    def kept(self) -> dict[str, Tensor]:
-        """Return the tensors that the model file holds beside those of the encoder, by name."""
-        usual = {} if self.novelty is None else self.novelty.tensors()
-        return {**self.objective.state_dict(), **usual}
+        novelty = fit_novelty(self.encoder, store, c.seed)
+        usual = {} if novelty is None else novelty.tensors()
+        info = {
+            "objective": c.objective,
+            "recipe": c.recipe,
+            "seed": c.seed,
+            "epochs": c.epochs,
+            "schema": store.schema.name,
+            "embedding": c.embedding,
+            "graphs": len(store),
+            "graphs_seen": len(store) * c.epochs,
+            "data_digest": store.digest,
+            "settings": c.to_tables(),
+            "versions": versions(store.digest)["packages"],
+        }
+        extra = {**self.objective.state_dict(), **usual}
+        return PretrainResult(self.encoder, self.objective, info, extra)
 
     def find_targets(self, run_dir: Path | None) -> None:
         """Give the graphs their targets, which the first process computes and the others read."""
@@ -348,19 +353,15 @@ class Pretraining(Job):
     def _embed(self, limit: int | None = None) -> Float[Tensor, "M D"]:
         """Return graph embeddings in evaluation mode, in store order, or of a seeded subset."""
         total = min(len(self.store), self._embed_at_most or len(self.store))
-        chosen = np.arange(total)
+        chosen, c, device = np.arange(total), self.config, self.setting.device
         if limit is not None and limit < total:
-            draw = torch.randperm(
-                total, generator=generator_for(self.config.seed, "embed", self._phase)
-            )[:limit]
-            chosen = np.sort(draw.numpy())
+            generator = generator_for(c.seed, "embed", self._phase)
+            chosen = np.sort(torch.randperm(total, generator=generator)[:limit].numpy())
         self.encoder.eval()
         parts: list[Tensor] = []
-        for start in range(0, len(chosen), self.config.batch_size):
-            batch = self.store.take(chosen[start : start + self.config.batch_size]).to(
-                self.setting.device
-            )
-            with autocast(self.setting.precision, self.setting.device):
+        for rows in np.split(chosen, range(c.batch_size, len(chosen), c.batch_size)):
+            batch = self.store.take(rows).to(device)
+            with autocast(self.setting.precision, device):
                 parts.append(self.encoder(batch).graph_emb.float())
         self.encoder.train()
         return torch.cat(parts)
@@ -373,23 +374,6 @@ class Pretraining(Job):
             "processes": self.team.size,
             "device": self.setting.device.type,
             "precision": self.setting.precision,
-        }
-
-    def info(self) -> dict[str, Any]:
-        """Return what the model file says about the run."""
-        c, store = self.config, self.store
-        return {
-            "objective": c.objective,
-            "recipe": c.recipe,
-            "seed": c.seed,
-            "epochs": c.epochs,
-            "schema": store.schema.name,
-            "embedding": c.embedding,
-            "graphs": len(store),
-            "graphs_seen": len(store) * c.epochs,
-            "data_digest": store.digest,
-            "settings": c.to_tables(),
-            "versions": versions(store.digest)["packages"],
         }
 
 
@@ -489,6 +473,7 @@ def run_pretraining(
     job = Pretraining(store, config, init=init, progress=progress)
     with joined(job.setting.device) as team, ExitStack() as stack:
         job.join(team)
+        folder = None
         if run_dir is not None and team.is_first:
             folder = RunFolder.open(run_dir, resume=resume, overwrite=overwrite)
             job.folder = stack.enter_context(closing(folder))
@@ -496,17 +481,16 @@ def run_pretraining(
         team.check_alike({"whether the run is complete": is_complete})
         result = _finished(run_dir / MODEL, job) if run_dir and is_complete else None
         if result is None:
-            followers = Callbacks(
-                callbacks if team.is_first else (), None if job.folder is None else run_dir
-            )
+            given = callbacks if team.is_first else ()
+            followers = Callbacks(given, None if folder is None else run_dir)
             with closing(followers):
                 _train(job, run_dir, followers, resume)
-            result = PretrainResult(job.encoder, job.objective, job.info(), job.kept())
-            if job.folder is not None:
-                with writing(job.folder.model, resume_advice()):
-                    save_model(job.folder.model, job.encoder, result.info, extra=result.extra)
-        if job.folder is not None:
-            job.folder.remove_targets()
+            result = job.finish()
+            if folder is not None:
+                with writing(folder.model, resume_advice()):
+                    save_model(folder.model, result.encoder, result.info, extra=result.extra)
+        if folder is not None:
+            folder.remove_targets()
         return result
 
 
@@ -518,11 +502,10 @@ def _finished(path: Path, job: Pretraining) -> PretrainResult | None:
         job.progress.say(f"{e} Writing it again from the last checkpoint.")
         return None
     job.check_same(model.info["settings"], model.info["data_digest"])
-    objective = job.objective
     learned = {k: v for k, v in model.extra.items() if not k.startswith(PREFIX)}
     try:
-        objective.prepare_state(learned)
-        objective.load_state_dict(learned)
+        job.objective.prepare_state(learned)
+        job.objective.load_state_dict(learned)
     except (RuntimeError, KeyError) as e:
         reason = str(e).splitlines()[0]
         raise ModelFileError(
@@ -531,7 +514,7 @@ def _finished(path: Path, job: Pretraining) -> PretrainResult | None:
             option="overwrite",
         ) from None
     job.progress.say(f"{path.parent} is complete already; nothing to do")
-    return PretrainResult(model.encoder.eval(), objective.eval(), dict(model.info), model.extra)
+    return PretrainResult(model.encoder, job.objective.eval(), dict(model.info), model.extra)
 
 
 def _train(job: Pretraining, path: Path | None, callbacks: Callbacks, resume: bool) -> None:
@@ -546,8 +529,9 @@ def _train(job: Pretraining, path: Path | None, callbacks: Callbacks, resume: bo
     try:
         with stop_on_signal() as stop:
             stop.at_once = True
-            if resume and trainer.restore():
-                at = trainer.cursor
+            is_restored = resume and trainer.restore()
+            at = trainer.cursor
+            if is_restored:
                 progress.say(
                     f"continuing from step {at.step}, epoch {at.epoch + 1} of {config.epochs}"
                 )
@@ -557,10 +541,9 @@ def _train(job: Pretraining, path: Path | None, callbacks: Callbacks, resume: bo
                 write_text(folder.config, config.to_toml())
                 write_json(folder.versions, versions(job.store.digest))
                 with writing(folder.metrics):
-                    trainer.metrics = MetricsFile(folder.metrics, trainer.cursor.step)
+                    trainer.metrics = MetricsFile(folder.metrics, at.step)
             if job.objective.needs_targets and not trainer.is_done:
                 job.find_targets(path)
-            at = trainer.cursor
             progress.begin(total * config.epochs, total * at.epoch + at.batch * config.batch_size)
             trainer.run(stop)
     except KeyboardInterrupt:
@@ -570,4 +553,3 @@ def _train(job: Pretraining, path: Path | None, callbacks: Callbacks, resume: bo
         job.watch.close()
         if trainer.metrics is not None:
             trainer.metrics.close()
-    job.finish()

@@ -28,7 +28,6 @@ from torch import distributed as dist
 
 from graphlog.errors import (
     ConfigError,
-    GraphLoGError,
     ModelFileError,
     NonFiniteLossError,
     ProcessLostError,
@@ -86,11 +85,11 @@ class Team:
         found = self._notices.all_rows(own, lengths).split(lengths)
         return [bytes(each.tolist()).decode() for each in found]
 
-    def refuse(self, error: GraphLoGError) -> None:
-        """Raise ``error`` in the first process, and in the others that it has refused."""
+    def refuse(self, why: str) -> None:
+        """Raise a ConfigError in the first process, and in the others that it has refused."""
         if self.is_first:
-            raise error
-        raise ProcessLostError(f"the first process of this run refused to start: {error}")
+            raise ConfigError(why)
+        raise ProcessLostError(f"the first process of this run refused to start: {why}")
 
     def check_alike(self, what: Mapping[str, Any]) -> None:
         """Compare what must be the same in all processes.
@@ -105,11 +104,8 @@ class Team:
                 first, here = every[0].get(key), other.get(key)
                 if first != here:
                     self.refuse(
-                        ConfigError(
-                            f"the processes disagree: {key} is {first!r} in process 0 and {here!r} "
-                            f"in process {rank}; start all with the same command, input and "
-                            "versions."
-                        )
+                        f"the processes disagree: {key} is {first!r} in process 0 and {here!r} in "
+                        f"process {rank}; start all with the same command, input and versions."
                     )
 
     def mean(self, losses: LossTerms) -> LossTerms:

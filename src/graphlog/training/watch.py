@@ -87,7 +87,7 @@ class CollapseWatch:
         self.dim = encoder.dim
         self._batch_size = batch_size
         self._window = min(max(every, 1), -(-ROWS // batch_size))
-        self._seen: deque[tuple[Tensor, Tensor | None]] = deque(maxlen=self._window)
+        self._seen: deque[tuple[Tensor, ...]] = deque(maxlen=self._window)
         self._calls: list[Tensor] = []
         self._listening = False
         self._streak: dict[str, int] = {}
@@ -112,12 +112,12 @@ class CollapseWatch:
         calls, self._calls, self._listening = self._calls, [], False
         if not calls:
             return
-        if len(calls) >= 2 and calls[0].shape == calls[1].shape:
-            self._seen.append((calls[0], calls[1]))
+        views = calls[:1]
+        if len(calls) > 1 and calls[0].shape == calls[1].shape:
+            views = calls[:2]
         elif calls[0].shape[0] == 2 * num_graphs:
-            self._seen.append((calls[0][:num_graphs], calls[0][num_graphs:]))
-        else:
-            self._seen.append((calls[0], None))
+            views = calls[0].split(num_graphs)
+        self._seen.append(tuple(views))
 
     def look(self, means: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
         """Return what the watch logs, and the alarms that have just become certain."""
@@ -127,7 +127,7 @@ class CollapseWatch:
                 self._floors[name] = min(value, self._floors.get(name, value))
                 values[f"floor_{name}"] = self._floors[name]
         said: list[str] = []
-        rows = sum(len(first) for first, _ in self._seen)
+        rows = sum(len(views[0]) for views in self._seen)
         known = {**means, **values}
         for name, rings, line in _alarms(known, self.dim, rows, self._batch_size):
             streak = self._streak.get(name, 0)
@@ -139,12 +139,7 @@ class CollapseWatch:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return tensors and JSON-ready fields for a checkpoint."""
-        tensors = {
-            f"{i}.{j}": t
-            for i, pair in enumerate(self._seen)
-            for j, t in enumerate(pair)
-            if t is not None
-        }
+        tensors = {f"{i}.{j}": t for i, views in enumerate(self._seen) for j, t in enumerate(views)}
         return tensors, {"seen": len(self._seen), "streak": self._streak, "floors": self._floors}
 
     def load_state(
@@ -153,10 +148,8 @@ class CollapseWatch:
         """Take over what :meth:`state` returned."""
         self._seen.clear()
         for i in range(fields["seen"]):
-            second = tensors.get(f"{i}.1")
-            self._seen.append(
-                (tensors[f"{i}.0"].to(device), None if second is None else second.to(device))
-            )
+            names = [name for name in (f"{i}.0", f"{i}.1") if name in tensors]
+            self._seen.append(tuple(tensors[name].to(device) for name in names))
         self._streak, self._floors = dict(fields["streak"]), dict(fields["floors"])
 
     def _listen(self, _module: torch.nn.Module, _inputs: object, output: object) -> None:
@@ -165,20 +158,17 @@ class CollapseWatch:
 
     @torch.no_grad()
     def _measure(self) -> dict[str, float]:
-        first = [a for a, _ in self._seen]
-        pairs = [(a, b) for a, b in self._seen if b is not None]
-        if sum(map(len, first)) < 3:
+        if sum(len(views[0]) for views in self._seen) < 3:
             return {}
-        embeddings = torch.cat(first)
+        embeddings = torch.cat([views[0] for views in self._seen])
         values = {
             "rank": effective_rank(embeddings),
             "uniformity": uniformity(embeddings),
             "mean_cosine": mean_cosine(embeddings),
         }
-        if pairs:
-            values["alignment"] = alignment(
-                torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs])
-            )
+        if pairs := [views for views in self._seen if len(views) == 2]:
+            first, second = (torch.cat(each) for each in zip(*pairs, strict=True))
+            values["alignment"] = alignment(first, second)
         return values
 
 
