@@ -202,12 +202,6 @@ def test_what_refinement_cannot_tell_apart_a_network_cannot_either() -> None:
     assert_same(shares, plain, batch)
 
 
-def test_the_same_bits_each_time() -> None:
-    batch, encoder = repeated(batch_for()), encoder_for()
-    first, second = (encoder(batch).node_emb for _ in range(2))
-    assert torch.equal(first, second)
-
-
 def test_degrees_of_neighbors_are_told_apart_where_a_layer_divides_by_them() -> None:
     """The ends of two paths have the same environment of radius 1, but not the same neighbors."""
     ends = torch.tensor([[0, 1, 2, 3, 3, 4], [1, 0, 3, 2, 4, 3]])
@@ -348,15 +342,6 @@ def test_batch_norm_with_counts_is_that_of_the_repeated_rows(counts: list[int], 
     torch.testing.assert_close(ours.running_var, theirs.running_var)
     torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
     torch.testing.assert_close(ours.bias.grad, theirs.bias.grad)
-
-
-@pytest.mark.parametrize("counted", [False, True])
-def test_moments_have_the_precision_of_the_rows(counted: bool) -> None:
-    rows = torch.randn(7, 3, dtype=torch.float64, generator=seeded())
-    moments = shared_moments(rows, torch.ones(7, dtype=torch.float64) if counted else None)
-    torch.testing.assert_close(moments.mean, rows.mean(0), rtol=1e-12, atol=1e-12)
-    variance = rows.var(0, correction=0)
-    torch.testing.assert_close(moments.variance, variance, rtol=1e-12, atol=1e-12)
 
 
 def test_moments_are_not_rounded_under_autocast() -> None:

@@ -2,20 +2,9 @@
 
 import torch
 
-from encoder_support import EDGE_MASKED, NODE_MASKED, batch_for, encoder_for, make, run_once, seeded
+from encoder_support import EDGE_MASKED, NODE_MASKED, batch_for, encoder_for, make, run_once
 from graphlog.objectives.base import evidence_channels
 from graphlog.views.augment import MaskedView
-
-
-def test_the_sources_mask_leaves_chirality_unspecified() -> None:
-    views = make("attrmasking", encoder_for(), masked_columns="first").views(batch_for(), seeded())
-    assert set(map(tuple, views.batch.x[views.node_idx].tolist())) == {(119, 0)}
-
-
-def test_bonds_are_left_alone() -> None:
-    batch = batch_for()
-    views = make("attrmasking", encoder_for()).views(batch, seeded())
-    assert views.batch.edge_attr is batch.edge_attr
 
 
 def test_channels_of_evidence_are_predicted_and_no_mark_with_them() -> None:

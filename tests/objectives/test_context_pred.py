@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from encoder_support import EDGE_MASKED, batch_for, encoder_for, make, run_once, seeded
+from encoder_support import batch_for, encoder_for, make, run_once
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 
@@ -21,12 +21,6 @@ def test_the_context_encoder_has_the_same_backbone_and_its_own_depth() -> None:
     context = make("contextpred", encoder).context
     assert (context.config.backbone, len(context.layers)) == ("gcn", 3)
     assert (context.readout.kind, context.dim) == ("mean", 36)
-
-
-def test_whole_graphs_as_substructures() -> None:
-    encoder, batch = encoder_for(EDGE_MASKED), batch_for(EDGE_MASKED)
-    views = make("contextpred", encoder, hops=0, inner=1, outer=0).views(batch, seeded())
-    assert all(n in batch.sizes.tolist() for n in views.substructure.sizes.tolist())
 
 
 def test_a_lone_graph_has_no_wrong_context() -> None:
@@ -47,7 +41,3 @@ def test_wrong_contexts_are_never_the_right_one() -> None:
 def test_the_center_stands_for_whole_graphs_alone() -> None:
     with pytest.raises(ConfigError, match=r"^`objective`: .*needs `hops=0`"):
         OBJECTIVES["contextpred"].Config.parse({"substructure_at": "center"}, "objective.")
-
-
-def test_biology_takes_the_center() -> None:
-    assert OBJECTIVES["contextpred"].RECIPES["biology"]["objective"]["substructure_at"] == "center"

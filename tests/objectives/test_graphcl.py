@@ -34,10 +34,3 @@ def test_the_two_copies_differ() -> None:
     assert views.first.ptr.tolist() != views.second.ptr.tolist() or not torch.equal(
         views.first.x, views.second.x
     )
-
-
-def test_no_recipe_sets_what_it_does_not_use() -> None:
-    for recipe in OBJECTIVES["graphcl"].RECIPES.values():
-        settings = recipe["objective"]
-        chosen = {*settings.get("first", ()), *settings.get("second", ())}
-        assert ("edge_perturbation" in settings) == ("perturb-edges" in chosen)
