@@ -303,9 +303,9 @@ def test_what_is_read_predicts_what_was_written():
         KernelModel.of("regression", columns | {"more": None}, tensors, 1)
     with pytest.raises(KeyError):
         KernelModel.of("regression", columns, dict(list(tensors.items())[:-1]), 1)
-    with pytest.raises(ValueError, match="support points of part 0"):
+    with pytest.raises(ValueError, match=r"0\.values"):
         KernelModel.of("regression", columns, tensors | {"0.values": tensors["0.mean"]}, 1)
-    with pytest.raises(ValueError, match=r"part 0 has \(4, 2\) columns, not \(4, 3\)"):
+    with pytest.raises(ValueError, match=r"columns. are \[4, 2\], not \[4, 3\]"):
         KernelModel.of("regression", columns | {"descriptors": 3}, tensors, 1)
 
 
@@ -333,7 +333,7 @@ def test_a_damaged_file_is_refused(name: str, value: Any):
     blocks = {"": x, "descriptors": more, "counts": csr_matrix(x > 0)}
     tensors = fit_kernel(blocks, y, np.arange(40), "regression").model.tensors()
     damaged = {**tensors, name: torch.tensor(value, dtype=torch.float64)}
-    with pytest.raises(ValueError, match=rf"part \d|{name}"):
+    with pytest.raises(ValueError, match=name):
         KernelModel.of("regression", {"": 4, "descriptors": 2, "counts": None}, damaged, 1)
 
 

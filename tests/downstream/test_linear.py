@@ -4,9 +4,10 @@ from sklearn.linear_model import LogisticRegression
 
 from graphlog.downstream.linear import (
     FARTHEST,
-    apply_logistic,
+    LinearModel,
     fit_logistic,
     linear_path,
+    linear_predictions,
     standardize,
 )
 
@@ -49,7 +50,7 @@ def test_logistic_regressions_of_many_targets_are_those_of_scikit_learn(c: float
         far = np.sqrt(51) * 1e-4 * c * known.sum()
         assert np.linalg.norm(weights[:-1, t] - model.coef_[0]) < max(far, 1e-4)
     np.testing.assert_allclose(
-        apply_logistic(x, weights)[:, 0],
+        linear_predictions(x, LinearModel(weights[:-1], weights[-1]), "classification")[:, 0],
         1 / (1 + np.exp(-(x @ weights[:-1, 0] + weights[-1, 0]))),
         rtol=1e-4,
     )

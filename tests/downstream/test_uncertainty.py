@@ -190,7 +190,9 @@ def test_columns_of_the_file(tmp_path: Path, regressor: Predictor):
 def test_empty_intervals_are_explained(tmp_path: Path, regressor: Predictor):
     """Cells without a number look like rows that could not be read."""
     source = write_csv(tmp_path / "in.csv", ["CCO"])
-    with pytest.warns(UserWarning, match=r"intervals of a, b are infinite and left empty"):
+    with pytest.warns(
+        UserWarning, match=r"intervals of a, b are infinite, and left empty in files"
+    ):
         regressor.predict_file(source, tmp_path / "out.csv", interval=0.99)
     (row,) = read_table(tmp_path / "out.csv")
     found = [row[name] for name in ("predicted_a_low", "predicted_b_high", "graphlog_status")]

@@ -420,74 +420,76 @@ class KernelModel:
 
         Raises:
             KeyError: If some are missing.
-            ValueError: If some have another shape.
+            ValueError: If some do not fit each other, or are out of range.
         """
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        count = len(arrays["coefficients"])
+        coefficients = _taken(tensors, "coefficients", None, targets)
         quantities = {name: width for name, width in columns.items() if width is not None}
-        blocks: list[Mapping[str, int | None]] = [quantities] if quantities else []
-        blocks += [{name: None} for name, width in columns.items() if width is None]
-        shapes = {
-            "coefficients": (count, targets),
-            **dict.fromkeys(("shift", "scale"), (targets,)),
-            "link": (2, targets),
-            "spread": (6, targets),
-            **dict.fromkeys(("widths", "shares"), (len(blocks),)),
-            "penalty": (1,),
-        }
-        for name, shape in shapes.items():
-            if arrays[name].shape != shape:
-                raise ValueError(f"`{name}` has shape {arrays[name].shape}, not {shape}")
-        for name, found in arrays.items():
-            unknown = name == "shift" or found.dtype.kind != "f"  # no label, no mean
-            if not unknown and not np.isfinite(found).all():
-                raise ValueError(f"`{name}` holds values that are not finite")
-        for name in ("widths", "penalty"):
-            if (np.abs(arrays[name]) > _FARTHEST_SETTING).any():
-                raise ValueError(f"`{name}` is out of range")
-        widths, shares = (tuple(arrays[name].tolist()) for name in ("widths", "shares"))
+        counts = [name for name, width in columns.items() if width is None]
+        blocks = bool(quantities) + len(counts)
+        widths, shares = (_taken(tensors, name, blocks) for name in ("widths", "shares"))
+        penalty = _taken(tensors, "penalty", 1)
+        if (np.abs([*widths, *penalty]) > _FARTHEST_SETTING).any():
+            raise ValueError("`widths` or `penalty` is out of range")
+        supports = [_quantities_from(tensors, quantities, len(coefficients))] if quantities else []
+        for k, name in enumerate(counts, len(supports)):
+            supports.append(_counts_from(tensors, k, name, len(coefficients)))
         return cls(
             task,
-            tuple(_support_from(arrays, k, own, count) for k, own in enumerate(blocks)),
-            Settings(widths, shares, float(arrays["penalty"][0])),
-            *(arrays[name] for name in ("coefficients", "shift", "scale", "link", "spread")),
+            tuple(supports),
+            Settings(tuple(widths.tolist()), tuple(shares.tolist()), float(penalty[0])),
+            coefficients,
+            _taken(tensors, "shift", targets),
+            _taken(tensors, "scale", targets),
+            _taken(tensors, "link", 2, targets),
+            _taken(tensors, "spread", 6, targets),
         )
 
 
-def _support_from(
-    arrays: Mapping[str, np.ndarray], k: int, columns: Mapping[str, int | None], count: int
-) -> Support:
-    """Return the block that the tensors of a file describe.
+def _taken(tensors: Mapping[str, Tensor], name: str, *shape: int | None) -> np.ndarray:
+    """Return an array of a file, of a shape in which None stands for any length.
 
     Raises:
-        KeyError: If some are missing.
-        ValueError: If some do not fit each other, or quantities have other columns.
+        KeyError: If it is missing.
+        ValueError: If it has another shape, or values that are not finite.
     """
-    names, wanted = tuple(columns), tuple(columns.values())
-    found = tuple(arrays[f"{k}.columns"].ravel().tolist())
-    if None in wanted:
-        indices, ends = arrays[f"{k}.indices"], arrays[f"{k}.indptr"]
-        if len(found) != 1 or not 0 < found[0] <= _MOST_LEVELS:
-            raise ValueError(f"part {k} has {found} columns")
-        shape = count, int(found[0])
-        levels = csr_matrix((np.ones(len(indices), np.float32), indices, ends), shape=shape)
-        levels.check_format(full_check=True)
-        return Support(names, levels)
-    if found != wanted:
-        raise ValueError(f"part {k} has {found} columns, not {wanted}")
-    scaling = Scaling(arrays[f"{k}.mean"], arrays[f"{k}.deviation"])
-    values, directions = arrays[f"{k}.values"], arrays.get(f"{k}.directions")
-    width, added = sum(found), 0
-    if directions is not None:
-        added = directions.size // width
-        if directions.shape != (width, added):
-            raise ValueError(f"directions of part {k} have shape {directions.shape}")
-    if values.shape != (count, width + added) or {a.shape for a in scaling} != {(width,)}:
-        raise ValueError(f"support points of part {k} have shape {values.shape}")
-    median = arrays[f"{k}.median"]
-    if median.shape != (1,) or median <= 0 or (scaling.deviation <= 0).any():
-        raise ValueError(f"part {k} is not scaled by positive numbers")
-    return Support(names, values, scaling, found, float(median[0]), directions)
+    found = tensors[name].numpy()
+    fits = (want in (None, length) for want, length in zip(shape, found.shape, strict=False))
+    if found.ndim != len(shape) or not all(fits):
+        raise ValueError(f"`{name}` has shape {found.shape}, not {shape}")
+    # a target without labels has no mean
+    if name != "shift" and not np.isfinite(found).all():
+        raise ValueError(f"`{name}` holds values that are not finite")
+    return found
+
+
+def _quantities_from(
+    tensors: Mapping[str, Tensor], columns: Mapping[str, int], count: int
+) -> Support:
+    found = _taken(tensors, "0.columns", len(columns)).tolist()
+    if found != [*columns.values()]:
+        raise ValueError(f"`0.columns` are {found}, not {[*columns.values()]}")
+    width = sum(columns.values())
+    scaling = Scaling(*(_taken(tensors, f"0.{name}", width) for name in ("mean", "deviation")))
+    median, directions = _taken(tensors, "0.median", 1), None
+    if median <= 0 or (scaling.deviation <= 0).any():
+        raise ValueError("`0.median` or `0.deviation` is not positive")
+    if "0.directions" in tensors:
+        directions = _taken(tensors, "0.directions", width, None)
+    added = 0 if directions is None else directions.shape[1]
+    values = _taken(tensors, "0.values", count, width + added)
+    own = tuple(columns.values())
+    return Support(tuple(columns), values, scaling, own, float(median[0]), directions)
+
+
+def _counts_from(tensors: Mapping[str, Tensor], k: int, name: str, count: int) -> Support:
+    (width,) = _taken(tensors, f"{k}.columns", 1).tolist()
+    if not 0 < width <= _MOST_LEVELS:
+        raise ValueError(f"`{k}.columns` is {width}")
+    indices, ends = (_taken(tensors, f"{k}.{part}", None) for part in ("indices", "indptr"))
+    cells = np.ones(len(indices), np.float32), indices, ends
+    levels = csr_matrix(cells, shape=(count, int(width)))
+    levels.check_format(full_check=True)
+    return Support((name,), levels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

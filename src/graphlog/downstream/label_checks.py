@@ -201,13 +201,7 @@ def settle_repeats(
 ) -> tuple[Float[np.ndarray, "M T"], list[str]]:
     """Return labels of which only the first graph of each kind has any, and a note that says so.
 
-    Args:
-        labels: Labels, NaN where missing.
-        store: The graphs.
-        how: ``keep`` changes nothing; ``mean`` gives the first graph the mean of all labels, none
-            where classes contradict each other; ``drop`` leaves the first its own; ``fail``
-            refuses repeats.
-        is_regression: Whether labels are quantities.
+    The mean is missing where classes contradict each other; see ``on_repeats`` of ``open_labeled``.
 
     Raises:
         DataError: If there are repeats and none may be.

@@ -122,12 +122,7 @@ class LinearModel(NamedTuple):
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], columns: int, targets: int) -> "LinearModel":
-        """Return the model that :meth:`tensors` describes.
-
-        Args:
-            tensors: Of a file.
-            columns: How many the features have.
-            targets: How many are predicted.
+        """Return the model that :meth:`tensors` describes, of so many columns and targets.
 
         Raises:
             ValueError: If some are missing or have another shape.
@@ -212,7 +207,9 @@ def linear_predictions(
 ) -> Float[np.ndarray, "M T"]:
     """Return probabilities (classification) or values (regression) of every row."""
     if task == "classification" and isinstance(features, np.ndarray):
-        return apply_logistic(features, np.vstack([model.weight, model.bias]).astype(np.float32))
+        x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
+        weights = np.vstack([model.weight, model.bias]).astype(np.float32)
+        return _product(x, torch.from_numpy(weights)).sigmoid().numpy()
     outputs = np.asarray(features.astype(np.float64) @ model.weight.astype(np.float64) + model.bias)
     if task == "regression":
         return outputs
@@ -222,10 +219,6 @@ def linear_predictions(
 
 def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarray, "M T"]:
     """Return the mean prediction of several models: of logits, for regression of values.
-
-    Args:
-        parts: Probabilities, or values.
-        task: ``classification``, ``multiclass`` or ``regression``.
 
     Example:
         >>> fuse([np.array([[0.9]]), np.array([[0.1]])], "classification")
@@ -403,13 +396,8 @@ def fit_logistic(
     the squared length of its weights, intercept excepted: scikit-learn's ``LogisticRegression``.
     All targets take their steps of L-BFGS together, so that a step is two matrix products over the
     features whatever the number of targets, and the line search, in which the logits are linear,
-    is none.
-
-    Args:
-        features: Standardized, so that one tolerance suits all columns.
-        labels: 0 or 1, NaN where missing; each target has both.
-        c: Inverse strength of the penalty.
-        start: Weights to start from; None starts from 0.
+    is none. One tolerance suits all columns because they are standardized. Each target has both
+    classes; ``start`` is where the weights start from, 0 if None.
     """
     x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
     y = torch.from_numpy(labels).float()
@@ -444,14 +432,6 @@ def fit_logistic(
         steps, changes = [*steps, step][-_MEMORY:], [*changes, gradient - before][-_MEMORY:]
     fitted[:, targets] = w
     return fitted.numpy()
-
-
-def apply_logistic(
-    features: Float[np.ndarray, "M W"], weights: Float[np.ndarray, "W+1 T"]
-) -> Float[np.ndarray, "M T"]:
-    """Return the probabilities of every row."""
-    x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
-    return _product(x, torch.from_numpy(weights)).sigmoid().numpy()
 
 
 def _product(x: Tensor, w: Tensor) -> Tensor:

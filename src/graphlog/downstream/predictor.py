@@ -103,11 +103,9 @@ class Head(nn.Module):
     ) -> None:
         """Standardize and clip inputs from now on as these embeddings would be.
 
-        Args:
-            embeddings: Of the training fold.
-            least_spread: None sets constant columns to 0; else columns that vary less than this
-                share of the median column are not scaled up further, because in an encoder that is
-                trained they would come to rule the output.
+        Without a ``least_spread`` constant columns become 0; else columns that vary less than this
+        share of the median column are not scaled up further, because in an encoder that is trained
+        they would come to rule the output.
         """
         spread = embeddings.std(axis=0, dtype=np.float64)
         if least_spread is None:
@@ -423,7 +421,7 @@ class Predictor:
         return Prediction.joined([found for _, found in said])
 
     def check_interval(self, interval: float | None) -> None:
-        """Refuse a level of intervals that this predictor cannot give.
+        """Refuse a level of intervals that this predictor cannot give; warn of doubtful ones.
 
         Raises:
             ConfigError: If the level is none, the task has no intervals, or there is no
@@ -445,6 +443,16 @@ class Predictor:
                 "this predictor was made without a calibration and has no intervals; "
                 f"drop {setting('interval')}.",
                 option="interval",
+            )
+        infinite = np.isinf(self.calibration.half_widths(interval))
+        names = [name for name, is_one in zip(self.targets, infinite, strict=True) if is_one]
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            warnings.warn(
+                f"intervals of {', '.join(names[:3])}{more} are infinite, and left empty in files: "
+                f"the validation fold had too few labels for {interval:g}; choose a lower "
+                f"{setting('interval')}",
+                stacklevel=3,
             )
         if repeats := self.info.get("valid_repeats"):
             warnings.warn(
@@ -505,23 +513,7 @@ class Predictor:
             if classes := self.info.get("classes"):
                 likely = [f"{target} = {words['1']}" for target, words in classes.items()]
                 about["probability of"] = likely
-            written = write_aligned(results, found, self.schema, out, chosen, **about)
-        if interval is not None and written.rejected < written.rows:
-            self._warn_of_infinite(interval)
-        return written
-
-    def _warn_of_infinite(self, interval: float) -> None:
-        assert self.calibration is not None, "check_interval has looked"
-        widths = zip(self.targets, self.calibration.half_widths(interval), strict=True)
-        names = [name for name, width in widths if np.isinf(width)]
-        if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            warnings.warn(
-                f"intervals of {', '.join(names[:3])}{more} are infinite and left empty: the "
-                f"validation fold had too few labels for {interval:g}; choose a lower "
-                f"{setting('interval')}",
-                stacklevel=3,
-            )
+            return write_aligned(results, found, self.schema, out, chosen, **about)
 
     def _predict(
         self,

@@ -37,13 +37,7 @@ class Calibration:
     def fit(
         cls, task: TaskKind, labels: Float[np.ndarray, "N T"], predictions: Float[np.ndarray, "N T"]
     ) -> "Calibration":
-        """Return the calibration of predictions of a fold that was not trained on.
-
-        Args:
-            task: Kind of task.
-            labels: Of the fold, NaN where missing.
-            predictions: Values, or probabilities.
-        """
+        """Return the calibration of predictions of a fold that was not trained on."""
         labels, targets = np.asarray(labels, dtype=np.float64), labels.shape[1]
         if task == "regression":
             errors = np.sort(np.abs(labels - predictions), axis=0)  # NaN comes last
@@ -90,10 +84,7 @@ class Calibration:
     ) -> tuple[dict[str, Any], ...]:
         """Return how each target's calibration does on the test fold.
 
-        Args:
-            data: The graphs of validation and test fold.
-            predictions: Of all graphs.
-            std: Regression: their predicted deviations, compared with the intervals.
+        Predicted deviations, which a kernel model of quantities has, are compared with intervals.
         """
         test = data.split.test
         labels, predictions = np.asarray(data.labels[test], dtype=np.float64), predictions[test]
@@ -132,14 +123,10 @@ def calibration_notes(
     pooled: bool = False,
     records: str = "molecules",
 ) -> list[str]:
-    """Return what a reader of the rows must know.
+    """Return what a reader of the rows of :meth:`Calibration.rows` must know.
 
-    Args:
-        rows: What :meth:`Calibration.rows` returned.
-        split_name: How the folds were made.
-        chosen: What the validation fold was also used to choose; None: nothing.
-        pooled: Whether folds of several splits were joined, for models of all labels.
-        records: What the graphs are.
+    ``chosen`` is what the validation fold was also used to choose; ``pooled`` says that folds of
+    several splits were joined, for models of all labels.
     """
     notes: list[str] = []
     has_intervals = any("coverage" in row for row in rows)

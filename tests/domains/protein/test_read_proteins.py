@@ -99,7 +99,8 @@ BAD_NETWORKS = {
     GOOD + "9.a 9.b 1 2\n": "line 4: has 4 fields",
     GOOD + "9.a 9.b 0 0 0 0 0 0 0 1001\n": "line 4: a score must .* 0 to 1000, found '1001'",
     GOOD + "9.a 9.b 0 0 0 x 0 0 0 900\n": "line 4: a score must be a whole number",
-    GOOD + "\n9.a 10.b 0 0 0 1 0 0 0 900\n": "line 5: protein '10.b' is of species 10, not of species 9",
+    GOOD
+    + "\n9.a 10.b 0 0 0 1 0 0 0 900\n": "line 5: protein '10.b' is of species 10, not of species 9",
     GOOD + "9.a  0 0 0 1 0 0 0 900\n": "line 4: protein '' is of no species",
     SHORT + "ppi,2\n": "line 2: a weight must be a number from 0 to 1, found '2'",
     SHORT + "smell,1\n": "line 2: unknown evidence 'smell'",
