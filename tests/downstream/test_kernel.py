@@ -20,13 +20,32 @@ def quantities(rows: int = 120, columns: int = 4, seed: int = 0) -> tuple[np.nda
     return x, (np.sin(2 * x[:, :1]) + 0.1 * rng.normal(size=(rows, 1)) + 5).astype(np.float64)
 
 
+def matern(a: np.ndarray, b: np.ndarray, median: float, width: float) -> np.ndarray:
+    """The kernel of the module, entry by entry, with its constant."""
+    scaled = np.sqrt(3 * 2.0**width * ((a[:, None] - b[None]) ** 2).sum(axis=2) / median)
+    return (1 + scaled) * np.exp(-scaled) + 1.0
+
+
 def whole(model: KernelModel, x: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The kernel, entry by entry."""
+    """The kernel of a model, entry by entry."""
     support, (width,) = model.supports[0], model.settings.widths
     a, b = (support.prepared(v).astype(np.float64) for v in (x, others))
-    distances = ((a[:, None] - b[None]) ** 2).sum(axis=2)
-    scaled = np.sqrt(3 * 2.0**width * distances / support.median)
-    return (1 + scaled) * np.exp(-scaled) + 1.0
+    return matern(a, b, support.median, width)
+
+
+def ridge(
+    model: KernelModel,
+    x: np.ndarray,
+    y: np.ndarray,
+    rows: np.ndarray,
+    units: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
+) -> np.ndarray:
+    """What scikit-learn predicts of all rows, fitted to some, with the kernel of a model."""
+    known = KernelRidge(alpha=2.0**model.settings.penalty, kernel="precomputed")
+    mean, deviation = (f(y[rows] if units is None else units) for f in (np.mean, np.std))
+    known.fit(whole(model, x[rows], x[rows]), (y[rows] - mean) / deviation, weights)
+    return known.predict(whole(model, x, x[rows])) * deviation + mean
 
 
 def test_tanimoto_of_counts_is_the_smaller_over_the_larger():
@@ -45,34 +64,30 @@ def test_unfolded_counts_are_capped():
 
 
 def test_the_mean_is_scikit_learns_kernel_ridge():
-    x, y = quantities()
-    model = fit_kernel({"": x[:90]}, y[:90], np.arange(90), "regression").model
-    ridge = KernelRidge(alpha=2.0**model.settings.penalty, kernel="precomputed")
-    ridge.fit(whole(model, x[:90], x[:90]), (y[:90] - y[:90].mean()) / y[:90].std())
-    expected = ridge.predict(whole(model, x, x[:90])) * y[:90].std() + y[:90].mean()
-    np.testing.assert_allclose(model.predict([x]).mean, expected, atol=1e-4)
-    assert np.sqrt(np.mean((model.predict([x[90:]]).mean - y[90:]) ** 2)) < 0.75 * y.std()
+    """Each target is fitted to the rows that have its label."""
+    x, y = quantities(100)
+    y = np.concatenate([y, y**2, -y, np.full_like(y, 3.0)], axis=1)
+    y[:20, 1] = NAN
+    y[50:70, 2] = NAN
+    model = fit_kernel({"": x}, y, np.arange(80), "regression").model
+    predicted = model.predict([x]).mean
+    for t in range(3):
+        rows = np.flatnonzero(~np.isnan(y[:80, t]))
+        expected = ridge(model, x, y[:, t], rows)
+        np.testing.assert_allclose(predicted[:, t], expected, rtol=1e-3, atol=1e-3)
+    assert np.isnan(predicted[:, 3]).all()  # one value only: nothing to learn
+    assert np.sqrt(np.mean((predicted[80:, 0] - y[80:, 0]) ** 2)) < 0.75 * y[:, 0].std()
 
 
 def test_held_out_predictions_are_those_of_models_without_the_fold(monkeypatch):
     monkeypatch.setattr(kernel, "_with_directions", lambda p, s: (p, s, p.labels[:0]))
     x, y = quantities(60)
     fit = fit_kernel({"": x}, y, np.arange(60), "regression")
-    model, order = fit.model, np.random.default_rng(0).permutation(60)
-    k = whole(model, x, x)
-    expected = np.empty(60)
+    order, expected = np.random.default_rng(0).permutation(60), np.empty(60)
     for fold in np.array_split(order, 5):
         rest = np.setdiff1d(order, fold)
-        inside = k[np.ix_(rest, rest)] + 2.0**model.settings.penalty * np.eye(len(rest))
-        standard = (y[rest, 0] - y.mean()) / y.std()
-        expected[fold] = k[np.ix_(fold, rest)] @ np.linalg.solve(inside, standard)
-    np.testing.assert_allclose(fit.held_out[:, 0], expected * y.std() + y.mean(), atol=1e-4)
-
-
-def matern(a: np.ndarray, b: np.ndarray, median: float, width: float) -> np.ndarray:
-    """The kernel of the module, entry by entry, with its constant."""
-    scaled = np.sqrt(3 * 2.0**width * ((a[:, None] - b[None]) ** 2).sum(axis=2) / median)
-    return (1 + scaled) * np.exp(-scaled) + 1.0
+        expected[fold] = ridge(fit.model, x, y[:, 0], rest, units=y)[fold]
+    np.testing.assert_allclose(fit.held_out[:, 0], expected, atol=1e-4)
 
 
 def median_apart(rows: np.ndarray) -> float:
@@ -206,24 +221,6 @@ def test_what_is_far_from_all_labels_is_not_the_more_certain():
     assert model.spread[1, 0] >= 0
 
 
-def test_targets_with_other_missing_labels_are_fitted_to_their_own_rows():
-    x, y = quantities(80)
-    y = np.concatenate([y, y**2, -y, np.full_like(y, 3.0)], axis=1)
-    y[:20, 1] = NAN
-    y[50:70, 2] = NAN
-    model = fit_kernel({"": x}, y, np.arange(80), "regression").model
-    noise = 2.0**model.settings.penalty
-    predicted = model.predict([x]).mean
-    for t in range(3):
-        rows = np.flatnonzero(~np.isnan(y[:, t]))
-        own = y[rows, t]
-        inside = whole(model, x[rows], x[rows]) + noise * np.eye(len(rows))
-        weights = np.linalg.solve(inside, (own - own.mean()) / own.std())
-        expected = whole(model, x, x[rows]) @ weights * own.std() + own.mean()
-        np.testing.assert_allclose(predicted[:, t], expected, rtol=1e-3, atol=1e-3)
-    assert np.isnan(predicted[:, 3]).all()  # one value only: nothing to learn
-
-
 def test_a_row_of_weight_0_is_left_out_and_others_count_by_their_weight():
     x, y = quantities(60)
     weights = np.where(np.arange(60) < 30, 1.0, 4.0)
@@ -234,14 +231,9 @@ def test_a_row_of_weight_0_is_left_out_and_others_count_by_their_weight():
         fit_kernel({"": x}, v, np.arange(60), "regression", weights).model for v in (y, spoilt)
     )
     np.testing.assert_array_equal(found.predict([x]).mean, other.predict([x]).mean)
-    own, rows = weights[5:], x[5:]
-    inside = whole(found, rows, rows)
-    inside += 2.0**found.settings.penalty * np.diag(own.mean() / own)
-    standard = (y[5:, 0] - y[5:].mean()) / y[5:].std()
-    expected = whole(found, x, rows) @ np.linalg.solve(inside, standard)
-    np.testing.assert_allclose(
-        found.predict([x]).mean[:, 0], expected * y[5:].std() + y[5:].mean(), atol=1e-4
-    )
+    own, rows = weights[5:] / weights[5:].mean(), np.arange(5, 60)
+    expected = ridge(found, x, y[:, 0], rows, weights=own)
+    np.testing.assert_allclose(found.predict([x]).mean[:, 0], expected, atol=1e-4)
 
 
 def test_classes_get_probabilities():
