@@ -15,9 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
-from graphlog.data.graphs import save_rejects
 from graphlog.data.store import GraphBatch, epoch_batches
-from graphlog.domains import Input
 from graphlog.downstream.metrics import SCORES, better
 from graphlog.downstream.predictor import FineTuned, Head, Predictor
 from graphlog.downstream.pretrained import (
@@ -26,7 +24,6 @@ from graphlog.downstream.pretrained import (
     ReadoutChoice,
     check_layer,
     evaluating,
-    load,
     statistics_note,
     untrained_like,
 )
@@ -34,7 +31,9 @@ from graphlog.downstream.probe import (
     check_baselines,
     describe_run,
     ecfp_rows,
+    keep_run,
     kernel_predictions,
+    opened,
     origin,
 )
 from graphlog.downstream.report import ScoreRow, make_report, score_row
@@ -51,8 +50,8 @@ from graphlog.encoders.encoder import EmbeddingLayer, with_settings
 from graphlog.encoders.modelfile import digest_of
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError, out_of_range, setting, unknown_name
-from graphlog.files import write_json, writing
-from graphlog.inputs import InputLike, remember_input, resolve
+from graphlog.files import writing
+from graphlog.inputs import InputLike
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, as_progress
 from graphlog.training.runfolder import RunFolder, check_usable, part
@@ -492,11 +491,7 @@ def finetune(
     check_baselines(baselines)
     if path is not None:  # before the input is read, which may take long
         check_usable(path, "finetune", resume, overwrite)
-    graphs = dataset.store if isinstance(dataset, LabeledGraphs) else dataset
-    encoder = load(encoder, device=config.device, source=graphs)
-    source = dataset
-    if not isinstance(source, LabeledGraphs):
-        source = resolve(source, encoder.schema)
+    encoder, source = opened(encoder, dataset, config.device)
     data = labeled(source, encoder.schema, **labeling)
     check_folds(data, config)
     folder = None
@@ -506,8 +501,8 @@ def finetune(
         if folder is not None:
             with writing(folder.path):
                 folder.checkpoints.mkdir(exist_ok=True)
-                settings = config.written() | {"seeds": list(seeds)}
-                describe_run(folder, "finetune", data, encoder, settings)
+            settings = config.written() | {"seeds": list(seeds)}
+            describe_run(folder, "finetune", data, encoder, settings)
         with closing(Callbacks(callbacks, path)) as followers:
             jobs = _train(start_of(encoder, data, config), seeds, bar, folder, followers)
         untrained: list[SeedJob] = []
@@ -518,12 +513,7 @@ def finetune(
             untrained += _train(start, [seed], bar, folder, label="untrained-")
         predictor = _predictor(encoder, config, jobs, untrained, baselines)
         if folder is not None:
-            write_json(folder.path / "scores.json", predictor.report.to_dict())
-            with writing(folder.model, resume_advice()):
-                predictor.save(folder.model)
-            save_rejects(folder.path, data.rejects, folder.path.absolute().name)
-            if isinstance(source, Input):
-                remember_input(folder.path, source, **labeling)
+            keep_run(folder, predictor, data, source, labeling, resume_advice())
         return predictor
 
 
@@ -563,11 +553,7 @@ def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
-    """Refuse folds on which nothing can be learned, or nothing chosen though the rule needs it.
-
-    Raises:
-        DataError: If so; names the fold.
-    """
+    """Refuse folds on which nothing can be learned, or nothing chosen though the rule needs it."""
     if config.class_weight is not None and data.task == "regression":
         raise ConfigError("class weights are for classes, and the task is regression; drop them.")
     check_learnable(data)

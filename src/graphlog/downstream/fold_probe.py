@@ -10,9 +10,11 @@ from scipy.sparse import csr_matrix, hstack
 
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import device_for, using
+from graphlog.domains import Input
 from graphlog.downstream.label_checks import ROUNDS, subtree_labels
 from graphlog.downstream.linear import standardize, without_convergence_warnings
-from graphlog.downstream.pretrained import Encoder, load, untrained_like
+from graphlog.downstream.pretrained import Encoder, untrained_like
+from graphlog.downstream.probe import opened
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, class_numbers, labeled
 from graphlog.errors import DataError, check_name, out_of_range, setting
@@ -75,12 +77,10 @@ def fold_probe(
     check_name("classifier", classifier, CLASSIFIERS)
     for name in baselines:
         check_name("baseline", name, BASELINES)
-    source, bar = dataset, as_progress(progress)
-    if isinstance(source, LabeledGraphs):
-        source = source.store
-    else:
+    bar = as_progress(progress)
+    encoder, source = opened(encoder, dataset, device_for(engine, device))
+    if isinstance(source, Input):
         labeling.setdefault("split", "stratified")
-    encoder = load(encoder, device=device_for(engine, device), source=source)
 
     def row(model: str, kind: str, features: Sequence[np.ndarray]) -> ScoreRow:
         """Return the scores of one representation: its features, or a kernel, for every seed."""
@@ -107,7 +107,7 @@ def fold_probe(
 
     total = len(seeds) * folds * (1 + len(baselines))
     with using(engine, encoder.device.type), bar.shown(total, f"{folds}-fold {classifier}"):
-        data = labeled(dataset, encoder.schema, **labeling)
+        data = labeled(source, encoder.schema, **labeling)
         graphs, classes = _classes(data, folds)
         frozen = encoder.embed_store(graphs, layer, precision=precision)
         rows = [row("frozen encoder", classifier, [frozen] * len(seeds))]

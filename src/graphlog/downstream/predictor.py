@@ -595,23 +595,23 @@ class Predictor:
 
     def save(self, path: str | Path) -> None:
         """Write a ``.safetensors`` file."""
-        first, *others = self.members
-        shared = all(other.network is first.network for other in others)
-        extra = {
-            f"head.{k}.{name}": t
-            for k, member in enumerate(self.members)
-            for name, t in member.head.state_dict().items()
-        }
-        if not shared:
-            extra |= {
-                f"member.{k}.{name}": t
-                for k, member in enumerate(others, 1)
-                for name, t in member.network.state_dict().items()
-            }
+        first = self.members[0]
+        shared = all(other.network is first.network for other in self.members)
+        extra: dict[str, Tensor] = {}
+
+        def keep(part: str, tensors: Mapping[str, Tensor]) -> None:
+            extra.update({f"{part}.{name}": tensor for name, tensor in tensors.items()})
+
+        for k, member in enumerate(self.members):
+            keep(f"head.{k}", member.head.state_dict())
+            if k and not shared:
+                keep(f"member.{k}", member.network.state_dict())
         for name, model in self.joined.items():
-            extra |= {f"joined.{name}.{k}": t for k, t in model.tensors().items()}
+            keep(f"joined.{name}", model.tensors())
         if self.kernel is not None:
-            extra |= {f"kernel.{name}": t for name, t in self.kernel.tensors().items()}
+            keep("kernel", self.kernel.tensors())
+        for known in (self.calibration, self.novelty):
+            extra |= {} if known is None else known.tensors()
         described: dict[str, Any] = {
             "targets": list(self.targets),
             "task": self.task,
@@ -622,8 +622,6 @@ class Predictor:
             **({"kernel": self.features} if self.kernel is not None else {}),
             **({"clip": first.head.clip} if math.isfinite(first.head.clip) else {}),
         }
-        for known in (self.calibration, self.novelty):
-            extra |= {} if known is None else known.tensors()
         info = {**self.info, "kind": KIND, "embedding": first.layer, KIND: described}
         save_model(Path(path), first.network, info, extra)
 

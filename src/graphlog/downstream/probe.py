@@ -153,13 +153,11 @@ def probe(
             f"{setting('overwrite')} replaces a run; name its folder with {setting('run_dir')}.",
             option="overwrite",
         )
-    graphs = dataset.store if isinstance(dataset, LabeledGraphs) else dataset
-    encoder = load(encoder, device=device_for(engine, device), source=graphs).with_readout()
-    layer, source = encoder.head_layer(layer), dataset
-    if not isinstance(source, LabeledGraphs):
-        source = resolve(source, encoder.schema)
-        if folds_seeds is not None and split is None:
-            split = domain_of(encoder.schema).shuffled_split
+    encoder, source = opened(encoder, dataset, device_for(engine, device))
+    encoder = encoder.with_readout()
+    layer = encoder.head_layer(layer)
+    if folds_seeds is not None and split is None and isinstance(source, Input):
+        split = domain_of(encoder.schema).shuffled_split
     labeling |= {"split": split, "targets": targets}
     with using(engine, encoder.device.type), ExitStack() as stack:
         data = labeled(source, encoder.schema, **labeling)
@@ -210,15 +208,20 @@ def probe(
         predictor.info = {"probed_on": data.name, **origin(data, encoder)}
         predictor.novelty = fit_novelty(predictor.members[0].network, data.labeled_train)
         _judge(predictor, kept, held, predicted)
-        with writing(folder.path):
-            write_json(folder.path / "scores.json", predictor.report.to_dict())
-            predictor.save(folder.model)
-            # after the model: settings without one would look like a run to be resumed
-            describe_run(folder, "probe", data, encoder, predictor.info["probe"])
-            save_rejects(folder.path, data.rejects, folder.path.absolute().name)
-        if isinstance(source, Input):
-            remember_input(folder.path, source, **labeling)
+        keep_run(folder, predictor, data, source, labeling)
+        # after the model: settings without one would look like a run to be resumed
+        describe_run(folder, "probe", data, encoder, predictor.info["probe"])
         return predictor.report
+
+
+def opened(
+    encoder: str | Path | Encoder, dataset: InputLike | LabeledGraphs, device: str
+) -> tuple[Encoder, Input | LabeledGraphs]:
+    """Return the encoder, and what it is to learn from: an input, or graphs with their labels."""
+    if isinstance(dataset, LabeledGraphs):
+        return load(encoder, device=device, source=dataset.store), dataset
+    encoder = load(encoder, device=device, source=dataset)
+    return encoder, resolve(dataset, encoder.schema)
 
 
 Kept = KernelModel | Mapping[str, LinearModel]
@@ -697,10 +700,28 @@ def describe_run(
         },
         kind: dict(settings),
     }
-    write_json(folder.versions, versions(data.store.digest))
-    rows = Split(*(data.store.rows[part] for part in data.split))
-    rows.save(folder.path / "split.json", data.split_name, (), data.store.digest)
-    write_text(folder.config, tomli_w.dumps(tables))
+    with writing(folder.path):
+        write_json(folder.versions, versions(data.store.digest))
+        rows = Split(*(data.store.rows[part] for part in data.split))
+        rows.save(folder.path / "split.json", data.split_name, (), data.store.digest)
+        write_text(folder.config, tomli_w.dumps(tables))
+
+
+def keep_run(
+    folder: RunFolder,
+    predictor: Predictor,
+    data: LabeledGraphs,
+    source: Input | LabeledGraphs,
+    labeling: Mapping[str, Any],
+    advice: str = "",
+) -> None:
+    """Write scores, model and rejected rows; ``advice`` is what to do if there is no room."""
+    with writing(folder.path, advice):
+        write_json(folder.path / "scores.json", predictor.report.to_dict())
+        predictor.save(folder.model)
+        save_rejects(folder.path, data.rejects, folder.path.absolute().name)
+    if isinstance(source, Input):
+        remember_input(folder.path, source, **labeling)
 
 
 def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:

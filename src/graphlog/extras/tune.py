@@ -14,6 +14,7 @@ import tomli_w
 
 from graphlog.config import read_toml
 from graphlog.data.split import Split
+from graphlog.domains import Input
 from graphlog.downstream.finetune import (
     FinetuneConfig,
     SeedJob,
@@ -26,8 +27,8 @@ from graphlog.downstream.finetune import (
 )
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.pretrained import RANDOM, Encoder, load
-from graphlog.downstream.probe import check_baselines
+from graphlog.downstream.pretrained import RANDOM, Encoder
+from graphlog.downstream.probe import check_baselines, opened
 from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LabeledGraphs, labeled
 from graphlog.errors import (
@@ -38,7 +39,7 @@ from graphlog.errors import (
     setting,
 )
 from graphlog.files import folder_kind, mark_folder, write_json, write_text, writing
-from graphlog.inputs import InputLike, remember_input, resolve
+from graphlog.inputs import InputLike, remember_input
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import check_usable
 from graphlog.training.trainer import Cursor, StopRequest, Trainer, stop_on_signal
@@ -151,11 +152,9 @@ def tune(
     check_baselines(baselines)
     labeling = take_labeling(settings, "tune")
     fixed = FinetuneConfig.parse(settings).resolve_precision(bar.say)
-    graphs = dataset.store if isinstance(dataset, LabeledGraphs) else dataset
-    model = load(encoder, device=fixed.device, source=graphs)
-    resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)
+    model, source = opened(encoder, dataset, fixed.device)
     labeling |= {"split": split, "targets": targets}
-    data = labeled(resolved or dataset, model.schema, **labeling)
+    data = labeled(source, model.schema, **labeling)
     check_folds(data, fixed.updated({"select": "best-valid"}))  # trials are judged by it
     nothing = np.empty(0, dtype=np.int64)
     hidden = replace(data, split=Split(data.split.train, data.split.valid, nothing))
@@ -175,8 +174,8 @@ def tune(
     replaced = again and (overwrite or not _same(folder / RUN, best))
     how |= {"run_dir": folder / RUN, "overwrite": replaced, "resume": again and not replaced}
     predictor = finetune(model, data, config=best, **how)
-    if resolved is not None:
-        remember_input(folder / RUN, resolved, **labeling)
+    if isinstance(source, Input):
+        remember_input(folder / RUN, source, **labeling)
     return Tuned(folder, data.metric, tuple(tried), predictor)
 
 
