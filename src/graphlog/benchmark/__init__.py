@@ -150,20 +150,9 @@ def draw_figures(
 
 def _run(cells: Sequence[Cell], work: Work) -> Outcome:
     """Compute every missing cell; those that other processes are at are waited for."""
-    outcome, pending, broken = Outcome(len(cells)), list(cells), dict[str, str]()
+    outcome, pending, broken = Outcome(len(cells)), list(cells), set[str]()
     while pending:
-        busy: list[Cell] = []
-        for cell in pending:
-            if work.folder.has(cell):
-                continue
-            timed = cell.stage in ("speed", "stage-speed")  # one process times at a time
-            with work.folder.claimed("speed" if timed else cell.hash) as claimed:
-                if not claimed:
-                    busy.append(cell)
-                elif cell.model in broken:
-                    outcome.failed[cell.title] = broken[cell.model]
-                elif not work.folder.has(cell) and not _compute(cell, work, outcome, broken):
-                    busy.append(cell)
+        busy = [cell for cell in pending if not _settle(cell, work, outcome, broken)]
         if busy and len(busy) == len(pending):
             work.progress.say(f"waiting for {len(busy)} cells that other processes compute")
             time.sleep(_POLL_S)
@@ -171,31 +160,44 @@ def _run(cells: Sequence[Cell], work: Work) -> Outcome:
     return outcome
 
 
-def _compute(cell: Cell, work: Work, outcome: Outcome, broken: dict[str, str]) -> bool:
-    """Compute one cell; return False where another process is training its model."""
-    number = len(outcome.computed) + len(outcome.failed) + len(outcome.skipped) + 1
-    say, began = work.progress.say, time.monotonic()
-    try:
-        rows = list(COMPUTE[cell.stage](cell, work))
-        seconds = time.monotonic() - began
-        about = {key: rows[0][key] for key in ("prototypes", "calibrated_on") if key in rows[0]}
-        rows.append({**about, "metric": "seconds", "value": round(seconds, 3)})
-        work.folder.write(cell, rows, provenance(cell))
-    except BusyError:
-        return False
-    except TrainingInterrupted:
-        raise
-    except GraphLoGError as e:
-        if isinstance(e, MissingExtraError) and cell.request.methods is None:
-            outcome.skipped[cell.title] = str(e)
-            say(f"{cell.title} is left out: {e}")
-            return True
-        if cell.stage == "pretrain":
-            broken[cell.model] = "its pre-training failed"
-        outcome.failed[cell.title] = str(e)
-        work.folder.fail(cell, e)
-        say(f"{cell.title} failed: {e}")
+def _settle(cell: Cell, work: Work, outcome: Outcome, broken: set[str]) -> bool:
+    """Compute one cell if it is missing; return False where another process is at it.
+
+    ``broken`` are the models whose pre-training failed.
+    """
+    folder, say = work.folder, work.progress.say
+    if folder.has(cell):
         return True
+    timed = cell.stage in ("speed", "stage-speed")  # one process times at a time
+    with folder.claimed("speed" if timed else cell.hash) as claimed:
+        if not claimed or folder.has(cell):
+            return claimed
+        if cell.model in broken:
+            outcome.failed[cell.title] = "its pre-training failed"
+            return True
+        began = time.monotonic()
+        try:
+            rows = list(COMPUTE[cell.stage](cell, work))
+            seconds = time.monotonic() - began
+            about = {key: rows[0][key] for key in ("prototypes", "calibrated_on") if key in rows[0]}
+            rows.append({**about, "metric": "seconds", "value": round(seconds, 3)})
+            folder.write(cell, rows, provenance(cell))
+        except BusyError:
+            return False
+        except TrainingInterrupted:
+            raise
+        except GraphLoGError as e:
+            if isinstance(e, MissingExtraError) and cell.request.methods is None:
+                outcome.skipped[cell.title] = str(e)
+                say(f"{cell.title} is left out: {e}")
+                return True
+            if cell.stage == "pretrain":
+                broken.add(cell.model)
+            outcome.failed[cell.title] = str(e)
+            folder.fail(cell, e)
+            say(f"{cell.title} failed: {e}")
+            return True
     outcome.computed.append(cell.title)
+    number = len(outcome.computed) + len(outcome.failed) + len(outcome.skipped)
     say(f"[{number}/{outcome.total}] {cell.title}: {seconds:.1f} s")
     return True

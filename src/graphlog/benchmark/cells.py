@@ -42,20 +42,16 @@ _SPLITS: Mapping[str, Collection[str]] = {"molecule": MOLECULE_SPLITS, "protein"
 
 
 class Suite(FrozenConfig):
-    """What a table or figure compares."""
+    """What a table or figure compares; the head of ``suites.toml`` says more."""
 
     title: str
-    """Heading of its page."""
     domains: tuple[str, ...] = ("molecule", "protein")
     """Domains it can be computed on, the usual one first."""
     stages: tuple[str, ...]
-    """What is done in its cells, of :data:`STAGES`."""
     methods: tuple[str, ...] = ()
-    """Rows, see :func:`method_named`; of speed, which names none, every objective."""
+    """See :func:`method_named`; of speed, which names none, every objective."""
     backbones: tuple[str, ...] = (GIN,)
-    """Backbones of the encoders."""
     vary: tuple[Literal["losses", "depth", "batch_size"], ...] = ()
-    """Settings of GraphLoG that get a row a value."""
     losses: tuple[str, ...] = ()
     """Values of ``losses``: the losses that stay, joined by ``+``."""
     few: bool = False
@@ -69,7 +65,6 @@ class Suite(FrozenConfig):
     """Scores with a table each, a row a head, of data sets whose task has them; none: that of each
     data set."""
     paper: str = ""
-    """Its table in ``paper.toml``."""
     model: str = ""
     """Shipped model whose features and network the encoders have; empty: those of the scale."""
     layer: EmbeddingLayer = "last"
@@ -93,25 +88,19 @@ class Setup(FrozenConfig):
     limit: int | None = None
     """Its first rows that are used; None: all."""
     pretrain: dict[str, Any]
-    """Settings of the network and of its training."""
     finetune: dict[str, Any]
     """Settings of fine-tuning beyond the paper's protocol."""
     finetuned: tuple[str, ...]
-    """Data sets to fine-tune on."""
     probed: tuple[str, ...]
-    """Data sets to probe on."""
     few: tuple[str, ...] = ()
-    """Those of suites with many encoders; none: ``probed``."""
+    """Data sets that suites with many encoders probe on; none: ``probed``."""
     forested: tuple[str, ...] = ()
     """Data sets small enough for a forest on fingerprints; none: all."""
     depth: tuple[int, ...]
-    """Depths of the hierarchy of prototypes in Figure 3."""
     batch_size: tuple[int, ...]
-    """Batch sizes in Figure 3."""
     mapped: int
     """Graphs on the maps of Figure 4."""
     timed_steps: int
-    """Steps that the speed suite times."""
 
 
 def _read_toml(name: str) -> dict[str, Any]:

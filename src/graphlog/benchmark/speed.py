@@ -5,9 +5,10 @@ alike.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
+from itertools import chain
 from statistics import median
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from torch import nn
 from graphlog.benchmark.cells import Cell
 from graphlog.benchmark.stages import Row, Work
 from graphlog.data.split import Split
-from graphlog.data.store import GraphBatch, GraphStore, epoch_batches
+from graphlog.data.store import GraphStore, epoch_batches
 from graphlog.downstream.finetune import SeedJob, Start, label_weights
 from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.tasks import LabeledGraphs
@@ -39,8 +40,8 @@ _CLUSTERED = 2000
 _COARSE = 1e-4
 """Seconds between two ticks of a clock that is of no use for a stage."""
 T = TypeVar("T")
-_Part = tuple[str, Callable[[], Any]]
-"""A stage and its work; work without a name is not timed."""
+Side = Callable[[], Iterable[str]]
+"""Does its parts in turn and yields the name of each when it is done; empty: it is not timed."""
 
 
 def in_turns(
@@ -126,95 +127,106 @@ def speed_cell(cell: Cell, work: Work) -> Iterator[Row]:
 
 def stage_cell(cell: Cell, work: Work) -> Iterator[Row]:
     """Yield the seconds per 1,000 graphs of every stage and side, and the rates by batch size."""
-    config, store = cell.pretraining, work.unlabeled(cell)
-    assert config is not None
-    device, repetitions = choose_device(config.device), cell.setup.timed_steps
-    now = _clock(device)
-    order = np.random.default_rng(config.seed).permutation(len(store))
+    config, store, turns = cell.config, work.unlabeled(cell), cell.setup.timed_steps
+    device = choose_device(config.device)
+    order, now = np.random.default_rng(config.seed).permutation(len(store)), _clock(device)
     indices = order[: config.batch_size]
+    tuned = store.subset(indices[: cell.finetuning.batch_size])
     formats = ("fp32", "bf16") if has_fast_bf16(device) else ("fp32",)
-    timed = {
-        p: TimedObjective(store, config.updated({"precision": p}), work.progress) for p in formats
-    }
-    tuned = indices[: cell.finetuning.batch_size]
-    sides: dict[str, list[_Part]] = {}
-    for p, side in timed.items():
-        tune = _finetuning(side, cell, store.subset(tuned))
-        sides[p] = [*_step_parts(side, partial(store.take, indices)), ("finetune", tune)]
-    sides["fp32"] += _once(timed["fp32"], store, order)
+    stages, curves = dict[str, Side](), dict[str, Side]()
+    for precision in formats:
+        side = TimedObjective(store, config.updated({"precision": precision}), work.progress)
+        step = partial(_step, side, indices, _finetuning(side, cell, tuned))
+        stages[precision] = step
+        if precision == "fp32":
+            once = partial(_once, side, order)
+            stages[precision] = lambda step=step, once=once: chain(step(), once())
+        curves[precision] = partial(_batches, side, order)
     graphs = {"finetune": len(tuned), "kmeans": min(len(store), _CLUSTERED)}
-    seconds = {
-        side: {s: 1000 * taken / graphs.get(s, len(indices)) for s, taken in stages.items()}
-        for side, stages in _best(sides, repetitions, now).items()
+    for precision, found in least(stages, turns, now).items():
+        seconds = {s: 1000 * t / graphs.get(s, len(indices)) for s, t in found.items()}
+        seconds["step"] = sum(seconds[part] for part in OF_A_STEP)
+        for metric, value in seconds.items():
+            yield {"rule": precision, "metric": metric, "value": value}
+    for precision, found in least(curves, turns, now).items():
+        for size, seconds in found.items():
+            yield {"rule": f"batches {precision}", "metric": size, "value": int(size) / seconds}
+
+
+def least(
+    sides: Mapping[str, Side], turns: int, now: Callable[[], float]
+) -> dict[str, dict[str, float]]:
+    """Return the least seconds of each part of each side; the first turn warms up."""
+
+    def seconds(side: Side) -> dict[str, float]:
+        taken, began = dict[str, float](), now()
+        for part in side():
+            taken[part] = now() - began
+            began = now()
+        return taken
+
+    found = in_turns({k: lambda _, side=side: seconds(side) for k, side in sides.items()}, turns)
+    return {
+        k: {part: min(turn[part] for turn in taken) for part in taken[0] if part}
+        for k, taken in found.items()
     }
-    for stages in seconds.values():
-        stages["step"] = sum(stages[name] for name in OF_A_STEP)
-    sizes = [size for size in BATCH_SIZES if size <= len(store)] or [len(store)]
-    steps = {p: [(str(n), partial(timed[p].step, order[:n])) for n in sizes] for p in formats}
-    curve = _best(steps, repetitions, now)
-    rates = {f"batches {p}": {n: int(n) / s for n, s in curve[p].items()} for p in formats}
-    for rule, values in {**seconds, **rates}.items():
-        for metric, value in values.items():
-            yield {"rule": rule, "metric": metric, "value": value}
 
 
-def _step_parts(timed: TimedObjective, load: Callable[[], GraphBatch]) -> list[_Part]:
-    """Return every part of a step of one side, then embedding, on the same graphs."""
-    encoder, objective, setting = timed.job.encoder, timed.job.objective, timed.job.setting
-    optimizer, batch = timed.trainer.optimizer, load()
+def _step(side: TimedObjective, indices: np.ndarray, tuning: Trainer) -> Iterator[str]:
+    """Take a step of one side, one of fine-tuning, and embed, all on the same graphs."""
+    encoder, objective, setting = side.job.encoder, side.job.objective, side.job.setting
+    optimizer = side.trainer.optimizer
     assert optimizer is not None
+    batch = side.job.store.take(indices)
+    yield "collate"
     losses = objective_loss(encoder, objective, batch, 1, setting)
-
-    def collate() -> None:
-        nonlocal batch
-        batch = load()
-
-    def forward() -> None:
-        nonlocal losses
-        losses = objective_loss(encoder, objective, batch, 1, setting)
-
-    def backward() -> None:
-        optimizer.zero_grad()
-        losses.total.backward()
-
-    def embed() -> None:
-        encoder.eval()
-        with torch.inference_mode(), autocast(setting.precision, setting.device):
-            encoder(batch.to(setting.device))
-        encoder.train()
-
-    return [
-        ("collate", collate),
-        ("forward", forward),
-        ("backward", backward),
-        ("optimizer", optimizer.step),
-        ("", collate),  # embedding finds no neighborhoods that the step has sorted
-        ("embed", embed),
-    ]
+    yield "forward"
+    optimizer.zero_grad()
+    losses.total.backward()
+    yield "backward"
+    optimizer.step(side.job.config.learning_rate)
+    yield "optimizer"
+    batch = side.job.store.take(indices)  # without the neighborhoods that the step has sorted
+    encoder.eval()
+    yield ""
+    with torch.inference_mode(), autocast(setting.precision, setting.device):
+        encoder(batch.to(setting.device))
+    yield "embed"
+    encoder.train()
+    (rows,) = tuning.job.batches(0)
+    yield ""
+    tuning.step(rows, tuning.job.load(rows))
+    yield "finetune"
 
 
-def _once(timed: TimedObjective, store: GraphStore, order: np.ndarray) -> list[_Part]:
-    """Return parsing, where there are texts, and the fitting of the prototypes."""
-    job, size, parts = timed.job, timed.job.config.batch_size, list[_Part]()
+def _once(side: TimedObjective, order: np.ndarray) -> Iterator[str]:
+    """Parse, where there are texts, and fit the prototypes."""
+    job, store = side.job, side.job.store
     if store.schema.domain == "molecule" and store.has_texts:
-        texts = store.texts(order[:size])
-        parts.append(("parse", lambda: read(texts, store.schema, workers=1)))
-    chosen, device = order[:_CLUSTERED], job.setting.device
+        texts = store.texts(order[: job.config.batch_size])
+        yield ""
+        read(texts, store.schema, workers=1)
+        yield "parse"
+    objective, batches = deepcopy(job.objective), np.array_split(order[:_CLUSTERED], 8)
     with torch.no_grad():
-        pieces = [store.take(chosen[k : k + size]) for k in range(0, len(chosen), size)]
-        points = torch.cat([job.encoder(piece.to(device)).graph_emb for piece in pieces])
-    objective, phase = deepcopy(job.objective), job.phases[-1]
-
-    def fit() -> None:
-        objective.begin_phase(
-            phase, lambda limit=None: points[:limit], torch.Generator().manual_seed(0)
-        )
-
-    return [*parts, ("kmeans", fit)]
+        pieces = (store.take(rows).to(job.setting.device) for rows in batches if len(rows))
+        points = torch.cat([job.encoder(piece).graph_emb for piece in pieces])
+    yield ""
+    objective.begin_phase(
+        job.phases[-1], lambda limit=None: points[:limit], torch.Generator().manual_seed(0)
+    )
+    yield "kmeans"
 
 
-def _finetuning(timed: TimedObjective, cell: Cell, store: GraphStore) -> Callable[[], None]:
-    """Return a step of fine-tuning on all graphs of ``store``, whose labels are drawn at random."""
+def _batches(side: TimedObjective, order: np.ndarray) -> Iterator[str]:
+    """Take a step at every batch size."""
+    for size in [size for size in BATCH_SIZES if size <= len(order)] or [len(order)]:
+        side.step(order[:size])
+        yield str(size)
+
+
+def _finetuning(timed: TimedObjective, cell: Cell, store: GraphStore) -> Trainer:
+    """Return fine-tuning on all graphs of ``store`` at once, whose labels are drawn at random."""
     rows, none, job = np.arange(len(store)), np.arange(0), timed.job
     labels = np.random.default_rng(0).integers(0, 2, (len(store), 1)).astype(np.float32)
     folds = Split(rows, none, none)
@@ -224,29 +236,11 @@ def _finetuning(timed: TimedObjective, cell: Cell, store: GraphStore) -> Callabl
     own = {"device": str(job.setting.device), "precision": job.setting.precision}
     config = cell.finetuning.updated(own)
     encoder = Encoder(deepcopy(job.encoder), config.layer or "last")
-    start = Start(encoder, data, config, None, "", label_weights(data, config))
-    trainer = Trainer(SeedJob(start, 0, Progress()))
+    trainer = Trainer(
+        SeedJob(Start(encoder, data, config, None, "", label_weights(data, config)), 0, Progress())
+    )
     trainer.begin_phase()
-    (indices,) = trainer.job.batches(0)
-    return lambda: trainer.step(indices, trainer.job.load(indices))
-
-
-def _best(
-    sides: Mapping[str, Sequence[_Part]], repetitions: int, now: Callable[[], float]
-) -> dict[str, dict[str, float]]:
-    """Return the least seconds of each named part, without the first turn, which warms up."""
-
-    def seconds(parts: Sequence[_Part]) -> dict[str, float]:
-        taken: dict[str, float] = {}
-        for stage, work in parts:
-            began = now()
-            work()
-            if stage:
-                taken[stage] = now() - began
-        return taken
-
-    turns = in_turns({k: lambda _, p=parts: seconds(p) for k, parts in sides.items()}, repetitions)
-    return {k: {s: min(turn[s] for turn in taken) for s in taken[0]} for k, taken in turns.items()}
+    return trainer
 
 
 def _clock(device: torch.device) -> Callable[[], float]:

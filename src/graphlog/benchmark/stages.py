@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from sklearn.metrics import silhouette_score
 
-from graphlog.benchmark.cells import BASELINES, FEATURES, FOREST, SUITES, Cell, identity
+from graphlog.benchmark.cells import BASELINES, FEATURES, FOREST, Cell, identity
 from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.data.manifest import is_store
 from graphlog.data.split import Split, random_split
@@ -42,7 +42,7 @@ from graphlog.report.hierarchy import Hierarchy, project, sample_rows
 from graphlog.training.log import Progress, read_metrics
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import CHECKPOINTS, remove_checkpoints, remove_run, versions
-from graphlog.training.settings import PretrainConfig, choose_device, seed_for
+from graphlog.training.settings import choose_device, seed_for
 from graphlog.training.watch import effective_rank
 
 Row = dict[str, Any]
@@ -109,8 +109,9 @@ class Work:
                 if cell.share < 1.0:
                     count = round(cell.share * len(store))
                     store = store.subset(sample_rows(len(store), count, cell.seed or 0))
-                settings = _pretraining(cell)
-                run_pretraining(store, settings, path.parent, resume=True, progress=self.progress)
+                run_pretraining(
+                    store, cell.config, path.parent, resume=True, progress=self.progress
+                )
                 remove_checkpoints(path.parent / CHECKPOINTS)  # it is complete
         return path
 
@@ -123,7 +124,7 @@ class Work:
         Raises:
             ConfigError: If it was to be trained with prototypes and has none.
         """
-        config, store = _pretraining(cell), self.unlabeled(cell)
+        config, store = cell.config, self.unlabeled(cell)
         match cell.method.kind:
             case "pretrained":
                 encoder = Encoder.read(self.model(cell))
@@ -205,7 +206,7 @@ def finetune_cell(cell: Cell, work: Work) -> Iterator[Row]:
 def probe_cell(cell: Cell, work: Work) -> Iterator[Row]:
     """Fit models to the frozen embeddings of one encoder, or to fingerprints."""
     data = work.labeled(cell)
-    suite, method, domain = SUITES[cell.request.suite], cell.method.name, DOMAINS[cell.domain]
+    suite, method, domain = cell.suite, cell.method.name, DOMAINS[cell.domain]
     about, counts = Row(), None
     if method in BASELINES:
         known = domain.feature_set(next(iter(domain.feature_sets)), data.store)
@@ -234,7 +235,7 @@ def map_cell(cell: Cell, work: Work) -> Iterator[Row]:
     file says which they are. The cluster of a graph is the nearest prototype of the top layer.
     """
     encoder, about = work.encoder(cell)
-    store, config = work.unlabeled(cell), _pretraining(cell)
+    store, config = work.unlabeled(cell), cell.config
     rows = sample_rows(len(store), cell.setup.mapped, config.seed)
     graphs, learned = store.subset(rows), Hierarchy.of(encoder)
     depth, centers = config.options["depth"], config.options["centers"]
@@ -285,11 +286,6 @@ def provenance(cell: Cell) -> dict[str, Any]:
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         },
     }
-
-
-def _pretraining(cell: Cell) -> PretrainConfig:
-    assert cell.pretraining is not None
-    return cell.pretraining
 
 
 def _scores(

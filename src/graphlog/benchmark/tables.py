@@ -257,8 +257,7 @@ def spread(values: "pd.Series[float]") -> dict[str, float]:
 def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
     """Return the tables of a suite: one for each stage, selection rule and metric."""
     suite, tables = suite_of(name), list[Table]()
-    scores = rows[(rows["task"] == "") & (rows["dataset"] != "") & (rows["fold"] != "valid")]
-    scores = scores[scores["metric"] != "seconds"]
+    scores = rows[(rows["task"] == "") & (rows["dataset"] != "") & (rows["fold"] == "test")]
     scale = np.where(scores["metric"].isin(IN_PERCENT), 100.0, 1.0)
     scores = scores.assign(value=scores["value"] * scale, column=scores["dataset"])
     if suite.metrics:
@@ -277,26 +276,15 @@ def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
             part = part.assign(column=part["column"] + split, row=part["method"])
             is_protein = name == "biology" or name.endswith("-protein")
             names = {m: (label(m, is_protein),) for m in in_order(part["method"])}
-            of_test = part[part["fold"] == "test"]
             stem, title = f"{name}-{stage}-{rule}{unit}", f"{suite.title}: {words}"
-            table = Table(suite, stem, title, str(metric), of_test, names)
-            halves = part[part["fold"] != "test"]
+            table = Table(suite, stem, title, str(metric), part, names)
             if suite.vary:
-                tables += [_varied(table, v) for v in suite.vary if _is_varied(of_test, v).any()]
-            elif set(of_test["backbone"]) - {GIN, ""}:
+                tables += [_varied(table, v) for v in suite.vary if _is_varied(part, v).any()]
+            elif set(part["backbone"]) - {GIN, ""}:
                 tables += _by_backbone(table)
             else:
                 tables.append(replace(table, paper=of_paper(suite.paper, table, table.columns)))
-                tables += [_of_halves(table, halves)] if len(halves) else []
     return tables
-
-
-def _of_halves(table: Table, scores: pd.DataFrame) -> Table:
-    """Return the scores of the two halves of the test set, as the pre-train-GNNs family has it."""
-    names = scores["fold"].str.removeprefix("test_").str.replace("_", " ")
-    scores = scores.assign(column=scores["column"] + ", " + names)
-    stem, title = f"{table.name}-halves", f"{table.title}, the two halves of the test set"
-    return replace(table, name=stem, title=title, scores=scores, kind="parts")
 
 
 def _by_head(suite: Suite, name: str, scores: pd.DataFrame) -> list[Table]:
