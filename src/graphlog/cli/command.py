@@ -434,6 +434,10 @@ class Command:
         """Make one call of graphlog and print the outcome; return an exit code other than 0."""
         raise NotImplementedError
 
+    def chosen(self, *names: str) -> dict[str, Any]:
+        """Return the values of options by their names."""
+        return {name: getattr(self, name) for name in names}
+
     def say(self, text: str) -> None:
         """Print a message to standard error unless quiet."""
         if not self.quiet:

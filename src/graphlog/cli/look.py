@@ -19,13 +19,9 @@ class Models(Command):
 
     def run(self) -> None:
         shipped = graphlog.describe_models()
-        columns = ("name", "objective", "recipe", "trained on", "encoder", "embedding", "size")
-        keys = ("objective", "recipe", "graphs", "encoder", "embedding", "size")
-        rows = [
-            (name, *(f"{m[k]:,} graphs" if k == "graphs" and m[k] else m[k] or "" for k in keys))
-            for name, m in shipped.items()
-        ]
-        rows.append(("random", "none", "", "nothing", "untrained, of the default recipe", "jk", ""))
+        columns = ("name", "objective", "recipe", "graphs", "encoder", "embedding", "size")
+        rows = [(name, *(about[key] for key in columns[1:])) for name, about in shipped.items()]
+        rows.append(("random", "none", "", 0, "untrained, of the default recipe", "jk", ""))
         self.result({"models": shipped}, Table(columns, rows))
         self.say(
             "use one: graphlog embed molecules.csv -m NAME -o embeddings.npz; "

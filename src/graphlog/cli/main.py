@@ -33,14 +33,10 @@ from graphlog.processes import WORDS
 
 MODULES = (data, train, use, look)
 """One a panel of the help; their verbs add themselves to ``OWN``."""
-
-
-def _check(name: str, part: object) -> str | None:
-    return None if isinstance(part, Verb) else "a graphlog.cli.command.Verb"
-
-
 VERBS: Registry[Verb] = Registry(
-    "verb", {name: verb for name, verb in OWN.items() if " " not in name}, _check
+    "verb",
+    {name: verb for name, verb in OWN.items() if " " not in name},
+    lambda _, part: None if isinstance(part, Verb) else "a graphlog.cli.command.Verb",
 )
 """The verbs, those of the extras and of other packages by entry points."""
 
@@ -71,22 +67,19 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> bool:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"graphlog {__version__}")
         raise typer.Exit
-    return wanted
+
+
+_VERSION = typer.Option(
+    "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+)
 
 
 @app.callback()
-def global_options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
+def global_options(version: Annotated[bool, _VERSION] = False) -> None:
     """Pre-train graph encoders without labels, on molecules and other graphs."""
 
 
@@ -111,12 +104,9 @@ def add_verb(name: str, verb: Verb, to: typer.Typer = app) -> None:
     )(verb.command)
 
 
-def _place(item: tuple[str, Verb]) -> int:
-    panel = item[1].panel
-    return PANELS.index(panel) if panel in PANELS else len(PANELS)
-
-
-for _name, _verb in sorted(VERBS.items(), key=_place):
+for _name, _verb in sorted(
+    VERBS.items(), key=lambda item: [*PANELS, item[1].panel].index(item[1].panel)
+):
     add_verb(_name, _verb)
 for _name, _verb in OWN.items():
     if _name.startswith("data "):

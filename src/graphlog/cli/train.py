@@ -1,5 +1,6 @@
 """Verbs that train: pretrain, finetune, benchmark."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ class Pretrain(o.Reading, o.Computing, Command):
     recipe: str | None = o.option(None, _RECIPE, "NAME")
     backbone: str | None = o.option(None, _BACKBONE, "NAME")
     epochs: int | None = o.option(None, "Passes over the graphs, all phases together.", "N", min=1)
-    targets_from: Path | None = o.option(
+    targets_from: str | None = o.option(
         None, "Vectors (.npz, as embed writes) to predict in place of descriptors.", "FILE"
     )
     batch_size: o.BatchSize = None
@@ -74,17 +75,8 @@ class Pretrain(o.Reading, o.Computing, Command):
             raise ConfigError(
                 "--init starts a run and --resume continues one; drop one of the two."
             )
-        named = {
-            "objective": self.objective,
-            "recipe": self.recipe,
-            "encoder.backbone": self.backbone,
-            "epochs": self.epochs,
-            "targets_from": None if self.targets_from is None else str(self.targets_from),
-            "batch_size": self.batch_size,
-            "precision": self.precision,
-            "device": self.device,
-            "seed": self.seed,
-        }
+        named = self.chosen("objective", "recipe", "epochs", "targets_from", "batch_size", "seed")
+        named |= {"encoder.backbone": self.backbone, **self.chosen("precision", "device")}
         encoder = graphlog.pretrain(
             self.source,
             config=self.config,
@@ -161,18 +153,8 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     log: o.Log = None
 
     def run(self) -> None:
-        named = {
-            "protocol": self.protocol,
-            "epochs": self.epochs,
-            "select": self.select,
-            "patience": self.patience,
-            "class_weight": self.class_weight,
-            "freeze": self.freeze or None,
-            "layer": self.layer,
-            "batch_size": self.batch_size,
-            "precision": self.precision,
-            "device": self.device,
-        }
+        named = self.chosen("protocol", "epochs", "select", "patience", "class_weight", "layer")
+        named |= {"freeze": self.freeze or None, **self.chosen("batch_size", "precision", "device")}
         predictor = graphlog.finetune(
             self.model,
             self.source,
@@ -247,12 +229,9 @@ class Benchmark(o.Data, o.Computing, Command):
         from graphlog import benchmark as bench
 
         if self.suite == "report":
-            files = bench.write_report(self.output)
-            summary = {
-                "report": str(self.output / "report"),
-                "files": [str(path) for path in files],
-            }
-            self.result(summary, Table(("",), [(str(path),) for path in files]))
+            files = [str(path) for path in bench.write_report(self.output)]
+            summary = {"report": str(self.output / "report"), "files": files}
+            self.result(summary, Table(("",), [(path,) for path in files]))
             return 0
         request = bench.Request(
             self.suite,
@@ -287,22 +266,20 @@ class Benchmark(o.Data, o.Computing, Command):
         self.result(summary, Table(tuple(summary), [tuple(summary.values())]))
         if outcome.failed:
             cell, why = next(iter(outcome.failed.items()))
-            listed = (
-                f"all in {output / 'failures.jsonl'}; fix the cause and run the same command again"
-            )
             say(
                 f"graphlog: error: {len(outcome.failed)} of {outcome.total} cells failed, such as "
-                f"{cell}: {why} ({listed})."
+                f"{cell}: {why} (all in {output / 'failures.jsonl'}; fix the cause and run the "
+                "same command again)."
             )
             return INVALID_INPUT  # beside the summary, which is the one JSON document
         return 0
 
     def _show_plan(self, plan: "Sequence[tuple[Cell, bool]]") -> None:
         cells = [{"cell": c.title, "stage": c.stage, "finished": done} for c, done in plan]
-        stages = list(dict.fromkeys(cell.stage for cell, _ in plan))
-        of = {stage: [done for cell, done in plan if cell.stage == stage] for stage in stages}
-        rows = [(stage, len(done), sum(done)) for stage, done in of.items()]
-        rows.append(("total", len(cells), sum(done for _, done in plan)))
+        planned = Counter(cell.stage for cell, _ in plan)
+        finished = Counter(cell.stage for cell, done in plan if done)
+        rows = [(stage, count, finished[stage]) for stage, count in planned.items()]
+        rows.append(("total", planned.total(), finished.total()))
         listing = Table(("cell", "finished"), [(c["cell"], c["finished"]) for c in cells])
         self.result(
             {"cells": cells}, listing, Table(("stage", "cells", "finished"), rows, "in all")

@@ -12,8 +12,11 @@ from graphlog.errors import ConfigError, setting
 _BASELINES, _FOLD_BASELINES = "random,ecfp-lr", "random,wl"
 _ALL_BASELINES = "random,ecfp-rf,ecfp-lr"
 _OF_SPLITS = {
-    **dict.fromkeys(("split", "with_features", "run_dir")),
-    **{"overwrite": False, "head": "linear"},
+    "split": None,
+    "with_features": None,
+    "run_dir": None,
+    "overwrite": False,
+    "head": "linear",
 }
 """Options of ``probe`` that 10-fold lacks, and their defaults."""
 
@@ -78,28 +81,19 @@ class Predict(o.Inference, o.Reading, Command):
     engine: o.Engine = "local"
 
     def run(self) -> None:
-        if self.explain:
-            if self.format is not None or self.interval is not None or self.engine != "local":
-                raise ConfigError(
-                    "--explain excludes --format, --interval and --engine ray; drop them."
-                )
-            options = {**self.inference(), **self.reading()}
-            written = graphlog.explain_file(
-                self.predictor, self.source, self.out, progress=self.progress(), **options
+        options: dict[str, Any] = {"progress": self.progress()}
+        options |= {**self.inference(), **self.reading()}
+        given = self.predictor, self.source, self.out
+        if not self.explain:
+            written = graphlog.predict_file(
+                *given, interval=self.interval, format=self.format, engine=self.engine, **options
             )
-            self.summary(written.to_dict(), self.out)
-            return
-        written = graphlog.predict_file(
-            self.predictor,
-            self.source,
-            self.out,
-            interval=self.interval,
-            format=self.format,
-            engine=self.engine,
-            progress=self.progress(),
-            **self.inference(),
-            **self.reading(),
-        )
+        elif (self.format, self.interval, self.engine) == (None, None, "local"):
+            written = graphlog.explain_file(*given, **options)
+        else:
+            raise ConfigError(
+                "--explain excludes --format, --interval and --engine ray; drop them."
+            )
         self.summary(written.to_dict(), self.out)
 
 
@@ -178,7 +172,6 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
             rows = o.names(
                 _ALL_BASELINES if self.baselines == "all" else self.baselines or _BASELINES
             )
-            joined = o.names(self.with_features)
             report = graphlog.probe(
                 self.model,
                 self.source,
@@ -187,7 +180,7 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
                 baseline_seeds=o.integers(self.baseline_seeds),
                 folds_seeds=o.integers(self.folds_seeds) if self.protocol == "splits" else None,
                 c=self.c,
-                with_features=joined,
+                with_features=o.names(self.with_features),
                 run_dir=self.run_dir,
                 overwrite=self.overwrite,
                 **shared,

@@ -226,18 +226,14 @@ def _page(
         "Contributions need not sum to the prediction, and atoms that can replace each other may "
         "all look unimportant.</p>"
     )
-    if found.kernel is not None and found.features:
+    if found.features:
+        average = f"the average of {len(found.joined) + 1} linear models"
+        model = "that of a kernel model" if found.kernel else average
+        names = escape(" and ".join(found.features))
         yield (
-            "<p>The prediction is that of a kernel model, which compares molecules by embeddings "
-            f"and by {escape(' and '.join(found.features))}. The latter stay those of the whole "
-            "molecule, so the colors do not show their share.</p>"
-        )
-    if found.joined:
-        names = " and ".join(found.joined)
-        yield (
-            f"<p>The prediction is the average of {len(found.joined) + 1} linear models. Atoms are "
-            f"hidden from that of the embedding alone: {escape(names)} stay those of the whole "
-            "molecule, so the colors do not show their share.</p>"
+            f"<p>The prediction is {model}. Atoms are "
+            f"hidden from the embedding alone: {names} stay those of the whole molecule, so the "
+            "colors do not show their share.</p>"
         )
     if total > MOST_ON_A_PAGE or len(found.targets) > MOST_TARGETS:
         yield (
