@@ -60,8 +60,8 @@ def test_onnx_runtime_agrees_for_any_number_of_graphs_and_nodes(tmp_path: Path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"backbone": "gat"}, "backbone 'gat' cannot be exported; only gin and graphsage"),
-        ({"backbone": "gcn"}, "backbone 'gcn' cannot be exported"),
+        ({"backbone": "gat"}, "backbone 'gat'.* cannot be exported; only gin and graphsage"),
+        ({"backbone": "gcn"}, "backbone 'gcn'.* cannot be exported"),
         ({"readout": "attention"}, "readout 'attention' cannot be exported"),
     ],
 )

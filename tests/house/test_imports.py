@@ -56,24 +56,6 @@ def test_modules_are_imported_by_name_in_plug_ins_alone():
     assert found == {"graphlog.plugins"}
 
 
-def test_layers_hold():
-    pytest.importorskip("importlinter.cli")
-    assert (SOURCE / "__init__.py").exists()
-    code = (
-        "import sys; from importlinter.cli import lint_imports; "
-        "sys.exit(lint_imports(no_cache=True))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout
-
-
 def test_nothing_but_the_front_door_knows_the_extras():
     """Not even late, inside a function; import-linter keeps them above all other layers."""
     named = [

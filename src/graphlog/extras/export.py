@@ -46,15 +46,12 @@ class DenseEncoder(nn.Module):
             ConfigError: If its layers or its readout have no dense form.
         """
         super().__init__()
-        kinds = {type(module) for module in network.layers}
-        config = network.config
-        if not kinds <= {GIN, GraphSAGE}:
+        config, kinds = network.config, {type(module) for module in network.layers}
+        if not kinds <= {GIN, GraphSAGE} or config.readout == "attention":
             raise ConfigError(
-                f"an encoder of backbone '{config.backbone}' cannot be exported; only gin and "
-                "graphsage can."
+                f"an encoder of backbone '{config.backbone}' with readout '{config.readout}' "
+                "cannot be exported; only gin and graphsage can, without attention."
             )
-        if config.readout == "attention":
-            raise ConfigError("an encoder with readout 'attention' cannot be exported.")
         self.network, self.layer = network, check_layer(layer)
 
     def forward(
@@ -127,21 +124,13 @@ def export_onnx(
             output_names=["embedding"],
             dynamic_shapes=shapes,
         )
-    about = {
-        "schema": schema.name,
-        "layer": chosen,
-        "inputs": dict(zip(INPUTS, widths, strict=False)),
-    }
+    inputs = dict(zip(INPUTS, widths, strict=False))
+    about: dict[str, Any] = {"schema": schema.name, "layer": chosen, "inputs": inputs}
     program.model.metadata_props["graphlog"] = json.dumps(about)
     with replacing(path) as unfinished:
         program.save(str(unfinished))
-    return {
-        "output": str(path),
-        "layer": chosen,
-        "width": encoder.width(chosen),
-        "schema": schema.name,
-        "inputs": list(INPUTS),
-    }
+    about |= {"output": str(path), "width": encoder.width(chosen), "inputs": list(INPUTS)}
+    return about
 
 
 @contextmanager
@@ -151,8 +140,7 @@ def _quiet() -> Generator[None]:
     before = log.level
     log.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         log.setLevel(before)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.filesize import decimal
 
 from graphlog.config import read_toml
 from graphlog.data.graphs import Attribute, FeatureSchema
@@ -51,19 +52,9 @@ def _explain(path: Path) -> str:
         )
     if name.endswith((".pth", ".pt", ".ckpt")):
         return f"it is a PyTorch checkpoint; try: graphlog convert {path} -o model.safetensors"
-    if name.endswith(_TABLES):
+    if re.search(r"\.(csv|tsv|smi|smiles|txt|parquet|jsonl|sdf|xlsx)(\.gz|\.zst)?$", name):
         return f"it is a table; read it with: graphlog featurize {path} -o molecules.store"
     return "name a file or folder that graphlog wrote"
-
-
-_TABLES = tuple(
-    f"{kind}{packed}"
-    for kind in (".csv", ".tsv", ".smi", ".smiles", ".txt", ".parquet", ".jsonl", ".sdf", ".xlsx")
-    for packed in ("", ".gz", ".zst")
-)
-_ORIGIN = ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
-_IN_FILE = {"trained on": "training_data", "license": "license"}
-_CARD_FIELDS = ("trained on", "reads", "license", "limits")
 
 
 def describe_models() -> dict[str, dict[str, Any]]:
@@ -82,24 +73,26 @@ def describe_model(path: Path) -> dict[str, Any]:
     if (about := path.with_suffix(".md")).is_file():
         text = about.read_text(encoding="utf-8")
         rows = dict(re.findall(r"^\| ([\w ]+) \| (.*) \|$", text, re.MULTILINE))
-        card = {**{name: rows.get(name) for name in _CARD_FIELDS}, "model card": str(about)}
-    layers = [name for name in contents.extra if re.fullmatch(r"prototypes\.\d+", name)]
-    layers.sort(key=lambda name: int(name.partition(".")[2]))  # roots first
-    sizes = [str(len(contents.extra[name])) for name in layers]
+        card = {name: rows.get(name) for name in ("trained on", "reads", "license", "limits")}
+        card["model card"] = str(about)
+    layers = [f"prototypes.{level}" for level in range(len(contents.extra))]
+    sizes = [str(len(contents.extra[name])) for name in layers if name in contents.extra]
     config, is_known = encoder.config, Novelty.of(contents.extra, encoder.embedding_width("jk"))
     return {
         "kind": "model",
         "path": str(path),
         "graphlog": contents.version,
         "sha256": contents.sha256,
-        "size": human_bytes(path.stat().st_size),
+        "size": decimal(path.stat().st_size),
         "encoder": f"{config.backbone} {config.layers} x {config.dim}",
         "parameters": sum(p.numel() for p in encoder.parameters()),
         "embedding": info.get("embedding", "last"),
         "width": encoder.embedding_width(info.get("embedding", "last")),
-        **{name: info.get(name) for name in _ORIGIN},
+        **{name: info.get(name) for name in ("objective", "recipe", "seed", "epochs", "graphs")},
+        "data_digest": info.get("data_digest"),
         "standardize": info.get("standardize") or "no",
-        **{name: info.get(key) for name, key in _IN_FILE.items()},
+        "trained on": info.get("training_data"),
+        "license": info.get("license"),
         **card,
         **{name: info[name] for name in ("classes",) if name in info},
         "schema": describe_schema(encoder.schema),
@@ -126,7 +119,7 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
         "rejected rows": store.contents.manifest.counts["rejects"],
         "nodes": int(nodes.sum()),
         "nodes a graph": size,
-        "size": human_bytes(store.nbytes),
+        "size": decimal(store.nbytes),
         "bytes a graph": round(store.nbytes / max(len(store), 1), 1),
         "tasks": list(store.tasks),
         "labels present": None if store.labels is None else int(np.isfinite(store.labels).sum()),
@@ -173,20 +166,6 @@ def describe_schema(schema: FeatureSchema) -> dict[str, str]:
         "edge columns": ", ".join(_column(a) for a in schema.edge) or "none",
         "masked": schema.masked,
     }
-
-
-def human_bytes(count: float) -> str:
-    """Return a size as people read it.
-
-    Example:
-        >>> human_bytes(3_950_000)
-        '4.0 MB'
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
 
 
 _VALUES_SHOWN = 6

@@ -355,8 +355,8 @@ def _atlas(
     typical = {graph for node in nodes for graph, _ in node.typical}
     shown, mapped = sorted(typical | set(strangers)), collection.sample.tolist()
     only_mapped = sorted(set(mapped) - set(shown))
-    known = dict(zip(graphs := [*shown, *only_mapped], collection.known(graphs), strict=True))
-    rows = store.output_rows.tolist()
+    graphs, rows = [*shown, *only_mapped], store.output_rows.tolist()
+    known = dict(zip(graphs, collection.known(graphs), strict=True))
     drawn = dict(zip(graphs, draw_graphs(store, graphs), strict=True))
     colors = [f for f in collection.features if f.kind == "mean" or f.name.startswith("label")]
     places = zip(mapped, collection.plane.tolist(), strict=True)
