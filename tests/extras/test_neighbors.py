@@ -13,6 +13,7 @@ from downstream_support import CHAINS, tiny_encoder, write_csv
 from graphlog.encoders.modelfile import read_tensors, write_tensors
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.extras.neighbors import Index, neighbors, neighbors_file
+from graphlog.files import hash_file
 from graphlog.ops.contrastive import unit_rows
 
 LIBRARY = ["not one", *CHAINS]
@@ -68,14 +69,18 @@ def test_an_index_is_saved_and_guarded(tmp_path: Path, exact: bool):
         again.query(tiny_encoder(seed=1), ["CCO"])
     with pytest.raises(ConfigError, match="exists; remove it"):
         index.save(tmp_path / "index")
-    file = tmp_path / "index" / "index.safetensors"
-    file.write_bytes(file.read_bytes()[:-1] + b"x")
-    with pytest.raises(ModelFileError, match="damaged or altered"):
-        Index.load(tmp_path / "index")
+    for name in ("vectors.npy" if exact else "graph.usearch", "index.safetensors"):
+        file = tmp_path / "index" / name
+        file.write_bytes(file.read_bytes()[:-1] + b"x")
+        with pytest.raises(ModelFileError, match=f"{name}.* damaged"):
+            Index.load(tmp_path / "index")
     with pytest.raises(DataError, match="is not an index"):
         Index.load(tmp_path)
 
 
+HEADER = (
+    b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, 'shape': (3,\0}" + b" " * 99
+)
 _RECORDS = np.frombuffer(b"\n".join([b"[{}, 2]"] * 4), np.uint8)
 
 
@@ -85,11 +90,12 @@ _RECORDS = np.frombuffer(b"\n".join([b"[{}, 2]"] * 4), np.uint8)
         {"layer": None},
         {"layer": "other"},
         {"model": None},
-        {"vectors": None},
         {"vectors": np.ones((4, 8), np.float32)},
         {"vectors": np.ones(3, np.float32)},
         {"vectors": np.ones((3, 8), np.float64)},
-        {"graph": np.arange(99, dtype=np.uint8)},
+        {"vectors": b"\x93NUMPY\x01\x00"},
+        {"vectors": HEADER},
+        {"exact": None, "graph": b"x" * 99},
         {"records": None},
         {"records": _RECORDS[:20]},
         {"rows": None},
@@ -112,10 +118,15 @@ def _changed(folder: Path, **changes: Any) -> None:
     about, tensors = read_tensors(folder / "index.safetensors", "index")
     del about["sha256"]
     for name, value in changes.items():
+        if name in ("vectors", "graph"):
+            file = folder / {"vectors": "vectors.npy", "graph": "graph.usearch"}[name]
+            file.write_bytes(value) if isinstance(value, bytes) else np.save(file, value)
+            about["vectors"] = hash_file(file)
+            continue
         parts: dict[str, Any] = about if name in about else tensors
-        parts.pop(name, None)
+        parts.pop(name)
         if value is not None:
-            parts[name] = torch.tensor(value) if isinstance(value, np.ndarray) else value
+            parts[name] = torch.tensor(value) if name in ("rows", "records") else value
     write_tensors(folder / "index.safetensors", "index", about, tensors)
 
 

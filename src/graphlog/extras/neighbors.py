@@ -38,14 +38,14 @@ from graphlog.errors import (
     out_of_range,
     setting,
 )
-from graphlog.files import CsvTable, replacing, writing
+from graphlog.files import CsvTable, hash_file, replacing, writing
 from graphlog.inputs import InputLike, has_column, read, read_streamed, rereadable, resolve
 from graphlog.training.log import Progress
 from graphlog.training.settings import Precision
 
 EXACT_BELOW = 100_000
 """Library rows up to which every one is compared: a query takes milliseconds."""
-_FILE, _ARRAY, _GRAPH = "index.safetensors", "vectors", "graph"
+_FILE, _ARRAY, _GRAPH = "index.safetensors", "vectors.npy", "graph.usearch"
 _ROWS_AT_ONCE, _QUERIES_AT_ONCE = 16_384, 1024
 
 Fields = Mapping[str, str]
@@ -236,57 +236,60 @@ class Index:
         """
         out = Path(folder)
         check_new(out)
-        arrays = {
-            "rows": self.rows,
-            "records": np.frombuffer(b"\n".join(self.records), dtype=np.uint8),
-        }
-        if self.is_exact:
-            arrays[_ARRAY] = self.vectors
-        else:
-            arrays[_GRAPH] = np.frombuffer(self.vectors.save(), dtype=np.uint8)
-        tensors = {name: torch.tensor(array) for name, array in arrays.items()}
+        file, records = out / (_ARRAY if self.is_exact else _GRAPH), b"\n".join(self.records)
         with writing(out):
             out.mkdir(exist_ok=True)
-            write_tensors(out / _FILE, "index", {"model": self.model, "layer": self.layer}, tensors)
+            if self.is_exact:
+                np.save(file, self.vectors)
+            else:
+                self.vectors.save(str(file))
+            about = {"model": self.model, "layer": self.layer, "exact": self.is_exact}
+            about["vectors"] = hash_file(file)
+            tensors = {
+                "rows": torch.tensor(self.rows),
+                "records": torch.frombuffer(bytearray(records), dtype=torch.uint8),
+            }
+            write_tensors(out / _FILE, "index", about, tensors)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Index":
-        """Return the index that :meth:`save` wrote.
+        """Return the index that :meth:`save` wrote; its vectors stay on disk.
 
         Raises:
             DataError: If there is none.
             ModelFileError: If it is damaged or of a newer format.
             MissingExtraError: If it is approximate and ``usearch`` is not installed.
         """
-        path = Path(folder) / _FILE
-        if not path.is_file():
+        path = Path(folder)
+        if not (path / _FILE).is_file():
             raise DataError(
-                f"{folder} is not an index; build one: graphlog neighbors ... --save {folder}"
+                f"{path} is not an index; build one: graphlog neighbors ... --save {path}"
             )
-        about, tensors = read_tensors(path, "index")
+        about, tensors = read_tensors(path / _FILE, "index")
+        file = path / (_ARRAY if about.get("exact") else _GRAPH)
+        if not file.is_file() or hash_file(file) != about.get("vectors"):
+            raise ModelFileError(f"{file} is damaged or missing; build the index again.")
         try:
-            vectors: Any = (
-                _usearch().restore(tensors[_GRAPH].numpy().tobytes())
-                if _GRAPH in tensors
-                else tensors[_ARRAY].numpy()
-            )
+            if about["exact"]:
+                vectors: Any = np.load(file, mmap_mode="r")
+            else:
+                vectors = _usearch().restore(str(file), view=True)
             records = tensors["records"].numpy().tobytes().split(b"\n")
             layer = check_layer(about["layer"])
             index = cls(str(about["model"]), layer, vectors, tensors["rows"].numpy(), records)
             rows, is_array = index.rows, index.is_exact
-            is_sound = (
+            if (
                 (rows.dtype, rows.shape) == (np.int64, (len(vectors),))
                 and len(np.unique(rows)) == len(rows) > 0
                 and 0 <= int(rows.min()) <= int(rows.max()) < len(records)
                 and (not is_array or (vectors.dtype, vectors.ndim) == (np.float32, 2))
-            )
-            if is_sound:
+            ):
                 return index
         except MissingExtraError:
             raise
-        except Exception:  # whatever a file that was signed anew makes of these calls
+        except Exception:  # whatever files that were signed anew make of these calls
             pass
-        raise ModelFileError(f"{path}: its parts contradict each other; build the index again.")
+        raise ModelFileError(f"{path}: its files contradict each other; build the index again.")
 
 
 def check_new(folder: Path) -> None:
