@@ -77,6 +77,7 @@ def test_a_cell_that_fails_stops_no_other_and_is_done_once_it_can_be(
     ("words", "answer"),
     [
         ("molecule", "did you mean 'molecules'"),
+        ("molecules --methods graphlgo", "did you mean 'graphlog'"),
         ("molecules --seeds a", "whole numbers"),
         ("report", "holds no cells yet"),
     ],

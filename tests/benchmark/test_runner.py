@@ -4,12 +4,12 @@ However it was computed, the report is the same.
 """
 
 import json
-import random
 import shutil
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -43,41 +43,43 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     hide_matplotlib(monkeypatch)
 
 
+class Whole(NamedTuple):
+    """A benchmark left alone: its folder, what it computed, and how long it took."""
+
+    folder: Path
+    computed: list[str]
+    seconds: float
+
+
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], float]:
-    """The folder of a benchmark left alone, what it computed, and how long it took."""
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     folder = tmp_path_factory.mktemp("undisturbed")
     began = time.monotonic()
     process = start(folder / "bench", folder / "computed.json")
     process.join()
     assert process.exitcode == 0
     computed = json.loads((folder / "computed.json").read_text())
-    return folder / "bench", computed, time.monotonic() - began
+    return Whole(folder / "bench", computed, time.monotonic() - began)
 
 
-def test_cells_are_complete(undisturbed: tuple[Path, list[str], float]) -> None:
-    folder, computed, _ = undisturbed
+def test_cells_are_complete_and_calibrated_on_the_graphs_of_pretraining(whole: Whole) -> None:
     # one pre-trained method, one untrained; one linear model
-    assert len(computed) == len(set(computed)) == (3 + 2) + 1
-    rows = read_table(folder / "molecules.csv.gz")
+    assert len(whole.computed) == len(set(whole.computed)) == (3 + 2) + 1
+    rows = read_table(whole.folder / "molecules.csv.gz")
     assert rows["cell"].nunique() == 6
     scored = rows[rows["fold"] == "test"]
     assert set(scored["rule"]) == {"fixed", "validated"}
     assert scored["value"].between(0, 10).all()
-    assert len(list((folder / "models").iterdir())) == 1
-    assert not list((folder / "runs").iterdir())
-    assert not list(folder.rglob("*.partial"))
-    assert "molecules.md" in report_of(folder)
-
-
-def test_all_encoders_are_calibrated_on_the_graphs_of_pretraining(
-    undisturbed: tuple[Path, list[str], float],
-) -> None:
-    rows = read_table(undisturbed[0] / "molecules.csv.gz")
     names = rows.groupby("method")["calibrated_on"].unique()
     assert names["graphlog"].tolist() == names["untrained"].tolist()
     assert names["graphlog"][0].startswith("64 graphs of nci5k (")
     assert names["ecfp-lr"].tolist() == [""]
+    layers = rows["prototypes"].str.split().str.len().groupby(rows["method"]).unique()
+    assert layers.map(list).to_dict() == {"ecfp-lr": [0], "graphlog": [3], "untrained": [0]}
+    assert len(list((whole.folder / "models").iterdir())) == 1
+    assert not list((whole.folder / "runs").iterdir())
+    assert not list(whole.folder.rglob("*.partial"))
+    assert "molecules.md" in report_of(whole.folder)
 
 
 def test_an_untrained_encoder_never_sees_the_labeled_graphs(tmp_path: Path) -> None:
@@ -89,13 +91,9 @@ def test_an_untrained_encoder_never_sees_the_labeled_graphs(tmp_path: Path) -> N
     assert all(torch.equal(found[0][name], value) for name, value in found[1].items())
 
 
-def test_a_row_with_prototypes_has_a_forest_behind_it(
-    undisturbed: tuple[Path, list[str], float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_cell_with_prototypes_fails_if_training_ends_before_they_are_fitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = read_table(undisturbed[0] / "molecules.csv.gz")
-    of_graphlog = rows.loc[rows["method"] == "graphlog", "prototypes"]
-    assert all(len(sizes.split()) == 3 for sizes in of_graphlog)
-    assert set(rows.loc[rows["method"] != "graphlog", "prototypes"]) == {""}
     tiny = SCALES["smoke"]["molecule"]
     short = tiny.updated({"pretrain": {**tiny.pretrain, "epochs": 1}})  # the local phase alone
     monkeypatch.setitem(SCALES, "smoke", {"molecule": short})
@@ -105,57 +103,34 @@ def test_a_row_with_prototypes_has_a_forest_behind_it(
     assert not list(tmp_path.glob("*.csv.gz"))
 
 
-def test_another_source_needs_another_folder(
-    undisturbed: tuple[Path, list[str], float], tmp_path: Path
-) -> None:
-    shutil.copytree(undisturbed[0], tmp_path / "bench")
-    before = len(list((tmp_path / "bench" / "models").iterdir()))
-    with pytest.raises(ConfigError, match="cannot be in one table"):
-        run_benchmark(replace(ONE, source="wehi10k"), tmp_path / "bench")
-    assert len(list((tmp_path / "bench" / "models").iterdir())) == before  # before any work
-
-
-def test_nothing_is_done_twice(undisturbed: tuple[Path, list[str], float]) -> None:
+def test_nothing_is_done_twice_and_another_source_needs_another_folder(whole: Whole) -> None:
     request = Request("molecules", "smoke", methods=METHODS)
-    plan = preview(request, undisturbed[0])
+    plan = preview(request, whole.folder)
     assert (len(plan), all(done for _, done in plan)) == (6, True)
-    assert run_benchmark(request, undisturbed[0]).computed == []
+    assert run_benchmark(request, whole.folder).computed == []
+    before = len(list((whole.folder / "models").iterdir()))
+    with pytest.raises(ConfigError, match="cannot be in one table"):
+        run_benchmark(replace(ONE, source="wehi10k"), whole.folder)
+    assert len(list((whole.folder / "models").iterdir())) == before  # before any work
 
 
-def test_killed_again_and_again(undisturbed: tuple[Path, list[str], float], tmp_path: Path) -> None:
-    whole, _, took = undisturbed
-    luck = random.Random(0)
-    for _ in range(3):
-        process = start(tmp_path / "bench", tmp_path / "computed.json")
-        time.sleep(luck.uniform(0.1, 0.6) * took)
+def test_killed_alone_and_beside_others(whole: Whole, tmp_path: Path) -> None:
+    bench = tmp_path / "bench"
+    for moment in (0.3, 0.6):
+        process = start(bench, tmp_path / "killed.json")
+        others = [start(bench, tmp_path / f"{n}.json") for n in (1, 2)] if moment > 0.5 else []
+        time.sleep(moment * whole.seconds)
         process.kill()
         process.join()
-    last = start(tmp_path / "bench", tmp_path / "computed.json")
-    last.join()
-    assert last.exitcode == 0
-    pd.testing.assert_frame_equal(untimed(tmp_path / "bench"), untimed(whole))
-    assert report_of(tmp_path / "bench") == report_of(whole)
-
-
-def test_three_processes_one_of_them_killed(
-    undisturbed: tuple[Path, list[str], float], tmp_path: Path
-) -> None:
-    whole, computed, took = undisturbed
-    bench = tmp_path / "bench"
-    doomed = start(bench, tmp_path / "0.json")
-    others = [start(bench, tmp_path / f"{n}.json") for n in (1, 2)]
-    time.sleep(0.5 * took)
-    doomed.kill()
-    doomed.join()
-    for process in others:
-        process.join()
-        assert process.exitcode == 0
-    files = [tmp_path / f"{n}.json" for n in (0, 1, 2)]
-    done = [cell for file in files if file.exists() for cell in json.loads(file.read_text())]
+        for other in others:
+            other.join()
+            assert other.exitcode == 0
+    files = list(tmp_path.glob("*.json"))
+    done = [cell for file in files for cell in json.loads(file.read_text())]
     assert len(done) == len(set(done))
-    assert set(done) <= set(computed)
-    pd.testing.assert_frame_equal(untimed(bench), untimed(whole))
-    assert report_of(bench) == report_of(whole)
+    assert set(done) <= set(whole.computed)
+    pd.testing.assert_frame_equal(untimed(bench), untimed(whole.folder))
+    assert report_of(bench) == report_of(whole.folder)
 
 
 def test_a_method_whose_package_is_missing_is_left_out_unless_it_is_asked_for(
