@@ -1,7 +1,7 @@
 """The tables of the pages, computed again from the rows in benchmarks/results."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -18,7 +18,6 @@ R2 = ("esol", "freesolv", "lipophilicity")
 SIX = ("bbbp", "bace", "clintox", "sider", "tox21", "hiv")
 FOUR = ("bbbp", "bace", "sider", "clintox")
 FIVE = (*FOUR, "tox21")
-RANDOM = ("untrained",)
 SEEDS = ("mol", "mol1", "mol2")
 MINUS = "\N{MINUS SIGN}"
 NUMBER = re.compile(rf"[-+{MINUS}]?\d+(?:\.\d+)?")
@@ -62,43 +61,63 @@ def check(label: str, cell: str, values: Values) -> None:
 
 @cache
 def rows_of(name: str) -> pd.DataFrame:
+    """Return rows with their scores in points."""
     frame = pd.read_csv(RESULTS / name, keep_default_na=False)
-    return frame.assign(score=pd.to_numeric(frame["score"]))
+    points = 100 if name in ("selection/rows.csv.gz", "selection/finetuned.csv") else 1
+    return frame.assign(score=points * pd.to_numeric(frame["score"]))
+
+
+def wide(rows: pd.DataFrame, *index: str, how: str = "last") -> pd.DataFrame:
+    """Return scores with a column a data set."""
+    return rows.pivot_table("score", list(index), "dataset", aggfunc=how)
 
 
 @cache
-def frozen() -> pd.Series:
-    """Return scores in points by stage, rule, model and data set."""
+def frozen(stage: str = "test", key: str = "rule") -> pd.DataFrame:
+    """Return scores by rule or C, and model."""
     rows = rows_of("selection/rows.csv.gz")
-    rows = rows[rows["metric"].isin(["roc_auc", "r2"])]
-    return rows.groupby(["stage", "rule", "model", "dataset"])["score"].last() * 100
+    rows = rows[(rows["stage"] == stage) & rows["metric"].isin(["roc_auc", "r2"])]
+    return wide(rows, key, "model")
 
 
-def of_models(models: Sequence[str], rule: str, sets: Sequence[str]) -> np.ndarray:
-    """Return, one a model, the mean of test scores over sets."""
-    scores = frozen()
-    return np.array([np.mean([scores["test", rule, m, d] for d in sets]) for m in models])
+def spread(values: pd.Series) -> Values:
+    return values.mean(), values.std()
 
 
-def spread(values: np.ndarray) -> Values:
-    return (values.mean(), values.std(ddof=1)) if len(values) > 1 else (values[0],)
+def of_interval(values: pd.Series) -> Values:
+    half = stats.t.ppf(0.975, len(values) - 1) * values.sem()
+    return values.mean(), values.mean() - half, values.mean() + half
 
 
-COLUMNS: dict[str, Sequence[str]] = {
-    "BBBP": ("bbbp",),
-    "Tox21": ("tox21",),
-    "ToxCast": ("toxcast",),
-    "SIDER": ("sider",),
-    "ClinTox": ("clintox",),
-    "MUV": ("muv",),
-    "HIV": ("hiv",),
-    "BACE": ("bace",),
-    "ESOL": ("esol",),
-    "FreeSolv": ("freesolv",),
-    "Lipophilicity": ("lipophilicity",),
-}
+def of_two(ours: pd.Series, theirs: pd.Series) -> Values:
+    interval = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval()
+    return ours.mean() - theirs.mean(), interval.low, interval.high
+
+
+def sets_of(column: str, mean: Sequence[str]) -> list[str]:
+    """Return the data sets that a column is of; ``mean`` are those of its means."""
+    if column.startswith("mean R2"):
+        return list(R2)
+    if column.startswith("mean") or column == "without ClinTox":
+        return [d for d in mean if d != "clintox" or column.startswith("mean")]
+    return [column.removesuffix(" R2").lower()]
+
+
+def check_row(
+    label: str,
+    cells: Mapping[str, str],
+    scores: pd.DataFrame,
+    mean: Sequence[str],
+    values: Callable[[pd.Series], Values] = spread,
+) -> None:
+    """Check the cells of a row, by column, against scores: a row a seed, a column a data set."""
+    assert cells
+    for column, cell in cells.items():
+        check(f"{label}, {column}", cell, values(scores[sets_of(column, mean)].mean(axis=1)))
+
+
 MODELS: dict[str, tuple[str, ...]] = {
-    "untrained": RANDOM,
+    "untrained": ("untrained",),
     "ECFP4": ("ecfp4",),
     "RDKit descriptors": ("descriptors",),
     "graphlog-mol (seed 0)": ("mol",),
@@ -106,22 +125,16 @@ MODELS: dict[str, tuple[str, ...]] = {
     "seed 2": ("mol2",),
     "mean of the three seeds": SEEDS,
     "default, mean of three seeds": ("default-s0", "default-s1", "default-s2"),
-    "AttrMasking": ("attrmasking",),
-    "GraphMAE": ("graphmae",),
-    "GraphCL": ("graphcl",),
-    "ContextPred": ("contextpred",),
-    "InfoGraph": ("infograph",),
-    "EdgePred": ("edgepred",),
-    "InfoMax": ("infomax",),
-    "GraphPartition": ("graphpartition",),
     "GraphLoG, mended local losses, no prototypes": ("graphlog-graphlog",),
-    "GraphLoG, released 3": ("released3",),
-    "GraphLoG, released 6": ("released6",),
+    **{f"GraphLoG, {name}": (name.replace(" ", ""),) for name in ("released 3", "released 6")},
     "GraphLoG, paper 6": ("paper6",),
+    **{
+        name: (name.lower(),)
+        for name in ("AttrMasking", "GraphMAE", "GraphCL", "ContextPred", "InfoGraph", "EdgePred")
+    },
+    **{name: (name.lower(),) for name in ("InfoMax", "GraphPartition")},
     "twelve epochs, mean of three seeds": SEEDS,
-    "twenty-three epochs, seed 0": ("final-s0",),
-    "twenty-three epochs, seed 1": ("final-s1",),
-    "twenty-three epochs, seed 2": ("final-s2",),
+    **{f"twenty-three epochs, seed {seed}": (f"final-s{seed}",) for seed in range(3)},
     "twenty-three epochs, mean of three seeds": ("final-s0", "final-s1", "final-s2"),
 }
 
@@ -138,49 +151,37 @@ MODELS: dict[str, tuple[str, ...]] = {
 )
 def test_frozen_scores(heading: str, number: int, sets: Sequence[str], rule: str | None):
     columns, rows = table("docs/results.md", heading, number)
-    means = {"mean": sets, "without ClinTox": [d for d in sets if d != "clintox"], "mean R2": R2}
     checked = 0
     for label, *cells in rows:
         given = dict(zip(columns[1:], cells, strict=True))
-        kind = rule or ("validated" if given["C"] == "validated" else "fixed")
-        models = MODELS.get(label) or MODELS.get(f"{label} {given.get('epochs')}")
+        epochs, c = given.pop("epochs", ""), given.pop("C", "")
+        models = MODELS.get(label) or MODELS.get(f"{label} {epochs}")
         if models is None:  # fused: of predictions that were not kept
             continue
-        for column, cell in given.items():
-            which = COLUMNS.get(column) or means.get(column)
-            if which is not None:
-                check(
-                    f"{label}, {column}",
-                    cell,
-                    spread(of_models(models, kind, which))[: 1 + ("±" in cell)],
-                )
-                checked += 1
+        scores = frozen().loc[rule or ("validated" if c == "validated" else "fixed")]
+        check_row(label, given, scores.loc[list(models)], sets)
+        checked += len(given)
     assert checked > 20
 
 
 def test_five_networks():
-    frame = pd.read_csv(RESULTS / "selection/networks.csv", keep_default_na=False)
+    frame = rows_of("selection/networks.csv")
     encoders = frame[~frame["model"].isin(["ecfp4", "descriptors"])]
     assert encoders["collection"].nunique() == 1  # all calibrated alike
-    networks = frame.groupby(["rule", "model", "dataset"])["score"].last()
+    networks = wide(frame, "rule", "model")
     columns, rows = table("docs/results.md", "Five random networks")
-    means = {"mean": FIVE, "without ClinTox": [d for d in FIVE if d != "clintox"], "mean R2": R2}
     for label, c, *cells in rows:
         rule = "validated" if c == "validated" else "fixed"
-        for column, cell in zip(columns[2:], cells, strict=True):
-            sets = means.get(column) or COLUMNS[column.removesuffix(" R2")]
-            if label.startswith("pre-trained"):
-                values = of_models(SEEDS, rule, sets)
-            else:
-                of = range(5) if label == "five networks" else [int(label[-1])]
-                values = np.array(
-                    [np.mean([networks[rule, f"untrained{k}", d] for d in sets]) for k in of]
-                )
-            check(f"{label}, {column}", cell, spread(values))
+        of = range(5) if label == "five networks" else label[-1:]
+        if label.startswith("pre-trained"):
+            scores = frozen().loc[rule].loc[list(SEEDS)]
+        else:
+            scores = networks.loc[rule].loc[[f"untrained{k}" for k in of]]
+        check_row(label, dict(zip(columns[2:], cells, strict=True)), scores, FIVE)
 
 
 def test_kept_predictions_give_the_scores():
-    frame = pd.read_csv(RESULTS / "selection/networks.csv", keep_default_na=False)
+    frame = rows_of("selection/networks.csv")
     with np.load(RESULTS / "selection/predictions.npz") as kept:
         for row in frame.itertuples():
             key = f"{row.dataset}/{row.model}/{row.rule}"
@@ -193,8 +194,6 @@ def test_kept_predictions_give_the_scores():
 
 
 def test_ten_splits():
-    rows = rows_of("selection/several-splits.csv.gz")
-    means = rows.groupby(["model", "dataset", "split"])["score"].mean()
     names = {
         "graphlog-mol and seed 1": "mol",
         "untrained": "untrained",
@@ -206,33 +205,28 @@ def test_ten_splits():
         "all three, fused": "mol + ecfp4 + descriptors",
         "untrained, ECFP4 and descriptors, fused": "ecfp4 + descriptors + untrained",
     }
-
-    def of(model: str, sets: Sequence[str]) -> np.ndarray:
-        return np.mean([means[model, d].to_numpy() for d in sets], axis=0)
-
+    scores = wide(rows_of("selection/several-splits.csv.gz"), "model", "split", how="mean")
     columns, found = table("docs/results.md", "Ten random scaffold splits")
     for label, *cells in found:
-        for column, cell in zip(columns[1:], cells, strict=True):
-            sets = {"mean": SIX, "mean R2": R2}.get(column) or COLUMNS[column]
-            check(f"{label}, {column}", cell, spread(of(names[label], sets)))
+        given = dict(zip(columns[1:], cells, strict=True))
+        check_row(label, given, scores.loc[names[label]], SIX)
     pairs = (("mol", "untrained"), ("mol", "ecfp4"), ("mol", "descriptors"))
     pairs += (("mol + ecfp4 + descriptors", "ecfp4 + descriptors"),)
     _, found = table("docs/results.md", "Ten random scaffold splits", 1)
     for (label, *cells), (ours, theirs) in zip(found, pairs, strict=True):
         for sets, cell, ahead in ((SIX, *cells[:2]), (R2, *cells[2:])):
-            values = of(ours, sets) - of(theirs, sets)
+            values = (scores.loc[ours] - scores.loc[theirs])[list(sets)].mean(axis=1)
             half = stats.t.ppf(0.975, 9) * values.std(ddof=1) * (1 / 10 + 0.1 / 0.8) ** 0.5
             check(label, cell, (values.mean(), values.mean() - half, values.mean() + half))
             check(label, ahead, ((values > 0).sum(),))
 
 
-def few(stage: str, models: Sequence[str], sets: Sequence[str], labels: int) -> np.ndarray:
-    """Return the mean over sets and models of each draw."""
+def few(stage: str, models: Sequence[str], sets: Sequence[str], labels: int) -> pd.Series:
+    """Return the mean over sets and models of each draw that has them all."""
     rows = rows_of("selection/few-labels.csv.gz")
     rows = rows[(rows["stage"] == stage) & (rows["labels"] == labels)]
-    rows = rows[rows["model"].isin(models) & rows["dataset"].isin(sets)]
-    means = rows.groupby("draw")["score"].agg(["mean", "size"])
-    return means[means["size"] == len(models) * len(sets)]["mean"].to_numpy()
+    means = wide(rows, "draw", "model")[list(sets)].mean(axis=1, skipna=False)
+    return means.unstack("model")[list(models)].mean(axis=1, skipna=False).dropna()
 
 
 FEW: dict[str, tuple[str, ...]] = {
@@ -265,30 +259,29 @@ def test_few_labels_fine_tuned():
     for label, *cells in found:
         kind, size = label.split(", ")
         for column, cell in zip(columns[1:], cells, strict=True):
-            sets = {"mean": FOUR, "mean R2": R2}.get(column) or COLUMNS[column.removesuffix(" R2")]
-            values = few("finetune", models[kind], sets, int(numbers(size)[0]))
+            values = few("finetune", models[kind], sets_of(column, FOUR), int(numbers(size)[0]))
             check(f"{label}, {column}", cell, spread(values))
     frozen_rows = {
+        **FEW,
         "frozen": ("mol",),
         "untrained, frozen": ("untrained",),
-        "RDKit descriptors": ("descriptors",),
-        "ECFP4 and descriptors, fused": ("ecfp4 + descriptors",),
         "frozen and descriptors, fused": ("mol + descriptors",),
         "all three, fused": ("mol + ecfp4 + descriptors",),
     }
     columns, found = table("docs/results.md", "Few labels", 3)
     for label, *cells in found:
-        stage, names = ("finetune", models.get(label)) if label in models else ("probe", None)
+        stage = "finetune" if label in models else "probe"
         for at, cell in enumerate(cells):
             sets, size = (FOUR, R2)[at // 2], (100, 400)[at % 2]
-            values = few(stage, names or frozen_rows[label], sets, size)[:3]
-            check(f"{label}, {at}", cell, spread(values))
+            values = few(stage, models.get(label) or frozen_rows[label], sets, size)
+            check(f"{label}, {at}", cell, spread(values[:3]))
 
 
 def test_fine_tuned():
     rows = rows_of("selection/finetuned.csv")
     rows = rows[(rows["fold"] == "test") & (rows["metric"] == "roc_auc")]
     rules = {"last": "last epoch", "best on the validation fold": "best validation"}
+    six = [d for d in SETS if d not in ("hiv", "muv")]
     for number in (0, 1):
         columns, found = table("docs/results.md", "Fine-tuned", number)
         for label, epoch, *cells in found:
@@ -297,17 +290,11 @@ def test_fine_tuned():
                 continue
             known = rows[(rows["model"] == model) & (rows["rule"] == rules[epoch])]
             known = known[known["rows"].str.contains("mean of") == bool(averaged)]
-            scores = known.groupby("dataset")["score"].apply(lambda s: s.to_numpy() * 100)
+            scores = known.groupby("dataset")["score"].agg(["mean", "std"])
             for column, cell in zip(columns[2:], cells, strict=True):
-                sets = {
-                    "mean of eight": SETS,
-                    "without ClinTox": [d for d in SETS if d != "clintox"],
-                }
-                sets["mean"] = [d for d in SETS if d not in ("hiv", "muv")]
-                which = sets.get(column) or COLUMNS[column]
-                one = spread(scores[which[0]]) if len(which) == 1 else ()
-                value = one or (np.mean([scores[d].mean() for d in which]),)
-                check(f"{label}, {column}", cell, value)
+                sets = sets_of(column, six if column == "mean" else SETS)
+                of_set = scores["std"][sets[0]] if len(sets) == 1 else np.nan
+                check(f"{label}, {column}", cell, (scores["mean"][sets].mean(), of_set))
 
 
 PENALTIES = (0.001, 0.01, 0.1, 1.0)
@@ -322,93 +309,65 @@ VALIDATED = {
 
 def test_validation_folds():
     """The tables over the penalty, of models whose rows were kept under the page's name."""
-    names = {
-        "one epoch": "default-s0",
-        "twelve epochs, seed 2": "mol2",
-        **{f"twenty-three epochs, seed {seed}": f"final-s{seed}" for seed in range(3)},
-        "512": "wide-s0",
-        "default 0": "default-s0",
-        "default 1": "default-s1",
-        "default 2": "default-s2",
-        "with a virtual node 0": "virtual-s0",
-        "with a virtual node 1": "virtual-s1",
-        "a small one 0": "virtual-small-s0",
-        "a small one 1": "virtual-small-s1",
-        "a small one, bounded 0": "virtual-bounded-s0",
-        "a small one, bounded 1": "virtual-bounded-s1",
-        "with masked attributes 0": "plusattr-s0",
-        "with masked attributes 1": "plusattr-s1",
-        "with 0": "tree2-s0",
-        "with 1": "tree2-s1",
-        "without 0": "flat2-s0",
-        "without 1": "flat2-s1",
+    names = {"one epoch": "default-s0", "twelve epochs, seed 2": "mol2", "512": "wide-s0"}
+    names |= {f"twenty-three epochs, seed {seed}": f"final-s{seed}" for seed in range(3)}
+    families = {
+        "default": "default",
+        "with a virtual node": "virtual",
+        "a small one": "virtual-small",
+        "a small one, bounded": "virtual-bounded",
+        "with masked attributes": "plusattr",
+        "with": "tree2",
+        "without": "flat2",
     }
-    rows = rows_of("selection/rows.csv.gz")
-    rows = rows[(rows["stage"] == "valid") & rows["metric"].isin(["roc_auc", "r2"])]
-    scores = rows.groupby(["model", "dataset", "c"])["score"].last() * 100
-    checked = 0
-    for heading, _, found in tables("docs/results.md"):
-        if heading not in VALIDATED:
-            continue
+    names |= {f"{k} {seed}": f"{v}-s{seed}" for k, v in families.items() for seed in range(3)}
+    scores, checked = frozen("valid", "c"), 0
+    for _, _, found in (found for found in tables("docs/results.md") if found[0] in VALIDATED):
         for label, *cells in found:
             model = names.get(label) or names.get(f"{label} {cells[0]}")
-            if model is None or len(cells) > 9 or (model, "bace", 1.0) not in scores:
+            if model is None or len(cells) > 9 or (1.0, model) not in scores.index:
                 continue
-            for cell, (sets, c) in zip(
-                cells[-8:], [(s, c) for s in (FIVE, R2) for c in PENALTIES], strict=True
-            ):
-                check(f"{label}, {c}", cell, (np.mean([scores[model, d, c] for d in sets]),))
+            places = [(sets, c) for sets in (FIVE, R2) for c in PENALTIES]
+            for cell, (sets, c) in zip(cells[-8:], places, strict=True):
+                values = scores.loc[(c, model)][list(sets)]
+                check(f"{label}, {c}", cell, (values.mean(),))
                 checked += 1
     assert checked > 100
 
 
-def trained(suite: str, variant: str, seeds: Sequence[str]) -> np.ndarray:
-    """Return the scores of a configuration of GraphLoG: a row a seed, a column a set of FIVE."""
+def trained(suite: str, variant: str, seeds: str = "012") -> pd.DataFrame:
+    """Return the scores of a configuration of GraphLoG: a row a seed."""
     frame = pd.read_csv(RESULTS / f"protocol-2/{suite}.csv.gz", keep_default_na=False, dtype=str)
-    frame = frame[(frame["stage"] == "probe") & (frame["rule"] == "fixed-C")]
-    frame = frame[
-        (frame["fold"] == "test") & (frame["task"] == "") & (frame["metric"] == "roc_auc")
-    ]
-    frame = frame[(frame["variant"] == variant) & frame["method"].eq("graphlog")]
-    values = frame.assign(value=frame["value"].astype(float) * 100)
-    wide = values.pivot_table(index="seed", columns="dataset", values="value")
-    return wide.loc[list(seeds), list(FIVE)].to_numpy()
+    of = {"stage": "probe", "rule": "fixed-C", "fold": "test", "task": "", "metric": "roc_auc"}
+    of |= {"variant": variant, "method": "graphlog"}
+    frame = frame[(frame[list(of)] == list(of.values())).all(axis=1)]
+    frame = frame.assign(score=frame["value"].astype(float) * 100)
+    return wide(frame, "seed").loc[list(seeds), list(FIVE)]
 
 
 def test_ablation():
-    page = "docs/two-losses.md"
-    networks = pd.read_csv(RESULTS / "protocol-2/untrained.csv")
-    networks = networks[networks["calibration"] != "training fold"]
-    wide = networks.pivot_table(index="network", columns="dataset", values="score")[list(FIVE)]
-    starts = wide[wide.index.str.startswith("start")].to_numpy()
-    kept = [k for k, d in enumerate(FIVE) if d != "clintox"]
-    _, first = table(page, "Table 4 with all rows alike")
-    _, second = table(page, "Table 4 with all rows alike", 1)
-    order = ("bbbp", "bace", "sider", "clintox", "tox21")
+    networks = rows_of("protocol-2/untrained.csv")
+    networks = wide(networks[networks["calibration"] != "training fold"], "network")[list(FIVE)]
+    starts = networks[networks.index.str.startswith("start")]
+    kept = [d for d in FIVE if d != "clintox"]
+    page, heading = "docs/two-losses.md", "Table 4 with all rows alike"
+    columns, first = table(page, heading)
+    _, second = table(page, heading, 1)
     for at, (*ticks, b1, b2, b3, b4, b5, mean, without) in enumerate(first):
         losses = [n for n, t in zip(("subgraph", "graph", "global"), ticks, strict=True) if t]
-        variant = f"losses={'+'.join(losses)}"
-        scores = trained("ablation", variant, "012") if losses else wide.to_numpy()
-        for dataset, cell in zip(order, (b1, b2, b3, b4, b5), strict=True):
-            check(f"{losses}, {dataset}", cell, spread(scores[:, FIVE.index(dataset)]))
-        check(f"{losses}, mean", mean, spread(scores.mean(axis=1)))
-        check(f"{losses}, without ClinTox", without, (scores[:, kept].mean(),))
+        scores = trained("ablation", f"losses={'+'.join(losses)}") if losses else networks
+        given = dict(zip(columns[3:], (b1, b2, b3, b4, b5, mean, without), strict=True))
+        check_row(str(losses), given, scores, FIVE)
         if not losses:
             continue
         by_seed, *cells = second[at - 1][3:]
-        for columns, paired, unpaired in (
-            (list(range(5)), cells[0], cells[2]),
-            (kept, *cells[1::2]),
-        ):
-            ours, theirs = scores[:, columns].mean(axis=1), wide.to_numpy()[:, columns].mean(axis=1)
-            difference = ours - starts[:, columns].mean(axis=1)
-            half = stats.t.ppf(0.975, 2) * difference.std(ddof=1) / 3**0.5
-            mean = difference.mean()
-            check(f"{losses}, paired", paired, (mean, mean - half, mean + half))
-            interval = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval()
-            gap = ours.mean() - theirs.mean()
-            check(f"{losses}, to eight", unpaired, (gap, interval.low, interval.high))
-            if columns is not kept:
+        for sets, paired, unpaired in ((list(FIVE), cells[0], cells[2]), (kept, *cells[1::2])):
+            ours, of_start = (frame[sets].mean(axis=1).to_numpy() for frame in (scores, starts))
+            difference = pd.Series(ours - of_start)
+            check(f"{losses}, paired", paired, of_interval(difference))
+            theirs = networks[sets].mean(axis=1)
+            check(f"{losses}, to eight", unpaired, of_two(pd.Series(ours), theirs))
+            if sets != kept:
                 check(f"{losses}, by seed", by_seed, difference)
 
 
@@ -453,16 +412,14 @@ def test_released_at_the_papers_size():
 
 
 def test_depth_and_batch_size():
-    kept = [k for k, d in enumerate(FIVE) if d != "clintox"]
     for number, name in ((2, "depth"), (3, "batch_size")):
-        columns, (means, without) = table(
-            "docs/two-losses.md", "Table 4 with all rows alike", number
-        )
-        for at, column in enumerate(columns[1:], start=1):
+        columns, rows = table("docs/two-losses.md", "Table 4 with all rows alike", number)
+        for at, column in enumerate(columns):
             if column.isdecimal():
-                (scores,) = trained("sensitivity", f"{name}={column}", "0")
-                check(f"{name} {column}", means[at], (scores.mean(),))
-                check(f"{name} {column}", without[at], (scores[kept].mean(),))
+                scores = trained("sensitivity", f"{name}={column}", "0")
+                of_mean, without = (row[at] for row in rows)
+                given = {"mean": of_mean, "without ClinTox": without}
+                check_row(f"{name} {column}", given, scores, FIVE)
 
 
 WATCHED = ("rank", "mean_cosine", "prototypes_total_2", "prototypes_used_estep_2")
@@ -531,7 +488,7 @@ def test_recipes_watched():
         ends = recipes()[1].loc[[run]]
         assert int(seeds) == len(ends)
         for column, cell in zip(columns[2:], cells, strict=True):
-            check(f"{run}, {column}", cell, spread(ends[column].to_numpy()))
+            check(f"{run}, {column}", cell, spread(ends[column]))
 
 
 @cache
@@ -576,11 +533,11 @@ def test_adme_scores():
     assert columns[2:8] == ["hlm", "mdr1", "rlm", "solubility", "hppb", "rppb"]
     for name, head, *cells in found:
         own = adme().loc[ADME[name], head]
-        for endpoint, cell in zip(columns[2:8], cells, strict=False):
-            check(f"{name}, {endpoint}", cell, (own["R2"].xs(endpoint, level=1).mean(),))
-        means = own.groupby(level=0).mean()
-        for column, cell in zip(["R2", "r", "RMSE"], cells[6:], strict=True):
-            check(f"{name}, mean {column}", cell, spread(means[column].to_numpy()))
+        given = dict(zip([*columns[2:8], "mean"], cells[:7], strict=True))
+        check_row(f"{name}, {head}", given, own["R2"].unstack("endpoint"), columns[2:8])
+        means = own.groupby("seed").mean()
+        for column, cell in zip(["r", "RMSE"], cells[7:], strict=True):
+            check(f"{name}, mean {column}", cell, spread(means[column]))
 
 
 @pytest.mark.parametrize(("number", "metric", "points"), [(0, "roc_auc", 100), (1, "r2", 1)])
@@ -588,22 +545,20 @@ def test_moleculenet_heads(number: int, metric: str, points: int):
     columns, found = table("docs/results.md", "MoleculeNet, linear and kernel heads", number)
     rows = pd.read_csv(RESULTS / "moleculenet.csv.gz", keep_default_na=False)
     rows = rows[(rows["fold"] == "test") & (rows["task"] == "") & (rows["metric"] == metric)]
+    rows = rows.assign(score=rows["value"].astype(float) * points)
     sets = [column.lower() for column in columns[2 : columns.index("average")]]
-    wide = rows.assign(value=rows["value"].astype(float) * points).pivot(
-        index=["method", "rule", "seed"], columns="dataset", values="value"
-    )[sets]
+    scores = wide(rows, "method", "rule", "seed")
     names = {"ECFP4": "ecfp4", "RDKit descriptors": "descriptors"}
     for name, head, *cells in found:
         rule = {"linear": "validated", "kernel": "kernel"}[head]
-        own = wide.loc[names.get(name, name), rule]
-        averages = [own, own.drop(columns="clintox")] if "clintox" in sets else [own]
-        scores = [own[column] for column in sets] + [part.mean(axis=1) for part in averages]
-        for column, cell, values in zip(columns[2:-1], cells[:-1], scores, strict=True):
-            check(f"{name}, {head}, {column}", cell, spread(values.to_numpy()))
+        own = scores.loc[names.get(name, name), rule]
+        given = dict(zip(columns[2:-1], cells[:-1], strict=True))
+        given["mean"] = given.pop("average")
+        check_row(f"{name}, {head}", given, own, sets)
         if name != "untrained":
-            gap = own.mean(axis=1).iloc[0] - wide.loc["untrained", rule].mean(axis=1)
-            half = stats.t.ppf(0.975, len(gap) - 1) * gap.sem()
-            check(f"{name}, {head}", cells[-1], (gap.mean(), gap.mean() - half, gap.mean() + half))
+            untrained = scores.loc["untrained", rule][sets].mean(axis=1)
+            gap = own[sets].mean(axis=1).iloc[0] - untrained
+            check(f"{name}, {head}", cells[-1], of_interval(gap))
 
 
 def test_adme_deviations():
@@ -631,51 +586,40 @@ def test_readme_adme():
         for name, cell in zip((*names, "model+counts+descriptors"), cells, strict=True):
             if cell:
                 means = adme()["R2"].loc[name, kept].groupby(level=0).mean()
-                check(f"{head}, {name}", cell, spread(means.to_numpy()))
-
-
-def of_interval(values: pd.Series) -> Values:
-    half = stats.t.ppf(0.975, len(values) - 1) * values.sem()
-    return values.mean(), values.mean() - half, values.mean() + half
+                check(f"{head}, {name}", cell, spread(means))
 
 
 def test_five_scaffold_splits_of_adme():
     rows = rows_of("selection/several-splits.csv.gz")
     rows = rows[rows["run"].astype(str) == "adme"].replace("solubility-adme", "solubility")
     columns, found = table("docs/results.md", "Five random scaffold splits")
-    wide = rows.pivot(index=["model", "split"], columns="dataset", values="score")
-    wide["mean"] = wide.mean(axis=1)
+    scores = wide(rows, "model", "split")
     names = ["mol + counts", "untrained + counts", "counts"]
     for (label, *cells), name in zip(found, [*names, *names[1:]], strict=True):
-        for column, cell in zip(columns[1:], cells, strict=True):
-            own = wide.loc[name][column]
-            if label.startswith("less"):
-                check(f"{label}, {column}", cell, of_interval(wide.loc[names[0]][column] - own))
-            else:
-                check(f"{label}, {column}", cell, spread(own.to_numpy()))
+        given, own = dict(zip(columns[1:], cells, strict=True)), scores.loc[name]
+        if label.startswith("less"):
+            check_row(label, given, scores.loc[names[0]] - own, [*scores], of_interval)
+        else:
+            check_row(label, given, own, [*scores])
 
 
 def test_the_papers_protocol():
-    rows = rows_of("selection/finetuned.csv")
+    rows = rows_of("selection/finetuned.csv").assign(dataset=lambda f: f["dataset"].str.lower())
     rows = rows[(rows["fold"] == "test") & rows["model"].str.endswith("paper's protocol")]
     rules = {"last": "last epoch", "best on the validation fold": "best validation"}
     columns, found = table("docs/two-losses.md", "By the paper's protocol, so far")
     for label, epoch, *cells in found:
         if epoch not in rules:  # the paper's own
             continue
-        wide = rows[rows["rule"] == rules[epoch]].pivot(
-            index=["model", "seed"], columns="dataset", values="score"
-        )
-        wide = wide.rename(columns=str.lower) * 100
-        means = {"mean of four": FOUR, "without ClinTox": ("bbbp", "bace", "sider")}
-        for column, cell in zip(columns[2:], cells, strict=True):
-            scores = wide[list(means.get(column, (column.lower(),)))].mean(axis=1)
-            ours = scores.loc["released, 2.2 million, paper's protocol"]
-            scratch = scores.loc["from scratch, paper's protocol"]
+        scores = wide(rows[rows["rule"] == rules[epoch]], "model", "seed")
+        ours = scores.loc["released, 2.2 million, paper's protocol"]
+        scratch = scores.loc["from scratch, paper's protocol"]
+        given = dict(zip(columns[2:], cells, strict=True))
+        if label == "difference":
+            check_row(f"{label}, {epoch}", given, ours - scratch, FOUR, of_interval)
+        else:
             own = ours if label.startswith("released") else scratch
-            gap = of_interval(ours - scratch)
-            value = gap if label == "difference" else spread(own.to_numpy())
-            check(f"{label}, {epoch}, {column}", cell, value)
+            check_row(f"{label}, {epoch}", given, own, FOUR)
 
 
 @pytest.mark.parametrize(
@@ -690,29 +634,27 @@ def test_models_of_two_losses(heading: str, number: int):
     rows = rows_of("protocol-2/prototypes.csv")
     columns, found = table("docs/two-losses.md", heading, number)
     for layer, rule, label, *cells in found:
-        own = rows[(rows["layer"] == layer) & (rows["rule"] == rule)]
-        wide = own.pivot(index=["model", "seed"], columns="dataset", values="score")
-        means = {"mean": list(wide), "without ClinTox": [d for d in wide if d != "clintox"]}
+        scores = wide(rows[(rows["layer"] == layer) & (rows["rule"] == rule)], "model", "seed")
         ours, _, theirs = label.partition(" less ")
-        for column, cell in zip(columns[3:], cells, strict=True):
-            scores = wide[means.get(column, [column.lower()])].mean(axis=1)
-            if not theirs:
-                value = spread(scores.loc[ours].to_numpy())
-            elif theirs == "untrained":
-                pair = scores.loc[ours], scores.loc[theirs]
-                interval = stats.ttest_ind(*pair, equal_var=False).confidence_interval()
-                value = (pair[0].mean() - pair[1].mean(), interval.low, interval.high)
-            else:
-                value = of_interval(scores.loc[ours] - scores.loc[theirs])
-            check(f"{layer}, {rule}, {label}, {column}", cell, value)
+        given, own = dict(zip(columns[3:], cells, strict=True)), scores.loc[ours].dropna(axis=1)
+        if not theirs:
+            check_row(f"{layer}, {rule}, {label}", given, own, [*own])
+        elif theirs == "untrained":
+            for column, cell in given.items():
+                sets = sets_of(column, [*own])
+                pair = (frame[sets].mean(axis=1) for frame in (own, scores.loc[theirs]))
+                check(f"{layer}, {rule}, {label}, {column}", cell, of_two(*pair))
+        else:
+            gap = own - scores.loc[theirs]
+            check_row(f"{layer}, {rule}, {label}", given, gap, [*own], of_interval)
 
 
 def test_readme():
     columns, found = table("README.md", "What to expect", 1)
-    splits = rows_of("selection/several-splits.csv.gz")
+    scores = wide(rows_of("selection/several-splits.csv.gz"), "model", "split", how="mean")
     names = ("mol", "untrained", "ecfp4", "descriptors")
     names += ("ecfp4 + descriptors", "mol + ecfp4 + descriptors")
     for (label, *cells), sets in zip(found, (SIX, R2), strict=True):
-        means = splits[splits["dataset"].isin(sets)].groupby(["model", "split"])["score"].mean()
         for column, cell, name in zip(columns[1:], cells, names, strict=True):
-            check(f"{label}, {column}", cell, spread(means[name].to_numpy()))
+            means = scores.loc[name][list(sets)].mean(axis=1)
+            check(f"{label}, {column}", cell, spread(means))
