@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -90,8 +90,6 @@ def from_pyg(
         known = _schema_of(codes, named)
         read_as = replace(known, node=_as_codes(known.node), edge=_as_codes(known.edge))
     raw = [_raw_graph(row, graph) for row, graph in enumerate(listed)]
-    raw = _of_one_width(raw, "node", None if read_as is None else read_as.node)
-    raw = _of_one_width(raw, "edge", None if read_as is None else read_as.edge)
     widths = {len(graph.labels) for graph in raw} - {0}
     if len(widths) > 1:
         raise DataError(
@@ -101,11 +99,12 @@ def from_pyg(
     missing = (None,) * max(widths, default=0)
     raw = [graph._replace(labels=graph.labels or missing) for graph in raw]
     usable = [graph for graph in raw if graph.problem is None]
-    first = usable[0] if usable else RawGraph(0, "")
+    node = Counter(len(graph.node) for graph in usable if graph.num_nodes)
+    edge = Counter(len(graph.edge) for graph in usable if graph.edge_index.size)
     collection = Collection(
         name="torch_geometric graphs",
-        node=tuple(f"node_{k}" for k in range(len(first.node))),
-        edge=tuple(f"edge_{k}" for k in range(len(first.edge))),
+        node=tuple(f"node_{k}" for k in range(max(node, key=node.__getitem__, default=0))),
+        edge=tuple(f"edge_{k}" for k in range(max(edge, key=edge.__getitem__, default=0))),
         labels=tuple(f"y{k}" for k in range(len(missing))),
         read=lambda: iter(raw),
         matrices=True,
@@ -196,19 +195,19 @@ def _raw_graph(row: int, graph: Any) -> RawGraph:
             raise BadGraphError(
                 f"must be a torch_geometric Data object, found {type(graph).__name__}"
             )
-        x, edges, nodes = (
-            _columns(graph.x, "x"),
-            _edges(graph.edge_index),
-            int(graph.num_nodes or 0),
-        )
-        edge_attr = _columns(graph.edge_attr, "edge_attr")
-        for columns, name, rows in ((x, "x", nodes), (edge_attr, "edge_attr", edges.shape[1])):
-            if columns and len(columns[0]) != rows:
-                raise BadGraphError(f"`{name}` must have {rows} rows, found {len(columns[0])}")
         labels = np.zeros(0) if graph.y is None else _array(graph.y, "y").astype(np.float64)
         if np.isinf(labels).any():
             raise BadGraphError("`y` must be finite, or NaN where it is unknown")
-        return RawGraph(row, text, nodes, edges, x, edge_attr, tuple(labels.reshape(-1).tolist()))
+        node, edges = _columns(graph.x, "x"), _edges(graph.edge_index)
+        return RawGraph(
+            row=row,
+            text=text,
+            num_nodes=int(graph.num_nodes or 0),
+            edge_index=edges,
+            node=node,
+            edge=_columns(graph.edge_attr, "edge_attr"),
+            labels=tuple(labels.reshape(-1).tolist()),
+        )
     except BadGraphError as e:
         return RawGraph(row, text, problem=str(e))
 
@@ -251,38 +250,3 @@ def _columns(values: Any, name: str) -> tuple[Array, ...]:
     else:
         matrix = matrix.astype(np.int64)
     return tuple(matrix.T) if matrix.ndim == 2 else (matrix,)
-
-
-def _of_one_width(
-    graphs: list[RawGraph], item: Literal["node", "edge"], columns: tuple[Attribute, ...] | None
-) -> list[RawGraph]:
-    """Return the graphs with equally many attributes; a problem where a graph has more or fewer.
-
-    Args:
-        graphs: The graphs.
-        item: Whose attributes.
-        columns: Those of the schema; None takes as many as most graphs have.
-    """
-    origin = columns[0].origin if columns else "given"
-    if origin == "degree":  # whatever attributes there are, the edges decide
-        return [graph._replace(node=()) for graph in graphs]
-    found = [len(graph.node if item == "node" else graph.edge) for graph in graphs]
-    counts = [graph.num_nodes if item == "node" else graph.edge_index.shape[1] for graph in graphs]
-    usual = Counter(width for width, count in zip(found, counts, strict=True) if count)
-    wanted, expected = max(usual, key=usual.__getitem__, default=0), "as in most other graphs"
-    if columns is not None and origin == "one-hot":
-        wanted = 1 if wanted == 1 else len(columns[0].values)
-        expected = "(0 but for a single 1)"
-    elif columns is not None:
-        wanted, expected = len(columns), f"({', '.join(c.name for c in columns) or 'none'})"
-    empty = (np.zeros(0, dtype=np.int64),) * wanted
-    fitting: list[RawGraph] = []
-    for graph, width, count in zip(graphs, found, counts, strict=True):
-        if not count:
-            graph = graph._replace(**{item: empty})
-        elif width != wanted:
-            name = "x" if item == "node" else "edge_attr"
-            problem = f"`{name}` must have {wanted} columns {expected}, found {width}"
-            graph = graph._replace(problem=graph.problem or problem)
-        fitting.append(graph)
-    return fitting

@@ -181,10 +181,13 @@ BAD_GRAPHS: list[tuple[object, str]] = [
     (_joined(-1), "graph 1.*0 - -1"),
     (_broken(x=torch.full((4, 3), torch.nan)), "graph 1: `x` must be finite"),
     (_broken(edge_attr=torch.full((8, 2), torch.inf)), "graph 1: `edge_attr` must be finite"),
-    (_ring(3, width=2), "graph 1: `x` must have 3 columns"),
+    (_ring(3, width=2), "graph 1: every node must have 3 attributes"),
     (HeteroData(), "graph 1: must be a torch_geometric Data object, found HeteroData"),
     (2, "graph 1: must be a torch_geometric Data object, found int"),
-    (_broken(edge_attr=torch.zeros(3, 2)), "graph 1: `edge_attr` must have 8 rows"),
+    (
+        _broken(edge_attr=torch.zeros(3, 2)),
+        "graph 1: must have attributes of 8 edges, found those of 3",
+    ),
     (_broken(edge_index=torch.zeros(2, 8)), "graph 1: `edge_index` must be integers"),
     (_broken(y=torch.zeros(4)), "same number of labels"),
     (_broken(y=torch.tensor([torch.inf])), "graph 1: `y` must be finite"),
@@ -203,7 +206,7 @@ def test_what_does_not_fit_is_named(graph, words):
 def test_what_does_not_fit_a_schema_is_named():
     with pytest.raises(DataError, match="no graph"):
         from_pyg([])
-    with pytest.raises(DataError, match="`x` must have 2 columns"):
+    with pytest.raises(DataError, match="every node must have 2 attributes"):
         from_pyg([_ring(3)], "molecule")
     heavy = Data(x=torch.tensor([[500, 0]]), edge_index=torch.zeros(2, 0, dtype=torch.int64))
     with pytest.raises(DataError, match=r"atomic_number.*500"):

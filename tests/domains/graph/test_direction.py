@@ -39,7 +39,7 @@ def test_a_store_of_the_other_direction_is_refused(tmp_path, directed):
     message = "graphs are {}, but the model reads {} ones".format(*kinds)
     with pytest.raises(ConfigError, match=message):
         encoder.embed(other)
-    with pytest.raises(ConfigError, match="one is of directed graphs"):
+    with pytest.raises(ConfigError, match="is of directed graphs"):
         _trained(other, init=encoder)
 
 

@@ -132,9 +132,9 @@ BAD_LINES: dict[str, str] = {
     '{"edges": [[0, -1]], "x": [[1], [2]]}': "edge 0 - -1 must join",
     '{"edges": [[0, 1]], "x": [[NaN], [1]]}': "node 0: node attribute 'node_0' must be finite",
     '{"edges": [[0, 1]], "x": [[1], [Infinity]]}': "node 1: node attribute 'node_0' must be fin",
-    '{"edges": [[0, 1]], "x": [[1, 2], [2, 3]]}': "`x` must have 1 attr.*found 2 in row 0",
+    '{"edges": [[0, 1]], "x": [[1, 2], [2, 3]]}': "every node must have 1 attr.*found 2",
     '{"edges": [[0, 1]], "x": [[1], [null]]}': "node 1: node attribute 'node_0' is missing",
-    '{"edges": [[0, 1]]}': "has no `x`",
+    '{"edges": [[0, 1]]}': "every node must have 1 attributes .node_0., found 0",
     '{"x": [[1]]}': "must be an object with",
     '{"edges": [[0, 1.5]], "x": [[1], [2]]}': "`edges` must hold whole numbers",
     '{"edges": [], "x": []}': "has no node",
@@ -318,7 +318,7 @@ def test_attributes_of_edges_that_are_not_there(tmp_path: Path):
     good = {"edges": [[0, 1]], "edge_attr": [[0]]}
     bad = {"edges": [], "num_nodes": 2, "edge_attr": [[0]]}
     (reject,) = read_graphs(lines(tmp_path / "g.jsonl", [good, good, good, bad])).rejects
-    assert "`edge_attr` must have 0 rows" in reject.reason
+    assert "attributes of 0 edges" in reject.reason
 
 
 def _column(path, name):

@@ -3,7 +3,7 @@
 Labels are numbers as they are, and words as the numbers of their classes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,8 +17,15 @@ from graphlog.datasets import DatasetSpec
 from graphlog.datasets.catalogue import HasDataSets
 from graphlog.domains.base import Domain, Input, Reading
 from graphlog.domains.graph.formats import find_opener, open_collection, open_tudataset
-from graphlog.domains.graph.raw import BadGraphError, Collection, RawGraph, join
-from graphlog.domains.graph.schema import Moments, Survey, chunk_of, in_order, with_columns
+from graphlog.domains.graph.raw import Collection, Item, RawGraph, join
+from graphlog.domains.graph.schema import (
+    Moments,
+    Survey,
+    chunk_of,
+    in_order,
+    names_wanted,
+    with_columns,
+)
 from graphlog.errors import ConfigError, DataError, setting
 
 _GRAPHS_PER_CHUNK = 1000
@@ -141,9 +148,20 @@ def pack(
         ConfigError: If the schema is that of graphs of the other direction.
     """
     directed, is_inferred = direction(schema, how.directed), schema is None
+    wanted = read_as or schema
+    names: dict[Item, Sequence[str] | None] = {
+        "node": names_wanted(graphs.node, None if wanted is None else wanted.node),
+        "edge": names_wanted(graphs.edge, None if wanted is None else wanted.edge),
+    }
+
+    def parts() -> Iterator[list[RawGraph]]:
+        checked = (graph.checked(names) for graph in islice(graphs.read(), how.limit))
+        while part := list(islice(checked, _GRAPHS_PER_CHUNK)):
+            yield part
+
     survey = Survey(graphs, ("node", "edge", "graph") if is_inferred else ("graph",))
     if is_inferred or graphs.labels:
-        for part in _parts(graphs, how.limit):
+        for part in parts():
             if usable := [graph for graph in part if graph.problem is None]:
                 survey.add(join(usable))
     labels = survey.labels({} if how.like is None else how.like.source.classes)
@@ -160,11 +178,8 @@ def pack(
     with StoreBuilder(schema, how.store_path, graphs.labels, origin) as builder:
         collector = RowCollector(builder, graphs.name, how.on_error, how.progress, "graph")
         node, edge = Moments(len(schema.node)), Moments(len(schema.edge))
-        for part in _parts(graphs, how.limit):
-            try:
-                chunk, rejects = chunk_of(part, read_as or schema, labels, directed)
-            except DataError as e:
-                raise DataError(f"{graphs.name}: {e}") from None
+        for part in parts():
+            chunk, rejects = chunk_of(part, read_as or schema, labels, directed)
             if not graphs.has_texts:
                 chunk = replace(chunk, texts=None)
             collector.add(chunk, rejects, len(part))
@@ -177,22 +192,6 @@ def pack(
             scaled = node.scaled(schema.node), edge.scaled(schema.edge)
             builder.schema = with_columns(schema, *scaled)
         return builder.finish()
-
-
-def _parts(graphs: Collection, limit: int | None) -> Iterator[list[RawGraph]]:
-    """Yield the graphs, those that cannot be used with their problems, some at a time."""
-    checked = map(_checked, islice(graphs.read(), limit))
-    while part := list(islice(checked, _GRAPHS_PER_CHUNK)):
-        yield part
-
-
-def _checked(graph: RawGraph) -> RawGraph:
-    try:
-        if graph.problem is None:
-            graph.check()
-    except BadGraphError as e:
-        return graph._replace(problem=str(e))
-    return graph
 
 
 def direction(schema: FeatureSchema | None, directed: bool | None) -> bool:

@@ -8,7 +8,7 @@ import csv
 import json
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import groupby, islice
@@ -108,13 +108,13 @@ def _open_jsonlines(path: Path) -> Collection:
         has_id = "id" in record if has_id is None else has_id
         if None not in (node, edge, labels):
             break
-    widths, names = (node or 0, edge or 0), labels or ()
+    names = labels or ()
     return Collection(
         name=str(path),
-        node=tuple(f"node_{k}" for k in range(widths[0])),
-        edge=tuple(f"edge_{k}" for k in range(widths[1])),
+        node=tuple(f"node_{k}" for k in range(node or 0)),
+        edge=tuple(f"edge_{k}" for k in range(edge or 0)),
         labels=names,
-        read=lambda: _read_json(path, widths, names),
+        read=lambda: _read_json(path, names),
         matrices=True,
         names="id" if has_id else "",
     )
@@ -128,19 +128,17 @@ def _json_lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, line.strip()
 
 
-def _read_json(path: Path, widths: tuple[int, int], labels: tuple[str, ...]) -> Iterator[RawGraph]:
+def _read_json(path: Path, labels: tuple[str, ...]) -> Iterator[RawGraph]:
     for row, (number, line) in enumerate(_json_lines(path)):
         try:
-            graph = _graph_of_line(row, line, widths, labels)
+            graph = _graph_of_line(row, line, labels)
             place = Place(lines=(number,))
             yield graph._replace(node_place=place, edge_place=place)
         except BadGraphError as e:
             yield RawGraph(row, line[:_MAX_TEXT], problem=f"line {number}: {e}")
 
 
-def _graph_of_line(
-    row: int, line: str, widths: tuple[int, int], labels: tuple[str, ...]
-) -> RawGraph:
+def _graph_of_line(row: int, line: str, labels: tuple[str, ...]) -> RawGraph:
     record = _parse_json(line)
     pairs = record["edges"]
     if not isinstance(pairs, list) or any(not isinstance(p, list) or len(p) != 2 for p in pairs):
@@ -148,11 +146,7 @@ def _graph_of_line(
     if any(type(end) is not int or abs(end) >= 2**31 for pair in pairs for end in pair):
         raise BadGraphError("`edges` must hold whole numbers")
     edges = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    node = _matrix(record.get("x"), "x", widths[0])
-    edge = _matrix(record.get("edge_attr"), "edge_attr", widths[1])
-    if any(len(values) != edges.shape[1] for values in edge):
-        expected = f"`edge_attr` must have {edges.shape[1]} rows, one for each edge"
-        raise BadGraphError(f"{expected}, found {len(edge[0])}")
+    node = _matrix(record.get("x"), "x")
     stated = record.get("num_nodes")
     if stated is not None and (type(stated) is not int or stated < 1):
         raise BadGraphError(f"`num_nodes` must be a whole number from 1, found {stated!r:.40}")
@@ -163,7 +157,6 @@ def _graph_of_line(
     if found and found.keys() != set(labels):
         expected = f"`y` must be {len(labels)} labels ({', '.join(labels)})"
         raise BadGraphError(f"{expected}, found {', '.join(found):.80}")
-    _check_plain(found.values(), "y")
     name = str(record.get("id", ""))[:_MAX_TEXT]
     return RawGraph(
         row=row,
@@ -171,8 +164,8 @@ def _graph_of_line(
         num_nodes=num_nodes,
         edge_index=edges,
         node=node,
-        edge=edge,
-        labels=tuple(None if found.get(label) == "" else found.get(label) for label in labels),
+        edge=_matrix(record.get("edge_attr"), "edge_attr"),
+        labels=tuple(_plain(found.get(label), "y") for label in labels),
         name=name,
     )
 
@@ -198,25 +191,23 @@ def _width(rows: Any) -> int | None:
     return len(rows[0]) if isinstance(rows[0], list) else 1
 
 
-def _matrix(rows: Any, name: str, width: int) -> tuple[Column, ...]:
+def _matrix(rows: Any, name: str) -> tuple[Column, ...]:
     """Return a matrix column by column."""
-    if rows is None and width and name == "x":
-        raise BadGraphError(f"has no `x`, where others have {width} attributes a node")
     if not isinstance(rows, list | None):
         raise BadGraphError(f"`{name}` must be a list, one entry each")
     listed = [row if isinstance(row, list) else [row] for row in rows or ()]
-    for k, row in enumerate(listed):
-        if len(row) != width:
-            expected = f"`{name}` must have {width} attributes a row, as the first graph has"
-            raise BadGraphError(f"{expected}, found {len(row)} in row {k}")
-        _check_plain(row, name)
-    return tuple(column([None if row[k] == "" else row[k] for row in listed]) for k in range(width))
+    widths = {len(row) for row in listed}
+    if len(widths) > 1:
+        raise BadGraphError(f"rows of `{name}` must have equally many attributes, found {widths}")
+    columns = range(max(widths, default=0))
+    return tuple(column([_plain(row[k], name) for row in listed]) for k in columns)
 
 
-def _check_plain(values: Iterable[Any], name: str) -> None:
-    for value in values:
-        if not isinstance(value, int | float | str | None):
-            raise BadGraphError(f"`{name}` must hold numbers and words, found {value!r:.40}")
+def _plain(value: Any, name: str) -> Any:
+    """Return a number or word, None for one that is missing."""
+    if not isinstance(value, int | float | str | None):
+        raise BadGraphError(f"`{name}` must hold numbers and words, found {value!r:.40}")
+    return None if value == "" else value
 
 
 def _named(y: Any) -> dict[str, Any]:
@@ -386,7 +377,7 @@ def _graph_of_tables(
         num_nodes=len(numbers),
         edge_index=np.array(pairs, dtype=np.int64).reshape(-1, 2).T,
         node=nodes.columns(),
-        edge=edges.columns() or (column([]),) * len(tables["edges"].columns),
+        edge=edges.columns(),
         labels=tuple(about.values()),
         node_place=nodes.place,
         edge_place=edges.place,
@@ -573,18 +564,14 @@ def _read_tudataset(
 
 
 def _looks_like_gin(path: Path) -> bool:
-    """Return whether a file begins as the GIN family's format: a number, two numbers, a node."""
+    """Return whether a file begins as the GIN family's format: a number, then two."""
     try:
-        first, second, third = _gin_head(path)
+        with open_text(path) as lines:
+            first, second = (next(lines, "").split() for _ in range(2))
     except DataError:
         return False
-    is_counted = len(first) == 1 and len(second) == 2 and len(third) >= 2
-    return is_counted and first[0].isdecimal() and second[0].isdecimal()
-
-
-def _gin_head(path: Path) -> list[list[str]]:
-    with open_text(path) as lines:
-        return [next(lines, "").split() for _ in range(3)]
+    counts = [*first, *second[:1]]
+    return (len(first), len(second)) == (1, 2) and all(map(str.isdecimal, counts))
 
 
 def _open_gin(path: Path) -> Collection:
@@ -593,18 +580,17 @@ def _open_gin(path: Path) -> Collection:
     The first line is the number of graphs; each graph is a line ``nodes label`` and a line ``tag
     degree neighbors… attributes…`` for each node. Tags are categories and labels are classes.
     """
-    words = _gin_head(path)[-1]
-    extra = max(len(words) - 2 - int(words[1]), 0) if words[1].isdecimal() else 0
+    first = next((graph for graph in _read_gin(path) if graph.problem is None), RawGraph(0, ""))
     return Collection(
         name=str(path),
-        node=("tag", *(f"attribute_{k}" for k in range(extra))),
+        node=("tag", *(f"attribute_{k}" for k in range(len(first.node) - 1))),
         labels=("label",),
-        read=lambda: _read_gin(path, extra),
+        read=lambda: _read_gin(path),
         classes=("label",),
     )
 
 
-def _read_gin(path: Path, extra: int) -> Iterator[RawGraph]:
+def _read_gin(path: Path) -> Iterator[RawGraph]:
     with open_text(path) as lines:
         numbered = enumerate(lines, 1)
         number, line = next(numbered)
@@ -624,7 +610,7 @@ def _read_gin(path: Path, extra: int) -> Iterator[RawGraph]:
                 raise DataError(f"{path}: {problem}.")
             place = Place(lines=range(number + 1, number + 1 + len(nodes)))
             try:
-                yield _gin_graph(row, cell(label), nodes, place, extra)
+                yield _gin_graph(row, cell(label), nodes, place)
             except BadGraphError as e:
                 yield RawGraph(row, f"graph {row}", problem=str(e))
             number += len(nodes)
@@ -634,15 +620,17 @@ def _read_gin(path: Path, extra: int) -> Iterator[RawGraph]:
                 raise DataError(f"{path}, line {number}: {problem}.")
 
 
-def _gin_graph(row: int, label: Any, nodes: list[list[str]], place: Place, extra: int) -> RawGraph:
+def _gin_graph(row: int, label: Any, nodes: list[list[str]], place: Place) -> RawGraph:
     ends: list[tuple[int, int]] = []
-    attributes: list[list[str]] = []
+    attributes: list[list[Any]] = []
     for k, words in enumerate(nodes):
         try:
-            neighbors = list(map(int, words[2 : 2 + int(words[1])]))
+            degree = int(words[1])
+            neighbors = list(map(int, words[2 : 2 + degree]))
         except (ValueError, IndexError):
-            neighbors = None
-        if neighbors is None or len(words) != 2 + int(words[1]) + extra:
+            degree, neighbors = -1, list[int]()
+        values = [words[0], *words[2 + degree :]] if len(neighbors) == degree else []
+        if not values or len(values) != len((attributes or [values])[0]):
             expected = "must be 'tag degree neighbors' with as many neighbors as the degree says"
             raise BadGraphError(f"{place.of(k)}{expected}, found {' '.join(words)[:40]!r}")
         for neighbor in neighbors:
@@ -650,13 +638,13 @@ def _gin_graph(row: int, label: Any, nodes: list[list[str]], place: Place, extra
                 must = f"neighbor {neighbor} must be a node in [0, {len(nodes)})"
                 raise BadGraphError(f"{place.of(k)}{must}")
             ends.append((k, neighbor))
-        attributes.append([words[0], *words[2 + len(neighbors) :]])
+        attributes.append(list(map(cell, values)))
     return RawGraph(
         row=row,
         text=f"graph {row}",
         num_nodes=len(nodes),
         edge_index=np.array(ends, dtype=np.int64).reshape(-1, 2).T,
-        node=tuple(column(list(map(cell, values))) for values in zip(*attributes, strict=True)),
+        node=tuple(map(column, zip(*attributes, strict=True))),
         labels=(label,),
         node_place=place,
     )

@@ -73,12 +73,24 @@ class RawGraph(NamedTuple):
         place = self.node_place if item == "node" else self.edge_place
         return f"{place.of(number)}{item} {number}: "
 
-    def check(self) -> None:
-        """Check the number of nodes and the ends of the edges.
+    def checked(self, names: Mapping[Item, Sequence[str] | None]) -> "RawGraph":
+        """Return the graph, with what is wrong with it as its problem.
 
-        Raises:
-            BadGraphError: If there is no node, there are too many, or an edge leaves the graph.
+        Args:
+            names: The attributes that every node and edge must have; of None those that the graph
+                has are dropped.
         """
+        if self.problem is not None:
+            return self
+        try:
+            self._check_sizes()
+            node = _fitting("node", self.num_nodes, self.node, names["node"])
+            edge = _fitting("edge", self.edge_index.shape[1], self.edge, names["edge"])
+        except BadGraphError as e:
+            return self._replace(problem=str(e))
+        return self._replace(node=node, edge=edge)
+
+    def _check_sizes(self) -> None:
         nodes = self.num_nodes
         if nodes < 1:
             raise BadGraphError("has no node")
@@ -91,6 +103,21 @@ class RawGraph(NamedTuple):
             a, b = self.edge_index[:, e].tolist()
             must = f"edge {a} - {b} must join nodes in [0, {nodes})"
             raise BadGraphError(f"{self.edge_place.of(e)}{must}")
+
+
+def _fitting(
+    item: Item, count: int, columns: tuple[Column, ...], names: Sequence[str] | None
+) -> tuple[Column, ...]:
+    """Return the attributes of nodes or edges as ``names`` wants them."""
+    if names is None:
+        return ()
+    if any(len(values) != count for values in columns):
+        found = f"found those of {len(columns[0])}"
+        raise BadGraphError(f"must have attributes of {count} {item}s, {found}")
+    if count and len(columns) != len(names):
+        wanted = f"{len(names)} attributes ({', '.join(names) or 'none'})"
+        raise BadGraphError(f"every {item} must have {wanted}, found {len(columns)}")
+    return columns if count else (np.zeros(0, dtype=np.int64),) * len(names)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -258,6 +258,24 @@ def _hot_positions(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
     return matrix.argmax(axis=1), is_bad
 
 
+def names_wanted(
+    found: Sequence[str], columns: tuple[Attribute, ...] | None
+) -> Sequence[str] | None:
+    """Return the attributes that a graph must have; None if the schema wants none of its own.
+
+    Args:
+        found: Names of the attributes in the input.
+        columns: Those of the schema; None where it is yet to be inferred.
+    """
+    if columns is None:
+        return found
+    if columns and columns[0].origin == "degree":
+        return None
+    if columns and columns[0].origin == "one-hot":
+        return found if len(found) == 1 else tuple(map(str, range(len(columns[0].values))))
+    return [column.name for column in columns]
+
+
 def in_order(graphs: Collection, schema: FeatureSchema) -> Collection:
     """Return graphs whose attributes are in the order of the schema's columns of the same names.
 
@@ -315,31 +333,21 @@ def attribute_codes(
         graphs: The graphs.
         item: Whose attributes.
         columns: Those of the schema, or labels.
-
-    Raises:
-        DataError: If the number of columns differs.
     """
     attributes, count = graphs.columns[item], int(graphs.counts[item].sum())
     problems: dict[int, str] = {}
     if len(columns) == 1 and columns[0].origin == "degree":
         degrees = np.minimum(graphs.degrees, columns[0].cardinality - 2)
         return degrees.astype(np.float64)[:, None], problems
-    if len(columns) == 1 and columns[0].origin == "one-hot" and count and len(attributes) != 1:
+    if len(columns) == 1 and columns[0].origin == "one-hot" and len(attributes) > 1:
         known = columns[0].values
-        if len(attributes) != len(known):
-            expected = f"{len(known)} columns, 0 but for a single 1"
-            raise DataError(f"{item} attributes must be {expected}, found {len(attributes)}.")
         positions, is_bad = _hot_positions(attributes)
         reason = f"{item} attributes must be 0 but for a single 1"
         problems |= dict.fromkeys(np.flatnonzero(is_bad).tolist(), reason)
         any_known = next(k for k, text in enumerate(known) if text)
         attributes = (np.where(is_bad, any_known, positions),)
-    if len(attributes) != len(columns) and count:
-        names = ", ".join(c.name for c in columns) or "none"
-        expected = f"{len(columns)} attributes ({names})"
-        raise DataError(f"every {item} must have {expected}, found {len(attributes)}.")
     codes = np.zeros((count, len(columns)))
-    for k, (values, attribute) in enumerate(zip(attributes, columns, strict=False)):
+    for k, (values, attribute) in enumerate(zip(attributes, columns, strict=bool(count))):
         convert = _category_codes if attribute.is_categorical else _finite_numbers
         codes[:, k], is_bad = convert(values, attribute)
         what = "label" if item == "graph" else f"{item} attribute"
@@ -420,9 +428,6 @@ def chunk_of(
         schema: How to read their attributes.
         labels: How to read their labels.
         directed: Whether an edge is one direction only.
-
-    Raises:
-        DataError: If the number of attributes differs from the schema's.
     """
     tried = [graph for graph in graphs if graph.problem is None]
     raw = join(tried)
