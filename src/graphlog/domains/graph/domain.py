@@ -62,13 +62,6 @@ class GraphDomain(Domain, HasDataSets):
 
         The input is read twice: to infer its attributes and classes, and to pack its graphs.
 
-        Args:
-            source: A folder of ``edges.csv``, ``nodes.csv`` and ``graphs.csv``; a ``.jsonl`` file
-                with one graph a line; a folder or zip of TUDataset; a text file of the GIN family;
-                or a data set (``mutag``).
-            schema: The schema of a model that is to use the graphs; None infers it.
-            reading: How.
-
         Raises:
             DataError: Naming file, line or graph, if the input cannot be read, or more than half of
                 its graphs cannot.
@@ -134,14 +127,8 @@ def pack(
 ) -> GraphStore:
     """Return graphs as a store.
 
-    They are read twice: to infer their attributes and classes, and to pack them.
-
-    Args:
-        graphs: The graphs, their attributes in the order of the schema.
-        name: What the manifest calls them.
-        how: How they are read.
-        schema: Schema of the store; None infers it.
-        read_as: The schema to read their attributes by, where it is another one.
+    They are read twice: to infer their attributes and classes, and to pack them. Their attributes
+    are in the order of the schema; ``read_as`` says how they are given, where that is otherwise.
 
     Raises:
         DataError: If there is no graph, more than half cannot be used, or attributes do not fit.

@@ -160,12 +160,7 @@ class ColumnSurvey:
 
 
 class Survey:
-    """Collects what all graphs of an input hold, to find out how to read them.
-
-    Args:
-        graphs: The input.
-        items: Whose attributes to look at.
-    """
+    """Collects what all graphs of an input hold, to find out how to read them."""
 
     def __init__(self, graphs: Collection, items: Sequence[Item]) -> None:
         names: dict[Item, tuple[str, ...]] = {
@@ -261,12 +256,7 @@ def _hot_positions(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
 def names_wanted(
     found: Sequence[str], columns: tuple[Attribute, ...] | None
 ) -> Sequence[str] | None:
-    """Return the attributes that a graph must have; None if the schema wants none of its own.
-
-    Args:
-        found: Names of the attributes in the input.
-        columns: Those of the schema; None where it is yet to be inferred.
-    """
+    """Return the attributes that a graph must have; None if the schema wants none of its own."""
     if columns is None:
         return found
     if columns and columns[0].origin == "degree":
@@ -328,11 +318,6 @@ def attribute_codes(
     """Return attributes in the codes of the schema, and what is wrong with those that do not fit.
 
     A label may be missing, which is NaN; an attribute may not.
-
-    Args:
-        graphs: The graphs.
-        item: Whose attributes.
-        columns: Those of the schema, or labels.
     """
     attributes, count = graphs.columns[item], int(graphs.counts[item].sum())
     problems: dict[int, str] = {}
@@ -422,12 +407,6 @@ def chunk_of(
 
     Unless ``directed``, an edge stands for both directions however often and in whichever direction
     it is listed, and self-loops are dropped, since every encoder adds one to each node.
-
-    Args:
-        graphs: The graphs.
-        schema: How to read their attributes.
-        labels: How to read their labels.
-        directed: Whether an edge is one direction only.
     """
     tried = [graph for graph in graphs if graph.problem is None]
     raw = join(tried)

@@ -84,15 +84,6 @@ class ProteinDomain(Domain, ProteinFiles):
         """Return the ego-network of every protein of a named set or of network files.
 
         Named sets (``worm-go40``, ``string-6239``) are cut once and kept in the data root.
-
-        Args:
-            source: A named set or network, a network file, a folder of them, or a list of files.
-            schema: Always that of ego-networks.
-            reading: How.
-
-        Raises:
-            ConfigError: If a named set is to be read in another way.
-            DataError: If something cannot be read.
         """
         assert isinstance(reading, ProteinReading)
         spec = source.spec
@@ -153,18 +144,8 @@ class ProteinDomain(Domain, ProteinFiles):
     ) -> Split:
         """Return folds of the proteins that have labels, or of all if none have.
 
-        See :func:`split_proteins` for the kinds.
-
-        Args:
-            store: The ego-networks.
-            kind: ``species``, ``network`` or ``random``.
-            fractions: Shares of train, valid and test.
-            seed: Of what is shuffled.
-            source: What they were read from, which names the networks unless ``networks`` does.
-            classes: Not used.
-            test_species: Taxon to test on, for ``species``.
-            networks: Files or named networks that the ego-networks were cut from, for ``network``.
-            options: None are known.
+        See :func:`split_proteins` for the kinds; its networks are those of ``source`` if none are
+        given.
         """
         used = np.arange(len(store))
         if store.labels is not None and not np.isnan(store.labels).all():

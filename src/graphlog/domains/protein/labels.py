@@ -69,11 +69,6 @@ def choose_terms(
     Candidates are the processes and functions that have enough positive proteins while no
     narrower term has. From the largest down, a candidate is chosen if it overlaps little with each
     one chosen before.
-
-    Args:
-        holds: Proteins by terms, after :func:`propagate`.
-        ontology: The terms of the columns.
-        options: Fewest positives, largest overlap, number of terms.
     """
     positives = np.asarray(holds.sum(axis=0)).reshape(-1)
     allowed = np.isin(ontology.branches, _BRANCHES) & ~np.isin(ontology.terms, ROOTS)
@@ -185,10 +180,6 @@ class ProteinNames:
 
     A name is looked up as written, then among aliases. The name of a gene stands for all its
     isoforms (``D1.2`` for ``D1.2a`` and ``D1.2b``).
-
-    Args:
-        proteins: Names of the proteins, ``<taxon>.<name>``.
-        aliases: Other names, and the protein that each stands for.
     """
 
     def __init__(self, proteins: Sequence[str], aliases: Mapping[str, str] | None = None) -> None:
@@ -244,12 +235,6 @@ class ProteinNames:
     ) -> Functions:
         """Return the labels for the terms that ``choose_terms`` chooses.
 
-        Args:
-            pairs: Protein and term of each annotation.
-            ontology: The terms.
-            options: Says how they are chosen.
-            path: The file, for the message.
-
         Raises:
             DataError: If no term has enough positives.
         """
@@ -272,12 +257,6 @@ def annotated_functions(
 
     Annotations with ignored evidence and those that say NOT do not count; the others hold for all
     broader terms too.
-
-    Args:
-        files: Annotation files.
-        names: Finds proteins by the names in annotations.
-        ontology: The terms.
-        options: Says which evidence to ignore, and how terms are chosen.
 
     Raises:
         DataError: If no term has enough positives, or a file is not GAF.
@@ -325,11 +304,6 @@ def tabled_functions(path: Path | str, names: ProteinNames, options: ProteinOpti
 
     Of lists (a column ``go_terms``, ``complexes`` or ``terms``), those functions become labels that
     have enough positives and little overlap, as for annotations.
-
-    Args:
-        path: The table.
-        names: Finds proteins by the names in the table.
-        options: Says how functions of lists are chosen.
 
     Raises:
         DataError: Naming file and line, if a label is not 0 or 1, or a protein is listed twice.
@@ -380,11 +354,6 @@ def complex_membership(annotated: Path, complexes: Path, proteins: Sequence[str]
     For the worm: whether the propagated terms of an annotated protein include ``protein-containing
     complex``; for yeast: whether IntAct lists it in a complex. As with all functions, 0 is "no" or
     "unknown".
-
-    Args:
-        annotated: Table ``protein go_terms`` of the worm.
-        complexes: Table ``gene complexes`` of yeast.
-        proteins: Every protein of both.
     """
     names = ProteinNames(proteins)
     names.counts["files"] = 2

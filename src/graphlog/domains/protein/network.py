@@ -272,11 +272,6 @@ def ego_networks(
     The proteins of an ego-network are the center, then its partners, strongest first, then theirs,
     and so on; both caps of ``options`` apply in this order. All interactions between these proteins
     are kept.
-
-    Args:
-        network: The whole network.
-        centers: Numbers of proteins; they become the rows of the graphs.
-        options: Radius and caps.
     """
     n = len(network.proteins)
     # one table for all batches, bounded in size however large the network

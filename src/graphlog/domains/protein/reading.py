@@ -122,10 +122,6 @@ def as_list(files: Files | None) -> list[str | Path]:
 def network_files(source: Files, data_dir: Path | str | None = None) -> list[NetworkFile]:
     """Return the network files that ``source`` names.
 
-    Args:
-        source: Files, folders (whose files come sorted), and names of data sets.
-        data_dir: Where downloads are kept.
-
     Raises:
         DataError: If a folder holds none, or there is nothing to read.
         ConfigError: If a name is unknown.
@@ -182,11 +178,6 @@ def read_proteins(source: Files, reading: ProteinReading) -> GraphStore:
     The text of a graph is ``<taxon>.<name>``, and its node 0 is the center. Rows are the proteins
     in the order of the files, sorted by name within each. They are followed by rejected rows for
     names and terms of annotation files that no network or ontology contains.
-
-    Args:
-        source: Network files (one for each species), a folder of them, or names of data sets
-            (``string-6239``).
-        reading: How.
 
     Raises:
         DataError: Naming file and line, if something cannot be read.
@@ -276,10 +267,6 @@ def open_named_proteins(name: str, reading: Reading | None = None) -> GraphStore
     """Return the ego-networks of a named network or labeled set; only the first call cuts them.
 
     The labels of proteins without annotation are NaN; they are there to pre-train on.
-
-    Args:
-        name: Name of the network or set.
-        reading: Where downloads and stores are kept, the number of workers, and what follows them.
 
     Raises:
         ConfigError: If there is none of that name.
