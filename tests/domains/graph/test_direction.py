@@ -9,38 +9,24 @@ from graphlog.cli.main import main
 from graphlog.errors import ConfigError
 from graphs_support import rings
 
-SMALL = {"layers": 2, "dim": 8}
-
-
-def _trained(store, **options):
-    return graphlog.pretrain(store, epochs=1, batch_size=10, encoder=SMALL, **options)
-
 
 @pytest.mark.parametrize("directed", [True, False])
 def test_a_model_reads_new_files_in_the_direction_of_its_graphs(tmp_path, directed):
     path = rings(tmp_path / "rings.jsonl")
-    store = read_graphs(path, directed=directed)
-    assert store.undirected != directed
-    _trained(store).save(tmp_path / "model.safetensors")
+    store, other = (read_graphs(path, directed=way) for way in (directed, not directed))
+    assert (store.undirected, other.undirected) == (not directed, directed)
+    small = {"epochs": 1, "batch_size": 10, "encoder": {"layers": 2, "dim": 8}}
+    graphlog.pretrain(store, **small).save(tmp_path / "model.safetensors")
     encoder = graphlog.load(tmp_path / "model.safetensors")
     assert encoder.schema.directed is directed
     np.testing.assert_array_equal(encoder.embed(path), encoder.embed(store))
     assert read_graphs(path, schema=encoder.schema).undirected != directed
     with pytest.raises(ConfigError, match="leave `directed` out"):
         read_graphs(path, schema=encoder.schema, directed=not directed)
-
-
-@pytest.mark.parametrize("directed", [True, False])
-def test_a_store_of_the_other_direction_is_refused(tmp_path, directed):
-    path = rings(tmp_path / "rings.jsonl")
-    encoder = _trained(read_graphs(path, directed=directed))
-    other = read_graphs(path, directed=not directed)
-    kinds = ("undirected", "directed") if directed else ("directed", "undirected")
-    message = "graphs are {}, but the model reads {} ones".format(*kinds)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match="directed"):
         encoder.embed(other)
     with pytest.raises(ConfigError, match="is of directed graphs"):
-        _trained(other, init=encoder)
+        graphlog.pretrain(other, init=encoder, **small)
 
 
 def test_the_command_line_keeps_and_shows_the_direction(tmp_path, capsys):
