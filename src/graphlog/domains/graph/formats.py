@@ -5,7 +5,6 @@ A line is ``{"edges": [[0, 1]], "x": [[6], [8]], "edge_attr": [[1]], "y": 0}``; 
 """
 
 import csv
-import json
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,10 +12,11 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int64
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from graphlog.data.tables import listed
 from graphlog.domains.graph.raw import (
@@ -34,8 +34,6 @@ from graphlog.files import open_text
 
 _MAX_TEXT = 200
 """Characters of a bad line that are kept beside the reason of its rejection."""
-_JSON_KEYS = ("edges", "x", "edge_attr", "y", "num_nodes", "id")
-"""The keys of a line; only ``edges`` is required."""
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "graphs": ("graph",),
@@ -88,6 +86,38 @@ def find_opener(path: Path) -> Callable[[], Collection] | None:
     return partial(_open_gin, path) if is_gin else None
 
 
+_End = Annotated[int, Field(gt=-(2**31), lt=2**31)]
+
+
+class _Line(BaseModel):
+    """A graph as a line of JSON."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    edges: list[tuple[_End, _End]]
+    x: list[Any] | None = None
+    edge_attr: list[Any] | None = None
+    y: Any = None
+    num_nodes: PositiveInt | None = None
+    id: Any = ""
+
+    @classmethod
+    def of(cls, text: str) -> "_Line":
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as e:
+            first = e.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            problem = f"{place}: {first['msg']}" if place else first["msg"]
+            raise BadGraphError(f"{problem}, found {first['input']!r:.40}") from None
+
+    def labels(self) -> dict[str, Any]:
+        """Return the labels by their names; none where there are none."""
+        if isinstance(self.y, dict):
+            return {str(name): value for name, value in self.y.items()}
+        values = self.y if isinstance(self.y, list) else [] if self.y is None else [self.y]
+        return {"y" if len(values) == 1 else f"y{k}": value for k, value in enumerate(values)}
+
+
 def _open_jsonlines(path: Path) -> Collection:
     """Return the graphs of a file.
 
@@ -96,28 +126,32 @@ def _open_jsonlines(path: Path) -> Collection:
     values if there is only one. ``y`` is a number, a word, a list of them, an object with names, or
     null. How many attributes and labels there are, the first line that has any tells.
     """
-    node = edge = labels = has_id = None
-    for _, line in _json_lines(path):
+    node = edge = 0
+    labels, has_id = tuple[str, ...](), None
+    for _, text in _json_lines(path):
         try:
-            record = _parse_json(line)
+            line = _Line.of(text)
         except BadGraphError:
             continue
-        node = _width(record.get("x")) if node is None else node
-        edge = _width(record.get("edge_attr")) if edge is None else edge
-        labels = tuple(_named(record.get("y"))) or None if labels is None else labels
-        has_id = "id" in record if has_id is None else has_id
-        if None not in (node, edge, labels):
+        node, edge = node or _width(line.x), edge or _width(line.edge_attr)
+        labels = labels or tuple(line.labels())
+        has_id = "id" in line.model_fields_set if has_id is None else has_id
+        if node and edge and labels:
             break
-    names = labels or ()
     return Collection(
         name=str(path),
-        node=tuple(f"node_{k}" for k in range(node or 0)),
-        edge=tuple(f"edge_{k}" for k in range(edge or 0)),
-        labels=names,
-        read=lambda: _read_json(path, names),
+        node=tuple(f"node_{k}" for k in range(node)),
+        edge=tuple(f"edge_{k}" for k in range(edge)),
+        labels=labels,
+        read=lambda: _read_json(path, labels),
         matrices=True,
         names="id" if has_id else "",
     )
+
+
+def _width(rows: list[Any] | None) -> int:
+    first = rows[0] if rows else []
+    return len(first) if isinstance(first, list) else 1
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -138,63 +172,31 @@ def _read_json(path: Path, labels: tuple[str, ...]) -> Iterator[RawGraph]:
             yield RawGraph(row, line[:_MAX_TEXT], problem=f"line {number}: {e}")
 
 
-def _graph_of_line(row: int, line: str, labels: tuple[str, ...]) -> RawGraph:
-    record = _parse_json(line)
-    pairs = record["edges"]
-    if not isinstance(pairs, list) or any(not isinstance(p, list) or len(p) != 2 for p in pairs):
-        raise BadGraphError("`edges` must be a list of pairs of node numbers")
-    if any(type(end) is not int or abs(end) >= 2**31 for pair in pairs for end in pair):
-        raise BadGraphError("`edges` must hold whole numbers")
-    edges = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    node = _matrix(record.get("x"), "x")
-    stated = record.get("num_nodes")
-    if stated is not None and (type(stated) is not int or stated < 1):
-        raise BadGraphError(f"`num_nodes` must be a whole number from 1, found {stated!r:.40}")
+def _graph_of_line(row: int, text: str, labels: tuple[str, ...]) -> RawGraph:
+    line = _Line.of(text)
+    edges = np.array(line.edges, dtype=np.int64).reshape(-1, 2).T
+    node, stated, found = _matrix(line.x, "x"), line.num_nodes, line.labels()
     num_nodes = len(node[0]) if node else stated or int(edges.max(initial=-1)) + 1
     if stated not in (None, num_nodes):
         raise BadGraphError(f"`x` has {num_nodes} rows and `num_nodes` is {stated}")
-    found = _named(record.get("y"))
     if found and found.keys() != set(labels):
         expected = f"`y` must be {len(labels)} labels ({', '.join(labels)})"
         raise BadGraphError(f"{expected}, found {', '.join(found):.80}")
-    name = str(record.get("id", ""))[:_MAX_TEXT]
+    name = str(line.id)[:_MAX_TEXT]
     return RawGraph(
         row=row,
-        text=name or line[:_MAX_TEXT],
+        text=name or text[:_MAX_TEXT],
         num_nodes=num_nodes,
         edge_index=edges,
         node=node,
-        edge=_matrix(record.get("edge_attr"), "edge_attr"),
+        edge=_matrix(line.edge_attr, "edge_attr"),
         labels=tuple(_plain(found.get(label), "y") for label in labels),
         name=name,
     )
 
 
-def _parse_json(line: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-        if "\\u" in line:  # half of a surrogate pair is valid JSON, but cannot be stored as text
-            json.dumps(record, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as e:  # also whole numbers of thousands of digits
-        raise BadGraphError(f"is not valid JSON ({e})") from None
-    if not isinstance(record, dict) or "edges" not in record:
-        raise BadGraphError('must be an object with "edges": [[0, 1], ...]')
-    for key in record:
-        if key not in _JSON_KEYS:
-            raise BadGraphError(f"unknown key {key!r}; known: {', '.join(_JSON_KEYS)}")
-    return record
-
-
-def _width(rows: Any) -> int | None:
-    if not isinstance(rows, list) or not rows:
-        return None
-    return len(rows[0]) if isinstance(rows[0], list) else 1
-
-
-def _matrix(rows: Any, name: str) -> tuple[Column, ...]:
+def _matrix(rows: list[Any] | None, name: str) -> tuple[Column, ...]:
     """Return a matrix column by column."""
-    if not isinstance(rows, list | None):
-        raise BadGraphError(f"`{name}` must be a list, one entry each")
     listed = [row if isinstance(row, list) else [row] for row in rows or ()]
     widths = {len(row) for row in listed}
     if len(widths) > 1:
@@ -208,14 +210,6 @@ def _plain(value: Any, name: str) -> Any:
     if not isinstance(value, int | float | str | None):
         raise BadGraphError(f"`{name}` must hold numbers and words, found {value!r:.40}")
     return None if value == "" else value
-
-
-def _named(y: Any) -> dict[str, Any]:
-    """Return the labels of a line by their names; none where it has none."""
-    if isinstance(y, dict):
-        return {str(name): value for name, value in y.items()}
-    values = y if isinstance(y, list) else [] if y is None else [y]
-    return {"y" if len(values) == 1 else f"y{k}": value for k, value in enumerate(values)}
 
 
 class _Rows(NamedTuple):
