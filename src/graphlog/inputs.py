@@ -23,7 +23,7 @@ from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import DOMAINS, Domain, Input, Reading, data_sets_of, schema_named
 from graphlog.domains.records import RecordDomain, TableReading
 from graphlog.errors import ConfigError, DataError, check_name, setting, unknown_name
-from graphlog.files import beside
+from graphlog.files import beside, writing
 
 
 @runtime_checkable
@@ -55,6 +55,8 @@ torch_geometric.
 _FOR_STORES = ("on_error", "workers", "progress", "data_dir", "limit", "store_path")
 """Options that mean something, or do no harm, where the graphs need no reading."""
 _DEFAULT_DOMAIN = "molecule"
+_ADVICE = "free space there, or name another folder in the variable TMPDIR"
+"""What to do where temporary files cannot be written."""
 _NOTE = "input.json"
 """File in a run folder that names its input."""
 _NOTED: dict[str, type] = {
@@ -288,13 +290,7 @@ def read_streamed(
         yield read(resolved, schema, **options)
         return
     with temporary_folder() as folder:
-        try:
-            store = read(resolved, schema, store_path=folder / "store", **options)
-        except DataError as e:
-            if isinstance(e.__cause__, OSError):  # the user did not choose this folder
-                raise no_room_for_temporary_files(e.__cause__) from None
-            raise
-        yield store
+        yield read(resolved, schema, store_path=folder / "store", **options)
 
 
 @contextmanager
@@ -306,15 +302,12 @@ def rereadable(source: Input) -> Generator[Input]:
     with temporary_folder() as folder:
         # what kind of table it is shows in its first line
         path = folder / "input.txt"
-        try:
-            with path.open("wb") as copy:
-                if str(source.path) == "-":
-                    shutil.copyfileobj(sys.stdin.buffer, copy)
-                elif source.path is not None:
-                    with source.path.open("rb") as pipe:
-                        shutil.copyfileobj(pipe, copy)
-        except OSError as e:
-            raise no_room_for_temporary_files(e) from None
+        with writing(path, _ADVICE), path.open("wb") as copy:
+            if str(source.path) == "-":
+                shutil.copyfileobj(sys.stdin.buffer, copy)
+            elif source.path is not None:
+                with source.path.open("rb") as pipe:
+                    shutil.copyfileobj(pipe, copy)
         try:
             yield Input(name=source.name, domain=source.domain, path=path)
         except DataError as e:  # the copy is gone when a user reads this
@@ -326,23 +319,12 @@ def temporary_folder() -> Generator[Path]:
     """Give a folder that is removed afterwards.
 
     Raises:
-        DataError: If there is no place for one.
+        GraphLoGError: If there is no place for one.
     """
-    try:
+    with writing(Path(tempfile.tempdir or "temporary files"), _ADVICE):
         folder = tempfile.TemporaryDirectory(prefix="graphlog-", ignore_cleanup_errors=True)
-    except OSError as e:
-        raise no_room_for_temporary_files(e) from None
     with folder as path:
         yield Path(path)
-
-
-def no_room_for_temporary_files(error: OSError) -> DataError:
-    """Return the error for temporary files that could not be written."""
-    where = tempfile.tempdir or "the folder for temporary files"
-    return DataError(
-        f"cannot write temporary files in {where}: {error.strerror or error}; free space there, or "
-        "name another folder in the variable TMPDIR."
-    )
 
 
 def has_column(source: Input, schema: FeatureSchema, name: str, sheet: str | None = None) -> bool:

@@ -124,13 +124,9 @@ def test_rows_and_masks_are_the_same_split():
         (([0, 1], [1], [2]), DataError, "row 1 is in the split more than once"),
         (([0, -2], [1], [2]), DataError, "row -2 is out of range; the input has rows 0 to 4"),
         (([0], [5], [2]), DataError, "row 5 is out of range"),
-        (([0.0], [1], [2]), ConfigError, "train is float64 of shape"),
-        (
-            ([True, False], [1], [2]),
-            ConfigError,
-            r"train is bool of shape \(2,\), and .* has 5 rows",
-        ),
-        (([0], [1]), ConfigError, "found 2 parts"),
+        (([0.0], [1], [2]), ConfigError, r"5 rows; found float64 of shape \(1,\), int64"),
+        (([True, False], [1], [2]), ConfigError, r"5 rows; found bool of shape \(2,\), int64"),
+        (([0], [1]), ConfigError, "must be train, valid and test"),
     ],
 )
 def test_parts_that_are_no_split(parts: tuple, error: type[Exception], message: str):

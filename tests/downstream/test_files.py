@@ -13,7 +13,7 @@ from graphlog.api import embed_file, read_molecules
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.writers import WRITERS
-from graphlog.errors import ConfigError, DataError
+from graphlog.errors import ConfigError, DataError, GraphLoGError
 
 SMILES = ["CCO", "no molecule", "c1ccccc1", "", "C", "CCN"]
 USED = [True, False, True, False, True, True]
@@ -214,7 +214,7 @@ def test_no_room_for_temporary_files_names_the_variable_that_moves_them(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tempfile.mkdtemp", full)
-    with pytest.raises(DataError, match=r"temporary files in .* TMPDIR"):
+    with pytest.raises(GraphLoGError, match=r"cannot write .* TMPDIR"):
         predictor.predict_file("-", tmp_path / "out.csv")
     assert list(tmp_path.iterdir()) == []
 

@@ -107,17 +107,16 @@ class FeatureSchema:
         ):
             if row is None:
                 continue
-            if len(row) != len(columns):
+            fits = len(row) == len(columns) and all(
+                0 <= value < column.cardinality or not column.is_categorical
+                for value, column in zip(row, columns, strict=True)
+            )
+            if not fits:
+                names = ", ".join(column.name for column in columns)
                 raise ConfigError(
-                    f"schema '{self.name}': `{label}` must have {len(columns)} values, found "
-                    f"{len(row)}."
+                    f"schema '{self.name}': `{label}` must have a value, below its cardinality, "
+                    f"for each of {names}; found {row}."
                 )
-            for value, column in zip(row, columns, strict=True):
-                if column.is_categorical and not 0 <= value < column.cardinality:
-                    raise ConfigError(
-                        f"schema '{self.name}': `{label}` of '{column.name}' must be in [0, "
-                        f"{column.cardinality}), found {value}."
-                    )
 
     def mask_row(self, columns: MaskedColumns = "all") -> tuple[float, ...]:
         """Return the attribute row that stands for "masked".
@@ -148,8 +147,12 @@ class FeatureSchema:
         """Return a JSON-ready description; :meth:`from_dict` reads it back."""
         described = asdict(self)
         # what is as it usually is goes unsaid
+        usual = {option.name: option.default for option in fields(Attribute)}
         for kind in ("node", "edge"):
-            described[kind] = [_said(a) for a in getattr(self, kind)]
+            described[kind] = [
+                {key: value for key, value in column.items() if value != usual[key]}
+                for column in described[kind]
+            ]
         if self.directed is None:
             del described["directed"]
         return described
@@ -167,26 +170,19 @@ class FeatureSchema:
                 for k in ("node_mask", "edge_mask", "self_loop")
             }
             columns: dict[str, Any] = {
-                k: tuple(map(_attribute, fields[k])) for k in ("node", "edge")
+                k: tuple(
+                    Attribute(**{**c, "values": tuple(c.get("values", ()))}) for c in fields[k]
+                )
+                for k in ("node", "edge")
             }
             return cls(**{**fields, **rows, **columns})
-        except (KeyError, TypeError) as e:
+        except (KeyError, TypeError, AttributeError) as e:
             raise ConfigError(f"the feature schema is incomplete or malformed ({e}).") from e
 
 
 def is_continuous(columns: tuple[Attribute, ...]) -> bool:
     """Return whether a matrix with these columns is float32 (any is continuous), not int64."""
     return any(not c.is_categorical for c in columns)
-
-
-def _said(attribute: Attribute) -> dict[str, Any]:
-    usual = {f.name: f.default for f in fields(Attribute)}
-    return {key: value for key, value in asdict(attribute).items() if value != usual[key]}
-
-
-def _attribute(described: Mapping[str, Any]) -> Attribute:
-    given: dict[str, Any] = {**described, "values": tuple(described.get("values", ()))}
-    return Attribute(**given)
 
 
 class RejectKind(StrEnum):

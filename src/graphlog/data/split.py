@@ -45,22 +45,21 @@ class Split(NamedTuple):
             ConfigError: If these are not three lists of rows or masks.
         """
         arrays = [np.asarray(part) for part in parts]
-        wanted = (
-            f"{setting('split')} must be train, valid and test, each as row numbers or a "
-            "mask of all rows"
-        )
-        if len(arrays) != len(cls._fields):
-            raise ConfigError(f"{wanted}; found {len(arrays)} parts.")
-        rows: list[np.ndarray] = []
-        for name, part in zip(cls._fields, arrays, strict=True):
-            is_mask = part.dtype == bool and part.shape == (num_rows,)
-            is_rows = part.ndim == 1 and (part.dtype.kind in "iu" or not part.size)
-            if not is_mask and not is_rows:
-                found = f"{part.dtype} of shape {part.shape}"
-                raise ConfigError(
-                    f"{wanted}; {name} is {found}, and the input has {num_rows} rows."
-                )
-            rows.append(np.flatnonzero(part) if is_mask else part.astype(np.int64))
+        is_mask = [a.dtype == bool and a.shape == (num_rows,) for a in arrays]
+        fits = [
+            mask or (a.ndim == 1 and (a.dtype.kind in "iu" or not a.size))
+            for a, mask in zip(arrays, is_mask, strict=True)
+        ]
+        if len(arrays) != len(cls._fields) or not all(fits):
+            found = ", ".join(f"{a.dtype} of shape {a.shape}" for a in arrays)
+            raise ConfigError(
+                f"{setting('split')} must be train, valid and test, each as row numbers or a mask "
+                f"of all {num_rows} rows; found {found}."
+            )
+        rows = [
+            np.flatnonzero(a) if mask else a.astype(np.int64)
+            for a, mask in zip(arrays, is_mask, strict=True)
+        ]
         split = cls(*rows)
         _check_rows(split, num_rows, setting("split"))
         return split
@@ -240,10 +239,10 @@ def group_split(
         seed: Seed of the order; unused by ``largest-first``.
     """
     train, valid, test = check_fractions(fractions)
-    members = _members(groups)
-    sizes = [len(rows) for rows in members]
-    n = sum(sizes)
-    order = list(range(len(members)))
+    number = group_numbers(groups.tolist() if isinstance(groups, np.ndarray) else groups)
+    sizes = np.bincount(number).tolist()
+    members = np.split(np.argsort(number, kind="stable"), np.cumsum(sizes)[:-1])
+    n, order = len(number), list(range(len(sizes)))
     if kind == "largest-first":
         order.sort(key=lambda g: (sizes[g], int(members[g][0])), reverse=True)
         parts = _fill(order, sizes, (train * n, (train + valid) * n), from_first=True)
@@ -254,7 +253,7 @@ def group_split(
         draw.shuffle(small)
         parts = _fill(big + small, sizes, (train * n, valid * n))
     else:
-        order = np.random.RandomState(seed).permutation(len(members)).tolist()
+        order = np.random.RandomState(seed).permutation(len(sizes)).tolist()
         limits = (float(math.floor(valid * n)), float(math.floor(test * n)))
         in_valid, in_test, in_train = _fill(order, sizes, limits)
         parts = in_train, in_valid, in_test
@@ -269,14 +268,6 @@ def group_numbers(keys: Sequence[Any]) -> Int64[np.ndarray, "N"]:
     numbers: dict[object, int] = {}
     apart = (object() if key is None else key for key in keys)
     return np.array([numbers.setdefault(key, len(numbers)) for key in apart], dtype=np.int64)
-
-
-def _members(groups: Sequence[Any] | Shaped[np.ndarray, "n"]) -> list[Int[np.ndarray, "_"]]:
-    """Return the rows of each group, groups in order of first appearance."""
-    number = group_numbers(groups.tolist() if isinstance(groups, np.ndarray) else groups)
-    if not len(number):
-        return []
-    return np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
 
 
 def _fill(

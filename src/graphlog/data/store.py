@@ -777,8 +777,8 @@ def _mendable(path: Path | None) -> Generator[None]:
     except OSError as e:
         raise DataError(
             f"cannot write the store {path}: {e.strerror or e}; free the disk or choose another "
-            "folder."
-        ) from e
+            "folder (of temporary files: by the variable TMPDIR)."
+        ) from None
 
 
 class RowCollector:
