@@ -221,7 +221,7 @@ def test_a_dead_worker_is_replaced_and_one_that_always_dies_is_told(
         assert list(spread_in_order(die_once, pieces, 1)) == [(k, k**2) for k in range(8)]
         assert (tmp_path / "died").exists()
         monkeypatch.setattr(workers, "_RETRIES", 1)
-        with pytest.raises(ProcessLostError, match="died over the same rows 2 times"):
+        with pytest.raises(ProcessLostError, match="failed over the same rows 2 times"):
             list(spread_in_order(die, [(k, k) for k in range(2, 4)], 1))
         with pytest.raises(DataError, match=r"^row 5: no number; leave it out\.$"):
             list(spread_in_order(refuse, [(0, 5)], 1))

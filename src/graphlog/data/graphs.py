@@ -10,7 +10,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -171,7 +171,7 @@ class FeatureSchema:
             }
             columns: dict[str, Any] = {
                 k: tuple(
-                    Attribute(**{**c, "values": tuple(c.get("values", ()))}) for c in fields[k]
+                    replace(Attribute(**c), values=tuple(c.get("values", ()))) for c in fields[k]
                 )
                 for k in ("node", "edge")
             }

@@ -105,9 +105,9 @@ def map_in_order(
             first, future = waiting.popleft()
             yield first, future.result()
     except BrokenProcessPool as e:
-        said = str(e).splitlines()[0] if str(e) else type(e).__name__
         raise DataError(
-            f"a worker process died, killed or out of memory ({said}); use fewer workers (1: none)."
+            f"a worker process died, killed or out of memory ({_first_line(e)}); use fewer workers "
+            "(1: none)."
         ) from None
     finally:
         for _, future in waiting:
@@ -229,7 +229,15 @@ def using(engine: str, device: str = "cpu") -> Generator[None]:
         raise MissingExtraError("ray", "ray") from None
     is_ours = not ray.is_initialized()
     if is_ours:
-        _join(ray)
+        address = os.environ.get(ADDRESS) or _HERE
+        options: dict[str, Any] = {"num_cpus": available_workers(), "include_dashboard": False}
+        if address != _HERE:
+            _check_reachable(address)
+            options = {}
+        try:
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+        except (OSError, RuntimeError, ValueError) as e:
+            raise ProcessLostError(f"cannot use Ray at {address}: {_first_line(e)}") from e
     token = _ray.set(ray)
     try:
         yield
@@ -239,18 +247,8 @@ def using(engine: str, device: str = "cpu") -> Generator[None]:
             ray.shutdown()
 
 
-def _join(ray: Any) -> None:
-    address = os.environ.get(ADDRESS) or _HERE
-    options: dict[str, Any] = {"num_cpus": available_workers(), "include_dashboard": False}
-    if address != _HERE:
-        _check_reachable(address)
-        options = {}
-    try:
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except (OSError, RuntimeError, ValueError) as e:
-        reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
-        where = "on this machine" if address == _HERE else f"at {address}"
-        raise ProcessLostError(f"cannot use Ray {where}: {reason}") from e
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _check_reachable(address: str) -> None:
@@ -286,20 +284,16 @@ def _map(
         while waiting:
             first, found = waiting.popleft()
             yield first, ray.get(found)
-    except ray.exceptions.RayTaskError as e:
-        if isinstance(e.cause, ray.exceptions.RaySystemError):
-            said = str(e.cause).strip().splitlines()[-1]
-            raise ProcessLostError(
-                f"workers of the Ray cluster cannot load the task ({said}); "
-                "install the same versions of graphlog and its plug-ins on every machine."
-            ) from e
-        raise e.cause from None
     except ray.exceptions.RayError as e:
-        said = str(e).strip().splitlines()[0]
+        cause = getattr(e, "cause", None)  # what the work has raised
+        if cause is not None and not isinstance(cause, ray.exceptions.RayError):
+            raise cause from None
+        said = _first_line(e) if cause is None else str(cause).strip().splitlines()[-1]
         raise ProcessLostError(
-            f"workers of the Ray cluster died over the same rows {_RETRIES + 1} times, or the "
-            f"cluster has gone ({said}); give the workers more memory, or embed and predict in "
-            f"smaller batches ({setting('batch_size')}).",
+            f"workers of the Ray cluster failed over the same rows {_RETRIES + 1} times ({said}); "
+            "install the same versions of graphlog and its plug-ins on every machine, give the "
+            "workers more memory, or embed and predict in smaller batches "
+            f"({setting('batch_size')}).",
             option="batch_size",
         ) from e
     finally:
