@@ -45,7 +45,6 @@ _ATTEMPTS = 20
 """New folders that another process may take for dead before theirs is locked."""
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a formula starts with in a spreadsheet, also in full width."""
-_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @contextmanager
@@ -325,11 +324,14 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
             where that is found).
     """
     name = "standard input" if str(path) == "-" else str(path)
-    with open_bytes(path, wide=True) as raw:
+    with open_bytes(path) as raw:
         head = b""
         with suppress(OSError, *DAMAGED):  # said where it is read
             head = raw.peek(4)[:4]
-        encoding = _wide_encoding(head)
+        zeros = tuple(byte == 0 for byte in head)
+        encoding = {(False, True) * 2: "utf-16-le", (True, False) * 2: "utf-16-be"}.get(zeros)
+        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            encoding = "utf-16"
         if encoding is not None:
             warnings.warn(f"{name}: read as UTF-16 text", stacklevel=4)
         text = io.TextIOWrapper(
@@ -341,38 +343,18 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
             text.detach()  # standard input stays open
 
 
-def _wide_encoding(head: bytes) -> str | None:
-    """Return the encoding of a text with these first four bytes if it is UTF-16; else None.
-
-    Example:
-        >>> [_wide_encoding("sm".encode(e)[:4]) for e in ("utf-8", "utf-16", "utf-16-be")]
-        [None, 'utf-16', 'utf-16-be']
-    """
-    if head[:2] in _WIDE:
-        return "utf-16"
-    zeros = [byte == 0 for byte in head]
-    return {(False, True) * 2: "utf-16-le", (True, False) * 2: "utf-16-be"}.get(tuple(zeros))
-
-
 @contextmanager
-def open_bytes(path: Path | str, wide: bool = False) -> Generator[Any]:
+def open_bytes(path: Path | str) -> Generator[Any]:
     """Give the bytes of a file or, for ``-``, of standard input, decompressed by content, not name.
 
-    Args:
-        path: The file.
-        wide: Whether it may be UTF-16 text.
-
     Raises:
-        DataError: If it cannot be opened, or is UTF-16 text and may not be.
+        DataError: If it cannot be opened.
     """
-    name = "standard input" if str(path) == "-" else str(path)
-    raw: Any
+    is_stdin = str(path) == "-"
+    name = "standard input" if is_stdin else str(path)
     try:
-        if str(path) == "-":
-            raw = sys.stdin.buffer
-            raw = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
-        else:
-            raw = Path(path).open("rb")  # noqa: SIM115 - closed below
+        raw: Any = sys.stdin.buffer if is_stdin else Path(path).open("rb")  # noqa: SIM115 - below
+        raw = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
         head = raw.peek(4)[:4]
     except FileNotFoundError:
         raise DataError(f"no such file: {name}; check the path.", file=name) from None
@@ -380,9 +362,7 @@ def open_bytes(path: Path | str, wide: bool = False) -> Generator[Any]:
         raise DataError(f"{name} is a folder; name a file in it, or a graph store.") from None
     except OSError as e:
         raise DataError(f"cannot read {name}: {e.strerror or e}.") from None
-    with nullcontext() if str(path) == "-" else raw:
-        if head[:2] in _WIDE and not wide:
-            raise DataError(f"{name}: UTF-16 text; save it as UTF-8.")
+    with nullcontext() if is_stdin else raw:
         inflate = next((of for magic, of in _INFLATED.items() if head.startswith(magic)), None)
         yield raw if inflate is None else inflate(raw)
 

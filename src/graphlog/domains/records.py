@@ -4,7 +4,7 @@ import csv
 import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, starmap
@@ -160,19 +160,19 @@ class RecordDomain(Domain, HasDataSets):
             labels = LabelReader(table.tasks, table.where, reading.decimal) if table.tasks else None
             featurize = partial(self.featurizer(reading), schema=features)
             pieces = _featurized(featurize, processes, reading.keep_texts, _pieces(rows, labels))
-            piece, is_first = next(pieces, None), True
-            while piece is not None or is_first:
-                columns, is_first = list[Mapping[str, str]](), False
-                with StoreBuilder(
-                    features, reading.store_path, tuple(table.tasks.values())
-                ) as builder:
+            piece, is_open = next(pieces, None), True
+            while is_open:
+                columns: list[Mapping[str, str]] = []
+                tasks = tuple(table.tasks.values())
+                with StoreBuilder(features, reading.store_path, tasks) as builder:
                     collector.into(builder)
                     while piece is not None and (at_once is None or len(columns) < at_once):
                         graphs, rejects, taken = piece
                         collector.add(graphs, rejects, len(taken))
                         columns += [] if at_once is None else [row.fields for row in taken]
                         piece = next(pieces, None)
-                    if piece is None and not table.is_list:
+                    is_open = piece is not None
+                    if not is_open and not table.is_list:
                         collector.refuse_if_mostly_bad(
                             f", so this is probably the wrong column or file for {self.records}; "
                             f"choose one with {setting('smiles_column')}, or take the bad rows out"
@@ -243,13 +243,11 @@ class RecordDomain(Domain, HasDataSets):
                 )
             yield Row(number, text, {"row": str(number), self.text_name: text})
 
-    @contextmanager
     def open_path(
         self, path: Path, wanted: str | None, sheet: str | None = None
-    ) -> Generator[Table]:
+    ) -> AbstractContextManager[Table]:
         """Open a file or standard input; ``wanted`` names the column of records."""
-        with open_table(path, wanted, rule=self.column, sheet=sheet) as table:
-            yield table
+        return open_table(path, wanted, rule=self.column, sheet=sheet)
 
 
 def _with_labels(table: Table, targets: str | Sequence[str] | None) -> Table:

@@ -1,8 +1,8 @@
 """Molecules as a domain: SMILES, its schemas, scaffolds as groups, fingerprints as a baseline."""
 
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -114,17 +114,13 @@ class MoleculeDomain(RecordDomain):
         """Return whether a file is an SDF file by its name."""
         return path.name.lower().endswith((".sdf", ".sdf.gz", ".sdf.zst"))
 
-    @contextmanager
     def open_path(
         self, path: Path, wanted: str | None, sheet: str | None = None
-    ) -> Generator[Table]:
+    ) -> AbstractContextManager[Table]:
         """Open a table of SMILES, or an SDF file, whose data fields are the columns."""
-        if not self.recognizes(path):
-            with super().open_path(path, wanted, sheet) as table:
-                yield table
-            return
-        with molecule.sdf.open_sdf(path) as table:
-            yield table
+        if self.recognizes(path):
+            return molecule.sdf.open_sdf(path)
+        return super().open_path(path, wanted, sheet)
 
     def sdf_writer(
         self, source: Input
@@ -179,15 +175,10 @@ class MoleculeDomain(RecordDomain):
         if kind == "random" or (kind == "stratified" and classes is not None):
             return super().split(store, kind, fractions, seed, classes=classes)
         spec = None if source is None else source.spec
-        if spec is None:
-            return molecule.scaffolds.scaffold_split(
-                store.parents(), fractions, kind, seed, workers
-            )
         # the folds of a data set are those that others publish scores of
-        canonical = details_of(spec).canonical_split
-        return molecule.scaffolds.scaffold_split(
-            store.texts(), fractions, kind, seed, workers, canonical
-        )
+        texts = store.parents() if spec is None else store.texts()
+        canonical = spec is not None and details_of(spec).canonical_split
+        return molecule.scaffolds.scaffold_split(texts, fractions, kind, seed, workers, canonical)
 
     def groups(self, store: GraphStore) -> list[str | None]:
         """Return the Bemis-Murcko scaffold of each molecule's parent, empty where it has no ring.
