@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 from rdkit import Chem
@@ -99,48 +100,36 @@ def traits(smiles: Sequence[str]) -> list[GraphFeature]:
 
     What RDKit cannot tell of a molecule counts as 0.
     """
-    known, count = dict(Descriptors.descList), len(_PROPERTIES)
+    known = dict(Descriptors.descList)
     functions = [known[name] for name in (*_PROPERTIES, *_FRAGMENTS)]
     table = np.full((len(smiles), len(functions)), np.nan)
-    systems: dict[int, set[str]] = {}
+    systems: list[set[str] | None] = [None] * len(smiles)
     for row, mol in enumerate(parsed(smiles)):
         if not isinstance(mol, str):
             table[row] = [_value(f, mol) for f in functions]
             systems[row] = _ring_systems(mol)
-    counts = Counter(name for names in systems.values() for name in names)
-    fewest = _FEWEST_SHARE * len(smiles)
+    found = [GraphFeature(name, "mean", table[:, k]) for k, name in enumerate(_PROPERTIES.values())]
+    for k, name in enumerate(_FRAGMENTS.values(), start=len(found)):
+        has = np.where(np.isnan(table[:, k]), np.nan, table[:, k] > 0)
+        found.append(GraphFeature(f"with {name}", "share", has))
+    counts = Counter(chain.from_iterable(filter(None, systems)))
     # the sets have no order that lasts, so that equally frequent ones go by their SMILES
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    common = [name for name, number in ranked[:_RING_SYSTEMS] if number >= fewest]
-    shares: dict[str, Sequence[bool]] = {
-        f"with {name}": (table[:, k] > 0).tolist()
-        for k, name in enumerate(_FRAGMENTS.values(), start=count)
-    }
-    rows = range(len(smiles))
-    for name in common:
-        has_ring = [name in systems.get(row, ()) for row in rows]
-        shares[f"with ring {_NAMES.get(name, name)}"] = has_ring
-    is_unknown = [row not in systems for row in rows]
-    return [
-        *(GraphFeature(name, "mean", table[:, k]) for k, name in enumerate(_PROPERTIES.values())),
-        *(
-            GraphFeature(name, "share", np.where(is_unknown, np.nan, has))
-            for name, has in shares.items()
-        ),
-    ]
+    for ring, count in ranked[:_RING_SYSTEMS]:
+        if count >= _FEWEST_SHARE * len(smiles):
+            has = [np.nan if rings is None else float(ring in rings) for rings in systems]
+            name = f"with ring {_NAMES.get(ring, ring)}"
+            found.append(GraphFeature(name, "share", np.array(has)))
+    return found
 
 
 def _ring_systems(mol: Chem.Mol) -> set[str]:
     """Return rings, fused ones joined, as canonical SMILES without what hangs on them."""
     systems: list[set[int]] = []
-    for ring in mol.GetRingInfo().AtomRings():
-        joined, apart = set(ring), list[set[int]]()
-        for system in systems:
-            if system & joined:
-                joined |= system
-            else:
-                apart.append(system)
-        systems = [*apart, joined]
+    for ring in map(set, mol.GetRingInfo().AtomRings()):
+        joined = [system for system in systems if system & ring]
+        apart = [system for system in systems if not system & ring]
+        systems = [*apart, ring.union(*joined)]
     return {_ring_smiles(mol, system) for system in systems}
 
 
