@@ -417,11 +417,11 @@ def _fitting(
                 f"the store holds {DOMAINS[own.domain].records}, but the model reads {reads}; "
                 "choose another model."
             )
-        kinds = {True: "directed, ", False: "undirected, ", None: ""}
+        kinds = {True: "directed graphs", False: "undirected graphs", None: "graphs"}
         raise ConfigError(
-            f"the store has schema '{own.name}' but the model reads '{schema.name}' "
-            f"({kinds[schema.directed]}with columns or codes of its own); build it again from its "
-            f"input with {setting('like', 'MODEL')}.",
+            f"the store holds {kinds[own.directed]} of schema '{own.name}', but the model reads "
+            f"{kinds[schema.directed]} of schema '{schema.name}' with columns and codes of its "
+            f"own; build it again from its input with {setting('like', 'MODEL')}.",
             option="like",
         )
     reading = Reading.of(options)

@@ -310,7 +310,7 @@ def test_options_of_a_store_are_refused_not_ignored(tmp_path: Path) -> None:
     for option in ({"keep_texts": False}, {"targets": ["y"]}, {"smiles_column": "s"}):
         with pytest.raises(ConfigError, match="is a store already"):
             read(store.path, **option)
-    with pytest.raises(ConfigError, match=r"reads 'molecule' .* with `like='MODEL'`"):
+    with pytest.raises(ConfigError, match=r"schema 'molecule' .* with `like='MODEL'`"):
         read(store.path, MOLECULE)
 
 

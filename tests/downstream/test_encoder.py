@@ -97,7 +97,7 @@ def test_a_store_gives_the_rows_of_its_input_and_a_view_its_own():
     store = read(BAD, MOLECULE)
     assert encoder.embed(store).shape[0] == 5
     np.testing.assert_array_equal(encoder.embed(store.subset([0, 2])), encoder.embed(store)[[0, 4]])
-    with pytest.raises(ConfigError, match=r"reads 'molecule-rich' .* with `like='MODEL'`"):
+    with pytest.raises(ConfigError, match=r"schema 'molecule-rich' .* with `like='MODEL'`"):
         tiny_encoder(schema=MOLECULE_RICH).embed(store)
 
 

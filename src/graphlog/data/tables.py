@@ -690,8 +690,10 @@ def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
         closing(library.load_workbook(path, read_only=True, data_only=True)) as book,
     ):
         sheets = {sheet.title: sheet for sheet in book.worksheets}
-        if not sheets or (wanted is not None and wanted not in sheets):
-            raise DataError(f"{path}: no sheet '{wanted or ''}'; sheets: {listed([*sheets])}.")
+        if not sheets:
+            raise ValueError("it has no sheet of cells")
+        if wanted is not None and wanted not in sheets:
+            raise DataError(f"{path}: no sheet '{wanted}'; sheets: {listed([*sheets])}.")
         filled = [name for name, sheet in sheets.items() if _has_cells(sheet)]
         if wanted is None and len(filled) > 1:
             raise DataError(
