@@ -19,6 +19,8 @@ whether its bonds to the metal are written as dative, plain or between charges.
 tritium are nodes.
 """
 
+from dataclasses import replace
+
 from graphlog.data.graphs import Attribute, FeatureSchema
 
 WILDCARD = 118
@@ -79,9 +81,9 @@ MOLECULE_RICH = FeatureSchema(
 )
 """OGB's features: more to learn from, no published weights of this family."""
 
-MOLECULE_CIP = FeatureSchema(
+MOLECULE_CIP = replace(
+    MOLECULE_RICH,
     name="molecule-cip",
-    domain="molecule",
     node=(
         ATOM,
         # none, R, S, r, s; 5 specified but without such a label, 6 masked
@@ -93,26 +95,18 @@ MOLECULE_CIP = FeatureSchema(
         Attribute("cip_bond", 5),  # none, Z, E; 3 specified but without such a label, 4 masked
         MOLECULE_RICH.edge[2],
     ),
-    masked="node",
     node_mask=(119, 6, 12, 12, 10, 6, 6, 2, 2),
     edge_mask=(6, 4, 2),
-    self_loop=(5, 0, 0),
 )
 """OGB's features with stereo independent of how a SMILES is written: what new models read."""
 
 
-MOLECULE_ISOTOPES = FeatureSchema(
+MOLECULE_ISOTOPES = replace(
+    MOLECULE_CIP,
     name="molecule-isotopes",
-    domain="molecule",
-    node=(
-        *MOLECULE_CIP.node,
-        Attribute("isotope", 302),  # 0 as in nature, 1-300 mass number, 301 masked
-    ),
-    edge=MOLECULE_CIP.edge,
-    masked="node",
+    # 0 as in nature, 1-300 mass number, 301 masked
+    node=(*MOLECULE_CIP.node, Attribute("isotope", 302)),
     node_mask=(119, 6, 12, 12, 10, 6, 6, 2, 2, 301),
-    edge_mask=(6, 4, 2),
-    self_loop=(5, 0, 0),
 )
 """What tells isotopes apart."""
 
