@@ -107,8 +107,10 @@ class _Counted(Progress):
 def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list[str]) -> None:
     store, run, followed = store_of(tiny_smiles), tmp_path / "run", _Counted(patience=2)
     config = resolve_config("descriptorpred", None, TINY)
+    with pytest.raises(TrainingInterrupted, match="continue with `resume=True`"):
+        run_pretraining(store, config, run, progress=_Counted(1))  # while they are worked out
     with pytest.raises(TrainingInterrupted):
-        run_pretraining(store, config, run, progress=followed)
+        run_pretraining(store, config, run, resume=True, progress=followed)
     assert len(list(run.glob("targets-*.safetensors"))) == 1
     # said before any descriptor is worked out
     with pytest.raises(ConfigError, match="exists; continue it with `resume=True`"):
@@ -121,14 +123,6 @@ def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list
     run_pretraining(store, config, run, resume=True, progress=ended)
     assert ended.begun == 0
     assert (run / "targets-notes.md").exists()
-
-
-def test_ctrl_c_while_targets_are_worked_out_says_how_to_go_on(
-    tmp_path: Path, tiny_smiles: list[str]
-) -> None:
-    config = resolve_config("descriptorpred", None, TINY)
-    with pytest.raises(TrainingInterrupted, match="continue with `resume=True`"):
-        run_pretraining(store_of(tiny_smiles), config, tmp_path / "run", progress=_Counted(1))
 
 
 def test_a_store_without_texts_is_refused_before_an_old_run_is_replaced(

@@ -202,16 +202,6 @@ def test_of_an_edge_the_first_evidence_it_has_is_predicted() -> None:
     assert objective.attributes.linear.out_features == len(evidence_channels(EDGE_MASKED)) > 1
 
 
-def test_settings_that_contradict_each_other() -> None:
-    for settings, words in (
-        ({"subgraph_positive": "masked"}, "subgraph_positive"),
-        ({f"{name}_weight": 0.0 for name in TERMS}, "at least one"),
-        ({"temprature": 0.1}, "did you mean `temperature`"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            GraphLoGConfig.parse(settings)
-
-
 MENDED = {"local_heads": True, "skip_symmetric": True, "mask_rate_max": 0.6, "drop_rate": 0.3}
 
 

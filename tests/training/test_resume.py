@@ -67,17 +67,10 @@ def after(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() > end
 
 
-@pytest.mark.parametrize("number", range(2))
-def test_killed_at_a_random_moment(number: int, whole: Whole, tmp_path: Path) -> None:
-    expected, took = whole["plain"]
-    killed_once(tmp_path / "run", after(random.Random(number).random() * took))
-    assert finish(tmp_path / "run") == expected
-
-
 def test_killed_again_and_again(whole: Whole, tmp_path: Path) -> None:
     (expected, took), run, luck = whole["plain"], tmp_path / "run", random.Random(7)
     for attempt in range(5):
-        killed_once(run, after(luck.uniform(0.3, 0.7) * took), resume=attempt > 0)
+        killed_once(run, after(luck.uniform(0.1, 0.9) * took), resume=attempt > 0)
     assert finish(run) == expected
 
 

@@ -1,0 +1,191 @@
+"""What is particular to each compared objective: views, targets, settings it refuses."""
+
+import sys
+
+import pytest
+import torch
+
+from encoder_support import (
+    BARE,
+    EDGE_MASKED,
+    NODE_MASKED,
+    SIZES,
+    batch_for,
+    encoder_for,
+    make,
+    run_once,
+    seeded,
+)
+from graphlog.errors import ConfigError, MissingExtraError
+from graphlog.objectives import OBJECTIVES
+from graphlog.objectives.base import evidence_channels
+from graphlog.objectives.graph_partition import Partitioner
+from graphlog.objectives.graphmae import scaled_cosine_error
+from graphlog.views.augment import MaskedView
+from store_support import collate
+
+WEIGHTS = ["graph_weight", "subgraph_weight", "global_weight", "attribute_weight"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("contextpred", {"inner": 7}, "must be above `inner`"),
+        ("contextpred", {"hops": 3}, "must be above `inner`"),
+        ("contextpred", {"outer": 2}, "must be above `inner`"),
+        ("contextpred", {"substructure_at": "center"}, r"^`objective`: .*needs `hops=0`"),
+        ("graphcl", {"first": ["shuffle"]}, "objective.first"),
+        ("graphcl", {"second": []}, "objective.second"),
+        ("graphlog", {"subgraph_positive": "masked"}, "subgraph_positive"),
+        ("graphlog", dict.fromkeys(WEIGHTS, 0), "at least one"),
+        ("graphlog", {"temprature": 0.1}, "did you mean `objective.temperature`"),
+    ],
+)
+def test_settings_that_contradict_each_other(
+    name: str, options: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        OBJECTIVES[name].Config.parse(options, "objective.")
+
+
+def test_channels_of_evidence_are_predicted_and_no_mark_with_them() -> None:
+    encoder = encoder_for(EDGE_MASKED)
+    objective = make("attrmasking", encoder)
+    assert objective.head.positions == evidence_channels(EDGE_MASKED) == (0, 1)
+    assert evidence_channels(NODE_MASKED) == ()
+    assert run_once(objective, encoder, batch_for(EDGE_MASKED)).total.isfinite()
+
+
+def test_of_equal_channels_the_first_is_the_answer() -> None:
+    encoder = encoder_for(EDGE_MASKED)
+    head = make("attrmasking", encoder).head
+    with torch.no_grad():
+        head.linear.weight.zero_()
+        head.linear.bias.copy_(torch.tensor([9.0, -9.0]))
+    batch = batch_for(EDGE_MASKED, [5])
+    both = batch.with_attributes(edge_attr=torch.ones_like(batch.edge_attr))
+    view = MaskedView(both, torch.arange(5), torch.arange(both.num_edges), both)
+    loss = head.loss(torch.zeros(5, encoder.dim), view)
+    assert float(loss.detach()) < 1e-6
+
+
+SMALL = {"hops": 2, "inner": 1, "outer": 4}
+
+
+def test_the_context_encoder_has_the_same_backbone_and_its_own_depth() -> None:
+    encoder = encoder_for(backbone="gcn", jk="concat", readout="attention")
+    context = make("contextpred", encoder).context
+    assert (context.config.backbone, len(context.layers)) == ("gcn", 3)
+    assert (context.readout.kind, context.dim) == ("mean", 36)
+
+
+def test_a_lone_graph_has_no_wrong_context() -> None:
+    encoder = encoder_for()
+    found = run_once(make("contextpred", encoder, **SMALL), encoder, batch_for(sizes=[12]))
+    assert float(found.terms["negative"].detach()) == 0
+    assert float(found.terms["positive"].detach()) > 0
+
+
+def test_wrong_contexts_are_never_the_right_one() -> None:
+    encoder = encoder_for().eval()
+    many = make("contextpred", encoder, **SMALL, negatives=9).eval()
+    with torch.no_grad():
+        found = run_once(many, encoder, batch_for(sizes=[12, 14]))
+    assert found.total.isfinite()
+
+
+def test_parts_are_balanced() -> None:
+    batch = batch_for()
+    parts = Partitioner(4)(batch)
+    for graph, size in enumerate(SIZES):
+        mine = parts[batch.batch == graph].tolist()
+        assert sorted(set(mine)) == list(range(min(size, 4)))
+        counts = torch.bincount(torch.tensor(mine)).tolist()
+        assert max(counts) - min(counts) <= 1 + size // 8
+
+
+def test_few_edges_are_cut() -> None:
+    batch = batch_for(sizes=[40] * 4)
+    parts = Partitioner(2)(batch)
+    cut = (parts[batch.edge_index[0]] != parts[batch.edge_index[1]]).double().mean()
+    assert float(cut) < 0.35
+
+
+def test_a_topology_is_cut_once_and_remembered_wherever_it_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graphs = [batch_for(sizes=[n], seed=n) for n in SIZES]
+    partitioner = Partitioner(3)
+    first = partitioner(collate(graphs))
+    monkeypatch.setattr(partitioner, "_cut", lambda *_: pytest.fail("cut again"))
+    again = partitioner(collate(graphs[::-1]))
+    assert torch.cat(list(again.split(SIZES[::-1]))[::-1]).equal(first)
+    assert partitioner(graphs[2]).equal(first.split(SIZES)[2])
+
+
+def test_topologies_are_learned_batch_by_batch() -> None:
+    partitioner = Partitioner(2)
+    graphs = [batch_for(sizes=[12], seed=seed) for seed in range(40)]
+    first = [partitioner(g) for g in graphs]
+    assert torch.cat(first).equal(partitioner(collate(graphs)))
+
+
+def test_metis_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    with pytest.raises(MissingExtraError, match=r"graphlog-torch\[partition\]"):
+        Partitioner(4)
+
+
+def test_any_pair_of_perturbations() -> None:
+    encoder, batch = encoder_for(), batch_for()
+    names = ["none", "drop-nodes", "perturb-edges", "mask-attributes", "subgraph"]
+    for first in names:
+        objective = make("graphcl", encoder, first=[first], second=["subgraph", first])
+        assert run_once(objective, encoder, batch).total.isfinite()
+
+
+def test_masking_needs_a_mask() -> None:
+    make("graphcl", encoder_for(BARE))
+    with pytest.raises(ConfigError, match="node_mask"):
+        make("graphcl", encoder_for(BARE), first=["mask-attributes"])
+
+
+def test_the_two_copies_differ() -> None:
+    views = make("graphcl", encoder_for()).views(batch_for(), seeded())
+    assert views.first.ptr.tolist() != views.second.ptr.tolist() or not torch.equal(
+        views.first.x, views.second.x
+    )
+
+
+def test_edges_cannot_be_rebuilt() -> None:
+    with pytest.raises(ConfigError, match="attrmasking"):
+        OBJECTIVES["graphmae"].check_schema(EDGE_MASKED)
+
+
+def test_after_remasking_a_lone_node_knows_nothing_of_itself() -> None:
+    encoder = encoder_for().eval()
+    batch = batch_for(sizes=[1, 1])  # no neighbors, both masked
+    objective = make("graphmae", encoder).eval()
+    views = objective.views(batch, seeded())
+    encoder.node.weight.data.mul_(3.0)
+    with torch.no_grad():
+        first = objective.loss(views, encoder, seeded())
+        encoder.node.weight.data.mul_(-2.0)
+        second = objective.loss(views, encoder, seeded())
+    assert torch.allclose(first.total, second.total)
+
+
+def test_error_of_the_right_and_the_opposite_direction() -> None:
+    x = torch.tensor([[1.0, 2.0], [3.0, 0.0]])
+    assert float(scaled_cosine_error(5 * x, x, 2.0)) == pytest.approx(0.0, abs=1e-6)
+    assert float(scaled_cosine_error(-x, x, 3.0)) == pytest.approx(8.0)
+    assert float(scaled_cosine_error(x[:0], x[:0], 2.0)) == 0.0
+
+
+def test_widths_of_the_nets() -> None:
+    encoder = encoder_for()
+    assert make("infograph", encoder).local.shortcut.weight.shape == (12, 24)
+    assert make("infograph", encoder, head_width="all-layers").whole.shortcut.weight.shape == (
+        24,
+        24,
+    )
