@@ -398,19 +398,24 @@ class _WeightedSum(torch.autograd.Function):
         grad, grad_h, grad_weight = grads[0].contiguous(), None, None
         if ctx.needs_input_grad[0]:
             back = edges.reverse
-            weights = weight.index_select(0, back.edges).to(grad.dtype).T.contiguous()
-            heads = [_bag(grad, back.receivers, back.offsets, w) for w in weights]
+            weights = weight.index_select(0, back.edges).to(grad.dtype).unbind(1)
+            heads = [_bag(grad, back.receivers, back.offsets, w.contiguous()) for w in weights]
             grad_h = torch.cat(heads, dim=1) if len(heads) > 1 else heads[0]
         if ctx.needs_input_grad[1]:
             table, rows, offsets = _WeightedSum.bags(h, weight, edges)
-            product = table.new_zeros(rows.shape[0])
-            if table.numel() and rows.numel():  # the inner product of a row with its bag's gradient
-                bags = segment_ids(offsets, rows.shape[0])
-                product = torch.ops.aten._embedding_bag_per_sample_weights_backward(
-                    grad, table, rows, offsets[:-1], bags, 0
-                )
+            product = _weight_gradient(grad, table, rows, offsets)
             grad_weight = product.reshape(weight.shape).to(weight.dtype)
         return grad_h, grad_weight, None
+
+
+def _weight_gradient(grad: Tensor, table: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
+    """Return the inner product of each row of a bag with the bag's gradient."""
+    if rows.shape[0] == 0 or table.shape[1] == 0:
+        return table.new_zeros(rows.shape[0])
+    bags = segment_ids(offsets, rows.shape[0])
+    return torch.ops.aten._embedding_bag_per_sample_weights_backward(
+        grad, table, rows, offsets[:-1], bags, 0
+    )
 
 
 class _EndSum(torch.autograd.Function):
@@ -436,14 +441,33 @@ def end_sum(
     return _EndSum.apply(at_receiver, at_sender, edges)  # pyright: ignore[reportReturnType]
 
 
+class _WeightedRows(torch.autograd.Function):
+    """One embedding-bag a head, whose weights are the head's."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, offsets)
+        every = torch.arange(rows.shape[0], device=rows.device)
+        heads = weight.detach().to(rows.dtype).unbind(1)
+        return torch.stack([_bag(rows, every, offsets, w.contiguous()) for w in heads], dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        rows, offsets = ctx.saved_tensors
+        every = torch.arange(rows.shape[0], device=rows.device)
+        heads = (grad.contiguous() for grad in grads[0].unbind(1))
+        products = [_weight_gradient(grad, rows, every, offsets) for grad in heads]
+        return torch.stack(products, dim=1), None, None
+
+
 def weighted_rows(
     weight: Float[Tensor, "E H"], rows: Float[Tensor, "E K"], offsets: Int[Tensor, "Vp1"]
 ) -> Float[Tensor, "V H K"]:
     r"""Return :math:`\sum_{e \to v} w_{e h} r_e` for every node ``v`` and head ``h``.
 
-    Edges into node ``v`` are ``offsets[v]:offsets[v + 1]``. The rows are to be narrow.
+    Edges into node ``v`` are ``offsets[v]:offsets[v + 1]``. Differentiable in ``weight`` alone.
     """
-    return segment_sum(weight.to(rows.dtype)[:, :, None] * rows[:, None], offsets)
+    return _WeightedRows.apply(weight, rows, offsets)  # pyright: ignore[reportReturnType]
 
 
 def neighbor_sum(
