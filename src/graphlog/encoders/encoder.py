@@ -45,13 +45,10 @@ JUMPS: dict[str, Callable[[list[Tensor]], Tensor]] = {
 }
 """Jumping knowledge: the node embedding from the input embedding and every layer's output."""
 
-MEANS = ("mean", "mean+center")
-"""Readouts that are the mean over nodes."""
 POOLS: dict[str, Callable[[Float[Tensor, "V D"], Int[Tensor, "P"]], Float[Tensor, "N D"]]] = {
     "mean": segment_mean,
     "sum": segment_sum,
     "max": segment_max,
-    "mean+center": segment_mean,
 }
 
 
@@ -453,12 +450,7 @@ class Shard:
     """
 
     def __init__(self, batch: GraphBatch, peers: Peers | None) -> None:
-        """Cut the batch, which is the same in every process.
-
-        Args:
-            batch: All graphs.
-            peers: The processes that share it; None leaves all to this one.
-        """
+        """Cut the batch, which is the same in every process; without ``peers`` it stays whole."""
         self.batch, self.peers = batch, peers
         self._nodes, self._graphs = [batch.num_nodes], [batch.num_graphs]
         if peers is None:
@@ -495,7 +487,7 @@ class Readout(nn.Module):
 
     def __init__(self, kind: str, dim: int) -> None:
         super().__init__()
-        self.kind = kind
+        self.kind = "mean" if kind == "mean+center" else kind
         self.score = nn.Linear(dim, 1) if kind == "attention" else None
 
     def forward(self, node_emb: Float[Tensor, "V D"], batch: GraphBatch) -> Float[Tensor, "N D"]:
@@ -589,15 +581,14 @@ class GraphEncoder(nn.Module):
         return self._encoding(self._layer_outputs(shard), shard)
 
     def _encoding(self, outputs: list[NodeRows], shard: Shard) -> Encoding:
-        def node_emb() -> Tensor:
-            if self.config.jk == "last":
-                return outputs[-1].spread()
-            return JUMPS[self.config.jk]([h.spread() for h in outputs])
+        jump = self.config.jk
+        used = outputs[-1:] if jump == "last" else outputs
 
-        if self.config.jk == "last" and self.readout.kind in MEANS:
-            graph_emb = outputs[-1].mean(shard.batch)
-        elif self.config.jk == "concat" and self.readout.kind in MEANS:
-            graph_emb = torch.cat([h.mean(shard.batch) for h in outputs], dim=1)
+        def node_emb() -> Tensor:
+            return JUMPS[jump]([h.spread() for h in used])
+
+        if self.readout.kind == "mean" and jump in ("last", "concat"):
+            graph_emb = torch.cat([h.mean(shard.batch) for h in used], dim=1)
         else:
             graph_emb = self.readout(node_emb(), shard.batch)
         return Encoding(
