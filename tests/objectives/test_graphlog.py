@@ -10,7 +10,7 @@ from encoder_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, smal
 from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
-from graphlog.objectives.base import LossTerms, Phase, evidence_channels
+from graphlog.objectives.base import LossTerms, Phase
 from graphlog.objectives.graphlog import GraphLoG, GraphLoGConfig
 from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes import PrototypeForest, leaf_chains
@@ -187,19 +187,6 @@ def test_each_loss_can_stand_alone(parts: tuple[str, ...]) -> None:
     found = step(objective, encoder, random_batch(SIZES))
     assert set(found.terms) == set(parts)
     found.total.backward()
-
-
-def test_attributes_of_nodes_and_of_edges_are_predicted() -> None:
-    for schema in (NODE_MASKED, EDGE_MASKED):
-        encoder = small_encoder(schema)
-        objective = build(encoder=encoder)
-        assert step(objective, encoder, random_batch(SIZES, schema=schema)).terms["attribute"] > 0
-
-
-def test_of_an_edge_the_first_evidence_it_has_is_predicted() -> None:
-    objective = build(encoder=small_encoder(EDGE_MASKED))
-    assert objective.attributes is not None
-    assert objective.attributes.linear.out_features == len(evidence_channels(EDGE_MASKED)) > 1
 
 
 MENDED = {"local_heads": True, "skip_symmetric": True, "mask_rate_max": 0.6, "drop_rate": 0.3}
