@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -144,7 +144,6 @@ def start(
     words: str,
     folder: Path,
     *,
-    environment: Mapping[str, str | None] | None = None,
     before: Callable[[], object] | None = None,
     during: Callable[[int], object] | None = None,
     is_new: bool = False,
@@ -154,44 +153,33 @@ def start(
     Args:
         words: The command.
         folder: Where it runs.
-        environment: Variables to set, or (None) to remove.
         before: Called in the new process before the command.
         during: Called with the number of the process while it runs.
         is_new: Start Python anew; otherwise the process is forked from this one.
     """
-    beside = folder.parent
-    (beside / "tmp").mkdir(exist_ok=True)
+    (folder.parent / "tmp").mkdir(exist_ok=True)
     pid = os.fork()
     if pid == 0:
-        usual = {"TMPDIR": str(beside / "tmp"), "PYTHONPATH": str(SOURCE)}
-        _become(words.split(), folder, {**usual, **(environment or {})}, before, is_new)
+        _become(words.split(), folder, before, is_new)
     if during is not None:
         during(pid)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    texts = ((beside / name).read_text(errors="replace") for name in ("stdout", "stderr"))
+    texts = ((folder.parent / name).read_text(errors="replace") for name in ("stdout", "stderr"))
     return Ended(code, *texts)
 
 
 def _become(
-    words: Sequence[str],
-    folder: Path,
-    environment: Mapping[str, str | None],
-    before: Callable[[], object] | None,
-    is_new: bool,
+    words: list[str], folder: Path, before: Callable[[], object] | None, is_new: bool
 ) -> NoReturn:
     code = 1
     try:
         os.chdir(folder)
-        for variable, value in environment.items():
-            os.environ.pop(variable, None)
-            if value is not None:
-                os.environ[variable] = value
+        os.environ |= {"TMPDIR": str(folder.parent / "tmp"), "PYTHONPATH": str(SOURCE)}
         tempfile.tempdir = None  # looked up again, in the new environment
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number, name in enumerate(("stdout", "stderr"), 1):
-            os.dup2(
-                os.open(folder.parent / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number
-            )
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            os.dup2(os.open(folder.parent / name, flags, 0o644), number)
         os.closerange(3, 64)
         if before is not None:
             before()
@@ -203,7 +191,7 @@ def _become(
         )
         from graphlog.cli.main import main
 
-        code = main(list(words))
+        code = main(words)
         sys.stdout.flush()
         sys.stderr.flush()
     except SystemExit as e:
@@ -215,17 +203,11 @@ def _become(
         os._exit(code)
 
 
-LATE = (
-    *("matplotlib.pyplot", "optuna", "pyarrow.parquet", "sklearn.ensemble", "sklearn.linear_model"),
-    *("graphlog.api", "graphlog.benchmark", "graphlog.cli.main", "graphlog.report.run"),
-    *("graphlog.extras.tour", "graphlog.extras.tune"),
-)
-"""What the commands import late."""
-
-
 def preload() -> None:
     """Import what the commands import late, once for all cases, which have one thread."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    for name in LATE:
+    late = ("matplotlib.pyplot", "pyarrow.parquet", "sklearn.ensemble", "sklearn.linear_model")
+    own = ("api", "benchmark", "cli.main", "report.run", "extras.tour", "extras.tune")
+    for name in (*late, *(f"graphlog.{name}" for name in own)):
         importlib.import_module(name)
     importlib.import_module("torch").set_num_threads(1)

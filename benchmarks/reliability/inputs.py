@@ -4,8 +4,8 @@ import csv
 import gzip
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ SMILES = (
 )
 SMALL: dict[str, Any] = {"batch_size": 6, "encoder": {"dim": 8, "layers": 2}}
 MIRROR = os.environ.get("GRAPHLOG_MIRROR", "")
-"""Where real data is, which ``data get`` and ``convert`` need."""
+"""Folder of real data, which ``data get`` needs."""
 _TIMED = {"graphs_per_s", "seconds", "fit_seconds"}
 
 
@@ -71,6 +71,8 @@ def write_inputs(good: Path) -> None:
     tuned = {"targets": ["value"], "run_dir": good / "tuned", **labeled}
     graphlog.finetune(good / "run", table, **tuned)
     _shrink_the_smoke_scale()
+    if MIRROR:
+        os.environ["GRAPHLOG_MIRROR"] = f"file://{MIRROR}"  # downloads instead of links
 
 
 def _write_weights(path: Path) -> None:
@@ -103,7 +105,6 @@ class Job:
     """Whether an unfinished output stays, to be continued."""
     old: str = ""
     """A command that first leaves another output at the same place."""
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def jobs(good: Path) -> dict[str, Job]:
@@ -156,7 +157,6 @@ def jobs(good: Path) -> dict[str, Job]:
             "data get zinc250k --data-dir out --quiet",
             _bytes("out/chem/pretrain/zinc_moses_250k.smi.gz"),
             resumes=True,
-            environment={"GRAPHLOG_MIRROR": f"file://{MIRROR}"},
         ),
         "benchmark": Job(
             "benchmark molecules -o out --scale smoke --seeds 0 "

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,7 @@ class Trial:
     def start(self, folder: Path, again: bool = False, **how: Any) -> Ended:
         """Run the job."""
         options = self.job.again if again or self.job.old else ""
-        environment = {**self.job.environment, **how.pop("environment", {})}
-        return start(f"{self.job.words} {options}", folder, environment=environment, **how)
+        return start(f"{self.job.words} {options}", folder, **how)
 
     def problem(self, folder: Path, ended: Ended, may_leave: bool) -> str:
         """Return what is wrong after a disturbed run, and after a second one, or nothing.
@@ -202,32 +201,44 @@ def hash_seeds(good: Path, seeds: range) -> Iterator[Case]:
 
     def work(trial: Trial, seed: int, _: random.Random, beside: Path) -> str:
         folder = trial.place(beside)
-        trial.start(folder, environment={"PYTHONHASHSEED": str(seed)}, is_new=True)
+        trial.start(folder, before=_changing({"PYTHONHASHSEED": str(seed)}), is_new=True)
         return "same" if trial.job.seen(folder) == trial.whole else "wrong"
 
     yield from _each(good, seeds, work, leave_out="benchmark")
+
+
+def _changing(variables: Mapping[str, str | None]) -> Callable[[], None]:
+    """Return what sets variables of the environment, or (None) removes them."""
+
+    def change() -> None:
+        for name, value in variables.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+    return change
 
 
 _NOWHERE = "/dev/null/nothing"
 _CACHES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "MPLCONFIGDIR")
 _KEPT = ("PATH", "OMP_NUM_THREADS", "PYTHONPATH", "TMPDIR")
 _ASCII = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-LIMITS: dict[str, dict[str, str | None] | Callable[[], object]] = {
+LIMITS: dict[str, Callable[[], object]] = {
     "64 open files": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)),
-    "no HOME": dict.fromkeys(("HOME", *_CACHES)),
-    "a home that cannot be written": {"HOME": _NOWHERE, **dict.fromkeys(_CACHES)},
-    "LANG=C without UTF-8": {**_ASCII},
-    "no variables but PATH": {name: None for name in os.environ if name not in _KEPT},
-    "a terminal of 20 columns": {"COLUMNS": "20", "LINES": "5", "FORCE_COLOR": "1"},
+    "no HOME": _changing(dict.fromkeys(("HOME", *_CACHES))),
+    "a home that cannot be written": _changing({"HOME": _NOWHERE, **dict.fromkeys(_CACHES)}),
+    "LANG=C without UTF-8": _changing(_ASCII),
+    "no variables but PATH": _changing({k: None for k in os.environ if k not in _KEPT}),
+    "a terminal of 20 columns": _changing({"COLUMNS": "20", "LINES": "5", "FORCE_COLOR": "1"}),
     "one processor": lambda: os.sched_setaffinity(0, {0}),
     "standard input closed": lambda: os.close(0),
     "standard output closed": lambda: os.close(1),
     "standard error closed": lambda: os.close(2),
     "standard output full": lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 1),
-    "TMPDIR that cannot be written": {**dict.fromkeys(("TMPDIR", "TEMP", "TMP"), _NOWHERE)},
+    "TMPDIR that cannot be written": _changing(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), _NOWHERE)),
     "files of 2 kB at most": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048)),
 }
-"""What a job has to do without: variables to set or remove, or what is done in its process."""
+"""What a job has to do without: what is done in its process before it begins."""
 
 
 def limits(good: Path, seeds: range) -> Iterator[Case]:
@@ -235,9 +246,7 @@ def limits(good: Path, seeds: range) -> Iterator[Case]:
 
     def work(trial: Trial, seed: int, _: random.Random, beside: Path) -> str:
         name, folder = list(LIMITS)[seed % len(LIMITS)], trial.place(beside)
-        limit = LIMITS[name]
-        how = {"environment": limit} if isinstance(limit, dict) else {"before": limit}
-        ended = trial.start(folder, **how, is_new=True)
+        ended = trial.start(folder, before=LIMITS[name], is_new=True)
         problem = ended.problem if "error closed" not in name else ""
         if not problem and ended.code == 0 and trial.job.seen(folder) != trial.whole:
             problem = "exit code 0, another output"
