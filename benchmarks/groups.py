@@ -22,10 +22,9 @@ again. ``report`` prints the tables of docs/results.md and docs/two-losses.md.
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,13 +60,8 @@ FUSIONS = ((EMBEDDING, ECFP4), (EMBEDDING, ECFP4, DESCRIPTORS), (ECFP4, DESCRIPT
 
 Matrices = dict[str, np.ndarray]
 """A row a molecule, by the name of what represents it."""
-
-
-class Tree(NamedTuple):
-    """Where each molecule lies in a tree of prototypes, and the prototypes of each layer."""
-
-    paths: np.ndarray
-    sizes: tuple[int, ...]
+Trees = dict[str, tuple[np.ndarray, tuple[int, ...]]]
+"""Path of each molecule in the prototypes of a model, and the prototypes of each layer."""
 
 
 def sample(name: str, actives: bool) -> pd.DataFrame:
@@ -81,57 +75,38 @@ def sample(name: str, actives: bool) -> pd.DataFrame:
     return table.iloc[graphlog.read_molecules(table["smiles"].tolist()).rows].reset_index(drop=True)
 
 
-def networks(models: Sequence[Any], collection: Path) -> dict[int, Any]:
-    """Return untrained networks like the first model, calibrated on the store they all are of."""
-    model, store = models[0], open_store(collection)
-    if any(m.info["data_digest"] != store.digest for m in models):
+def represent(
+    models: dict[str, Any], smiles: list[str], collection: Path
+) -> tuple[Matrices, Trees]:
+    """Return what represents molecules, and where they lie in the trees of models that have one.
+
+    Models, which have the same settings, are represented by their last layer and all layers, as are
+    untrained networks; without any, the shipped one stands beside these, fingerprints and
+    descriptors.
+    """
+    given = models or {MODEL: graphlog.load(MODEL)}
+    first, store = next(iter(given.values())), open_store(collection)
+    if any(model.info["data_digest"] != store.digest for model in given.values()):
         raise SystemExit(f"{collection} is not what all of the models were pre-trained on.")
-    settings = {"layer": "jk", "graphs": store}
-    return {
-        seed: graphlog.random_encoder(model.config, model.schema, seed=seed, **settings)
+    graphs, rows = graphlog.read_molecules(smiles, schema=first.schema), np.arange(len(smiles))
+    untrained = {
+        f"{UNTRAINED}{'-' if models else ' '}{seed}": graphlog.random_encoder(
+            first.config, first.schema, seed=seed, layer="jk", graphs=store
+        )
         for seed in range(NETWORKS)
     }
-
-
-def trees_of(models: dict[str, Any], graphs: Any) -> dict[str, Tree]:
-    """Return where graphs lie in the trees of those models that have one."""
-    found = {name: Hierarchy.of(model) for name, model in models.items()}
-    return {
-        name: Tree(hierarchy.assign(graphs).paths, hierarchy.forest.sizes)
-        for name, hierarchy in found.items()
-        if hierarchy is not None
-    }
-
-
-def of_shipped(smiles: list[str], collection: Path) -> tuple[Matrices, dict[str, Tree]]:
-    """Return what the shipped model is compared with, untrained networks numbered, and its tree."""
-    model = graphlog.load(MODEL)
-    graphs, rows = graphlog.read_molecules(smiles, schema=model.schema), np.arange(len(smiles))
-    found = {EMBEDDING: model.embed_store(graphs)}
-    for seed, network in networks([model], collection).items():
-        found[f"{UNTRAINED} {seed}"] = network.embed_store(graphs)
-    found = {name: standardize(values, rows) for name, values in found.items()}
-    found[ECFP4] = morgan_fingerprints(smiles).astype(np.float32)
-    found[DESCRIPTORS] = standardize(target_values(smiles), rows)
-    return found, trees_of({MODEL: model}, graphs)
-
-
-def of_models(
-    models: dict[str, Any], smiles: list[str], collection: Path
-) -> tuple[Matrices, dict[str, Tree]]:
-    """Return the last layer and all layers of models and of untrained networks, and the trees.
-
-    The models have the same settings.
-    """
-    given = list(models.values())
-    untrained = {f"{UNTRAINED}-{k}": n for k, n in networks(given, collection).items()}
-    graphs, rows = graphlog.read_molecules(smiles, schema=given[0].schema), np.arange(len(smiles))
-    values = {
-        f"{name}, {layer}": standardize(model.embed_store(graphs, layer), rows)
-        for name, model in {**models, **untrained}.items()
-        for layer in ("last", "jk")
-    }
-    return values, trees_of(models, graphs)
+    values, trees = Matrices(), Trees()
+    for name, model in {**given, **untrained}.items():
+        for layer in ("last", "jk") if models else (None,):
+            key = name if layer is None else f"{name}, {layer}"
+            values[key] = standardize(model.embed_store(graphs, layer), rows)
+        hierarchy = Hierarchy.of(model)
+        if hierarchy is not None:
+            trees[name] = (hierarchy.assign(graphs).paths, hierarchy.forest.sizes)
+    if not models:
+        values[ECFP4] = morgan_fingerprints(smiles).astype(np.float32)
+        values[DESCRIPTORS] = standardize(target_values(smiles), rows)
+    return values, trees
 
 
 def similarities(name: str, values: np.ndarray, query: int) -> np.ndarray:
@@ -194,7 +169,7 @@ def profiles(dataset: str, table: pd.DataFrame) -> tuple[str, np.ndarray]:
 
 
 def group(
-    dataset: str, table: pd.DataFrame, values: Matrices, trees: dict[str, Tree]
+    dataset: str, table: pd.DataFrame, values: Matrices, trees: Trees
 ) -> Iterator[dict[str, Any]]:
     """Yield how far partitions agree with what chemists and assays tell apart.
 
@@ -202,14 +177,14 @@ def group(
     """
     name, codes = profiles(dataset, table)
     truths = {"scaffold": group_numbers(scaffolds.scaffolds(table["smiles"].tolist())), name: codes}
-    usual = next(iter(trees.values()))
+    _, usual = next(iter(trees.values()))
     for level, layer in (("roots", 0), ("leaves", -1)):
         partitions = [
-            (f"tree of {model}", tree.sizes[layer], 0, tree.paths[:, layer])
-            for model, tree in trees.items()
+            (f"tree of {model}", sizes[layer], 0, paths[:, layer])
+            for model, (paths, sizes) in trees.items()
         ]
         for model, matrix in values.items():
-            size = trees.get(model.partition(",")[0], usual).sizes[layer]
+            size = trees.get(model.partition(",")[0], (None, usual))[1][layer]
             label = model.rpartition(" ")[0] if model.startswith(f"{UNTRAINED} ") else model
             for seed in [int(model[-1])] if label == UNTRAINED else range(NETWORKS):
                 fitted = KMeans(size, n_init=1, random_state=seed).fit_predict(matrix)
@@ -234,22 +209,18 @@ def choices(
     graphs: Any, smiles: list[str], values: np.ndarray, size: int, draw: int
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the rows that each way would have labeled; which are active nobody knows yet."""
-    rng = np.random.default_rng(draw)
+    rng, encoder = np.random.default_rng(draw), graphlog.load(MODEL)
     yield "random", rng.permutation(len(smiles))[:size]
     maker = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
     bits = maker.GetFingerprints([Chem.MolFromSmiles(s) for s in smiles])
-    yield (
-        "MaxMin, ECFP4",
-        np.array(MaxMinPicker().LazyBitVectorPick(bits, len(bits), size, seed=draw)),
-    )
-    shipped = Hierarchy.of(graphlog.load(MODEL))
+    picked = MaxMinPicker().LazyBitVectorPick(bits, len(bits), size, seed=draw)
+    yield "MaxMin, ECFP4", np.array(picked)
+    shipped = Hierarchy.of(encoder)
     assert shipped is not None
     yield f"leaves of {MODEL}", spread_over(shipped.assign(graphs).paths[:, -1], rng)[:size]
-    fitted = Hierarchy.fitted(graphlog.load(MODEL), graphs, centers=50, seed=draw)
-    yield (
-        "leaves of a tree fitted to them",
-        spread_over(fitted.assign(graphs).paths[:, -1], rng)[:size],
-    )
+    fitted = Hierarchy.fitted(encoder, graphs, centers=50, seed=draw)
+    leaves = spread_over(fitted.assign(graphs).paths[:, -1], rng)[:size]
+    yield "leaves of a tree fitted to them", leaves
     centers = KMeans(size, n_init=1, random_state=draw).fit(values).transform(values)
     yield "nearest to K-means centers", np.unique(centers.argmin(axis=0))
 
@@ -271,42 +242,35 @@ def choose(dataset: str) -> Iterator[dict[str, Any]]:
                 predictions, _ = fitted.predict([embedding[test]])
                 score = evaluate(data.labels[test], predictions, data.task).scores
                 metric = "r2" if data.task == "regression" else "roc_auc"
-                row = {"task": f"choose {size}", "dataset": dataset, "of": "the set", "model": name}
-                yield {
-                    **row,
-                    "seed": draw,
-                    "molecules": len(rows),
-                    "metric": metric,
-                    "value": score[metric],
-                }
-
-
-def rows_of(dataset: str, collection: Path, models: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what is measured of these models on a data set, or of the shipped one."""
-    represent = partial(of_models, models) if models else of_shipped
-    prefix = PROTOTYPES if models else ""
-    found: list[dict[str, Any]] = []
-    if dataset in RETRIEVED:
-        table = sample(dataset, actives=True)
-        found += retrieve(table, represent(table["smiles"].tolist(), collection)[0])
-    if dataset in GROUPED:
-        table = sample(dataset, actives=False)
-        found += group(dataset, table, *represent(table["smiles"].tolist(), collection))
-    if dataset in CHOSEN:
-        found += choose(dataset)
-    for row in found:
-        yield {**row, "dataset": dataset, "task": f"{prefix}{row['task']}"}
+                row = {"task": f"choose {size}", "of": "the set", "model": name, "seed": draw}
+                row |= {"molecules": len(rows), "metric": metric}
+                yield {**row, "value": score[metric]}
 
 
 def measure(collection: Path, datasets: list[str], models: dict[str, Any]) -> None:
-    """Add the rows of each data set that has none yet; of these models, if there are any."""
-    rows = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame({"dataset": [], "task": []})
+    """Add the rows of each data set that has none yet; of these models, or of the shipped one."""
+    rows = (
+        pd.read_csv(RESULTS)
+        if RESULTS.exists()
+        else pd.DataFrame(columns=["dataset", "task"], dtype=str)
+    )
     for dataset in datasets:
         alike = rows["task"].str.startswith(PROTOTYPES) == bool(models)
         if dataset in set(rows["dataset"][alike]):
             continue
-        found = pd.DataFrame(rows_of(dataset, collection, models)).round({"value": 5})
-        rows = pd.concat([rows, found])
+        found: list[dict[str, Any]] = []
+        if dataset in RETRIEVED:
+            table = sample(dataset, actives=True)
+            found += retrieve(table, represent(models, table["smiles"].tolist(), collection)[0])
+        if dataset in GROUPED:
+            table = sample(dataset, actives=False)
+            placed = represent(models, table["smiles"].tolist(), collection)
+            found += group(dataset, table, *placed)
+        if dataset in CHOSEN:
+            found += choose(dataset)
+        task = (PROTOTYPES if models else "") + pd.Series([row["task"] for row in found])
+        new = pd.DataFrame(found).assign(dataset=dataset, task=task)
+        rows = pd.concat([rows, new.round({"value": 5})])
         rows.to_csv(RESULTS, index=False)
 
 
