@@ -92,6 +92,7 @@ def test_kinds_by_what_is_there():
     assert not _schema(list(range(-100, 100))).node[0].is_categorical
     assert not _schema([0.5, 1.5]).node[0].is_categorical
     assert _schema(["x", 1]).node[0].values == ("1", "x")
+    assert _schema(["x", "y", 0.5]).node[0].values == ("0.5", "x", "y")
     assert not _schema([0.5, "n/a", 0.25, 1.5]).node[0].is_categorical  # a slip among numbers
     assert not _schema([0, 1], kinds={"a": "continuous"}).node[0].is_categorical
 

@@ -210,7 +210,7 @@ BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
     (tu(A="1, 2\n3, 4\n"), "SET_A.txt, line 2: joins nodes of two graphs"),
     (
         tu(A=f"1, {2**63}\n", edge_labels="0\n"),
-        "line 1: must be 2 whole numbers, found 1, 92233720",
+        "line 1: must be 2 whole numbers, found .1, 92233720",
     ),
     (tu(graph_indicator=f"1\n1\n1\n2\n{10**15}\n"), "line 5: numbers 10+ graphs, but there are 5"),
     (tu(graph_indicator="1\n1\n2\n1\n2\n"), "indicator.txt, line 4: graphs must be numbered"),

@@ -134,7 +134,14 @@ def pack(
         DataError: If there is no graph, more than half cannot be used, or attributes do not fit.
         ConfigError: If the schema is that of graphs of the other direction.
     """
-    directed, is_inferred = direction(schema, how.directed), schema is None
+    known = None if schema is None else schema.directed
+    if None not in (known, how.directed) and known != how.directed:
+        kind = "directed" if known else "undirected"
+        raise ConfigError(
+            f"the schema is that of {kind} graphs; leave {setting('directed')} out.",
+            option="directed",
+        )
+    directed, is_inferred = bool(known if how.directed is None else how.directed), schema is None
     wanted = read_as or schema
     names: dict[Item, Sequence[str] | None] = {
         "node": names_wanted(graphs.node, None if wanted is None else wanted.node),
@@ -179,22 +186,6 @@ def pack(
             scaled = node.scaled(schema.node), edge.scaled(schema.edge)
             builder.schema = with_columns(schema, *scaled)
         return builder.finish()
-
-
-def direction(schema: FeatureSchema | None, directed: bool | None) -> bool:
-    """Return whether edges are one direction only, as the schema has them unless it does not say.
-
-    Raises:
-        ConfigError: If the schema says otherwise.
-    """
-    known = None if schema is None else schema.directed
-    if None not in (known, directed) and known != directed:
-        kind = "directed" if known else "undirected"
-        raise ConfigError(
-            f"the schema is that of {kind} graphs; leave {setting('directed')} out.",
-            option="directed",
-        )
-    return bool(known if directed is None else directed)
 
 
 DOMAIN = GraphDomain()

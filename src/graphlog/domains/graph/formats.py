@@ -403,10 +403,14 @@ def _find_parts(path: Path) -> dict[str, str]:
     Raises:
         DataError: If there are several sets, or the zip is damaged.
     """
-    try:
-        names = [p.name for p in path.iterdir()] if path.is_dir() else _zip_members(path)
-    except (zipfile.BadZipFile, OSError) as e:
-        raise DataError(f"{path}: cannot be read as a zip ({e}); download it again.") from None
+    if path.is_dir():
+        names = [file.name for file in path.iterdir()]
+    else:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+        except (zipfile.BadZipFile, OSError) as e:
+            raise DataError(f"{path}: cannot be read as a zip ({e}); download it again.") from None
     sets = {PurePosixPath(n).name.removesuffix("_A.txt") for n in names if n.endswith("_A.txt")}
     if len(sets) > 1:
         names = ", ".join(sorted(sets)[:3])
@@ -415,11 +419,6 @@ def _find_parts(path: Path) -> dict[str, str]:
     parts = {part: f"{name}_{part}.txt" for name in sets for part in _PARTS}
     parts = {part: by_file[file] for part, file in parts.items() if file in by_file}
     return parts if "graph_indicator" in parts else {}
-
-
-def _zip_members(path: Path) -> list[str]:
-    with zipfile.ZipFile(path) as archive:
-        return archive.namelist()
 
 
 def open_tudataset(path: Path) -> Collection:
@@ -467,7 +466,7 @@ class _TextFile:
         for k, row in enumerate(self.rows):
             if len(row) != width or any(type(v) is not int or abs(v) >= 2**63 for v in row):
                 text = ", ".join(map(str, row))
-                raise self.error(k, f"must be {width} whole numbers, found {text:.80}")
+                raise self.error(k, f"must be {width} whole numbers, found {text!r:.80}")
         return np.array(self.rows, dtype=np.int64).reshape(-1, width)
 
     def check_count(self, count: int, kind: str) -> None:

@@ -122,7 +122,7 @@ def read_ontology(path: Path | str) -> Ontology:
     numbers = {term: k for k, term in enumerate(branches)}
     for line, term, parent in links:
         if parent not in numbers:
-            problem = f"{term} is below {parent}, which is not there or obsolete"
+            problem = f"{term!a} is below {parent!a}, which is not there or obsolete"
             raise line_error(path, line, f"{problem}; download the file again")
     edges = [(numbers[term], numbers[parent]) for _, term, parent in links]
     others = {other: numbers[term] for other, term in renamed.items() if term in numbers}
@@ -329,7 +329,13 @@ def tabled_functions(path: Path | str, names: ProteinNames, options: ProteinOpti
             return names.chosen_functions(pairs, flat, options, path)
         values = names.no_labels(len(columns))
         for lines, (called, *texts) in blocks:
-            labels = np.stack([_labels(path, lines, column) for column in texts], axis=1)
+            found = [[_LABELS.get(text.strip()) for text in column] for column in texts]
+            for column, read in zip(texts, found, strict=True):
+                if None in read:
+                    row = read.index(None)
+                    problem = f"a label must be 0, 1 or empty, found {column[row]!r}"
+                    raise line_error(path, int(lines[row]), problem)
+            labels = np.array(found, dtype=np.float32).T
             for row, members in enumerate(names.find_rows(path, lines, called)):
                 if not np.isnan(values[list(members)]).all():
                     problem = f"'{called[row]}' has labels already; give each protein one line"
@@ -337,15 +343,6 @@ def tabled_functions(path: Path | str, names: ProteinNames, options: ProteinOpti
                 values[list(members)] = labels[row]
     tasks = [name.upper() if name.startswith("go:") else name for name in columns]
     return names.functions(tasks, values)
-
-
-def _labels(path: Path | str, lines: np.ndarray, texts: Sequence[str]) -> np.ndarray:
-    values = [_LABELS.get(text.strip()) for text in texts]
-    if None in values:
-        row = values.index(None)
-        problem = f"a label must be 0, 1 or empty, found {texts[row]!r}"
-        raise line_error(path, int(lines[row]), problem)
-    return np.array(values, dtype=np.float32)
 
 
 def complex_membership(annotated: Path, complexes: Path, proteins: Sequence[str]) -> Functions:

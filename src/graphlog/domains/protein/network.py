@@ -228,7 +228,7 @@ def _taxon_of(
         if own != wanted or not name.strip():
             line = int(lines[(pairs == number).any(axis=1).argmax()])
             found, expected = (f"of species {s}" if s else "of no species" for s in (own, wanted))
-            problem = f"protein '{name}' is {found}, not {expected}"
+            problem = f"protein {name!a} is {found}, not {expected}"
             raise line_error(
                 path, line, f"{problem}; name each, and give each species its own file"
             )
@@ -254,14 +254,6 @@ _ROW_OF_CODE: Float[np.ndarray, "128 9"] = np.zeros(
 _ROW_OF_CODE[:, : len(CHANNELS)] = (
     np.arange(1 << len(CHANNELS))[:, None] >> np.arange(len(CHANNELS))
 ) & 1
-
-
-class _Members(NamedTuple):
-    """Proteins of many ego-networks, one ego-network after the other, the center first in each."""
-
-    graph: Int[np.ndarray, "V"]
-    protein: Int[np.ndarray, "V"]
-    position: Int[np.ndarray, "V"]
 
 
 def ego_networks(
@@ -302,19 +294,19 @@ def _cut(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return node counts, edge counts, edges and their codes; leaves ``table`` filled with -1."""
     n, position = table.shape[1], table.reshape(-1)
-    members = _reach(network, centers, options, position)
-    entry = members.graph * n + members.protein
-    position[entry] = members.position
-    starts = network.once_offsets[members.protein]
-    counts = network.once_offsets[members.protein + 1] - starts
+    member_graph, protein, place = _reach(network, centers, options, position)
+    entry = member_graph * n + protein
+    position[entry] = place
+    starts = network.once_offsets[protein]
+    counts = network.once_offsets[protein + 1] - starts
     interactions = ragged_ranges(starts, counts)
-    graph, here = np.repeat(members.graph, counts), np.repeat(members.position, counts)
+    graph, here = np.repeat(member_graph, counts), np.repeat(place, counts)
     there = position[graph * n + network.once_partners[interactions]]
     position[entry] = -1
     inside = there >= 0
     here, there = here[inside], there[inside]
     return (
-        np.bincount(members.graph, minlength=len(centers)),
+        np.bincount(member_graph, minlength=len(centers)),
         np.bincount(graph[inside], minlength=len(centers)),
         np.stack([np.minimum(here, there), np.maximum(here, there)]),
         network.once_codes[interactions[inside]],
@@ -326,8 +318,11 @@ def _reach(
     centers: Int[np.ndarray, "b"],
     options: ProteinOptions,
     seen: Integer[np.ndarray, "C"],
-) -> _Members:
-    """Return the proteins within the radius in the order they are reached; restores ``seen``."""
+) -> tuple[Int[np.ndarray, "V"], Int[np.ndarray, "V"], Int[np.ndarray, "V"]]:
+    """Return graph, protein and place of each protein that is reached; restores ``seen``.
+
+    They come one ego-network after the other, the center first.
+    """
     n = len(network.proteins)
     reached = [np.arange(len(centers)) * n + centers]
     seen[reached[0]] = 0
@@ -347,7 +342,7 @@ def _reach(
     sizes = np.bincount(graph, minlength=len(centers))
     position = np.arange(len(entries)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     is_in = position < options.nodes
-    return _Members(graph[is_in], protein[is_in], position[is_in])
+    return graph[is_in], protein[is_in], position[is_in]
 
 
 def ego_statistics(store: GraphStore) -> Float32[np.ndarray, "M 18"]:
