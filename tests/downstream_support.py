@@ -13,7 +13,6 @@ from graphlog.domains import domain_of
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.linear import fuse, linear_path, sparse_bits, standardize
-from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.tasks import LabeledGraphs
@@ -82,7 +81,7 @@ def classifier() -> Predictor:
 
 def averaged_models(encoder: Encoder, data: LabeledGraphs, joined: tuple[str, ...]) -> np.ndarray:
     """Return the average of linear models at the C of each that is best on the validation fold."""
-    train, valid = data.split.train, data.split.valid
+    train = data.split.train
     parts = [standardize(encoder.embed_store(data.store, encoder.head_layer()), train)]
     for name in joined:
         known = domain_of(data.store.schema).feature_set(name, data.store)
@@ -93,12 +92,8 @@ def averaged_models(encoder: Encoder, data: LabeledGraphs, joined: tuple[str, ..
     for x in parts:
         path = linear_path(x, data.labels, train, data.task, (0.001, 0.01, 0.1, 1.0))
         sign = -1 if data.task == "regression" else 1
-        scores = {
-            c: sign * evaluate(data.labels[valid], p[valid], data.task).scores[data.metric]
-            for c, p in path.items()
-        }
-        best.append(path[max(scores, key=lambda c: scores[c])])
-    return fuse(best, data.task) if len(best) > 1 else best[0]
+        best.append(max(path.values(), key=lambda p: sign * data.score(p, "valid")))
+    return fuse(best, data.task)
 
 
 def write_csv(path: Path, smiles: list[str], **columns: object) -> Path:

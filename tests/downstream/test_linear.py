@@ -1,15 +1,75 @@
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 
 from graphlog.downstream.linear import (
     FARTHEST,
     LinearModel,
     fit_logistic,
+    fuse,
     linear_path,
     linear_predictions,
+    sparse_bits,
     standardize,
+    tree_predictions,
 )
+
+NAN = float("nan")
+
+
+def test_standardizing_looks_at_training_rows_only():
+    x = np.array([[1.0, 5.0], [3.0, 5.0], [100.0, 9.0]], dtype=np.float32)
+    scaled = standardize(x, np.array([0, 1]))
+    np.testing.assert_allclose(scaled[:2], [[-1, 0], [1, 0]])
+    assert scaled.dtype == np.float32
+
+
+@pytest.mark.parametrize("columns", [4, 60])
+@pytest.mark.parametrize("missing", [False, True])
+def test_ridge_with_and_without_missing_labels(missing: bool, columns: int):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, columns)).astype(np.float32)
+    y = (x @ rng.normal(size=(columns, 2)) + 3).astype(np.float32)
+    if missing:
+        y[:5, 0] = NAN
+    path = linear_path(x, y, np.arange(40), "regression", (0.1, 1.0))
+    rows = np.flatnonzero(~np.isnan(y[:40, 0]))
+    for c, found in path.items():
+        ridge = Ridge(alpha=1 / c).fit(x[rows].astype(np.float64), y[rows, 0])
+        np.testing.assert_allclose(found[:, 0], ridge.predict(x), rtol=1e-4, atol=1e-4)
+
+
+def test_tasks_that_cannot_be_learned_are_nan():
+    x = np.eye(6, dtype=np.float32)
+    y = np.array([[0, 1, NAN]] * 3 + [[1, 1, NAN]] * 3, dtype=np.float32)
+    rows = np.arange(6)
+    for predictions in (
+        linear_path(x, y, rows, "classification", (1.0,))[1.0],
+        tree_predictions(x, y, rows, "classification"),
+    ):
+        assert np.isnan(predictions).all(axis=0).tolist() == [False, True, True]
+
+
+def test_sparse_bits_give_the_same_model():
+    bits = (np.random.default_rng(0).random((40, 64)) < 0.1).astype(np.uint8)
+    y = bits[:, :1].astype(np.float32)
+    dense = linear_path(bits.astype(np.float32), y, np.arange(40), "classification", (1.0,))
+    np.testing.assert_allclose(
+        linear_path(sparse_bits(bits), y, np.arange(40), "classification", (1.0,))[1.0],
+        dense[1.0],
+        atol=1e-3,
+    )
+
+
+def test_fusing_averages_logits():
+    p, q = np.array([[0.9, NAN]]), np.array([[0.6, NAN]])
+    odds = np.sqrt(9 * 1.5)  # the geometric mean of 9 : 1 and 3 : 2
+    np.testing.assert_allclose(fuse([p, q], "classification"), [[odds / (1 + odds), NAN]])
+    p, q = np.array([[0.5, 0.25, 0.25]]), np.array([[0.25, 0.5, 0.25]])
+    several = fuse([p, q], "multiclass")
+    np.testing.assert_allclose(several.sum(), 1)
+    np.testing.assert_allclose(several[0, 0] / several[0, 2], np.sqrt(2))
+    assert np.isfinite(fuse([np.array([[0.0, 1.0]])] * 2, "classification")).all()
 
 
 def test_rounding_is_not_scaled_up() -> None:

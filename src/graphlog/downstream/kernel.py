@@ -143,15 +143,12 @@ class Support:
         columns = tuple(values.shape[1] for values in blocks.values())
         scaled = scaling(values)
         scaled *= _weights(columns)
-        few = scaled[:_JUDGED]
-        median = _median_apart(_squared_distances(few, few))
-        return cls(tuple(blocks), scaled, scaling, columns, median)
+        return cls(tuple(blocks), scaled, scaling, columns, _median_distance(scaled))
 
     def along(self, directions: Float[np.ndarray, "W K"]) -> "Support":
         """Return the block with its rows compared along directions as well."""
         values = np.concatenate([self.values, self.values @ directions], axis=1)
-        few = values[:_JUDGED]
-        median = _median_apart(_squared_distances(few, few))
+        median = _median_distance(values)
         return replace(self, values=values, median=median, directions=directions)
 
     def prepared(self, values: Columns) -> Columns:
@@ -259,6 +256,11 @@ def _median_apart(distances: Float64[np.ndarray, "N N"]) -> float:
     apart = distances[np.triu_indices(len(distances), 1)]
     apart = apart[apart > 0]
     return float(np.median(apart)) if len(apart) else 1.0
+
+
+def _median_distance(values: Float[np.ndarray, "S W"]) -> float:
+    few = values[:_JUDGED]
+    return _median_apart(_squared_distances(few, few))
 
 
 def _summed(

@@ -71,27 +71,26 @@ def unusual_labels(
 
 def _unusual(values: Float[np.ndarray, "n"], rows: Int[np.ndarray, "n"]) -> list[str]:
     found: list[str] = []
-    stand_ins = np.zeros(len(values), dtype=bool)
+    is_real = np.ones(len(values), dtype=bool)
     for value in (*_STAND_INS, -1.0):
         here = values == value
-        if here.sum() > 1 and _stands_out(values, here, value):
-            stand_ins |= here
+        if here.sum() > 1 and _stands_out(value, values[~here]):
+            is_real &= ~here
             found.append(
                 f"{value:g} occurs {here.sum():,} times (rows {listed_rows(rows[here])}) and may "
                 "stand for a missing value"
             )
-    rest = np.flatnonzero(~stand_ins)
-    distances = np.abs(values[rest] - np.median(values[rest]))
+    values, rows = values[is_real], rows[is_real]
+    distances = np.abs(values - np.median(values))
     deviation = 1.4826 * float(np.median(distances))  # 0 where more than half of them are one
     is_far = (distances > _FARTHEST * deviation) & (deviation > 0)
-    far = rest[is_far]
-    if is_two := _second_unit(values[rest]):
+    if is_two := _second_unit(values):
         found.append(is_two)
-    elif len(far):
-        examples = ", ".join(f"{v:g}" for v in values[far[:3]])
+    elif is_far.any():
+        examples = ", ".join(f"{v:g}" for v in values[is_far][:3])
         found.append(
             f"{_counted(is_far)} more than {_FARTHEST:g} robust standard deviations from the "
-            f"median {np.median(values[rest]):g} (rows {listed_rows(rows[far])}, e.g. {examples})"
+            f"median {np.median(values):g} (rows {listed_rows(rows[is_far])}, e.g. {examples})"
         )
     return found
 
@@ -101,14 +100,13 @@ def _counted(chosen: Bool[np.ndarray, "n"]) -> str:
     return f"{count:,} value is" if count == 1 else f"{count:,} values are"
 
 
-def _stands_out(values: Float[np.ndarray, "n"], here: Bool[np.ndarray, "n"], value: float) -> bool:
+def _stands_out(value: float, others: Float[np.ndarray, "n"]) -> bool:
     """Return whether a value is unlike all others: beyond them, or negative among positive ones."""
-    others = values[~here]
     if not len(others):
         return False
-    if value == -1:
-        return bool((others >= 0).all())
     low, high = float(others.min()), float(others.max())
+    if value == -1:
+        return low >= 0
     gap = low - value if value < 0 else value - high
     return gap > high - low
 

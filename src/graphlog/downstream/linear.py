@@ -170,15 +170,15 @@ def linear_fits(
     with without_convergence_warnings():
         if task == "multiclass":
             return _multinomial(x, y, path)
-        columns: list[list[LinearModel]] = Parallel(n_jobs=-1, prefer="threads")(  # pyright: ignore[reportAssignmentType]
+        columns: list[dict[float, LinearModel]] = Parallel(n_jobs=-1, prefer="threads")(  # pyright: ignore[reportAssignmentType]
             delayed(_one_target)(x, column, task, path) for column in y.T
         )
     return {
         c: LinearModel(
-            np.concatenate([column[k].weight for column in columns], axis=1),
-            np.concatenate([column[k].bias for column in columns]),
+            np.concatenate([column[c].weight for column in columns], axis=1),
+            np.concatenate([column[c].bias for column in columns]),
         )
-        for k, c in enumerate(path)
+        for c in path
     }
 
 
@@ -269,17 +269,17 @@ def _unknown(width: int, targets: int) -> LinearModel:
 
 def _one_target(
     x: Features, y: Float[np.ndarray, "R"], task: TaskKind, path: Sequence[float]
-) -> list[LinearModel]:
-    known = np.flatnonzero(~np.isnan(y))
+) -> dict[float, LinearModel]:
     if not learnable(y[:, None]).all():
-        return [_unknown(int(x.shape[1]), 1)] * len(path)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+        return dict.fromkeys(path, _unknown(int(x.shape[1]), 1))  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+    known = np.flatnonzero(~np.isnan(y))
     x, y = x[known], y[known]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     if task == "regression":
-        return [*_ridge(x, y.reshape(-1, 1), path).values()]
-    model, fits = _logistic(), list[LinearModel]()
+        return _ridge(x, y.reshape(-1, 1), path)
+    model, fits = _logistic(), dict[float, LinearModel]()
     for c in path:
         model.set_params(C=c).fit(x, y.astype(np.int64))
-        fits.append(LinearModel(model.coef_.T.copy(), np.array(model.intercept_)))
+        fits[c] = LinearModel(model.coef_.T.copy(), np.array(model.intercept_))
     return fits
 
 

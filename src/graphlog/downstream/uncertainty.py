@@ -12,6 +12,7 @@ from scipy.special import log_softmax, softmax
 from torch import Tensor
 
 from graphlog.downstream.metrics import TaskKind, brier_score, calibration_error
+from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LabeledGraphs
 
 LEVEL = 0.9
@@ -93,14 +94,14 @@ class Calibration:
             errors, widths = labels - predictions, self.half_widths(LEVEL)
             stds = [None] * len(widths) if std is None else std[test].T
             each = zip(data.targets, n_valid, errors.T, widths, stds, strict=True)
-            return tuple(_interval_row(*own) for own in each)
+            return tuple(json_ready([_interval_row(*own) for own in each]))
         calibrated = self.probabilities(predictions)
         if self.task == "multiclass":
             whole = labels, predictions, calibrated, self.temperatures[0]
-            return (_probability_row("all classes", max(n_valid), *whole),)
+            return (json_ready(_probability_row("all classes", max(n_valid), *whole)),)
         columns = (labels.T, predictions.T, calibrated.T, self.temperatures)
         each = zip(data.targets, n_valid, *columns, strict=True)
-        return tuple(_probability_row(*own) for own in each)
+        return tuple(json_ready([_probability_row(*own) for own in each]))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what :meth:`of` makes it of again."""
@@ -172,18 +173,18 @@ def _interval_row(
         "valid": n_valid,
         "test": len(errors),
         "level": LEVEL,
-        "half_width": _finite(half_width),
+        "half_width": half_width,
         "coverage": _mean(np.abs(errors) <= half_width),
     }
     if std is None:
         return row
     std = std[known]
-    surest = np.argsort(std, kind="stable")[: len(std) // 3]
-    whole, own = (_mean(some**2) or 0.0 for some in (errors, errors[surest]))
+    surest = errors[np.argsort(std, kind="stable")[: len(std) // 3]]
+    whole, own = math.sqrt(_mean(errors**2)), math.sqrt(_mean(surest**2))
     return row | {
         "spread_coverage": _mean(np.abs(errors) <= NINETY * std),
-        "spread_half_width": NINETY * float(std.mean()) if len(std) else None,
-        "surest_third": math.sqrt(own) / math.sqrt(whole) if whole > 0 and len(surest) else None,
+        "spread_half_width": NINETY * _mean(std),
+        "surest_third": own / whole if whole > 0 else math.nan,
     }
 
 
@@ -197,18 +198,16 @@ def _probability_row(
 ) -> dict[str, Any]:
     """Return how the probabilities of one target do, or those of all classes together."""
     known = ~np.isnan(labels.reshape(len(labels), -1)).any(axis=1)
-    (brier, ece), (brier_after, ece_after) = (
-        _scores(labels[known], values[known]) for values in (p, calibrated)
-    )
+    before, after = (_scores(labels[known], values[known]) for values in (p, calibrated))
     return {
         "target": name,
         "valid": n_valid,
         "test": int(known.sum()),
-        "temperature": _finite(temperature),
-        "brier": _finite(brier),
-        "brier_calibrated": _finite(brier_after),
-        "ece": _finite(ece),
-        "ece_calibrated": _finite(ece_after),
+        "temperature": float(temperature),
+        "brier": before[0],
+        "brier_calibrated": after[0],
+        "ece": before[1],
+        "ece_calibrated": after[1],
     }
 
 
@@ -223,8 +222,8 @@ def _scores(labels: np.ndarray, p: np.ndarray) -> tuple[float, float]:
     return brier, calibration_error(hits.astype(np.float64), p.max(axis=1))
 
 
-def _mean(values: np.ndarray) -> float | None:
-    return float(values.mean()) if len(values) else None
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else math.nan
 
 
 def _temperature(p: Float[np.ndarray, "N C"], labels: Float[np.ndarray, "N C"]) -> float:
@@ -251,7 +250,3 @@ def _temperature(p: Float[np.ndarray, "N C"], labels: Float[np.ndarray, "N C"]) 
 def _tempered(p: np.ndarray, temperature: Any) -> np.ndarray:
     logs = np.log(np.clip(p, _SMALLEST, 1.0))
     return softmax(logs / temperature, axis=-1)
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
