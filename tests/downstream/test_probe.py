@@ -261,16 +261,16 @@ def _kept(run: Path, *features: str) -> Predictor:
 @pytest.mark.parametrize(
     "change",
     [
-        {"joined.ecfp4.weight": torch.zeros(5, 1)},
-        {"joined.ecfp4.bias": torch.zeros(2)},
-        {"joined.ecfp4.mean": torch.zeros(2048)},
-        {"joined.ecfp4.bias": None},
+        {"joined.ecfp4.linear.weight": torch.zeros(1, 5)},
+        {"joined.ecfp4.linear.bias": torch.zeros(2)},
+        {"joined.ecfp4.linear.bias": None},
         {"joined": ["ecfp5"]},
-        {"clip": "far"},
+        {"head.0.clip": None},
+        {"head.0.input_shift": torch.zeros(7)},
     ],
-    ids=["width", "targets", "mean alone", "no bias", "name", "clip"],
+    ids=["width", "targets", "no bias", "name", "no clip", "other embedding"],
 )
-def test_a_joined_model_that_does_not_fit_is_refused(change: dict[str, Any], tmp_path: Path):
+def test_a_head_that_does_not_fit_is_refused(change: dict[str, Any], tmp_path: Path):
     _kept(tmp_path / "run", "ecfp4")
     found = read_model(tmp_path / "run" / "model.safetensors")
     extra = {k: v for k, v in {**found.extra, **change}.items() if torch.is_tensor(v)}
@@ -420,7 +420,7 @@ def test_atoms_are_hidden_from_the_embedding_alone(tmp_path: Path, task: str) ->
         found.predictions, predictor.predict([CHAINS[k] for k in (5, 40, 2)]), atol=1e-5
     )
     pairs = zip(predictor.joined.values(), predictor.features_of(store), strict=True)
-    others = [model.predictions(values, task) for model, values in pairs]
+    others = [head.predict(values) for head, values in pairs]
     (member,) = predictor.members
     for graph in range(3):
         batch = store[[graph]]

@@ -8,7 +8,7 @@ need none of it.
 
 import math
 import warnings
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -104,38 +104,7 @@ class LinearModel(NamedTuple):
     scaling: Scaling | None = None
     """None for features that stay as they are, such as those of 0 and 1."""
     c: float = math.nan
-    """The inverse penalty that it was fitted with; NaN if read from a file."""
-
-    def predictions(
-        self, values: Num[np.ndarray, "M F"], task: TaskKind
-    ) -> Float[np.ndarray, "M T"]:
-        """Return probabilities (classification) or values (regression), one row a graph."""
-        inputs = sparse_bits(values) if self.scaling is None else self.scaling(values)
-        return linear_predictions(inputs, self, task)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return what :meth:`of` makes it of again."""
-        arrays = {"weight": self.weight, "bias": self.bias}
-        if self.scaling is not None:
-            arrays |= {"mean": self.scaling.mean, "deviation": self.scaling.deviation}
-        return {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
-
-    @classmethod
-    def of(cls, tensors: Mapping[str, Tensor], columns: int, targets: int) -> "LinearModel":
-        """Return the model that :meth:`tensors` describes, of so many columns and targets.
-
-        Raises:
-            ValueError: If some are missing or have another shape.
-        """
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        wanted: dict[str, tuple[int, ...]] = {"weight": (columns, targets), "bias": (targets,)}
-        if shapes.keys() - wanted:
-            wanted |= {"mean": (columns,), "deviation": (columns,)}
-        if shapes != wanted:
-            raise ValueError(f"a linear model has {shapes}, not {wanted}")
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        scaling = Scaling(arrays["mean"], arrays["deviation"]) if "mean" in arrays else None
-        return cls(arrays["weight"], arrays["bias"], scaling)
+    """The inverse penalty that it was fitted with."""
 
 
 def linear_path(

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from scipy.sparse import csr_matrix
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -66,9 +66,8 @@ class Head(nn.Module):
     paper's protocol.
     """
 
-    clip: float = math.inf
+    clip: Tensor
     """Deviations at which standardized inputs are clipped."""
-
     input_shift: Tensor
     input_scale: Tensor
     target_shift: Tensor
@@ -92,6 +91,8 @@ class Head(nn.Module):
         self.hidden = nn.Linear(width, hidden) if hidden else None
         self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(hidden or width, targets)
+        # every weight of a checkpoint is finite
+        self.register_buffer("clip", torch.tensor(torch.finfo(torch.float32).max))
         self.register_buffer("input_shift", torch.zeros(width))
         self.register_buffer("input_scale", torch.ones(width))
         # labels may be far from 0 beside their spread, so their units are kept in double precision
@@ -114,7 +115,7 @@ class Head(nn.Module):
         else:
             floor = max(least_spread * float(np.median(spread)), _SMALLEST_SPREAD)
             scale = 1.0 / np.maximum(spread, floor)
-        self.clip = FARTHEST
+        self.clip.fill_(FARTHEST)
         self.input_shift.copy_(torch.from_numpy(embeddings.mean(axis=0, dtype=np.float64)))
         self.input_scale.copy_(torch.from_numpy(scale))
 
@@ -125,7 +126,7 @@ class Head(nn.Module):
             head = cls(model.weight.shape[0], model.weight.shape[1], task)
         with torch.no_grad():
             if model.scaling is not None:
-                head.clip = FARTHEST
+                head.clip.fill_(FARTHEST)
                 head.input_shift.copy_(torch.from_numpy(model.scaling.mean))
                 head.input_scale.copy_(torch.from_numpy(1 / model.scaling.deviation))
             weight, bias = torch.from_numpy(model.weight.T), torch.from_numpy(model.bias)
@@ -157,8 +158,7 @@ class Head(nn.Module):
     def forward(self, embeddings: Float[Tensor, "N W"]) -> Float[Tensor, "N T"]:
         """Return logits, or scaled values."""
         inputs = (embeddings - self.input_shift) * self.input_scale
-        if not math.isinf(self.clip):
-            inputs = inputs.clamp(-self.clip, self.clip)
+        inputs = inputs.clamp(-self.clip, self.clip)
         if self.hidden is not None:
             inputs = self.dropout(self.hidden(self.dropout(inputs)).relu())
         return self.linear(inputs)
@@ -197,6 +197,11 @@ class Head(nn.Module):
         if self.task == "multiclass":
             return outputs.softmax(dim=1)
         return outputs.double() * self.target_scale + self.target_shift
+
+    def predict(self, inputs: Num[np.ndarray, "N W"]) -> Float[np.ndarray, "N T"]:
+        """Return the predictions of rows of numbers."""
+        with torch.inference_mode():
+            return self.predictions(self(torch.from_numpy(inputs).float())).numpy()
 
 
 class FineTuned(nn.Module):
@@ -302,13 +307,13 @@ class Predictor:
         info: Mapping[str, Any] | None = None,
         calibration: Calibration | None = None,
         novelty: Novelty | None = None,
-        joined: Mapping[str, LinearModel] | None = None,
+        joined: Mapping[str, Head] | None = None,
         kernel: KernelModel | None = None,
     ) -> None:
         """Join the models of all seeds, alike in everything but weights."""
         self.members = tuple(members)
         self.joined = dict(joined or {})
-        """Linear models of other features by their names, averaged with the mean of the members."""
+        """Heads of other features by their names, averaged with the mean of the members."""
         self.kernel = kernel
         """What predicts from the embedding, in place of the head; None: the heads do."""
         self.targets = tuple(targets)
@@ -576,7 +581,7 @@ class Predictor:
             return self.kernel.predict([seen, *features], with_spread)
         mean, std = seen[:, : len(self.targets)], seen[:, len(self.targets) :]
         pairs = zip(self.joined.values(), features, strict=True)
-        others = [model.predictions(np.asarray(v), self.task) for model, v in pairs]
+        others = [head.predict(np.asarray(values)) for head, values in pairs]
         return fuse([mean, *others], self.task), std if len(self.members) > 1 else None
 
     def features_of(self, store: GraphStore) -> list[np.ndarray | csr_matrix]:
@@ -606,8 +611,8 @@ class Predictor:
             keep(f"head.{k}", member.head.state_dict())
             if k and not shared:
                 keep(f"member.{k}", member.network.state_dict())
-        for name, model in self.joined.items():
-            keep(f"joined.{name}", model.tensors())
+        for name, head in self.joined.items():
+            keep(f"joined.{name}", head.state_dict())
         if self.kernel is not None:
             keep("kernel", self.kernel.tensors())
         for known in (self.calibration, self.novelty):
@@ -620,7 +625,6 @@ class Predictor:
             "report": self.report.to_dict(),
             **({"joined": [*self.joined]} if self.joined else {}),
             **({"kernel": self.features} if self.kernel is not None else {}),
-            **({"clip": first.head.clip} if math.isfinite(first.head.clip) else {}),
         }
         info = {**self.info, "kind": KIND, "embedding": first.layer, KIND: described}
         save_model(Path(path), first.network, info, extra)
@@ -639,29 +643,34 @@ class Predictor:
                 f"{path} holds an encoder without a head; train one first: graphlog finetune "
                 f"INPUT -m {path} -o RUN, or graphlog probe INPUT -m {path} -o RUN"
             )
-        described = found.info[KIND]
+        described, layer = found.info[KIND], found.info["embedding"]
         try:
-            members = [
-                _member(found.encoder, found.extra, k, described, found.info["embedding"])
-                for k in range(described["members"])
-            ]
             known, targets = domain_of(found.encoder.schema).feature_sets, described["targets"]
+            task, width = described["task"], found.encoder.embedding_width(check_layer(layer))
+            members: list[FineTuned] = []
+            for k in range(described["members"]):
+                network = found.encoder
+                if k and not described["shared_encoder"]:
+                    network = deepcopy(network)
+                    network.load_state_dict(part(found.extra, f"member.{k}."))
+                head = _head(part(found.extra, f"head.{k}."), width, len(targets), task)
+                members.append(FineTuned(network, head, layer))
             joined = {
-                name: LinearModel.of(
-                    part(found.extra, f"joined.{name}."), len(known[name]), len(targets)
+                name: _head(
+                    part(found.extra, f"joined.{name}."), len(known[name]), len(targets), task
                 )
                 for name in described.get("joined", ())
             }
             kernel = None
             if "kernel" in described:
                 columns: dict[str, int | None] = {
-                    "": found.encoder.embedding_width(members[0].layer),
+                    "": width,
                     **{n: None if n == COUNTS else len(known[n]) for n in described["kernel"]},
                 }
                 tensors = part(found.extra, "kernel.")
-                kernel = KernelModel.of(described["task"], columns, tensors, len(targets))
+                kernel = KernelModel.of(task, columns, tensors, len(targets))
             report = Report.from_dict(described["report"])
-            calibration = Calibration.of(members[0].head.task, found.extra)
+            calibration = Calibration.of(task, found.extra)
             novelty = Novelty.of(found.extra, found.encoder.embedding_width("jk"))
         except (KeyError, TypeError, ValueError, RuntimeError) as e:
             raise ModelFileError(
@@ -719,21 +728,14 @@ def _like(source: InputLike, values: Float[np.ndarray, "M T"], targets: Sequence
     return type(frame)(columns, index=frame.index[: len(values)])
 
 
-def _member(
-    network: GraphEncoder,
-    extra: Mapping[str, Tensor],
-    k: int,
-    described: Mapping[str, Any],
-    layer: str,
-) -> FineTuned:
-    if k and not described["shared_encoder"]:
-        network = deepcopy(network)
-        network.load_state_dict(part(extra, f"member.{k}."))
-    weights = part(extra, f"head.{k}.")
-    targets, hidden = weights["linear.weight"].shape
-    width = weights["input_shift"].shape[0]
+def _head(tensors: Mapping[str, Tensor], width: int, targets: int, task: TaskKind) -> Head:
+    """Return the head that a file describes.
+
+    Raises:
+        RuntimeError: If it has other inputs or targets.
+    """
+    hidden = len(tensors["hidden.bias"]) if "hidden.bias" in tensors else 0
     with torch.random.fork_rng(devices=[]):
-        head = Head(width, targets, described["task"], hidden if "hidden.weight" in weights else 0)
-    head.load_state_dict(weights)
-    head.clip = float(described.get("clip", math.inf))
-    return FineTuned(network, head, check_layer(layer))
+        head = Head(width, targets, task, hidden)
+    head.load_state_dict(tensors)
+    return head

@@ -618,9 +618,9 @@ def _predictor(
         head.target_shift.copy_(torch.from_numpy(kept.shift))
         head.target_scale.copy_(torch.from_numpy(kept.scale))
         return Predictor([FineTuned(network, head, layer)], data.targets, report, kernel=kept)
-    head = Head.of_probe(kept[""], data.task)
-    joined = {name: model for name, model in kept.items() if name}
-    return Predictor([FineTuned(network, head, layer)], data.targets, report, joined=joined)
+    joined = {name: Head.of_probe(model, data.task) for name, model in kept.items()}
+    member = FineTuned(network, joined.pop(""), layer)
+    return Predictor([member], data.targets, report, joined=joined)
 
 
 def _judge(predictor: Predictor, kept: Kept, data: LabeledGraphs, predicted: Predicted) -> None:
