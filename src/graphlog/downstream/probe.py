@@ -179,25 +179,29 @@ def probe(
             known, notes = _fingerprints(data, baselines, usual)
             counts, lacking = (None, []) if head == "linear" else _substructures(data)
             notes += lacking
-        work = _Probe(
-            encoder, layer, precision, head, c, grid, baselines, parts, known, counts, notes
-        )
+        heads = [model for model in (Model.LINEAR, Model.KERNEL) if head in (model.value, "auto")]
         seeds = [baseline_seeds] if folds_seeds is None else [[seed] for seed in folds_seeds]
+        reports, each = list[Report](), list[dict[RowKey, _Candidate]]()
         with bar.shown(0, "fitting models"):
-            each = [work.scored(d, s) for d, s in zip(splits, seeds, strict=True)]
-        merits = {
-            key: mean_over_tasks(np.array([found[key].merit for _, found in each]))
-            for key in each[0][1]
-        }
+            for own, drawn in zip(splits, seeds, strict=True):
+                fits, untrained = _Fits(own, c, grid, counts), list[Parts]()
+                if "random" in baselines:
+                    untrained = _untrained(encoder, own, drawn, layer, precision)
+                rows, candidates = fits.table(heads, parts, untrained, known, drawn)
+                said = [*notes, *(fits.kernel(parts)[0].notes if Model.KERNEL in heads else ())]
+                said += [statistics_note(encoder)] if untrained else []
+                reports.append(make_report(own, rows, [*said, *own.repeat_notes]))
+                each.append(candidates)
+        merits = {k: mean_over_tasks(np.array([found[k].merit for found in each])) for k in each[0]}
         first = _best(data.metric, next(iter(merits)), merits)
-        report, found = each[0][0], [candidates[first] for _, candidates in each]
+        report, found = reports[0], [candidates[first] for candidates in each]
         held, predicted = pooled(splits, [of_split.predicted for of_split in found])
         kept = found[0].kept
         if folds_seeds is not None:
-            report = report_of_splits([of_split for of_split, _ in each], folds_seeds)
+            report = report_of_splits(reports, folds_seeds)
             if folder is not None:
                 data = replace(data, split_name=report.split)
-                data, kept = work.refitted(data, first, [f.validation for f in found])
+                data, kept = _refitted(data, parts, first.model, counts, c, found)
                 note = f"kept: models of all {len(data.split.train):,} labeled graphs"
                 report = replace(report, notes=(*report.notes, note))
         if folder is not None or head != "linear":
@@ -272,102 +276,41 @@ class _Candidate(NamedTuple):
     """Of linear models."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Probe:
-    """What is scored beside what, on any folds of the same graphs: each computed once."""
+def _untrained(
+    encoder: Encoder, data: LabeledGraphs, seeds: Sequence[int], layer: str, precision: Precision
+) -> list[Parts]:
+    """Return what models see of untrained networks, one a seed."""
+    train = data.store.subset(np.sort(data.split.train))
+    networks = (untrained_like(encoder, train, seed, layer) for seed in seeds)
+    return [
+        {"": BaselineFeatures(UNTRAINED, network.embed_store(data.store, precision=precision))}
+        for network in networks
+    ]
 
-    encoder: Encoder
-    layer: str | None
-    precision: Precision
-    head: str
-    c: float
-    grid: Sequence[float]
-    baselines: Sequence[str]
-    parts: Parts
-    fingerprints: Mapping[Model, BaselineFeatures]
-    """To compare with, by what is fitted to them."""
-    counts: csr_matrix | None
-    """Substructures that kernel models compare graphs by."""
-    notes: list[str]
 
-    def scored(
-        self, data: LabeledGraphs, seeds: Sequence[int]
-    ) -> tuple[Report, dict[RowKey, _Candidate]]:
-        """Return the scores on the folds of ``data``, and the models by the row of their scores."""
-        parts, untrained = self.parts, list[Parts]()
-        if "random" in self.baselines:
-            train = data.store.subset(np.sort(data.split.train))
-            for seed in seeds:
-                network = untrained_like(self.encoder, train, seed, self.layer)
-                values = network.embed_store(data.store, precision=self.precision)
-                untrained.append({"": BaselineFeatures(UNTRAINED, values)})
-        fits = _Fits(data, self.c, self.grid, self.counts)
-        rows, candidates = list[ScoreRow](), dict[RowKey, _Candidate]()
-        compared = self.fingerprints.get(Model.LINEAR)
-        _, *names = parts
-        for model in (Model.LINEAR, Model.KERNEL):
-            if self.head not in (model.value, "auto"):
-                continue
-            rows += fits.rows(model, Source.EMBEDDING, [parts], tuple(names))
-            key = rows[-1].key
-            assert key is not None, "rows of a probe have keys"
-            candidates[key] = self._candidate(fits, model)
-            if model is Model.LINEAR and names:  # the parts, each alone
-                rows += fits.rows(model, Source.EMBEDDING, [{"": parts[""]}])
-                for name in names:
-                    rows += fits.rows(model, Source.FEATURES, [{"": parts[name]}], (name,))
-            if untrained:
-                rows += fits.rows(model, Source.UNTRAINED, untrained)
-            is_joined = any(known is compared for known in parts.values())
-            if compared and (model is Model.KERNEL or not is_joined):
-                rows += fits.rows(model, Source.FEATURES, [{"": compared}])
-        if known := self.fingerprints.get(Model.FOREST):
-            rows += fits.rows(Model.FOREST, Source.FEATURES, [{"": known}], seeds=seeds)
-        notes = list(self.notes)
-        notes += [] if self.head == "linear" else fits.kernel(parts)[0].notes
-        notes += [statistics_note(self.encoder)] if untrained else []
-        return make_report(data, rows, [*notes, *data.repeat_notes]), candidates
+def _refitted(
+    data: LabeledGraphs,
+    parts: Parts,
+    model: Model,
+    counts: csr_matrix | None,
+    fixed: float,
+    found: Sequence[_Candidate],
+) -> tuple[LabeledGraphs, Kept]:
+    """Return all labeled graphs as a training fold, and models that are fitted to them.
 
-    def _candidate(self, fits: "_Fits", model: Model) -> _Candidate:
-        """Return the models of the embedding and what is joined to it.
-
-        Heads are compared by validation scores; by cross-validation where these are undefined.
-        """
-        data, parts, validation, held_out = fits.data, self.parts, dict[str, Scores](), None
-        if model is Model.KERNEL:
-            fit, predicted = fits.kernel(parts)
-            kept, held_out = fit.model, fit.held_out
-        else:
-            found = {name: fits.linear(known) for name, known in parts.items()}
-            means = [fit.path[fit.best] for fit in found.values()]
-            predicted = Predicted(fuse(means, data.task), None)
-            kept = {name: fit.models[fit.best] for name, fit in found.items()}
-            validation = {name: fit.validation for name, fit in found.items()}
-        merit = data.score(predicted.mean, "valid")
-        if math.isnan(merit) and self.head == "auto":
-            if held_out is None:
-                held_out = _held_out(data, parts, [self.c])[self.c]
-            merit = data.score(held_out, "train")
-        return _Candidate(merit, predicted, kept, validation)
-
-    def refitted(
-        self, data: LabeledGraphs, first: RowKey, validation: Sequence[Mapping[str, Scores]]
-    ) -> tuple[LabeledGraphs, Kept]:
-        """Return all labeled graphs as a training fold, and models that are fitted to them.
-
-        The C of each linear model is the one with the best mean validation score over splits.
-        """
-        known = np.flatnonzero(np.isfinite(data.labels).any(axis=1))
-        whole = replace(data, split=Split(known, known[:0], known[:0]))
-        if first.model is Model.KERNEL:
-            return whole, _Fits(whole, counts=self.counts).kernel(self.parts)[0].model
-        models: dict[str, LinearModel] = {}
-        for name, features in self.parts.items():
-            scores = [of_split[name] for of_split in validation]
-            means = {c: mean_over_tasks(np.array([s[c] for s in scores])) for c in scores[0]}
-            c = _best(data.metric, self.c, means)
-            models[name] = _Fits(whole, c, [c]).linear(features).models[c]
-        return whole, models
+    The C of each linear model is the one with the best mean validation score over splits.
+    """
+    known = np.flatnonzero(np.isfinite(data.labels).any(axis=1))
+    whole = replace(data, split=Split(known, known[:0], known[:0]))
+    if model is Model.KERNEL:
+        return whole, _Fits(whole, counts=counts).kernel(parts)[0].model
+    models: dict[str, LinearModel] = {}
+    for name, features in parts.items():
+        scores = [of_split.validation[name] for of_split in found]
+        means = {c: mean_over_tasks(np.array([s[c] for s in scores])) for c in scores[0]}
+        c = _best(data.metric, fixed, means)
+        models[name] = _Fits(whole, c, [c]).linear(features).models[c]
+    return whole, models
 
 
 class _LinearFits(NamedTuple):
@@ -436,6 +379,61 @@ class _Fits:
             std = None if found.std is None else every(found.std)
             self._kernel[seen] = fit, Predicted(every(found.mean), std)
         return self._kernel[seen]
+
+    def table(
+        self,
+        heads: Sequence[Model],
+        parts: Parts,
+        untrained: Sequence[Parts],
+        fingerprints: Mapping[Model, BaselineFeatures],
+        seeds: Sequence[int],
+    ) -> tuple[list[ScoreRow], dict[RowKey, _Candidate]]:
+        """Return the rows of a report, and the models that may be kept by the row of their scores.
+
+        ``fingerprints`` are compared with, by what is fitted to them.
+        """
+        rows, candidates = list[ScoreRow](), dict[RowKey, _Candidate]()
+        compared = fingerprints.get(Model.LINEAR)
+        _, *names = parts
+        for model in heads:
+            rows += self.rows(model, Source.EMBEDDING, [parts], tuple(names))
+            key = rows[-1].key
+            assert key is not None, "rows of a probe have keys"
+            candidates[key] = self._candidate(model, parts, len(heads) > 1)
+            if model is Model.LINEAR and names:  # the parts, each alone
+                rows += self.rows(model, Source.EMBEDDING, [{"": parts[""]}])
+                for name in names:
+                    rows += self.rows(model, Source.FEATURES, [{"": parts[name]}], (name,))
+            if untrained:
+                rows += self.rows(model, Source.UNTRAINED, untrained)
+            is_joined = any(known is compared for known in parts.values())
+            if compared and (model is Model.KERNEL or not is_joined):
+                rows += self.rows(model, Source.FEATURES, [{"": compared}])
+        if known := fingerprints.get(Model.FOREST):
+            rows += self.rows(Model.FOREST, Source.FEATURES, [{"": known}], seeds=seeds)
+        return rows, candidates
+
+    def _candidate(self, model: Model, parts: Parts, is_compared: bool) -> _Candidate:
+        """Return the models of the embedding and what is joined to it.
+
+        Heads are compared by validation scores; by cross-validation where these are undefined.
+        """
+        data, validation, held_out = self.data, dict[str, Scores](), None
+        if model is Model.KERNEL:
+            fit, predicted = self.kernel(parts)
+            kept, held_out = fit.model, fit.held_out
+        else:
+            found = {name: self.linear(known) for name, known in parts.items()}
+            means = [fit.path[fit.best] for fit in found.values()]
+            predicted = Predicted(fuse(means, data.task), None)
+            kept = {name: fit.models[fit.best] for name, fit in found.items()}
+            validation = {name: fit.validation for name, fit in found.items()}
+        merit = data.score(predicted.mean, "valid")
+        if math.isnan(merit) and is_compared:
+            if held_out is None:
+                held_out = _held_out(data, parts, [self.c])[self.c]
+            merit = data.score(held_out, "train")
+        return _Candidate(merit, predicted, kept, validation)
 
     def rows(
         self,
