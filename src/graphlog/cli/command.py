@@ -239,8 +239,8 @@ class Reading(Data):
 
     def reading(self) -> dict[str, Any]:
         """Return what the readers take."""
-        own = {field.name for field in fields(Reading)} - {"data_dir", "excel_safe"}
-        return {name: getattr(self, name) for name in own}
+        names = [f.name for f in fields(Reading) if f.name not in ("data_dir", "excel_safe")]
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(kw_only=True)
@@ -449,14 +449,14 @@ class Command:
 
         return as_progress(not self.quiet, every_s)
 
-    def summary(self, fields: Mapping[str, Any], out: Path | None = None) -> None:
-        """Print what a command has written, as JSON or as a table; nothing if quiet.
+    def summary(self, fields: Mapping[str, Any], *tables: Table, out: Path | None = None) -> None:
+        """Print what a command has written, as JSON or as tables; nothing if quiet.
 
         It goes to standard error where ``out``, the output, is standard output.
         """
         if self.as_json or not self.quiet:
             to = sys.stderr if str(out) == "-" else None
-            self.result(fields, fields_table(fields), to=to)
+            self.result(fields, *(tables or (fields_table(fields),)), to=to)
 
     def result(
         self, value: Mapping[str, Any] | Sequence[Any], *tables: Table, to: TextIO | None = None

@@ -1,7 +1,6 @@
 """Verbs about data: featurize, convert, and data list, get, info, split."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,13 @@ from graphlog.errors import out_of_range
 
 _protein = partial(o.option, None, rich_help_panel="Proteins", show_default=False)
 _graph = partial(o.option, None, rich_help_panel="Any graphs", show_default=False)
+
+
+_SHOWN = (
+    *("path", "graphs", "input rows", "rejected rows", "excluded rows"),
+    *("nodes a graph", "size", "rejects"),
+)
+"""What featurize prints of a store."""
 
 
 @dataclass(kw_only=True)
@@ -118,37 +124,19 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
             excluded = sum(r.kind == RejectKind.EXCLUDED for r in store.iter_rejects())
             summary["rejected rows"] -= excluded
             summary["excluded rows"] = excluded
-        self._show(summary, with_schema=store.schema.name not in domain_of(store.schema).schemas)
-        self.say(f"next: graphlog pretrain {self.output} -o run")
-
-    def _show(self, summary: Mapping[str, Any], with_schema: bool) -> None:
-        if self.quiet and not self.as_json:
-            return
-        shown = (
-            "path",
-            "graphs",
-            "input rows",
-            "rejected rows",
-            "excluded rows",
-            "nodes a graph",
-            "size",
-            "rejects",
-        )
-        fields = {key: summary[key] for key in shown if key in summary}
-        tables = [fields_table({**fields, "tasks": len(summary["tasks"]) or None})]
-        if with_schema:
+        shown = {key: summary[key] for key in _SHOWN if key in summary}
+        tables = [fields_table({**shown, "tasks": len(summary["tasks"]) or None})]
+        if store.schema.name not in domain_of(store.schema).schemas:
             tables.append(fields_table(summary["schema"], "schema"))
-        self.result(summary, *tables)
+        self.summary(summary, *tables)
+        self.say(f"next: graphlog pretrain {self.output} -o run")
 
     def _of_domains(self) -> dict[str, Any]:
         """Return the options of domains that were given, as their readers take them."""
         named = [f.name for group in (Proteins, AnyGraphs) for f in fields(group)]
         given = {name: value for name in named if (value := getattr(self, name)) is not None}
-        for name in ("annotations", "aliases"):
-            if name in given:
-                given[name] = o.names(given[name])
-        if self.evidence is not None:
-            given["evidence"] = tuple(o.names(self.evidence))
+        for name in {"annotations", "aliases", "evidence"} & given.keys():
+            given[name] = tuple(o.names(given[name]))
         if self.channel_score is not None:
             given["channel_score"] = _channel_scores(self.channel_score)
         kinds = {name: "categorical" for name in o.names(given.pop("kinds", None))}

@@ -51,7 +51,7 @@ class Embed(o.Inference, o.Reading, Command):
             **self.inference(),
             **self.reading(),
         )
-        self.summary(written.to_dict(), self.out)
+        self.summary(written.to_dict(), out=self.out)
 
 
 @verb("predict", USE, "graphlog predict new.csv -m bbbp-run -o predictions.csv")
@@ -94,7 +94,7 @@ class Predict(o.Inference, o.Reading, Command):
             raise ConfigError(
                 "--explain excludes --format, --interval and --engine ray; drop them."
             )
-        self.summary(written.to_dict(), self.out)
+        self.summary(written.to_dict(), out=self.out)
 
 
 @verb("probe", USE, "graphlog probe bbbp -m run")

@@ -143,7 +143,7 @@ class Neighbors(o.Inference, o.Reading, Command):
             **self.inference(),
             **self.reading(),
         )
-        self.summary(written.to_dict(), self.out)
+        self.summary(written.to_dict(), out=self.out)
 
 
 @dataclass(kw_only=True)

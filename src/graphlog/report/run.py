@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from graphlog.config import read_toml
@@ -68,11 +69,9 @@ def draw_run(
         ConfigError: If ``run`` is not a run folder, or ``out`` holds the figures of another run.
         MissingExtraError: If matplotlib is not installed.
     """
-    if not run.exists():
-        raise ConfigError(f"no such folder: {run}; name a run folder.")
     if not (run / "config.toml").is_file():
         raise ConfigError(
-            f"{run} is not a run folder (it has no config.toml); name one of pretrain, finetune "
+            f"{run} is not a run folder, which has a config.toml; name one of pretrain, finetune "
             "or probe."
         )
     has_labels = read_toml(run / "config.toml").get("kind") in LABELED_KINDS
@@ -244,15 +243,13 @@ def finetuning_curves(rows: Sequence[LogRow]) -> Figure:
     loss = "What training minimizes: it should fall, then level off. The band spans the seeds."
     panels = [Panel("Training loss", loss, [Line("loss", "loss")])]
     for name in sorted({key.split("/")[1] for key in log.columns if "/" in key}):
+        better = "Lower" if name in LOWER_IS_BETTER else "Higher"
         folds = [
             Line("validation", f"valid/{name}", dashed=True, hue=1),
             Line("test", f"test/{name}", hue=0),
         ]
-        better = "Lower" if name in LOWER_IS_BETTER else "Higher"
-        sentence = (
-            f"{better} is better. Once the validation line gets no better, more epochs do not help."
-        )
-        panels.append(Panel(METRIC_NAMES.get(name, name), sentence, folds))
+        until = "Once the validation line gets no better, more epochs do not help."
+        panels.append(Panel(METRIC_NAMES.get(name, name), f"{better} is better. {until}", folds))
     return _draw_curves(panels, log, "epoch")
 
 
@@ -362,27 +359,27 @@ def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]]) -> Figure:
 
 def _draw_bars(axis: Axes, metric: str, scores: Sequence[Score]) -> None:
     chance = 0.5 if metric == "roc_auc" else 0.0
-    spreads = [0.0 if math.isnan(score.sd) else score.sd for score in scores]
-    places, means = range(len(scores)), [score.mean for score in scores]
+    places, means = range(len(scores)), np.array([score.mean for score in scores])
+    deviations = np.array([score.sd for score in scores])
+    spreads = np.nan_to_num(deviations)
+    ends = means + spreads
+    reach = float(np.abs(ends - chance).max(initial=0.0)) or 1.0
+    low = float((means - spreads).min(initial=chance))
     fill: dict[str, Any] = {
         "color": [HUES[0] if score.highlighted else REFERENCE for score in scores],
         "hatch": ["" if score.highlighted else "//" for score in scores],
+        "edgecolor": "white",
     }
-    bars = axis.barh(places, [m - chance for m in means], left=chance, height=0.66, **fill)
-    for bar in bars:
-        bar.set_edgecolor("white")
+    axis.barh(places, means - chance, left=chance, height=0.66, **fill)
     style: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.0, "capsize": 2.5}
-    axis.errorbar(means, places, xerr=[score.sd for score in scores], **style)  # NaN: none
-    ends = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
-    reach = max([abs(end - chance) for end in ends], default=0.0) or 1.0
-    for place, (score, end) in enumerate(zip(scores, ends, strict=True)):
+    axis.errorbar(means, places, xerr=deviations, **style)  # NaN: none
+    for place, (score, end) in enumerate(zip(scores, ends.tolist(), strict=True)):
         text = f"{score.mean:.3f}" + ("" if math.isnan(score.sd) else f" ± {score.sd:.3f}")
         weight = "bold" if score.highlighted else "normal"
         words: dict[str, Any] = {"va": "center", "fontsize": 8, "color": INK, "fontweight": weight}
         axis.text(max(end, chance) + 0.02 * reach, place, text, **words)
     axis.set_yticks(list(places), [score.name for score in scores])
     axis.tick_params(axis="y", length=0, labelcolor=INK)
-    low = min([chance, *(mean - spread for mean, spread in zip(means, spreads, strict=True))])
     axis.set_xlim(low - (0.02 * reach if low < chance else 0), chance + 1.28 * reach)
     better = "lower" if metric in LOWER_IS_BETTER else "higher"
     axis.set_xlabel(f"{METRIC_NAMES.get(metric, metric)} ({better} is better)", color=MUTED)

@@ -119,9 +119,10 @@ def figures_of(run: Path, out: Path) -> Generator[None]:
         with suppress(OSError, UnidentifiedImageError), Image.open(path) as image:
             owner = image.info.get("Source")
         if owner != name and (owner is not None or path.stem in _STEMS):
-            held = f"another {path.name}" if owner is None else f"the figures of {owner}"
             raise ConfigError(
-                f"{out} holds {held}; name another folder with {setting('out')}.", option="out"
+                f"{path} is a figure of {owner or 'another program'}; name another folder with "
+                f"{setting('out')}.",
+                option="out",
             )
     token = _SOURCE.set(name)
     try:
