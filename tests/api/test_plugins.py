@@ -1,7 +1,6 @@
 """Packages add objectives, backbones, domains and data sets; what is broken or missing is said."""
 
 import json
-import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from graphlog.errors import ConfigError, ModelFileError
 from graphlog.plugins import Registry
 from house_support import ROOT, blocks
 from plugin_support import install, install_example, run_with
+from words_domain import CODE
 
 SMALL = (
     "--workers 1 --epochs 1 --batch-size 16 --precision fp32 "
@@ -86,7 +86,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Ende
     site, folder = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("work")
     install_example(site)
     install(site, "graphlog-words", {"graphlog.domains": {"path": "words_domain:DOMAIN"}})
-    shutil.copy(Path(__file__).parent.parent / "words_domain.py", site)
+    (site / "words_domain.py").write_text(CODE)
     install(site, "counter", {"graphlog.verbs": {"count": "counter:COUNT", "embed": "counter:X"}})
     (site / "counter.py").write_text(COUNTER)
     (folder / "words.csv").write_text("word\n" + "graph\nlog\ncontrast\nlearn\n" * 4)
