@@ -1,5 +1,6 @@
 """Small graphs, forests, encoders and objectives: what tests of networks and losses share."""
 
+import runpy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -8,11 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
-from graphlog.config import FrozenConfig
 from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
@@ -21,6 +19,7 @@ from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective, target_count
 from graphlog.prototypes import PrototypeForest
+from house_support import ROOT
 
 NODE_MASKED = FeatureSchema(
     name="atoms",
@@ -250,29 +249,10 @@ def close(found: Tensor, wanted: float | Tensor, tolerance: float = 1e-10) -> bo
     return abs(float(found) - float(wanted)) <= tolerance
 
 
-class DegreePredConfig(FrozenConfig):
-    """Switches of DegreePred."""
-
-    most: int = Field(4, ge=1)
-    """Larger degrees count as this one."""
-
-
-class DegreePred(Objective[GraphBatch]):
-    """A pretext task that the package does not know: the degree, by a linear map of embeddings."""
-
-    Config = DegreePredConfig
-
-    def __init__(self, config: DegreePredConfig, encoder: GraphEncoder) -> None:
-        super().__init__(config, encoder)
-        self.head, self.most = nn.Linear(encoder.dim, config.most + 1), config.most
-
-    def loss(
-        self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
-    ) -> LossTerms:
-        """Return the mean over nodes."""
-        degree = views.adjacency.in_degree.clamp(max=self.most)
-        loss = F.cross_entropy(self.head(encoder(views).node_emb).float(), degree)
-        return LossTerms(loss, {"degree": loss})
+DegreePred: type[Objective[Any]] = runpy.run_path(
+    str(ROOT / "examples/plugin/src/graphlog_example/degreepred.py")
+)["DegreePred"]
+"""A pretext task that the package does not know."""
 
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
