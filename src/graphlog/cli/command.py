@@ -487,13 +487,7 @@ Kind = TypeVar("Kind", bound=type[Command])
 
 
 def verb(name: str, panel: str, example: str) -> Callable[[Kind], Kind]:
-    """Return what makes a command a verb of graphlog, for use as its decorator; see :class:`Verb`.
-
-    Args:
-        name: What follows ``graphlog``.
-        panel: Heading.
-        example: Command line.
-    """
+    """Return the decorator that makes a command a verb of graphlog; see :class:`Verb`."""
 
     def added(command: Kind) -> Kind:
         OWN[name] = Verb(command, panel, example)
@@ -577,13 +571,10 @@ def printable(text: str) -> str:
         >>> printable("a\x1b[2Jb")
         'a\\x1b[2Jb'
     """
-    if text.isprintable():
-        return text
-    return "".join(
-        c
-        if c.isprintable() or c in "\n\t"
-        else c.encode("unicode_escape", "backslashreplace").decode()
-        for c in text
+    return re.sub(
+        r"[^\n\t]",
+        lambda c: c[0] if c[0].isprintable() else c[0].encode("unicode_escape").decode(),
+        text,
     )
 
 
