@@ -9,7 +9,7 @@ from zipfile import BadZipFile
 import numpy as np
 import pandas as pd
 
-from graphlog.benchmark.cells import BASELINES, FEATURES, PAPER
+from graphlog.benchmark.cells import BASELINES, FEATURES, LOSSES, PAPER
 from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.tables import (
     OTHER_PAPER,
@@ -42,12 +42,10 @@ _GRAPHLOG, _BASELINE, _PAPER = HUES[0], HUES[2], HUES[5]
 _PANELS_A_LINE = 6
 _NARROWEST = {"dots": 2.0, "curve": 4.0}
 """Least range of an axis in points, so that tiny differences look tiny."""
-_SYMBOLS = {
-    loss: rf"$\mathcal{{L}}_\mathrm{{{short}}}$"
-    for loss, short in (("subgraph", "sub"), ("graph", "graph"), ("global", "global"))
-}
-_AREAS = (150.0, 42.0, 16.0)
-"""Area of a prototype's marker, top layer first; deeper layers keep the last."""
+_PROTOTYPE: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": INK}
+_ROOT: dict[str, Any] = {"marker": "*", "markersize": 12, "zorder": 5}
+_BELOW: dict[str, Any] = {"marker": "D", "markersize": 5, "zorder": 4}
+"""Prototypes of the top layer, and of the others."""
 
 
 def draw_pages(folder: BenchmarkFolder, out: Path) -> dict[str, dict[str, list[Path]]]:
@@ -227,12 +225,11 @@ def map_figure(
     Raises:
         DataError: If the arrays of a map are missing or damaged.
     """
+    count = len(configurations)
     with house_style():
-        count, levels = len(configurations), set[int]()
         figure, axes = new_figure(1, count, 3.9 * count, 4.5)
         for letter, losses, axis in zip("abcdefgh", configurations, axes, strict=False):
-            symbols = " + ".join(_SYMBOLS[loss] for loss in losses.split("+"))
-            axis.set_title(f"({letter}) {symbols}")
+            axis.set_title(f"({letter}) {' + '.join(LOSSES[loss] for loss in losses.split('+'))}")
             axis.set(xticks=[], yticks=[])
             axis.grid(False)
             axis.spines[["left", "bottom", "top", "right"]].set(visible=True, color=FAINT)
@@ -242,14 +239,16 @@ def map_figure(
                 axis.text(0.5, 0.5, "not measured", transform=axis.transAxes, **style)
                 continue
             arrays = _read_map(folder.maps / f"{part['cell'].iloc[0]}.npz")
-            _draw_map(axis, arrays, dict(zip(part["metric"], part["value"], strict=True)))
-            levels |= {int(level) for level in arrays["layer"]}
+            _draw_map(axis, arrays)
+            origin = "learned" if arrays["learned"] else "fitted afterwards"
+            values = zip(part["metric"].str.replace("_", " "), part["value"], strict=True)
+            numbers = ", ".join(f"{name} {value:.3g}" for name, value in values)
+            text = f"{len(arrays['coordinates']):,} graphs, prototypes {origin}\n{numbers}"
+            axis.set_xlabel(text, color=MUTED, fontsize=8)
         keys = [
-            Line2D([], [], linestyle="none", marker="D" if v else "*", markerfacecolor="white",
-                   markeredgecolor=INK, markersize=_area(v) ** 0.5,
-                   label=f"layer {v + 1}" if v else "prototypes, top layer")
-            for v in sorted(levels)
-        ]  # fmt: skip
+            Line2D([], [], linestyle="none", label=text, **_PROTOTYPE, **style)
+            for text, style in (("prototypes, top layer", _ROOT), ("other layers", _BELOW))
+        ]
         figure.legend(handles=keys, loc="outside lower center", ncols=4)
         headline(
             figure, "Figure 4. t-SNE of graph embeddings (color and marker: cluster) and prototypes"
@@ -257,30 +256,21 @@ def map_figure(
     return figure
 
 
-def _draw_map(axis: Axes, arrays: Mapping[str, np.ndarray], quality: Mapping[str, float]) -> None:
-    points, clusters, layers = arrays["coordinates"], arrays["cluster"], arrays["layer"]
+def _draw_map(axis: Axes, arrays: Mapping[str, np.ndarray]) -> None:
+    points, clusters, prototypes = (arrays[k] for k in ("coordinates", "cluster", "prototypes"))
     size = float(np.clip(6000 / max(len(points), 1), 2.5, 14))
     style: dict[str, Any] = {"s": size, "linewidths": 0, "alpha": 0.7, "rasterized": True}
     numbers, counts = np.unique(clusters, return_counts=True)
     largest = np.sort(numbers[np.argsort(-counts, kind="stable")[: len(HUES)]])
     for i, cluster in enumerate(largest):
-        own = points[clusters == cluster]
-        axis.scatter(*own.T, c=HUES[i], marker=MARKERS[i], zorder=2, **style)
-    axis.scatter(*points[~np.isin(clusters, largest)].T, c="#BDBDBD", zorder=1, **style)
-    for child, parent in enumerate(arrays["parent"]):
-        if parent >= 0:
-            ends = arrays["prototypes"][[parent, child]].T
-            axis.plot(*ends, color=INK, linewidth=0.6, alpha=0.45, zorder=3)
-    for level in map(int, np.unique(layers)):
-        axis.scatter(
-            *arrays["prototypes"][layers == level].T, s=_area(level), c="white", edgecolors=INK,
-            marker="D" if level else "*", linewidths=0.9, zorder=6 - min(level, 2),
-        )  # fmt: skip
+        axis.scatter(*points[clusters == cluster].T, c=HUES[i], marker=MARKERS[i], **style)
+    axis.scatter(*points[~np.isin(clusters, largest)].T, c="#BDBDBD", zorder=0, **style)
+    (below,) = np.nonzero(arrays["parent"] >= 0)
+    ends = prototypes[np.stack([arrays["parent"][below], below])]
+    axis.plot(*ends.transpose(2, 0, 1), color=INK, linewidth=0.6, alpha=0.45)
+    axis.plot(*prototypes[below].T, " ", **_PROTOTYPE, **_BELOW)
+    axis.plot(*prototypes[arrays["layer"] == 0].T, " ", **_PROTOTYPE, **_ROOT)
     axis.set_aspect("equal", adjustable="datalim")
-    origin = "learned" if arrays["learned"] else "fitted afterwards"
-    numbers_text = ", ".join(f"{k.replace('_', ' ')} {v:.3g}" for k, v in quality.items())
-    text = f"{len(points):,} graphs, prototypes {origin}\n{numbers_text}"
-    axis.set_xlabel(text, color=MUTED, fontsize=8)
 
 
 def _read_map(path: Path) -> dict[str, np.ndarray]:
@@ -296,8 +286,6 @@ def _read_map(path: Path) -> dict[str, np.ndarray]:
 
 
 def _name(table: Table, row: str) -> str:
-    if row.startswith("losses="):
-        return row.removeprefix("losses=").replace("+", " + ")
     return ", ".join(text for text in table.rows[row] if text)
 
 
@@ -319,7 +307,3 @@ def _color(row: str, table: Table) -> str:
 
 def _metric(table: Table) -> str:
     return label(table.metric) + (" (%)" if table.percent else "")
-
-
-def _area(level: int) -> float:
-    return _AREAS[min(level, len(_AREAS) - 1)]

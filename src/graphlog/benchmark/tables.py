@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from graphlog.benchmark.cells import BASELINES, GIN, LINEAR, LOSSES, PAPER, SUITES, UNTRAINED, Suite
+from graphlog.benchmark.cells import BASELINES, GIN, LINEAR, PAPER, SUITES, UNTRAINED, Suite
 from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.stages import FIXED, VALIDATED
 from graphlog.downstream.metrics import IN_PERCENT, LOWER_IS_BETTER, paired_interval
@@ -37,7 +37,7 @@ LABELS: Mapping[str, str] = {
     **{"gcn": "GCN", "graphsage": "GraphSAGE", "gat": "GAT", "gin": "GIN"},
     **{"bbbp": "BBBP", "tox21": "Tox21", "toxcast": "ToxCast", "sider": "SIDER"},
     **{"clintox": "ClinTox", "muv": "MUV", "hiv": "HIV", "bace": "BACE"},
-    **{"depth": "Depth of the prototypes", "batch_size": "Batch size"},
+    **{"losses": "Losses", "depth": "Depth of the prototypes", "batch_size": "Batch size"},
     **{"roc_auc": "ROC-AUC", "average_precision": "average precision", "r2": "R²"},
     **{"rmse": "RMSE", "mae": "MAE", "pearson": "Pearson's r"},
     **{"fp32": "graphlog fp32", "bf16": "graphlog bf16"},
@@ -316,21 +316,15 @@ def _varied(table: Table, varied: str) -> Table:
     scores = table.scores[is_varied | (table.scores["variant"] == "")]
     scores = scores.assign(row=scores["variant"].where(is_varied, scores["method"]))
     values = {row.partition("=")[2] for row in scores["row"] if "=" in row}
-    others = {m: name for m, name in table.rows.items() if m in set(scores["row"])}
+    order = [value for value in suite.losses if value in values] or in_order(values)
+    rows = {f"{varied}={value}": (value.replace("+", " + "),) for value in order}
+    rows |= {method: name for method, name in table.rows.items() if method in set(scores["row"])}
+    table = replace(table, scores=scores, rows=rows, heads=(label(varied),))
     if varied == "losses":
-        rows = {
-            f"losses={value}": tuple("✓" * (loss in value.split("+")) for loss in LOSSES)
-            for value in suite.losses
-            if value in values
-        }
-        rows |= {method: (*name, "", "") for method, name in others.items()}
-        table = replace(table, scores=scores, rows=rows, heads=tuple(LOSSES.values()))
         return replace(table, paper=of_paper(suite.paper, table, prefix="losses="))
-    rows = {f"{varied}={value}": (value,) for value in in_order(values)} | others
     stem, title = f"{table.name}-{varied}", f"{table.title}, {label(varied).lower()}"
-    table = replace(table, name=stem, title=title, scores=scores, rows=rows, kind="curve")
     paper = of_paper(f"{suite.paper}_{varied}", table, prefix=f"{varied}=")
-    return replace(table, heads=(label(varied),), paper=paper)
+    return replace(table, name=stem, title=title, paper=paper, kind="curve")
 
 
 def _by_backbone(table: Table) -> list[Table]:
