@@ -47,6 +47,15 @@ def table(page: str, heading: str, number: int = 0) -> tuple[list[str], list[lis
     return found[number]
 
 
+def lines(
+    page: str, heading: str, number: int = 0, heads: int = 1
+) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Yield the first cells of each row of a table, and the others by column."""
+    columns, rows = table(page, heading, number)
+    for row in rows:
+        yield row[:heads], dict(zip(columns[heads:], row[heads:], strict=True))
+
+
 def numbers(cell: str) -> list[float]:
     return [float(m.replace(MINUS, "-")) for m in NUMBER.findall(cell)]
 
@@ -150,10 +159,8 @@ MODELS: dict[str, tuple[str, ...]] = {
     ],
 )
 def test_frozen_scores(heading: str, number: int, sets: Sequence[str], rule: str | None):
-    columns, rows = table("docs/results.md", heading, number)
     checked = 0
-    for label, *cells in rows:
-        given = dict(zip(columns[1:], cells, strict=True))
+    for (label,), given in lines("docs/results.md", heading, number):
         epochs, c = given.pop("epochs", ""), given.pop("C", "")
         models = MODELS.get(label) or MODELS.get(f"{label} {epochs}")
         if models is None:  # fused: of predictions that were not kept
@@ -169,15 +176,14 @@ def test_five_networks():
     encoders = frame[~frame["model"].isin(["ecfp4", "descriptors"])]
     assert encoders["collection"].nunique() == 1  # all calibrated alike
     networks = wide(frame, "rule", "model")
-    columns, rows = table("docs/results.md", "Five random networks")
-    for label, c, *cells in rows:
+    for (label, c), given in lines("docs/results.md", "Five random networks", heads=2):
         rule = "validated" if c == "validated" else "fixed"
         of = range(5) if label == "five networks" else label[-1:]
         if label.startswith("pre-trained"):
             scores = frozen().loc[rule].loc[list(SEEDS)]
         else:
             scores = networks.loc[rule].loc[[f"untrained{k}" for k in of]]
-        check_row(label, dict(zip(columns[2:], cells, strict=True)), scores, FIVE)
+        check_row(label, given, scores, FIVE)
 
 
 def test_kept_predictions_give_the_scores():
@@ -194,25 +200,15 @@ def test_kept_predictions_give_the_scores():
 
 
 def test_ten_splits():
-    names = {
-        "graphlog-mol and seed 1": "mol",
-        "untrained": "untrained",
-        "ECFP4": "ecfp4",
-        "RDKit descriptors": "descriptors",
-        "ECFP4 and descriptors, fused": "ecfp4 + descriptors",
-        "pre-trained and ECFP4, fused": "mol + ecfp4",
-        "pre-trained and descriptors, fused": "mol + descriptors",
-        "all three, fused": "mol + ecfp4 + descriptors",
-        "untrained, ECFP4 and descriptors, fused": "ecfp4 + descriptors + untrained",
-    }
+    names = {"graphlog-mol and seed 1": "mol"}
+    names["untrained, ECFP4 and descriptors, fused"] = "ecfp4 + descriptors + untrained"
+    heading = "Ten random scaffold splits"
     scores = wide(rows_of("selection/several-splits.csv.gz"), "model", "split", how="mean")
-    columns, found = table("docs/results.md", "Ten random scaffold splits")
-    for label, *cells in found:
-        given = dict(zip(columns[1:], cells, strict=True))
-        check_row(label, given, scores.loc[names[label]], SIX)
+    for (label,), given in lines("docs/results.md", heading):
+        check_row(label, given, scores.loc[names.get(label) or FEW[label][0]], SIX)
     pairs = (("mol", "untrained"), ("mol", "ecfp4"), ("mol", "descriptors"))
     pairs += (("mol + ecfp4 + descriptors", "ecfp4 + descriptors"),)
-    _, found = table("docs/results.md", "Ten random scaffold splits", 1)
+    _, found = table("docs/results.md", heading, 1)
     for (label, *cells), (ours, theirs) in zip(found, pairs, strict=True):
         for sets, cell, ahead in ((SIX, *cells[:2]), (R2, *cells[2:])):
             values = (scores.loc[ours] - scores.loc[theirs])[list(sets)].mean(axis=1)
@@ -246,19 +242,17 @@ FEW: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize(("number", "sets"), [(0, SIX), (1, R2)])
 def test_few_labels(number: int, sets: Sequence[str]):
-    columns, found = table("docs/results.md", "Few labels", number)
-    for label, *cells in found:
-        for column, cell in zip(columns[1:], cells, strict=True):
+    for (label,), given in lines("docs/results.md", "Few labels", number):
+        for column, cell in given.items():
             size = int(numbers(column)[0])
             check(f"{label}, {column}", cell, spread(few("probe", FEW[label], sets, size)))
 
 
 def test_few_labels_fine_tuned():
     models = {"from scratch": ("untrained",), "pre-trained": ("mol",), "fine-tuned": ("mol",)}
-    columns, found = table("docs/results.md", "Few labels", 2)
-    for label, *cells in found:
+    for (label,), given in lines("docs/results.md", "Few labels", 2):
         kind, size = label.split(", ")
-        for column, cell in zip(columns[1:], cells, strict=True):
+        for column, cell in given.items():
             values = few("finetune", models[kind], sets_of(column, FOUR), int(numbers(size)[0]))
             check(f"{label}, {column}", cell, spread(values))
     frozen_rows = {
@@ -268,7 +262,7 @@ def test_few_labels_fine_tuned():
         "frozen and descriptors, fused": ("mol + descriptors",),
         "all three, fused": ("mol + ecfp4 + descriptors",),
     }
-    columns, found = table("docs/results.md", "Few labels", 3)
+    _, found = table("docs/results.md", "Few labels", 3)
     for label, *cells in found:
         stage = "finetune" if label in models else "probe"
         for at, cell in enumerate(cells):
@@ -283,15 +277,14 @@ def test_fine_tuned():
     rules = {"last": "last epoch", "best on the validation fold": "best validation"}
     six = [d for d in SETS if d not in ("hiv", "muv")]
     for number in (0, 1):
-        columns, found = table("docs/results.md", "Fine-tuned", number)
-        for label, epoch, *cells in found:
+        for (label, epoch), given in lines("docs/results.md", "Fine-tuned", number, 2):
             model, _, averaged = label.partition(", ")
             if epoch not in rules or (averaged and averaged != "seeds averaged"):
                 continue
             known = rows[(rows["model"] == model) & (rows["rule"] == rules[epoch])]
             known = known[known["rows"].str.contains("mean of") == bool(averaged)]
             scores = known.groupby("dataset")["score"].agg(["mean", "std"])
-            for column, cell in zip(columns[2:], cells, strict=True):
+            for column, cell in given.items():
                 sets = sets_of(column, six if column == "mean" else SETS)
                 of_set = scores["std"][sets[0]] if len(sets) == 1 else np.nan
                 check(f"{label}, {column}", cell, (scores["mean"][sets].mean(), of_set))
@@ -351,12 +344,10 @@ def test_ablation():
     starts = networks[networks.index.str.startswith("start")]
     kept = [d for d in FIVE if d != "clintox"]
     page, heading = "docs/two-losses.md", "Table 4 with all rows alike"
-    columns, first = table(page, heading)
     _, second = table(page, heading, 1)
-    for at, (*ticks, b1, b2, b3, b4, b5, mean, without) in enumerate(first):
+    for at, (ticks, given) in enumerate(lines(page, heading, heads=3)):
         losses = [n for n, t in zip(("subgraph", "graph", "global"), ticks, strict=True) if t]
         scores = trained("ablation", f"losses={'+'.join(losses)}") if losses else networks
-        given = dict(zip(columns[3:], (b1, b2, b3, b4, b5, mean, without), strict=True))
         check_row(str(losses), given, scores, FIVE)
         if not losses:
             continue
@@ -379,11 +370,10 @@ def test_prototypes_in_use(number: int):
     names["drawn at the loss's temperature, unit length"] = (
         "drawn at the loss's temperature, unit length (0.1.0)"
     )
-    columns, found = table("docs/measured/prototypes.md", "Prototypes in use", number)
-    for label, *cells in found:
+    for (label,), given in lines("docs/measured/prototypes.md", "Prototypes in use", number):
         own = rows[rows["variant"] == names.get(label, label)]
         means = own.mean(numeric_only=True)
-        for column, cell in zip(columns[1:], cells, strict=True):
+        for column, cell in given.items():
             word, _, level = column.partition(" ")
             if column == "seeds":
                 assert int(cell) == len(own)
@@ -483,11 +473,11 @@ def test_first_recipes():
 
 
 def test_recipes_watched():
-    columns, found = table("benchmarks/results/recipes.md", "The collapse watch at the end")
-    for run, seeds, *cells in found:
+    page, heading = "benchmarks/results/recipes.md", "The collapse watch at the end"
+    for (run, seeds), given in lines(page, heading, heads=2):
         ends = recipes()[1].loc[[run]]
         assert int(seeds) == len(ends)
-        for column, cell in zip(columns[2:], cells, strict=True):
+        for column, cell in given.items():
             check(f"{run}, {column}", cell, spread(ends[column]))
 
 
@@ -592,11 +582,11 @@ def test_readme_adme():
 def test_five_scaffold_splits_of_adme():
     rows = rows_of("selection/several-splits.csv.gz")
     rows = rows[rows["run"].astype(str) == "adme"].replace("solubility-adme", "solubility")
-    columns, found = table("docs/results.md", "Five random scaffold splits")
     scores = wide(rows, "model", "split")
     names = ["mol + counts", "untrained + counts", "counts"]
-    for (label, *cells), name in zip(found, [*names, *names[1:]], strict=True):
-        given, own = dict(zip(columns[1:], cells, strict=True)), scores.loc[name]
+    found = lines("docs/results.md", "Five random scaffold splits")
+    for ((label,), given), name in zip(found, [*names, *names[1:]], strict=True):
+        own = scores.loc[name]
         if label.startswith("less"):
             check_row(label, given, scores.loc[names[0]] - own, [*scores], of_interval)
         else:
@@ -607,14 +597,13 @@ def test_the_papers_protocol():
     rows = rows_of("selection/finetuned.csv").assign(dataset=lambda f: f["dataset"].str.lower())
     rows = rows[(rows["fold"] == "test") & rows["model"].str.endswith("paper's protocol")]
     rules = {"last": "last epoch", "best on the validation fold": "best validation"}
-    columns, found = table("docs/two-losses.md", "By the paper's protocol, so far")
-    for label, epoch, *cells in found:
+    page, heading = "docs/two-losses.md", "By the paper's protocol, so far"
+    for (label, epoch), given in lines(page, heading, heads=2):
         if epoch not in rules:  # the paper's own
             continue
         scores = wide(rows[rows["rule"] == rules[epoch]], "model", "seed")
         ours = scores.loc["released, 2.2 million, paper's protocol"]
         scratch = scores.loc["from scratch, paper's protocol"]
-        given = dict(zip(columns[2:], cells, strict=True))
         if label == "difference":
             check_row(f"{label}, {epoch}", given, ours - scratch, FOUR, of_interval)
         else:
@@ -632,11 +621,10 @@ def test_the_papers_protocol():
 )
 def test_models_of_two_losses(heading: str, number: int):
     rows = rows_of("protocol-2/prototypes.csv")
-    columns, found = table("docs/two-losses.md", heading, number)
-    for layer, rule, label, *cells in found:
+    for (layer, rule, label), given in lines("docs/two-losses.md", heading, number, 3):
         scores = wide(rows[(rows["layer"] == layer) & (rows["rule"] == rule)], "model", "seed")
         ours, _, theirs = label.partition(" less ")
-        given, own = dict(zip(columns[3:], cells, strict=True)), scores.loc[ours].dropna(axis=1)
+        own = scores.loc[ours].dropna(axis=1)
         if not theirs:
             check_row(f"{layer}, {rule}, {label}", given, own, [*own])
         elif theirs == "untrained":
@@ -650,11 +638,11 @@ def test_models_of_two_losses(heading: str, number: int):
 
 
 def test_readme():
-    columns, found = table("README.md", "What to expect", 1)
+    found = lines("README.md", "What to expect", 1)
     scores = wide(rows_of("selection/several-splits.csv.gz"), "model", "split", how="mean")
     names = ("mol", "untrained", "ecfp4", "descriptors")
     names += ("ecfp4 + descriptors", "mol + ecfp4 + descriptors")
-    for (label, *cells), sets in zip(found, (SIX, R2), strict=True):
-        for column, cell, name in zip(columns[1:], cells, names, strict=True):
+    for ((label,), given), sets in zip(found, (SIX, R2), strict=True):
+        for (column, cell), name in zip(given.items(), names, strict=True):
             means = scores.loc[name][list(sets)].mean(axis=1)
             check(f"{label}, {column}", cell, spread(means))
