@@ -5,8 +5,9 @@ They take lists, arrays and columns of SMILES, also of shape (n, 1), and work in
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.sparse import issparse
@@ -34,6 +35,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 DEFAULT_MODEL = "graphlog-mol"
 
 
+@dataclass(eq=False, repr=False)
 class GraphEmbedder(TransformerMixin, BaseEstimator):
     """SMILES to frozen embeddings.
 
@@ -49,21 +51,12 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
         device: ``auto``, ``cpu`` or ``cuda``.
     """
 
-    def __init__(
-        self,
-        encoder: str | Path | Encoder = DEFAULT_MODEL,
-        layer: str | None = None,
-        invalid: str = "raise",
-        batch_size: int = 2048,
-        device: str = "cpu",
-        with_features: Sequence[str] = (),
-    ) -> None:
-        self.encoder = encoder
-        self.layer = layer
-        self.with_features = with_features
-        self.invalid = invalid
-        self.batch_size = batch_size
-        self.device = device
+    encoder: str | Path | Encoder = DEFAULT_MODEL
+    layer: str | None = None
+    invalid: str = "raise"
+    batch_size: int = 2048
+    device: str = "cpu"
+    with_features: Sequence[str] = ()
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Load the encoder; nothing is learned from ``X``."""
@@ -95,44 +88,27 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class _FineTunedEstimator(BaseEstimator):
     """What the classifier and the regressor share: parameters, training, outputs."""
 
-    _task: TaskKind
+    _task: ClassVar[TaskKind]
 
-    def __init__(
-        self,
-        encoder: str | Path | Encoder = DEFAULT_MODEL,
-        protocol: str = "default",
-        epochs: int | None = None,
-        batch_size: int = 32,
-        learning_rate: float = 1e-3,
-        dropout: float | None = None,
-        freeze: bool = False,
-        layer: str | None = None,
-        invalid: str = "raise",
-        precision: str = "fp32",
-        device: str = "auto",
-        random_state: int = 0,
-        patience: int | None = None,
-        validation_fraction: float = 0.1,
-        head: str | None = None,
-    ) -> None:
-        self.encoder = encoder
-        self.protocol = protocol
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.dropout = dropout
-        self.freeze = freeze
-        self.layer = layer
-        self.invalid = invalid
-        self.precision = precision
-        self.device = device
-        self.random_state = random_state
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.head = head
+    encoder: str | Path | Encoder = DEFAULT_MODEL
+    protocol: str = "default"
+    epochs: int | None = None
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    dropout: float | None = None
+    freeze: bool = False
+    layer: str | None = None
+    invalid: str = "raise"
+    precision: str = "fp32"
+    device: str = "auto"
+    random_state: int = 0
+    patience: int | None = None
+    validation_fraction: float = 0.1
+    head: str | None = None
 
     def _train(
         self,
@@ -249,7 +225,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
         n_iter_: Epochs trained.
     """
 
-    _task: TaskKind = "classification"
+    _task: ClassVar[TaskKind] = "classification"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
         """Train on molecules and their classes.
@@ -326,7 +302,7 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
     cannot be read is predicted NaN.
     """
 
-    _task: TaskKind = "regression"
+    _task: ClassVar[TaskKind] = "regression"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
         """Train on molecules and their values; they are scaled inside.
