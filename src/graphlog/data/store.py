@@ -413,30 +413,26 @@ class GraphStore:
             y=None if labels is None else torch.from_numpy(labels.astype(np.float32)),
         )
 
-    def chunk(self, indices: Any) -> GraphChunk:
-        """Return graphs as plain arrays, ready for another builder."""
-        graphs = self._resolve(indices)
-        node_counts, edge_counts, x, ends, edge_attr = self._gather(graphs)
-        stored = GraphStore(self.contents, graphs)
-        texts = stored.texts() if self.has_texts else None
-        parents = enumerate(stored.parents() if texts is not None else ())
-        return GraphChunk(
-            node_counts=node_counts,
-            edge_counts=edge_counts,
-            x=x,
-            edge_index=np.ascontiguousarray(ends.T.astype(np.int64)),
-            edge_attr=edge_attr,
-            rows=stored.rows,
-            texts=texts,
-            labels=stored.labels,
-            undirected=self.undirected,
-            parents={k: parent for k, parent in parents if texts and parent != texts[k]},
-        )
-
     def chunks(self) -> Iterator[GraphChunk]:
-        """Yield all graphs as :meth:`chunk` does, some thousands at a time, at least one chunk."""
+        """Yield all graphs as plain arrays, ready for another builder; at least one chunk."""
         for start in range(0, max(len(self), 1), _GRAPHS_A_CHUNK):
-            yield self.chunk(np.arange(start, min(start + _GRAPHS_A_CHUNK, len(self))))
+            graphs = self._all()[start : start + _GRAPHS_A_CHUNK]
+            node_counts, edge_counts, x, ends, edge_attr = self._gather(graphs)
+            stored = GraphStore(self.contents, graphs)
+            texts = stored.texts() if self.has_texts else None
+            parents = enumerate(stored.parents() if texts is not None else ())
+            yield GraphChunk(
+                node_counts=node_counts,
+                edge_counts=edge_counts,
+                x=x,
+                edge_index=np.ascontiguousarray(ends.T.astype(np.int64)),
+                edge_attr=edge_attr,
+                rows=stored.rows,
+                texts=texts,
+                labels=stored.labels,
+                undirected=self.undirected,
+                parents={k: parent for k, parent in parents if texts and parent != texts[k]},
+            )
 
     def texts(self, indices: Any = None) -> list[str]:
         """Return the text each graph was parsed from; all of them by default.

@@ -271,19 +271,14 @@ def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
             put(unfinished, target)
 
 
-class _HttpOnly(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to web addresses alone."""
+class _NoFtp(urllib.request.FTPHandler):
+    """Refuses to follow a redirect to what is not a web address; files are refused anyway."""
 
-    def redirect_request(
-        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
-    ) -> Any:
-        """Return the request to go on with."""
-        if not newurl.startswith(("https://", "http://")):
-            raise urllib.error.URLError(f"redirected to {newurl}, which is not a web address")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+    def ftp_open(self, req: Any) -> Any:
+        raise urllib.error.URLError(f"redirected to {req.full_url}, which is not a web address")
 
 
-_OPENER = urllib.request.build_opener(_HttpOnly)
+_OPENER = urllib.request.build_opener(_NoFtp)
 
 
 @contextmanager
