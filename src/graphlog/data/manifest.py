@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeGuard, get_args
+from typing import Annotated, Any, Literal, TypeGuard
 
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
@@ -26,23 +26,10 @@ from graphlog.files import hash_file
 FORMAT = "graphlog-store"
 VERSION = 1
 MANIFEST = "manifest.json"
-Part = Literal[
-    "node_offsets",
-    "edge_offsets",
-    "endpoints",
-    "rows",
-    "labels",
-    "text_blocks",
-    "text_offsets",
-    "parents",
-    "rejects",
-    "node_codes",
-    "node_table",
-    "node_rows",
-    "edge_codes",
-    "edge_table",
-    "edge_rows",
-]
+_PARTS = (
+    "node_offsets edge_offsets endpoints rows labels text_blocks text_offsets parents rejects "
+    "node_codes node_table node_rows edge_codes edge_table edge_rows"
+).split()
 """Names of the arrays a store may have."""
 _ATTEMPTS = 20
 _LARGE = ("node_offsets", "edge_offsets", "text_offsets", "rows")
@@ -119,7 +106,7 @@ class Manifest(FrozenConfig):
     """Hash of the texts before compression, which may differ between builds of zlib."""
     source: Source = Source()
     """Where the graphs came from; not part of the digest."""
-    files: dict[Part, FileEntry]
+    files: dict[Annotated[str, Field(pattern=f"^({'|'.join(_PARTS)})$")], FileEntry]
     """The arrays."""
     digest: str = ""
     """Hash of all of the above but ``source``: equal digests, equal graphs."""
@@ -160,9 +147,9 @@ def hash_array(array: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).data if array.size else b"").hexdigest()
 
 
-def describe(arrays: dict[str, Array], folder: Path | None) -> dict[Any, FileEntry]:
+def describe(arrays: dict[str, Array], folder: Path | None) -> dict[str, FileEntry]:
     """Return the manifest's entries for ``arrays``, hashing files by block, not through a map."""
-    entries: dict[Any, FileEntry] = {}
+    entries: dict[str, FileEntry] = {}
     for name, array in sorted(arrays.items()):
         sha256 = hash_array(array) if folder is None else _hash_once(folder / f"{name}.bin")
         dtype: Any = array.dtype.str
@@ -370,7 +357,7 @@ def _identity(file: Path) -> _Identity:
 
 def is_ours(folder: Path) -> bool:
     """Return whether a folder holds a store and nothing else, so that it may be replaced."""
-    names = {f"{name}.bin" for name in get_args(Part)} | {MANIFEST}
+    names = {f"{name}.bin" for name in _PARTS} | {MANIFEST}
     try:
         files = {entry.name: entry.is_file(follow_symlinks=False) for entry in os.scandir(folder)}
         if not all(files.values()) or not files.keys() <= names or folder.is_symlink():

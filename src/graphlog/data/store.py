@@ -664,15 +664,13 @@ class StoreBuilder:
             DataError: If the disk refuses.
         """
         chunk.check(self.schema)
+        has_texts = chunk.texts is not None
         if self._undirected is None:
             self._undirected = chunk.undirected
-            self._texts = None if chunk.texts is None else TextWriter(self._new_array)
+            self._texts = TextWriter(self._new_array) if has_texts else None
         tasks = 0 if chunk.labels is None else chunk.labels.shape[1]
         assert tasks == len(self.tasks), "`labels` must have a column for each of `tasks`"
-        is_alike = (chunk.undirected, chunk.texts is None) == (
-            self._undirected,
-            self._texts is None,
-        )
+        is_alike = chunk.undirected == self._undirected and has_texts == (self._texts is not None)
         assert is_alike, "chunks must agree on `undirected` and on whether they have `texts`"
         counts, graphs = self._counts, self._counts["graphs"]
         with _mendable(self.path):
