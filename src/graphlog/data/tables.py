@@ -541,11 +541,11 @@ def _kind_by_content(first: str, kind: str, wanted: str | None, rule: RecordColu
     """Return what separates the columns of a table with this first line.
 
     A list of records may turn out to be a table, and one separated by semicolons is often named
-    .csv.
+    .csv. A vertical bar in a list may belong to a record (CXSMILES).
     """
     if kind != " " and len(first.split(kind)) > 1:
         return kind
-    for delimiter in (",", "\t", ";"):
+    for delimiter in ",\t;" if kind == " " else ",\t;|":
         cells = [cell.strip().strip('"') for cell in first.split(delimiter)]
         if len(cells) > 1 and any(cell == wanted or rule.is_heading(cell) for cell in cells):
             return delimiter
