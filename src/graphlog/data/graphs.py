@@ -321,17 +321,6 @@ def save_rejects(folder: Path, rejects: Sequence[Reject], output: str) -> Path |
     return path if rejects else None
 
 
-def narrowest(largest: int) -> np.dtype[Any]:
-    """Return the smallest integer type that holds 0 to ``largest``.
-
-    Example:
-        >>> narrowest(255), narrowest(256)
-        (dtype('uint8'), dtype('uint16'))
-    """
-    kind = np.min_scalar_type(largest)
-    return kind if kind.itemsize < 8 else np.dtype(np.int64)
-
-
 def ragged_ranges(
     starts: Integer[np.ndarray, "N"], counts: Integer[np.ndarray, "N"]
 ) -> Integer[np.ndarray, "R"]:
@@ -361,12 +350,13 @@ class ArrayWriter:
 
     def append(self, rows: Shaped[np.ndarray, "R ..."]) -> None:
         """Append rows to those already there."""
-        if rows.dtype.kind != "f":
-            dtype = narrowest(int(rows.max(initial=0)))
-        else:
+        if rows.dtype.kind == "f":
             with np.errstate(over="ignore"):
                 is_single = np.array_equal(rows, rows.astype(np.float32), equal_nan=True)
             dtype = np.dtype(np.float32 if is_single else np.float64)
+        else:
+            unsigned = np.min_scalar_type(int(rows.max(initial=0)))
+            dtype = unsigned if unsigned.itemsize < 8 else np.dtype(np.int64)
         self._write(rows.astype(dtype))
         self._row = rows.shape[1:]
         self._blocks.append((dtype, len(rows)))
