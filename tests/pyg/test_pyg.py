@@ -13,21 +13,10 @@ from torch_geometric.loader import DataLoader
 from downstream_support import tiny_encoder
 from graphlog.api import read_graphs
 from graphlog.data.store import GraphStore
-from graphlog.domains.molecule import MOLECULE, featurize_smiles
 from graphlog.errors import ConfigError, DataError
 from graphlog.pyg import from_pyg, to_pyg
 from graphlog.sklearn import GraphEmbedder
 from graphs_support import lines
-
-
-def _same(a: Data, b: Data) -> bool:
-    pairs = [
-        (getattr(a, k, None), getattr(b, k, None)) for k in ("x", "edge_index", "edge_attr", "y")
-    ]
-    return all(
-        one is two is None or (one is not None and two is not None and torch.equal(one, two))
-        for one, two in pairs
-    )
 
 
 def _is_same_graph(a: Data, b: Data) -> bool:
@@ -60,6 +49,7 @@ def test_batches_are_split_into_their_graphs():
         assert store.num_nodes.tolist() == list(range(3, 83))
         assert all(_is_same_graph(a, b) for a, b in zip(graphs, to_pyg(store), strict=True))
     one = graphs[0]
+    assert len(from_pyg(one)) == 1
     by_hand = Batch(x=one.x, edge_index=one.edge_index, batch=torch.zeros(3, dtype=torch.long))
     with pytest.raises(DataError, match="item 1 is a Batch without the limits of its graphs"):
         from_pyg([one, by_hand])
@@ -79,23 +69,12 @@ def test_an_encoder_takes_graphs_of_torch_geometric(tiny_store):
         encoder(["CCO", "C1CC"])
 
 
-def test_smiles_travel_as_texts():
-    chunk, _ = featurize_smiles(["CCO", "C"], MOLECULE)
-    assert chunk.texts is not None
-    x = torch.tensor([[5, 0], [5, 0], [7, 0]])
-    edges, attributes = (
-        torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]),
-        torch.zeros(4, 2, dtype=torch.int64),
-    )
-    graphs = [
-        Data(x=x, edge_index=edges, edge_attr=attributes, smiles="CCO"),
-        Data(x=x[:1], edge_index=edges[:, :0], smiles="C"),
-    ]
-    assert from_pyg(graphs, "molecule").texts() == ["CCO", "C"]
-
-
 def test_a_molecule_in_the_family_s_codes_is_the_molecule_we_would_read(tiny_store, tiny_smiles):
-    data = to_pyg(tiny_store)[tiny_smiles.index("CC(=O)O")]
+    graphs = to_pyg(tiny_store)
+    for graph in graphs:
+        del graph.codes
+    np.testing.assert_array_equal(from_pyg(graphs, "molecule")[:].x, tiny_store[:].x)
+    data = graphs[tiny_smiles.index("CC(=O)O")]
     assert data.x[:, 0].tolist() == [5, 5, 7, 7]
     assert data.edge_attr[:, 0].tolist() == [0, 0, 1, 1, 0, 0]
     assert torch.equal(data.edge_index[:, 0::2], data.edge_index.flip(0)[:, 1::2])
@@ -115,7 +94,8 @@ def test_directed_edges_come_back_exactly_in_their_order():
         encoder.embed(to_pyg(undirected))
     assert not store.undirected
     assert [a.is_categorical for a in (*store.schema.node, *store.schema.edge)] == [False] * 5
-    assert all(_same(a, b) for a, b in zip(graphs, to_pyg(store), strict=True))
+    for graph, again in zip(graphs, to_pyg(store), strict=True):
+        assert all(torch.equal(graph[k], again[k]) for k in ("x", "edge_index", "edge_attr", "y"))
     assert store.labels is not None
     assert store.labels[:, 0].tolist() == [3.0, 8.0, 5.0]
 
@@ -150,19 +130,6 @@ def test_graphs_without_attributes_get_their_degrees():
     )
     assert store.schema.node[0].name == "degree"
     assert store[:].x[:, 0].tolist() == [3, 1, 1, 1, 0, 1, 1]
-
-
-def test_missing_labels_are_nan():
-    store = from_pyg(
-        [_ring(3), Data(x=torch.randn(2, 3), edge_index=torch.zeros(2, 0, dtype=torch.int64))]
-    )
-    assert store.labels is not None
-    assert store.labels[0, 0] == 0
-    assert np.isnan(store.labels[1, 0])
-
-
-def test_one_graph_is_a_collection_of_one():
-    assert len(from_pyg(_ring(3))) == 1
 
 
 def _broken(**changes: object) -> Data:
@@ -354,10 +321,11 @@ def test_a_bad_graph_of_a_list_is_a_row_of_nan():
 def test_labels_and_texts_stay_with_their_graphs():
     graphs = [_values([k, 0, 1, 1], y=torch.tensor([float(k)]), smiles="C" * k) for k in (1, 2, 3)]
     graphs[1].x = graphs[1].x * torch.nan
+    del graphs[2].y
     store = from_pyg(graphs, on_error="skip")
     assert store.texts() == ["C", "CCC"]
     assert store.labels is not None
-    assert store.labels[:, 0].tolist() == [1.0, 3.0]
+    np.testing.assert_array_equal(store.labels[:, 0], [1.0, np.nan])
     assert store.rejects[0].text == "CC"
 
 
