@@ -372,7 +372,8 @@ def _read_manifest(path: Path) -> Manifest:
     if not file.exists():
         raise ModelFileError(
             f"{path}: not a graph store (no {MANIFEST}); build one with `graphlog featurize`, or "
-            "name a folder of graphs (edges.csv, or NAME_A.txt and NAME_graph_indicator.txt)."
+            "name a folder of graphs (edges.csv, one .jsonl file, or NAME_A.txt and "
+            "NAME_graph_indicator.txt)."
         )
     try:
         fields = read_json(file)
