@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 
 from graphlog.errors import ConfigError, NonFiniteLossError
 from graphlog.ops.contrastive import (
@@ -148,7 +148,7 @@ def sample_chains(
     forest: PrototypeForest,
     *,
     temperature: float = 1.0,
-    generator: torch.Generator | None = None,
+    generator: Generator | None = None,
 ) -> Int[Tensor, "N Lp"]:
     r"""Draw one root-to-leaf prototype chain per graph (E-step).
 
@@ -286,7 +286,7 @@ def balanced_chains(
     return leaf_chains(share.argmax(dim=1), forest)
 
 
-def _draw(probabilities: Tensor, generator: torch.Generator | None) -> Tensor:
+def _draw(probabilities: Tensor, generator: Generator | None) -> Tensor:
     where = probabilities.device if generator is None else generator.device
     drawn = torch.multinomial(probabilities.to(where), num_samples=1, generator=generator)
     return drawn.squeeze(1).to(probabilities.device)
@@ -294,7 +294,7 @@ def _draw(probabilities: Tensor, generator: torch.Generator | None) -> Tensor:
 
 @torch.no_grad()
 def corrupt_chains(
-    chains: Int[Tensor, "N Lp"], forest: PrototypeForest, generator: torch.Generator | None = None
+    chains: Int[Tensor, "N Lp"], forest: PrototypeForest, generator: Generator | None = None
 ) -> Int[Tensor, "N Lp Lp"]:
     r"""Return :math:`L_p` noise chains per chain, each with one prototype replaced.
 
@@ -333,7 +333,7 @@ def fit_forest(
     *,
     depth: int,
     centers: int,
-    generator: torch.Generator,
+    generator: Generator,
     centers_rule: CentersRule = "halve",
     min_members: int = 2,
     min_roots: int = 1,
@@ -419,7 +419,7 @@ def check_embeddings(embeddings: Float[Tensor, "M D"]) -> None:
         )
 
 
-def kmeans(points: Float[Tensor, "M D"], num_centers: int, generator: torch.Generator) -> Clusters:
+def kmeans(points: Float[Tensor, "M D"], num_centers: int, generator: Generator) -> Clusters:
     """Return K-means clusters of the points, some possibly empty.
 
     The result depends on the points, the generator and the library versions only: scikit-learn runs
@@ -476,7 +476,7 @@ def fit_balanced_forest(
     depth: int = 3,
     centers: int = 50,
     roots: int = 4,
-    generator: torch.Generator,
+    generator: Generator,
 ) -> PrototypeForest:
     """Return a tree whose leaves hold about equally many graphs.
 
@@ -517,7 +517,7 @@ def fit_balanced_forest(
     return PrototypeForest(layers, parents[:-1])
 
 
-def _balanced_centers(points: Tensor, num: int, generator: torch.Generator) -> Tensor:
+def _balanced_centers(points: Tensor, num: int, generator: Generator) -> Tensor:
     """Start from K-means, and move each center to the mean of its balanced share, over and over."""
     centers = kmeans(points, num, generator).centers
     for _ in range(_ROUNDS):
@@ -532,7 +532,7 @@ def _balanced_centers(points: Tensor, num: int, generator: torch.Generator) -> T
 
 
 def _equal_groups(
-    points: Tensor, num: int, generator: torch.Generator
+    points: Tensor, num: int, generator: Generator
 ) -> tuple[Float[Tensor, "K D"], Int[Tensor, "M"]]:
     """Group a few points by cosine, sizes differing by one at most: the groups' means and members.
 
@@ -567,7 +567,7 @@ def fit_competitive(
     *,
     depth: int,
     centers: int,
-    generator: torch.Generator,
+    generator: Generator,
     batch_size: int = 512,
     passes: int = 5,
     decay: float = 0.95,

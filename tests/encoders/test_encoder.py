@@ -44,7 +44,7 @@ def permuted(batch: GraphBatch, order: Tensor) -> GraphBatch:
 
 
 @pytest.mark.parametrize(("backbone", "schema"), EVERY)
-def test_shapes_and_a_gradient_for_every_parameter(backbone: str, schema: str) -> None:
+def test_shapes_and_a_gradient_for_every_parameter(backbone: str, schema: str):
     encoder = small(backbone, schema)
     node_emb, graph_emb = encoder(random_multigraphs(SCHEMAS[schema], [3, 5, 1]))
     assert (node_emb.shape, graph_emb.shape) == ((9, 8), (3, 8))
@@ -61,7 +61,7 @@ def test_shapes_and_a_gradient_for_every_parameter(backbone: str, schema: str) -
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 @pytest.mark.parametrize("schema", ["molecule", "protein"])
-def test_permutation_equivariance(backbone: str, schema: str) -> None:
+def test_permutation_equivariance(backbone: str, schema: str):
     encoder = small(backbone, schema).double().eval()
     batch = random_multigraphs(SCHEMAS[schema], [5, 7])
     order = torch.cat([torch.randperm(5), 5 + torch.randperm(7)])
@@ -72,7 +72,7 @@ def test_permutation_equivariance(backbone: str, schema: str) -> None:
 
 @pytest.mark.parametrize("readout", ["mean", "sum", "max", "attention"])
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_packed_equals_one_by_one(backbone: str, readout: str) -> None:
+def test_packed_equals_one_by_one(backbone: str, readout: str):
     encoder = small(backbone, readout=readout).double().eval()
     parts = [random_multigraphs(MOLECULE, [n], seed=n) for n in (1, 4, 6)]
     packed = encoder(collate(parts))
@@ -82,7 +82,7 @@ def test_packed_equals_one_by_one(backbone: str, readout: str) -> None:
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 @pytest.mark.parametrize("training", [False, True])
-def test_one_node_without_edges(backbone: str, training: bool) -> None:
+def test_one_node_without_edges(backbone: str, training: bool):
     encoder = small(backbone).train(training)
     before = {k: v.clone() for k, v in encoder.named_buffers()}
     encoding = encoder(random_multigraphs(MOLECULE, [1]))
@@ -95,7 +95,7 @@ def test_one_node_without_edges(backbone: str, training: bool) -> None:
 
 @pytest.mark.parametrize("schema", ["molecule", "protein"])
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_bf16_is_close(backbone: str, schema: str) -> None:
+def test_bf16_is_close(backbone: str, schema: str):
     encoder = small(backbone, schema)
     batch = random_multigraphs(SCHEMAS[schema], [6, 9, 4])
     exact = encoder(batch).graph_emb
@@ -108,7 +108,7 @@ def test_bf16_is_close(backbone: str, schema: str) -> None:
     assert float((short.float() - exact).detach().norm() / exact.detach().norm()) < 0.05
 
 
-def test_the_domain_settles_the_family() -> None:
+def test_the_domain_settles_the_family():
     for schema, mode, normed in (("molecule", "add", 2), ("protein", "concat", 0)):
         encoder = small(schema=schema)
         assert (encoder.config.layer.edge_mode, len(encoder.norms)) == (mode, normed)
@@ -118,7 +118,7 @@ def test_the_domain_settles_the_family() -> None:
 
 
 @pytest.mark.parametrize(("jk", "width"), [("last", 8), ("concat", 24), ("max", 8), ("sum", 8)])
-def test_widths(jk: str, width: int) -> None:
+def test_widths(jk: str, width: int):
     encoder = small(jk=jk, readout="attention")
     batch = random_multigraphs(MOLECULE, [3, 2])
     assert (
@@ -128,7 +128,7 @@ def test_widths(jk: str, width: int) -> None:
     assert encoder.embed_graphs(batch, "jk").shape == (2, encoder.embedding_width("jk")) == (2, 25)
 
 
-def test_jk_embedding_is_means_and_size() -> None:
+def test_jk_embedding_is_means_and_size():
     encoder = small().eval()
     batch = random_multigraphs(MOLECULE, [3, 2])
     outputs = encoder.layer_outputs(batch)
@@ -139,7 +139,7 @@ def test_jk_embedding_is_means_and_size() -> None:
 
 
 @pytest.mark.parametrize("readout", ["mean", "mean+center"])
-def test_sums_over_nodes_follow_the_jk_embedding(readout: str) -> None:
+def test_sums_over_nodes_follow_the_jk_embedding(readout: str):
     encoder = small(readout=readout).eval()
     batch = random_multigraphs(MOLECULE, [3, 1])
     sums = [torch.stack([h[:3].sum(0), h[3:].sum(0)]) for h in encoder.layer_outputs(batch)]
@@ -148,12 +148,12 @@ def test_sums_over_nodes_follow_the_jk_embedding(readout: str) -> None:
     assert found.shape[1] == encoder.embedding_width("jk+sum")
 
 
-def test_dropout_also_after_the_last_layer() -> None:
+def test_dropout_also_after_the_last_layer():
     encoder = small(dropout=0.5)
     assert (encoder(random_multigraphs(MOLECULE, [30])).node_emb == 0).any()
 
 
-def test_the_seed_fixes_the_weights_and_nothing_else() -> None:
+def test_the_seed_fixes_the_weights_and_nothing_else():
     config, state = EncoderConfig(layers=1, dim=4), torch.get_rng_state()
     first, again, other = (build_encoder(config, MOLECULE, seed) for seed in (3, 3, 4))
     assert torch.equal(torch.get_rng_state(), state)
@@ -164,21 +164,21 @@ def test_the_seed_fixes_the_weights_and_nothing_else() -> None:
     assert torch.equal(*drawn)
 
 
-def test_initial_embeddings_are_xavier_uniform() -> None:
+def test_initial_embeddings_are_xavier_uniform():
     table = build_encoder(EncoderConfig(layers=1, dim=300), MOLECULE, 0).node.weight.detach()
     for rows, cardinality in ((table[:120], 120), (table[120:], 5)):
         bound = (6 / (cardinality + 300)) ** 0.5
         assert 0.95 * bound < float(rows.abs().max()) <= bound
 
 
-def test_wrong_codes_are_named() -> None:
+def test_wrong_codes_are_named():
     batch = random_multigraphs(MOLECULE, [3])
     with pytest.raises(DataError, match=r"'chirality' must be in \[0, 5\), found 7"):
         small()(batch.with_attributes(x=torch.tensor([[0, 0], [1, 7], [2, 0]])))
 
 
 @pytest.mark.parametrize("layer", ["last", "jk"])
-def test_center_stands_beside_the_mean(layer: str) -> None:
+def test_center_stands_beside_the_mean(layer: str):
     plain, batch = small(schema="protein").eval(), random_multigraphs(PROTEIN, [5, 1, 7])
     centered = small(schema="protein", readout="mean+center").eval()
     centered.load_state_dict(plain.state_dict())  # any encoder can be given it: it has no weights

@@ -14,7 +14,7 @@ from graphlog.encoders.legacy import MOLECULE
 from graphlog.encoders.modelfile import read_model, save_model
 
 
-def test_the_convolution_sees_the_edge_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_convolution_sees_the_edge_vectors(monkeypatch: pytest.MonkeyPatch):
     from torch_geometric.nn import GINEConv
 
     layer = PyGLayer(GINEConv(torch.nn.Identity(), eps=0.0), MOLECULE, 8)
@@ -29,7 +29,7 @@ def test_the_convolution_sees_the_edge_vectors(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_layer_of_ones_own_is_trained_and_saved_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     from torch_geometric.nn import PNAConv
 
     batch = random_multigraphs(MOLECULE, [5, 6])

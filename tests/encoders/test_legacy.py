@@ -74,7 +74,7 @@ WRAPPED: dict[str, Callable[[dict[str, Tensor]], object]] = {
 
 
 @pytest.mark.parametrize("prefix", WRAPPED)
-def test_wrapped_checkpoints(prefix: str, tmp_path: Path) -> None:
+def test_wrapped_checkpoints(prefix: str, tmp_path: Path):
     state = family_weights()
     found = convert_pth(saved(WRAPPED[prefix](state), tmp_path / "old.pth"))
     assert found.info["prefix"] == prefix
@@ -85,7 +85,7 @@ def test_wrapped_checkpoints(prefix: str, tmp_path: Path) -> None:
     assert read_model(tmp_path / "new").info == found.info
 
 
-def test_new_codes_start_as_the_family_would_have_read_them(tmp_path: Path) -> None:
+def test_new_codes_start_as_the_family_would_have_read_them(tmp_path: Path):
     state = family_weights()
     encoder = convert_pth(saved(state, tmp_path / "old.pth")).encoder
     chirality, bond = encoder.node.weight[120:], encoder.layers[0].edge.weight
@@ -94,7 +94,7 @@ def test_new_codes_start_as_the_family_would_have_read_them(tmp_path: Path) -> N
     assert torch.equal(bond[7:], state["gnns.0.edge_embedding2.weight"][[0, 1, 2, 0]])
 
 
-def test_gcn_and_graphsage_are_told_apart(tmp_path: Path) -> None:
+def test_gcn_and_graphsage_are_told_apart(tmp_path: Path):
     for var, name, backbone in (
         (0.25, "a.pth", "graphsage"),
         (9.0, "b.pth", "gcn"),
@@ -107,7 +107,7 @@ def test_gcn_and_graphsage_are_told_apart(tmp_path: Path) -> None:
         convert_pth(unnamed)
 
 
-def test_what_is_no_encoder_of_the_family(tmp_path: Path) -> None:
+def test_what_is_no_encoder_of_the_family(tmp_path: Path):
     with pytest.raises(ModelFileError, match="no encoder of the pre-train-GNNs family"):
         convert_pth(saved({"linear.weight": torch.ones(2, 2)}, tmp_path / "linear.pth"))
     with pytest.raises(ModelFileError, match="no such checkpoint"):
@@ -123,7 +123,7 @@ def test_what_is_no_encoder_of_the_family(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 10, 2000, -10])
-def test_damaged(keep: int, tmp_path: Path) -> None:
+def test_damaged(keep: int, tmp_path: Path):
     path = saved(family_weights(), tmp_path / "old.pth")
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(ModelFileError, match=r"old\.pth"):
@@ -141,7 +141,7 @@ class Malicious:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_code_is_refused_and_not_run(zipped: bool, tmp_path: Path) -> None:
+def test_code_is_refused_and_not_run(zipped: bool, tmp_path: Path):
     path, trace = tmp_path / "evil.pth", tmp_path / "trace"
     state = {**family_weights(), "hook": Malicious(f"touch {trace}")}
     if zipped:
@@ -153,7 +153,7 @@ def test_code_is_refused_and_not_run(zipped: bool, tmp_path: Path) -> None:
     assert not trace.exists()
 
 
-def test_schemas_are_those_of_the_family() -> None:
+def test_schemas_are_those_of_the_family():
     assert [a.cardinality for a in (*MOLECULE.node, *MOLECULE.edge)] == [120, 5, 7, 4]
     assert MOLECULE.node_mask == (119, 4)
     assert (MOLECULE.edge_mask, MOLECULE.self_loop) == ((5, 0), (4, 0))
@@ -164,7 +164,7 @@ def test_schemas_are_those_of_the_family() -> None:
     assert (PROTEIN.node_mask, PROTEIN.edge_mask) == (None, (*[0] * 8, 1))
 
 
-def test_one_flipped_bit_is_found_by_the_checksum(tmp_path: Path) -> None:
+def test_one_flipped_bit_is_found_by_the_checksum(tmp_path: Path):
     path = saved(family_weights(), tmp_path / "old.pth")
     payload = bytearray(path.read_bytes())
     values = torch.full((8,), 1.0).numpy().tobytes()
@@ -175,7 +175,7 @@ def test_one_flipped_bit_is_found_by_the_checksum(tmp_path: Path) -> None:
         convert_pth(path)
 
 
-def test_a_damaged_directory_of_the_archive_changes_no_weight(tmp_path: Path) -> None:
+def test_a_damaged_directory_of_the_archive_changes_no_weight(tmp_path: Path):
     path = saved(family_weights(), tmp_path / "old.pth")
     expected = convert_pth(path).encoder.state_dict()
     payload = bytearray(path.read_bytes())
@@ -200,19 +200,19 @@ def test_a_damaged_directory_of_the_archive_changes_no_weight(tmp_path: Path) ->
         ("x_embedding1.weight", torch.ones(120, 50_000), "do not fit"),
     ],
 )
-def test_weights_that_are_none(key: str, value: Tensor, reason: str, tmp_path: Path) -> None:
+def test_weights_that_are_none(key: str, value: Tensor, reason: str, tmp_path: Path):
     path = saved(family_weights() | {key: value}, tmp_path / "old.pth")
     with pytest.raises(ModelFileError, match=reason):
         convert_pth(path)
 
 
-def test_a_weight_larger_than_its_storage_is_refused(tmp_path: Path) -> None:
+def test_a_weight_larger_than_its_storage_is_refused(tmp_path: Path):
     wide = torch.ones(1, 1).expand(120, 60_000)
     with pytest.raises(ModelFileError, match=r"repeats its values|do not fit"):
         convert_pth(saved(family_weights() | {"x_embedding1.weight": wide}, tmp_path / "old.pth"))
 
 
-def test_a_dictionary_that_holds_itself_and_a_deep_one(tmp_path: Path) -> None:
+def test_a_dictionary_that_holds_itself_and_a_deep_one(tmp_path: Path):
     endless: dict[str, object] = {"weights": family_weights()}
     endless["again"] = endless
     assert convert_pth(saved(endless, tmp_path / "endless.pth")).encoder.config.layers == 2

@@ -41,7 +41,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 @pytest.mark.parametrize("backbone", LAYERS)
-def test_round_trip(backbone: str, schema: str, tmp_path: Path) -> None:
+def test_round_trip(backbone: str, schema: str, tmp_path: Path):
     encoder = trained(backbone, schema)
     save_model(
         tmp_path / "new" / "m.safetensors", encoder, {"seed": 0}, {"prototypes": torch.arange(3)}
@@ -57,7 +57,7 @@ def test_round_trip(backbone: str, schema: str, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "new") == ["m.safetensors"]
 
 
-def test_half_precision_is_half_the_size(tmp_path: Path) -> None:
+def test_half_precision_is_half_the_size(tmp_path: Path):
     encoder, batch = (
         build_encoder(EncoderConfig(layers=2, dim=64), MOLECULE, 0).eval(),
         random_multigraphs(MOLECULE, [5, 4]),
@@ -74,7 +74,7 @@ def test_half_precision_is_half_the_size(tmp_path: Path) -> None:
     assert torch.equal(found.encoder.norms[0].running_var, encoder.norms[0].running_var)
 
 
-def test_values_too_large_for_half_stay_single(tmp_path: Path) -> None:
+def test_values_too_large_for_half_stay_single(tmp_path: Path):
     encoder = trained()
     with torch.no_grad():
         encoder.node.weight[0] = 1e6
@@ -82,7 +82,7 @@ def test_values_too_large_for_half_stay_single(tmp_path: Path) -> None:
     assert torch.equal(read_model(tmp_path / "m").encoder.node.weight, encoder.node.weight)
 
 
-def test_double_precision_comes_back(tmp_path: Path) -> None:
+def test_double_precision_comes_back(tmp_path: Path):
     save_model(tmp_path / "m", trained().double(), {})
     assert read_model(tmp_path / "m").encoder.node.weight.dtype == torch.float64
 
@@ -110,19 +110,19 @@ def refused(path: Path, reason: str) -> None:
     assert str(path) in str(caught.value)
 
 
-def test_equal_models_are_equal_files(tmp_path: Path) -> None:
+def test_equal_models_are_equal_files(tmp_path: Path):
     for name in ("a", "b"):
         save_model(tmp_path / name, trained(), {"seed": 0})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 @pytest.mark.parametrize("keep", [0, 5, 100, 3000, -1])
-def test_truncated(path: Path, keep: int) -> None:
+def test_truncated(path: Path, keep: int):
     path.write_bytes(path.read_bytes()[:keep])
     refused(path, "not a complete safetensors file")
 
 
-def test_one_flipped_bit(path: Path) -> None:
+def test_one_flipped_bit(path: Path):
     raw = bytearray(path.read_bytes())
     raw[-1] ^= 1
     path.write_bytes(raw)
@@ -139,7 +139,7 @@ def test_one_flipped_bit(path: Path) -> None:
         ({"info": {"epochs": 100}}, "SHA-256"),
     ],
 )
-def test_altered_description(path: Path, change: dict[str, object], reason: str) -> None:
+def test_altered_description(path: Path, change: dict[str, object], reason: str):
     rewrite(path, change)
     refused(path, reason)
 
@@ -166,14 +166,14 @@ def sign(path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_signed_description_of_something_else(path: Path, change: dict[str, object]) -> None:
+def test_a_signed_description_of_something_else(path: Path, change: dict[str, object]):
     """In a moment and in one line, whatever the file promises."""
     rewrite(path, change)
     sign(path)
     refused(path, "does not describe a model")
 
 
-def test_weights_that_are_not_finite(path: Path, tmp_path: Path) -> None:
+def test_weights_that_are_not_finite(path: Path, tmp_path: Path):
     encoder = trained()
     with torch.no_grad():
         encoder.layers[0].lift.weight[0, 0] = torch.nan
@@ -181,7 +181,7 @@ def test_weights_that_are_not_finite(path: Path, tmp_path: Path) -> None:
     refused(tmp_path / "broken", "not finite")
 
 
-def test_a_model_does_not_follow_its_file(path: Path) -> None:
+def test_a_model_does_not_follow_its_file(path: Path):
     """The weights are copies: what happens to the file later is nothing to them."""
     encoder = read_model(path).encoder
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
@@ -190,7 +190,7 @@ def test_a_model_does_not_follow_its_file(path: Path) -> None:
     assert all(p.requires_grad for p in encoder.parameters())
 
 
-def test_foreign_files(tmp_path: Path, path: Path) -> None:
+def test_foreign_files(tmp_path: Path, path: Path):
     refused(tmp_path / "missing", "no such model file")
     refused(tmp_path, "no such model file")
     (tmp_path / "text").write_text("CCO\n" * 50)
@@ -201,7 +201,7 @@ def test_foreign_files(tmp_path: Path, path: Path) -> None:
     refused(tmp_path / "old.pth", "not a complete safetensors file")
 
 
-def test_a_failed_write_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch):
     before = path.read_bytes()
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
@@ -210,9 +210,7 @@ def test_a_failed_write_leaves_the_old_file(path: Path, monkeypatch: pytest.Monk
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_a_full_disk_is_told_with_the_file_s_name(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_told_with_the_file_s_name(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         Path,
         "write_bytes",
@@ -224,7 +222,7 @@ def test_a_full_disk_is_told_with_the_file_s_name(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="rights of files are posix")
-def test_others_may_read_a_model_as_they_may_other_files(path: Path) -> None:
+def test_others_may_read_a_model_as_they_may_other_files(path: Path):
     other = path.with_name("other")
     other.touch()
     assert path.stat().st_mode == other.stat().st_mode

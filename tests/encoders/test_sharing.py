@@ -122,7 +122,7 @@ def multigraphs(draw: st.DrawFn) -> Drawn:
 @pytest.mark.parametrize("backbone", BACKBONES)
 @settings(max_examples=25)
 @given(drawn=multigraphs(), training=st.booleans())
-def test_any_graphs(backbone: str, drawn: Drawn, training: bool) -> None:
+def test_any_graphs(backbone: str, drawn: Drawn, training: bool):
     encoder = encoder_for(backbone=backbone, layers=3).train(training)
     assert_same(*both_ways(encoder), drawn.batch())
 
@@ -130,7 +130,7 @@ def test_any_graphs(backbone: str, drawn: Drawn, training: bool) -> None:
 @pytest.mark.parametrize("backbone", ["gin", "gat"])
 @pytest.mark.parametrize("jk", ["last", "concat", "max", "sum"])
 @pytest.mark.parametrize("readout", ["mean", "sum", "max", "attention", "mean+center"])
-def test_any_jumping_knowledge_and_readout(backbone: str, jk: str, readout: str) -> None:
+def test_any_jumping_knowledge_and_readout(backbone: str, jk: str, readout: str):
     batch = repeated(batch_for())
     shares, plain = both_ways(encoder_for(backbone=backbone, jk=jk, readout=readout))
     assert max(classes_of(shares, batch)) <= batch.num_nodes / 3
@@ -142,7 +142,7 @@ def test_any_jumping_knowledge_and_readout(backbone: str, jk: str, readout: str)
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_schemas_without_edge_attributes_and_with_numbers(backbone: str) -> None:
+def test_schemas_without_edge_attributes_and_with_numbers(backbone: str):
     for schema, shared in ((BARE, True), (MIXED, False)):
         batch = repeated(random_multigraphs(schema, [5, 9, 1, 14]))
         shares, plain = both_ways(encoder_for(schema, backbone))
@@ -152,7 +152,7 @@ def test_schemas_without_edge_attributes_and_with_numbers(backbone: str) -> None
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 @pytest.mark.parametrize("backbone", ["gin", "gcn"])
-def test_losses_and_gradients_of_every_objective(name: str, backbone: str) -> None:
+def test_losses_and_gradients_of_every_objective(name: str, backbone: str):
     if not usable(name, NODE_MASKED):
         pytest.skip(f"{name} does not serve molecules")
     batch = repeated(batch_for())
@@ -171,7 +171,7 @@ def test_losses_and_gradients_of_every_objective(name: str, backbone: str) -> No
 
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 @given(drawn=multigraphs())
-def test_classes_are_those_of_exact_keys(rounds: int, drawn: Drawn) -> None:
+def test_classes_are_those_of_exact_keys(rounds: int, drawn: Drawn):
     twice = repeated(drawn.batch(), 2)
     found = color_classes(twice.x, twice.edge_attr, twice.adjacency, rounds)[-1]
     wanted = colors_by_tuples(twice, rounds)
@@ -181,7 +181,7 @@ def test_classes_are_those_of_exact_keys(rounds: int, drawn: Drawn) -> None:
     assert found.nodes.tolist() == [wanted.index(key) for key in numbers]
 
 
-def test_what_refinement_cannot_tell_apart_a_network_cannot_either() -> None:
+def test_what_refinement_cannot_tell_apart_a_network_cannot_either():
     """Two triangles and a hexagon are the usual example (Xu et al. 2019)."""
     triangles = [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)]
     hexagon = [(6 + k, 6 + (k + 1) % 6) for k in range(6)]
@@ -202,7 +202,7 @@ def test_what_refinement_cannot_tell_apart_a_network_cannot_either() -> None:
     assert_same(shares, plain, batch)
 
 
-def test_degrees_of_neighbors_are_told_apart_where_a_layer_divides_by_them() -> None:
+def test_degrees_of_neighbors_are_told_apart_where_a_layer_divides_by_them():
     """The ends of two paths have the same environment of radius 1, but not the same neighbors."""
     ends = torch.tensor([[0, 1, 2, 3, 3, 4], [1, 0, 3, 2, 4, 3]])
     edge_attr, x = torch.zeros(6, 0), torch.zeros(5, 1)
@@ -212,7 +212,7 @@ def test_degrees_of_neighbors_are_told_apart_where_a_layer_divides_by_them() -> 
     assert apart[1].inverse[0] != apart[1].inverse[2]
 
 
-def test_dropout_tells_copies_apart() -> None:
+def test_dropout_tells_copies_apart():
     batch = repeated(batch_for())
     encoder = encoder_for(layers=3, dropout=0.5)
     assert len(classes_of(encoder, batch)) == 2
@@ -227,13 +227,13 @@ def test_dropout_tells_copies_apart() -> None:
     assert not torch.equal(first, second)
 
 
-def test_few_copies_are_not_looked_for_again() -> None:
+def test_few_copies_are_not_looked_for_again():
     batch = random_batch([30], seed=1)
     batch = batch.with_attributes(x=torch.arange(30)[:, None].expand(-1, 2) % 120)
     assert classes_of(encoder_for(layers=3), batch) == []
 
 
-def test_chance_collisions_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chance_collisions_are_noticed(monkeypatch: pytest.MonkeyPatch):
     """With one color for all, nodes whose attributes or degrees differ are not taken for copies."""
     batch = repeated(batch_for())
     monkeypatch.setattr(colors, "_mixed", torch.zeros_like)
@@ -242,7 +242,7 @@ def test_chance_collisions_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(color_classes(alike, batch.edge_attr, batch.adjacency, 2)) == 1
 
 
-def test_bf16() -> None:
+def test_bf16():
     batch, encoder = repeated(batch_for()), encoder_for()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         nodes, graphs = encoder(batch)
@@ -254,7 +254,7 @@ def test_bf16() -> None:
 
 
 @pytest.mark.parametrize("look", [torch.no_grad, torch.inference_mode])
-def test_a_look_without_gradients_cuts_none_and_has_none(look: Any) -> None:
+def test_a_look_without_gradients_cuts_none_and_has_none(look: Any):
     batch, encoder = repeated(batch_for()), encoder_for()
     encoding = encoder(batch)
     with look():
@@ -267,7 +267,7 @@ def test_a_look_without_gradients_cuts_none_and_has_none(look: Any) -> None:
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 @pytest.mark.parametrize("sharing", ["auto", "off"])
-def test_training_on_a_batch_that_was_embedded(backbone: str, sharing: Any) -> None:
+def test_training_on_a_batch_that_was_embedded(backbone: str, sharing: Any):
     batch = repeated(batch_for())
     encoder = encoder_for(backbone=backbone, sharing=sharing)
     with torch.inference_mode():
@@ -276,7 +276,7 @@ def test_training_on_a_batch_that_was_embedded(backbone: str, sharing: Any) -> N
     assert all(p.grad is not None and p.grad.isfinite().all() for p in encoder.parameters())
 
 
-def test_gradients_are_those_of_the_statistics_that_were_used() -> None:
+def test_gradients_are_those_of_the_statistics_that_were_used():
     """A single node is normalized by running statistics, which a later pass moves on."""
     norm = NodeNorm(3).double()
     row, rows = (torch.randn(n, 3, dtype=torch.float64, generator=seeded()) for n in (1, 5))
@@ -289,7 +289,7 @@ def test_gradients_are_those_of_the_statistics_that_were_used() -> None:
         torch.testing.assert_close(found, wanted)
 
 
-def test_layers_of_ones_own_declare_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_of_ones_own_declare_it(monkeypatch: pytest.MonkeyPatch):
     class Doubled(GIN):
         def forward(self, h: Tensor, neighborhood: Any) -> Tensor:
             return 2 * super().forward(h, neighborhood)
@@ -320,7 +320,7 @@ def test_layers_of_ones_own_declare_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(counts=st.lists(st.integers(1, 5), min_size=1, max_size=7), seed=st.integers(0, 99))
-def test_batch_norm_with_counts_is_that_of_the_repeated_rows(counts: list[int], seed: int) -> None:
+def test_batch_norm_with_counts_is_that_of_the_repeated_rows(counts: list[int], seed: int):
     times = torch.tensor(counts)
     rows = torch.randn(len(counts), 4, dtype=torch.float64, generator=seeded(seed))
     pulls = torch.randn(int(times.sum()), 4, dtype=torch.float64, generator=seeded(seed + 1))
@@ -344,7 +344,7 @@ def test_batch_norm_with_counts_is_that_of_the_repeated_rows(counts: list[int], 
     torch.testing.assert_close(ours.bias.grad, theirs.bias.grad)
 
 
-def test_moments_are_not_rounded_under_autocast() -> None:
+def test_moments_are_not_rounded_under_autocast():
     rows = (torch.randn(500, 3, generator=seeded()) + 3).bfloat16()
     counts = torch.randint(1, 9, (500,), generator=seeded(1)).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -355,7 +355,7 @@ def test_moments_are_not_rounded_under_autocast() -> None:
     torch.testing.assert_close(moments.variance.double(), variance, rtol=1e-5, atol=0)
 
 
-def test_calibration_is_the_same() -> None:
+def test_calibration_is_the_same():
     graphs = graphlog.read_molecules(["CCO", "c1ccccc1C", "CCN", "CC(=O)O"] * 8, schema="molecule")
     config = EncoderConfig(layers=2, dim=8)
     shares, plain = both_ways(build_encoder(config, graphs.schema))

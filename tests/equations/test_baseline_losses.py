@@ -46,7 +46,7 @@ def prepared(name: str, schema=NODE_MASKED, **options):
 
 
 @torch.no_grad()
-def test_edge_pred() -> None:
+def test_edge_pred():
     _, encoder, batch, views, found = prepared("edgepred")
     h = encoder(batch).node_emb
     right = [log_loss(float(h[a] @ h[b]), True) for a, b in batch.edge_index.T.tolist() if a < b]
@@ -56,7 +56,7 @@ def test_edge_pred() -> None:
 
 
 @torch.no_grad()
-def test_infomax() -> None:
+def test_infomax():
     objective, encoder, batch, _, found = prepared("infomax")
     h = encoder(batch).node_emb
     summaries = torch.stack([h[batch.batch == n].mean(dim=0).sigmoid() for n in range(len(SIZES))])
@@ -70,7 +70,7 @@ def test_infomax() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"head_width": "all-layers"}])
 @torch.no_grad()
-def test_infograph(options: dict[str, str]) -> None:
+def test_infograph(options: dict[str, str]):
     objective, encoder, batch, _, found = prepared("infograph", **options)
     layers = torch.cat(encoder.layer_outputs(batch)[1:], dim=1)
     local = _residual(objective.local, layers)
@@ -104,7 +104,7 @@ def cross_entropy(scores: Tensor, answer: int) -> float:
 
 
 @torch.no_grad()
-def test_attr_masking_of_nodes() -> None:
+def test_attr_masking_of_nodes():
     objective, encoder, batch, views, found = prepared("attrmasking")
     scores = objective.head.linear(encoder(views.batch).node_emb)
     losses = [cross_entropy(scores[v], int(batch.x[v, 0])) for v in views.node_idx.tolist()]
@@ -113,7 +113,7 @@ def test_attr_masking_of_nodes() -> None:
 
 
 @torch.no_grad()
-def test_attr_masking_of_edges_names_the_first_channel() -> None:
+def test_attr_masking_of_edges_names_the_first_channel():
     objective, encoder, batch, views, found = prepared("attrmasking", EDGE_MASKED)
     h = encoder(views.batch).node_emb
     losses = []
@@ -128,7 +128,7 @@ def test_attr_masking_of_edges_names_the_first_channel() -> None:
 
 @pytest.mark.parametrize("at", ["root", "center"])
 @torch.no_grad()
-def test_context_pred_of_whole_graphs(at: str) -> None:
+def test_context_pred_of_whole_graphs(at: str):
     options = {"hops": 0, "inner": 1, "outer": 4, "substructure_at": at}
     objective, encoder, _, views, found = prepared("contextpred", **options)
     whole, h = encoder(views.substructure).node_emb, objective.context(views.context).node_emb
@@ -145,7 +145,7 @@ def test_context_pred_of_whole_graphs(at: str) -> None:
 @pytest.mark.parametrize("mode", ["cbow", "skipgram"])
 @pytest.mark.parametrize("negatives", [1, 2])
 @torch.no_grad()
-def test_context_pred(mode: str, negatives: int) -> None:
+def test_context_pred(mode: str, negatives: int):
     options = {"hops": 2, "inner": 1, "outer": 4, "mode": mode, "negatives": negatives}
     objective, encoder, _, views, found = prepared("contextpred", **options)
     roots = encoder(views.substructure).node_emb[views.root]
@@ -165,7 +165,7 @@ def test_context_pred(mode: str, negatives: int) -> None:
 
 
 @torch.no_grad()
-def test_graph_partition_by_pairs() -> None:
+def test_graph_partition_by_pairs():
     objective, encoder, batch, views, found = prepared("graphpartition")
     h = objective.linear(encoder(batch).node_emb)
     centered = h - per_graph(h, batch, "mean")[batch.batch]
@@ -179,14 +179,14 @@ def test_graph_partition_by_pairs() -> None:
 
 
 @torch.no_grad()
-def test_graph_partition_by_pairs_ignores_what_parts_are_called() -> None:
+def test_graph_partition_by_pairs_ignores_what_parts_are_called():
     objective, encoder, batch, views, found = prepared("graphpartition")
     renamed = views._replace(parts=(views.parts + batch.batch) % 4)
     assert close(objective.loss(renamed, encoder, seeded(1)).total, found.total)
 
 
 @torch.no_grad()
-def test_graph_partition_gives_nodes_that_look_alike_the_share_of_one_part() -> None:
+def test_graph_partition_gives_nodes_that_look_alike_the_share_of_one_part():
     objective, _, batch, views, _ = prepared("graphpartition")
     alike = torch.ones(batch.num_nodes, objective.linear.out_features, dtype=torch.float64)
     share = 1 / objective.partitioner.parts
@@ -198,7 +198,7 @@ def test_graph_partition_gives_nodes_that_look_alike_the_share_of_one_part() -> 
 
 
 @torch.no_grad()
-def test_graphcl() -> None:
+def test_graphcl():
     objective, encoder, _, views, found = prepared("graphcl")
     first, second = (
         objective.head(per_graph(encoder(view).node_emb, view, "mean")) for view in views
@@ -213,7 +213,7 @@ def test_graphcl() -> None:
 
 @pytest.mark.parametrize("exponent", [2.0, 3.0])
 @torch.no_grad()
-def test_graphmae(exponent: float) -> None:
+def test_graphmae(exponent: float):
     objective, encoder, batch, views, found = prepared("graphmae", exponent=exponent)
     from graphlog.encoders.encoder import Neighborhood
 
@@ -236,7 +236,7 @@ def test_graphmae(exponent: float) -> None:
 
 
 @torch.no_grad()
-def test_descriptor_pred() -> None:
+def test_descriptor_pred():
     objective, encoder, batch, _, _ = prepared("descriptorpred")
     assert batch.y is not None
     batch.y[2, 5:9] = torch.nan

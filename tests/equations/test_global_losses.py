@@ -40,7 +40,7 @@ def graphs(num: int, seed: int = 5) -> Tensor:
     return torch.randn(num, 4, generator=seeded(seed), dtype=torch.float64)
 
 
-def test_energy_of_every_chain() -> None:
+def test_energy_of_every_chain():
     chains = all_chains(FOREST)
     h = graphs(1).expand(len(chains), 4)
     wanted = torch.stack([slow_energy(h[0], c, FOREST) for c in chains.tolist()])
@@ -48,7 +48,7 @@ def test_energy_of_every_chain() -> None:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.2])
-def test_chains_are_drawn_as_often_as_eq_12_says(temperature: float) -> None:
+def test_chains_are_drawn_as_often_as_eq_12_says(temperature: float):
     """Chi-square over all chains at a false-alarm rate of 1e-6."""
     h, draws = graphs(1), 20_000
     drawn = sample_chains(h.expand(draws, 4), FOREST, temperature=temperature, generator=seeded(7))
@@ -63,21 +63,21 @@ def test_chains_are_drawn_as_often_as_eq_12_says(temperature: float) -> None:
     assert statistic < chi2.isf(1e-6, len(chains) - 1)
 
 
-def test_greedy_chains_are_the_cold_limit() -> None:
+def test_greedy_chains_are_the_cold_limit():
     h = graphs(40)
     assert torch.equal(
         greedy_chains(h, FOREST), sample_chains(h, FOREST, temperature=1e-6, generator=seeded())
     )
 
 
-def test_the_draw_is_reproducible_and_carries_no_gradient() -> None:
+def test_the_draw_is_reproducible_and_carries_no_gradient():
     h = graphs(40).requires_grad_()
     first, second = (sample_chains(h, FOREST, generator=seeded(3)) for _ in range(2))
     assert torch.equal(first, second)
     assert not first.requires_grad
 
 
-def test_noise_chains_differ_in_one_prototype_each() -> None:
+def test_noise_chains_differ_in_one_prototype_each():
     chains = sample_chains(graphs(500), FOREST, generator=seeded())
     noise = corrupt_chains(chains, FOREST, seeded(1))
     differs = noise != chains[:, None, :]
@@ -88,7 +88,7 @@ def test_noise_chains_differ_in_one_prototype_each() -> None:
     )
 
 
-def test_noise_prototypes_are_equally_likely() -> None:
+def test_noise_prototypes_are_equally_likely():
     """Chi-square per layer at a false-alarm rate of 1e-6 each."""
     chains = torch.tensor([[1, 2, 4]]).expand(9000, 3)
     noise = corrupt_chains(chains, FOREST, seeded(2))
@@ -100,7 +100,7 @@ def test_noise_prototypes_are_equally_likely() -> None:
         assert float(((others - expected) ** 2 / expected).sum()) < chi2.isf(1e-6, size - 2)
 
 
-def test_a_layer_of_one_prototype_has_no_noise_of_its_own() -> None:
+def test_a_layer_of_one_prototype_has_no_noise_of_its_own():
     forest = random_forest((1, 3), dim=4)
     chains = sample_chains(graphs(20), forest, generator=seeded())
     noise = corrupt_chains(chains, forest, seeded())
@@ -108,7 +108,7 @@ def test_a_layer_of_one_prototype_has_no_noise_of_its_own() -> None:
     assert (noise[:, 1, 1] != chains[:, 1]).all()
 
 
-def test_nce_loss_is_eq_19() -> None:
+def test_nce_loss_is_eq_19():
     h = graphs(6)
     chains = sample_chains(h, FOREST, generator=seeded())
     noise = corrupt_chains(chains, FOREST, seeded(1))
@@ -120,7 +120,7 @@ def test_nce_loss_is_eq_19() -> None:
 
 
 @pytest.mark.parametrize("candidates", ["layer", "siblings"])
-def test_prototype_cross_entropy(candidates: str) -> None:
+def test_prototype_cross_entropy(candidates: str):
     h, tau = graphs(6), 0.3
     chains = sample_chains(h, FOREST, generator=seeded())
 
@@ -146,7 +146,7 @@ def test_prototype_cross_entropy(candidates: str) -> None:
     assert torch.allclose(found, wanted, rtol=1e-10)
 
 
-def test_gradients_reach_embeddings_and_every_prototype_in_a_chain() -> None:
+def test_gradients_reach_embeddings_and_every_prototype_in_a_chain():
     h = graphs(30).requires_grad_()
     layers = [layer.clone().requires_grad_() for layer in FOREST.layers]
     forest = PrototypeForest(layers, FOREST.parents)
@@ -157,7 +157,7 @@ def test_gradients_reach_embeddings_and_every_prototype_in_a_chain() -> None:
         assert (layer.grad[chains[:, level].unique()].abs().sum(dim=1) > 0).all()
 
 
-def test_statistics_count_prototypes_in_use() -> None:
+def test_statistics_count_prototypes_in_use():
     forest = PrototypeForest(
         [torch.eye(2), torch.eye(2).repeat(2, 1) + torch.tensor([[0.1], [0.2], [0.0], [0.0]])],
         [torch.tensor([0, 1, 0, 1])],

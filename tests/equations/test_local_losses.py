@@ -56,13 +56,13 @@ def slow_info_nce(
     return torch.stack(losses).mean()
 
 
-def test_graph_loss_is_the_expectation_of_eq_6() -> None:
+def test_graph_loss_is_the_expectation_of_eq_6():
     h, view = embeddings(6)
     wanted = slow_expected_margin(h, view, [range(6)], set(range(6)))
     assert torch.allclose(graph_loss(h, view, form="expected-margin").loss, wanted, rtol=1e-12)
 
 
-def test_graph_loss_draws_one_other_graph() -> None:
+def test_graph_loss_draws_one_other_graph():
     h, view = embeddings(2)
     wanted = (
         cosine(h[1], view[0])
@@ -76,7 +76,7 @@ def test_graph_loss_draws_one_other_graph() -> None:
 
 
 @pytest.mark.parametrize("which", ["graph", "subgraph"])
-def test_drawn_negatives_have_the_right_mean(which: str) -> None:
+def test_drawn_negatives_have_the_right_mean(which: str):
     """The mean of 200 draws is within 6 standard errors of the expected (false alarm 2e-9)."""
     h, view = embeddings(sum(SIZES), seed=3)
     ptr, generator = offsets(SIZES), seeded(1)
@@ -91,7 +91,7 @@ def test_drawn_negatives_have_the_right_mean(which: str) -> None:
     assert abs(drawn.mean() - loss("expected-margin")) < 6 * error
 
 
-def test_subgraph_loss_draws_another_node_of_the_same_graph() -> None:
+def test_subgraph_loss_draws_another_node_of_the_same_graph():
     h, view = embeddings(5)
     wanted = (
         cosine(h[1], view[0])
@@ -109,7 +109,7 @@ ANCHORS = {"all": set(range(sum(SIZES))), "masked": set(MASKED.tolist())}
 
 
 @pytest.mark.parametrize("anchors", ANCHORS)
-def test_subgraph_loss_is_the_expectation_of_eq_7(anchors: str) -> None:
+def test_subgraph_loss_is_the_expectation_of_eq_7(anchors: str):
     h, view = embeddings(sum(SIZES))
     wanted = slow_expected_margin(h, view, groups(SIZES), ANCHORS[anchors])
     found = subgraph_loss(h, view, offsets(SIZES), MASKED, form="expected-margin", anchors=anchors)
@@ -120,7 +120,7 @@ def test_subgraph_loss_is_the_expectation_of_eq_7(anchors: str) -> None:
     ("anchors", "positive"), [("all", "own"), ("masked", "own"), ("masked", "masked")]
 )
 @pytest.mark.parametrize("tau", [0.04, 0.1, 1.0])
-def test_subgraph_info_nce(anchors: str, positive: str, tau: float) -> None:
+def test_subgraph_info_nce(anchors: str, positive: str, tau: float):
     h, view = embeddings(sum(SIZES))
     chosen = ANCHORS[anchors]
     right = {v: [v] for v in chosen}
@@ -132,7 +132,7 @@ def test_subgraph_info_nce(anchors: str, positive: str, tau: float) -> None:
     assert torch.allclose(found.loss, wanted, rtol=1e-10)
 
 
-def test_graph_info_nce() -> None:
+def test_graph_info_nce():
     h, view = embeddings(6)
     wanted = slow_info_nce(h, view, [range(6)], set(range(6)), {v: [v] for v in range(6)}, 0.1)
     found = graph_loss(h, view, form="infonce", temperature=0.1)
@@ -142,7 +142,7 @@ def test_graph_info_nce() -> None:
 @pytest.mark.parametrize("form", ["expected-margin", "infonce"])
 @example(sizes=list(range(1, 13)), seed=0)  # more sizes than buckets
 @given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=9), seed=st.integers(0, 1000))
-def test_every_way_of_padding_gives_the_same_loss(form: str, sizes: list[int], seed: int) -> None:
+def test_every_way_of_padding_gives_the_same_loss(form: str, sizes: list[int], seed: int):
     (h, view), members = embeddings(sum(sizes), seed), groups(tuple(sizes))
     everyone = set(range(sum(sizes)))
     wanted = slow_expected_margin(h, view, members, everyone)
@@ -154,7 +154,7 @@ def test_every_way_of_padding_gives_the_same_loss(form: str, sizes: list[int], s
 
 @pytest.mark.parametrize("eps", [0.0, 1e-6, 0.3])
 @pytest.mark.parametrize("form", ["margin", "expected-margin", "infonce"])
-def test_the_gradient_written_by_hand(form: str, eps: float) -> None:
+def test_the_gradient_written_by_hand(form: str, eps: float):
     h, view = embeddings(10)
     ptr = offsets((3, 1, 4, 2))
 
@@ -168,7 +168,7 @@ def test_the_gradient_written_by_hand(form: str, eps: float) -> None:
     )
 
 
-def test_cosines_reported_beside_the_loss() -> None:
+def test_cosines_reported_beside_the_loss():
     h, view = embeddings(sum(SIZES))
     found = subgraph_loss(h, view, offsets(SIZES), NONE, form="infonce", temperature=0.1)
     assert torch.allclose(
@@ -180,7 +180,7 @@ def test_cosines_reported_beside_the_loss() -> None:
 
 
 @pytest.mark.parametrize("form", ["margin", "expected-margin", "infonce"])
-def test_lonely_graphs_and_lonely_nodes(form: str) -> None:
+def test_lonely_graphs_and_lonely_nodes(form: str):
     h, view = embeddings(1)
     how = {"form": form, "temperature": 0.1, "generator": seeded()}
     wanted = 0 * view.sum() if form == "infonce" else -cosine(h[0], view[0])
@@ -188,7 +188,7 @@ def test_lonely_graphs_and_lonely_nodes(form: str) -> None:
         assert torch.allclose(found.loss, wanted, atol=1e-12)
 
 
-def test_no_anchor_costs_nothing() -> None:
+def test_no_anchor_costs_nothing():
     h, view = embeddings(4)
     how = {"form": "infonce", "temperature": 0.1, "anchors": "masked"}
     found = subgraph_loss(h.requires_grad_(), view, offsets([4]), NONE, **how)
@@ -197,7 +197,7 @@ def test_no_anchor_costs_nothing() -> None:
     assert h.grad.abs().max() == 0
 
 
-def test_zero_embeddings_are_finite() -> None:
+def test_zero_embeddings_are_finite():
     h, view = torch.zeros(4, 3, requires_grad=True), torch.zeros(4, 3, requires_grad=True)
     for form in ("margin", "expected-margin", "infonce"):
         total = (

@@ -41,14 +41,12 @@ WEIGHTS = ["graph_weight", "subgraph_weight", "global_weight", "attribute_weight
         ("graphlog", {"temprature": 0.1}, "did you mean `objective.temperature`"),
     ],
 )
-def test_settings_that_contradict_each_other(
-    name: str, options: dict[str, object], words: str
-) -> None:
+def test_settings_that_contradict_each_other(name: str, options: dict[str, object], words: str):
     with pytest.raises(ConfigError, match=words):
         OBJECTIVES[name].Config.parse(options, "objective.")
 
 
-def test_channels_of_evidence_are_predicted_and_no_mark_with_them() -> None:
+def test_channels_of_evidence_are_predicted_and_no_mark_with_them():
     encoder = encoder_for(EDGE_MASKED)
     objective = make("attrmasking", encoder)
     assert objective.head.positions == evidence_channels(EDGE_MASKED) == (0, 1)
@@ -56,7 +54,7 @@ def test_channels_of_evidence_are_predicted_and_no_mark_with_them() -> None:
     assert run_once(objective, encoder, batch_for(EDGE_MASKED)).total.isfinite()
 
 
-def test_of_equal_channels_the_first_is_the_answer() -> None:
+def test_of_equal_channels_the_first_is_the_answer():
     encoder = encoder_for(EDGE_MASKED)
     head = make("attrmasking", encoder).head
     with torch.no_grad():
@@ -72,21 +70,21 @@ def test_of_equal_channels_the_first_is_the_answer() -> None:
 SMALL = {"hops": 2, "inner": 1, "outer": 4}
 
 
-def test_the_context_encoder_has_the_same_backbone_and_its_own_depth() -> None:
+def test_the_context_encoder_has_the_same_backbone_and_its_own_depth():
     encoder = encoder_for(backbone="gcn", jk="concat", readout="attention")
     context = make("contextpred", encoder).context
     assert (context.config.backbone, len(context.layers)) == ("gcn", 3)
     assert (context.readout.kind, context.dim) == ("mean", 36)
 
 
-def test_a_lone_graph_has_no_wrong_context() -> None:
+def test_a_lone_graph_has_no_wrong_context():
     encoder = encoder_for()
     found = run_once(make("contextpred", encoder, **SMALL), encoder, batch_for(sizes=[12]))
     assert float(found.terms["negative"].detach()) == 0
     assert float(found.terms["positive"].detach()) > 0
 
 
-def test_wrong_contexts_are_never_the_right_one() -> None:
+def test_wrong_contexts_are_never_the_right_one():
     encoder = encoder_for().eval()
     many = make("contextpred", encoder, **SMALL, negatives=9).eval()
     with torch.no_grad():
@@ -94,7 +92,7 @@ def test_wrong_contexts_are_never_the_right_one() -> None:
     assert found.total.isfinite()
 
 
-def test_parts_are_balanced() -> None:
+def test_parts_are_balanced():
     batch = batch_for()
     parts = Partitioner(4)(batch)
     for graph, size in enumerate(SIZES):
@@ -104,16 +102,14 @@ def test_parts_are_balanced() -> None:
         assert max(counts) - min(counts) <= 1 + size // 8
 
 
-def test_few_edges_are_cut() -> None:
+def test_few_edges_are_cut():
     batch = batch_for(sizes=[40] * 4)
     parts = Partitioner(2)(batch)
     cut = (parts[batch.edge_index[0]] != parts[batch.edge_index[1]]).double().mean()
     assert float(cut) < 0.35
 
 
-def test_a_topology_is_cut_once_and_remembered_wherever_it_stands(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_topology_is_cut_once_and_remembered_wherever_it_stands(monkeypatch: pytest.MonkeyPatch):
     graphs = [batch_for(sizes=[n], seed=n) for n in SIZES]
     partitioner = Partitioner(3)
     first = partitioner(collate(graphs))
@@ -123,20 +119,20 @@ def test_a_topology_is_cut_once_and_remembered_wherever_it_stands(
     assert partitioner(graphs[2]).equal(first.split(SIZES)[2])
 
 
-def test_topologies_are_learned_batch_by_batch() -> None:
+def test_topologies_are_learned_batch_by_batch():
     partitioner = Partitioner(2)
     graphs = [batch_for(sizes=[12], seed=seed) for seed in range(40)]
     first = [partitioner(g) for g in graphs]
     assert torch.cat(first).equal(partitioner(collate(graphs)))
 
 
-def test_metis_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metis_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pymetis", None)
     with pytest.raises(MissingExtraError, match=r"graphlog-torch\[partition\]"):
         Partitioner(4)
 
 
-def test_any_pair_of_perturbations() -> None:
+def test_any_pair_of_perturbations():
     encoder, batch = encoder_for(), batch_for()
     names = ["none", "drop-nodes", "perturb-edges", "mask-attributes", "subgraph"]
     for first in names:
@@ -144,25 +140,25 @@ def test_any_pair_of_perturbations() -> None:
         assert run_once(objective, encoder, batch).total.isfinite()
 
 
-def test_masking_needs_a_mask() -> None:
+def test_masking_needs_a_mask():
     make("graphcl", encoder_for(BARE))
     with pytest.raises(ConfigError, match="node_mask"):
         make("graphcl", encoder_for(BARE), first=["mask-attributes"])
 
 
-def test_the_two_copies_differ() -> None:
+def test_the_two_copies_differ():
     views = make("graphcl", encoder_for()).views(batch_for(), seeded())
     assert views.first.ptr.tolist() != views.second.ptr.tolist() or not torch.equal(
         views.first.x, views.second.x
     )
 
 
-def test_edges_cannot_be_rebuilt() -> None:
+def test_edges_cannot_be_rebuilt():
     with pytest.raises(ConfigError, match="attrmasking"):
         OBJECTIVES["graphmae"].check_schema(EDGE_MASKED)
 
 
-def test_after_remasking_a_lone_node_knows_nothing_of_itself() -> None:
+def test_after_remasking_a_lone_node_knows_nothing_of_itself():
     encoder = encoder_for().eval()
     batch = batch_for(sizes=[1, 1])  # no neighbors, both masked
     objective = make("graphmae", encoder).eval()
@@ -175,14 +171,14 @@ def test_after_remasking_a_lone_node_knows_nothing_of_itself() -> None:
     assert torch.allclose(first.total, second.total)
 
 
-def test_error_of_the_right_and_the_opposite_direction() -> None:
+def test_error_of_the_right_and_the_opposite_direction():
     x = torch.tensor([[1.0, 2.0], [3.0, 0.0]])
     assert float(scaled_cosine_error(5 * x, x, 2.0)) == pytest.approx(0.0, abs=1e-6)
     assert float(scaled_cosine_error(-x, x, 3.0)) == pytest.approx(8.0)
     assert float(scaled_cosine_error(x[:0], x[:0], 2.0)) == 0.0
 
 
-def test_widths_of_the_nets() -> None:
+def test_widths_of_the_nets():
     encoder = encoder_for()
     assert make("infograph", encoder).local.shortcut.weight.shape == (12, 24)
     assert make("infograph", encoder, head_width="all-layers").whole.shortcut.weight.shape == (

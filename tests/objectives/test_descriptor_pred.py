@@ -41,7 +41,7 @@ def store_of(smiles: list[str], path: Path | None = None, texts: bool = True) ->
     return builder.finish()
 
 
-def test_targets_are_standardized_and_travel_with_the_batch(tiny_smiles: list[str]) -> None:
+def test_targets_are_standardized_and_travel_with_the_batch(tiny_smiles: list[str]):
     store = store_of(tiny_smiles)
     job = Pretraining(store, resolve_config("descriptorpred", None, TINY))
     job.find_targets(None)
@@ -59,7 +59,7 @@ def test_targets_are_standardized_and_travel_with_the_batch(tiny_smiles: list[st
     assert store[:2].y is None
 
 
-def test_a_view_is_standardized_over_its_own_graphs(tiny_smiles: list[str]) -> None:
+def test_a_view_is_standardized_over_its_own_graphs(tiny_smiles: list[str]):
     store = store_of(tiny_smiles)
     found = targets_of(store.subset(np.arange(4, 20)), Progress())
     assert len(found) == 16
@@ -71,7 +71,7 @@ def test_a_view_is_standardized_over_its_own_graphs(tiny_smiles: list[str]) -> N
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_values_are_kept_beside_a_store_or_in_the_run(
     on_disk: bool, tmp_path: Path, tiny_smiles: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     def find() -> np.ndarray:
         store = open_store(tmp_path / "mols") if on_disk else store_of(tiny_smiles)
         return targets_of(store, Progress(), tmp_path, substructures=True)
@@ -104,7 +104,7 @@ class _Counted(Progress):
             raise KeyboardInterrupt
 
 
-def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list[str]) -> None:
+def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list[str]):
     store, run, followed = store_of(tiny_smiles), tmp_path / "run", _Counted(patience=2)
     config = resolve_config("descriptorpred", None, TINY)
     with pytest.raises(TrainingInterrupted, match="continue with `resume=True`"):
@@ -127,7 +127,7 @@ def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list
 
 def test_a_store_without_texts_is_refused_before_an_old_run_is_replaced(
     tmp_path: Path, tiny_smiles: list[str]
-) -> None:
+):
     run, config = tmp_path / "run", resolve_config("descriptorpred", None, TINY)
     run_pretraining(store_of(tiny_smiles), config, run)
     before = (run / "model.safetensors").read_bytes()
@@ -136,7 +136,7 @@ def test_a_store_without_texts_is_refused_before_an_old_run_is_replaced(
     assert (run / "model.safetensors").read_bytes() == before
 
 
-def test_the_targets_of_proteins_are_statistics_of_their_ego_networks(tmp_path: Path) -> None:
+def test_the_targets_of_proteins_are_statistics_of_their_ego_networks(tmp_path: Path):
     network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(8, 12))
     store = read_proteins(network, store_path=tmp_path / "store")
     found = targets_of(store, Progress())
@@ -156,7 +156,7 @@ def test_the_targets_of_proteins_are_statistics_of_their_ego_networks(tmp_path: 
     assert np.mean(losses[-6:]) < 0.8 * np.mean(losses[:6])
 
 
-def test_proteins_need_no_texts_for_theirs(tmp_path: Path) -> None:
+def test_proteins_need_no_texts_for_theirs(tmp_path: Path):
     network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(3, 8))
     store = read_proteins(network)
     kept = {k: v for k, v in store.contents.arrays.items() if not k.startswith("text")}
@@ -171,7 +171,7 @@ def test_proteins_need_no_texts_for_theirs(tmp_path: Path) -> None:
         check_texts(bare, substructures=True)
 
 
-def test_a_descriptor_term_beside_the_others() -> None:
+def test_a_descriptor_term_beside_the_others():
     weighted = {"graph": 0.1, "subgraph": 0.1, "attribute": 0.3, "descriptor": 1.0}
     encoder = encoder_for()
     objective = make("graphlog", encoder, **{f"{k}_weight": v for k, v in weighted.items()})
@@ -183,7 +183,7 @@ def test_a_descriptor_term_beside_the_others() -> None:
     assert not make("graphlog", encoder).needs_targets
 
 
-def test_the_default_recipe_of_molecules_needs_one_view() -> None:
+def test_the_default_recipe_of_molecules_needs_one_view():
     from graphlog.objectives import OBJECTIVES
 
     encoder = encoder_for()
@@ -203,14 +203,14 @@ def test_the_default_recipe_of_molecules_needs_one_view() -> None:
     assert float(found.total.detach()) == pytest.approx(float(weighted.detach()))
 
 
-def test_other_domains_take_the_losses_of_the_paper() -> None:
+def test_other_domains_take_the_losses_of_the_paper():
     assert resolve_config("graphlog", domain="molecule").recipe == "default"
     assert resolve_config("graphlog", domain="protein").recipe == "graphlog"
     assert resolve_config("contextpred", domain="protein").recipe == "biology"
     assert resolve_config("graphlog", "default", domain="graph").recipe == "graphlog"
 
 
-def test_components_are_uncorrelated_and_of_one_size(tiny_smiles: list[str]) -> None:
+def test_components_are_uncorrelated_and_of_one_size(tiny_smiles: list[str]):
     tails = [text for text in tiny_smiles if text[0] == "C" and text[:2] != "Cl"]
     store = store_of([f"{'C' * k}{text}" for k in range(8) for text in tails])
     found = targets_of(store, Progress(), substructures=True)
@@ -222,7 +222,7 @@ def test_components_are_uncorrelated_and_of_one_size(tiny_smiles: list[str]) -> 
     assert np.abs(np.corrcoef(leading.T) - np.eye(10)).max() < 0.3  # clipping leaves a little
 
 
-def test_the_second_target_has_its_weight(tiny_smiles: list[str]) -> None:
+def test_the_second_target_has_its_weight(tiny_smiles: list[str]):
     encoder = encoder_for()
     objective = make("descriptorpred", encoder, substructure_weight=0.5)
     batch = batch_for(sizes=[3, 4])
@@ -234,9 +234,7 @@ def test_the_second_target_has_its_weight(tiny_smiles: list[str]) -> None:
     assert float(found.total.detach()) == pytest.approx(wanted, rel=1e-6)
 
 
-def test_a_run_with_both_targets_ends_the_same_after_a_stop(
-    tiny_smiles: list[str], tmp_path: Path
-) -> None:
+def test_a_run_with_both_targets_ends_the_same_after_a_stop(tiny_smiles: list[str], tmp_path: Path):
     settings = {**TINY, "objective.substructure_weight": 0.5}
     config = resolve_config("descriptorpred", None, settings)
     whole = run_pretraining(store_of(tiny_smiles), config, tmp_path / "whole")
@@ -247,7 +245,7 @@ def test_a_run_with_both_targets_ends_the_same_after_a_stop(
     assert all(value.equal(theirs[name]) for name, value in ours.items())
 
 
-def test_counts_of_substructures_are_logs_of_rdkits_counts() -> None:
+def test_counts_of_substructures_are_logs_of_rdkits_counts():
     found = count_fingerprints(["CCO", "no molecule", "CCCO"]).toarray()
     assert found.shape == (3, 3 * 2048)
     assert not found[1].any()

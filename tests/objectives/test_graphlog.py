@@ -39,7 +39,7 @@ def step(objective: GraphLoG, encoder: GraphEncoder, batch: GraphBatch, seed: in
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_total_is_the_weighted_sum_and_everything_is_reported(recipe: str) -> None:
+def test_total_is_the_weighted_sum_and_everything_is_reported(recipe: str):
     encoder = small_encoder()
     objective = build(recipe, encoder)
     begin_joint(objective)
@@ -58,7 +58,7 @@ def test_total_is_the_weighted_sum_and_everything_is_reported(recipe: str) -> No
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_small_set_is_learned(recipe: str) -> None:
+def test_a_small_set_is_learned(recipe: str):
     encoder, batch = small_encoder(), random_batch(SIZES)
     objective = build(recipe, encoder)
     begin_joint(objective, encoder(batch).graph_emb.detach())
@@ -73,14 +73,14 @@ def test_a_small_set_is_learned(recipe: str) -> None:
     assert sum(losses[-5:]) < sum(losses[:5])
 
 
-def test_state_without_prototypes() -> None:
+def test_state_without_prototypes():
     fresh, other = build(), build()
     other.prepare_state(fresh.state_dict())
     other.load_state_dict(fresh.state_dict())
     assert other.forest is None
 
 
-def test_prototypes_can_be_fitted_again() -> None:
+def test_prototypes_can_be_fitted_again():
     objective = build()
     begin_joint(objective)
     first = objective.forest.sizes
@@ -103,11 +103,11 @@ def test_prototypes_can_be_fitted_again() -> None:
         ),
     ],
 )
-def test_phases(switches: dict[str, float], epochs: int, wanted: list[tuple[str, int]]) -> None:
+def test_phases(switches: dict[str, float], epochs: int, wanted: list[tuple[str, int]]):
     assert [tuple(p) for p in build(**switches).phases(epochs)] == wanted
 
 
-def test_prototypes_alone_begin_with_the_local_losses() -> None:
+def test_prototypes_alone_begin_with_the_local_losses():
     """Clusters of an untrained network mean nothing: Algorithm 1 trains it locally first."""
     encoder = small_encoder()
     objective = build(encoder=encoder, graph_weight=0, subgraph_weight=0, attribute_weight=0)
@@ -130,7 +130,7 @@ def expected_root_gradient(objective: GraphLoG, graph_emb: Tensor) -> Tensor:
     return total
 
 
-def test_the_global_loss_has_a_gradient_in_expectation() -> None:
+def test_the_global_loss_has_a_gradient_in_expectation():
     """At the top layer, where nothing but the graphs' own term acts on the roots."""
     emb = torch.randn(30, 16, generator=seeded(3))
     size = {}
@@ -143,7 +143,7 @@ def test_the_global_loss_has_a_gradient_in_expectation() -> None:
     assert size["balanced"] > 10 * size["sample"]
 
 
-def test_prototypes_are_fitted_on_a_sample() -> None:
+def test_prototypes_are_fitted_on_a_sample():
     asked: list[int | None] = []
 
     def embed(limit: int | None = None) -> Tensor:
@@ -164,7 +164,7 @@ def roots_in_use(forest: PrototypeForest, emb: Tensor) -> float:
     return float(torch.exp(torch.special.entr(counts / counts.sum()).sum()))
 
 
-def test_upper_layers_stay_in_use_among_outliers() -> None:
+def test_upper_layers_stay_in_use_among_outliers():
     groups = torch.randn(40, 16, generator=seeded(3))
     emb = groups.repeat(20, 1) + 0.1 * torch.randn(800, 16, generator=seeded(4))
     emb[:80] *= torch.linspace(2, 20, 80)[:, None]  # far away, where K-means puts its centers
@@ -179,7 +179,7 @@ def test_upper_layers_stay_in_use_among_outliers() -> None:
 
 
 @pytest.mark.parametrize("parts", [*((name,) for name in TERMS), ("graph", "global")])
-def test_each_loss_can_stand_alone(parts: tuple[str, ...]) -> None:
+def test_each_loss_can_stand_alone(parts: tuple[str, ...]):
     encoder = small_encoder()
     weights = {f"{name}_weight": float(name in parts) for name in TERMS}
     objective = build(encoder=encoder, **weights)
@@ -195,7 +195,7 @@ MENDED = {"local_heads": True, "skip_symmetric": True, "mask_rate_max": 0.6, "dr
 @pytest.mark.parametrize("switch", MENDED)
 @pytest.mark.parametrize("schema", [NODE_MASKED, EDGE_MASKED], ids=["nodes", "edges"])
 @pytest.mark.parametrize("anchors", ["all", "masked"])
-def test_switches_of_the_local_term(switch: str, schema: object, anchors: str) -> None:
+def test_switches_of_the_local_term(switch: str, schema: object, anchors: str):
     encoder, batch = small_encoder(schema), random_batch([1, 2, *SIZES], schema=schema)
     objective = build(encoder=encoder, subgraph_anchors=anchors, **{switch: MENDED[switch]})
     begin_joint(objective)
@@ -207,7 +207,7 @@ def test_switches_of_the_local_term(switch: str, schema: object, anchors: str) -
         assert p.grad.any(), name
 
 
-def test_a_dropped_subgraph_is_gone_from_the_view() -> None:
+def test_a_dropped_subgraph_is_gone_from_the_view():
     objective, batch = build(drop_rate=0.3, mask_rate_max=0.6), random_batch([1, 3, *SIZES])
     views = objective.views(batch, seeded(1))
     left = torch.bincount(batch.batch[views.present_idx], minlength=batch.num_graphs)
@@ -219,7 +219,7 @@ def test_a_dropped_subgraph_is_gone_from_the_view() -> None:
     assert len(set((masked / left).tolist())) > 3
 
 
-def test_symmetric_nodes_are_no_negatives() -> None:
+def test_symmetric_nodes_are_no_negatives():
     """On a ring of equal atoms all nodes look the same: nothing is left to be told apart."""
     ends = torch.arange(6)
     edges = torch.stack([ends, (ends + 1) % 6])
@@ -239,7 +239,7 @@ def test_symmetric_nodes_are_no_negatives() -> None:
     assert losses[False] == pytest.approx(math.log(6), abs=1e-5)
 
 
-def test_the_local_heads_leave_the_embedding_of_prototypes_alone() -> None:
+def test_the_local_heads_leave_the_embedding_of_prototypes_alone():
     encoder, batch = small_encoder(), random_batch(SIZES)
     objective = build(local_heads=True, graph_weight=0, subgraph_weight=0, attribute_weight=0)
     begin_joint(objective)

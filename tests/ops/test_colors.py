@@ -31,7 +31,7 @@ def colors_by_tuples(batch: GraphBatch, rounds: int) -> list[int]:
 @given(sizes=st.lists(st.integers(1, 14), min_size=1, max_size=5), seed=st.integers(0, 999))
 def test_nodes_share_a_color_where_the_definition_says_so(
     schema: object, sizes: list[int], seed: int
-) -> None:
+):
     batch = random_batch(sizes, seed, schema)
     for rounds in (0, 1, 4):
         colors = refine_colors(batch.x, batch.edge_attr, batch.adjacency, rounds).tolist()
@@ -42,7 +42,7 @@ def test_nodes_share_a_color_where_the_definition_says_so(
         } == same
 
 
-def test_numbering_does_not_matter() -> None:
+def test_numbering_does_not_matter():
     batch = random_batch([12])
     order = torch.randperm(12, generator=seeded())
     place = order.argsort()
@@ -58,7 +58,7 @@ def test_numbering_does_not_matter() -> None:
     )
 
 
-def test_equal_colors_are_equal_embeddings() -> None:
+def test_equal_colors_are_equal_embeddings():
     """With as many rounds as the encoder has layers, it cannot tell two such nodes apart."""
     batch = random_batch([20, 15, 9], seed=4)
     batch = batch.with_attributes(x=torch.zeros_like(batch.x))
@@ -71,7 +71,7 @@ def test_equal_colors_are_equal_embeddings() -> None:
     assert distance[same].max() < 1e-6 < distance[~same].min()
 
 
-def test_zeros_of_both_signs_are_equal() -> None:
+def test_zeros_of_both_signs_are_equal():
     x = torch.tensor([[0.0], [-0.0], [1.0]])
     colors = refine_colors(
         x, torch.empty(0, 0), build_adjacency(torch.empty(2, 0, dtype=torch.long), 3), 2

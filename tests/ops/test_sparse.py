@@ -47,7 +47,7 @@ def scattered(h: Tensor, edge_index: Tensor, weight: Tensor | None, heads: int =
 
 
 @pytest.mark.parametrize("heads", [None, 0, 1, 3])
-def test_value_and_gradient(heads: int | None) -> None:
+def test_value_and_gradient(heads: int | None):
     edge_index, adjacency = directed()
     h = torch.randn(6, 4 * (heads or 1), dtype=torch.float64, requires_grad=True)
     shape = () if heads is None else (11,) if heads == 0 else (11, heads)
@@ -59,7 +59,7 @@ def test_value_and_gradient(heads: int | None) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_precisions(dtype: torch.dtype) -> None:
+def test_precisions(dtype: torch.dtype):
     edge_index, adjacency = directed()
     h, weight = torch.randn(6, 8), torch.rand(11)
     for w in (None, weight):
@@ -74,7 +74,7 @@ def test_precisions(dtype: torch.dtype) -> None:
         result.sum().backward()
 
 
-def test_without_edges() -> None:
+def test_without_edges():
     adjacency = build_adjacency(torch.zeros(2, 0, dtype=torch.int64), 3)
     h = torch.randn(3, 4, requires_grad=True)
     weight = torch.ones(0, 2, requires_grad=True)
@@ -84,7 +84,7 @@ def test_without_edges() -> None:
 
 
 @pytest.mark.parametrize("heads", [1, 3])
-def test_sums_of_both_ends(heads: int) -> None:
+def test_sums_of_both_ends(heads: int):
     edge_index, adjacency = directed()
     ends = [torch.randn(6, heads, dtype=torch.float64, requires_grad=True) for _ in range(2)]
     torch.testing.assert_close(
@@ -94,7 +94,7 @@ def test_sums_of_both_ends(heads: int) -> None:
 
 
 @pytest.mark.parametrize("heads", [1, 3])
-def test_weighted_rows(heads: int) -> None:
+def test_weighted_rows(heads: int):
     edge_index, adjacency = directed()
     rows, weight = (
         torch.randn(11, 4, dtype=torch.float64),
@@ -110,7 +110,7 @@ def test_weighted_rows(heads: int) -> None:
     nothing.sum().backward()
 
 
-def test_self_loops_equal_a_fresh_sort() -> None:
+def test_self_loops_equal_a_fresh_sort():
     edge_index = torch.randint(5, (2, 11))
     looped = build_adjacency(edge_index, 6).with_self_loops
     node = torch.arange(6)
@@ -152,7 +152,7 @@ def packed(sizes: list[int], shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
 @pytest.mark.parametrize("name", REDUCTIONS)
 @given(sizes=SIZES)
-def test_reductions_match_a_loop(name: str, shape: tuple[int, ...], sizes: list[int]) -> None:
+def test_reductions_match_a_loop(name: str, shape: tuple[int, ...], sizes: list[int]):
     values, ptr = packed(sizes, shape)
     ours, loop = REDUCTIONS[name]
     expected = torch.stack([loop(rows) for rows in values.split(sizes)])
@@ -160,7 +160,7 @@ def test_reductions_match_a_loop(name: str, shape: tuple[int, ...], sizes: list[
 
 
 @given(sizes=SIZES)
-def test_softmax_matches_a_loop(sizes: list[int]) -> None:
+def test_softmax_matches_a_loop(sizes: list[int]):
     values, ptr = packed(sizes, (2,))
     expected = torch.cat([rows.softmax(0) for rows in values.split(sizes)])
     torch.testing.assert_close(
@@ -170,18 +170,18 @@ def test_softmax_matches_a_loop(sizes: list[int]) -> None:
     torch.testing.assert_close(segment_softmax(values, ptr), expected)
 
 
-def test_ids() -> None:
+def test_ids():
     assert segment_ids(torch.tensor([0, 2, 2, 3]), 3).tolist() == [0, 0, 2]
 
 
 @pytest.mark.parametrize("function", [segment_sum, segment_mean, segment_max, segment_softmax])
-def test_gradients(function: Callable[[Tensor, Tensor], Tensor]) -> None:
+def test_gradients(function: Callable[[Tensor, Tensor], Tensor]):
     values, ptr = packed([2, 1, 3], (2,))
     assert torch.autograd.gradcheck(lambda v: function(v, ptr), values.requires_grad_())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_precisions_are_kept(dtype: torch.dtype) -> None:
+def test_precisions_are_kept(dtype: torch.dtype):
     values, ptr = packed([2, 3], (4,))
     for function in (segment_sum, segment_mean, segment_max):
         result = function(values.to(dtype), ptr)
@@ -193,14 +193,14 @@ group_sizes = st.lists(st.integers(1, 30), min_size=1, max_size=40)
 
 
 @given(group_sizes)
-def test_few_sizes_waste_nothing(sizes: list[int]) -> None:
+def test_few_sizes_waste_nothing(sizes: list[int]):
     padding = plan_padding(offsets(sizes))
     assert len(padding.buckets) <= 6
     if len(set(sizes)) <= 6:
         assert padding.num_slots == sum(sizes)
 
 
-def test_one_giant_does_not_inflate_the_others() -> None:
+def test_one_giant_does_not_inflate_the_others():
     padding = plan_padding(offsets([20] * 100 + [21] * 100 + [500]))
     assert padding.buckets[-1] == (1, 500)
     assert padding.num_slots < 5000
@@ -212,7 +212,7 @@ def test_annotations_are_checked_while_tests_run():
         segment_sum(torch.zeros(3, 2), [0, 3])
 
 
-def test_softmax_shares_are_stable_at_any_temperature() -> None:
+def test_softmax_shares_are_stable_at_any_temperature():
     logits = torch.tensor([[1000.0, 999.0], [0.0, 1000.0]])
     assert torch.allclose(log_softmax_share(logits), torch.tensor([-0.3133, 0.0]), atol=1e-4)
     assert not log_softmax_share(torch.eye(3) / 1e-4).any()

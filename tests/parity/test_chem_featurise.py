@@ -32,7 +32,7 @@ def made(recorded: dict[str, Any]) -> dict[int, tuple[np.ndarray, np.ndarray, np
     }
 
 
-def test_codes_are_exact(recorded: dict[str, Any], made: dict[int, Any]) -> None:
+def test_codes_are_exact(recorded: dict[str, Any], made: dict[int, Any]):
     fine = np.flatnonzero(recorded["error"] == "")
     assert len(fine) == 287
     for k in fine.tolist():
@@ -49,7 +49,7 @@ def test_codes_are_exact(recorded: dict[str, Any], made: dict[int, Any]) -> None
 
 def test_what_the_reference_refuses_goes_through_with_a_named_code(
     recorded: dict[str, Any], made: dict[int, Any]
-) -> None:
+):
     refused = np.flatnonzero(recorded["error"] == "ValueError").tolist()
     assert len(refused) == 8
     for k in refused:
@@ -60,7 +60,7 @@ def test_what_the_reference_refuses_goes_through_with_a_named_code(
 
 def test_what_rdkit_refuses_is_rejected_with_a_reason(
     recorded: dict[str, Any], made: dict[int, Any]
-) -> None:
+):
     _, rejects = featurize_smiles([str(s) for s in recorded["smiles"]], MOLECULE)
     expected = set(
         np.flatnonzero(np.isin(recorded["error"], ["MolFromSmiles:None", "empty"])).tolist()

@@ -60,27 +60,25 @@ def check_dataset(name: str, golden: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_scaffold_split_of_a_data_set(name: str, golden: Path) -> None:
+def test_scaffold_split_of_a_data_set(name: str, golden: Path):
     check_dataset(name, golden)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
-def test_scaffold_split_of_a_large_data_set(name: str, golden: Path) -> None:
+def test_scaffold_split_of_a_large_data_set(name: str, golden: Path):
     check_dataset(name, golden)
 
 
 @pytest.mark.parametrize(("name", "file"), [("bbbp", "BBBP"), ("clintox", "clintox")])
-def test_scaffold_split_of_a_file_as_published(
-    name: str, file: str, golden: Path, mirror: Path
-) -> None:
+def test_scaffold_split_of_a_file_as_published(name: str, file: str, golden: Path, mirror: Path):
     expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[f"{name}@raw"]
     with open_table(mirror / "chem" / "raw" / f"{file}.csv.gz") as table:
         smiles = kept_smiles([row.record for row in table.rows], expected)
     check(scaffold_split(smiles, canonical=True), expected)
 
 
-def test_labels_of_a_data_set_are_the_recorded_ones(golden: Path) -> None:
+def test_labels_of_a_data_set_are_the_recorded_ones(golden: Path):
     from graphlog.api import read_molecules
 
     expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[
@@ -94,7 +92,7 @@ def test_labels_of_a_data_set_are_the_recorded_ones(golden: Path) -> None:
     assert store.num_rows - len(store) == len(expected["rows_not_parsed_by_rdkit"])
 
 
-def test_small_split_and_scaffolds(golden: Path) -> None:
+def test_small_split_and_scaffolds(golden: Path):
     with np.load(golden / "chem_split_small.npz") as recorded:
         smiles = [str(s) for s in recorded["smiles"]]
         assert scaffolds(smiles) == [str(s) for s in recorded["scaffold"]]
@@ -105,7 +103,7 @@ def test_small_split_and_scaffolds(golden: Path) -> None:
 
 def test_groups_do_not_depend_on_the_number_of_workers(
     golden: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setattr("graphlog.data.workers._TEXTS_A_PIECE", 50)
     with np.load(golden / "chem_split_small.npz") as recorded:
         smiles = [str(s) for s in recorded["smiles"]]
@@ -114,7 +112,7 @@ def test_groups_do_not_depend_on_the_number_of_workers(
 
 
 @pytest.mark.parametrize("seed", [0, 42])
-def test_random_split_is_the_recorded_one(seed: int, golden: Path) -> None:
+def test_random_split_is_the_recorded_one(seed: int, golden: Path):
     with np.load(golden / "chem_split_small.npz") as recorded:
         for part, indices in (
             scaffold_split([str(s) for s in recorded["smiles"]], kind="random", seed=seed)

@@ -125,7 +125,7 @@ def gradients(encoder: GraphEncoder) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_evaluation_mode(name: str, golden: Path, mirror: Path) -> None:
+def test_evaluation_mode(name: str, golden: Path, mirror: Path):
     encoder, batch, arrays = load(name, golden, mirror)
     node_emb, graph_emb = encoder(batch)
     close(rows(node_emb, arrays["node_eval"], golden, name), arrays["node_eval"], 1e-5, "node_eval")
@@ -166,14 +166,14 @@ def check_gradients(
 
 @pytest.mark.parametrize("name", RECORDED)
 @pytest.mark.parametrize("training", [False, True])
-def test_gradients(name: str, training: bool, golden: Path, mirror: Path) -> None:
+def test_gradients(name: str, training: bool, golden: Path, mirror: Path):
     # In double precision: in single, a value within rounding error of 0 may fall on the other side
     # of a ReLU.
     check_gradients(name, training, torch.float64, golden, mirror)
 
 
 @pytest.mark.parametrize("name", [n for n in RECORDED if n.endswith("random")])
-def test_gradients_in_single_precision(name: str, golden: Path, mirror: Path) -> None:
+def test_gradients_in_single_precision(name: str, golden: Path, mirror: Path):
     check_gradients(name, False, torch.float32, golden, mirror)
 
 
@@ -181,7 +181,7 @@ def test_gradients_in_single_precision(name: str, golden: Path, mirror: Path) ->
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_training_mode_and_running_statistics(
     name: str, dtype: torch.dtype, golden: Path, mirror: Path
-) -> None:
+):
     encoder, batch, arrays = load(name, golden, mirror)
     node_emb, graph_emb = encoder.to(dtype).train()(batch)
     # Through five norms the recording itself is off by 7e-6 of its largest value (gcn), and so are
@@ -201,7 +201,7 @@ def test_training_mode_and_running_statistics(
         close(state[ours], arrays[key], relative, key)
 
 
-def test_jumping_knowledge(golden: Path, mirror: Path) -> None:
+def test_jumping_knowledge(golden: Path, mirror: Path):
     encoder, batch, arrays = load("chem_encoder_gin_3x64_random", golden, mirror)
     outputs = encoder.layer_outputs(batch)
     close(JUMPS["concat"](outputs), arrays["node_eval_JK_concat"], 1e-5, "concat")

@@ -46,7 +46,7 @@ def subgraph(
 @pytest.mark.parametrize("k", range(3))
 def test_subgraph_loss_and_gradients(
     golden: Path, suffix: str, dtype: torch.dtype, tolerance: float, k: int
-) -> None:
+):
     z = load(golden, "local_losses")
     nodes, views = leaves(z, dtype, "node_reps", "node_modify_reps")
     found = subgraph(z, nodes, views, k, "masked")
@@ -57,7 +57,7 @@ def test_subgraph_loss_and_gradients(
 
 
 @pytest.mark.parametrize("k", range(3))
-def test_subgraph_loss_with_the_node_itself_as_positive(golden: Path, k: int) -> None:
+def test_subgraph_loss_with_the_node_itself_as_positive(golden: Path, k: int):
     z = load(golden, "local_losses")
     found = subgraph(z, *leaves(z, torch.float64, "node_reps", "node_modify_reps"), k, "own")
     assert close(found.loss, z["intra_loss_own_node_positive_f64"][k], 1e-10)
@@ -67,7 +67,7 @@ def test_subgraph_loss_with_the_node_itself_as_positive(golden: Path, k: int) ->
 @pytest.mark.parametrize("k", range(3))
 def test_graph_loss_and_gradients(
     golden: Path, suffix: str, dtype: torch.dtype, tolerance: float, k: int
-) -> None:
+):
     z = load(golden, "local_losses")
     graphs, views = leaves(z, dtype, "graph_reps", "graph_modify_reps")
     found = graph_loss(graphs, views, form="infonce", temperature=float(z["tau"][k]), eps=EPS)
@@ -81,7 +81,7 @@ def test_graph_loss_and_gradients(
 @pytest.mark.parametrize("k", range(3))
 def test_prototype_loss_chains_and_gradients(
     golden: Path, suffix: str, dtype: torch.dtype, tolerance: float, k: int
-) -> None:
+):
     z = load(golden, "proto_loss")
     names = ("top", "middle", "bottom")
     graphs, *layers = leaves(z, dtype, "graph_reps", *(f"proto_{n}" for n in names))
@@ -103,7 +103,7 @@ def test_prototype_loss_chains_and_gradients(
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_prototype_loss_of_shallower_forests(golden: Path, depth: int) -> None:
+def test_prototype_loss_of_shallower_forests(golden: Path, depth: int):
     z = load(golden, "proto_loss")
     layers = [torch.from_numpy(z[f"proto_{n}"]).double() for n in ("middle", "bottom")][-depth:]
     parents = [torch.from_numpy(z["connection_bottom_to_middle"]).long()][: depth - 1]
@@ -118,7 +118,7 @@ def test_prototype_loss_of_shallower_forests(golden: Path, depth: int) -> None:
 
 
 @pytest.mark.parametrize("case", ["positive", "signed"])
-def test_initial_prototypes(golden: Path, case: str) -> None:
+def test_initial_prototypes(golden: Path, case: str):
     recorded = load(golden, "proto_init")
     decay = float(recorded["decay_ratio"])
     z = {k.removeprefix(f"{case}/"): v for k, v in recorded.items()}
@@ -136,7 +136,7 @@ def test_initial_prototypes(golden: Path, case: str) -> None:
         assert parent.tolist() == z[f"level{level}_connection"].tolist()
 
 
-def test_number_of_masked_nodes(golden: Path) -> None:
+def test_number_of_masked_nodes(golden: Path):
     z = load(golden, "mask_size")
     for rate, wanted in zip(z["rate"], z["num_masked"], strict=True):
         assert num_masked(torch.from_numpy(z["num_nodes"]), float(rate)).tolist() == wanted.tolist()

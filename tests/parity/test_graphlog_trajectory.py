@@ -152,7 +152,7 @@ def allowed(golden: Path, recorded: dict[str, np.ndarray]) -> np.ndarray:
     return tolerance(golden, recorded)
 
 
-def test_six_steps(golden: Path, recorded: dict[str, np.ndarray], allowed: np.ndarray) -> None:
+def test_six_steps(golden: Path, recorded: dict[str, np.ndarray], allowed: np.ndarray):
     losses, objective, encoder, start = follow(golden, recorded, torch.float32)
     assert (deviation(losses, recorded["losses_intra_inter_proto_total"]) <= allowed).all()
     assert allowed[0].max() < 1e-5
@@ -167,7 +167,7 @@ def test_six_steps(golden: Path, recorded: dict[str, np.ndarray], allowed: np.nd
 )
 def test_other_settings_are_outside_the_tolerance(
     golden: Path, recorded: dict[str, np.ndarray], allowed: np.ndarray, change: dict[str, float]
-) -> None:
+):
     def alter(objective: GraphLoG, _: GraphEncoder) -> None:
         objective.config = objective.config.updated(change)
 
@@ -175,9 +175,7 @@ def test_other_settings_are_outside_the_tolerance(
     assert (deviation(losses, recorded["losses_intra_inter_proto_total"]) > allowed).any()
 
 
-def test_what_parts_the_paths_is_one_undecided_unit(
-    golden: Path, recorded: dict[str, np.ndarray]
-) -> None:
+def test_what_parts_the_paths_is_one_undecided_unit(golden: Path, recorded: dict[str, np.ndarray]):
     wanted = recorded["losses_intra_inter_proto_total"]
     closed = deviation(follow(golden, recorded)[0], wanted)
     losses, objective, encoder, start = follow(golden, recorded, prepare=open_the_unit)

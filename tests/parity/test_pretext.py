@@ -46,7 +46,7 @@ def _sizes(batch: GraphBatch, nodes: torch.Tensor) -> tuple[list[int], list[int]
 
 def test_substructures_and_contexts_of_molecules(
     chem: dict[str, np.ndarray], molecules: GraphBatch
-) -> None:
+):
     rows = chem["context_k5_l4_l7"].astype(np.int64)
     kinds = molecules.x[:, 0]
     for turn in range(3):  # several roots were recorded for every molecule
@@ -86,7 +86,7 @@ def test_substructures_and_contexts_of_molecules(
                 assert values == mine[:, columns.index(name)].tolist(), name
 
 
-def test_number_of_negative_pairs(chem: dict[str, np.ndarray], molecules: GraphBatch) -> None:
+def test_number_of_negative_pairs(chem: dict[str, np.ndarray], molecules: GraphBatch):
     _, num_nodes, num_directed, num_negative = chem["negative_edge"].T
     assert molecules.sizes.tolist() == num_nodes.tolist()
     pairs = edge_pairs(molecules)
@@ -96,9 +96,7 @@ def test_number_of_negative_pairs(chem: dict[str, np.ndarray], molecules: GraphB
     assert torch.bincount(graph, minlength=molecules.num_graphs).tolist() == num_negative.tolist()
 
 
-def test_masked_atoms_and_the_bonds_around_them(
-    chem: dict[str, np.ndarray], molecules: GraphBatch
-) -> None:
+def test_masked_atoms_and_the_bonds_around_them(chem: dict[str, np.ndarray], molecules: GraphBatch):
     graph = np.repeat(np.arange(molecules.num_graphs), np.diff(chem["mask_atom_ptr"]))
     nodes = (
         torch.from_numpy(chem["mask_atom_indices"].astype(np.int64))
@@ -120,7 +118,7 @@ def test_masked_atoms_and_the_bonds_around_them(
     assert molecules.edge_attr[recorded].tolist() == chem["mask_edge_label"].tolist()
 
 
-def test_contexts_of_ego_networks(golden: Path, bio: dict[str, np.ndarray]) -> None:
+def test_contexts_of_ego_networks(golden: Path, bio: dict[str, np.ndarray]):
     batch = golden_batch(golden, "bio")
     columns = bio["context_columns"].tolist()
     rows = bio["context_l1_1_center"].astype(np.int64)
@@ -135,9 +133,7 @@ def test_contexts_of_ego_networks(golden: Path, bio: dict[str, np.ndarray]) -> N
     assert _sizes(batch, context)[0] == rows[:, columns.index("overlap_nodes")].tolist()
 
 
-def test_the_answer_of_a_masked_edge_is_its_first_channel(
-    golden: Path, bio: dict[str, np.ndarray]
-) -> None:
+def test_the_answer_of_a_masked_edge_is_its_first_channel(golden: Path, bio: dict[str, np.ndarray]):
     channels = list(evidence_channels(PROTEIN))
     assert channels == list(range(7))
     labels = torch.from_numpy(bio["mask_edge_label"].astype(np.float32))

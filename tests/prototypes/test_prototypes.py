@@ -32,7 +32,7 @@ def blobs(num: int = 5, each: int = 60, dim: int = 8) -> torch.Tensor:
     return (centers[:, None] + torch.randn(num, each, dim, generator=generator)).flatten(0, 1)
 
 
-def test_well_separated_clusters_are_found() -> None:
+def test_well_separated_clusters_are_found():
     points = blobs()
     found = kmeans(points, 5, seeded(3))
     inertia = (points - found.centers[found.assignment]).square().sum()
@@ -41,13 +41,13 @@ def test_well_separated_clusters_are_found() -> None:
     assert inertia < 3 * best
 
 
-def test_equal_points_leave_clusters_empty_without_a_warning() -> None:
+def test_equal_points_leave_clusters_empty_without_a_warning():
     found = kmeans(torch.ones(6, 3), 3, seeded())
     assert torch.bincount(found.assignment, minlength=3).sum() == 6
     assert torch.isfinite(found.centers).all()
 
 
-def test_orphans_go_to_the_nearest_survivor() -> None:
+def test_orphans_go_to_the_nearest_survivor():
     points = torch.tensor([[0.0], [1.0], [10.0], [11.0], [7.0]])
     clusters = Clusters(torch.tensor([[0.5], [10.5], [7.0]]), torch.tensor([0, 0, 1, 1, 2]))
     kept = drop_small(points, clusters, 2)
@@ -55,7 +55,7 @@ def test_orphans_go_to_the_nearest_survivor() -> None:
     assert kept.assignment.tolist() == [0, 0, 1, 1, 1]
 
 
-def test_nothing_survives() -> None:
+def test_nothing_survives():
     points = torch.tensor([[0.0], [1.0]])
     assert drop_small(points, Clusters(points, torch.tensor([0, 1])), 2).centers.shape == (0, 1)
 
@@ -65,7 +65,7 @@ def embeddings(num: int, dim: int = 6, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("space", ["raw", "unit"])
-def test_layers_shrink_by_half_or_more(space: str) -> None:
+def test_layers_shrink_by_half_or_more(space: str):
     forest = fit_forest(embeddings(400), depth=3, centers=50, generator=seeded(), space=space)
     top, middle, bottom = forest.sizes
     assert 40 <= bottom <= 50
@@ -77,7 +77,7 @@ def test_layers_shrink_by_half_or_more(space: str) -> None:
         assert (forest.layers[2].norm(dim=1) <= 1 + 1e-6).all()
 
 
-def test_bottom_prototypes_are_means_of_their_graphs() -> None:
+def test_bottom_prototypes_are_means_of_their_graphs():
     points = embeddings(60)
     forest = fit_forest(points, depth=1, centers=3, generator=seeded())
     owner = torch.cdist(points, forest.layers[0]).argmin(dim=1)
@@ -88,7 +88,7 @@ def test_bottom_prototypes_are_means_of_their_graphs() -> None:
 @given(st.integers(2, 40), st.integers(1, 4), st.integers(1, 12), st.integers(0, 99))
 def test_any_collection_of_two_graphs_or_more_gives_a_forest(
     num: int, depth: int, centers: int, seed: int
-) -> None:
+):
     forest = fit_forest(
         embeddings(num, seed=seed), depth=depth, centers=centers, generator=seeded(seed)
     )
@@ -96,7 +96,7 @@ def test_any_collection_of_two_graphs_or_more_gives_a_forest(
     forest.check()
 
 
-def test_same_generator_same_forest() -> None:
+def test_same_generator_same_forest():
     first, second = (
         fit_forest(embeddings(100), depth=3, centers=10, generator=seeded(4)) for _ in range(2)
     )
@@ -106,13 +106,13 @@ def test_same_generator_same_forest() -> None:
         assert torch.equal(a, b)
 
 
-def test_the_literal_rule_discards_every_upper_layer() -> None:
+def test_the_literal_rule_discards_every_upper_layer():
     fit_forest(embeddings(400), depth=1, centers=50, generator=seeded(), centers_rule="literal")
     with pytest.raises(ConfigError, match=r"centers_rule='literal'.*1 layers above.*halve"):
         fit_forest(embeddings(400), depth=2, centers=50, generator=seeded(), centers_rule="literal")
 
 
-def test_opposite_points_get_a_prototype_with_a_direction() -> None:
+def test_opposite_points_get_a_prototype_with_a_direction():
     forest = fit_forest(
         torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), depth=2, centers=4, generator=seeded()
     )
@@ -120,7 +120,7 @@ def test_opposite_points_get_a_prototype_with_a_direction() -> None:
     assert forest.layers[0].norm() > 0
 
 
-def test_competitive_initialization() -> None:
+def test_competitive_initialization():
     first, second = (
         fit_competitive(embeddings(200), depth=3, centers=12, generator=seeded(1), batch_size=64)
         for _ in range(2)
@@ -132,9 +132,7 @@ def test_competitive_initialization() -> None:
 
 
 @pytest.mark.parametrize("distinct", [1, 2, 3, 40])
-def test_the_top_layer_has_as_many_roots_as_asked_for_where_there_are_as_many(
-    distinct: int,
-) -> None:
+def test_the_top_layer_has_as_many_roots_as_asked_for_where_there_are_as_many(distinct: int):
     points = torch.randn(distinct, 6, generator=seeded()).repeat(5, 1)
     forest = fit_forest(points, depth=3, centers=50, min_roots=4, generator=seeded())
     assert forest.sizes[0] >= min(4, forest.sizes[1])
@@ -142,7 +140,7 @@ def test_the_top_layer_has_as_many_roots_as_asked_for_where_there_are_as_many(
     assert one.sizes[1:] == forest.sizes[1:]
 
 
-def test_a_tree_for_finished_embeddings_has_no_empty_leaf() -> None:
+def test_a_tree_for_finished_embeddings_has_no_empty_leaf():
     """Clusters of very different sizes, which K-means alone would follow."""
     sizes = [2000, 200, 100, 60, 40]
     blobs = [
@@ -169,14 +167,14 @@ def test_a_tree_for_finished_embeddings_has_no_empty_leaf() -> None:
 
 
 @pytest.mark.parametrize("num", [2, 3, 7])
-def test_a_few_graphs_are_enough(num: int) -> None:
+def test_a_few_graphs_are_enough(num: int):
     forest = fit_balanced_forest(torch.randn(num, 5, generator=seeded(num)), generator=seeded())
     assert forest.depth == 3
     assert max(forest.sizes) <= max(1, num // 2)
 
 
 @pytest.mark.parametrize("fit", [partial(fit_forest, depth=2, centers=4), fit_balanced_forest])
-def test_what_cannot_be_fitted_is_refused(fit: Callable[..., PrototypeForest]) -> None:
+def test_what_cannot_be_fitted_is_refused(fit: Callable[..., PrototypeForest]):
     for emb, error, words in (
         (torch.ones(1, 4), ConfigError, "at least 2 graphs"),
         (torch.zeros(9, 4), ConfigError, "collapsed"),
@@ -186,14 +184,14 @@ def test_what_cannot_be_fitted_is_refused(fit: Callable[..., PrototypeForest]) -
             fit(emb, generator=seeded())
 
 
-def test_shares_are_equal_and_rows_are_distributions() -> None:
+def test_shares_are_equal_and_rows_are_distributions():
     similarity = torch.rand(200, 8, generator=seeded(), dtype=torch.float64)
     share = balanced_assignment(similarity, temperature=0.1, iterations=200)
     assert torch.allclose(share.sum(dim=1), torch.ones(200, dtype=torch.float64))
     assert torch.allclose(share.sum(dim=0), torch.full((8,), 25.0, dtype=torch.float64))
 
 
-def test_sinkhorn_finds_the_best_plan_of_its_kind() -> None:
+def test_sinkhorn_finds_the_best_plan_of_its_kind():
     """Its logarithm is the similarity over the temperature plus a row and a column term."""
     similarity = torch.rand(6, 4, generator=seeded(1), dtype=torch.float64)
     share = balanced_assignment(similarity, temperature=0.2, iterations=50)
@@ -202,7 +200,7 @@ def test_sinkhorn_finds_the_best_plan_of_its_kind() -> None:
     assert rest.abs().max() < 1e-10
 
 
-def test_a_crowd_on_one_prototype_is_shared_out() -> None:
+def test_a_crowd_on_one_prototype_is_shared_out():
     crowd = torch.nn.functional.normalize(
         torch.tensor([1.0, 0, 0]) + 0.05 * torch.randn(300, 3, generator=seeded(2)), dim=1
     )
@@ -213,7 +211,7 @@ def test_a_crowd_on_one_prototype_is_shared_out() -> None:
 
 
 @pytest.mark.parametrize("num", [0, 1, 3, 40])
-def test_chains_follow_the_tree(num: int) -> None:
+def test_chains_follow_the_tree(num: int):
     forest = random_forest((2, 5, 9), dim=4)
     emb = torch.randn(num, 4, generator=seeded(3), dtype=torch.float64)
     chains = balanced_chains(emb, forest, temperature=0.05)
@@ -234,14 +232,12 @@ def test_chains_follow_the_tree(num: int) -> None:
         ([torch.empty(0, 2)], [], "non-empty"),
     ],
 )
-def test_what_is_no_forest(
-    layers: list[torch.Tensor], parents: list[torch.Tensor], message: str
-) -> None:
+def test_what_is_no_forest(layers: list[torch.Tensor], parents: list[torch.Tensor], message: str):
     with pytest.raises(ValueError, match=message):
         PrototypeForest(layers, parents).check()
 
 
-def test_detached_vectors_keep_the_trees() -> None:
+def test_detached_vectors_keep_the_trees():
     forest = random_forest((2, 4), dim=3)
     for layer in forest.layers:
         layer.requires_grad_()

@@ -139,11 +139,11 @@ def check_proposition_1(energy: Energy, seed: int) -> None:
             assert gain >= rise
 
 
-def test_the_toy_is_a_distribution() -> None:
+def test_the_toy_is_a_distribution():
     assert torch.allclose(Toy(0).log_joint().exp().sum(), torch.tensor(1.0, dtype=torch.float64))
 
 
-def test_marginal_likelihood_is_elbo_plus_kl() -> None:
+def test_marginal_likelihood_is_elbo_plus_kl():
     """The decomposition that the proof of Proposition 1 starts from, for any q."""
     toy = Toy(1)
     q = torch.randn(KINDS, len(toy.chains), generator=seeded(3), dtype=torch.float64).softmax(dim=1)
@@ -154,16 +154,16 @@ def test_marginal_likelihood_is_elbo_plus_kl() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 6])
-def test_theorem_1_the_mini_batch_bound_is_n_over_m_of_the_whole(size: int) -> None:
+def test_theorem_1_the_mini_batch_bound_is_n_over_m_of_the_whole(size: int):
     check_theorem_1(negative_energy, size)
 
 
-def test_theorem_1_one_sampled_chain_estimates_the_bound_without_bias() -> None:
+def test_theorem_1_one_sampled_chain_estimates_the_bound_without_bias():
     check_sampled_bound(negative_energy)
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_theorem_1_fails_with_a_wrong_energy(name: str) -> None:
+def test_theorem_1_fails_with_a_wrong_energy(name: str):
     with pytest.raises(AssertionError):
         check_theorem_1(WRONG[name], 2)
     with pytest.raises(AssertionError):
@@ -171,18 +171,18 @@ def test_theorem_1_fails_with_a_wrong_energy(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_proposition_1_every_cycle_raises_the_marginal_likelihood(seed: int) -> None:
+def test_proposition_1_every_cycle_raises_the_marginal_likelihood(seed: int):
     check_proposition_1(negative_energy, seed)
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("name", WRONG)
-def test_proposition_1_fails_with_a_wrong_energy(name: str, seed: int) -> None:
+def test_proposition_1_fails_with_a_wrong_energy(name: str, seed: int):
     with pytest.raises(AssertionError):
         check_proposition_1(WRONG[name], seed)
 
 
-def test_a_cycle_on_a_mini_batch_may_lower_the_likelihood_of_the_collection() -> None:
+def test_a_cycle_on_a_mini_batch_may_lower_the_likelihood_of_the_collection():
     """Proposition 1 is about the whole collection: a mini-batch cycle raises only its own."""
     cycles = lowered = 0
     for seed in range(9):
@@ -196,7 +196,7 @@ def test_a_cycle_on_a_mini_batch_may_lower_the_likelihood_of_the_collection() ->
     assert (lowered, cycles) == (51, 180)
 
 
-def test_the_walk_of_the_e_step_is_not_the_posterior_of_the_energy() -> None:
+def test_the_walk_of_the_e_step_is_not_the_posterior_of_the_energy():
     """Sampled top-down, a chain ignores the links of Eq. 18: documented in `sample_chains`."""
     toy = Toy(4)
     drawn = sample_chains(toy.emb.detach()[:1].expand(20_000, 3), toy.forest, generator=seeded(5))

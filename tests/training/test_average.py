@@ -18,7 +18,7 @@ from graphlog.training.trainer import WeightAverage, scheduled_rate
 from training_support import families, small_config
 
 
-def test_the_average_is_that_of_its_equation() -> None:
+def test_the_average_is_that_of_its_equation():
     weight = nn.Parameter(torch.zeros(3))
     average, wanted = WeightAverage(0.9), None
     for step in range(1, 60):
@@ -33,7 +33,7 @@ def test_the_average_is_that_of_its_equation() -> None:
     assert torch.allclose(weight, wanted, atol=1e-6)
 
 
-def test_a_parameter_born_later_starts_as_it_is() -> None:
+def test_a_parameter_born_later_starts_as_it_is():
     average = WeightAverage(0.9)
     old, young = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.full((2,), 5.0))
     average.update([("old", old)], 1)
@@ -41,7 +41,7 @@ def test_a_parameter_born_later_starts_as_it_is() -> None:
     assert torch.equal(average.averages["young"], young.detach())
 
 
-def test_the_rate_rises_in_a_line_and_then_follows_its_schedule() -> None:
+def test_the_rate_rises_in_a_line_and_then_follows_its_schedule():
     rates = [scheduled_rate(2.0, "cosine", step, 100, 0.1) for step in range(101)]
     assert np.allclose(rates[:10], np.linspace(0.2, 2, 10))
     assert rates[10] == 2.0
@@ -51,7 +51,7 @@ def test_the_rate_rises_in_a_line_and_then_follows_its_schedule() -> None:
     assert rates == [1.0, 2.0, 2.0, 2.0]
 
 
-def test_a_warm_up_never_stands_still_nor_overshoots() -> None:
+def test_a_warm_up_never_stands_still_nor_overshoots():
     for steps in range(1, 60):
         rates = [scheduled_rate(1.0, "cosine", step, steps, 0.13) for step in range(steps)]
         assert all(0 < rate <= 1 for rate in rates)
@@ -59,7 +59,7 @@ def test_a_warm_up_never_stands_still_nor_overshoots() -> None:
         assert rates[:whole] == sorted(rates[:whole])
 
 
-def test_a_run_ends_with_the_average_and_statistics_of_clean_graphs(tmp_path: Path) -> None:
+def test_a_run_ends_with_the_average_and_statistics_of_clean_graphs(tmp_path: Path):
     store, config = families(), small_config(average=0.8, warmup=0.1)
     trained = run_pretraining(store, config, tmp_path / "run").encoder
     checkpoint = load_checkpoint(tmp_path / "run" / "checkpoint", print)
@@ -90,7 +90,7 @@ def test_a_run_ends_with_the_average_and_statistics_of_clean_graphs(tmp_path: Pa
     assert torch.allclose(trained.norms[0].running_mean, wanted, atol=1e-5)
 
 
-def test_statistics_of_equal_batches_are_their_plain_average() -> None:
+def test_statistics_of_equal_batches_are_their_plain_average():
     store = families(3 * BATCH_SIZE)
     found, wanted = (build_encoder(small_config().encoder, store.schema, 0) for _ in range(2))
     calibrate(found, store, seed=1)
@@ -105,7 +105,7 @@ def test_statistics_of_equal_batches_are_their_plain_average() -> None:
         assert torch.equal(found.state_dict()[name], value), name
 
 
-def test_every_run_is_calibrated_and_a_finished_one_is_read_as_it_is(tmp_path: Path) -> None:
+def test_every_run_is_calibrated_and_a_finished_one_is_read_as_it_is(tmp_path: Path):
     store = families()
     trained = run_pretraining(store, small_config("released"), tmp_path / "run").encoder
     read = read_model(tmp_path / "run" / "model.safetensors").encoder

@@ -25,7 +25,7 @@ def newest(root: Path, say: Callable[[str], None] = print) -> int | None:
     return found and found.step
 
 
-def test_two_are_kept_and_the_newest_is_read_whatever_lies_beside(tmp_path: Path) -> None:
+def test_two_are_kept_and_the_newest_is_read_whatever_lies_beside(tmp_path: Path):
     for name in ("step-²", "step-99", "step-0000000x9", "step-000000009.safetensors"):
         (tmp_path / name).mkdir()
     for step in (1, 10, 11, 100):
@@ -52,7 +52,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_one_is_passed_over(damage: str, tmp_path: Path) -> None:
+def test_a_damaged_one_is_passed_over(damage: str, tmp_path: Path):
     said = Heard()
     older, target = (save_checkpoint(tmp_path, checkpoint(step)) for step in (1, 2))
     content = DAMAGES[damage](target.read_bytes())
@@ -66,7 +66,7 @@ def test_a_damaged_one_is_passed_over(damage: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lacking", ["step", "fields"])
-def test_one_that_lacks_a_field_is_damaged(lacking: str, tmp_path: Path) -> None:
+def test_one_that_lacks_a_field_is_damaged(lacking: str, tmp_path: Path):
     about = {"step": 2, "fields": {}}
     del about[lacking]
     write_tensors(tmp_path / "step-000000002.safetensors", "checkpoint", about, {})
@@ -77,7 +77,7 @@ def test_one_that_lacks_a_field_is_damaged(lacking: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("older", [0, 1])
 def test_one_of_a_newer_format_is_neither_passed_over_nor_called_damaged(
     older: int, tmp_path: Path
-) -> None:
+):
     for step in range(older + 1):
         path = save_checkpoint(tmp_path, checkpoint(step))
     path.write_bytes(newer(path.read_bytes()))
@@ -86,7 +86,7 @@ def test_one_of_a_newer_format_is_neither_passed_over_nor_called_damaged(
     assert "overwrite" not in str(caught.value)
 
 
-def test_a_run_goes_back_to_the_older_checkpoint_and_ends_alike(tmp_path: Path) -> None:
+def test_a_run_goes_back_to_the_older_checkpoint_and_ends_alike(tmp_path: Path):
     store, run, said = families(96), tmp_path / "run", Heard()
     config = small_config(checkpoint_every_s=0.0)
     run_pretraining(store, config, run)
@@ -99,7 +99,7 @@ def test_a_run_goes_back_to_the_older_checkpoint_and_ends_alike(tmp_path: Path) 
     assert any("Going back" in line for line in said.lines)
 
 
-def test_a_finished_run_of_another_version_is_left_alone(tmp_path: Path) -> None:
+def test_a_finished_run_of_another_version_is_left_alone(tmp_path: Path):
     store, config = families(64), small_config(epochs=2)
     finished(tmp_path / "run")
     model = read_model(tmp_path / "run" / "model.safetensors")
@@ -117,7 +117,7 @@ def test_a_finished_run_of_another_version_is_left_alone(tmp_path: Path) -> None
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
 
 
-def test_a_finished_run_is_returned_as_it_is(tmp_path: Path) -> None:
+def test_a_finished_run_is_returned_as_it_is(tmp_path: Path):
     store, config, said = families(64), small_config(epochs=2), Heard()
     first = run_pretraining(store, config, tmp_path / "run")
     again = run_pretraining(store, config, tmp_path / "run", resume=True, progress=said)
@@ -132,7 +132,7 @@ def test_a_finished_run_is_returned_as_it_is(tmp_path: Path) -> None:
     assert again.info["embedding"] == config.embedding
 
 
-def test_a_damaged_model_is_written_again(tmp_path: Path) -> None:
+def test_a_damaged_model_is_written_again(tmp_path: Path):
     store, config, run = families(64), small_config(epochs=2), finished(tmp_path / "run")
     before = outcome(run)
     model = run / "model.safetensors"
@@ -141,7 +141,7 @@ def test_a_damaged_model_is_written_again(tmp_path: Path) -> None:
     assert outcome(run) == before
 
 
-def test_other_settings_or_data_are_refused_by_name(tmp_path: Path) -> None:
+def test_other_settings_or_data_are_refused_by_name(tmp_path: Path):
     store, run = families(64), finished(tmp_path / "run")
     for done in (True, False):
         with pytest.raises(ConfigError, match=r"encoder.dim = 16, now 8"):

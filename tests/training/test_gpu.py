@@ -64,18 +64,18 @@ def step_without_values(name: str) -> None:
 
 @pytest.mark.usefixtures("on_meta")
 @pytest.mark.parametrize("name", NEVER_WAIT)
-def test_a_step_never_waits_for_a_value(name: str) -> None:
+def test_a_step_never_waits_for_a_value(name: str):
     step_without_values(name)
 
 
 @pytest.mark.usefixtures("on_meta")
 @pytest.mark.parametrize("name", WAIT)
-def test_values_that_are_looked_at_are_noticed(name: str) -> None:
+def test_values_that_are_looked_at_are_noticed(name: str):
     with pytest.raises((NotImplementedError, RuntimeError), match=r"meta|unimplemented"):
         step_without_values(name)
 
 
-def test_a_skipped_update_changes_nothing() -> None:
+def test_a_skipped_update_changes_nothing():
     def trained(skips: tuple[bool, ...]) -> dict[str, Any]:
         layer = nn.Linear(3, 2)
         with torch.no_grad():
@@ -98,7 +98,7 @@ def test_a_loss_that_is_looked_at_late_is_named_and_leaves_no_trace(
     tmp_path: Path,
     undisturbed: Callable[[float], dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+):
     store, config = families(), small_config(checkpoint_every_s=saved_every_s)
     whole = undisturbed(saved_every_s)
     late = property(lambda _: True, lambda *_: None)
@@ -113,7 +113,7 @@ def test_a_loss_that_is_looked_at_late_is_named_and_leaves_no_trace(
     assert outcome(tmp_path / "run") == whole
 
 
-def test_a_run_stopped_in_the_last_step_of_an_epoch_goes_on_with_the_next() -> None:
+def test_a_run_stopped_in_the_last_step_of_an_epoch_goes_on_with_the_next():
     job = Pretraining(families(), small_config())
     job.setting = replace(job.setting, device=torch.device("meta"))  # any device but the CPU
     trainer = Trainer(job)

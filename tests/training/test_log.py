@@ -37,7 +37,7 @@ def follow(progress: Progress) -> None:
     progress.end()
 
 
-def test_lines_say_share_rate_losses_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_say_share_rate_losses_and_time_left(capsys: pytest.CaptureFixture[str]):
     follow(Lines(every_s=0.0))
     out, lines = capsys.readouterr()
     assert out == ""
@@ -51,13 +51,13 @@ def test_lines_say_share_rate_losses_and_time_left(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(("make", "said"), [(Bar, "[a line] that stays"), (Progress, "")])
 def test_bars_and_silence_leave_only_what_was_said(
     make: type[Progress], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+):
     follow(make())
     out, err = capsys.readouterr()
     assert (out, err.strip()) == ("", said)
 
 
-def test_the_display_suits_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_display_suits_standard_error(monkeypatch: pytest.MonkeyPatch):
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -73,7 +73,7 @@ def test_the_display_suits_standard_error(monkeypatch: pytest.MonkeyPatch) -> No
     assert "embedding" in screen.getvalue()
 
 
-def test_a_row_averages_over_the_steps_that_had_the_value() -> None:
+def test_a_row_averages_over_the_steps_that_had_the_value():
     meter = Meter()
     meter.add({"loss": torch.tensor(1.0)})
     meter.add({"loss": torch.tensor(3.0), "loss_global": torch.tensor(5.0)})
@@ -84,7 +84,7 @@ def test_a_row_averages_over_the_steps_that_had_the_value() -> None:
     assert meter.read() == {"loss": 2.0, "loss_global": 5.0}
 
 
-def test_rows_of_steps_to_be_repeated_and_cut_lines_are_dropped(tmp_path: Path) -> None:
+def test_rows_of_steps_to_be_repeated_and_cut_lines_are_dropped(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"step": s}) + "\n" for s in (1, 2, 3)) + '{"step": 4, "lo')
     assert [row["step"] for row in read_metrics(path)] == [1, 2, 3]
@@ -95,7 +95,7 @@ def test_rows_of_steps_to_be_repeated_and_cut_lines_are_dropped(tmp_path: Path) 
     assert read_metrics(tmp_path / "none.jsonl") == []
 
 
-def test_a_refused_row_is_told_once(tmp_path: Path) -> None:
+def test_a_refused_row_is_told_once(tmp_path: Path):
     """An error of `close` would hide the first one, which says how to go on."""
     resource = pytest.importorskip("resource", reason="limits of a process are posix")
     file = MetricsFile(tmp_path / "metrics.jsonl", keep_until_step=0)
@@ -111,7 +111,7 @@ def test_a_refused_row_is_told_once(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1}]
 
 
-def test_without_progress_no_time_left_is_made_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_progress_no_time_left_is_made_up(capsys: pytest.CaptureFixture[str]):
     progress = Lines(every_s=0.0)
     progress.begin(100)
     progress.advance(0)

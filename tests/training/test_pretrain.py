@@ -31,7 +31,7 @@ def weights(result: Any) -> dict[str, torch.Tensor]:
     return dict(result.encoder.state_dict())
 
 
-def test_a_run_in_memory_equals_one_in_a_folder(tmp_path: Path) -> None:
+def test_a_run_in_memory_equals_one_in_a_folder(tmp_path: Path):
     store, config = families(96), small_config(checkpoint_every_s=0.0)
     in_memory = run_pretraining(store, config, None)
     on_disk = run_pretraining(store, config, tmp_path / "run")
@@ -40,22 +40,20 @@ def test_a_run_in_memory_equals_one_in_a_folder(tmp_path: Path) -> None:
     assert not in_memory.encoder.training
 
 
-def test_the_callers_random_state_is_left_alone() -> None:
+def test_the_callers_random_state_is_left_alone():
     before = torch.random.get_rng_state()
     run_pretraining(families(40), small_config(epochs=2, **{"encoder.dropout": 0.3}), None)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("num_graphs", [2, 5, 33, 65])
-def test_stores_smaller_than_a_batch_or_with_one_graph_left_over(num_graphs: int) -> None:
+def test_stores_smaller_than_a_batch_or_with_one_graph_left_over(num_graphs: int):
     result = run_pretraining(families(num_graphs), small_config(), None)
     assert all(bool(torch.isfinite(v).all()) for v in weights(result).values())
 
 
 @pytest.mark.parametrize("num_graphs", [0, 1])
-def test_too_few_graphs_are_refused_before_anything_is_written(
-    num_graphs: int, tmp_path: Path
-) -> None:
+def test_too_few_graphs_are_refused_before_anything_is_written(num_graphs: int, tmp_path: Path):
     store = families(4).subset(np.arange(num_graphs))
     with pytest.raises(DataError, match=f"at least 2, found {num_graphs}"):
         run_pretraining(store, small_config(), tmp_path / "run")
@@ -68,7 +66,7 @@ def test_a_non_finite_loss_stops_at_once(
     tmp_path: Path,
     undisturbed: Callable[[float], dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+):
     store, config, run = families(), small_config(checkpoint_every_s=0.0), tmp_path / "run"
     told = r"loss term 'subgraph' became \w+ at step 7; .* the last checkpoint is whole"
     with monkeypatch.context() as patch:
@@ -82,7 +80,7 @@ def test_a_non_finite_loss_stops_at_once(
     assert outcome(run) == undisturbed(0.0)
 
 
-def test_a_non_finite_weight_never_reaches_a_checkpoint(tmp_path: Path) -> None:
+def test_a_non_finite_weight_never_reaches_a_checkpoint(tmp_path: Path):
     class Poisoner(Progress):
         def advance(self, graphs: int) -> None:
             with torch.no_grad():
@@ -97,7 +95,7 @@ def test_a_non_finite_weight_never_reaches_a_checkpoint(tmp_path: Path) -> None:
     ]
 
 
-def test_training_starts_from_the_untrained_encoder_of_its_seed(tmp_path: Path) -> None:
+def test_training_starts_from_the_untrained_encoder_of_its_seed(tmp_path: Path):
     store, config = families(), small_config(learning_rate=1e-30)
     untrained = random_encoder(config.encoder, store.schema, seed=config.seed, graphs=store)
     start = dict(untrained.network.named_parameters())
@@ -105,7 +103,7 @@ def test_training_starts_from_the_untrained_encoder_of_its_seed(tmp_path: Path) 
         torch.testing.assert_close(weight, start[name], rtol=0, atol=1e-20, msg=name)
 
 
-def test_a_model_that_does_not_fit_is_named(tiny_store: Any) -> None:
+def test_a_model_that_does_not_fit_is_named(tiny_store: Any):
     config = small_config()
     encoder = build_encoder(config.encoder.updated({"dim": 8}), families(4).schema, 0)
     with pytest.raises(ConfigError, match=r"`encoder.dim` is 16 but 8 .* set encoder.dim = 8"):
@@ -117,7 +115,7 @@ def test_a_model_that_does_not_fit_is_named(tiny_store: Any) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
-def test_the_literal_recipes_run_and_warn(recipe: str, tiny_store: Any, tmp_path: Path) -> None:
+def test_the_literal_recipes_run_and_warn(recipe: str, tiny_store: Any, tmp_path: Path):
     said = Heard()
     run_pretraining(tiny_store, small_config(recipe, batch_size=8), tmp_path / "run", progress=said)
     assert any(line.startswith("note: ") for line in said.lines[:2])
@@ -127,7 +125,7 @@ def test_the_literal_recipes_run_and_warn(recipe: str, tiny_store: Any, tmp_path
 
 
 @pytest.mark.parametrize(("epochs", "weight"), [(2, 0.1), (3, 0.1), (2, 0.0)])
-def test_a_run_too_short_for_prototypes_says_so(epochs: int, weight: float) -> None:
+def test_a_run_too_short_for_prototypes_says_so(epochs: int, weight: float):
     said = Heard()
     options = {"objective.local_epochs": 2, "objective.global_weight": weight}
     result = run_pretraining(
@@ -141,12 +139,12 @@ def test_a_run_too_short_for_prototypes_says_so(epochs: int, weight: float) -> N
     ]
 
 
-def test_bf16_trains_and_keeps_fp32_weights() -> None:
+def test_bf16_trains_and_keeps_fp32_weights():
     result = run_pretraining(families(40), small_config(epochs=2, precision="bf16"), None)
     assert all(v.dtype != torch.bfloat16 for v in weights(result).values())
 
 
-def test_precision_and_device_choose_themselves() -> None:
+def test_precision_and_device_choose_themselves():
     cpu, said = torch.device("cpu"), []
     assert choose_precision("auto", cpu, said.append) == ("bf16" if has_fast_bf16(cpu) else "fp32")
     assert said == []
@@ -157,7 +155,7 @@ def test_precision_and_device_choose_themselves() -> None:
             choose_device(name)
 
 
-def test_draws_depend_on_their_place_alone() -> None:
+def test_draws_depend_on_their_place_alone():
     def draw(*words: str | int) -> float:
         return float(torch.rand((), generator=generator_for(3, *words)))
 
@@ -170,7 +168,7 @@ def test_draws_depend_on_their_place_alone() -> None:
         assert torch.equal(torch.rand(3), inside)
 
 
-def test_moments_kept_over_the_phases_spare_the_jolt() -> None:
+def test_moments_kept_over_the_phases_spare_the_jolt():
     """A fresh Adam moves every weight by a whole step at once.
 
     With kept moments the second phase starts elsewhere.
@@ -183,7 +181,7 @@ def test_moments_kept_over_the_phases_spare_the_jolt() -> None:
 
 
 @pytest.mark.parametrize("num_graphs", [80, 97])  # of 97, the last joins the batch before
-def test_the_rate_falls_to_zero(num_graphs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_falls_to_zero(num_graphs: int, monkeypatch: pytest.MonkeyPatch):
     rates: list[float] = []
     true_step = NamedAdam.step
 
@@ -202,7 +200,7 @@ def test_the_rate_falls_to_zero(num_graphs: int, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_run_keeps_the_precision_it_started_with(
     fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     """``auto`` is settled when the run starts: another processor or wish does not change it."""
     hardware = [fast]
     monkeypatch.setattr(settings, "has_fast_bf16", lambda _: hardware[0])

@@ -67,14 +67,14 @@ def after(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() > end
 
 
-def test_killed_again_and_again(whole: Whole, tmp_path: Path) -> None:
+def test_killed_again_and_again(whole: Whole, tmp_path: Path):
     (expected, took), run, luck = whole["plain"], tmp_path / "run", random.Random(7)
     for attempt in range(5):
         killed_once(run, after(luck.uniform(0.1, 0.9) * took), resume=attempt > 0)
     assert finish(run) == expected
 
 
-def test_killed_while_a_checkpoint_is_written(whole: Whole, tmp_path: Path) -> None:
+def test_killed_while_a_checkpoint_is_written(whole: Whole, tmp_path: Path):
     run = tmp_path / "run"
     for attempt in range(20):
         partial = lambda: list(run.glob("checkpoint/step-*.partial"))  # noqa: E731
@@ -87,7 +87,7 @@ def test_killed_while_a_checkpoint_is_written(whole: Whole, tmp_path: Path) -> N
     assert not partial()
 
 
-def test_killed_while_prototypes_are_fitted(whole: Whole, tmp_path: Path) -> None:
+def test_killed_while_prototypes_are_fitted(whole: Whole, tmp_path: Path):
     # the checkpoint of step 5 ends the local phase; prototypes are fitted right after it
     for attempt in range(20):
         run = tmp_path / f"run{attempt}"
@@ -100,14 +100,14 @@ def test_killed_while_prototypes_are_fitted(whole: Whole, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("number", [2, 5, 7, 12])
-def test_killed_after_a_step(number: int, whole: Whole, tmp_path: Path) -> None:
+def test_killed_after_a_step(number: int, whole: Whole, tmp_path: Path):
     """On both sides of the border of phases, with moments kept and the average of weights."""
     run = tmp_path / "run"
     killed_once(run, step(run, number).exists, "average")
     assert finish(run, "average") == whole["average"][0]
 
 
-def test_sparse_checkpoints_repeat_the_lost_steps(whole: Whole, tmp_path: Path) -> None:
+def test_sparse_checkpoints_repeat_the_lost_steps(whole: Whole, tmp_path: Path):
     """With checkpoints at phases only, log rows of repeated steps are neither doubled nor lost."""
     run = tmp_path / "run"
     log = run / "metrics.jsonl"

@@ -21,7 +21,7 @@ from graphlog.training.trainer import TrainingInterrupted
 from training_support import families, finished, job, outcome, server, small_config, start
 
 
-def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
+def test_a_run_leaves_what_it_promises(tmp_path: Path):
     run = finished(tmp_path / "deep" / "run")
     assert {p.name for p in run.iterdir()} == {
         *"config.toml versions.json metrics.jsonl model.safetensors checkpoint".split(),
@@ -33,7 +33,7 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     assert [row["phase"] for row in rows] == ["local", "joint", "joint"]
 
 
-def test_an_existing_run_is_refused_replaced_or_continued(tmp_path: Path) -> None:
+def test_an_existing_run_is_refused_replaced_or_continued(tmp_path: Path):
     run = finished(tmp_path / "run")
     with pytest.raises(ConfigError, match="`resume=True` or replace it with `overwrite=True`"):
         run_pretraining(families(64), small_config(epochs=2), run)
@@ -48,13 +48,13 @@ def test_an_existing_run_is_refused_replaced_or_continued(tmp_path: Path) -> Non
     assert (run / "notes.txt").read_text() == "mine"
 
 
-def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
+def test_a_file_is_no_run_folder(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(ConfigError, match="is a file or holds"):
         RunFolder.open(tmp_path / "thesis.tex")
 
 
-def test_a_linked_checkpoint_folder_is_unlinked_and_what_it_points_to_stays(tmp_path: Path) -> None:
+def test_a_linked_checkpoint_folder_is_unlinked_and_what_it_points_to_stays(tmp_path: Path):
     run, scratch = finished(tmp_path / "run"), tmp_path / "scratch"
     (run / "checkpoint").rename(scratch)
     (run / "checkpoint").symlink_to(scratch)
@@ -65,7 +65,7 @@ def test_a_linked_checkpoint_folder_is_unlinked_and_what_it_points_to_stays(tmp_
     assert sorted(p.name for p in scratch.iterdir()) == kept
 
 
-def test_only_files_of_the_run_are_removed(tmp_path: Path) -> None:
+def test_only_files_of_the_run_are_removed(tmp_path: Path):
     run = finished(tmp_path / "run")
     (run / "thesis.partial").write_text("mine")
     (run / "model.safetensors.0123456789abcdef.partial").write_text("half a model")
@@ -96,9 +96,7 @@ FOREIGN = (
 
 @pytest.mark.parametrize("names", FOREIGN, ids=str)
 @pytest.mark.parametrize("kind", ["pretrain", "finetune", "probe"])
-def test_files_of_other_programs_are_never_removed(
-    names: list[str], kind: str, tmp_path: Path
-) -> None:
+def test_files_of_other_programs_are_never_removed(names: list[str], kind: str, tmp_path: Path):
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text('kind = "finetune"  # mine')
@@ -108,14 +106,14 @@ def test_files_of_other_programs_are_never_removed(
     assert {(tmp_path / n).read_text() for n in names} == {'kind = "finetune"  # mine'}
 
 
-def test_a_run_killed_before_its_mark_was_written_can_be_started_again(tmp_path: Path) -> None:
+def test_a_run_killed_before_its_mark_was_written_can_be_started_again(tmp_path: Path):
     (tmp_path / ".lock").write_text("4711")
     (tmp_path / "graphlog.json.0123456789abcdef.partial").write_text("{")
     RunFolder.open(tmp_path).close()
     assert {p.name for p in tmp_path.iterdir()} == {".lock", "graphlog.json"}
 
 
-def test_a_linked_lock_is_not_written_through(tmp_path: Path) -> None:
+def test_a_linked_lock_is_not_written_through(tmp_path: Path):
     (tmp_path / "precious.txt").write_text("17")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").symlink_to(tmp_path / "precious.txt")
@@ -124,7 +122,7 @@ def test_a_linked_lock_is_not_written_through(tmp_path: Path) -> None:
     assert (tmp_path / "precious.txt").read_text() == "17"
 
 
-def test_a_folder_in_use_names_the_process(tmp_path: Path) -> None:
+def test_a_folder_in_use_names_the_process(tmp_path: Path):
     process = start(tmp_path / "run", {"epochs": 10_000}, resume=False)
     while not (tmp_path / "run" / "metrics.jsonl").exists():
         time.sleep(0.01)
@@ -153,7 +151,7 @@ class Interrupter(Progress):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_saves_and_says_how_to_go_on(
     number: int, tmp_path: Path, undisturbed: Callable[[float], dict[str, Any]]
-) -> None:
+):
     store, config = families(), small_config(checkpoint_every_s=1e6)
     # a background job is started deaf to SIGINT
     started_with = signal.signal(number, signal.default_int_handler)
@@ -174,7 +172,7 @@ class Swallower(Progress):
             signal.raise_signal(signal.SIGTERM)
 
 
-def test_an_interrupt_that_a_library_swallows_stops_the_first_step(tmp_path: Path) -> None:
+def test_an_interrupt_that_a_library_swallows_stops_the_first_step(tmp_path: Path):
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     with pytest.raises(TrainingInterrupted, match="after step 1"):
         run_pretraining(families(), small_config(), tmp_path / "run", progress=Swallower())
@@ -201,7 +199,7 @@ def told_by(target: Any, *arguments: Any) -> str:
     return str(line)
 
 
-def test_a_read_only_folder_gives_one_line(tmp_path: Path) -> None:
+def test_a_read_only_folder_gives_one_line(tmp_path: Path):
     locked = tmp_path / "locked"
     locked.mkdir()
     locked.chmod(stat.S_IRUSR | stat.S_IXUSR | stat.S_IROTH | stat.S_IXOTH)
@@ -234,7 +232,7 @@ def until_full(run: str, steps: int, lines: Any) -> None:
 
 def test_a_full_disk_gives_one_line_and_leaves_the_last_checkpoint(
     tmp_path: Path, undisturbed: Callable[[float], dict[str, Any]]
-) -> None:
+):
     run = tmp_path / "run"
     line = told_by(until_full, str(run), 7)
     assert "File too large" in line

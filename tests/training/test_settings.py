@@ -14,7 +14,7 @@ from graphlog.training.settings import read_config, resolve_config
 @pytest.mark.parametrize(
     ("objective", "recipe"), [(o, r) for o, kind in OBJECTIVES.items() for r in kind.RECIPES]
 )
-def test_every_recipe_survives_its_file(objective: str, recipe: str, tmp_path: Path) -> None:
+def test_every_recipe_survives_its_file(objective: str, recipe: str, tmp_path: Path):
     config = resolve_config(objective, recipe, {"encoder.dim": 48, "seed": 3})
     (tmp_path / "config.toml").write_text(config.to_toml())
     assert read_config(tmp_path / "config.toml") == config
@@ -27,7 +27,7 @@ def test_every_recipe_survives_its_file(objective: str, recipe: str, tmp_path: P
     assert set(kind.RECIPE_NOTES) <= set(kind.RECIPES)
 
 
-def test_a_layer_has_its_own_settings_alone() -> None:
+def test_a_layer_has_its_own_settings_alone():
     with pytest.raises(ConfigError, match=r"encoder\.heads"):
         resolve_config(overrides={"encoder": {"backbone": "gcn", "heads": 2}})
     attention = resolve_config(overrides={"encoder.backbone": "gat", "encoder.layer.heads": 3})
@@ -35,7 +35,7 @@ def test_a_layer_has_its_own_settings_alone() -> None:
     assert "substructure_at" in resolve_config("contextpred").to_toml()
 
 
-def test_overrides_beat_the_recipe_and_flags_beat_the_file() -> None:
+def test_overrides_beat_the_recipe_and_flags_beat_the_file():
     file = tomllib.loads(resolve_config("graphlog", "paper", {"epochs": 2}).to_toml())
     config = resolve_config(
         "graphlog", None, {**file, "training": {**file["training"], "epochs": 5}}
@@ -43,7 +43,7 @@ def test_overrides_beat_the_recipe_and_flags_beat_the_file() -> None:
     assert (config.recipe, config.epochs, config.options["local_form"]) == ("paper", 5, "margin")
 
 
-def test_nested_dotted_and_loose_keys_mean_the_same() -> None:
+def test_nested_dotted_and_loose_keys_mean_the_same():
     nested = resolve_config(overrides={"objective": {"depth": 2}, "training": {"batch_size": 64}})
     dotted = resolve_config(overrides={"objective.depth": 2, "training.batch_size": 64})
     loose = resolve_config(
@@ -71,12 +71,12 @@ def test_nested_dotted_and_loose_keys_mean_the_same() -> None:
         ({"batch_size": 1}, "`batch_size`"),
     ],
 )
-def test_what_cannot_be_understood_is_named(overrides: dict[str, object], message: str) -> None:
+def test_what_cannot_be_understood_is_named(overrides: dict[str, object], message: str):
     with pytest.raises(ConfigError, match=message):
         resolve_config(overrides=overrides)
 
 
-def test_numbers_of_thousands_of_digits_and_devices_are_refused_in_one_line(tmp_path: Path) -> None:
+def test_numbers_of_thousands_of_digits_and_devices_are_refused_in_one_line(tmp_path: Path):
     digits = "9" * 5000
     (tmp_path / "a.toml").write_text(f"epochs = {digits}")
     (tmp_path / "zero.toml").symlink_to("/dev/zero")

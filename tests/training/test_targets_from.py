@@ -38,7 +38,7 @@ def saved(path: Path, **arrays: Any) -> Path:
 
 def test_vectors_belong_to_graphs_by_row_and_are_standardized(
     store: graphlog.GraphStore, tmp_path: Path
-) -> None:
+):
     found = read_vectors(saved(tmp_path / "v.npz", vectors=VECTORS), store)
     # the outermost thousandths, here the two extremes, are moved by less than 2 % of the range
     assert np.abs(found - standardized(VECTORS[USED])).max() < 0.02 * np.ptp(standardized(VECTORS))
@@ -48,9 +48,7 @@ def test_vectors_belong_to_graphs_by_row_and_are_standardized(
     np.testing.assert_array_equal(signs, np.sign(standardized(whole)))
 
 
-def test_vectors_belong_to_graphs_by_their_smiles(
-    store: graphlog.GraphStore, tmp_path: Path
-) -> None:
+def test_vectors_belong_to_graphs_by_their_smiles(store: graphlog.GraphStore, tmp_path: Path):
     wanted = read_vectors(saved(tmp_path / "v.npz", vectors=VECTORS), store)
     once = [7, 2, 0, 5, 4, 1]  # another order; the second CCO has the vector of the first
     file = saved(tmp_path / "w.npz", vectors=VECTORS[once], smiles=[f"{SMILES[k]} " for k in once])
@@ -64,7 +62,7 @@ def test_vectors_belong_to_graphs_by_their_smiles(
     np.testing.assert_array_equal(read_vectors(kept, store), wanted)
 
 
-def test_unknown_values_stay_unknown(store: graphlog.GraphStore, tmp_path: Path) -> None:
+def test_unknown_values_stay_unknown(store: graphlog.GraphStore, tmp_path: Path):
     gaps = VECTORS.copy()
     gaps[2, 1] = gaps[4] = np.nan
     found = read_vectors(saved(tmp_path / "v.npz", vectors=gaps), store)
@@ -88,7 +86,7 @@ def test_unknown_values_stay_unknown(store: graphlog.GraphStore, tmp_path: Path)
 )
 def test_what_does_not_fit_is_refused(
     store: graphlog.GraphStore, tmp_path: Path, arrays: dict[str, np.ndarray], message: str
-) -> None:
+):
     with pytest.raises(DataError, match=message):
         read_vectors(saved(tmp_path / "v.npz", **arrays), store)
 
@@ -96,7 +94,7 @@ def test_what_does_not_fit_is_refused(
 @pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 cut", b"\x93NUMPY\x01\x00"])
 def test_a_file_that_is_no_npz_is_refused(
     store: graphlog.GraphStore, tmp_path: Path, content: bytes | None
-) -> None:
+):
     file = tmp_path / "v.npz"
     if content is not None:
         file.write_bytes(content)
@@ -104,9 +102,7 @@ def test_a_file_that_is_no_npz_is_refused(
         read_vectors(file, store)
 
 
-def test_a_damaged_file_is_refused_or_read_right(
-    store: graphlog.GraphStore, tmp_path: Path
-) -> None:
+def test_a_damaged_file_is_refused_or_read_right(store: graphlog.GraphStore, tmp_path: Path):
     file, random = tmp_path / "v.npz", np.random.default_rng(0)
     np.savez_compressed(file, vectors=VECTORS, smiles=SMILES)
     wanted, whole = read_vectors(file, store), file.read_bytes()
@@ -121,7 +117,7 @@ def test_a_damaged_file_is_refused_or_read_right(
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_a_teacher_is_learned_and_a_run_keeps_its_vectors(tmp_path: Path) -> None:
+def test_a_teacher_is_learned_and_a_run_keeps_its_vectors(tmp_path: Path):
     table = tmp_path / "in.csv"
     table.write_text("smiles\n" + "\n".join(SMILES) + "\n")
     teacher = tmp_path / "teacher.npz"
@@ -139,14 +135,14 @@ def test_a_teacher_is_learned_and_a_run_keeps_its_vectors(tmp_path: Path) -> Non
         graphlog.pretrain(table, run_dir=run, resume=True)
 
 
-def test_graphs_without_descriptors_have_vectors(tmp_path: Path) -> None:
+def test_graphs_without_descriptors_have_vectors(tmp_path: Path):
     store = ring_store(tmp_path)
     file = saved(tmp_path / "v.npz", v=np.random.default_rng(1).normal(size=(len(store), 3)))
     encoder = graphlog.pretrain(store, "descriptorpred", targets_from=str(file), **TINY)
     assert np.isfinite(encoder.embed(store)).all()
 
 
-def test_only_objectives_with_targets_take_vectors(tmp_path: Path) -> None:
+def test_only_objectives_with_targets_take_vectors(tmp_path: Path):
     file = str(saved(tmp_path / "v.npz", vectors=VECTORS))
     for objective, recipe in (("infomax", None), ("graphlog", "graphlog")):
         with pytest.raises(ConfigError, match="for objectives that predict descriptors"):

@@ -56,7 +56,7 @@ def gradient(parameter: torch.Tensor) -> torch.Tensor:
     return parameter.grad
 
 
-def test_every_objective_has_the_losses_and_gradients_of_one_process(tmp_path: Path) -> None:
+def test_every_objective_has_the_losses_and_gradients_of_one_process(tmp_path: Path):
     alone, teams = _steps(0), together(3, tmp_path, _steps)  # of 2 graphs one process has none
     for case, expected in alone.items():
         largest = max(float(v.abs().max()) for k, v in expected.items() if k.startswith("model."))
@@ -101,9 +101,7 @@ def _train(rank: int, run: str, objective: str, resume: bool = False, stop_after
 
 
 @pytest.mark.parametrize("objective", ["graphlog", "descriptorpred"])
-def test_a_run_of_two_processes_that_one_continues_is_that_of_one(
-    objective: str, tmp_path: Path
-) -> None:
+def test_a_run_of_two_processes_that_one_continues_is_that_of_one(objective: str, tmp_path: Path):
     run = str(tmp_path / "two")
     assert _train(0, str(tmp_path / "one"), objective) == "done"
     ended = together(2, tmp_path / "out", _train, run, objective, False, 40)
@@ -132,9 +130,7 @@ def _disagree(rank: int, what: str) -> str:
         ("batch", "ConfigError: 3 processes share batches of 2 graphs"),
     ],
 )
-def test_processes_that_cannot_train_together_are_refused(
-    what: str, line: str, tmp_path: Path
-) -> None:
+def test_processes_that_cannot_train_together_are_refused(what: str, line: str, tmp_path: Path):
     first, *others = together(3, tmp_path, _disagree, what)
     assert first.startswith(line)
     for other in others:
@@ -150,12 +146,12 @@ def _vanish(rank: int) -> str:
     return "left"
 
 
-def test_a_process_that_is_left_alone_says_so_in_one_line(tmp_path: Path) -> None:
+def test_a_process_that_is_left_alone_says_so_in_one_line(tmp_path: Path):
     first, second = together(2, tmp_path, _vanish)
     assert second == "left"
     assert first.startswith("ProcessLostError: another process of this run ended")
     assert "\n" not in first
 
 
-def test_a_process_alone_is_a_team_of_one() -> None:
+def test_a_process_alone_is_a_team_of_one():
     assert (ALONE.size, ALONE.is_first, ALONE.exchange("a")) == (1, True, ["a"])

@@ -18,7 +18,7 @@ from training_support import families, small_config
 
 
 @pytest.mark.parametrize(("rows", "width"), [(40, 8), (8, 40)])
-def test_effective_rank_is_rankme_of_centered_embeddings(rows: int, width: int) -> None:
+def test_effective_rank_is_rankme_of_centered_embeddings(rows: int, width: int):
     embeddings = torch.randn(rows, width) + 5
     singular = torch.linalg.svdvals((embeddings - embeddings.mean(0)).double())
     share = singular / singular.sum()
@@ -28,14 +28,14 @@ def test_effective_rank_is_rankme_of_centered_embeddings(rows: int, width: int) 
     )
 
 
-def test_effective_rank_of_known_shapes() -> None:
+def test_effective_rank_of_known_shapes():
     line = torch.randn(50, 1) @ torch.randn(1, 6) + 3
     assert effective_rank(line) == pytest.approx(1, abs=1e-3)
     assert effective_rank(torch.ones(50, 6)) == 0
     assert effective_rank(torch.cat([torch.eye(6), -torch.eye(6)])) == pytest.approx(6)
 
 
-def test_alignment_uniformity_and_mean_cosine_by_loops() -> None:
+def test_alignment_uniformity_and_mean_cosine_by_loops():
     a, b = torch.randn(7, 5), torch.randn(7, 5)
     u, v = F.normalize(a, dim=1), F.normalize(b, dim=1)
     gaps = [float((u[i] - v[i]).square().sum()) for i in range(7)]
@@ -79,7 +79,7 @@ def watch_of(embeddings: list[torch.Tensor], batch_size: int = 256) -> CollapseW
         ({"assignment_gap": 0.0}, "no gradient: set objective.e_step = 'balanced'"),
     ],
 )
-def test_each_alarm_is_said_once_and_after_two_looks(change: dict[str, float], word: str) -> None:
+def test_each_alarm_is_said_once_and_after_two_looks(change: dict[str, float], word: str):
     watch = watch_of([])
     assert watch.look({**HEALTHY, **change})[1] == []
     assert watch.look(HEALTHY)[1] == []
@@ -88,7 +88,7 @@ def test_each_alarm_is_said_once_and_after_two_looks(change: dict[str, float], w
     assert word in said[1][0]
 
 
-def test_a_small_batch_cannot_use_more_prototypes_than_it_has_graphs() -> None:
+def test_a_small_batch_cannot_use_more_prototypes_than_it_has_graphs():
     watch = watch_of([], batch_size=8)
     assert not any(watch.look({**HEALTHY, "prototypes_used_nearest_2": 7.9})[1] for _ in range(3))
     crowded = {**HEALTHY, "prototypes_used_nearest_2": 1.5}
@@ -98,14 +98,14 @@ def test_a_small_batch_cannot_use_more_prototypes_than_it_has_graphs() -> None:
     ]
 
 
-def test_a_difference_of_energies_has_no_floor_to_be_alarmed_about() -> None:
+def test_a_difference_of_energies_has_no_floor_to_be_alarmed_about():
     watch = watch_of([])
     assert not any(
         watch.look({**HEALTHY, "loss_global": loss})[1] for loss in (-0.5, 0.05, 0.05, 0.05)
     )
 
 
-def test_collapsed_embeddings_ring_and_spread_ones_do_not() -> None:
+def test_collapsed_embeddings_ring_and_spread_ones_do_not():
     flat = watch_of([torch.randn(256, 1) @ torch.randn(1, 16) for _ in range(2)])
     values, first = flat.look({})
     _, second = flat.look({})
@@ -116,7 +116,7 @@ def test_collapsed_embeddings_ring_and_spread_ones_do_not() -> None:
     assert [spread.look({})[1] for _ in range(3)] == [[], [], []]
 
 
-def test_the_watch_listens_to_both_views_and_forgets_when_closed() -> None:
+def test_the_watch_listens_to_both_views_and_forgets_when_closed():
     store, config = families(40), small_config()
     encoder = build_encoder(config.encoder, store.schema, 0)
     watch = CollapseWatch(encoder, every=2, batch_size=1024)

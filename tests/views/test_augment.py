@@ -45,19 +45,19 @@ def _one(name: str, batch: GraphBatch, seed: int = 0, **settings) -> GraphBatch:
     return augment(batch, schema, [name], AugmentConfig.parse(settings), seeded(seed))
 
 
-def test_none_changes_nothing() -> None:
+def test_none_changes_nothing():
     batch = batch_for(sizes=SIZES)
     assert _one("none", batch) is batch
 
 
-def test_dropping_nodes() -> None:
+def test_dropping_nodes():
     batch = batch_for(sizes=SIZES)
     assert _one("drop-nodes", batch).sizes.tolist() == [n - int(0.2 * n) for n in SIZES]
     assert _one("drop-nodes", batch, ratio=0.5).sizes.tolist() == [n - n // 2 for n in SIZES]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_subgraphs_are_connected_and_have_the_size_asked_for(seed: int) -> None:
+def test_subgraphs_are_connected_and_have_the_size_asked_for(seed: int):
     batch = batch_for(sizes=SIZES)
     steps = torch.tensor([9, 3, 2, 0, 30])
     inside, edges = grow_subgraph(batch, steps, seeded(seed)), edges_of(batch)
@@ -67,7 +67,7 @@ def test_subgraphs_are_connected_and_have_the_size_asked_for(seed: int) -> None:
         assert _connected(nodes, edges)
 
 
-def test_the_released_walk_never_leaves_the_first_neighborhood() -> None:
+def test_the_released_walk_never_leaves_the_first_neighborhood():
     batch = batch_for(sizes=[30])
 
     def walked(seed: int, *way: str) -> list[int]:
@@ -82,7 +82,7 @@ def test_the_released_walk_never_leaves_the_first_neighborhood() -> None:
 
 
 @pytest.mark.parametrize("how", ["rewire", "drop"])
-def test_perturbed_edges(how: str) -> None:
+def test_perturbed_edges(how: str):
     batch = batch_for(sizes=SIZES)
     found = _one("perturb-edges", batch, edge_perturbation=how, ratio=0.4)
     before, after = edges_of(batch), edges_of(found)
@@ -103,7 +103,7 @@ def test_perturbed_edges(how: str) -> None:
         assert len(after) > len(edges_of(dropped))
 
 
-def test_rewired_edges_take_attributes_of_lost_ones() -> None:
+def test_rewired_edges_take_attributes_of_lost_ones():
     batch = batch_for(sizes=[12])
     attr = torch.arange(batch.num_edges // 2).repeat_interleave(2)[:, None].repeat(1, 2)
     batch = batch.with_attributes(edge_attr=attr)
@@ -115,7 +115,7 @@ def test_rewired_edges_take_attributes_of_lost_ones() -> None:
 
 
 @pytest.mark.parametrize("both", [0, 6])
-def test_rewired_edges_of_one_direction_keep_to_one(both: int) -> None:
+def test_rewired_edges_of_one_direction_keep_to_one(both: int):
     batch = one_way(batch_for(sizes=[60, 50]), both)
     attr = torch.arange(batch.num_edges)[:, None].repeat(1, 2)
     batch = batch.with_attributes(edge_attr=attr)
@@ -131,7 +131,7 @@ def test_rewired_edges_of_one_direction_keep_to_one(both: int) -> None:
 
 
 @pytest.mark.parametrize("schema", [NODE_MASKED, EDGE_MASKED])
-def test_masked_attributes(schema) -> None:
+def test_masked_attributes(schema):
     batch = batch_for(schema, SIZES)
     found = _one("mask-attributes", batch)
     assert found.edge_index is batch.edge_index
@@ -140,7 +140,7 @@ def test_masked_attributes(schema) -> None:
     assert 0 < int(changed.sum()) < len(changed)
 
 
-def test_every_graph_draws_for_itself() -> None:
+def test_every_graph_draws_for_itself():
     batch = batch_for(sizes=[20] * 40)
     sizes = augment(
         batch, NODE_MASKED, ["none", "drop-nodes", "subgraph"], AugmentConfig(), seeded()
@@ -148,7 +148,7 @@ def test_every_graph_draws_for_itself() -> None:
     assert set(sizes) == {20, 16, 5}
 
 
-def test_graphs_without_edges_left_can_be_restored() -> None:
+def test_graphs_without_edges_left_can_be_restored():
     batch = batch_for(sizes=[2, 3, 2, 10])
     bare = _one("subgraph", batch)
     assert bare.sizes.tolist() == [1, 1, 1, 3]
@@ -159,7 +159,7 @@ sizes_of_graphs = st.lists(st.integers(1, 14), min_size=1, max_size=8)
 
 
 @given(sizes_of_graphs, st.floats(0, 0.95), st.integers(0, 10_000))
-def test_nodes_masked_in_every_graph(sizes: list[int], rate: float, seed: int) -> None:
+def test_nodes_masked_in_every_graph(sizes: list[int], rate: float, seed: int):
     batch = random_batch(sizes, seed)
     view = mask_attributes(batch, NODE_MASKED, rate, seeded(seed))
     assert torch.bincount(batch.batch[view.node_idx], minlength=len(sizes)).tolist() == [
@@ -173,7 +173,7 @@ def test_nodes_masked_in_every_graph(sizes: list[int], rate: float, seed: int) -
 
 
 @given(sizes_of_graphs, st.floats(0, 0.95), st.integers(0, 10_000))
-def test_edges_masked_in_every_graph(sizes: list[int], rate: float, seed: int) -> None:
+def test_edges_masked_in_every_graph(sizes: list[int], rate: float, seed: int):
     batch = random_batch(sizes, seed, EDGE_MASKED)
     view = mask_attributes(batch, EDGE_MASKED, rate, seeded(seed))
     edges = torch.bincount(batch.batch[batch.edge_index[0]], minlength=len(sizes)) // 2
@@ -189,7 +189,7 @@ def test_edges_masked_in_every_graph(sizes: list[int], rate: float, seed: int) -
 
 
 @given(sizes_of_graphs, st.integers(0, 10_000))
-def test_topology_and_the_clean_graphs_stay(sizes: list[int], seed: int) -> None:
+def test_topology_and_the_clean_graphs_stay(sizes: list[int], seed: int):
     batch = random_batch(sizes, seed)
     before = batch.x.clone()
     view = mask_attributes(batch, NODE_MASKED, 0.3, seeded(seed)).batch
@@ -199,7 +199,7 @@ def test_topology_and_the_clean_graphs_stay(sizes: list[int], seed: int) -> None
     assert view.adjacency is batch.adjacency
 
 
-def test_every_node_is_equally_likely() -> None:
+def test_every_node_is_equally_likely():
     """3 of 10 nodes + 1, 4000 times: each node's count is within 6 SD (false alarm 2e-8)."""
     batch = random_batch([10] * 200)
     masked = [mask_attributes(batch, NODE_MASKED, 0.3, seeded(n)).node_idx for n in range(20)]
@@ -207,13 +207,13 @@ def test_every_node_is_equally_likely() -> None:
     assert ((counts - 1600).abs() < 6 * (4000 * 0.4 * 0.6) ** 0.5).all()
 
 
-def test_first_column_only_leaves_code_0_elsewhere() -> None:
+def test_first_column_only_leaves_code_0_elsewhere():
     batch = random_batch([5, 6])
     view = mask_attributes(batch, NODE_MASKED, 0.3, seeded(), columns="first")
     assert (view.batch.x[view.node_idx] == torch.tensor([119, 0])).all()
 
 
-def test_first_column_only_of_edges_is_their_mask_channel() -> None:
+def test_first_column_only_of_edges_is_their_mask_channel():
     batch = random_batch([6, 5], schema=EDGE_MASKED)
     both = [
         mask_attributes(batch, EDGE_MASKED, 0.3, seeded(), columns=columns).batch.edge_attr
@@ -222,7 +222,7 @@ def test_first_column_only_of_edges_is_their_mask_channel() -> None:
     assert torch.equal(*both)
 
 
-def test_edges_in_any_order_are_paired() -> None:
+def test_edges_in_any_order_are_paired():
     batch = random_batch([6, 5, 7], schema=EDGE_MASKED)
     order = torch.randperm(batch.num_edges, generator=seeded(4))
     shuffled = GraphBatch(
@@ -238,7 +238,7 @@ def test_edges_in_any_order_are_paired() -> None:
     assert torch.bincount(pair[view.edge_idx]).unique().tolist() in ([0, 2], [2])
 
 
-def test_what_cannot_be_masked_is_said() -> None:
+def test_what_cannot_be_masked_is_said():
     without = dataclasses.replace(NODE_MASKED, node_mask=None, edge_mask=None)
     with pytest.raises(ConfigError, match="`node_mask`"):
         mask_attributes(random_batch([4]), without, 0.3, seeded())
@@ -246,7 +246,7 @@ def test_what_cannot_be_masked_is_said() -> None:
         mask_edges_around(random_batch([4]), without, torch.tensor([0]))
 
 
-def test_edges_around_masked_nodes() -> None:
+def test_edges_around_masked_nodes():
     batch, nodes = batch_for(), torch.tensor([2, 9, 17])
     masked, edge_idx = mask_edges_around(batch, NODE_MASKED, nodes)
     wanted = [

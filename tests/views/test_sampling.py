@@ -23,7 +23,7 @@ from graphlog.views.sampling import (
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=6), st.integers(0, 99))
-def test_numbers_are_different_and_in_range(pairs: list[tuple[int, int]], seed: int) -> None:
+def test_numbers_are_different_and_in_range(pairs: list[tuple[int, int]], seed: int):
     counts = torch.tensor([min(a, b) for a, b in pairs], dtype=torch.long)
     totals = torch.tensor([max(a, b) for a, b in pairs], dtype=torch.long)
     number, graph = draw_numbers(counts, totals, seeded(seed))
@@ -32,7 +32,7 @@ def test_numbers_are_different_and_in_range(pairs: list[tuple[int, int]], seed: 
     assert bool(((number >= 0) & (number < totals[graph])).all())
 
 
-def test_every_subset_is_equally_likely() -> None:
+def test_every_subset_is_equally_likely():
     for count, total in ((2, 6), (4, 6), (1, 3)):
         runs = 600 * comb(total, count)
         number, graph = draw_numbers(
@@ -46,7 +46,7 @@ def test_every_subset_is_equally_likely() -> None:
         assert all(abs(n - 600) < 5 * 600**0.5 for n in seen.values())
 
 
-def test_rows_are_chosen_among_the_allowed() -> None:
+def test_rows_are_chosen_among_the_allowed():
     ptr, counts = offsets([5, 0, 4, 3]), torch.tensor([2, 3, 0, 9])
     allowed = torch.tensor([1, 0, 1, 1, 0, 1, 1, 1, 1, 0, 1, 0]).bool()
     group = torch.tensor([0] * 5 + [2] * 4 + [3] * 3)
@@ -55,13 +55,13 @@ def test_rows_are_chosen_among_the_allowed() -> None:
     assert [int(chosen[a:b].sum()) for a, b in pairwise(ptr)] == [2, 0, 0, 1]
 
 
-def test_random_nodes_lie_in_their_graph() -> None:
+def test_random_nodes_lie_in_their_graph():
     ptr = offsets([3, 1, 4])
     drawn = torch.stack([random_nodes(ptr, seeded(k)) for k in range(200)])
     assert [set(column.tolist()) for column in drawn.T] == [{0, 1, 2}, {3}, {4, 5, 6, 7}]
 
 
-def test_every_undirected_edge_once() -> None:
+def test_every_undirected_edge_once():
     batch = batch_for()
     pairs = edge_pairs(batch).T.tolist()
     assert {frozenset(p) for p in pairs} == {frozenset(p) for p in edges_of(batch)}
@@ -73,7 +73,7 @@ def test_every_undirected_edge_once() -> None:
     assert {frozenset(p) for p in edge_pairs(other).T.tolist()} == {frozenset(p) for p in pairs}
 
 
-def test_non_edges_are_none() -> None:
+def test_non_edges_are_none():
     batch = batch_for()
     counts = torch.bincount(batch.batch[batch.edge_index[0]], minlength=batch.num_graphs) // 2
     pairs, graph = non_edges(batch, counts, seeded())
@@ -85,7 +85,7 @@ def test_non_edges_are_none() -> None:
     assert torch.bincount(graph, minlength=batch.num_graphs).equal(torch.minimum(counts, free))
 
 
-def test_the_reverse_of_an_edge_is_no_non_edge() -> None:
+def test_the_reverse_of_an_edge_is_no_non_edge():
     batch = one_way(batch_for())
     pairs, graph = non_edges(batch, batch.sizes * batch.sizes, seeded())
     joined = edges_of(batch) | {(b, a) for a, b in edges_of(batch)}
@@ -96,7 +96,7 @@ def test_the_reverse_of_an_edge_is_no_non_edge() -> None:
     assert torch.bincount(graph, minlength=batch.num_graphs).equal(free)
 
 
-def test_all_non_edges_are_equally_likely() -> None:
+def test_all_non_edges_are_equally_likely():
     batch = batch_for(sizes=[5, 7])
     seen: Counter[tuple[int, int]] = Counter()
     for seed in range(300):
@@ -120,7 +120,7 @@ def steps_from(batch: GraphBatch, root: int) -> dict[int, int]:
 
 
 @pytest.mark.parametrize(("hops", "inner", "outer"), [(3, 2, 5), (0, 1, 0), (2, 1, 2), (1, 0, 9)])
-def test_views_hold_the_induced_subgraphs(hops: int, inner: int, outer: int) -> None:
+def test_views_hold_the_induced_subgraphs(hops: int, inner: int, outer: int):
     batch = batch_for()
     roots = random_nodes(batch.ptr, seeded(3))
     views = context_views(batch, roots, hops, inner, outer)
@@ -162,7 +162,7 @@ def _check(part: GraphBatch, number: int, batch: GraphBatch, nodes: list[int]) -
     }
 
 
-def test_nothing_left_is_a_batch_of_no_graphs() -> None:
+def test_nothing_left_is_a_batch_of_no_graphs():
     batch = batch_for(sizes=[1, 2])
     views = context_views(batch, batch.ptr[:-1], 5, 4, 7)
     assert views.substructure.num_graphs == views.context.num_nodes == len(views.anchors) == 0

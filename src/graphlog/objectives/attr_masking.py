@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-import torch
 from pydantic import Field
+from torch import Generator
 
 from graphlog.config import FrozenConfig
 from graphlog.data.graphs import MaskedColumns
@@ -50,14 +50,12 @@ class AttrMasking(Objective[MaskedView]):
         self.config, self.schema = config, encoder.schema
         self.head = AttributeHead(encoder.dim, self.schema)
 
-    def views(self, batch: GraphBatch, generator: torch.Generator) -> MaskedView:
+    def views(self, batch: GraphBatch, generator: Generator) -> MaskedView:
         """Return the batch with masked attributes."""
         c = self.config
         return mask_attributes(batch, self.schema, c.mask_rate, generator, c.masked_columns)
 
-    def loss(
-        self, views: MaskedView, encoder: GraphEncoder, generator: torch.Generator
-    ) -> LossTerms:
+    def loss(self, views: MaskedView, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the mean loss over masked items."""
         loss = self.head.loss(encoder(views.batch).node_emb, views)
         return LossTerms(loss, {"attribute": loss})

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, runtim
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
@@ -103,7 +103,7 @@ class Objective(nn.Module, ABC, Generic[Views]):
         """Return what to tell, in one line, whoever trains for ``epochs``; default: nothing."""
         return None
 
-    def begin_phase(self, phase: Phase, embed: EmbedStore, generator: torch.Generator) -> None:
+    def begin_phase(self, phase: Phase, embed: EmbedStore, generator: Generator) -> None:
         """Prepare a phase (GraphLoG: K-means); parameters may be created, the optimizer follows."""
 
     def prepare_state(self, state: Mapping[str, Tensor]) -> None:
@@ -113,7 +113,7 @@ class Objective(nn.Module, ABC, Generic[Views]):
         """Return multiples of the learning rate for parameters whose names start so; default: 1."""
         return {}
 
-    def views(self, batch: GraphBatch, generator: torch.Generator) -> Views:
+    def views(self, batch: GraphBatch, generator: Generator) -> Views:
         """Return the corrupted or correlated graphs of a batch; default: the batch as it is.
 
         No parameter is touched.
@@ -121,7 +121,7 @@ class Objective(nn.Module, ABC, Generic[Views]):
         return batch  # pyright: ignore[reportReturnType] - tasks without views are of `GraphBatch`
 
     @abstractmethod
-    def loss(self, views: Views, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+    def loss(self, views: Views, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the loss of one step on views of one batch."""
 
 

@@ -4,6 +4,7 @@ from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
+from torch import Generator
 from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
@@ -74,14 +75,12 @@ class ContextPred(Objective[ContextViews]):
         alike = encoder.config.updated({**shape, "jk": "last", "readout": "mean"})
         self.context = GraphEncoder(alike, encoder.schema)
 
-    def views(self, batch: GraphBatch, generator: torch.Generator) -> ContextViews:
+    def views(self, batch: GraphBatch, generator: Generator) -> ContextViews:
         """Return substructure and context of a random root per graph, but of graphs too small."""
         c = self.config
         return context_views(batch, random_nodes(batch.ptr, generator), c.hops, c.inner, c.outer)
 
-    def loss(
-        self, views: ContextViews, encoder: GraphEncoder, generator: torch.Generator
-    ) -> LossTerms:
+    def loss(self, views: ContextViews, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the mean loss over right pairs plus ``negatives`` times that over wrong pairs."""
         c = self.config
         root = views.root if c.substructure_at == "root" else views.substructure.ptr[:-1]

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-import torch
 from pydantic import Field
+from torch import Generator
 
 from graphlog.config import FrozenConfig
 from graphlog.data.store import GraphBatch
@@ -46,9 +46,7 @@ class DescriptorPred(Objective[GraphBatch]):
             RegressionHead(encoder, COMPONENTS) if self.needs_substructures else None
         )
 
-    def loss(
-        self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
-    ) -> LossTerms:
+    def loss(self, views: GraphBatch, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the mean error over molecules and descriptors, and that over components."""
         graph_emb = encoder.embed_graphs(views, "jk")
         terms = descriptor_losses(self.head, self.substructures, graph_emb, views.y)

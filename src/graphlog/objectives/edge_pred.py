@@ -4,7 +4,7 @@ from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Generator, Tensor
 
 from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
@@ -35,15 +35,13 @@ class EdgePred(Objective[EdgePredViews]):
 
     RECIPES: ClassVar[Recipes] = {"default": comparison(), "paper": published()}
 
-    def views(self, batch: GraphBatch, generator: torch.Generator) -> EdgePredViews:
+    def views(self, batch: GraphBatch, generator: Generator) -> EdgePredViews:
         """Return the edges and as many drawn non-edges."""
         edges = edge_pairs(batch)
         counts = torch.bincount(batch.batch[edges[0]], minlength=batch.num_graphs)
         return EdgePredViews(batch, edges, non_edges(batch, counts, generator)[0])
 
-    def loss(
-        self, views: EdgePredViews, encoder: GraphEncoder, generator: torch.Generator
-    ) -> LossTerms:
+    def loss(self, views: EdgePredViews, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the mean loss over edges plus the mean loss over non-edges."""
         node_emb = encoder(views.batch).node_emb
         positive = row_products(node_emb[views.edges[0]], node_emb[views.edges[1]])

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64, UInt8, UInt64
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
@@ -86,12 +86,12 @@ class GraphPartition(Objective[GraphPartitionViews]):
         # nodes that cannot be told apart share a part as often as two drawn with replacement
         self.bias = nn.Parameter(torch.tensor(-math.log(config.parts - 1)))
 
-    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphPartitionViews:
+    def views(self, batch: GraphBatch, generator: Generator) -> GraphPartitionViews:
         """Return the batch and the parts; nothing is drawn."""
         return GraphPartitionViews(batch, self.partitioner(batch))
 
     def loss(
-        self, views: GraphPartitionViews, encoder: GraphEncoder, generator: torch.Generator
+        self, views: GraphPartitionViews, encoder: GraphEncoder, generator: Generator
     ) -> LossTerms:
         """Return the loss over pairs of nodes."""
         scores = full_precision(linear(encoder(views.batch).node_emb, self.linear))

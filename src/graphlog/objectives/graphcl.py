@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor
+from torch import Generator, Tensor
 
 from graphlog.config import FrozenConfig
 from graphlog.data.store import GraphBatch
@@ -66,7 +66,7 @@ class GraphCL(Objective[GraphCLViews]):
             self.schema.mask_row()
         self.head = ProjectionHead(encoder.dim)
 
-    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphCLViews:
+    def views(self, batch: GraphBatch, generator: Generator) -> GraphCLViews:
         """Return two copies, perturbed independently."""
         c = self.config
         return GraphCLViews(
@@ -74,9 +74,7 @@ class GraphCL(Objective[GraphCLViews]):
             augment(batch, self.schema, c.second, c, generator),
         )
 
-    def loss(
-        self, views: GraphCLViews, encoder: GraphEncoder, generator: torch.Generator
-    ) -> LossTerms:
+    def loss(self, views: GraphCLViews, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the mean loss over graphs; a lone graph has nothing to be told from and adds 0."""
         first, second = (full_precision(self.head(encoder(view).graph_emb)) for view in views)
         with torch.autocast(first.device.type, enabled=False):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 import torch
 from jaxtyping import Int
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from graphlog.config import FrozenConfig
 from graphlog.data.graphs import MaskedColumns
@@ -335,7 +335,7 @@ class GraphLoG(Objective[GraphLoGViews]):
             f"(objective.local_epochs = {c.local_epochs}); train for {c.local_epochs + 1} or more."
         )
 
-    def begin_phase(self, phase: Phase, embed: EmbedStore, generator: torch.Generator) -> None:
+    def begin_phase(self, phase: Phase, embed: EmbedStore, generator: Generator) -> None:
         """Fit the prototypes to the embeddings of the encoder when the joint phase begins."""
         if phase.name != "joint":
             return
@@ -375,7 +375,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         """Return that of the prototypes, which follow the embeddings."""
         return {"prototypes": self.config.prototype_rate}
 
-    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphLoGViews:
+    def views(self, batch: GraphBatch, generator: Generator) -> GraphLoGViews:
         """Return the batch and its correlated counterpart (Eq. 5)."""
         c = self.config
         weights = self._weights()
@@ -392,9 +392,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         masked = mask_attributes(left, self.schema, rate, generator, c.masked_columns)
         return GraphLoGViews(batch, masked, present_idx)
 
-    def loss(
-        self, views: GraphLoGViews, encoder: GraphEncoder, generator: torch.Generator
-    ) -> LossTerms:
+    def loss(self, views: GraphLoGViews, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the local losses (Eq. 9) and, once there are prototypes, the global one.
 
         Implements Eq. 9, Eq. 20 and the loop of Algorithm 1; the M-step is
@@ -438,9 +436,7 @@ class GraphLoG(Objective[GraphLoGViews]):
             weights |= {"graph": 1.0, "subgraph": 1.0}  # the local phase of Algorithm 1 (Eq. 9)
         return weights
 
-    def _graph_term(
-        self, graph_emb: Tensor, view_emb: Tensor, generator: torch.Generator
-    ) -> PairLoss:
+    def _graph_term(self, graph_emb: Tensor, view_emb: Tensor, generator: Generator) -> PairLoss:
         c, head = self.config, self.graph_head or self.head
         graph_emb, view_emb = _project(head, graph_emb), _project(head, view_emb)
         with torch.autocast(graph_emb.device.type, enabled=False):
@@ -459,7 +455,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         view_emb: Tensor,
         views: GraphLoGViews,
         rounds: int,
-        generator: torch.Generator,
+        generator: Generator,
     ) -> PairLoss:
         c, head = self.config, self.node_head or self.head
         clean, present_idx, colors = views.clean, views.present_idx, None
@@ -490,7 +486,7 @@ class GraphLoG(Objective[GraphLoGViews]):
             )
 
     def _global_term(
-        self, emb: Tensor, forest: PrototypeForest, generator: torch.Generator
+        self, emb: Tensor, forest: PrototypeForest, generator: Generator
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of an E-step's chains, and what the watch looks at."""
         c, fixed, still = self.config, emb.detach(), forest.detach()

@@ -2,10 +2,9 @@
 
 from typing import ClassVar
 
-import torch
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from graphlog.config import FrozenConfig
 from graphlog.data.graphs import FeatureSchema, MaskedColumns
@@ -80,14 +79,12 @@ class GraphMAE(Objective[MaskedView]):
             )
         schema.mask_row()
 
-    def views(self, batch: GraphBatch, generator: torch.Generator) -> MaskedView:
+    def views(self, batch: GraphBatch, generator: Generator) -> MaskedView:
         """Return the batch with masked attributes."""
         c = self.config
         return mask_attributes(batch, self.schema, c.mask_rate, generator, c.masked_columns)
 
-    def loss(
-        self, views: MaskedView, encoder: GraphEncoder, generator: torch.Generator
-    ) -> LossTerms:
+    def loss(self, views: MaskedView, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the scaled cosine error of the masked nodes."""
         hidden = linear(self.activation(encoder(views.batch).node_emb), self.bridge)
         hidden = hidden.index_fill(0, views.node_idx, 0.0)

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
@@ -82,9 +82,7 @@ class InfoGraph(Objective[GraphBatch]):
         hidden = width if config.head_width == "all-layers" else layer
         self.local, self.whole = ResidualNet(width, hidden), ResidualNet(width, hidden)
 
-    def loss(
-        self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
-    ) -> LossTerms:
+    def loss(self, views: GraphBatch, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the loss over all pairs of a node and a graph."""
         node_emb = torch.cat(encoder.layer_outputs(views)[1:], dim=1)
         graph_emb = segment_sum(node_emb, views.ptr)

@@ -4,7 +4,7 @@ import math
 from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Generator, nn
 
 from graphlog.config import FrozenConfig
 from graphlog.data.store import GraphBatch
@@ -30,9 +30,7 @@ class Infomax(Objective[GraphBatch]):
         bound = 1 / math.sqrt(encoder.dim)
         self.weight = nn.Parameter(torch.empty(encoder.dim, encoder.dim).uniform_(-bound, bound))
 
-    def loss(
-        self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
-    ) -> LossTerms:
+    def loss(self, views: GraphBatch, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the mean loss of nodes with their own graph plus that with the next graph."""
         emb = encoder(views)
         summary = emb.graph_emb.sigmoid() @ self.weight

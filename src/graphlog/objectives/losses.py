@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 
 from graphlog.ops.contrastive import (
     cosine_similarity,
@@ -48,7 +48,7 @@ def graph_loss(
     form: LocalForm = "margin",
     temperature: float = 1.0,
     eps: float = 0.0,
-    generator: torch.Generator | None = None,
+    generator: Generator | None = None,
 ) -> PairLoss:
     r"""Return :math:`\mathcal L_{\mathrm{graph}}`: correlated graphs alike, others unlike.
 
@@ -97,7 +97,7 @@ def subgraph_loss(
     positive: Positive = "own",
     present_idx: Int[Tensor, "B"] | None = None,
     colors: Int[Tensor, "V"] | None = None,
-    generator: torch.Generator | None = None,
+    generator: Generator | None = None,
     host_ptr: Int[Tensor, "P"] | None = None,
 ) -> PairLoss:
     r"""Return :math:`\mathcal L_{\mathrm{sub}}`.
@@ -172,7 +172,7 @@ def _drawn_similarity(
     ptr: Tensor,
     graph: Tensor,
     padding: Padding,
-    generator: torch.Generator | None,
+    generator: Generator | None,
 ) -> Tensor:
     """Return every node's similarity with one other node of its graph, drawn evenly."""
     start = ptr[:-1][graph]

@@ -4,7 +4,7 @@ import math
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 
 _TINY = 1e-12
 
@@ -96,7 +96,7 @@ def margin(positive: Float[Tensor, "P"], negative: Float[Tensor, "Q"]) -> Float[
 
 
 def draw_others(
-    index: Int[Tensor, "*R"], size: Int[Tensor, "*T"], generator: torch.Generator | None
+    index: Int[Tensor, "*R"], size: Int[Tensor, "*T"], generator: Generator | None
 ) -> Int[Tensor, "*R"]:
     """Return for each ``index`` in ``range(size)`` another one, evenly drawn; 0 if none is."""
     where = index.device if generator is None else generator.device

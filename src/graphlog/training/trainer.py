@@ -279,16 +279,12 @@ class WeightAverage:
     def update(self, parameters: Iterable[tuple[str, nn.Parameter]], step: int) -> None:
         """Take in the weights after ``step``, counted from 1; a new parameter starts as it is."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        averages: list[Tensor] = []
-        weights: list[Tensor] = []
-        for name, parameter in parameters:
-            if name in self.averages:
-                averages.append(self.averages[name])
-                weights.append(parameter.detach())
-            else:
-                self.averages[name] = parameter.detach().clone()
-        if averages:
-            torch._foreach_lerp_(averages, weights, 1 - decay)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+        weights = dict(parameters)
+        if self.averages:
+            known: list[Tensor] = [weights.pop(name) for name in self.averages]
+            averages = list(self.averages.values())
+            torch._foreach_lerp_(averages, known, 1 - decay)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+        self.averages |= {name: weight.clone() for name, weight in weights.items()}
 
     @torch.no_grad()
     def copy_to(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> None:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from pydantic import Field
-from torch import Tensor
+from torch import Generator, Tensor
 
 from graphlog.config import FrozenConfig
 from graphlog.data.graphs import FeatureSchema, MaskedColumns
@@ -50,7 +50,7 @@ def mask_attributes(
     batch: GraphBatch,
     schema: FeatureSchema,
     rate: float | Float[Tensor, "N"],
-    generator: torch.Generator,
+    generator: Generator,
     columns: MaskedColumns = "all",
 ) -> MaskedView:
     r"""Return the correlated view :math:`\mathcal G'` of every graph: masked nodes or edges.
@@ -153,7 +153,7 @@ def augment(
     schema: FeatureSchema,
     choice: Sequence[Augmentation],
     config: AugmentConfig,
-    generator: torch.Generator,
+    generator: Generator,
 ) -> GraphBatch:
     """Return every graph under a perturbation drawn from ``choice``, independently per graph.
 
@@ -195,7 +195,7 @@ def augment(
     return induced_part(changed, nodes).batch
 
 
-def drop_subgraphs(batch: GraphBatch, rate: float, generator: torch.Generator) -> Bool[Tensor, "V"]:
+def drop_subgraphs(batch: GraphBatch, rate: float, generator: Generator) -> Bool[Tensor, "V"]:
     """Return the nodes of a random connected subgraph of ``int(rate * n)`` nodes per graph.
 
     Args:
@@ -211,7 +211,7 @@ def drop_subgraphs(batch: GraphBatch, rate: float, generator: torch.Generator) -
 def grow_subgraph(
     batch: GraphBatch,
     steps: Int[Tensor, "N"],
-    generator: torch.Generator,
+    generator: Generator,
     growth: Literal["frontier", "first-neighbors"] = "frontier",
 ) -> Bool[Tensor, "V"]:
     """Return the nodes of one random connected subgraph a graph.
@@ -245,7 +245,7 @@ def grow_subgraph(
 
 
 def perturb_edges(
-    batch: GraphBatch, graphs: Bool[Tensor, "N"], config: AugmentConfig, generator: torch.Generator
+    batch: GraphBatch, graphs: Bool[Tensor, "N"], config: AugmentConfig, generator: Generator
 ) -> GraphBatch:
     """Return the batch with a share of the undirected edges of some graphs removed.
 
@@ -295,7 +295,7 @@ def _runs_both_ways(batch: GraphBatch, pair: Tensor, count: int) -> Tensor:
 
 
 def _unordered_non_edges(
-    batch: GraphBatch, counts: Tensor, generator: torch.Generator
+    batch: GraphBatch, counts: Tensor, generator: Generator
 ) -> tuple[Tensor, Tensor]:
     """Return pairs as :func:`non_edges` does, but never both a pair and its reverse."""
     pairs, graph = non_edges(batch, counts, generator)

@@ -4,21 +4,21 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from graphlog.data.store import GraphBatch
 from graphlog.ops.sparse import segment_ids, segment_sum
 
 
-def uniform(count: int, generator: torch.Generator, device: torch.device) -> Float[Tensor, "C"]:
+def uniform(count: int, generator: Generator, device: torch.device) -> Float[Tensor, "C"]:
     """Return numbers from [0, 1) in float64, drawn where the generator lives."""
     return torch.rand(count, generator=generator, device=generator.device, dtype=torch.float64).to(
         device
     )
 
 
-def below(limits: Int[Tensor, "C"], generator: torch.Generator) -> Int[Tensor, "C"]:
+def below(limits: Int[Tensor, "C"], generator: Generator) -> Int[Tensor, "C"]:
     """Return a whole number from 0 below each limit, evenly drawn."""
     drawn = uniform(limits.shape[0], generator, limits.device) * limits
     return torch.minimum(drawn.long(), limits - 1)
@@ -28,7 +28,7 @@ def choose_rows(
     group: Int[Tensor, "V"],
     ptr: Int[Tensor, "P"],
     counts: Int[Tensor, "N"],
-    generator: torch.Generator,
+    generator: Generator,
     allowed: Bool[Tensor, "V"] | None = None,
 ) -> Bool[Tensor, "V"]:
     """Return a mask of ``counts[n]`` rows of each graph, drawn evenly without replacement.
@@ -49,7 +49,7 @@ def choose_rows(
 
 
 def choose_unsorted(
-    group: Int[Tensor, "U"], counts: Int[Tensor, "N"], generator: torch.Generator
+    group: Int[Tensor, "U"], counts: Int[Tensor, "N"], generator: Generator
 ) -> Bool[Tensor, "U"]:
     """Return what :func:`choose_rows` does, of rows whose groups stand in any order."""
     order = torch.argsort(group, stable=True)
@@ -67,7 +67,7 @@ def true_rows(mask: Bool[Tensor, "V"], count: int | None) -> Int[Tensor, "C"]:
 
 
 def draw_numbers(
-    counts: Int[Tensor, "N"], totals: Int[Tensor, "N"], generator: torch.Generator
+    counts: Int[Tensor, "N"], totals: Int[Tensor, "N"], generator: Generator
 ) -> tuple[Int[Tensor, "C"], Int[Tensor, "C"]]:
     """Return ``counts[n]`` distinct numbers below ``totals[n]`` per graph, and their graphs.
 
@@ -97,7 +97,7 @@ def draw_numbers(
     return torch.cat([dense_number, number]), torch.cat([dense_graph, graph])
 
 
-def random_nodes(ptr: Int[Tensor, "P"], generator: torch.Generator) -> Int[Tensor, "N"]:
+def random_nodes(ptr: Int[Tensor, "P"], generator: Generator) -> Int[Tensor, "N"]:
     """Return one node of every graph, evenly drawn; the next graph's first for an empty graph."""
     return ptr[:-1] + below(ptr.diff(), generator).clamp_min(0)
 
@@ -132,7 +132,7 @@ def first_of_each(numbers: Int[Tensor, "E"], count: int) -> Int[Tensor, "U"]:
 
 
 def non_edges(
-    batch: GraphBatch, counts: Int[Tensor, "N"], generator: torch.Generator
+    batch: GraphBatch, counts: Int[Tensor, "N"], generator: Generator
 ) -> tuple[Int[Tensor, "2 M"], Int[Tensor, "M"]]:
     """Return distinct ordered pairs of different nodes that no edge joins, and the graph of each.
 
