@@ -34,6 +34,7 @@ class Progress:
     _total = _done = _first = 0
     _started = _drawn = 0.0
     _reading_since: float | None = None
+    _is_reading = False
     _stage = _losses = ""
 
     def __call__(self, done: int, rejected: int) -> None:
@@ -42,7 +43,8 @@ class Progress:
         if self._reading_since is None:
             self._reading_since = self._drawn = now
         if self._is_due(now):
-            if not self._started:
+            if not self._is_reading:
+                self._is_reading = True
                 self.begin(0)
             rate = _rate(done, now - self._reading_since)
             self.stage(f"read {done:,} rows, {rejected:,} rejected, {rate} rows/s")
