@@ -51,7 +51,7 @@ def ridge(
 def test_tanimoto_of_counts_is_the_smaller_over_the_larger():
     counts = np.random.default_rng(0).poisson(0.7, size=(30, 50)) * (np.arange(50) % 3 > 0)
     counts[3] = counts[4] = 0  # nothing in common with others, all with each other
-    support = Support.of_counts("c", csr_matrix(counts), np.arange(20))
+    support = Support(("c",), unfolded(csr_matrix(counts[:20])))
     found = support.measured(support.prepared(csr_matrix(counts)), 20)
     smaller = np.minimum(counts[:, None], counts[None, :20]).sum(axis=2)
     larger = np.maximum(counts[:, None], counts[None, :20]).sum(axis=2)

@@ -115,22 +115,15 @@ class Support:
     """What standardized quantities are multiplied with, to be compared along it as well."""
 
     @classmethod
-    def of_counts(cls, name: str, counts: csr_matrix, rows: Int[np.ndarray, "S"]) -> "Support":
-        """Return counts of substructures at the rows that are fitted."""
-        _check_columns(name, counts)
-        return cls((name,), unfolded(counts[rows]))
-
-    @classmethod
     def of_quantities(
         cls, blocks: Mapping[str, np.ndarray], rows: Int[np.ndarray, "S"]
     ) -> "Support":
         """Return quantities at the rows that are fitted, side by side.
 
         Raises:
-            DataError: If there are no columns, or values that are not finite.
+            DataError: If there are values that are not finite.
         """
         for name, values in blocks.items():
-            _check_columns(name, values)
             bad = np.flatnonzero(~np.isfinite(values[rows]).all(axis=0))
             if len(bad):
                 raise DataError(
@@ -187,12 +180,6 @@ class Support:
     def compared(self, rows: Columns, count: int, width: float) -> Float64[np.ndarray, "N S"]:
         """Return the kernel of prepared rows with the first ``count`` support points."""
         return self.kernel(self.measured(rows, count), width)
-
-
-def _check_columns(name: str, values: Columns) -> None:
-    if not values.shape[1]:  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-        shown = name or "the embedding"
-        raise DataError(f"{shown} has no columns to learn from; choose other features.")
 
 
 def _weights(columns: Sequence[int]) -> Float[np.ndarray, "W"]:
@@ -599,11 +586,17 @@ class _Problem:
     def kernel(self, settings: Settings, rows: slice, count: int) -> Float64[np.ndarray, "N S"]:
         """Return the kernel of some rows with the first ``count``."""
         if max(rows.stop, count) <= len(self.among[0]):
-            pairs = zip(self.supports, self.among, strict=True)
-            blocks = [partial(s.kernel, known[rows, :count]) for s, known in pairs]
-        else:
-            blocks = [partial(s.compared, s.values[rows], count) for s in self.supports]  # pyright: ignore[reportIndexIssue]
+            return self.measured_kernel(settings, [known[rows, :count] for known in self.among])
+        blocks = [partial(s.compared, s.values[rows], count) for s in self.supports]  # pyright: ignore[reportIndexIssue]
         return _summed(settings, blocks, (rows.stop - rows.start, count))
+
+    def measured_kernel(
+        self, settings: Settings, measured: Sequence[Float[np.ndarray, "N S"]]
+    ) -> Float64[np.ndarray, "N S"]:
+        """Return the kernel of rows whose comparisons are known, block by block."""
+        pairs = zip(self.supports, measured, strict=True)
+        shape = measured[0].shape
+        return _summed(settings, [partial(s.kernel, own) for s, own in pairs], shape)
 
     @cached_property
     def among(self) -> list[Float64[np.ndarray, "V V"]]:
@@ -730,10 +723,14 @@ def _support_of(
     blocks: Mapping[str, Columns], rows: Int[np.ndarray, "R"], patterns: Sequence[Pattern]
 ) -> tuple[tuple[Support, ...], int, list[str]]:
     """Return the blocks at the fitted rows, how many are support points, and what to say of it."""
+    for name, values in blocks.items():
+        if not values.shape[1]:  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+            shown = name or "the embedding"
+            raise DataError(f"{shown} has no columns to learn from; choose other features.")
     counts = {name: v for name, v in blocks.items() if isinstance(v, csr_matrix)}
     quantities = {name: v for name, v in blocks.items() if not isinstance(v, csr_matrix)}
     supports = (Support.of_quantities(quantities, rows),) if quantities else ()
-    supports += tuple(Support.of_counts(name, v, rows) for name, v in counts.items())
+    supports += tuple(Support((name,), unfolded(v[rows])) for name, v in counts.items())
     labels = np.array([mask.sum() for mask, _ in patterns], dtype=np.float64)
     free, needed = _free_memory(), 8.0 * len(rows) ** 2 * (1 if len(patterns) == 1 else 2)
     reason = None
@@ -917,12 +914,8 @@ def _with_directions(
     return replace(problem, supports=supports), best, held
 
 
-class _FoldAlong(NamedTuple):
-    """A fold, and how all rows compare along directions that have not seen its labels."""
-
-    rows: slice
-    measured: list[Float[np.ndarray, "V V"]]
-    """Block by block."""
+_FoldAlong = tuple[slice, list[Float[np.ndarray, "V V"]]]
+"""A fold, and how all rows compare, block by block, along directions that have not seen it."""
 
 
 def _folds_along(
@@ -947,7 +940,7 @@ def _folds_along(
                 distances /= _median_apart(distances[:_JUDGED, :_JUDGED])
                 distances = distances.astype(np.float32)  # those of all folds are kept
             measured.append(distances)
-        yield _FoldAlong(fold, measured)
+        yield fold, measured
 
 
 def _held_along(
@@ -958,8 +951,7 @@ def _held_along(
     for fold, measured in folds:
         seen = np.ones(count, dtype=bool)
         seen[fold] = False
-        pairs = zip(problem.supports, measured, strict=True)
-        kernel = _summed(settings, [partial(s.kernel, own) for s, own in pairs], (count, count))
+        kernel = problem.measured_kernel(settings, measured)
         outputs = kernel[fold] @ _coefficients(problem, kernel, settings, seen)
         for mask, columns in problem.patterns[:_PATTERNS]:
             at = np.ix_(np.flatnonzero(mask[fold]), columns)
@@ -1009,8 +1001,7 @@ def _turns(
     """
     count = len(seen)
     among = [own[:count, :count] for own in problem.among]
-    kernels = [partial(s.kernel, own) for s, own in zip(problem.supports, among, strict=True)]
-    kernel = _summed(settings, kernels, (count, count))
+    kernel = problem.measured_kernel(settings, among)
     coefficients = _coefficients(problem, kernel, settings, seen)
     turns = list[Float64[np.ndarray, "K K"] | None]()
     for width, own, block in zip(settings.widths, among, components, strict=True):
