@@ -499,7 +499,6 @@ def fit_kernel(
     train: Int[np.ndarray, "R"],
     task: TaskKind,
     weights: Float[np.ndarray, "M"] | None = None,
-    seed: int = 0,
 ) -> KernelFit:
     """Fit a kernel model to training rows.
 
@@ -516,7 +515,6 @@ def fit_kernel(
         train: Rows to fit.
         task: Kind of task.
         weights: How much each row counts; None: all alike. Rows of weight 0 are left out.
-        seed: Of the order of the rows, and so of the folds.
 
     Raises:
         DataError: If no target has two labels that differ, or features are unusable.
@@ -531,7 +529,7 @@ def fit_kernel(
             "no target has two different labels among the rows to learn from: a kernel has nothing "
             "to fit; add labels, or choose another split."
         )
-    rows = np.random.default_rng(seed).permutation(train[present])
+    rows = np.random.default_rng(0).permutation(train[present])
     y = labels[rows]
     shift, scale = np.full(y.shape[1], np.nan), np.ones(y.shape[1])
     shift[able], scale[able] = np.nanmean(y[:, able], axis=0), np.nanstd(y[:, able], axis=0)

@@ -90,9 +90,9 @@ class ScoreRow:
         values = self.known(metric, fold)
         return float(np.mean(values)) if values else math.nan
 
-    def sd(self, metric: str, fold: str = "test") -> float:
-        """Return the sample standard deviation over seeds (n - 1); NaN for a single seed."""
-        values = self.known(metric, fold)
+    def sd(self, metric: str) -> float:
+        """Return the sample standard deviation of test scores (n - 1); NaN for a single seed."""
+        values = self.known(metric)
         return float(np.std(values, ddof=DDOF)) if len(values) > DDOF else math.nan
 
     def known(self, metric: str, fold: str = "test") -> list[float]:

@@ -518,7 +518,6 @@ def split_file(
     seed: int = 0,
     test_species: str | None = None,
     networks: Sequence[str] = (),
-    graphs: GraphStore | None = None,
     **reading: Any,
 ) -> Split:
     """Split the rows of ``source``, write the split to ``path`` as JSON, and return it.
@@ -534,7 +533,6 @@ def split_file(
         seed: Of the kinds that shuffle.
         test_species: Taxon to test on, for ``species``.
         networks: Networks that ego-networks were cut from, for ``network``.
-        graphs: The graphs of ``source``, where they have been read already.
         reading: Passed to the reader (``smiles_column``, ``on_error``, ``workers``).
 
     Raises:
@@ -543,27 +541,20 @@ def split_file(
     """
     resolved, path = resolve(source), Path(path)
     check_output(path, (".json",), resolved)
-    shares = check_fractions(fractions)
-    if graphs is None:
-        graphs = read(resolved, **reading)
-    domain = domain_of(graphs.schema)
-    every, labels = np.arange(len(graphs)), graphs.labels
-    if domain.drops_unlabeled and labels is not None:
-        every = every[~np.isnan(labels).all(axis=1)]
+    shares, graphs = check_fractions(fractions), read(resolved, **reading)
+    domain, store = domain_of(graphs.schema), graphs
+    if domain.drops_unlabeled and graphs.labels is not None:
+        store = graphs.subset(np.flatnonzero(~np.isnan(graphs.labels).all(axis=1)))
     usual = resolved.spec.split if resolved.spec is not None and resolved.spec.task else None
-    kind = kind or usual or domain.default_split(graphs.subset(every), None)
+    kind = kind or usual or domain.default_split(store, None)
     options = {
         "test_species": test_species,
         "networks": networks,
         "workers": reading.get("workers"),
     }
-    folds = _drawn(
-        graphs.subset(every),
-        None if labels is None else labels[every],
-        *(kind, shares, seed, resolved),
-        **{key: value for key, value in options.items() if value},
-    )
-    rows = Split(*(graphs.rows[every[part]] for part in folds))
+    given = {key: value for key, value in options.items() if value}
+    folds = _drawn(store, store.labels, kind, shares, seed, resolved, **given)
+    rows = Split(*(store.rows[part] for part in folds))
     file = resolved.file
     if resolved.spec is not None:
         file = data_sets_of(resolved.spec).fetch(resolved.spec, reading.get("data_dir"))
