@@ -29,8 +29,6 @@ class Codes:
 
     schema: FeatureSchema | None
     """Whose codes they are; None if they come from a batch, which does not know."""
-    directed: bool | None
-    """Whether an edge is one direction only; None where the schema must say."""
 
     def __str__(self) -> str:
         """Name the schema, for the line that describes a ``Data``."""
@@ -122,10 +120,12 @@ def to_pyg(graphs: GraphStore | GraphBatch) -> list[Data]:
     and the like read them back; graphs of a batch, which has no schema, need ``schema=``.
     """
     if isinstance(graphs, GraphBatch):
-        batch, codes = graphs, Codes(None, directed=None)
+        batch, codes = graphs, Codes(None)
     else:
-        batch = graphs.take(np.arange(len(graphs)))
-        codes = Codes(graphs.schema, directed=not graphs.undirected)
+        batch, schema = graphs.take(np.arange(len(graphs))), graphs.schema
+        if schema.domain == "graph":
+            schema = replace(schema, directed=not graphs.undirected)
+        codes = Codes(schema)
     edge_graph = batch.batch[batch.edge_index[0]]
     order = torch.sort(edge_graph, stable=True).indices
     counts = torch.bincount(edge_graph, minlength=batch.num_graphs).tolist()
@@ -172,14 +172,13 @@ def _schema_of(codes: Codes, wanted: FeatureSchema | None) -> FeatureSchema:
             "the graphs hold the codes of a batch (to_pyg), which has no schema; name that of its "
             "store with `schema=store.schema`."
         )
-    other = replace(known, directed=codes.directed)
-    if wanted is not None and (wanted != known or wanted.contradicts(other)):
+    if wanted is not None and (wanted != known or wanted.contradicts(known)):
         raise DataError(
             f"the graphs hold the codes of a store of schema '{known.name}' (to_pyg), which has "
             f"other columns, codes or directions than schema '{wanted.name}'; read the store's "
             "input with that schema, or, if they hold values by now, delete their `codes`."
         )
-    return known if codes.directed is None or known.domain != "graph" else other
+    return known
 
 
 def _as_codes(columns: tuple[Attribute, ...]) -> tuple[Attribute, ...]:
