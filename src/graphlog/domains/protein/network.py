@@ -161,8 +161,18 @@ def read_interactions(path: Path | str, species: str | None = None) -> Interacti
     if not numbers:
         raise DataError(f"{path}: has a header but no interactions; name a file that has some.")
     lines, pairs, scores = map(np.concatenate, zip(*blocks, strict=True))
-    taxon = _taxon_of(path, list(numbers), lines, pairs, species)
-    species = taxon or species
+    taxon = species_of(next(iter(numbers)))
+    species = species or taxon
+    wanted = taxon and species  # of names, all of which carry their taxon if one does
+    for name, number in numbers.items():
+        own = species_of(name)
+        if own != wanted or not name.strip():
+            line = int(lines[(pairs == number).any(axis=1).argmax()])
+            found, expected = (f"of species {s}" if s else "of no species" for s in (own, wanted))
+            problem = (
+                f"protein {name!a} is {found}, not {expected}; name each, and give each species"
+            )
+            raise line_error(path, line, f"{problem} its own file")
     if not species:
         raise DataError(
             f"{path}: does not tell the species; featurize it with its taxon id, as in "
@@ -211,28 +221,6 @@ def _evidence_scores(
             raise line_error(path, int(lines[row]), problem)
         scores[row, CHANNELS.index(channel)] = scores[row, -1] = round(1000 * weight)
     return scores
-
-
-def _taxon_of(
-    path: Path | str,
-    names: Sequence[str],
-    lines: Int[np.ndarray, "M"],
-    pairs: Int[np.ndarray, "M 2"],
-    species: str | None,
-) -> str | None:
-    """Return the taxon that all names carry, None if they carry none."""
-    taxon = species_of(names[0])
-    wanted = taxon and (species or taxon)
-    for number, name in enumerate(names):
-        own = species_of(name)
-        if own != wanted or not name.strip():
-            line = int(lines[(pairs == number).any(axis=1).argmax()])
-            found, expected = (f"of species {s}" if s else "of no species" for s in (own, wanted))
-            problem = f"protein {name!a} is {found}, not {expected}"
-            raise line_error(
-                path, line, f"{problem}; name each, and give each species its own file"
-            )
-    return taxon
 
 
 STATISTICS = (
