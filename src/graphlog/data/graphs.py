@@ -429,9 +429,9 @@ class AttributeWriter:
             return
         self._writer.append(rows if self._is_dense else self._encode(rows))
         if len(self._table) > LARGEST_TABLE:
-            codes, table = self._writer.finish(), np.stack(self._table)
+            codes, table = np.array(self._writer.finish()), np.stack(self._table)
             if self._writer.path is not None:
-                self._writer.path.unlink()  # its map stays
+                self._writer.path.unlink()
             self._writer = self._make(f"{self._name}_rows")
             for start in range(0, len(codes), _BLOCK_ROWS):
                 self._writer.append(table[codes[start : start + _BLOCK_ROWS]])

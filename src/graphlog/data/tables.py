@@ -258,7 +258,7 @@ class LabelReader:
             DataError: Naming the first row and column whose text is not a number, or a column that
                 has words for classes beside other numbers.
         """
-        if self._decimal is None:
+        if self._decimal is None and self._words:
             self._find_decimal(rows)
         labels = np.empty((len(rows), len(self._words)))
         for column, (task, words) in enumerate(self._words.items()):

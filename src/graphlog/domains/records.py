@@ -150,14 +150,12 @@ class RecordDomain(Domain, HasDataSets):
                 f"not '{features.name}'."
             )
         assert isinstance(reading, TableReading)
-        processes = check_workers(reading.workers)
         is_small = source.records is not None and len(source.records) < _PARALLEL_FROM
-        if reading.workers is None and is_small:
-            processes = 1
+        processes = 1 if reading.workers is None and is_small else check_workers(reading.workers)
         with self.open(source, reading) as table:
             rows = islice(table.rows, reading.limit)
             collector = RowCollector(None, table.where, reading.on_error, reading.progress)
-            labels = LabelReader(table.tasks, table.where, reading.decimal) if table.tasks else None
+            labels = LabelReader(table.tasks, table.where, reading.decimal)
             featurize = partial(self.featurizer(reading), schema=features)
             pieces = _featurized(featurize, processes, reading.keep_texts, _pieces(rows, labels))
             piece, is_open = next(pieces, None), True
@@ -181,8 +179,8 @@ class RecordDomain(Domain, HasDataSets):
                         name=Path(table.where).name,
                         smiles_column=reading.smiles_column,
                         standardize=getattr(reading, "standardize", None),
-                        classes={} if labels is None else labels.classes,
-                        notes=() if labels is None else tuple(labels.notes()),
+                        classes=labels.classes,
+                        notes=tuple(labels.notes()),
                     )
                     store = builder.finish()
                 yield store, columns
@@ -262,11 +260,10 @@ def _with_labels_of(spec: DatasetSpec, table: Table, targets: str | Sequence[str
     public = {k: v for k, v in details_of(spec).public_tasks.items() if k in names}
     in_file = {new: old for old, new in public.items()}
     if targets is None or targets == "auto":
-        targets = None
-        if spec.task is not None:
-            targets = spec.tasks or [c for c in names if c != record]
+        every = spec.tasks or [c for c in names if c != record]
+        targets = () if spec.task is None else every
     listed = [targets] if isinstance(targets, str) else targets
-    columns = choose_tasks(table, listed and [in_file.get(t, t) for t in listed], ())
+    columns = choose_tasks(table, [in_file.get(t, t) for t in listed], ())
     return replace(table, where=spec.name, tasks={c: public.get(c, c) for c in columns})
 
 
@@ -290,11 +287,11 @@ def _joined(table: Table, spec: DatasetSpec, path: Path) -> Table:
     return replace(table, header=(*table.header, task), rows=rows)
 
 
-_Piece = tuple[list[Row], Float[np.ndarray, "N T"] | None]
+_Piece = tuple[list[Row], Float[np.ndarray, "N T"]]
 """Rows of an input that are turned into graphs together, and their labels."""
 
 
-def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[_Piece]:
+def _pieces(rows: Iterable[Row], labels: LabelReader) -> Iterator[_Piece]:
     """Cut the rows so that neither many nor long ones make a large piece."""
     waiting: list[Row] = []
     size = 0
@@ -303,8 +300,7 @@ def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[_Piece]
             waiting.append(row)
             size += max(len(row.record), sum(map(len, row.fields.values())))
         if waiting and (row is None or len(waiting) >= ROWS_A_PIECE or size >= _CHARACTERS_A_PIECE):
-            values = None if labels is None else labels.read(waiting)
-            yield waiting, values
+            yield waiting, labels.read(waiting)
             waiting, size = [], 0
 
 
@@ -325,7 +321,7 @@ def _featurized(
         graphs = replace(
             chunk,
             rows=np.array([row.row for row in rows], dtype=np.int64)[kept],
-            labels=None if labels is None else labels[kept],
+            labels=labels[kept] if labels.shape[1] else None,
             texts=chunk.texts if keep_texts else None,
         )
         yield graphs, rejects, rows
