@@ -242,7 +242,8 @@ def prototype_cross_entropy(
     """
     loss = graph_emb.new_zeros(())
     for level, layer in enumerate(forest.layers):
-        allowed = None
+        # first, as gradients are added up in the opposite order of the forward pass
+        logits, allowed = cosine_similarity(graph_emb, layer, eps) / temperature, None
         if level > 0:
             parent = forest.parent(level)
             if candidates == "siblings":
@@ -250,7 +251,6 @@ def prototype_cross_entropy(
             above = cosine_similarity(layer, forest.layers[level - 1], eps) / temperature
             share = log_softmax_share(above, positives=_one_hot(parent, above), eps=eps)
             loss = loss - share.mean()
-        logits = cosine_similarity(graph_emb, layer, eps) / temperature
         share = log_softmax_share(logits, allowed, _one_hot(chains[:, level], logits), eps)
         loss = loss - share.mean()
     return loss
