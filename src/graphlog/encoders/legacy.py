@@ -43,7 +43,10 @@ def convert_pth(path: Path | str) -> ModelFile:
     if not states:
         lack = "no encoder of the pre-train-GNNs family (no weights named `gnns.0.*`)"
         raise ModelFileError(f"{path}: {lack}; a model of graphlog needs no conversion.")
-    prefix, weights = _without_prefix(states[0])
+    prefixes = {m[1] for k in states[0] if (m := re.match(r"(|.*\.)gnns\.0\.", k))}
+    # of several encoders, the one nearest the top
+    prefix = min(prefixes, key=lambda p: (p.count("."), len(p), p))
+    weights = _below(prefix, states[0])
     named = [n for n in ("graphsage", "gcn") if n in path.name.lower()]
     backbone = _backbone(weights, named[0] if len(named) == 1 else None)
     if backbone is None:
@@ -108,13 +111,6 @@ def _states(checkpoint: Any) -> Iterator[dict[str, Tensor]]:
         if tensors:
             yield tensors
         waiting.extend(reversed(list(value.values())))
-
-
-def _without_prefix(state: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
-    """Return the encoder's weights by bare names; of several encoders, the one nearest the top."""
-    prefixes = {m[1] for k in state if (m := re.match(r"(|.*\.)gnns\.0\.", k))}
-    prefix = min(prefixes, key=lambda p: (p.count("."), len(p), p))
-    return prefix, {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
 
 def _backbone(weights: Mapping[str, Tensor], hint: str | None) -> str | None:

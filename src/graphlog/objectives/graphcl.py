@@ -3,9 +3,8 @@
 from typing import ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Float
 from pydantic import Field
-from torch import Generator, Tensor
+from torch import Generator
 
 from graphlog.config import FrozenConfig
 from graphlog.data.store import GraphBatch
@@ -78,20 +77,14 @@ class GraphCL(Objective[GraphCLViews]):
         """Return the mean loss over graphs; a lone graph has nothing to be told from and adds 0."""
         first, second = (full_precision(self.head(encoder(view).graph_emb)) for view in views)
         with torch.autocast(first.device.type, enabled=False):
-            return self._contrast(cosine_similarity(first, second))
-
-    def _contrast(self, similarity: Float[Tensor, "N N"]) -> LossTerms:
-        num = similarity.shape[0]
-        own = similarity.diagonal()
-        if num < 2:
-            loss = 0.0 * similarity.sum()
-            return LossTerms(loss, {"contrast": loss})
-        wrong = ~torch.eye(num, dtype=torch.bool, device=similarity.device)
-        loss = -log_softmax_share(similarity / self.config.temperature, wrong).mean()
-        with torch.no_grad():
-            others: Tensor = (similarity.sum() - own.sum()) / (num * (num - 1))
-        return LossTerms(
-            loss,
-            {"contrast": loss},
-            {"cos_graph_pos": own.detach().mean(), "cos_graph_neg": others},
-        )
+            similarity = cosine_similarity(first, second)
+            num, own = similarity.shape[0], similarity.diagonal()
+            if num < 2:
+                loss = 0.0 * similarity.sum()
+                return LossTerms(loss, {"contrast": loss})
+            wrong = ~torch.eye(num, dtype=torch.bool, device=similarity.device)
+            loss = -log_softmax_share(similarity / self.config.temperature, wrong).mean()
+            with torch.no_grad():
+                others = (similarity.sum() - own.sum()) / (num * (num - 1))
+        seen = {"cos_graph_pos": own.detach().mean(), "cos_graph_neg": others}
+        return LossTerms(loss, {"contrast": loss}, seen)

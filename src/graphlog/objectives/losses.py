@@ -14,7 +14,6 @@ from graphlog.ops.contrastive import (
     mean_or_zero,
 )
 from graphlog.ops.sparse import (
-    Padding,
     filled,
     grouped_cosine,
     pad_values,
@@ -140,8 +139,12 @@ def subgraph_loss(
     size = ptr.diff()[graph[chosen]]
     # a mask as index stops a GPU until it is counted; mostly no node is alone
     paired = slice(None) if padding.smallest > 1 else size > 1
-    if form == "margin":
-        drawn = _drawn_similarity(similarity, ptr, graph, padding, generator)[chosen][paired]
+    if form == "margin":  # with one other node of its graph, drawn evenly
+        index = torch.arange(graph.shape[0], device=graph.device) - ptr[:-1][graph]
+        other = pad_values(draw_others(index, ptr.diff()[graph], generator), padding)
+        with_other = zip(similarity, other, strict=True)
+        found = [s.gather(2, o[:, :, None]).squeeze(2) for s, o in with_other]
+        drawn = unpad_values(found, padding)[chosen][paired]
         return _pair_loss(margin(own, drawn), own, drawn)
     candidates = [m[:, None, :] for m in filled(padding)]
     total = unpad_values(
@@ -165,23 +168,6 @@ def subgraph_loss(
             among = among & ((k[:, :, None] != k[:, None, :]) | is_own)
         shares.append(log_softmax_share(s / temperature, among, right, eps))
     return _pair_loss(-mean_or_zero(unpad_values(shares, padding)[chosen]), own, others)
-
-
-def _drawn_similarity(
-    similarity: tuple[Tensor, ...],
-    ptr: Tensor,
-    graph: Tensor,
-    padding: Padding,
-    generator: Generator | None,
-) -> Tensor:
-    """Return every node's similarity with one other node of its graph, drawn evenly."""
-    start = ptr[:-1][graph]
-    index = torch.arange(graph.shape[0], device=graph.device) - start
-    other = pad_values(draw_others(index, ptr.diff()[graph], generator), padding)
-    return unpad_values(
-        [s.gather(2, o[:, :, None]).squeeze(2) for s, o in zip(similarity, other, strict=True)],
-        padding,
-    )
 
 
 def _pair_loss(loss: Tensor, positive: Tensor, negative: Tensor) -> PairLoss:

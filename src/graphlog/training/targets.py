@@ -157,7 +157,13 @@ def targets_of(
     version = domain.targets_version()
 
     def kept(what: Sequence[str], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        values = _kept(_kept_at(store if whole.path is None else whole, what, run_dir), compute)
+        digest = store.digest if whole.path is None else whole.digest
+        key = sha256("\n".join([digest, *what]).encode()).hexdigest()[:16]
+        path = None if run_dir is None else run_dir / f"targets-{key}.safetensors"
+        if whole.path is not None:
+            beside = whole.path.resolve()  # "." has no name
+            path = beside.with_name(f"{beside.name}.targets-{key}.safetensors")
+        values = _kept(path, compute)
         return values if len(rows) == len(seen) else values[seen]
 
     def descriptors() -> np.ndarray:
@@ -274,14 +280,6 @@ def _varies(values: Float[np.ndarray, "S K"]) -> Bool[np.ndarray, "K"]:
 
 def _stored(values: Float32[np.ndarray, "M K"]) -> Float16[np.ndarray, "M K"]:
     return values.clip(-_LARGEST_KEPT, _LARGEST_KEPT).astype(np.float16)
-
-
-def _kept_at(store: GraphStore, what: Sequence[str], run_dir: Path | None) -> Path | None:
-    key = sha256("\n".join([store.digest, *what]).encode()).hexdigest()[:16]
-    if store.path is not None:
-        whole = store.path.resolve()  # "." has no name
-        return whole.with_name(f"{whole.name}.targets-{key}.safetensors")
-    return None if run_dir is None else run_dir / f"targets-{key}.safetensors"
 
 
 def _kept(
