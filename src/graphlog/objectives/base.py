@@ -127,27 +127,19 @@ class Objective(nn.Module, ABC, Generic[Views]):
 
 def chemistry(**objective: Any) -> dict[str, Any]:
     """Return a recipe with what measured best for molecules where one clean view is enough."""
-    training = {
-        "epochs": 10,
-        "batch_size": 256,
-        "learning_rate": 1e-3,
-        "schedule": "cosine",
-        "warmup": 0.02,
-        "average": 0.999,
-        "fresh_moments": False,
-    }
-    return {**comparison(**objective), "training": training}
+    training = {"epochs": 10, "batch_size": 256, "schedule": "cosine", "warmup": 0.02}
+    kept = {"average": 0.999, "fresh_moments": False}
+    return {**comparison(**objective), "training": training | kept}
 
 
 def comparison(**objective: Any) -> dict[str, Any]:
-    """Return a recipe with the training that all methods are compared with."""
-    training = {"epochs": 11, "batch_size": 512, "learning_rate": 1e-3}
-    return {"objective": objective, "training": training, "schema": USUAL_SCHEMA, "embedding": "jk"}
+    """Return a recipe with the training by default, by which all methods are compared."""
+    return {"objective": objective, "schema": USUAL_SCHEMA, "embedding": "jk"}
 
 
 def published(schema: str = "molecule", **objective: Any) -> dict[str, Any]:
     """Return a recipe with the training of Hu et al. (2020): 100 epochs, batch 256."""
-    training = {"epochs": 100, "batch_size": 256, "learning_rate": 1e-3}
+    training = {"epochs": 100, "batch_size": 256}
     return {"objective": objective, "training": training, "schema": schema, "embedding": "last"}
 
 
