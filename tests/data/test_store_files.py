@@ -133,6 +133,9 @@ def with_value(name: str, place: int, value: float) -> Callable[[GraphStore], di
 CHANGES: dict[str, Callable[[GraphStore], dict]] = {
     "offsets of nodes decrease": with_value("node_offsets", 3, 0),
     "offsets of edges decrease": with_value("edge_offsets", 5, 0),
+    "offsets whose differences overflow": lambda s: {
+        "node_offsets": np.array([0, 2**63 - 1, -2, *s.contents.arrays["node_offsets"][3:]])
+    },
     "offsets end early": with_value("node_offsets", -1, 7),
     "offsets begin late": with_value("edge_offsets", 0, 1),
     "a value beyond the schema": with_value("node_table", 0, 121),

@@ -296,10 +296,11 @@ def _is_sound(contents: Contents) -> bool:
     )
 
 
-def _divides(offsets: Array, total: int, least: int) -> bool:
+def _divides(offsets: Array, total: int, least: Literal[0, 1]) -> bool:
     """Return whether offsets cut ``total`` items into parts of at least ``least`` items."""
-    ends = int(offsets[0]), int(offsets[-1])
-    return ends == (0, total) and int(np.diff(offsets.astype(np.int64)).min(initial=least)) >= least
+    # compared, not subtracted: a difference of any two 64-bit numbers may not fit into 64 bits
+    grows = offsets[1:] > offsets[:-1] if least else offsets[1:] >= offsets[:-1]
+    return (int(offsets[0]), int(offsets[-1])) == (0, total) and bool(grows.all())
 
 
 def _attributes_fit(arrays: dict[str, Array], kind: str, columns: tuple[Attribute, ...]) -> bool:
@@ -318,8 +319,11 @@ def _are_distinct(rows: Array, total: int) -> bool:
     """Return whether each of the rows of an input occurs once at most."""
     if not rows.size:
         return True
-    is_within = int(rows.min()) >= 0 and int(rows.max()) < total
-    return is_within and int(np.bincount(rows).max()) == 1
+    if int(rows.min()) < 0 or int(rows.max()) >= total:
+        return False
+    is_used = np.zeros(total, dtype=np.bool_)  # one byte a row, however many there are
+    is_used[rows] = True
+    return int(np.count_nonzero(is_used)) == len(rows)
 
 
 def _texts_fit(arrays: dict[str, Array], graphs: int) -> bool:
