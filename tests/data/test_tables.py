@@ -57,6 +57,7 @@ def refusal(path: Path | str, **options) -> str:
         ("a.txt", "CCO\n\nc1ccccc1\n\n"),
         ("a.txt", CSV),
         ("a.csv", CSV.replace(",", "|")),
+        ("a.csv", CSV.replace(",", ";")),
         ("a.csv.zst", packed(CSV.encode())),
         ("a.csv", CSV.replace("\n", "\r")),
         ("a.csv", "\n\n" + CSV + "\n\n"),

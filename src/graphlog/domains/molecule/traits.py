@@ -137,7 +137,12 @@ def _ring_smiles(mol: Chem.Mol, ring: set[int]) -> str:
     """Return the SMILES of some atoms, with hydrogens for what hangs on them."""
     part, place = Chem.RWMol(), dict[int, int]()
     for atom in mol.GetAtoms():
-        if atom.GetIdx() in ring or _is_doubly_bound(atom, ring):
+        # without what hangs on it by a double bond, an aromatic ring is none
+        is_doubly_bound = any(
+            bond.GetOtherAtomIdx(atom.GetIdx()) in ring and bond.GetBondTypeAsDouble() == 2
+            for bond in atom.GetBonds()
+        )
+        if atom.GetIdx() in ring or is_doubly_bound:
             copy = Chem.Atom(atom.GetAtomicNum())
             copy.SetFormalCharge(atom.GetFormalCharge())
             copy.SetIsAromatic(atom.GetIsAromatic())
@@ -154,11 +159,3 @@ def _ring_smiles(mol: Chem.Mol, ring: set[int]) -> str:
     except Chem.MolSanitizeException:
         return Chem.MolFragmentToSmiles(mol, sorted(ring), isomericSmiles=False)
     return Chem.MolToSmiles(part)
-
-
-def _is_doubly_bound(atom: Chem.Atom, ring: set[int]) -> bool:
-    """Return whether an atom hangs on a ring by a double bond, without which no ring is left."""
-    return any(
-        bond.GetOtherAtomIdx(atom.GetIdx()) in ring and bond.GetBondTypeAsDouble() == 2
-        for bond in atom.GetBonds()
-    )
