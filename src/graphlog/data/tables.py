@@ -255,8 +255,8 @@ class LabelReader:
         """Return the labels of ``rows``.
 
         Raises:
-            DataError: Naming the first row and column whose text is not a number, or a column that
-                has words for classes beside other numbers.
+            DataError: Naming a row and column whose text is not a number, or a column that has
+                words for classes beside other numbers.
         """
         if self._decimal is None and self._words:
             self._find_decimal(rows)
