@@ -205,7 +205,7 @@ def batch_for(
         return random_multigraphs(schema, sizes, seed)
     batch = random_batch(sizes, seed, schema)
     return replace(
-        batch, y=torch.randn(batch.num_graphs, target_count(schema, None), generator=seeded(seed))
+        batch, y=torch.randn(batch.num_graphs, target_count(schema), generator=seeded(seed))
     )
 
 

@@ -277,18 +277,12 @@ class RegressionHead(nn.Module):
         return error / count.clamp_min(1)
 
 
-def target_count(schema: FeatureSchema, given: int | None) -> int:
-    """Return how many targets a graph has.
-
-    Args:
-        schema: Whose domain has descriptors.
-        given: Columns of the vectors that stand in their place; None if there are none.
+def target_count(schema: FeatureSchema) -> int:
+    """Return how many descriptors the domain has.
 
     Raises:
-        ConfigError: If the domain has no descriptors and no vectors are given.
+        ConfigError: If it has none.
     """
-    if given is not None:
-        return given
     domain = DOMAINS.get(schema.domain)
     if domain is None or not domain.targets:
         raise ConfigError(
@@ -306,11 +300,7 @@ def descriptor_losses(
 ) -> dict[str, Float[Tensor, ""]]:
     """Return the loss of the descriptors and, where ``substructures`` is given, of its columns.
 
-    Args:
-        descriptors: Predicts the targets of the domain.
-        substructures: Predicts the :data:`COMPONENTS` columns that follow them.
-        graph_emb: Graph embeddings.
-        targets: Both, standardized.
+    These are the last :data:`COMPONENTS` of the standardized targets.
     """
     assert targets is not None, "batches carry targets where an objective needs them"
     if substructures is None:

@@ -41,7 +41,8 @@ class DescriptorPred(Objective[GraphBatch]):
         super().__init__(config, encoder)
         self.config = config
         self.needs_substructures = config.substructure_weight > 0
-        self.head = RegressionHead(encoder, target_count(encoder.schema, config.target_columns))
+        targets = config.target_columns or target_count(encoder.schema)
+        self.head = RegressionHead(encoder, targets)
         self.substructures = (
             RegressionHead(encoder, COMPONENTS) if self.needs_substructures else None
         )

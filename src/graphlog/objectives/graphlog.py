@@ -275,7 +275,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         self.attributes = AttributeHead(width, self.schema) if config.attribute_weight > 0 else None
         self.descriptors, self.substructures = None, None
         if config.descriptor_weight > 0:
-            targets = target_count(self.schema, config.target_columns)
+            targets = config.target_columns or target_count(self.schema)
             self.descriptors = RegressionHead(encoder, targets)
             if config.substructure_weight > 0:
                 self.substructures = RegressionHead(encoder, COMPONENTS)

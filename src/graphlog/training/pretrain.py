@@ -283,14 +283,11 @@ class Pretraining(Job):
         Raises:
             ConfigError: Naming the first setting that has, or the data.
         """
-        before = recorded_config(settings)
-        if change := first_difference(before, self.config):
+        change = first_difference(recorded_config(settings), self.config)
+        if change is None and digest != self.store.digest:
+            change = f"other graphs (data digest {digest[:12]}, now {self.store.digest[:12]})"
+        if change is not None:
             raise ConfigError(f"the run was started with {change}; keep it, or start another run.")
-        if digest != self.store.digest:
-            change = f"data digest {digest[:12]}, now {self.store.digest[:12]}"
-            raise ConfigError(
-                f"the run was started on other graphs ({change}); give it the same input."
-            )
 
     def finish(self) -> "PretrainResult":
         """Leave encoder and objective as they are to be used, and say how they came about.
