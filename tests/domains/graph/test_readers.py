@@ -146,8 +146,8 @@ BAD_LINES: dict[str, str] = {
     json.dumps(GOOD | {"x": [[0], [HUGE]]}): "node 1: .* must be finite, found inf",
     json.dumps(GOOD | {"x": [[None], [-HUGE]]}): "node 0: .* is missing",
     json.dumps(GOOD | {"x": [[""], [1]]}): "node 0: .* is missing",
-    json.dumps(GOOD | {"y": HUGE}): "label 'y' must be a finite number",
-    json.dumps(GOOD | {"y": -1e39}): "label 'y' must be a finite number",
+    json.dumps(GOOD | {"y": HUGE}): "label 'y' must be a finite number up to 3.4e.38, found 'inf'",
+    json.dumps(GOOD | {"y": -1e39}): "label 'y' must be a finite number up to .*, found '-1e.39'",
 }
 
 
@@ -159,6 +159,21 @@ def test_a_bad_line_is_rejected_by_name_and_the_others_stay_in_their_rows(tmp_pa
     assert [r.row for r in store.rejects] == [1]
     with pytest.raises(DataError, match=f"(line 2|graph 1): .*{BAD_LINES[line]}"):
         read_graphs(path, on_error="fail")
+
+
+def test_attributes_of_another_width_are_told_with_their_line(tmp_path):
+    good = {"edges": [[0, 1]], "x": [[1], [2]], "edge_attr": [[0]]}
+    bad = [good | {"x": [[1, 1], [2, 2]]}, good | {"edge_attr": [[0], [0]]}]
+    path = lines(tmp_path / "g.jsonl", [good, "", good, bad[0], "", bad[1]])
+    reasons = [reject.reason for reject in read_graphs(path).rejects]
+    assert [reason.partition(":")[0] for reason in reasons] == ["line 4", "line 6"]
+
+
+def test_a_folder_of_several_collections_says_so(tmp_path):
+    for name in ("a.jsonl", "b.jsonl"):
+        lines(tmp_path / name, [GOOD])
+    with pytest.raises(DataError, match="holds 2 JSON-lines files; name the one to read"):
+        resolve(tmp_path)
 
 
 def more(**added: str) -> Callable[[Path], Path]:
@@ -227,6 +242,7 @@ BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
         lambda path: write(path / "g.txt", f"1\n{10**15} 0\n0 1 1\n1 1 0\n"),
         "ends within graph 0 of 1",
     ),
+    (lambda path: write(path / "g.txt", "9" * 5000 + GIN[1:]), "is not a file of graphs"),
     (gin("7 2 0 2", "7 " + "9" * 5000 + " 0"), "line 4: must be 'tag degree"),
 ]
 

@@ -48,6 +48,8 @@ _PARTS = (
 ).split()
 """What follows ``NAME_`` in the files of TUDataset; the first two are required."""
 _GIN_SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
+_MOST_DIGITS = 18
+"""Digits of a number of graphs or nodes."""
 _MIN_BOMB, _BOMB_RATIO = 1 << 26, 200
 """A member of a zip that is larger, and expands by more than this factor, only fills the memory."""
 
@@ -62,20 +64,26 @@ def open_collection(path: Path) -> Collection:
     if found is not None:
         return found()
     if path.is_dir():
-        known = "edges.csv, one .jsonl file, or NAME_A.txt and NAME_graph_indicator.txt"
+        known = "edges.csv, a .jsonl file, or NAME_A.txt and NAME_graph_indicator.txt"
         raise DataError(f"{path}: holds no graphs; a folder of graphs has {known}.")
     known = ".jsonl, TUDataset's .zip, and GIN's .txt"
     raise DataError(f"{path}: is not a file of graphs; known are {known}.")
 
 
 def find_opener(path: Path) -> Callable[[], Collection] | None:
-    """Return what opens a file or folder by its names or first lines; None if nothing does."""
+    """Return what opens a file or folder by its names or first lines; None if nothing does.
+
+    Raises:
+        DataError: If a folder holds several files or sets of graphs.
+    """
     if path.is_dir():
         tables = _find_tables(path)
         lines = [file for file in path.iterdir() if file.name.endswith(_JSON_SUFFIXES)]
         if tables:
             return partial(_open_tables, path, tables)
-        if len(lines) == 1:
+        if len(lines) > 1:
+            raise DataError(f"{path}: holds {len(lines)} JSON-lines files; name the one to read.")
+        if lines:
             return partial(_open_jsonlines, lines[0])
         return partial(open_tudataset, path) if _find_parts(path) else None
     if path.suffix == ".zip":
@@ -564,7 +572,8 @@ def _looks_like_gin(path: Path) -> bool:
     except DataError:
         return False
     counts = [*first, *second[:1]]
-    return (len(first), len(second)) == (1, 2) and all(map(str.isdecimal, counts))
+    are_counts = all(word.isdecimal() and len(word) <= _MOST_DIGITS for word in counts)
+    return (len(first), len(second)) == (1, 2) and are_counts
 
 
 def _open_gin(path: Path) -> Collection:

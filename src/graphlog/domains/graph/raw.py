@@ -84,8 +84,8 @@ class RawGraph(NamedTuple):
             return self
         try:
             self._check_sizes()
-            node = _fitting("node", self.num_nodes, self.node, names["node"])
-            edge = _fitting("edge", self.edge_index.shape[1], self.edge, names["edge"])
+            node = self._fitting("node", self.num_nodes, self.node, names["node"])
+            edge = self._fitting("edge", self.edge_index.shape[1], self.edge, names["edge"])
         except BadGraphError as e:
             return self._replace(problem=str(e))
         return self._replace(node=node, edge=edge)
@@ -104,20 +104,20 @@ class RawGraph(NamedTuple):
             must = f"edge {a} - {b} must join nodes in [0, {nodes})"
             raise BadGraphError(f"{self.edge_place.of(e)}{must}")
 
-
-def _fitting(
-    item: Item, count: int, columns: tuple[Column, ...], names: Sequence[str] | None
-) -> tuple[Column, ...]:
-    """Return the attributes of nodes or edges as ``names`` wants them."""
-    if names is None:
-        return ()
-    if any(len(values) != count for values in columns):
-        found = f"found those of {len(columns[0])}"
-        raise BadGraphError(f"must have attributes of {count} {item}s, {found}")
-    if count and len(columns) != len(names):
-        wanted = f"{len(names)} attributes ({', '.join(names) or 'none'})"
-        raise BadGraphError(f"every {item} must have {wanted}, found {len(columns)}")
-    return columns if count else (np.zeros(0, dtype=np.int64),) * len(names)
+    def _fitting(
+        self, item: Item, count: int, columns: tuple[Column, ...], names: Sequence[str] | None
+    ) -> tuple[Column, ...]:
+        """Return the attributes of nodes or edges as ``names`` wants them."""
+        if names is None:
+            return ()
+        where = (self.node_place if item == "node" else self.edge_place).of(0)
+        if any(len(values) != count for values in columns):
+            found = f"found those of {len(columns[0])}"
+            raise BadGraphError(f"{where}must have attributes of {count} {item}s, {found}")
+        if count and len(columns) != len(names):
+            wanted = f"{len(names)} attributes ({', '.join(names) or 'none'})"
+            raise BadGraphError(f"{where}every {item} must have {wanted}, found {len(columns)}")
+        return columns if count else (np.zeros(0, dtype=np.int64),) * len(names)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

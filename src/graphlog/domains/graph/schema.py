@@ -373,7 +373,8 @@ def _problem(value: object, attribute: Attribute) -> str:
     if value is None:
         return "is missing"
     if not attribute.is_categorical:
-        return f"must be a finite number, found {text_of(value)!r}"
+        limit = f"a finite number up to {_FLOAT32_MAX:.2g}"
+        return f"must be {limit}, found {str(value)!r:.40}"
     if not attribute.values:
         return f"must be a code in [0, {attribute.cardinality}), found {text_of(value)}"
     if isinstance(value, float) and not np.isfinite(value):
