@@ -133,6 +133,11 @@ PRINTED: dict[str, tuple[list[dict[str, Any]], str, dict[str, str]]] = {
         "GraphCL",
         {"BACE": r".*\(2 of 3 seeds\)", "Average of 4": r".* \(2 of 3 seeds\)"},
     ),
+    "defined nowhere": (
+        scores(["untrained"], ["bbbp"], value=math.nan),
+        "Untrained",
+        {"BBBP": r"\N{EN DASH}"},
+    ),
     "one seed": (
         scores(["untrained", "graphlog"], ["bbbp"], [0]),
         "Untrained",

@@ -67,10 +67,6 @@ class BenchmarkFolder:
             for folder in (self.models, self.runs, self.stores, self.maps, self.locks):
                 folder.mkdir(parents=True, exist_ok=True)
 
-    def model(self, name: str) -> Path:
-        """Return the model file of that name."""
-        return self.models / name / "model.safetensors"
-
     def names(self) -> list[str]:
         """Return the names of the tables of known suites, in the order of the suites."""
         known = [name for suite in SUITES for name in (suite, f"{suite}-protein")]
@@ -108,15 +104,15 @@ class BenchmarkFolder:
 
     def has(self, cell: Cell) -> bool:
         """Return whether a cell is finished; the rows of an equal one are entered for it too."""
-        rows = self.rows(cell.table)
-        if _of(rows, {**cell.labels, "cell": cell.hash}).any():
-            return True
-        for name in self.names():
+        for name in dict.fromkeys([cell.table, *self.names()]):
             rows = self.rows(name)
-            if len(equal := rows[rows["cell"] == cell.hash]):
-                first = _of(equal, dict(equal.iloc[0][list(LABELS)]))  # of one cell, whichever
-                self._put(cell, equal[first])
-                return True
+            rows = rows[rows["cell"] == cell.hash]
+            if rows.empty:
+                continue
+            if name != cell.table or not _of(rows, cell.labels).any():
+                first = dict(rows.iloc[0][list(LABELS)])  # of one cell, whichever
+                self._put(cell, rows[_of(rows, first)])
+            return True
         return False
 
     def write(

@@ -100,7 +100,7 @@ class Work:
         Raises:
             BusyError: If another process is training it.
         """
-        path = self.folder.model(cell.model)
+        path = self.folder.models / cell.model / "model.safetensors"
         with self.folder.claimed(f"model-{cell.model}") as claimed:
             if not claimed:
                 raise BusyError
