@@ -18,14 +18,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import dijkstra
 
 from graphlog.domains.molecule.parse import parsed
-from graphlog.domains.molecule.schema import (
-    ESTATE,
-    ESTATE_VSA,
-    FRAGMENTS,
-    ONE_BY_ONE,
-    TARGETS,
-    VSA_ESTATE,
-)
+from graphlog.domains.molecule.schema import FRAGMENTS, ONE_BY_ONE, TARGETS
 from graphlog.errors import DataError
 
 Array = np.ndarray
@@ -273,7 +266,7 @@ def _indices(facts: _Facts) -> list[float]:
 
 _GROUPS: tuple[tuple[int, Callable[[_Facts], list[float]]], ...] = (
     (38, _surface),
-    (len(ESTATE) + len(ESTATE_VSA) + len(VSA_ESTATE), _electrotopology),
+    (25, _electrotopology),
     (8, _counted),
     (4, _shape),
     (_CONNECTIVITY, _indices),

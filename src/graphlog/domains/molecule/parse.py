@@ -367,13 +367,8 @@ def _series(first: int, last: int) -> dict[SupportsInt, int]:
     return {value: code for code, value in enumerate(range(first, last + 1))}
 
 
-_TAG, _TYPE, _DIR, _CIS, _HYB = (
-    Chem.ChiralType,
-    Chem.BondType,
-    Chem.BondDir,
-    Chem.BondStereo,
-    Chem.HybridizationType,
-)
+_TAG, _TYPE, _DIR = Chem.ChiralType, Chem.BondType, Chem.BondDir
+_CIS, _HYB = Chem.BondStereo, Chem.HybridizationType
 _ELEMENT = _lookup({0: WILDCARD, **{z: z - 1 for z in range(1, 119)}}, WILDCARD)
 _TETRAHEDRAL = {_TAG.CHI_UNSPECIFIED: 0, _TAG.CHI_TETRAHEDRAL_CW: 1, _TAG.CHI_TETRAHEDRAL_CCW: 2}
 _CHIRALITY = _lookup(_TETRAHEDRAL, OTHER_CHIRALITY)
@@ -390,15 +385,9 @@ _DIRECTION = _lookup({_DIR.NONE: 0, _DIR.ENDUPRIGHT: 1, _DIR.ENDDOWNRIGHT: 2}, O
 
 _RICH_CHIRALITY = _lookup({**_TETRAHEDRAL, _TAG.CHI_OTHER: 3}, 4)
 _RICH_BOND_TYPE = _lookup(_BOND, 4)
-_STEREO_NAMES = (
-    _CIS.STEREONONE,
-    _CIS.STEREOZ,
-    _CIS.STEREOE,
-    _CIS.STEREOCIS,
-    _CIS.STEREOTRANS,
-    _CIS.STEREOANY,
-)
-_BOND_STEREO = _lookup({stereo: code for code, stereo in enumerate(_STEREO_NAMES)}, 6)
+_PLANAR = (_CIS.STEREOZ, _CIS.STEREOE, _CIS.STEREOCIS, _CIS.STEREOTRANS)
+_STEREO = (_CIS.STEREONONE, *_PLANAR, _CIS.STEREOANY)
+_BOND_STEREO = _lookup({stereo: code for code, stereo in enumerate(_STEREO)}, 6)
 _DEGREE = _lookup(_series(0, 10), 11)
 _CHARGE = _lookup(_series(-5, 5), 11, low=-5)
 _HYDROGENS = _lookup(_series(0, 8), 9)
@@ -672,14 +661,8 @@ RDKit keeps the branches of each until all are labeled: 2,400 took 3 GB.
 _CENTERS = {"R": 1, "S": 2, "r": 3, "s": 4}
 _BONDS = {"Z": 1, "z": 1, "E": 2, "e": 2}
 _LABEL = "_CIPCode"
-_NO_TAG, _NO_STEREO = Chem.ChiralType.CHI_UNSPECIFIED, Chem.BondStereo.STEREONONE
-_TETRAHEDRAL_TAGS = (Chem.ChiralType.CHI_TETRAHEDRAL_CW, Chem.ChiralType.CHI_TETRAHEDRAL_CCW)
-_PLANAR = (
-    Chem.BondStereo.STEREOZ,
-    Chem.BondStereo.STEREOE,
-    Chem.BondStereo.STEREOCIS,
-    Chem.BondStereo.STEREOTRANS,
-)
+_NO_TAG, _NO_STEREO = _TAG.CHI_UNSPECIFIED, _CIS.STEREONONE
+_TETRAHEDRAL_TAGS = (_TAG.CHI_TETRAHEDRAL_CW, _TAG.CHI_TETRAHEDRAL_CCW)
 
 
 def cip_codes(

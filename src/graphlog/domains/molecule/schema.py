@@ -115,21 +115,6 @@ def _numbered(prefix: str, first: int, last: int) -> tuple[str, ...]:
     return tuple(f"{prefix}{k}" for k in range(first, last + 1))
 
 
-CRIPPEN = ("MolLogP", "MolMR")
-SLOGP, SMR, PEOE = (
-    _numbered("SlogP_VSA", 1, 12),
-    _numbered("SMR_VSA", 1, 10),
-    _numbered("PEOE_VSA", 1, 14),
-)
-ESTATE = ("MaxEStateIndex", "MinEStateIndex", "MaxAbsEStateIndex", "MinAbsEStateIndex")
-ESTATE_VSA, VSA_ESTATE = _numbered("EState_VSA", 1, 11), _numbered("VSA_EState", 1, 10)
-COUNTED = tuple(
-    (
-        "Chi0 Chi1 NumValenceElectrons NumRadicalElectrons HeavyAtomCount NHOHCount NOCount "
-        "NumHeteroatoms"
-    ).split()
-)
-SHAPE = ("Kappa1", "Kappa2", "Kappa3", "Phi")
 _OTHER_NAMES = {"NumHAcceptors": "NumHBA", "NumHDonors": "NumHBD", "RingCount": "NumRings"}
 ONE_BY_ONE: tuple[tuple[str, str], ...] = tuple(
     (name, f"Calc{_OTHER_NAMES.get(name, name)}")
@@ -143,7 +128,6 @@ ONE_BY_ONE: tuple[tuple[str, str], ...] = tuple(
     ).split()
 )
 """Names, and what RDKit's ``rdMolDescriptors`` calls them."""
-WEIGHTS = ("MolWt", "HeavyAtomMolWt")
 FRAGMENTS = tuple(
     f"fr_{name}"
     for name in (
@@ -161,17 +145,17 @@ FRAGMENTS = tuple(
 )
 
 TARGETS: tuple[str, ...] = (
-    *CRIPPEN,
-    *SLOGP,
-    *SMR,
-    *PEOE,
-    *ESTATE,
-    *ESTATE_VSA,
-    *VSA_ESTATE,
-    *COUNTED,
-    *SHAPE,
+    *"MolLogP MolMR".split(),
+    *_numbered("SlogP_VSA", 1, 12),
+    *_numbered("SMR_VSA", 1, 10),
+    *_numbered("PEOE_VSA", 1, 14),
+    *"MaxEStateIndex MinEStateIndex MaxAbsEStateIndex MinAbsEStateIndex".split(),
+    *_numbered("EState_VSA", 1, 11),
+    *_numbered("VSA_EState", 1, 10),
+    *"Chi0 Chi1 NumValenceElectrons NumRadicalElectrons HeavyAtomCount NHOHCount".split(),
+    *"NOCount NumHeteroatoms Kappa1 Kappa2 Kappa3 Phi".split(),
     *(name for name, _ in ONE_BY_ONE),
-    *WEIGHTS,
+    *"MolWt HeavyAtomMolWt".split(),
     *FRAGMENTS,
 )
 """Names of descriptors that serve as labels that cost nothing.
