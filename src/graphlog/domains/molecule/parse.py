@@ -62,19 +62,17 @@ def may_have_parent(text: str) -> bool:
     return _CANDIDATE.search(_NEUTRAL_GROUPS.sub("", text.split(maxsplit=1)[0])) is not None
 
 
-_COUNTERIONS = (
-    *("OC=O", "CC(O)=O", "OC(=O)C(F)(F)F", "OC(=O)C(O)=O", "OC(=O)CC(O)=O", "OC(=O)CCC(O)=O"),
-    *("OC(=O)C=CC(O)=O", "CC(O)C(O)=O", "OC(=O)CC(O)C(O)=O", "OC(=O)C(O)C(O)C(O)=O"),
-    *("OC(=O)CC(O)(CC(O)=O)C(O)=O", "OC(=O)C(O)c1ccccc1", "OC(=O)c1ccccc1", "OC(=O)c1ccccc1O"),
-    *("OCC(O)C(O)C(O)C(O)C(O)=O", "CS(O)(=O)=O", "CCS(O)(=O)=O", "OCCS(O)(=O)=O"),
-    *("OS(=O)(=O)CCS(O)(=O)=O", "OS(=O)(=O)C(F)(F)F", "OS(=O)(=O)c1ccccc1"),
-    *("Cc1ccc(cc1)S(O)(=O)=O", "OS(=O)(=O)c1ccc2ccccc2c1", "COS(O)(=O)=O"),
-    *("CC1(C)C2CCC1(CS(O)(=O)=O)C(=O)C2", "Oc1c(cc(cc1[N+](=O)[O-])[N+](=O)[O-])[N+](=O)[O-]"),
-    "OC(=O)c1cc2ccccc2c(Cc2c(O)c(cc3ccccc23)C(O)=O)c1O",
-    *("CCNCC", "CCN(CC)CC", "NCCO", "OCCNCCO", "OCCN(CCO)CCO", "NCC(CO)(CO)CO", "NC(CO)(CO)CO"),
-    *("CNCC(O)C(O)C(O)C(O)CO", "C[N+](C)(C)CCO", "CO", "CCO", "CC(C)O", "CC(C)=O", "CC#N"),
-    *("CS(C)=O", "CN(C)C=O", "CCOC(C)=O", "C1CCOC1", "C1COCCO1", "ClCCl", "ClC(Cl)Cl"),
-)
+_COUNTERIONS = """
+    OC=O CC(O)=O OC(=O)C(F)(F)F OC(=O)C(O)=O OC(=O)CC(O)=O OC(=O)CCC(O)=O OC(=O)C=CC(O)=O
+    CC(O)C(O)=O OC(=O)CC(O)C(O)=O OC(=O)C(O)C(O)C(O)=O OC(=O)CC(O)(CC(O)=O)C(O)=O
+    OC(=O)C(O)c1ccccc1 OC(=O)c1ccccc1 OC(=O)c1ccccc1O OCC(O)C(O)C(O)C(O)C(O)=O CS(O)(=O)=O
+    CCS(O)(=O)=O OCCS(O)(=O)=O OS(=O)(=O)CCS(O)(=O)=O OS(=O)(=O)C(F)(F)F OS(=O)(=O)c1ccccc1
+    Cc1ccc(cc1)S(O)(=O)=O OS(=O)(=O)c1ccc2ccccc2c1 COS(O)(=O)=O
+    CC1(C)C2CCC1(CS(O)(=O)=O)C(=O)C2 Oc1c(cc(cc1[N+](=O)[O-])[N+](=O)[O-])[N+](=O)[O-]
+    OC(=O)c1cc2ccccc2c(Cc2c(O)c(cc3ccccc23)C(O)=O)c1O CCNCC CCN(CC)CC NCCO OCCNCCO
+    OCCN(CCO)CCO NCC(CO)(CO)CO NC(CO)(CO)CO CNCC(O)C(O)C(O)C(O)CO C[N+](C)(C)CCO CO CCO CC(C)O
+    CC(C)=O CC#N CS(C)=O CN(C)C=O CCOC(C)=O C1CCOC1 C1COCCO1 ClCCl ClC(Cl)Cl
+""".split()
 """Acids, bases and solvents that accompany a compound, even one smaller than they are."""
 
 
