@@ -98,7 +98,8 @@ def test_more_bad_input(cli: Cli, tmp_path: Path) -> None:
     read = "featurize --domain protein -o s -q"
     cli.refused(f"{read} absent.txt", "absent.txt")
     cli.refused(f"{read} string-6293", "did you mean 'string-6239'")
-    cli.refused(f"{read} empty", "holds no network file")
+    for source in ("empty", "empty,9.txt"):
+        cli.refused(f"{read} {source}", "empty: holds no network file")
     cli.refused(f"{read} 9.txt,9.txt", "each species one file")
     cli.refused("featurize 9.txt -o s --score 3", "--score is for proteins", "--domain protein")
 

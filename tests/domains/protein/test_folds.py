@@ -10,6 +10,7 @@ import pytest
 from cli_support import Cli
 from graphlog.api import read_proteins
 from graphlog.data.split import Split
+from graphlog.datasets.catalogue import data_root
 from graphlog.domains.protein.domain import find_communities, split_proteins
 from graphlog.domains.protein.network import ProteinNetwork, build_network, read_interactions
 from graphlog.errors import DataError, GraphLoGError
@@ -71,6 +72,18 @@ def test_communities_are_found_and_kept_whole(clusters: tuple[Path, ProteinNetwo
     assert split.test.tolist() == again.test.tolist() != other.test.tolist()
     assert not set(found[split.test]) & set(found[split.train])
     assert [len(part) for part in split] == pytest.approx([192, 24, 24], abs=16)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"8.p00_0": "one"}', "[" * 100_000, "\udcff"])
+def test_damaged_communities_of_the_data_root_are_computed_again(
+    clusters: tuple[Path, ProteinNetwork], content: str
+) -> None:
+    file, network = clusters
+    split = split_proteins(network.proteins, "network", networks=file)
+    (kept,) = data_root().glob("stores/communities-*.json")
+    kept.write_text(content, errors="surrogateescape")
+    again = split_proteins(network.proteins, "network", networks=file)
+    assert again.test.tolist() == split.test.tolist()
 
 
 def test_fewer_partners_of_a_test_protein_are_learned_from(

@@ -101,7 +101,10 @@ BAD_NETWORKS = {
     GOOD + "9.a 9.b 0 0 0 x 0 0 0 900\n": "line 4: a score must be a whole number",
     GOOD
     + "\n9.a 10.b 0 0 0 1 0 0 0 900\n": "line 5: protein '10.b' is of species 10, not of species 9",
-    GOOD + "9.a  0 0 0 1 0 0 0 900\n": "line 4: protein '' is of no species",
+    GOOD + "9.a  0 0 0 1 0 0 0 900\n": "line 4: a protein has no name",
+    HEADER.replace(" ", ",") + "\n9.a,9.b,0,0,0,1,0,0,0, 900\n9.a,9.c,0,0,0,1,0,0,0,x\n": (
+        "line 3: a score must be a whole number from 0 to 1000, found 'x'"
+    ),
     SHORT + "ppi,2\n": "line 2: a weight must be a number from 0 to 1, found '2'",
     SHORT + "smell,1\n": "line 2: unknown evidence 'smell'",
     HEADER.replace(" ", ",") + "\na,b,0,0,0,1,0,0,0,900\n": "its taxon id, as in `species='6239'`",

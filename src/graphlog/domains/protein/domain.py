@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int
+from pydantic import TypeAdapter
 
 from graphlog.data.graphs import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
@@ -59,6 +60,7 @@ COMMUNITIES = 20
 _HUMAN = "9606"
 _COMMUNITIES_VERSION = 2
 """Increase when communities are computed in another way."""
+_NUMBERS = TypeAdapter(dict[str, int])
 
 
 class ProteinDomain(Domain, ProteinFiles):
@@ -313,7 +315,7 @@ def _communities_in(file: NetworkFile, data_dir: Path | str | None) -> dict[str,
     key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
     path = data_root(data_dir) / "stores" / f"communities-{key}.json"
     with suppress(OSError, ValueError):
-        return json.loads(path.read_text(encoding="utf-8"))
+        return _NUMBERS.validate_json(path.read_bytes())
     network = build_network(read_interactions(file.path, file.species), file.options)
     found = dict(zip(network.proteins, find_communities(network).tolist(), strict=True))
     # without a writable data root they are computed again next time

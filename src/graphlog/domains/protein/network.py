@@ -169,10 +169,10 @@ def read_interactions(path: Path | str, species: str | None = None) -> Interacti
         if own != wanted or not name.strip():
             line = int(lines[(pairs == number).any(axis=1).argmax()])
             found, expected = (f"of species {s}" if s else "of no species" for s in (own, wanted))
-            problem = (
-                f"protein {name!a} is {found}, not {expected}; name each, and give each species"
-            )
-            raise line_error(path, line, f"{problem} its own file")
+            problem = f"protein {name!a} is {found}, not {expected}; give each species its own file"
+            if not name.strip():
+                problem = "a protein has no name; fix the line"
+            raise line_error(path, line, problem)
     if not species:
         raise DataError(
             f"{path}: does not tell the species; featurize it with its taxon id, as in "
@@ -193,7 +193,8 @@ def _string_scores(
         try:
             values = np.fromiter(map(int, texts), dtype=np.int64, count=len(texts))
         except (ValueError, OverflowError):
-            values = np.array([int(t) if t.isdecimal() and len(t) < 9 else -1 for t in texts])
+            digits = [text.strip() for text in texts]
+            values = np.array([int(d) if d.isdecimal() and len(d) < 9 else -1 for d in digits])
         wrong = (values < 0) | (values > 1000)
         if wrong.any():
             row = int(wrong.argmax())

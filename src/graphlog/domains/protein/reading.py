@@ -131,7 +131,11 @@ def network_files(source: Files, data_dir: Path | str | None = None) -> list[Net
     for one in as_list(source):
         path = Path(one)
         if path.is_dir():
-            files += [NetworkFile(p) for p in sorted(path.iterdir()) if _NETWORK_FILE in p.name]
+            found = [NetworkFile(p) for p in sorted(path.iterdir()) if _NETWORK_FILE in p.name]
+            if not found:
+                expected = f"no network file (*{_NETWORK_FILE}.detailed*)"
+                raise DataError(f"{path}: holds {expected}; name the files themselves.")
+            files += found
         elif path.exists() or (path.suffix and str(one) not in known):
             files.append(NetworkFile(path))
         else:
@@ -141,11 +145,7 @@ def network_files(source: Files, data_dir: Path | str | None = None) -> list[Net
             local = FILES.fetch(spec, data_dir)
             files.append(NetworkFile(local, details.taxon, details.options))
     if not files:
-        places = ", ".join(map(str, as_list(source)))
-        raise DataError(
-            f"{places}: holds no network file (*{_NETWORK_FILE}.detailed*); name the files "
-            "themselves."
-        )
+        raise DataError("there is no network to read; name at least one file.")
     return files
 
 
