@@ -265,10 +265,11 @@ def _kept(run: Path, *features: str) -> Predictor:
         {"joined.ecfp4.linear.bias": torch.zeros(2)},
         {"joined.ecfp4.linear.bias": None},
         {"joined": ["ecfp5"]},
+        {"members": 0},
         {"head.0.clip": None},
         {"head.0.input_shift": torch.zeros(7)},
     ],
-    ids=["width", "targets", "no bias", "name", "no clip", "other embedding"],
+    ids=["width", "targets", "no bias", "name", "no member", "no clip", "other embedding"],
 )
 def test_a_head_that_does_not_fit_is_refused(change: dict[str, Any], tmp_path: Path):
     _kept(tmp_path / "run", "ecfp4")
@@ -278,6 +279,10 @@ def test_a_head_that_does_not_fit_is_refused(change: dict[str, Any], tmp_path: P
     info = {**found.info, "predictor": {**found.info["predictor"], **described}}
     save_model(tmp_path / "odd.safetensors", found.encoder, info, extra)
     with pytest.raises(ModelFileError, match="heads are incomplete"):
+        Predictor.load(tmp_path / "odd.safetensors")
+    del info["embedding"]
+    save_model(tmp_path / "odd.safetensors", found.encoder, info, found.extra)
+    with pytest.raises(ModelFileError, match=r"heads are incomplete \('embedding'\)"):
         Predictor.load(tmp_path / "odd.safetensors")
 
 

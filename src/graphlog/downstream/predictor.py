@@ -643,11 +643,13 @@ class Predictor:
                 f"{path} holds an encoder without a head; train one first: graphlog finetune "
                 f"INPUT -m {path} -o RUN, or graphlog probe INPUT -m {path} -o RUN"
             )
-        described, layer = found.info[KIND], found.info["embedding"]
         try:
+            described, layer = found.info[KIND], found.info["embedding"]
             known, targets = domain_of(found.encoder.schema).feature_sets, described["targets"]
             task, width = described["task"], found.encoder.embedding_width(check_layer(layer))
             members: list[FineTuned] = []
+            if described["members"] < 1:
+                raise ValueError("it has no members")
             for k in range(described["members"]):
                 network = found.encoder
                 if k and not described["shared_encoder"]:
