@@ -3,6 +3,8 @@
 import io
 import json
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from graphlog.downstream.finetune import finetune
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.training import log
 from graphlog.training.log import (
+    TRACKERS,
     Bar,
     Callbacks,
     Lines,
@@ -280,6 +283,24 @@ def test_a_missing_library_is_one_line(name: str, module: str, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=rf"graphlog-torch\[{name}\]"):
         Callbacks([name])
+
+
+def test_a_tracker_that_cannot_be_ended_leaves_the_others_to_end(monkeypatch: pytest.MonkeyPatch):
+    ended: list[str] = []
+
+    def tracker(name: str) -> Any:
+        @contextmanager
+        def opened(_folder: Path | None) -> Generator[Any]:
+            yield print
+            ended.append(name)
+            raise OSError("no route to host")
+
+        return opened
+
+    for name in ("tensorboard", "mlflow"):
+        monkeypatch.setitem(TRACKERS, name, tracker(name))
+    Callbacks(["tensorboard", "mlflow"]).close()
+    assert sorted(ended) == ["mlflow", "tensorboard"]
 
 
 def test_wandb_gets_the_numbers_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -341,7 +341,7 @@ class Callbacks:
             MissingExtraError: If the library of a tracker is not installed.
         """
         self._active: list[tuple[str, TakeRow]] = []
-        self._trackers = ExitStack()
+        self._trackers: list[ExitStack] = []
         for callback in given:
             if isinstance(callback, Callback):
                 self._active.append((type(callback).__name__, callback.on_row))
@@ -352,14 +352,16 @@ class Callbacks:
                     f"trackers by name are {', '.join(TRACKERS)}."
                 )
             check_name("tracker", callback, TRACKERS)
+            opened = ExitStack()
             try:
-                take = self._trackers.enter_context(TRACKERS[callback](folder))
+                take = opened.enter_context(TRACKERS[callback](folder))
             except ImportError:
                 raise MissingExtraError(callback, callback) from None
             except Exception as e:  # no server, no account, no room: the run does not depend on it
                 _warn(callback, e)
             else:
                 self._active.append((callback, take))
+                self._trackers.append(opened)
 
     def on_row(self, row: Mapping[str, Any]) -> None:
         """Pass a row on; what fails is dropped with a warning."""
@@ -373,9 +375,10 @@ class Callbacks:
 
     def close(self) -> None:
         """End the trackers that were started by name."""
-        self._active = []
-        with suppress(Exception):
-            self._trackers.close()
+        for tracker in self._trackers:
+            with suppress(Exception):
+                tracker.close()
+        self._trackers, self._active = [], []
 
 
 def _warn(name: str, error: Exception) -> None:
