@@ -20,6 +20,7 @@ from graphlog.domains import DOMAINS
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
 from graphlog.domains.molecule.descriptors import count_fingerprints
 from graphlog.domains.protein.network import STATISTICS, ego_statistics
+from graphlog.encoders.modelfile import write_tensors
 from graphlog.errors import ConfigError, DataError
 from graphlog.objectives.base import COMPONENTS
 from graphlog.training import targets as module
@@ -84,6 +85,7 @@ def test_values_are_kept_beside_a_store_or_in_the_run(
         patch.setattr(module, "_of_records", lambda *_: pytest.fail("worked out twice"))
         assert np.array_equal(first, find())
     kept[0].write_bytes(b"torn")
+    write_tensors(kept[1], "targets", {}, {"values": torch.zeros(3, 2, dtype=torch.float16)})
     assert np.array_equal(first, find())
     if on_disk:
         open_store(tmp_path / "mols").verify()

@@ -156,14 +156,14 @@ def targets_of(
     rows = seen if whole.path is None else np.arange(len(whole))
     version = domain.targets_version()
 
-    def kept(what: Sequence[str], compute: Callable[[], np.ndarray]) -> np.ndarray:
+    def kept(width: int, what: Sequence[str], compute: Callable[[], np.ndarray]) -> np.ndarray:
         digest = store.digest if whole.path is None else whole.digest
         key = sha256("\n".join([digest, *what]).encode()).hexdigest()[:16]
         path = None if run_dir is None else run_dir / f"targets-{key}.safetensors"
         if whole.path is not None:
             beside = whole.path.resolve()  # "." has no name
             path = beside.with_name(f"{beside.name}.targets-{key}.safetensors")
-        values = _kept(path, compute)
+        values = _kept(path, (len(rows), width), compute)
         return values if len(rows) == len(seen) else values[seen]
 
     def descriptors() -> np.ndarray:
@@ -181,10 +181,10 @@ def targets_of(
     columns: list[np.ndarray] = []
     if given is None:
         what = [*domain.targets, version, _RULE]
-        columns.append(_standardized(kept(what, descriptors)))
+        columns.append(_standardized(kept(len(domain.targets), what, descriptors)))
     if substructures:
         what = ["substructures", version, _COMPONENT_RULE]
-        columns.append(kept(what, components))
+        columns.append(kept(COMPONENTS, what, components))
     if store.indices is not None:
         columns = [found[np.searchsorted(seen, store.indices)] for found in columns]
     columns = columns if given is None else [given, *columns]
@@ -283,14 +283,16 @@ def _stored(values: Float32[np.ndarray, "M K"]) -> Float16[np.ndarray, "M K"]:
 
 
 def _kept(
-    path: Path | None, compute: Callable[[], Float16[np.ndarray, "M K"]]
+    path: Path | None, shape: tuple[int, int], compute: Callable[[], Float16[np.ndarray, "M K"]]
 ) -> Float16[np.ndarray, "M K"]:
     """Return what is in the file; else compute it and keep it, where the folder allows that."""
     if path is None:
         return compute()
     if path.is_file():
-        with suppress(ModelFileError):
-            return read_tensors(path, "targets")[1]["values"].numpy()
+        with suppress(ModelFileError, KeyError):
+            values = read_tensors(path, "targets")[1]["values"].numpy()
+            if values.shape == shape and values.dtype == np.float16:
+                return values
     values = compute()
     with suppress(OSError):
         write_tensors(path, "targets", {}, {"values": torch.from_numpy(values)})
