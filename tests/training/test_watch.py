@@ -131,3 +131,12 @@ def test_the_watch_listens_to_both_views_and_forgets_when_closed():
     assert {"rank", "uniformity", "mean_cosine", "alignment"} <= values.keys()
     watch.close()
     assert not encoder._forward_hooks
+
+
+def test_a_checkpoint_without_what_the_watch_has_seen_does_not_fit() -> None:
+    tensors, fields = watch_of([torch.randn(8, 16)]).state()
+    with pytest.raises(KeyError):
+        watch_of([]).load_state({}, fields, torch.device("cpu"))
+    again = watch_of([])
+    again.load_state(tensors, fields, torch.device("cpu"))
+    assert again.look({}) == watch_of([tensors["0.0"]]).look({})
