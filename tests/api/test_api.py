@@ -77,12 +77,6 @@ def test_pretraining_from_smiles_settings_and_a_model(tmp_path: Path):
     np.testing.assert_array_equal(resumed.embed(CHAINS[:3]), before)
 
 
-def test_scaffold_split_of_smiles():
-    split = graphlog.scaffold_split(CHAINS, fractions=(0.8, 0.1, 0.1))
-    assert isinstance(split, graphlog.Split)
-    assert sorted(np.concatenate(split).tolist()) == list(range(len(CHAINS)))
-
-
 def test_random_names_an_untrained_encoder():
     encoder = graphlog.load("random")
     assert encoder.config.dim == 300

@@ -25,18 +25,9 @@ def _claimed() -> dict[str, set[int]]:
     """Equations that the docstring of each function, class or module says it implements."""
     claims: dict[str, set[int]] = {}
     for path in modules():
-        module = tree(path)
-        nodes: list[tuple[str, ast.AST]] = [
-            (dotted(path), module),
-            *definitions(module, dotted(path)),
-        ]
-        for name, node in nodes:
-            text = (
-                ast.get_docstring(node)
-                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-                else None
-            )
-            for match in IMPLEMENTS.findall(" ".join((text or "").split())):
+        module = dotted(path)
+        for name, node in [(module, tree(path)), *definitions(tree(path), module)]:
+            for match in IMPLEMENTS.findall(" ".join((ast.get_docstring(node) or "").split())):
                 claims.setdefault(name, set()).update(_numbers(match))
     return claims
 

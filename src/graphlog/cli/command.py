@@ -300,39 +300,26 @@ class Inference(Computing):
 @contextmanager
 def in_effect(command: object) -> Generator[None]:
     """Find data, write tables and compute as the options of a command say, inside the block."""
+    variables: dict[str, str] = {}  # for processes that it starts too
     with ExitStack() as ended:
         if isinstance(command, Data) and command.data_dir is not None:
-            ended.enter_context(_environment("GRAPHLOG_DATA", str(command.data_dir)))
+            variables["GRAPHLOG_DATA"] = str(command.data_dir)
         if isinstance(command, Reading) and command.excel_safe:
             ended.enter_context(excel_safe())
         if isinstance(command, Computing) and command.threads is not None:
-            ended.enter_context(threads(command.threads))
-        yield
+            import torch
 
-
-@contextmanager
-def threads(count: int) -> Generator[None]:
-    """Compute with ``count`` threads inside the block."""
-    import torch
-
-    before = torch.get_num_threads()
-    with _environment("OMP_NUM_THREADS", str(count)):
-        torch.set_num_threads(count)
+            variables["OMP_NUM_THREADS"] = str(command.threads)
+            ended.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(command.threads)
+        before = {name: os.environ.pop(name) for name in variables if name in os.environ}
+        os.environ.update(variables)
         try:
             yield
         finally:
-            torch.set_num_threads(before)
-
-
-@contextmanager
-def _environment(name: str, value: str) -> Generator[None]:
-    """Set an environment variable for the block, for processes that it starts too."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        os.environ.pop(name) if before is None else os.environ.update({name: before})
+            for name in variables:
+                os.environ.pop(name, None)
+            os.environ.update(before)
 
 
 def as_flags(group: Any, words: Sequence[str]) -> Callable[[str, object], str]:
