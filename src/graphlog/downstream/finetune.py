@@ -221,11 +221,9 @@ class SeedJob(Job):
         assert self.config.precision != "auto", "`resolve_precision` has chosen"
         self.setting = Setting(seed_for(seed, "finetune"), device, self.config.precision)
         self.phases = (Phase("train", self.config.epochs),)
-        self.frozen = (
-            torch.from_numpy(start.embeddings).to(device)
-            if self.config.freeze and start.embeddings is not None
-            else None
-        )
+        self.frozen: Tensor | None = None
+        if self.config.freeze and start.embeddings is not None:
+            self.frozen = torch.from_numpy(start.embeddings).to(device)
         self.held_out: list[tuple[np.ndarray, GraphBatch | None]] = []
         for rows in (self.data.split.valid, self.data.split.test):
             if self.frozen is not None:
@@ -275,10 +273,7 @@ class SeedJob(Job):
         graphs, indices = batch
         seed, device = self.setting.seed, self.setting.device
         with global_seed(seed, "dropout", step, device=device):
-            if graphs is None:
-                outputs = self.model.head(self.frozen[indices])  # pyright: ignore[reportOptionalSubscript]
-            else:
-                outputs = self.model(graphs.to(device), self.setting.precision)
+            outputs = self._outputs(graphs, indices, self.setting.precision)
         labels, weights = self.labels[indices], self.label_weights[indices]
         return LossTerms(self.model.head.loss(outputs, labels, weights), {})
 
@@ -391,12 +386,17 @@ class SeedJob(Job):
         found = np.full(self.data.labels.shape, np.nan, dtype=kind)
         with evaluating(self.model), torch.inference_mode():
             for rows, batch in self.held_out:
-                if batch is not None:
-                    outputs = self.model(batch, precision)
-                else:
-                    outputs = head(self.frozen[rows])  # pyright: ignore[reportOptionalSubscript]
+                outputs = self._outputs(batch, rows, precision)
                 found[rows] = head.predictions(outputs).cpu().numpy()
         return found
+
+    def _outputs(
+        self, graphs: GraphBatch | None, indices: np.ndarray, precision: NumberFormat
+    ) -> Float[Tensor, "B T"]:
+        if self.frozen is not None:
+            return self.model.head(self.frozen[indices])
+        assert graphs is not None, "graphs are loaded unless their embeddings are frozen"
+        return self.model(graphs.to(self.setting.device), precision)
 
 
 def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarray, "G T"]:
