@@ -315,11 +315,9 @@ class KernelModel:
         return cho_factor(kernel, lower=True, overwrite_a=True)[0]
 
     def predict(self, values: Sequence[Columns], with_spread: bool = True) -> Predicted:
-        """Return the predictions of new rows.
+        """Return the predictions of rows, whose features are in the order of :func:`fit_kernel`.
 
-        Args:
-            values: The features of each block, in the order of :func:`fit_kernel`.
-            with_spread: Whether to work out standard deviations, which takes most of the time.
+        Standard deviations take most of the time.
         """
         rows, targets = int(values[0].shape[0]), len(self.shift)  # pyright: ignore[reportOptionalSubscript]
         outputs = np.empty((rows, targets))
@@ -401,11 +399,7 @@ class KernelModel:
     ) -> "KernelModel":
         """Return the model that :meth:`tensors` describes.
 
-        Args:
-            task: Kind of task.
-            columns: Of each of the features; None for counts, which come last.
-            tensors: Of a file.
-            targets: How many are predicted.
+        ``columns`` are those of each of the features, None for counts, which come last.
 
         Raises:
             KeyError: If some are missing.

@@ -72,10 +72,7 @@ def mean_over_tasks(values: Float[np.ndarray, "T"]) -> float:
 
 def means_of_known(values: Float[np.ndarray, "S T"]) -> Float[np.ndarray, "T"]:
     """Return the mean of each column without its NaN; NaN for a column that has nothing else."""
-    means = np.full(values.shape[1], np.nan)
-    known = (~np.isnan(values)).any(axis=0)
-    means[known] = np.nanmean(values[:, known], axis=0)
-    return means
+    return np.ma.masked_invalid(values).mean(axis=0).filled(np.nan)
 
 
 def paired_interval(
@@ -84,11 +81,7 @@ def paired_interval(
     """Return the mean of differences over splits and half the width of its 95 % interval.
 
     Splits share molecules, which the corrected t-test of Nadeau and Bengio (Inference for the
-    generalization error, Machine Learning 52, 2003, Eq. 9) allows for.
-
-    Args:
-        differences: One a split; NaN is returned for none, and no interval for one.
-        test_to_train: Size of the test fold over that of the training fold.
+    generalization error, Machine Learning 52, 2003, Eq. 9) allows for. One split has no interval.
     """
     from scipy.stats import t as student  # slow to import
 

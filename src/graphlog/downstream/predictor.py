@@ -78,13 +78,8 @@ class Head(nn.Module):
     ) -> None:
         """Draw the weights as torch does; inputs and targets stay as they are until fitted.
 
-        Args:
-            width: Columns of the embedding.
-            targets: Outputs.
-            task: Kind of task.
-            hidden: Units of the hidden layer; 0: none.
-            dropout: Share of the inputs and of the hidden units dropped in training, where there is
-                a hidden layer.
+        Where there are ``hidden`` units, ``dropout`` is the share of them and of the inputs that is
+        dropped in training.
         """
         super().__init__()
         self.task: TaskKind = task

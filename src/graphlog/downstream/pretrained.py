@@ -560,13 +560,8 @@ def untrained_like(
 
     A pre-trained encoder has the batch norm statistics of the graphs that it was pre-trained on.
     Those are not at hand, so the untrained one takes its own from the graphs that come with the
-    package, not from the labeled data it is judged on; :func:`statistics_note` says so.
-
-    Args:
-        encoder: What it is compared with.
-        fold: Where the statistics come from if no graphs of its schema come with the package.
-        seed: Initial weights, and which graphs are looked at.
-        layer: Embedding it is known by; None takes the encoder's.
+    package, not from the labeled data it is judged on; :func:`statistics_note` says so. It takes
+    them from ``fold`` where no graphs of its schema come with the package.
     """
     graphs = bundled_graphs(encoder.schema)
     untrained = random_encoder(

@@ -321,12 +321,7 @@ def make_report(
 
 
 def report_of_splits(reports: Sequence[Report], seeds: Sequence[int]) -> Report:
-    """Return one report of several splits of the same graphs, a value a split in every row.
-
-    Args:
-        reports: One a split, with the same rows.
-        seeds: Of the splits.
-    """
+    """Return one report of several splits of the same graphs, a value a split in every row."""
     first = reports[0]
     shared = [note for note in first.notes if all(note in r.notes for r in reports)]
     own = [

@@ -268,13 +268,7 @@ def write_aligned(
 ) -> Written:
     """Write results to ``out``, whole or not at all, and list the rejected rows beside it.
 
-    Args:
-        results: Of every row, part by part.
-        source: What they are about.
-        schema: Features the model reads.
-        out: The output, ``-`` for standard output.
-        format: What :func:`choose_format` chose for it.
-        content: What the results are, for :attr:`Written.content`.
+    ``format`` is what :func:`choose_format` chose, ``content`` what :attr:`Written.content` is.
     """
     rows, rejects, listed, parts = 0, list[Reject](), None, iter(results.parts)
 
@@ -310,11 +304,7 @@ def is_standard_output(out: Path) -> bool:
 def choose_format(out: Path, format: str | None = None, source: Input | str | None = None) -> str:
     """Return the format of an output, after refusing one that could not or should not be written.
 
-    Args:
-        out: The file; ``-`` is standard output.
-        format: A key of :data:`~graphlog.downstream.writers.WRITERS`; None goes by the ending of
-            the file, and is ``csv`` for standard output.
-        source: What is read.
+    Without a ``format`` the ending of the file decides; standard output is ``csv``.
 
     Raises:
         ConfigError: If the format is unknown or does not fit, or as :func:`check_output`.
