@@ -78,7 +78,8 @@ def test_without_matplotlib_the_tour_goes_on_and_says_what_is_missing(
 
 
 def test_other_people_s_files_are_left_alone(tmp_path: Path):
-    (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(ConfigError, match="other files"):
-        tour.run_quickstart(tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+    for name in ("quickstart.json", "thesis.tex"):
+        (tmp_path / name).write_text("precious")
+        with pytest.raises(ConfigError, match="other files"):
+            tour.run_quickstart(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"thesis.tex", "quickstart.json"}

@@ -15,11 +15,12 @@ from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.probe import EMBEDDING, probe
 from graphlog.downstream.report import Model, Report, Rule, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from graphlog.errors import ConfigError, MissingExtraError, setting
-from graphlog.files import write_json
+from graphlog.errors import MissingExtraError
+from graphlog.files import mark_folder, write_json, writing
 from graphlog.report.hierarchy import sample_rows
 from graphlog.report.prototypes import write_prototypes
 from graphlog.training.log import Progress
+from graphlog.training.runfolder import check_usable
 
 PRETRAINING_SET = "wehi10k"
 QUESTIONS = {
@@ -33,7 +34,6 @@ SMALL_ENCODER = {"dim": 64, "layers": 3}
 KEPT, TUNED = QUESTIONS
 """The set whose models are kept, to predict with, and the one that is fine-tuned on."""
 FINETUNE_EPOCHS = 4
-_MARK = "quickstart.json"
 
 Say = Callable[[str], None]
 
@@ -91,13 +91,10 @@ def run_quickstart(
         ConfigError: If ``out`` holds other things than an earlier tour.
     """
     started, out = time.monotonic(), Path(out)
-    if out.exists() and not (out / _MARK).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(
-            f"{out} is a file or holds other files; name another folder with {setting('out')}.",
-            option="out",
-        )
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / _MARK, {"state": "unfinished"})
+    check_usable(out, "tour", resume=None, overwrite=True)
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        mark_folder(out, "tour")
     say(f"1/4  pre-train a small encoder on {molecules:,} molecules ({PRETRAINING_SET}), no labels")
     small = api.pretrain(
         PRETRAINING_SET,
@@ -166,7 +163,7 @@ def run_quickstart(
     (certainty,) = reports[KEPT].calibration
     seconds = time.monotonic() - started
     tour = Tour(QUESTIONS, scores, certainty, written, next_steps, seconds)
-    write_json(out / _MARK, tour.to_dict())
+    write_json(out / "quickstart.json", tour.to_dict())
     say(f"done in {tour.seconds:.0f} s")
     return tour
 
