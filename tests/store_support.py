@@ -1,6 +1,7 @@
 """Small graphs as plain Python objects: what a store must give back, whatever its packing."""
 
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +12,17 @@ from hypothesis import strategies as st
 from graphlog.data.graphs import Attribute, FeatureSchema, GraphChunk, Reject
 from graphlog.data.store import GraphBatch, GraphStore, StoreBuilder
 
-CODES = FeatureSchema(
-    "codes",
-    "graph",
-    (Attribute("kind", 120), Attribute("side", 5)),
-    (Attribute("bond", 7),),
-    "node",
-    (119.0, 4.0),
-    (5.0,),
-    (4.0,),
-)
-RICH = FeatureSchema(
-    "rich",
-    "graph",
-    tuple(Attribute(f"a{k}", c) for k, c in enumerate((119, 9, 11, 12, 9, 5, 8, 2, 2))),
-    tuple(Attribute(f"b{k}", c) for k, c in enumerate((5, 6, 2))),
-    "node",
-)
-FLOATS = FeatureSchema(
-    "floats",
-    "graph",
-    (Attribute("kind", 3), Attribute("weight", 0)),
-    (Attribute("length", 0),),
-    "node",
-)
-EDGELESS = FeatureSchema("plain", "graph", (Attribute("kind", 4),), (), "node")
+
+def _schema(name: str, node: dict[str, int], edge: dict[str, int], *rows: Any) -> FeatureSchema:
+    columns = (tuple(starmap(Attribute, kind.items())) for kind in (node, edge))
+    return FeatureSchema(name, "graph", *columns, "node", *rows)
+
+
+ATOM = dict(zip("abcdefghi", (119, 9, 11, 12, 9, 5, 8, 2, 2), strict=True))
+CODES = _schema("codes", {"kind": 120, "side": 5}, {"bond": 7}, (119.0, 4.0), (5.0,), (4.0,))
+RICH = _schema("rich", ATOM, {"p": 5, "q": 6, "r": 2})
+FLOATS = _schema("floats", {"kind": 3, "weight": 0}, {"length": 0})
+EDGELESS = _schema("plain", {"kind": 4}, {})
 SCHEMAS = {s.name: s for s in (CODES, RICH, FLOATS, EDGELESS)}
 
 
@@ -50,15 +37,11 @@ class Graph:
 
 
 def _attributes(rng: np.random.Generator, columns: tuple[Attribute, ...], n: int) -> np.ndarray:
-    continuous = any(c.cardinality == 0 for c in columns)
     values = [
         rng.integers(0, c.cardinality, n) if c.cardinality else rng.normal(size=n) for c in columns
     ]
-    return (
-        np.array(values, dtype=np.float32 if continuous else np.int64)
-        .reshape(len(columns), n)
-        .T.copy()
-    )
+    dtype = np.int64 if all(c.cardinality for c in columns) else np.float32
+    return np.array(values, dtype).reshape(len(columns), n).T.copy()
 
 
 def make_graph(
@@ -71,14 +54,8 @@ def make_graph(
 ) -> Graph:
     label = np.where(rng.random(tasks) < 0.3, np.nan, rng.integers(0, 2, tasks)).astype(np.float32)
     ends = rng.integers(0, nodes, (edges, 2))
-    return Graph(
-        _attributes(rng, schema.node, nodes),
-        ends,
-        _attributes(rng, schema.edge, edges),
-        row,
-        f"graph {row} é",
-        label,
-    )
+    x, edge_attr = _attributes(rng, schema.node, nodes), _attributes(rng, schema.edge, edges)
+    return Graph(x, ends, edge_attr, row, f"graph {row} é", label)
 
 
 def make_graphs(

@@ -22,7 +22,7 @@ from downstream_support import tuned
 from graphlog.domains.molecule import MOLECULE, MOLECULE_CIP
 from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError, DataError, GraphLoGError
-from graphlog.inputs import InputLike, read, read_streamed, recall_input, remember_input, resolve
+from graphlog.inputs import read, read_streamed, recall_input, remember_input, resolve
 
 SMILES = [f"{'C' * n}{end}" for n in range(2, 14) for end in ("O", "N")]
 ACTIVE = ["yes" if "O" in s else "no" for s in SMILES]
@@ -97,9 +97,8 @@ def test_missing_and_odd_cells_of_a_frame_are_rejected_rows() -> None:
     ],
 )
 def test_words_for_classes_are_understood_and_said(words: list[Any], labels: list[float]) -> None:
-    data = open_labeled(
-        {"smiles": ["C", "CC", "CCC"] * 8, "y": words * 8}, MOLECULE, split="random"
-    )
+    table = {"smiles": ["C", "CC", "CCC"] * 8, "y": words * 8}
+    data = open_labeled(table, MOLECULE, split="random")
     np.testing.assert_array_equal(data.labels[:3].ravel(), labels)
     assert any("words are read as classes" in note for note in data.notes)
 
@@ -263,15 +262,9 @@ def test_graphs_of_torch_geometric(encoder: graphlog.Encoder) -> None:
     model = graphlog.random_encoder(schema=MOLECULE)
     z = model.embed(rings)
     assert z.shape == (4, model.width())
-    batches: list[InputLike] = [
-        Batch.from_data_list(rings),
-        DataLoader(rings, batch_size=3),
-        (graph for graph in rings),
-    ]
-    for source in batches:
-        np.testing.assert_array_equal(
-            graphlog.from_pyg(source, MOLECULE)[:].x, read(rings, MOLECULE)[:].x
-        )
+    expected = read(rings, MOLECULE)[:].x
+    for source in (Batch.from_data_list(rings), DataLoader(rings, batch_size=3), iter(rings)):
+        np.testing.assert_array_equal(graphlog.from_pyg(source, MOLECULE)[:].x, expected)
     np.testing.assert_allclose(model.embed(DataLoader(rings, batch_size=3)), z, atol=1e-6)
     with pytest.raises(GraphLoGError):
         encoder.embed(rings)  # the codes of another schema

@@ -123,12 +123,8 @@ def test_a_header_can_be_given(tmp_path: Path) -> None:
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    for content in (
-        CSV.encode(),
-        b"CCO\nc1ccccc1\n",
-        packed(CSV.encode()),
-        CSV.replace(",", "\t").encode(),
-    ):
+    texts = (CSV, "CCO\nc1ccccc1\n", CSV.replace(",", "\t"))
+    for content in (*map(str.encode, texts), packed(CSV.encode())):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
         assert smiles_of("-") == ["CCO", "c1ccccc1"]
         assert not sys.stdin.closed

@@ -34,9 +34,8 @@ def nodes() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         # workers are processes of the nodes and import this folder's cluster_support themselves
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
-        made = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
-        )
+        head = {"num_cpus": 1, "include_dashboard": False}
+        made = Cluster(initialize_head=True, head_node_args=head)
         made.add_node(num_cpus=1)
         patch.setenv("RAY_ADDRESS", str(made.address))
         patch.setattr(records, "ROWS_A_PIECE", 7)

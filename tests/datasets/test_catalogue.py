@@ -35,10 +35,8 @@ def test_specs_are_complete(spec) -> None:
 @pytest.mark.parametrize("name", [n for n in MOLECULES if n not in LARGE and n not in BUNDLED])
 def test_a_data_set_of_the_mirror(name: str, mirror: Path) -> None:
     check(name)
-    assert fetch_dataset(name) in (
-        mirror / DATASETS[name].path,
-        PACKAGED / Path(DATASETS[name].path).name,
-    )
+    path = Path(DATASETS[name].path)
+    assert fetch_dataset(name) in (mirror / path, PACKAGED / path.name)
 
 
 def test_solubilities_come_with_the_package(

@@ -172,10 +172,8 @@ def test_the_zinc_sets_out_of_the_published_package(
     url, folder = served
     with zipfile.ZipFile(folder / "a.whl", "w") as wheel:
         for part, names in (("train", "CC\nCCO"), ("test", "N"), ("test_scaffolds", "O")):
-            wheel.writestr(
-                f"moses/dataset/data/{part}.csv.gz",
-                gzip.compress(f"SMILES,SPLIT\n{names}\n".encode()),
-            )
+            packed = gzip.compress(f"SMILES,SPLIT\n{names}\n".encode())
+            wheel.writestr(f"moses/dataset/data/{part}.csv.gz", packed)
     sha256 = hashlib.sha256((folder / "a.whl").read_bytes()).hexdigest()
     monkeypatch.setattr(module, "_MOSES_SHA256", sha256)
     whole = changed("zinc2m", f"{url}/a.whl", ["CC", "CCO", "N", "O"])

@@ -9,6 +9,14 @@ from graphlog.api import read_molecules
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH, featurize_smiles
 from graphlog.errors import GraphLoGError
 
+HEADS = (
+    b"",
+    b"smiles,y\n",
+    b"smiles\n",
+    b'"smiles"\t"y"\n',
+    b"\x1f\x8b\x08",
+    b"\xef\xbb\xbfsmiles\r\n",
+)
 ALPHABET = "CNOPSFIBrlcnops[]()=#$:.-+@/\\%0123456789*~<>|HeaUZ{}!? \t\"',;"
 
 
@@ -71,18 +79,8 @@ def test_a_file_with_mutated_rows_accounts_for_each(tmp_path: Path, nci: list[st
 def test_bytes_of_any_kind_are_one_line(tmp_path: Path, ending: str) -> None:
     draw = random.Random(10)
     for k in range(60):
-        head = draw.choice(
-            [
-                b"",
-                b"smiles,y\n",
-                b"smiles\n",
-                b"\x1f\x8b\x08",
-                b"\xef\xbb\xbfsmiles,y\r\n",
-                b'"smiles"\t"y"\n',
-            ]
-        )
         path = tmp_path / f"{k}.{ending}"
-        path.write_bytes(head + draw.randbytes(draw.randrange(400)))
+        path.write_bytes(draw.choice(HEADS) + draw.randbytes(draw.randrange(400)))
         store, message = None, ""
         try:
             store = read_molecules(path, workers=1)

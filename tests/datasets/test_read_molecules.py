@@ -57,9 +57,8 @@ def test_a_file_with_labels(tmp_path: Path) -> None:
     store = read_molecules(path, targets=["b", "a"])
     assert store.tasks == ("b", "a")
     assert store.rows.tolist() == [0, 2, 3, 4]
-    np.testing.assert_array_equal(
-        store.labels, np.array([[0.5, 1], [np.nan, np.nan], [-1000, 0], [np.nan, 1]])
-    )
+    expected = [[0.5, 1], [np.nan, np.nan], [-1000, 0], [np.nan, 1]]
+    np.testing.assert_array_equal(store.labels, expected)
     assert read_molecules(path, targets="auto").tasks == ("a", "b")
     assert read_molecules(path, targets="a").tasks == ("a",)
     assert read_molecules(path).labels is None
@@ -94,9 +93,8 @@ def test_labels_that_cannot_be_read(
 
 
 def test_labels_of_rejected_and_ragged_rows_do_not_stray(tmp_path: Path) -> None:
-    store = read_molecules(
-        write(tmp_path, "smiles,a\nC,1\nCC,2,x\nC1C,3\nCCC,4\nO\nN,6\n"), targets=["a"]
-    )
+    path = write(tmp_path, "smiles,a\nC,1\nCC,2,x\nC1C,3\nCCC,4\nO\nN,6\n")
+    store = read_molecules(path, targets=["a"])
     assert store.rows.tolist() == [0, 3, 5]
     assert store.labels.ravel().tolist() == [1, 4, 6]
     assert [r.row for r in store.rejects] == [1, 2, 4]
@@ -129,13 +127,11 @@ def test_options_that_are_wrong() -> None:
 def test_limit_and_progress_and_texts(tmp_path: Path) -> None:
     path = write(tmp_path, "smiles\n" + "CCO\nC1C\nC\n" * 1000)
     seen: list[tuple[int, int]] = []
-    store = read_molecules(
-        path,
-        limit=2500,
-        progress=lambda *numbers: seen.append(numbers),
-        keep_texts=False,
-        workers=1,
-    )
+
+    def progress(*numbers: int) -> None:
+        seen.append(numbers)
+
+    store = read_molecules(path, limit=2500, progress=progress, keep_texts=False, workers=1)
     assert (store.num_rows, len(store) + len(store.rejects)) == (2500, 2500)
     assert seen == [(1024, 341), (2048, 683), (2500, 833)]
     with pytest.raises(DataError, match="without its texts"):
@@ -169,9 +165,8 @@ def test_a_store_is_opened_rather_than_read(tmp_path: Path) -> None:
     made = read_molecules(["CCO", "C1C"], store_path=tmp_path / "store")
     assert read_molecules(tmp_path / "store").digest == made.digest
     assert open_store(tmp_path / "store").rejects == made.rejects
-    assert (
-        read_molecules(str(tmp_path / "store"), store_path=tmp_path / "copy").digest == made.digest
-    )
+    copy = read_molecules(str(tmp_path / "store"), store_path=tmp_path / "copy")
+    assert copy.digest == made.digest
 
 
 def test_two_workers_make_the_same_store_as_none(

@@ -43,10 +43,9 @@ def test_fingerprints_are_ecfp4_bits() -> None:
 
 
 def test_counts_are_those_of_the_bits():
-    counts = morgan_counts(["CCO", "CCCCCCO"])
-    np.testing.assert_array_equal(
-        counts.toarray() > 0, morgan_fingerprints(["CCO", "CCCCCCO"]).astype(bool)
-    )
+    texts = ["CCO", "CCCCCCO"]
+    counts = morgan_counts(texts)
+    np.testing.assert_array_equal(counts.toarray() > 0, morgan_fingerprints(texts).astype(bool))
     assert counts[0].max() == 1
     assert counts[1].max() == 5  # carbons with two neighbors
     assert morgan_counts([]).shape == (0, 2048)

@@ -86,10 +86,7 @@ def test_many_centers_that_are_easily_ranked_keep_their_labels() -> None:
 
 def test_without_stereo_it_is_the_older_schema(nci: list[str]) -> None:
     texts = [text for text in nci[::50] if not parse._HAS_VARIANTS.search(text)]
-    ours, theirs = (
-        featurize_smiles(texts, MOLECULE_CIP)[0],
-        featurize_smiles(texts, MOLECULE_RICH)[0],
-    )
+    ours, theirs = (featurize_smiles(texts, s)[0] for s in (MOLECULE_CIP, MOLECULE_RICH))
     np.testing.assert_array_equal(ours.x, theirs.x)
     np.testing.assert_array_equal(ours.edge_attr, theirs.edge_attr)
     assert schema_named("molecule-cip") is MOLECULE_CIP
@@ -134,26 +131,16 @@ def ways_of_writing(smiles: str, count: int) -> list[str]:
 
 
 def assert_one_embedding(encoder: Encoder, molecules: list[str]) -> None:
-    quiet = rdBase.BlockLogs()
-    try:
+    with rdBase.BlockLogs():
         Chem.rdBase.SeedRandomNumberGenerator(random.randrange(1 << 30))
-        rewritten = [
-            (k, text)
-            for k, smiles in enumerate(molecules)
-            for text in ways_of_writing(smiles, WAYS)
-        ]
-    finally:
-        del quiet
+        ways = [ways_of_writing(smiles, WAYS) for smiles in molecules]
+    rewritten = [(k, text) for k, texts in enumerate(ways) for text in texts]
     assert len(rewritten) > 0.9 * WAYS * len(molecules)
     first = encoder.embed(molecules, workers=1)
     others = encoder.embed([text for _, text in rewritten], workers=1)
     gap = np.abs(others - first[[k for k, _ in rewritten]]).max(axis=1)
-    worst = int(gap.argmax())
-    assert gap[worst] < 1e-5 * np.abs(first).max(), (
-        molecules[rewritten[worst][0]],
-        rewritten[worst][1],
-        gap[worst],
-    )
+    molecule, text = rewritten[int(gap.argmax())]
+    assert gap.max() < 1e-5 * np.abs(first).max(), (molecules[molecule], text)
 
 
 def test_an_embedding_does_not_depend_on_how_the_smiles_is_written(
