@@ -1,5 +1,6 @@
 """Nearest neighbors: those of largest cosine, and an index that is kept safely."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from cli_support import read_table
 from downstream_support import CHAINS, tiny_encoder, write_csv
 from graphlog.encoders.modelfile import read_tensors, write_tensors
-from graphlog.errors import ConfigError, DataError, ModelFileError
+from graphlog.errors import ConfigError, DataError, GraphLoGError, ModelFileError
 from graphlog.extras.neighbors import Index, neighbors, neighbors_file
 from graphlog.files import hash_file
 from graphlog.ops.contrastive import unit_rows
@@ -76,6 +77,23 @@ def test_an_index_is_saved_and_guarded(tmp_path: Path, exact: bool):
             Index.load(tmp_path / "index")
     with pytest.raises(DataError, match="is not an index"):
         Index.load(tmp_path)
+
+
+def test_an_index_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = Index.build(tiny_encoder(), ["CCO"])
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("graphlog.extras.neighbors.write_tensors", fail)
+        with pytest.raises(GraphLoGError, match=r"cannot write .*No space left"):
+            index.save(tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []
+    index.save(tmp_path / "index")
+    assert len(Index.load(tmp_path / "index")) == 1
 
 
 HEADER = (

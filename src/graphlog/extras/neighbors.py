@@ -38,7 +38,7 @@ from graphlog.errors import (
     out_of_range,
     setting,
 )
-from graphlog.files import CsvTable, hash_file, replacing, writing
+from graphlog.files import CsvTable, hash_file, replacing, scratch_folder, writing
 from graphlog.inputs import InputLike, has_column, read, read_streamed, rereadable, resolve
 from graphlog.training.log import Progress
 from graphlog.training.settings import Precision
@@ -175,14 +175,19 @@ class Index:
             raise out_of_range("k", "1 or more", k)
         self.check_model(encoder)
         store = read(source, encoder.schema, **reading)
-        embeddings = encoder.embed_store(
-            store, self.layer, batch_size, precision=precision, progress=progress
-        )
-        k, total = min(k, len(self)), store.num_output_rows
+        k, total, places = min(k, len(self)), store.num_output_rows, store.output_rows
         rows = np.full((total, k), -1, dtype=np.int64)
         similarity = np.full((total, k), np.nan, dtype=np.float32)
-        found, similarity[store.output_rows] = self.nearest(embeddings, k)
-        rows[store.output_rows] = self.rows[found]
+        for graphs, values in encoder.embed_batches(
+            ranges_of(store, batch_size),
+            self.layer,
+            batch_size,
+            precision=precision,
+            progress=progress,
+            total=len(store),
+        ):
+            found, similarity[places[graphs]] = self.nearest(values, k)
+            rows[places[graphs]] = self.rows[found]
         return Neighbors(rows, similarity, store.output_status())
 
     def nearest(
@@ -229,27 +234,30 @@ class Index:
         return fields, text
 
     def save(self, folder: str | Path) -> None:
-        """Write the index to a new folder.
+        """Write the index to a new folder, whole or not at all.
 
         Raises:
             ConfigError: If the folder holds something.
         """
         out = Path(folder)
         check_new(out)
-        file, records = out / (_ARRAY if self.is_exact else _GRAPH), b"\n".join(self.records)
-        with writing(out):
-            out.mkdir(exist_ok=True)
+        with scratch_folder(out) as scratch, writing(out):
+            new = scratch / "index"
+            new.mkdir()
+            file = new / (_ARRAY if self.is_exact else _GRAPH)
             if self.is_exact:
                 np.save(file, self.vectors)
             else:
                 self.vectors.save(str(file))
             about = {"model": self.model, "layer": self.layer, "exact": self.is_exact}
             about["vectors"] = hash_file(file)
+            records = bytearray(b"\n".join(self.records))
             tensors = {
                 "rows": torch.tensor(self.rows),
-                "records": torch.frombuffer(bytearray(records), dtype=torch.uint8),
+                "records": torch.frombuffer(records, dtype=torch.uint8),
             }
-            write_tensors(out / _FILE, "index", about, tensors)
+            write_tensors(new / _FILE, "index", about, tensors)
+            new.replace(out)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Index":
