@@ -267,7 +267,9 @@ class _Table:
         for graph, group in groupby(self._rows(lines), lambda item: item[1][keys[0]].strip()):
             numbers, rows = zip(*group, strict=True)
             if graph in seen:
-                problem = f"rows of graph '{graph}' are not consecutive; sort the table by graph"
+                problem = (
+                    f"rows of graph {graph[:40]!r} are not consecutive; sort the table by graph"
+                )
                 raise DataError(f"{self.path}, line {numbers[0]}: {problem}.")
             seen.add(graph)
             yield _Rows(
@@ -333,10 +335,10 @@ def _read_tables(tables: Mapping[str, _Table]) -> Iterator[RawGraph]:
             number += 1
         for name, rows in following.items():
             if rows is not None:
+                where = f"{tables[name].path}, line {rows.place.lines[0]}"
                 raise DataError(
-                    f"{tables[name].path}, line {rows.place.lines[0]}: graph '{rows.graph}' is not "
-                    f"in {tables[order].path.name}, or not in its place; list graphs in the same "
-                    "order."
+                    f"{where}: graph {rows.graph[:40]!r} is not in {tables[order].path.name}, or "
+                    "not in its place; list graphs in the same order."
                 )
 
 
@@ -346,7 +348,7 @@ def _graph_of_tables(
     about: dict[str, Any] = {}
     if "graphs" in found:
         if len(found["graphs"].values) > 1:
-            problem = f"graph '{graph}' occurs twice; keep one row"
+            problem = f"graph {graph[:40]!r} occurs twice; keep one row"
             raise BadGraphError(f"{found['graphs'].place.of(1)}{problem}")
         about = dict(zip(tables["graphs"].columns, found["graphs"].values[0], strict=True))
     counted = about.pop("num_nodes", None)
@@ -355,7 +357,7 @@ def _graph_of_tables(
     if "nodes" in found:
         names = [name for (name,) in nodes.keys]
     elif "nodes" in tables:
-        raise BadGraphError(f"graph '{graph[:40]}' has no row in nodes.csv")
+        raise BadGraphError(f"graph {graph[:40]!r} has no row in nodes.csv")
     elif counted is not None:
         if not isinstance(counted, int) or not 0 < counted <= MAX_NODES:
             expected = f"must be a whole number from 1 to {MAX_NODES:,}"
@@ -366,11 +368,11 @@ def _graph_of_tables(
     numbers: dict[str, int] = {}
     for k, name in enumerate(names):
         if numbers.setdefault(name, k) != k:
-            raise BadGraphError(f"{nodes.place.of(k)}node '{name[:40]}' is listed twice")
+            raise BadGraphError(f"{nodes.place.of(k)}node {name[:40]!r} is listed twice")
     for k, pair in enumerate(edges.keys):
         for end in pair:
             if end not in numbers:
-                problem = f"node '{end[:40]}' is not in graph '{graph[:40]}'"
+                problem = f"node {end[:40]!r} is not in graph {graph[:40]!r}"
                 raise BadGraphError(f"{edges.place.of(k)}{problem}")
     pairs = [[numbers[a], numbers[b]] for a, b in edges.keys]
     return RawGraph(
@@ -393,7 +395,7 @@ def _named_by_edges(edges: _Rows) -> list[str]:
     for k, pair in enumerate(edges.keys):
         for end in pair:
             if not end or (isinstance(values[end], int) and values[end] < 0):
-                problem = f"a node must be a name or a number from 0, found '{end}'"
+                problem = f"a node must be a name or a number from 0, found {end[:40]!r}"
                 raise BadGraphError(f"{edges.place.of(k)}{problem}")
     if not values:
         raise BadGraphError(

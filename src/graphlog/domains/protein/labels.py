@@ -122,7 +122,7 @@ def read_ontology(path: Path | str) -> Ontology:
     numbers = {term: k for k, term in enumerate(branches)}
     for line, term, parent in links:
         if parent not in numbers:
-            problem = f"{term!a} is below {parent!a}, which is not there or obsolete"
+            problem = f"{term!r} is below {parent!r}, which is not there or obsolete"
             raise line_error(path, line, f"{problem}; download the file again")
     edges = [(numbers[term], numbers[parent]) for _, term, parent in links]
     others = {other: numbers[term] for other, term in renamed.items() if term in numbers}
