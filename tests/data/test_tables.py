@@ -110,6 +110,13 @@ def test_a_smiles_of_a_megabyte_arrives(tmp_path: Path) -> None:
     assert [len(smiles) for smiles in smiles_of(path)] == [1_000_000]
 
 
+def test_a_table_that_was_closed_has_no_more_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("smiles,y\nCCO,1\nCCN,0\n")
+    with open_table(tmp_path / "a.csv") as table:
+        assert next(table.rows).record == "CCO"
+    assert list(table.rows) == []
+
+
 def test_the_smiles_column_can_be_named(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", "smiles,drug\nC,CCO\n")
     assert smiles_of(path, wanted="drug") == ["CCO"]
@@ -208,7 +215,7 @@ def test_a_parquet_file_with_a_text_that_is_not_utf8(parquet, use_dictionary: bo
         ),
         ("a.csv", "smiles,smiles\nC,C\n", "more than one column"),
         ("a.csv", "name;y\nCCO;1\n", "Columns: name;y"),
-        ("a.csv", "name\ty\nCCO\t1\n", "separated by commas .csv, by tabs .tsv"),
+        ("a.csv", "name\ty\nCCO\t1\n", "separate columns by commas in a .csv, by tabs in a .tsv"),
         ("a.csv", 'smiles,y\n"CCO,1\n' + "C,1\n" * 2000, "is never closed"),
         ("a.sdf", "whatever", "cannot tell what kind of file this is"),
     ],

@@ -97,8 +97,8 @@ class RecordColumn(NamedTuple):
             raise no_such_column(columns, wanted, where)
         raise DataError(
             f"{where}: no {self.what} column found; name one with {setting('smiles_column')} (save "
-            "a file without a header as .smi; name one whose columns are separated by commas .csv, "
-            f"by tabs .tsv). Columns: {listed(columns)}",
+            "a file without a header as .smi; separate columns by commas in a .csv, by tabs in a "
+            f".tsv). Columns: {listed(columns)}",
             option="smiles_column",
         )
 
@@ -454,11 +454,11 @@ def open_table(
         if kind == " ":
             yield _list(first, lines, where, wanted, header, rule)
             return
-        records = _delimited(chain([first], lines), where, kind)
-        columns = list(header or [name.strip() for name in next(records)])
-        while header is None and len(columns) > 1 and not columns[-1]:
-            columns.pop()  # a comma at the end of every line
-        yield _table(where, columns, records, rule.find(columns, wanted, where))
+        with closing(_delimited(chain([first], lines), where, kind)) as records:
+            columns = list(header or [name.strip() for name in next(records)])
+            while header is None and len(columns) > 1 and not columns[-1]:
+                columns.pop()  # a comma at the end of every line
+            yield _table(where, columns, records, rule.find(columns, wanted, where))
 
 
 def open_columns(
@@ -585,7 +585,7 @@ def _list(
     return _table(where, columns, records(), k)
 
 
-def _delimited(lines: Iterator[str], where: str, delimiter: str) -> Iterator[list[str]]:
+def _delimited(lines: Iterator[str], where: str, delimiter: str) -> Generator[list[str]]:
     """Yield the records that are not blank lines; the first may be the header."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     taken = number = 0
