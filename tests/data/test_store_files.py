@@ -111,12 +111,8 @@ def sign(folder: Path, arrays: dict[str, np.ndarray], **changes: object) -> None
     fields = json.loads((folder / "manifest.json").read_text()) | changes
     for name, array in arrays.items():
         array.tofile(folder / f"{name}.bin")
-        fields["files"][name] |= {
-            "shape": array.shape,
-            "dtype": array.dtype.str,
-            "bytes": array.nbytes,
-            "sha256": manifest_module.hash_array(array),
-        }
+    for name, entry in manifest_module.describe(arrays, None).items():
+        fields["files"][name] = entry.model_dump(mode="json")
     fields["digest"] = Manifest.model_validate(fields).content_digest()
     (folder / "manifest.json").write_text(json.dumps(fields))
 
@@ -143,12 +139,10 @@ CHANGES: dict[str, Callable[[GraphStore], dict]] = {
     "an infinite label": with_value("labels", 0, np.inf),
     "offsets of texts decrease": with_value("text_offsets", 0, 9),
     "negative endpoints": lambda s: {"endpoints": -s.contents.arrays["endpoints"].astype("<i8")},
-    "endpoints are not integers": lambda s: {
+    "endpoints that are no integers": lambda s: {
         "endpoints": s.contents.arrays["endpoints"].astype("<f4")
     },
-    "a column more": lambda s: {
-        "endpoints": np.zeros((len(s.contents.arrays["endpoints"]), 3), np.uint8)
-    },
+    "a column more": lambda s: {"endpoints": s.contents.arrays["endpoints"][:, [0, 1, 1]]},
     "no text": lambda s: {"text_offsets": s.contents.arrays["text_offsets"][:1].copy()},
 }
 
