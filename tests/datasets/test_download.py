@@ -137,6 +137,8 @@ def test_a_damaged_cache_is_fetched_anew(esol: DatasetSpec, cache: Path) -> None
     path.write_bytes(PUBLIC.replace(b"1.5", b"9.9"))  # the molecules are those that are pinned
     assert DOMAINS["molecule"].find(esol) is None
     assert fetch(esol).read_bytes() == PUBLIC
+    path.with_name("esol.csv.sha256").write_bytes(b"\xff")
+    assert DOMAINS["molecule"].find(esol) is None
 
 
 def test_no_network_is_one_line_that_says_what_to_do(cache: Path) -> None:

@@ -216,7 +216,7 @@ class HasDataSets:
             return root / spec.path
         if public.is_file() and self.verify(public, spec):
             note = _note(public)
-            if not note.is_file() or note.read_text() == hash_file(public):
+            if not note.is_file() or note.read_bytes() == hash_file(public).encode():
                 return public
         path = Path(mirror) / spec.path
         if not mirror or "://" in mirror or not path.is_file():
