@@ -10,22 +10,16 @@ import pytest
 import graphlog
 from encoder_support import small_encoder
 from graphlog.benchmark import Request
-from graphlog.benchmark.cells import PAPER, SCALES, SUITES, Cell, plan_cells
+from graphlog.benchmark.cells import PAPER, SCALES, SUITES, plan_cells
 from graphlog.benchmark.stages import given_folds
 from graphlog.datasets import DATASETS
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.graphlog import GraphLoG, GraphLoGConfig
-from graphlog.training.settings import PretrainConfig
 
 
 def stages(request: Request) -> dict[str, int]:
     return dict(Counter(cell.stage for cell in plan_cells(request)))
-
-
-def settings(cell: Cell) -> PretrainConfig:
-    assert cell.pretraining is not None
-    return cell.pretraining
 
 
 def test_molecules_are_the_papers_rows_and_fingerprints():
@@ -84,7 +78,7 @@ def test_all_rows_have_a_local_phase_and_equal_steps(suite: str, scale: str):
     rows = [c for c in plan_cells(Request(suite, scale, seeds=[0])) if c.stage == "pretrain"]
     graphs, steps, fresh = 1_000_000, set[tuple[float, ...]](), set[bool]()
     for cell in rows:
-        config = settings(cell)
+        config = cell.config
         objective = GraphLoG(GraphLoGConfig.parse(config.options), small_encoder())
         phases = objective.phases(config.epochs)
         clusters = config.options["global_weight"] > 0
@@ -138,7 +132,7 @@ def test_a_setting_that_is_new_does_not_change_the_hash(monkeypatch: pytest.Monk
     monkeypatch.setattr(kind, "Config", Later)
     cells = plan_cells(request)
     assert [c.hash for c in cells] == before
-    assert settings(cells[0]).options["newcomer"] == 3
+    assert cells[0].config.options["newcomer"] == 3
 
 
 def test_what_decides_the_outcome_changes_the_hash():
@@ -158,7 +152,7 @@ def test_what_decides_the_outcome_changes_the_hash():
 def test_ablation_leaves_the_losses_it_is_named_by():
     rows = [c for c in plan_cells(Request("ablation", "smoke")) if c.variant]
     for cell in rows:
-        weights = {k for k, v in settings(cell).options.items() if k.endswith("_weight") and v}
+        weights = {k for k, v in cell.config.options.items() if k.endswith("_weight") and v}
         named = cell.variant.removeprefix("losses=").split("+")
         assert weights == {f"{loss}_weight" for loss in named}
     named = {c.variant.removeprefix("losses=") for c in rows}
@@ -170,7 +164,7 @@ def test_proteins_have_tables_and_switches_of_their_own():
     assert {c.domain for c in cells} == {"protein"}
     assert {c.method.name for c in cells} == {*PAPER["table_2"]["rows"], "ecfp-lr"}
     context = [c for c in cells if c.method.name == "contextpred"]
-    assert {settings(c).recipe for c in context} == {"biology"}
+    assert {c.config.recipe for c in context} == {"biology"}
     for choices in ({"domain": "protein"}, {"datasets": ["worm-go40"]}):
         assert {c.table for c in plan_cells(Request("ablation", "smoke", **choices))} == {
             "ablation-protein"
@@ -215,7 +209,7 @@ def test_adme_compares_a_shipped_model_with_its_own_network_untrained_on_both_sp
     model = graphlog.load("graphlog-mol")
     assert {c.split for c in cells} == {"given", "scaffold"}
     assert len({c.dataset for c in cells}) == 6
-    encoders = [settings(c) for c in cells if c.pretraining]
+    encoders = [c.config for c in cells if c.pretraining]
     assert all(config.encoder == model.config for config in encoders)
     assert {config.schema for config in encoders} == {model.schema.name}
     assert all(c.settings["heads"] == ["linear", "kernel", "boosting"] for c in cells)
