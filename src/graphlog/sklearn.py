@@ -249,8 +249,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             self.classes_ = [np.array([0, 1])] * y.shape[1]
         else:
             y = y.reshape(-1)
-            # of any type: NaN alone differs from itself
-            missing = sum(value is None or value != value for value in y.tolist())
+            missing = sum(value != value for value in y.tolist())  # of any type
             if missing:
                 raise DataError(
                     f"`y` has no class in {missing} rows (NaN or None); leave these rows out."
@@ -366,7 +365,10 @@ def _targets(y: Any, estimator: Any) -> Array:
         raise DataError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
-    return np.asarray(y)
+    import pandas as pd  # slow to import
+
+    y = np.asarray(y)
+    return np.where(pd.isna(y), np.nan, y) if y.dtype == object else y
 
 
 def _graphs(X: Any, model: Encoder | Predictor, estimator: Any) -> GraphStore:  # noqa: N803

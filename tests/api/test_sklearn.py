@@ -238,12 +238,18 @@ def test_wrong_use_is_named(model: Path):
 
 def test_labels_that_are_missing_or_no_numbers_are_named(model: Path) -> None:
     words = np.array(["a", "b"] * (len(CHAINS) // 2), dtype=object)
-    for missing in (float("nan"), None):
+    for missing in (float("nan"), None, pd.NA):
         words[3] = missing
         with pytest.raises(DataError, match=r"`y` has no class in 1 rows \(NaN or None\)"):
             GraphClassifier(model, **QUICK).fit(CHAINS, words)
     with pytest.raises(DataError, match="`y` must hold numbers"):
         GraphRegressor(model, **QUICK).fit(CHAINS, words)
+    some = np.where(LENGTH == 3, np.nan, LENGTH).astype(np.float64)
+    found, wanted = (
+        GraphRegressor(model, head="linear").fit(CHAINS, y).predict(CHAINS)
+        for y in (pd.Series(some).astype("Float64"), some)
+    )
+    np.testing.assert_array_equal(found, wanted)
     with pytest.raises(ConfigError, match=r"write \['ecfp4'\]"):
         GraphEmbedder(model, with_features="ecfp4").fit_transform(CHAINS)  # type: ignore[arg-type]
 
