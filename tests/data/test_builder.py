@@ -43,9 +43,8 @@ while True:
 def start_build(path: Path) -> subprocess.Popen[bytes]:
     folders = [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
-    process = subprocess.Popen(
-        [sys.executable, "-c", ENDLESS_BUILD, str(path)], stdout=subprocess.PIPE, env=env
-    )
+    words = [sys.executable, "-c", ENDLESS_BUILD, str(path)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, env=env)
     assert process.stdout.readline() == b"ready\n"
     return process
 
@@ -152,9 +151,8 @@ def test_a_full_disk(tmp_path: Path, limit: int):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
-        with pytest.raises(
-            DataError, match=r"cannot write the store .*s: File too large; free the disk"
-        ):
+        message = r"cannot write the store .*s: File too large; free the disk"
+        with pytest.raises(DataError, match=message):
             build(make_graphs(3000), CODES, tmp_path / "s")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
