@@ -2,7 +2,11 @@
 
 import io
 import json
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,8 +16,9 @@ from downstream_support import CHAINS, IS_ALCOHOL, labeled, tiny_encoder, tuned,
 from graphlog.api import embed_file, read_molecules
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import load
-from graphlog.downstream.writers import WRITERS
+from graphlog.downstream.writers import WRITERS, Results
 from graphlog.errors import ConfigError, DataError, GraphLoGError
+from graphlog.inputs import Part
 
 SMILES = ["CCO", "no molecule", "c1ccccc1", "", "C", "CCN"]
 USED = [True, False, True, False, True, True]
@@ -171,6 +176,25 @@ def test_standard_output_takes_text(
     assert (str(written.path), written.rows, written.rejects) == ("-", 6, None)
     with pytest.raises(ConfigError, match="npz is not text"):
         predictor.predict_file(table, Path("-"), format="npz")
+
+
+def test_columns_of_an_npz_are_not_kept_in_memory(tmp_path: Path) -> None:
+    rows, at_once = 40_000, 2000
+    texts = [f"{k:060}" for k in range(rows)]
+
+    def parts() -> Iterator[tuple[Part, np.ndarray]]:
+        for k in range(0, rows, at_once):
+            fields = [{"name": text} for text in texts[k : k + at_once]]
+            part = SimpleNamespace(fields=fields, status=["ok"] * at_once)
+            yield cast("Part", part), np.zeros((at_once, 1), np.float32)
+
+    tracemalloc.start()
+    path = WRITERS["npz"](Results(parts(), ["e0"], "embeddings", own=["name"]), tmp_path)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    with np.load(path) as found:
+        assert found["name"].tolist() == texts
+        assert most < found["name"].nbytes / 2
 
 
 def test_a_column_too_wide_for_npz_is_left_out_and_said(

@@ -9,7 +9,8 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from itertools import chain, repeat
+from functools import partial
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ STATUS = "graphlog_status"
 """Column that says what became of a row: ``ok``, or why it could not be used."""
 OWN_PREFIX = "graphlog_"
 """Before the name of a result that a column of the input already has."""
+_ROWS_AT_ONCE = 4096
 _WIDEST_COLUMN = 1 << 31
 """Bytes of a column of texts in an ``.npz``, where every text is as wide as the longest."""
 
@@ -164,50 +166,74 @@ def _npy(results: Results, folder: Path) -> Path:
 def _npz(results: Results, folder: Path) -> Path:
     """Write the array, the names of its columns, status and row, and the columns of the input."""
     status = list[str]()
-    columns = {name: list[str]() for name in results.own}
+    columns = {name: _TextColumn(folder / f"column{k}") for k, name in enumerate(results.own)}
 
     def noted() -> Iterator[tuple[Part, np.ndarray]]:
         for part, values in results.parts:
             for name, column in columns.items():
-                column.extend(_storable(fields[name]) for fields in part.fields)
+                column.add([_storable(fields[name]) for fields in part.fields])
             status.extend(part.status)
             yield part, values
 
     numbers = _npy(replace(results, parts=noted()), folder)
-    rows = np.arange(len(status))
-    if columns.get("row") == rows.astype(str).tolist():  # of a list or store; it says nothing new
+    if "row" in columns and columns["row"].is_count:  # of a list or store; it says nothing new
         del columns["row"]
     for name, column in list(columns.items()):
-        widest = max(map(len, column), default=1)
-        if widest * 4 * len(rows) > _WIDEST_COLUMN:
+        if column.width * 4 * len(status) > _WIDEST_COLUMN:
             warnings.warn(
-                f"column '{name[:80]}' is left out of the .npz: its longest text has {widest:,} "
-                "characters, and every row would be as wide; .parquet keeps it",
+                f"column '{name[:80]}' is left out of the .npz: its longest text has "
+                f"{column.width:,} characters, and every row would be as wide; .parquet keeps it",
                 stacklevel=2,
             )
             del columns[name]
-    members = free_names(columns, [results.array, "names", "status", "row"], "input_")
+    known: dict[str, np.ndarray] = {
+        "names": np.array(results.names, np.str_),
+        "status": np.array(status, np.str_),
+        "row": np.arange(len(status)),
+    }
+    members = free_names(columns, [results.array, *known], "input_")
     path = folder / "out.npz"
-    known = {"names": list(results.names), "status": status}
-    known |= dict(zip(members, columns.values(), strict=True))
     with zipfile.ZipFile(path, "w") as archive:
-        with (
-            numbers.open("rb") as source,
-            archive.open(_member(results.array), "w", force_zip64=True) as file,
-        ):
+        add = partial(archive.open, mode="w", force_zip64=True)
+        with numbers.open("rb") as source, add(_member(results.array)) as file:
             shutil.copyfileobj(source, file, 1 << 20)
-        for name, values in {**known, "row": rows}.items():
+        for name, values in known.items():
+            with add(_member(name)) as file:
+                np.lib.format.write_array(file, values, allow_pickle=False)
+        for name, column in zip(members, columns.values(), strict=True):
             member = _member(name)
-            member.compress_type = zipfile.ZIP_DEFLATED if name in members else zipfile.ZIP_STORED
-            array = rows if values is rows else np.array(values, dtype=np.str_)
-            with archive.open(member, "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
+            member.compress_type = zipfile.ZIP_DEFLATED
+            with add(member) as file:
+                header = {"descr": f"<U{column.width}", "fortran_order": False}
+                np.lib.format.write_array_header_1_0(file, {**header, "shape": (len(status),)})
+                for block in column.blocks():
+                    file.write(block.tobytes())
     return path
 
 
 def _member(name: str) -> zipfile.ZipInfo:
     """Return an array of an archive without its time, so that the same rows give the same bytes."""
     return zipfile.ZipInfo(f"{name}.npy")
+
+
+class _TextColumn:
+    """A column of texts, kept in a file until it is known how wide the longest is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._rows = path, 0
+        self.width, self.is_count = 1, True
+
+    def add(self, texts: list[str]) -> None:
+        self.width = max(self.width, *map(len, texts))
+        self.is_count &= texts == [str(k) for k in range(self._rows, self._rows + len(texts))]
+        self._rows += len(texts)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps(text)}\n" for text in texts)
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        with self._path.open(encoding="utf-8") as file:
+            while lines := list(islice(file, _ROWS_AT_ONCE)):
+                yield np.array([json.loads(line) for line in lines], dtype=f"<U{self.width}")
 
 
 def _sdf(results: Results, folder: Path) -> Path:
