@@ -417,8 +417,8 @@ WATCHED += ("prototypes_used_nearest_2", "posterior_perplexity_2")
 
 
 @cache
-def recipes() -> tuple[pd.Series, pd.DataFrame]:
-    """Return scores in points by row and data set, and what the runs ended with."""
+def recipes() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return means and deviations of scores, in points, and what the runs ended with."""
     cells = pd.read_json(RESULTS / "recipes.jsonl.gz", lines=True)
     cells["stage"] = cells["name"].str.partition("-")[0]
     scores = []
@@ -431,31 +431,26 @@ def recipes() -> tuple[pd.Series, pd.DataFrame]:
             place = (cell.stage, *names, row["rule"] + averaged, cell.name.split("-")[1])
             scores += [(*place, 100 * value) for value in row["test"]["roc_auc"]]
     places = ["stage", "model", "readout", "rule", "dataset"]
-    found = pd.DataFrame(scores, columns=[*places, "score"]).groupby(places)["score"]
+    frame = pd.DataFrame(scores, columns=[*places, "score"])
+    found = frame.groupby(places)["score"].agg(["mean", "std"]).unstack("dataset")
     runs = cells[cells["stage"] == "pretrain"]
     # rows of the watch stand between those of the losses: the last value of each
     ends = [{k: row[k] for row in rows for k in WATCHED if k in row} for rows in runs["metrics"]]
     of_run = runs["name"].str.removeprefix("pretrain-").str.rpartition("-s")[0]
-    return found.agg(["mean", "std"]).apply(tuple, axis=1), pd.DataFrame(ends, index=of_run)
+    return found["mean"], found["std"], pd.DataFrame(ends, index=of_run)
 
 
 @pytest.mark.parametrize("heading", ["Four sets", "Eight sets"])
 def test_recipes(heading: str):
-    columns, found = table("benchmarks/results/recipes.md", heading)
-    scores, sets = recipes()[0], columns[4:-2]
-    for row in found:
-        given = dict(zip(columns, row, strict=True))
-        known = {d: scores.get((*row[:4], d)) for d in sets}
-        for dataset in sets:
-            assert (known[dataset] is None) == (given[dataset] == ""), row
-        for head, left_out in (("mean", ()), ("without ClinTox", ("clintox",))):
-            kept = [known[d] for d in sets if d not in left_out]
-            assert (None in kept) == (given[head] == ""), row
-            if None not in kept:
-                check(f"{row[:4]}, {head}", given[head], (np.mean([mean for mean, _ in kept]),))
-        for dataset, value in known.items():
-            if value is not None:
-                check(f"{row[:4]}, {dataset}", given[dataset], value)
+    means, deviations, _ = recipes()
+    for labels, given in lines("benchmarks/results/recipes.md", heading, heads=4):
+        sets, own = list(given)[:-2], means.loc[tuple(labels)]
+        for column, cell in given.items():
+            of = sets_of(column, sets)
+            assert own[of].notna().all() == (cell != ""), (labels, column)
+            if cell:
+                deviation = deviations.loc[tuple(labels)][of[0]] if len(of) == 1 else np.nan
+                check(f"{labels}, {column}", cell, (own[of].mean(), deviation))
 
 
 def test_first_recipes():
@@ -463,11 +458,11 @@ def test_first_recipes():
     for label, features, *cells in table("docs/measured/recipes.md", "First recipes")[1]:
         own = (models.get(label, f"{label}.{features}"), "jk")
         own = (label.replace(",", " +"), "") if "ECFP4" in label else own
-        means = {d: recipes()[0]["probe", *own, "C = 0.1", d][0] for d in FOUR}
-        check(label, cells[0], (np.mean(list(means.values())),))
-        check(label, cells[1], (np.mean([means[d] for d in FOUR if d != "clintox"]),))
+        means = recipes()[0].loc[("probe", *own, "C = 0.1")][list(FOUR)]
+        check(label, cells[0], (means.mean(),))
+        check(label, cells[1], (means.drop("clintox").mean(),))
         if label in models:
-            ends = recipes()[1].loc[models[label]].mean()
+            ends = recipes()[2].loc[models[label]].mean()
             check(label, cells[2], (ends["rank"],))
             check(label, cells[3], (ends["prototypes_used_estep_2"], ends["prototypes_total_2"]))
 
@@ -475,7 +470,7 @@ def test_first_recipes():
 def test_recipes_watched():
     page, heading = "benchmarks/results/recipes.md", "The collapse watch at the end"
     for (run, seeds), given in lines(page, heading, heads=2):
-        ends = recipes()[1].loc[[run]]
+        ends = recipes()[2].loc[[run]]
         assert int(seeds) == len(ends)
         for column, cell in given.items():
             check(f"{run}, {column}", cell, spread(ends[column]))
