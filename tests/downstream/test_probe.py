@@ -178,6 +178,18 @@ def test_a_split_without_a_score_is_left_out():
         assert "15.00" in shown
 
 
+@pytest.mark.parametrize("change", [None, {"rows": []}, {"sizes": 3}])
+def test_a_damaged_report_is_refused(tmp_path: Path, change: dict[str, Any] | None):
+    rows = (ScoreRow("a", "r", {"rmse": [0.5]}, {"rmse": [NAN]}),)
+    report = Report("d", "regression", "rmse", "random", {"train": 8}, ("y",), rows)
+    path = tmp_path / "scores.json"
+    path.write_text(json.dumps(report.to_dict()))
+    assert str(Report.load(tmp_path)) == str(report)
+    path.write_text(json.dumps([] if change is None else report.to_dict() | change))
+    with pytest.raises(DataError, match="not a report of scores, or damaged"):
+        Report.load(path)
+
+
 @pytest.mark.parametrize(
     ("metric", "values", "shown"),
     [

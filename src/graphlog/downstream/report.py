@@ -195,9 +195,7 @@ class Report:
         path = path / "scores.json" if path.is_dir() else path
         fields = read_json(path)
         try:
-            if not isinstance(fields, dict):
-                raise ValueError("no object")
-            report = cls.from_dict(fields)
+            report = _READER.validate_python(fields)
             report.to_dict()
         except (KeyError, IndexError, ValueError):
             raise DataError(f"{path}: not a report of scores, or damaged; run it again.") from None
