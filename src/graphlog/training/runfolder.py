@@ -106,10 +106,8 @@ def versions(data_digest: str) -> dict[str, Any]:
     # its own word: a checkout that is not installed has no metadata
     packages = {"graphlog-torch": __version__}
     for name in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             packages[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
