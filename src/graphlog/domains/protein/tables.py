@@ -52,14 +52,15 @@ class ColumnTable(NamedTuple):
         first, width = 2, len(self.header)
         while lines := list(islice(self.lines, _LINES_PER_BLOCK)):
             rows = [line.rstrip("\r\n").split(self.delimiter) for line in lines]
-            is_blank = [row == [""] for row in rows]
-            numbers = np.arange(first, first + len(rows))[~np.array(is_blank)]
-            rows = [row for row in rows if row != [""]]
-            first += len(lines)
-            wrong = next((k for k, row in enumerate(rows) if len(row) != width), None)
-            if wrong is not None:
-                problem = f"has {len(rows[wrong])} fields, but the header has {width}; fix the line"
-                raise line_error(self.path, int(numbers[wrong]), problem)
+            numbers = np.arange(first, first + len(rows))
+            first += len(rows)
+            if any(len(row) != width for row in rows):
+                numbers = numbers[[row != [""] for row in rows]]
+                rows = [row for row in rows if row != [""]]
+                for line, row in zip(numbers.tolist(), rows, strict=True):
+                    if len(row) != width:
+                        problem = f"has {len(row)} fields, but the header has {width}; fix the line"
+                        raise line_error(self.path, line, problem)
             yield numbers, [tuple(row[k] for row in rows) for k in indices]
 
 
