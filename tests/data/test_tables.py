@@ -7,6 +7,7 @@ import lzma
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -276,3 +277,31 @@ def test_a_decompression_bomb_is_read_in_bounded_pieces(tmp_path: Path, kind: st
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 << 20
+
+
+def test_a_workbook_that_expands_is_read_row_by_row(tmp_path: Path) -> None:
+    """Also beyond the range of cells that its sheet names, as by some exporters: A1 alone."""
+    import tracemalloc
+
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["smiles"])
+    book.save(tmp_path / "small.xlsx")
+    row = b'<row><c t="inlineStr"><is><t>CCO</t></is></c></row>'
+    with (
+        zipfile.ZipFile(tmp_path / "small.xlsx") as small,
+        zipfile.ZipFile(tmp_path / "a.xlsx", "w", zipfile.ZIP_DEFLATED) as large,
+    ):
+        for name in small.namelist():
+            content = small.read(name)
+            if name.endswith("sheet1.xml"):
+                content = content.replace(b"</sheetData>", row * 3_000_000 + b"</sheetData>")
+            large.writestr(name, content)
+    assert (tmp_path / "a.xlsx").stat().st_size < 1_000_000
+    with open_table(tmp_path / "a.xlsx") as table:
+        tracemalloc.start()
+        for found, _ in zip(table.rows, range(2_000), strict=False):
+            assert found.record == "CCO"
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 50 << 20  # three million rows are 150 MB of XML alone

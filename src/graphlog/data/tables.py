@@ -690,6 +690,8 @@ def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
         closing(library.load_workbook(path, read_only=True, data_only=True)) as book,
     ):
         sheets = {sheet.title: sheet for sheet in book.worksheets}
+        for sheet in sheets.values():
+            sheet.reset_dimensions()  # a file may name fewer rows than it has, which would be lost
         if not sheets:
             raise ValueError("it has no sheet of cells")
         if wanted is not None and wanted not in sheets:
