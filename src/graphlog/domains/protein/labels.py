@@ -54,10 +54,10 @@ def pair_matrix(pairs: Sequence[tuple[int, int]], shape: tuple[int, int]) -> csr
 
 def propagate(direct: csr_matrix, parents: csr_matrix) -> csr_matrix:
     """Return ``direct`` (rows of terms) with every broader term added; cycles are no problem."""
-    known, found = direct, -1
-    while known.nnz != found:
-        found = known.nnz
-        known = known + known @ parents
+    known = fresh = direct
+    while fresh.nnz:
+        fresh = csr_matrix(fresh @ parents > known)  # of Booleans: reached, and not known yet
+        known = known + fresh
     return known
 
 
