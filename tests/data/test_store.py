@@ -1,6 +1,7 @@
 """A store gives back the graphs that went in, in any order; an epoch has each of them once."""
 
 import pickle
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -232,6 +233,21 @@ def test_more_distinct_rows_than_codes():
         assert "node_rows" in stores[0].contents.arrays
         np.testing.assert_array_equal(stores[0][:].x.numpy(), x)
         assert stores[0].digest == stores[1].digest
+
+
+def test_chunks_of_a_large_store_take_no_memory_for_the_others():
+    n = 300_000
+    none, no_edges = np.zeros(n, np.int64), np.zeros((2, 0), np.int64)
+    many = GraphChunk(none + 1, none, none[:, None], no_edges, no_edges.T[:, :0], np.arange(n))
+    builder = StoreBuilder(EDGELESS)
+    builder.add(many)
+    store = builder.finish()
+    tracemalloc.start()
+    try:
+        assert sum(map(len, store.chunks())) == n
+        assert tracemalloc.get_traced_memory()[1] < 8 * n / 2
+    finally:
+        tracemalloc.stop()
 
 
 @given(

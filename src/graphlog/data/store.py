@@ -416,7 +416,7 @@ class GraphStore:
     def chunks(self) -> Iterator[GraphChunk]:
         """Yield all graphs as plain arrays, ready for another builder; at least one chunk."""
         for start in range(0, max(len(self), 1), _GRAPHS_A_CHUNK):
-            graphs = self._all()[start : start + _GRAPHS_A_CHUNK]
+            graphs = self._resolve(np.arange(start, min(start + _GRAPHS_A_CHUNK, len(self))))
             node_counts, edge_counts, x, ends, edge_attr = self._gather(graphs)
             stored = GraphStore(self.contents, graphs)
             texts = stored.texts() if self.has_texts else None
