@@ -181,7 +181,7 @@ WRONG: dict[str, str] = {
     "plot {pretrained} -o f --input gone.csv": "gone.csv",
     "plot {pretrained} -o f --limit 30": "--input",
     "info thesis.safetensor": "did you mean thesis.safetensors?",
-    "info .": "not a model, store or run | config.toml | a file or folder that graphlog wrote",
+    "info .": "not a model, store or run | config.toml | name a run folder or a graph store",
     "info {molecules}": "table | featurize",
     "info pickle.pth": "graphlog convert",
     "prototypes random -o t --input {molecules}": "no prototypes | --fit",

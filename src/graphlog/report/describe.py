@@ -47,14 +47,14 @@ def _explain(path: Path) -> str:
     name = path.name.lower()
     if path.is_dir():
         return (
-            "it has no manifest.json, config.toml or model.safetensors; name a file or folder that "
-            "graphlog wrote"
+            "it has no manifest.json, config.toml or model.safetensors; name a run folder or a "
+            "graph store"
         )
     if name.endswith((".pth", ".pt", ".ckpt")):
         return f"it is a PyTorch checkpoint; try: graphlog convert {path} -o model.safetensors"
     if re.search(r"\.(csv|tsv|smi|smiles|txt|parquet|jsonl|sdf|xlsx)(\.gz|\.zst)?$", name):
         return f"it is a table; read it with: graphlog featurize {path} -o molecules.store"
-    return "name a file or folder that graphlog wrote"
+    return "name a model file, a run folder or a graph store"
 
 
 def describe_models() -> dict[str, dict[str, Any]]:
