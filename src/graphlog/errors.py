@@ -143,7 +143,7 @@ def unknown_name(
 
 def check_name(kind: str, name: object, known: Collection[str], option: str | None = None) -> None:
     """Raise what :func:`unknown_name` returns unless ``name`` is one of those ``known``."""
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise unknown_name(kind, str(name), known, option)
 
 

@@ -66,7 +66,7 @@ class Registry(UserDict[str, T]):
         return found
 
     def __contains__(self, name: object) -> bool:
-        return name in self.data or name in self._installed
+        return isinstance(name, str) and (name in self.data or name in self._installed)
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self.data, *(name for name in self._installed if name not in self.data)])

@@ -69,6 +69,9 @@ def test_nested_dotted_and_loose_keys_mean_the_same():
         ({"encoder": 3}, "`encoder` must be a table"),
         ({"encoder.backbone": "ginn"}, "did you mean 'gin'"),
         ({"batch_size": 1}, "`batch_size`"),
+        ({"objective": {"name": ["graphlog"]}}, "unknown objective"),
+        ({"recipe": ["paper"]}, "unknown recipe"),
+        ({"encoder": {"backbone": ["gin"]}}, "backbone"),
     ],
 )
 def test_what_cannot_be_understood_is_named(overrides: dict[str, object], message: str):

@@ -287,7 +287,9 @@ class Pretraining(Job):
         if change is None and digest != self.store.digest:
             change = f"other graphs (data digest {digest[:12]}, now {self.store.digest[:12]})"
         if change is not None:
-            raise ConfigError(f"the run was started with {change}; keep it, or start another run.")
+            raise ConfigError(
+                f"the run was started with {change}; keep to that, or start another run."
+            )
 
     def finish(self) -> "PretrainResult":
         """Leave encoder and objective as they are to be used, and say how they came about.
