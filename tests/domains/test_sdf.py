@@ -8,6 +8,7 @@ import pytest
 from rdkit import Chem
 
 from graphlog.domains.molecule.sdf import open_sdf
+from graphlog.errors import DataError
 
 ETHANOL = Chem.MolToMolBlock(Chem.MolFromSmiles("CCO")) + "$$$$\n"
 AMINE = Chem.MolToMolBlock(Chem.MolFromSmiles("CCN"), forceV3000=True) + "> <id>\n7\n\n$$$$\n"
@@ -53,6 +54,12 @@ def test_the_claimed_atoms_take_no_memory(tmp_path: Path) -> None:
     ).stdout.splitlines()
     assert records == "CCO,RDKit cannot parse this SDF record"
     assert int(megabytes) < 200
+
+
+def test_utf_16_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.sdf").write_text(ETHANOL + AMINE, encoding="utf-16")
+    with pytest.raises(DataError, match=r"a.sdf: UTF-16 text; save it as UTF-8"):
+        open_sdf(tmp_path / "a.sdf").__enter__()
 
 
 def test_a_record_that_ends_too_early_takes_no_other_with_it(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """RDKit's molecules and files as SMILES, and molecules as SDF."""
 
+import codecs
 import re
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -7,6 +8,7 @@ from contextlib import contextmanager
 from io import BufferedIOBase
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdDepictor
@@ -98,9 +100,11 @@ def _records(stream: BufferedIOBase) -> Iterator[bytes]:
         yield last
 
 
-def _rows(stream: BufferedIOBase, path: Path) -> Iterator[Row]:
+def _rows(stream: Any, path: Path) -> Iterator[Row]:
     own = dict[str, str]()
     try:
+        if stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raise DataError(f"{path}: UTF-16 text; save it as UTF-8.")
         with rdBase.BlockLogs():
             for number, mol in enumerate(_molecules(stream)):
                 if mol is None:
