@@ -250,6 +250,19 @@ def test_chunks_of_a_large_store_take_no_memory_for_the_others():
         tracemalloc.stop()
 
 
+def test_rejected_rows_are_read_some_at_a_time():
+    builder = StoreBuilder(EDGELESS)
+    for row in range(2000):
+        builder.reject(Reject(row, "C" * 10_000, "too long"))
+    store = builder.finish()
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in store.iter_rejects()) == 2000
+        assert tracemalloc.get_traced_memory()[1] < store.contents.arrays["rejects"].nbytes / 3
+    finally:
+        tracemalloc.stop()
+
+
 @given(
     n=st.integers(0, 200),
     size=st.integers(1, 50),

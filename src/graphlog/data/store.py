@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from html import escape
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -171,6 +170,7 @@ def epoch_batches(
 
 
 _GRAPHS_A_CHUNK = 4096
+_BYTES_A_BLOCK = 1 << 20
 _WORST_SHARE = 0.5
 """Share of bad rows beyond which the column or file is probably the wrong one."""
 _EXAMPLES = 3
@@ -339,17 +339,18 @@ class GraphStore:
 
     def _lines(self, name: str, types: tuple[type, ...]) -> Iterator[tuple[Any, ...]]:
         """Yield the lines of an array of JSON lines, each a list of values of these types."""
-        listed = self.contents.arrays.get(name, np.empty(0, np.uint8))
-        ends = (np.flatnonzero(listed == ord("\n")) + 1).tolist()
-        for start, end in pairwise([0, *ends]):
-            try:
-                values = tuple(json.loads(listed[start:end].tobytes()))
-            except (ValueError, TypeError, RecursionError):
-                raise contradiction(self.path) from None
-            if tuple(map(type, values)) != types:
-                raise contradiction(self.path)
-            yield values
-        if len(listed) != [0, *ends][-1]:
+        listed, rest = self.contents.arrays.get(name, np.empty(0, np.uint8)), b""
+        for start in range(0, len(listed), _BYTES_A_BLOCK):
+            *lines, rest = (rest + listed[start : start + _BYTES_A_BLOCK].tobytes()).split(b"\n")
+            for line in lines:
+                try:
+                    values = tuple(json.loads(line))
+                except (ValueError, TypeError, RecursionError):
+                    raise contradiction(self.path) from None
+                if tuple(map(type, values)) != types:
+                    raise contradiction(self.path)
+                yield values
+        if rest:
             raise contradiction(self.path)
 
     @property
