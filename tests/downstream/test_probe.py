@@ -278,10 +278,11 @@ def _kept(run: Path, *features: str) -> Predictor:
         {"joined.ecfp4.linear.bias": None},
         {"joined": ["ecfp5"]},
         {"members": 0},
+        {"task": "regresion"},
         {"head.0.clip": None},
         {"head.0.input_shift": torch.zeros(7)},
     ],
-    ids=["width", "targets", "no bias", "name", "no member", "no clip", "other embedding"],
+    ids=["width", "targets", "no bias", "name", "no member", "task", "no clip", "other embedding"],
 )
 def test_a_head_that_does_not_fit_is_refused(change: dict[str, Any], tmp_path: Path):
     _kept(tmp_path / "run", "ecfp4")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 import torch
@@ -643,8 +643,8 @@ class Predictor:
             known, targets = domain_of(found.encoder.schema).feature_sets, described["targets"]
             task, width = described["task"], found.encoder.embedding_width(check_layer(layer))
             members: list[FineTuned] = []
-            if described["members"] < 1:
-                raise ValueError("it has no members")
+            if described["members"] < 1 or task not in get_args(TaskKind):
+                raise ValueError(f"{described['members']} members of task {task!r}")
             for k in range(described["members"]):
                 network = found.encoder
                 if k and not described["shared_encoder"]:
