@@ -56,7 +56,8 @@ def main() -> None:
         }
         for name, words in jobs.items():
             with redirect_stdout(sys.stderr):
-                command([*words, f"{folder}/first-{words[0]}.npz"])  # imports what it needs
+                if command([*words, f"{folder}/first-{words[0]}.npz"]):  # imports what it needs
+                    sys.exit(f"`graphlog {words[0]}` failed; what it visited would say nothing")
                 again = [*words, f"{folder}/second-{words[0]}.npz"]
                 files = visited_by(lambda again=again: command(again), package)
             print(f"{name}: {len(files)} files")
