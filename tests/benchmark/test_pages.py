@@ -219,13 +219,14 @@ def test_sensitivity_has_a_table_a_setting():
     assert depth.paper == {("depth=3", ""): (72.9, 0.7)}
 
 
-def test_of_a_test_set_that_is_halved_the_whole_is_shown():
+def test_the_halves_of_a_test_set_are_not_averaged():
     rows = scores(["untrained", "graphlog"], ["worm-go40"])
-    whole = only_table(
-        [*rows, *scores(["graphlog"], ["worm-go40"], fold="test_first_half")], "biology"
-    )
-    assert whole.columns == ["worm-go40"]
+    rows += scores(["graphlog"], ["worm-go40"], fold="test_first_half")
+    rows += scores(["graphlog"], ["worm-go40"], fold="test_second_half")
+    whole, halves = score_tables("biology", table_of(rows))
     assert whole.paper["graphlog", ""] == (72.9, 0.7)
+    assert halves.columns == ["worm-go40, first half", "worm-go40, second half"]
+    assert not halves.averages
 
 
 def speed_rows() -> list[dict[str, Any]]:

@@ -74,6 +74,10 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(set(names), key=rank)
 
 
+_HALVES = {"test_first_half": "first half", "test_second_half": "second half"}
+"""Folds of proteins beside the whole test fold, of which the pre-train-GNNs family reports one."""
+
+
 @dataclass(frozen=True)
 class Table:
     """Scores of rows on columns under one stage and selection rule, all in one metric."""
@@ -257,11 +261,12 @@ def spread(values: "pd.Series[float]") -> dict[str, float]:
 def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
     """Return the tables of a suite: one for each stage, selection rule and metric."""
     suite, tables = suite_of(name), list[Table]()
-    scores = rows[(rows["task"] == "") & (rows["dataset"] != "") & (rows["fold"] == "test")]
+    is_test = rows["fold"].isin(["test", *_HALVES])
+    scores = rows[(rows["task"] == "") & (rows["dataset"] != "") & is_test]
     scale = np.where(scores["metric"].isin(IN_PERCENT), 100.0, 1.0)
     scores = scores.assign(value=scores["value"] * scale, column=scores["dataset"])
     if suite.metrics:
-        return _by_head(suite, name, scores)
+        return _by_head(suite, name, scores[scores["fold"] == "test"])
     is_features = scores["method"].isin(BASELINES)
     for (stage, rule), words in _RULES.items():
         encoders = scores[(scores["stage"] == stage) & (scores["rule"] == rule) & ~is_features]
@@ -274,6 +279,7 @@ def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
             unit = "" if metric == "roc_auc" else f"-{metric}"
             split = ", " + part["split"] if part["split"].nunique() > 1 else ""
             part = part.assign(column=part["column"] + split, row=part["method"])
+            halves, part = part[part["fold"] != "test"], part[part["fold"] == "test"]
             is_protein = name == "biology" or name.endswith("-protein")
             names = {m: (label(m, is_protein),) for m in in_order(part["method"])}
             stem, title = f"{name}-{stage}-{rule}{unit}", f"{suite.title}: {words}"
@@ -284,6 +290,12 @@ def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
                 tables += _by_backbone(table)
             else:
                 tables.append(replace(table, paper=of_paper(suite.paper, table, table.columns)))
+                if len(halves):
+                    words = halves["column"] + ", " + halves["fold"].map(_HALVES)
+                    halves, stem = halves.assign(column=words), f"{stem}-halves"
+                    title = f"{title}, the two halves of the test set"
+                    halved = replace(table, name=stem, title=title, scores=halves, kind="parts")
+                    tables.append(halved)
     return tables
 
 
