@@ -102,7 +102,7 @@ def test_what_is_repeated_between_folds_is_said() -> None:
         "3 of 4 molecules of the test fold repeat one of the training fold",
         "1 of 4 molecules of the test fold repeat one of the validation fold",
         "7 of 10 labeled molecules repeat each other (3 structures)",
-        "1 structures occur more than once with different labels (rows 8, 9); check these rows, "
+        "1 structure occurs more than once with different labels (rows 8, 9); check these rows, "
         "or choose `on_repeats`",
     ]
 

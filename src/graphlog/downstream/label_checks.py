@@ -272,15 +272,16 @@ def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Spl
     if len(repeated):
         notes.append(
             f"{repeated.sum():,} of {has_label.sum():,} labeled {records} repeat each other "
-            f"({len(repeated):,} structures)"
+            f"({len(repeated):,} structure{'s' if len(repeated) > 1 else ''})"
         )
     import pandas as pd  # slow to import
 
     contradict = (pd.DataFrame(labels).groupby(kinds).nunique() > 1).any(axis=1).to_numpy()
     if contradict.any():
         rows = store.rows[contradict[kinds] & has_label]
+        several = "structures occur" if contradict.sum() > 1 else "structure occurs"
         notes.append(
-            f"{contradict.sum():,} structures occur more than once with different labels "
+            f"{contradict.sum():,} {several} more than once with different labels "
             f"(rows {listed_rows(rows)}); check these rows, or choose {setting('on_repeats')}"
         )
     return notes
