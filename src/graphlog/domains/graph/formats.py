@@ -115,6 +115,9 @@ class _Line(BaseModel):
         except ValidationError as e:
             first = e.errors(include_url=False)[0]
             place = ".".join(map(str, first["loc"]))
+            if first["type"] == "extra_forbidden":
+                known = ", ".join(cls.model_fields)
+                raise BadGraphError(f"unknown key {place!r:.40}; known: {known}") from None
             problem = f"{place}: {first['msg']}" if place else first["msg"]
             raise BadGraphError(f"{problem}, found {first['input']!r:.40}") from None
 
