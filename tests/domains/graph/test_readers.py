@@ -139,7 +139,7 @@ BAD_LINES: dict[str, str] = {
     '{"edges": [[0, 1.5]], "x": [[1], [2]]}': "edges.0.1: Input should be a valid integer",
     '{"edges": [], "x": []}': "has no node",
     '{"edges": [[0, 1]], "x": [[1], [1]], "y": [1, 2]}': "`y` must be 1 labels",
-    '{"edges": [[0, 1]], "x": [[1], [1]], "color": 3}': "unknown key 'color'; known: edges, x, edge_attr",
+    '{"edges": [[0, 1]], "x": [[1], [1]], "color": 3}': "unknown key 'color'; known: edges",
     "{": "Invalid JSON",
     '{"edges": [[0, 1]], "x": [[0], [' + "9" * 5000 + "]]}": "Invalid JSON",
     '{"edges": [[0, 1]], "x": [[0], [1]], "y": "\\ud800"}': "Invalid JSON",
