@@ -1,5 +1,6 @@
 """Tables as spreadsheets and instruments export them: sheets, UTF-16, decimal commas."""
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,21 @@ def test_a_sheet_of_several_must_be_named(tmp_path: Path) -> None:
     written = graphlog.embed_file(tiny_encoder(), path, tmp_path / "out.csv", sheet="data")
     assert written.rows == 2
     assert "CCO,1.5," in (tmp_path / "out.csv").read_text()
+
+
+def test_cells_beyond_the_headings_are_kept_or_their_row_is_told(tmp_path: Path) -> None:
+    path = book(tmp_path / "b.xlsx", Sheet1=[["smiles"], ["CC", "a note"], ["CCO"]])
+    assert graphlog.read_molecules(path).texts() == ["CC", "CCO"]
+    with zipfile.ZipFile(path) as whole:
+        parts = {name: whole.read(name) for name in whole.namelist()}
+    with zipfile.ZipFile(path, "w") as narrow:
+        for name, content in parts.items():
+            narrow.writestr(name, content.replace(b'ref="A1:B3"', b'ref="A1"'))
+    graphs = graphlog.read_molecules(path)
+    assert graphs.texts() == ["CCO"]
+    assert [(r.row, r.reason) for r in graphs.rejects] == [
+        (0, "has 2 cells where the header has 1")
+    ]
 
 
 def test_empty_sheets_do_not_count(tmp_path: Path) -> None:

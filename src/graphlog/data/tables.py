@@ -690,6 +690,7 @@ def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
         closing(library.load_workbook(path, read_only=True, data_only=True)) as book,
     ):
         sheets = {sheet.title: sheet for sheet in book.worksheets}
+        named = {title: sheet.max_column or 0 for title, sheet in sheets.items()}
         for sheet in sheets.values():
             sheet.reset_dimensions()  # a file may name fewer rows than it has, which would be lost
         if not sheets:
@@ -703,12 +704,12 @@ def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
                 f"{setting('sheet')}.",
                 option="sheet",
             )
-        chosen = sheets[wanted or next(iter([*filled, *sheets]))]
-        width = None
-        for values in chosen.iter_rows(values_only=True):
+        chosen = wanted or next(iter([*filled, *sheets]))
+        width = 0
+        for values in sheets[chosen].iter_rows(values_only=True):
             if any(value is not None for value in values):
-                width = width or len(values)
-                row = [cell_text(value) for value in values[:width]]
+                row = [cell_text(value) for value in values]
+                width = width or max(len(row), named[chosen])  # columns without a heading too
                 yield row + [""] * (width - len(row))
 
 
