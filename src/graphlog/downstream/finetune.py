@@ -357,13 +357,12 @@ class SeedJob(Job):
             self.model.load_state_dict(self.best)
         return self.model.cpu().eval()
 
-    def predictions(self) -> dict[str, Float[np.ndarray, "M T"]]:
-        """Return the predictions of each rule, in full precision; NaN in the training fold."""
+    def predictions(self, rule: str) -> Float[np.ndarray, "M T"]:
+        """Return the predictions under a rule, in full precision; NaN in the training fold."""
         last = self.weights()
-        found: dict[str, Float[np.ndarray, "M T"]] = {}
-        for rule, weights in (("best-valid", self.best or last), ("last", last)):
-            self.model.load_state_dict(weights)
-            found[rule] = self._predict("fp32")
+        self.model.load_state_dict(self.best if rule == "best-valid" and self.best else last)
+        found = self._predict("fp32")
+        self.model.load_state_dict(last)
         return found
 
     def _build(self) -> FineTuned:
@@ -618,14 +617,11 @@ def _predictor(
 ) -> Predictor:
     """Return the trained models with their scores, beside those of the baselines."""
     data, seeds = jobs[0].data, [job.seed for job in jobs]
-    predictions = [job.predictions() for job in jobs]
-    mean, valid = np.mean([own[config.select] for own in predictions], axis=0), data.split.valid
+    rows, mean = _result_rows("fine-tuned", jobs)
+    valid = data.split.valid
     calibration = Calibration.fit(data.task, data.labels[valid], mean[valid])
     judged = calibration.rows(data, mean)
-    rows = _result_rows("fine-tuned", jobs, predictions)
-    if untrained:
-        own = [job.predictions() for job in untrained]
-        rows += _result_rows("untrained encoder, fine-tuned", untrained, own)
+    rows += _result_rows("untrained encoder, fine-tuned", untrained)[0] if untrained else []
     extra, notes = ecfp_rows(data, baselines, seeds)
     notes += [statistics_note(encoder)] if untrained else []
     notes += data.repeat_notes
@@ -673,11 +669,11 @@ def _kernel_note(
 
 
 def _result_rows(
-    model: str, jobs: Sequence[SeedJob], predictions: Sequence[Mapping[str, np.ndarray]]
-) -> list[ScoreRow]:
+    model: str, jobs: Sequence[SeedJob]
+) -> tuple[list[ScoreRow], Float[np.ndarray, "M T"]]:
     """Return the rows of both selection rules, of the last epochs' mean and of the ensemble.
 
-    The rule that was asked for comes first.
+    The rule that was asked for comes first; what the ensemble predicts under it is returned too.
     """
     data, config = jobs[0].data, jobs[0].config
     detail = {
@@ -686,9 +682,13 @@ def _result_rows(
         "seeds": [job.seed for job in jobs],
         **({"stopped_after": [len(job.history) for job in jobs]} if config.patience else {}),
     }
-    rules = sorted(RULES, key=lambda rule: rule != config.select)
-    found = {rule: [own[rule] for own in predictions] for rule in rules}
-    rows = [score_row(model, RULES[rule], data, each, detail) for rule, each in found.items()]
+    chosen = [job.predictions(config.select) for job in jobs]
+    rows = [score_row(model, RULES[config.select], data, chosen, detail)]
+    mean = np.mean(chosen, axis=0)
+    del chosen  # each is of all graphs
+    for rule in RULES.keys() - {config.select}:
+        each = (job.predictions(rule) for job in jobs)
+        rows.append(score_row(model, RULES[rule], data, each, detail))
     k = min(_LAST, *(len(job.history) for job in jobs))
     if k > 1:
         test, valid = (
@@ -705,12 +705,9 @@ def _result_rows(
         rule = f"mean of last {k} epochs"
         rows.append(ScoreRow(model, rule, test, valid, unknown, detail=dict(detail)))
     if len(jobs) > 1:
-        ensemble, mean = (
-            f"{model}, mean of {len(jobs)} seeds",
-            np.mean(found[config.select], axis=0),
-        )
+        ensemble = f"{model}, mean of {len(jobs)} seeds"
         rows.append(score_row(ensemble, RULES[config.select], data, [mean], detail))
-    return rows
+    return rows, mean
 
 
 def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> str:

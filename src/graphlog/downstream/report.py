@@ -1,7 +1,7 @@
 """Scores of a probe or a fine-tuning run: one row per model and rule, as JSON and as text."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -279,20 +279,20 @@ def score_row(
     model: str,
     rule: str,
     data: LabeledGraphs,
-    predictions: Sequence[Float[np.ndarray, "M T"]],
+    predictions: Iterable[Float[np.ndarray, "M T"]],
     detail: Mapping[str, Any] | None = None,
     key: RowKey | None = None,
 ) -> ScoreRow:
     """Return the row of predictions of all graphs, one array per seed."""
     folds = {"test": data.split.test, "valid": data.split.valid, **data.halves}
-    found = {
-        name: [data.evaluate(p, graphs) for p in predictions] for name, graphs in folds.items()
-    }
+    found = [
+        {name: data.evaluate(own, graphs) for name, graphs in folds.items()} for own in predictions
+    ]
     scores = {
-        name: {metric: [e.scores[metric] for e in each] for metric in each[0].scores}
-        for name, each in found.items()
+        name: {metric: [e[name].scores[metric] for e in found] for metric in found[0][name].scores}
+        for name in folds
     }
-    of_seeds = np.array([e.per_task[data.metric] for e in found["test"]], dtype=np.float64)
+    of_seeds = np.array([e["test"].per_task[data.metric] for e in found], dtype=np.float64)
     per_task = dict(zip(data.targets, means_of_known(of_seeds).tolist(), strict=True))
     test, valid = scores.pop("test"), scores.pop("valid")
     return ScoreRow(model, rule, test, valid, per_task, scores, dict(detail or {}), key)
