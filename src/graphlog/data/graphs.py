@@ -429,12 +429,13 @@ class AttributeWriter:
             return
         self._writer.append(rows if self._is_dense else self._encode(rows))
         if len(self._table) > LARGEST_TABLE:
-            codes, table = np.array(self._writer.finish()), np.stack(self._table)
-            if self._writer.path is not None:
-                self._writer.path.unlink()
+            codes, table, written = self._writer.finish(), np.stack(self._table), self._writer.path
             self._writer = self._make(f"{self._name}_rows")
             for start in range(0, len(codes), _BLOCK_ROWS):
                 self._writer.append(table[codes[start : start + _BLOCK_ROWS]])
+            del codes  # before the file that it maps
+            if written is not None:
+                written.unlink()
             self._is_dense, self._codes, self._table = True, {}, []
 
     def _encode(self, rows: Array) -> Array:
