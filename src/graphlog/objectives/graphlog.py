@@ -1,6 +1,7 @@
 """GraphLoG (Xu et al., 2021): local and global structure by online EM (Algorithm 1)."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
@@ -345,31 +346,23 @@ class GraphLoG(Objective[GraphLoGViews]):
             with torch.no_grad():
                 emb = torch.cat([self.head(part) for part in emb.split(8192)])
         if c.initialization == "balanced":
-            forest = fit_balanced_forest(
-                emb, depth=c.depth, centers=c.centers, roots=c.min_roots, generator=generator
-            )
+            fit = partial(fit_balanced_forest, roots=c.min_roots)
         elif c.initialization == "kmeans":
-            forest = fit_forest(
-                emb,
-                depth=c.depth,
-                centers=c.centers,
-                generator=generator,
+            fit = partial(
+                fit_forest,
                 centers_rule=c.centers_rule,
                 min_members=c.min_members,
                 min_roots=c.min_roots,
                 space=c.kmeans_space,
             )
         else:
-            forest = fit_competitive(
-                emb,
-                depth=c.depth,
-                centers=c.centers,
-                generator=generator,
+            fit = partial(
+                fit_competitive,
                 passes=c.competitive_passes,
                 decay=c.competitive_decay,
                 min_members=c.min_members,
             )
-        self.set_forest(forest)
+        self.set_forest(fit(emb, depth=c.depth, centers=c.centers, generator=generator))
 
     def learning_rate_factors(self) -> Mapping[str, float]:
         """Return that of the prototypes, which follow the embeddings."""
