@@ -18,7 +18,7 @@ from jaxtyping import Int
 from graphlog.config import read_json
 from graphlog.data.graphs import FeatureSchema, Reject
 from graphlog.data.manifest import is_store
-from graphlog.data.store import GraphStore, open_store
+from graphlog.data.store import GraphStore, bad_row, open_store
 from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import DOMAINS, Domain, Input, Reading, data_sets_of, schema_named
 from graphlog.domains.records import RecordDomain, TableReading
@@ -429,11 +429,7 @@ def _fitting(
         store = store.first_rows(reading.limit)
     rejects = store.output_rejects if reading.on_error == "fail" else []
     if rejects:
-        raise DataError(
-            f"{name}, row {rejects[0].row}: {rejects[0].reason}; fix it, or skip such rows with "
-            f"{setting('on_error', 'skip')}.",
-            option="on_error",
-        )
+        raise bad_row(f"{name}, row {rejects[0].row}", rejects[0].reason, rejects[0].row)
     return store if reading.store_path is None else store.save(reading.store_path)
 
 

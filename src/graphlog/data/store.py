@@ -776,6 +776,15 @@ def _mendable(path: Path | None) -> Generator[None]:
         ) from None
 
 
+def bad_row(where: str, reason: str, row: int) -> DataError:
+    """Return the error for a row that cannot be used, where such rows are not to be skipped."""
+    return DataError(
+        f"{where}: {reason}; fix it, or skip such rows with {setting('on_error', 'skip')}.",
+        option="on_error",
+        row=row,
+    )
+
+
 class RowCollector:
     """Adds graphs and rejected rows of an input to a builder, in order, and counts them.
 
@@ -825,12 +834,8 @@ class RowCollector:
         is_bad = reject.kind != RejectKind.EXCLUDED
         if is_bad and self._on_error == "fail":
             text = f"{reject.text[:80]!a}: " if reject.text else ""
-            raise DataError(
-                f"{self._where}, {self._item} {reject.row}: {text}{reject.reason}; fix it, or skip "
-                f"such rows with {setting('on_error', 'skip')}.",
-                option="on_error",
-                row=reject.row,
-            )
+            where = f"{self._where}, {self._item} {reject.row}"
+            raise bad_row(where, f"{text}{reject.reason}", reject.row)
         if self._builder is not None:
             self._builder.reject(replace(reject, row=reject.row - self._before))
         self.rejected += is_bad

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from graphlog.data.graphs import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, bad_row
 from graphlog.datasets import DatasetSpec
 from graphlog.datasets.catalogue import data_root
 from graphlog.domains.base import BaselineFeatures, Domain, Input, Reading
@@ -102,13 +102,9 @@ class ProteinDomain(Domain, ProteinFiles):
             )
             return read_proteins(spec.name, replace(reading, cutting=cutting))
         store = open_named_proteins(spec.name, reading)
-        if reading.on_error == "fail" and store.rejects:
-            first = store.rejects[0]
-            raise DataError(
-                f"{first.text}: {first.reason}; fix it, or skip such rows with "
-                f"{setting('on_error', 'skip')}.",
-                option="on_error",
-            )
+        first = next(store.iter_rejects(), None)
+        if first is not None and reading.on_error == "fail":
+            raise bad_row(first.text, first.reason, first.row)
         if reading.limit is not None:
             store = store.subset(first_of_each_species(store, reading.limit))
         return store if reading.store_path is None else store.save(reading.store_path)
