@@ -1,4 +1,4 @@
-"""The figures of a run folder: curves and bars of scores; map and tree are drawn by ``maps``."""
+"""The figures of a run folder: curves and bars of scores; ``drawings`` has map and tree."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
