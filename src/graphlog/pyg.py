@@ -1,8 +1,8 @@
 """The face shown to PyTorch Geometric: lists of ``Data`` to a store and back."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from statistics import mode
 from typing import Any
 
 import numpy as np
@@ -97,12 +97,12 @@ def from_pyg(
     missing = (None,) * max(widths, default=0)
     raw = [graph._replace(labels=graph.labels or missing) for graph in raw]
     usable = [graph for graph in raw if graph.problem is None]
-    node = Counter(len(graph.node) for graph in usable if graph.num_nodes)
-    edge = Counter(len(graph.edge) for graph in usable if graph.edge_index.size)
+    node = mode([len(graph.node) for graph in usable if graph.num_nodes] or [0])
+    edge = mode([len(graph.edge) for graph in usable if graph.edge_index.size] or [0])
     collection = Collection(
         name="torch_geometric graphs",
-        node=tuple(f"node_{k}" for k in range(max(node, key=node.__getitem__, default=0))),
-        edge=tuple(f"edge_{k}" for k in range(max(edge, key=edge.__getitem__, default=0))),
+        node=tuple(f"node_{k}" for k in range(node)),
+        edge=tuple(f"edge_{k}" for k in range(edge)),
         labels=tuple(f"y{k}" for k in range(len(missing))),
         read=lambda: iter(raw),
         matrices=True,
