@@ -70,12 +70,9 @@ class ProteinReading(Reading):
     def __post_init__(self) -> None:
         """Check what goes together."""
         super().__post_init__()
-        given = self.labels is not None, self.annotations is not None, self.go is not None
-        if self.targets or given not in {
-            (False, False, False),
-            (True, False, False),
-            (False, True, True),
-        }:
+        has_annotations, has_go = self.annotations is not None, self.go is not None
+        is_twice = self.labels is not None and has_annotations
+        if self.targets or has_annotations != has_go or is_twice:
             raise ConfigError(
                 f"networks have no label columns: give either {setting('labels')} (a table), or "
                 f"{setting('annotations')} and {setting('go')} (the GO graph); choose "
