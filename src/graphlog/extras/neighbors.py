@@ -467,9 +467,9 @@ def neighbors_file(
             source, column = resolve(source, encoder.schema), reading.get("smiles_column")
             has = [column and has_column(one, encoder.schema, column) for one in (source, found)]
             theirs: dict[str, Any] = reading
-            without: dict[str, Any] = {**reading, "smiles_column": None}
-            if any(has):
-                theirs, reading = (reading if has_it else without for has_it in has)
+            if has[0] != has[1]:
+                without: dict[str, Any] = {**reading, "smiles_column": None}
+                theirs, reading = (reading, without) if has[0] else (without, reading)
             index = Index.build(encoder, source, layer=layer, exact=exact, **computing, **theirs)
             if save is not None:
                 index.save(save)
