@@ -143,11 +143,11 @@ class RecordDomain(Domain, HasDataSets):
                 a table's rows are bad.
             ConfigError: If the schema is another domain's, or targets are named of a list.
         """
-        features = schema or next(iter(self.schemas.values()))
-        if features not in self.schemas.values():
+        schema = schema or next(iter(self.schemas.values()))
+        if schema not in self.schemas.values():
             raise ConfigError(
                 f"{self.records} become graphs of schema {' or '.join(map(repr, self.schemas))}, "
-                f"not '{features.name}'."
+                f"not '{schema.name}'."
             )
         assert isinstance(reading, TableReading)
         is_small = source.records is not None and len(source.records) < _PARALLEL_FROM
@@ -156,13 +156,13 @@ class RecordDomain(Domain, HasDataSets):
             rows = islice(table.rows, reading.limit)
             collector = RowCollector(None, table.where, reading.on_error, reading.progress)
             labels = LabelReader(table.tasks, table.where, reading.decimal)
-            featurize = partial(self.featurizer(reading), schema=features)
+            featurize = partial(self.featurizer(reading), schema=schema)
             pieces = _featurized(featurize, processes, reading.keep_texts, _pieces(rows, labels))
             piece, is_open = next(pieces, None), True
             while is_open:
                 columns: list[Mapping[str, str]] = []
                 tasks = tuple(table.tasks.values())
-                with StoreBuilder(features, reading.store_path, tasks) as builder:
+                with StoreBuilder(schema, reading.store_path, tasks) as builder:
                     collector.into(builder)
                     while piece is not None and (at_once is None or len(columns) < at_once):
                         graphs, rejects, taken = piece
