@@ -74,8 +74,8 @@ def map_in_order(
     """Yield ``(key, work(piece))`` in the order of ``pieces``, which are ``(key, piece)``.
 
     Few pieces, or one worker, stay in this process. ``work`` must be a function of a module and its
-    pieces plain data; keys stay in this process. The processes do not import
-    the caller's script, so it needs no ``if __name__ == "__main__"``.
+    pieces plain data; keys stay in this process. The processes do not import the caller's script,
+    so it needs no ``if __name__ == "__main__"``.
 
     Raises:
         DataError: If a process dies.

@@ -291,8 +291,8 @@ def _blame_network(spec: DatasetSpec, url: str) -> Generator[None]:
         why = getattr(e, "reason", None) or e
         raise DataError(
             f"data set '{spec.name}' is not here and cannot be fetched from {url} ({why}). "
-            f"Offline, put it at {spec.path} below "
-            "$GRAPHLOG_MIRROR, or use nci5k, wehi10k or chembl2321810, which come with RDKit."
+            f"Offline, put it at {spec.path} below $GRAPHLOG_MIRROR, or use nci5k, wehi10k or "
+            "chembl2321810, which come with RDKit."
         ) from None
 
 

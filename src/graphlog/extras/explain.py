@@ -231,9 +231,8 @@ def _page(
         model = "that of a kernel model" if found.kernel else average
         names = escape(" and ".join(found.features))
         yield (
-            f"<p>The prediction is {model}. Atoms are "
-            f"hidden from the embedding alone: {names} stay those of the whole molecule, so the "
-            "colors do not show their share.</p>"
+            f"<p>The prediction is {model}. Atoms are hidden from the embedding alone: {names} "
+            "stay those of the whole molecule, so the colors do not show their share.</p>"
         )
     if total > MOST_ON_A_PAGE or len(found.targets) > MOST_TARGETS:
         yield (
