@@ -301,7 +301,7 @@ class GraphStore:
     def rows(self) -> Int[np.ndarray, "M"]:
         """Data row of the input each graph came from, from 0."""
         if "rows" not in self.contents.arrays:
-            return np.arange(len(self)) if self.indices is None else self.indices.copy()
+            return self._all().copy()
         return self._of_graphs("rows").astype(np.int64)
 
     @property
@@ -721,7 +721,8 @@ class StoreBuilder:
         with _mendable(self.path), self._unfinished:
             self._append_lines()
             arrays = {name: writer.finish() for name, writer in self._arrays.items()}
-            for writer in (*self._attributes, *filter(None, [self._texts])):
+            writers = self._attributes if self._texts is None else [*self._attributes, self._texts]
+            for writer in writers:
                 arrays |= writer.finish()
             manifest = Manifest(
                 schema=self.schema.to_dict(),
