@@ -210,13 +210,13 @@ def write_prototypes(
             "rejected": rejected,
         }
         roots = [collection.as_json(root) for root in collection.roots]
-        known = ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
+        told = ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
         tree = {
             "format": _FORMAT,
             **about,
             "graphs": len(store),
             "used": used,
-            "model_info": {key: encoder.info.get(key) for key in known},
+            "model_info": {key: encoder.info.get(key) for key in told},
             "data_digest": store.digest,
             "rules": _RULES,
             "roots": roots,
