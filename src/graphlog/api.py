@@ -103,9 +103,9 @@ def read_graphs(
         DataError: Naming file, line or graph, if the input, or most of its graphs, cannot be read.
         ConfigError: If an option is not valid.
     """
-    like = schema if isinstance(schema, GraphStore) else None
-    features = schema.schema if isinstance(schema, GraphStore) else schema
-    return read(source, features, domain="graph", like=like, **options)
+    if isinstance(schema, GraphStore):
+        return read(source, schema.schema, domain="graph", like=schema, **options)
+    return read(source, schema, domain="graph", **options)
 
 
 def read_proteins(source: str | Path | Sequence[str | Path], **options: Any) -> GraphStore:
