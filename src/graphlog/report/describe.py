@@ -94,7 +94,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         "trained on": info.get("training_data"),
         "license": info.get("license"),
         **card,
-        **{name: info[name] for name in ("classes",) if name in info},
+        **({"classes": info["classes"]} if "classes" in info else {}),
         "schema": describe_schema(encoder.schema),
         "settings": config.model_dump(),
         "novelty": "calibrated" if is_known else "not calibrated",
