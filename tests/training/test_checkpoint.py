@@ -1,6 +1,7 @@
 """Damaged checkpoints, and resuming with what does not belong to the run."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,19 @@ def test_a_run_goes_back_to_the_older_checkpoint_and_ends_alike(tmp_path: Path):
     run_pretraining(store, config, run, resume=True, progress=said)
     assert outcome(run) == whole
     assert any("Going back" in line for line in said.lines)
+
+
+def test_an_average_of_an_unknown_weight_is_of_another_version(tmp_path: Path):
+    store, run = families(64), tmp_path / "run"
+    config = small_config(epochs=2, average=0.9)
+    run_pretraining(store, config, run)
+    (run / "model.safetensors").unlink()
+    found = load_checkpoint(run / "checkpoint", print)
+    assert found is not None
+    tensors = {**found.tensors, "average.model.foo": torch.ones(1)}
+    save_checkpoint(run / "checkpoint", replace(found, step=found.step + 1, tensors=tensors))
+    with pytest.raises(ModelFileError, match=r"does not fit this version .*'model.foo'"):
+        run_pretraining(store, config, run, resume=True)
 
 
 def test_a_finished_run_of_another_version_is_left_alone(tmp_path: Path):

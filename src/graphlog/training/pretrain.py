@@ -273,8 +273,9 @@ class Pretraining(Job):
         self.objective.to(device).load_state_dict(learned)
         self.encoder.load_state_dict(part(tensors, "model."))
         if self.average is not None:
-            averages = part(tensors, "average.")
-            self.average.averages = {k: v.to(device, copy=True) for k, v in averages.items()}
+            known = dict(self.parameters())
+            for name, value in part(tensors, "average.").items():
+                self.average.averages[name] = value.to(known[name].device, copy=True)
         self.watch.load_state(part(tensors, "watch."), fields["watch"], device)
 
     def check_same(self, settings: Mapping[str, Any], digest: str) -> None:
