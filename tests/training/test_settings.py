@@ -62,6 +62,8 @@ def test_nested_dotted_and_loose_keys_mean_the_same():
         ({"encoder.dims": 3}, "did you mean `encoder.dim`"),
         ({"objective.dept": 3}, "did you mean `objective.depth`"),
         ({"training.learning_rat": 3}, "did you mean 'learning_rate'"),
+        ({"training": {"training": {}}}, "`training` is no setting of `training`"),
+        ({"training": {"recipe": "paper"}}, "`recipe` is no setting of `training`"),
         ({"epochs": 0}, "`epochs`.*found 0"),
         ({"learning_rate": "fast"}, "`learning_rate`.*found 'fast'"),
         ({"learning_rate": float("nan")}, "`learning_rate`"),

@@ -238,11 +238,16 @@ def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(value, Mapping):
             arranged[key] = merge(arranged[key], value)
         else:
-            raise ConfigError(f"`{key}` must be a table of settings, found {value!r}.")
+            raise ConfigError(f"`{key}` must be a table ({key}.NAME = VALUE), found {value!r}.")
     for key in arranged["training"]:
         if key not in _training_keys():
             encoder = (f"encoder.{k}" for k in EncoderConfig.model_fields)
-            raise unknown_name("setting", key, [*_TOP, *_TABLES, *_training_keys(), *encoder])
+            known = [*_TOP, *_TABLES, *_training_keys(), *encoder]
+            if key in known:
+                raise ConfigError(
+                    f"`{key}` is no setting of `training`; give it outside that table."
+                )
+            raise unknown_name("setting", key, known)
     return arranged
 
 
