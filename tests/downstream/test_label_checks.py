@@ -37,6 +37,7 @@ def changed(**cells: float) -> np.ndarray:
     [
         (changed(r7=-9999), ["1 value is more than 10 robust", "rows 7", "-9999"]),
         (changed(r7=-9999, r9=-9999), ["-9999 occurs 2 times (rows 7, 9)"]),
+        (np.where(np.arange(20) % 2, 999.0, -1), ["-1 occurs 10 times", "999 occurs 10 times"]),
         (changed(r3=999, r4=999, r5=999), ["999 occurs 3 times (rows 3, 4, 5)"]),
         (np.where(np.arange(240) % 50 == 0, -1, np.abs(PLAIN) + 0.1), ["-1 occurs 5 times"]),
         (changed(r11=2400.0), ["(rows 11, e.g. 2400)"]),

@@ -81,6 +81,8 @@ def _unusual(values: Float[np.ndarray, "n"], rows: Int[np.ndarray, "n"]) -> list
                 "stand for a missing value"
             )
     values, rows = values[is_real], rows[is_real]
+    if not len(values):
+        return found
     distances = np.abs(values - np.median(values))
     deviation = 1.4826 * float(np.median(distances))  # 0 where more than half of them are one
     is_far = (distances > _FARTHEST * deviation) & (deviation > 0)
