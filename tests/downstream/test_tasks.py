@@ -163,6 +163,14 @@ def test_options_that_come_too_late_are_refused(option: dict):
     assert fold_probe(tiny_encoder(), data, folds=2, baselines=(), seeds=(0,)).rows
 
 
+def test_several_targets_without_labels_are_noted_together():
+    data = labeled(np.stack([IS_ALCOHOL] * 2, axis=1), targets=("y", "z"))
+    data.labels[data.split.valid] = np.nan
+    assert "no label in the validation fold, so left out of its mean: targets y, z" in (
+        data.fold_notes
+    )
+
+
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_what_the_training_fold_cannot_teach_is_in_no_mean(task: str):
     labels = np.stack([IS_ALCOHOL if task == "classification" else LENGTH] * 2, axis=1)

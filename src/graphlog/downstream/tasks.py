@@ -111,8 +111,8 @@ class LabeledGraphs:
                 more = f" and {len(found) - 5} more" if len(found) > 5 else ""
                 if found:
                     notes.append(
-                        f"{lack} in the {FOLD_NAMES[fold]} fold, so {effect}: target "
-                        f"{', '.join(found[:5])}{more}"
+                        f"{lack} in the {FOLD_NAMES[fold]} fold, so {effect}: "
+                        f"target{'s' if len(found) > 1 else ''} {', '.join(found[:5])}{more}"
                     )
         counts = [np.isfinite(labels[indices]).sum(axis=0) for indices in split]
         few = np.flatnonzero(counts[-1] < _FEW)
