@@ -148,8 +148,8 @@ class CollapseWatch:
         """Take over what :meth:`state` returned."""
         self._seen.clear()
         for i in range(fields["seen"]):
-            second = [tensors[name] for name in (f"{i}.1",) if name in tensors]
-            self._seen.append(tuple(t.to(device) for t in (tensors[f"{i}.0"], *second)))
+            names = [f"{i}.0", f"{i}.1"] if f"{i}.1" in tensors else [f"{i}.0"]
+            self._seen.append(tuple(tensors[name].to(device) for name in names))
         self._streak, self._floors = dict(fields["streak"]), dict(fields["floors"])
 
     def _listen(self, _module: torch.nn.Module, _inputs: object, output: object) -> None:
