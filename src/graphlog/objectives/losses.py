@@ -155,13 +155,12 @@ def subgraph_loss(
     if form == "expected-margin":
         return _pair_loss(margin(own, others), own, others)
     is_masked = torch.zeros_like(graph, dtype=torch.bool).index_fill(0, masked_idx, True)
-    masked = pad_values(is_masked, padding)
+    masked = pad_values(is_masked, padding) if positive == "masked" else None
     kinds = None if colors is None else pad_values(colors, padding)
     shares: list[Tensor] = []
     for number, s in enumerate(similarity):
-        among, right = candidates[number].expand_as(s), None
-        if positive == "masked":
-            right = masked[number][:, None, :].expand_as(s)
+        among = candidates[number].expand_as(s)
+        right = None if masked is None else masked[number][:, None, :].expand_as(s)
         if kinds is not None:
             k = kinds[number]
             is_own = torch.eye(k.shape[1], dtype=torch.bool, device=k.device)
