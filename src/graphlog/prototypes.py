@@ -55,7 +55,8 @@ class PrototypeForest:
                 not finite.
         """
         if not self.layers or len(self.parents) != len(self.layers) - 1:
-            raise ValueError(f"{len(self.layers)} layers, found {len(self.parents)} of parents.")
+            counts = f"{len(self.layers)} layers, found {len(self.parents)}"
+            raise ValueError(f"`parents` must have one entry fewer than the {counts}.")
         for level, layer in enumerate(self.layers):
             is_matrix = layer.ndim == 2 and layer.shape[0] > 0
             if not is_matrix or not bool((layer.isfinite().all(1) & (layer.norm(dim=1) > 0)).all()):
@@ -376,7 +377,8 @@ def fit_forest(
     parents: list[Tensor] = []
     for level in range(depth):
         points = unit_rows(points) if space == "unit" else points
-        available, least = points.shape[0], min_roots if level == depth - 1 else 1
+        available = points.shape[0]
+        fewest = min(min_roots if level == depth - 1 else 1, available)
         wanted = min(centers, available if centers_rule == "literal" else max(1, available // 2))
         fitted = drop_small(points, kmeans(points, wanted, generator), min_members)
         if fitted.centers.shape[0] == 0 and centers_rule == "literal":
@@ -387,8 +389,8 @@ def fit_forest(
             )
         if fitted.centers.shape[0] == 0:
             fitted = Clusters(points.mean(dim=0, keepdim=True), fitted.assignment)
-        if fitted.centers.shape[0] < (least := min(least, available)):
-            fitted = drop_small(points, kmeans(points, least, generator), 1)
+        if fitted.centers.shape[0] < fewest:
+            fitted = drop_small(points, kmeans(points, fewest, generator), 1)
         layers.insert(0, _with_directions(fitted.centers, points))
         parents.insert(0, fitted.assignment)
         points = layers[0]
