@@ -93,6 +93,7 @@ def test_missing_and_odd_cells_of_a_frame_are_rejected_rows() -> None:
         (["yes", "No", " YES "], [1, 0, 1]),
         (["true", "FALSE", ""], [1, 0, np.nan]),
         (["active", "inactive", "n/a"], [1, 0, np.nan]),
+        (["yes", "no", "0"], [1, 0, 0]),
         ([True, False, True], [1, 0, 1]),
     ],
 )
@@ -208,10 +209,12 @@ DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_sheet_is_one_error(tmp_path: Path, damage: str) -> None:
+def test_a_sheet_is_read_and_a_damaged_one_is_one_error(tmp_path: Path, damage: str) -> None:
     """Its rows are parsed while they are read, after the workbook has been opened."""
     pytest.importorskip("openpyxl")
     pd.DataFrame(COLUMNS).to_excel(tmp_path / "whole.xlsx", index=False)
+    store = graphlog.read_molecules(tmp_path / "whole.xlsx", targets="auto")
+    assert (store.texts(), store.tasks) == (SMILES, ("active",))
     path = tmp_path / "damaged.xlsx"
     with zipfile.ZipFile(tmp_path / "whole.xlsx") as whole, zipfile.ZipFile(path, "w") as copy:
         for name in whole.namelist():
@@ -221,7 +224,9 @@ def test_a_damaged_sheet_is_one_error(tmp_path: Path, damage: str) -> None:
                 copy.writestr(name, content)
     for content in (path.read_bytes(), b"PK no workbook"):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=r"damaged.xlsx: not a readable Excel file .*; save it"):
+        with pytest.raises(
+            DataError, match=r"damaged.xlsx: not a readable Excel .*; save it again"
+        ):
             graphlog.read_molecules(path, workers=1)
 
 

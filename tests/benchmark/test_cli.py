@@ -33,6 +33,7 @@ def test_an_objective_of_ones_own_appears(
     assert (ended.json["cells"], ended.json["computed"], ended.json["failed"]) == (4, 4, 0)
     assert "[1/4] pretrain degree-pred gin seed 0: " in ended.err
     assert "degree-pred" in (tmp_path / "report" / "molecules.md").read_text()
+    cli.refused(f"benchmark speed -o {tmp_path} --methods degre-pred", "did you mean 'degree-pred'")
     again = cli(f"benchmark report -o {tmp_path} --json")
     assert str(tmp_path / "report" / "index.md") in again.json["files"]
 

@@ -74,6 +74,15 @@ def test_an_error_removes_the_unfinished_build(tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
+def test_two_builds_in_one_process(tmp_path: Path):
+    first, second = (StoreBuilder(CODES, tmp_path / "s") for _ in range(2))
+    first.add(to_chunk(make_graphs(2)))
+    second.add(to_chunk(make_graphs(3)))
+    assert len(first.finish()) == 2
+    assert len(second.finish()) == 3
+    assert [p.name for p in tmp_path.iterdir()] == ["s"]
+
+
 def test_a_store_or_an_empty_folder_is_replaced(tmp_path: Path):
     build(make_graphs(3), CODES, tmp_path / "s")
     (tmp_path / "empty").mkdir()
@@ -92,7 +101,7 @@ def test_what_others_have_written_is_never_deleted(tmp_path: Path, manifest: str
             (folder / "manifest.json").write_text(manifest)
     (folder / "notes.txt").write_text("mine")
     for path in (folder, folder / "notes.txt"):
-        with pytest.raises(ConfigError, match="is not a graph store, or holds other files too"):
+        with pytest.raises(ConfigError, match=r"not a graph store, or holds .* is not replaced"):
             StoreBuilder(CODES, path)
     assert (folder / "notes.txt").read_text() == "mine"
 
@@ -166,6 +175,7 @@ def test_types_widen_as_values_grow(tmp_path: Path):
             store = build(graphs[:count], CODES, path)
             for name in ("node_codes", "node_offsets"):
                 assert store.contents.arrays[name].dtype == dtype
+            assert store.contents.arrays["endpoints"].dtype == np.uint8
             assert_same(store, graphs, list(range(count)))
     assert not list(tmp_path.glob("s/*+"))
 

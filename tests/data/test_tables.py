@@ -84,7 +84,11 @@ def test_files_that_can_be_read(tmp_path: Path, name: str, content: str | bytes)
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("a.csv", b"smiles,name\nCCO,\xe9thanol\n", ["CCO|éthanol|None"]),  # Latin-1
+        (  # Latin-1 and UTF-8
+            "a.csv",
+            b"smiles,name\nCCO,\xe9thanol\nC,m\xc3\xa9thane\n",
+            ["CCO|éthanol|None", "C|méthane|None"],
+        ),
         ("a.csv", b"smiles,y\nCCO,1\n\n,0\n\r\nC,1\n", ["CCO|1|None", "|0|None", "C|1|None"]),
         (
             "a.csv",
@@ -112,9 +116,9 @@ def test_a_smiles_of_a_megabyte_arrives(tmp_path: Path) -> None:
 
 
 def test_a_table_that_was_closed_has_no_more_rows(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("smiles,y\nCCO,1\nCCN,0\n")
-    with open_table(tmp_path / "a.csv") as table:
-        assert next(table.rows).record == "CCO"
+    with open_table(write(tmp_path, "a.csv", "id,smiles,y\n7,CCO,1\n8,CCN,0\n")) as table:
+        assert (table.columns, table.record_column) == (("id", "smiles", "y"), "smiles")
+        assert next(table.rows).fields == {"id": "7", "smiles": "CCO", "y": "1"}
     assert list(table.rows) == []
 
 
@@ -217,6 +221,7 @@ def test_a_parquet_file_with_a_text_that_is_not_utf8(parquet, use_dictionary: bo
         ("a.csv", "smiles,smiles\nC,C\n", "more than one column"),
         ("a.csv", "name;y\nCCO;1\n", "Columns: name;y"),
         ("a.csv", "name\ty\nCCO\t1\n", "separate columns by commas in a .csv, by tabs in a .tsv"),
+        ("a.tsv", "name,y\nCCO,1\n", "separate columns by commas in a .csv, by tabs in a .tsv"),
         ("a.csv", 'smiles,y\n"CCO,1\n' + "C,1\n" * 2000, "is never closed"),
         ("a.sdf", "whatever", "cannot tell what kind of file this is"),
     ],

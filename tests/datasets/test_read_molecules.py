@@ -75,7 +75,11 @@ def test_a_file_with_labels(tmp_path: Path) -> None:
             "write a decimal comma as a point, or choose other `targets`.",
         ),
         ("smiles,a,b\nCCO,1,1\nC,strong,inf\n", ["b"], "data row 1: label 'b'"),
-        ("smiles,a\nC,>10\nCC,ND\nCCC,2 uM\nCCN,>10\n", "a", "(and further down 'ND', '2 uM'); "),
+        (
+            "smiles,a\nC,>10\nCC,ND\nCCC,2 uM\nCCN,>10\n",
+            "a",
+            "'>10' (and further down 'ND', '2 uM');",
+        ),
         ("smiles,a\nC,-3.2\nCC,inactive\n", "a", "numbers and words for classes ('inactive')"),
         ("smiles,a\nC,1\n", ["aa"], "did you mean 'a'"),
         ("smiles,a\nC,1\n", ["smiles"], "SMILES column and cannot be a label"),

@@ -260,6 +260,7 @@ def test_a_look_without_gradients_cuts_none_and_has_none(look: Any):
     with look():
         assert not encoding.node_emb.isnan().any()
         unlearned = encoder(batch)
+    assert torch.equal(unlearned.node_emb, encoding.node_emb)  # the same bits each time
     assert not unlearned.node_emb.requires_grad
     encoding.node_emb.sum().backward()
     assert all(p.grad is not None for p in encoder.node.parameters())
@@ -342,6 +343,15 @@ def test_batch_norm_with_counts_is_that_of_the_repeated_rows(counts: list[int], 
     torch.testing.assert_close(ours.running_var, theirs.running_var)
     torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
     torch.testing.assert_close(ours.bias.grad, theirs.bias.grad)
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_moments_have_the_precision_of_the_rows(counted: bool):
+    rows = torch.randn(7, 3, dtype=torch.float64, generator=seeded())
+    moments = shared_moments(rows, torch.ones(7, dtype=torch.float64) if counted else None)
+    torch.testing.assert_close(moments.mean, rows.mean(0), rtol=1e-12, atol=1e-12)
+    variance = rows.var(0, correction=0)
+    torch.testing.assert_close(moments.variance, variance, rtol=1e-12, atol=1e-12)
 
 
 def test_moments_are_not_rounded_under_autocast():

@@ -130,7 +130,8 @@ def test_attr_masking_of_edges_names_the_first_channel():
 @torch.no_grad()
 def test_context_pred_of_whole_graphs(at: str):
     options = {"hops": 0, "inner": 1, "outer": 4, "substructure_at": at}
-    objective, encoder, _, views, found = prepared("contextpred", **options)
+    objective, encoder, batch, views, found = prepared("contextpred", **options)
+    assert set(views.substructure.sizes.tolist()) <= set(batch.sizes.tolist())
     whole, h = encoder(views.substructure).node_emb, objective.context(views.context).node_emb
     roots = whole[views.substructure.ptr[:-1] if at == "center" else views.root]
     owner = views.context.batch[views.anchors]

@@ -111,7 +111,7 @@ _RECORDS = np.frombuffer(b"\n".join([b"[{}, 2]"] * 4), np.uint8)
         {"vectors": np.ones((4, 8), np.float32)},
         {"vectors": np.ones(3, np.float32)},
         {"vectors": np.ones((3, 8), np.float64)},
-        {"vectors": b"\x93NUMPY\x01\x00"},
+        *({"vectors": content} for content in (b"", b"x", b"\x93NUMPY\x01\x00", b"\x80\x04N.")),
         {"vectors": HEADER},
         {"exact": None, "graph": b"x" * 99},
         {"records": None},

@@ -52,6 +52,14 @@ def test_channels_of_evidence_are_predicted_and_no_mark_with_them():
     assert objective.head.positions == evidence_channels(EDGE_MASKED) == (0, 1)
     assert evidence_channels(NODE_MASKED) == ()
     assert run_once(objective, encoder, batch_for(EDGE_MASKED)).total.isfinite()
+    assert make("graphlog", encoder).attributes.linear.out_features == 2
+
+
+def test_the_sources_mask_leaves_chirality_unspecified_and_bonds_alone():
+    batch = batch_for()
+    views = make("attrmasking/paper", encoder_for()).views(batch, seeded())
+    assert set(map(tuple, views.batch.x[views.node_idx].tolist())) == {(119, 0)}
+    assert views.batch.edge_attr is batch.edge_attr
 
 
 def test_of_equal_channels_the_first_is_the_answer():
@@ -68,6 +76,10 @@ def test_of_equal_channels_the_first_is_the_answer():
 
 
 SMALL = {"hops": 2, "inner": 1, "outer": 4}
+
+
+def test_the_recipe_of_biology_takes_the_center():
+    assert make("contextpred/biology", encoder_for()).config.substructure_at == "center"
 
 
 def test_the_context_encoder_has_the_same_backbone_and_its_own_depth():
@@ -144,6 +156,13 @@ def test_masking_needs_a_mask():
     make("graphcl", encoder_for(BARE))
     with pytest.raises(ConfigError, match="node_mask"):
         make("graphcl", encoder_for(BARE), first=["mask-attributes"])
+
+
+def test_no_recipe_sets_what_it_does_not_use():
+    for recipe in OBJECTIVES["graphcl"].RECIPES.values():
+        settings = recipe["objective"]
+        chosen = {*settings.get("first", ()), *settings.get("second", ())}
+        assert ("edge_perturbation" in settings) == ("perturb-edges" in chosen)
 
 
 def test_the_two_copies_differ():

@@ -202,6 +202,7 @@ def test_switches_of_the_local_term(switch: str, schema: object, anchors: str):
     found = step(objective, encoder, batch)
     found.total.backward()
     assert torch.isfinite(found.total)
+    assert found.terms["attribute"] > 0
     for name, p in [*encoder.named_parameters(), *objective.named_parameters()]:
         assert p.grad is not None, name
         assert p.grad.any(), name

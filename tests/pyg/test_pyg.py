@@ -71,9 +71,12 @@ def test_an_encoder_takes_graphs_of_torch_geometric(tiny_store):
 
 def test_a_molecule_in_the_family_s_codes_is_the_molecule_we_would_read(tiny_store, tiny_smiles):
     graphs = to_pyg(tiny_store)
-    for graph in graphs:
+    for graph, text in zip(graphs, tiny_smiles, strict=True):
         del graph.codes
-    np.testing.assert_array_equal(from_pyg(graphs, "molecule")[:].x, tiny_store[:].x)
+        graph.smiles = text
+    again = from_pyg(graphs, "molecule")
+    np.testing.assert_array_equal(again[:].x, tiny_store[:].x)
+    assert again.texts() == tiny_smiles
     data = graphs[tiny_smiles.index("CC(=O)O")]
     assert data.x[:, 0].tolist() == [5, 5, 7, 7]
     assert data.edge_attr[:, 0].tolist() == [0, 0, 1, 1, 0, 0]
