@@ -249,7 +249,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             self.classes_ = [np.array([0, 1])] * y.shape[1]
         else:
             y = y.reshape(-1)
-            missing = sum(value != value for value in y.tolist())  # of any type
+            missing = sum(value != value for value in y.tolist())  # only NaN does
             if missing:
                 raise DataError(
                     f"`y` has no class in {missing} rows (NaN or None); leave these rows out."

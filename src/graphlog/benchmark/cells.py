@@ -358,7 +358,7 @@ def _methods(request: Request, suite: Suite, setup: Setup, domain: str) -> list[
         if kind in known and name not in known[kind]:
             raise ConfigError(
                 f"method '{name}' is not for suite '{request.suite}', which has other "
-                f"{'models' if kind == 'shipped' else 'features'}; choose of "
+                f"{'models' if kind == 'shipped' else 'features'}; choose one of "
                 f"{', '.join(suite.methods)}.",
                 option="methods",
             )

@@ -128,8 +128,8 @@ class Objective(nn.Module, ABC, Generic[Views]):
 def chemistry(**objective: Any) -> dict[str, Any]:
     """Return a recipe with what measured best for molecules where one clean view is enough."""
     training = {"epochs": 10, "batch_size": 256, "schedule": "cosine", "warmup": 0.02}
-    kept = {"average": 0.999, "fresh_moments": False}
-    return {**comparison(**objective), "training": training | kept}
+    training |= {"average": 0.999, "fresh_moments": False}
+    return {**comparison(**objective), "training": training}
 
 
 def comparison(**objective: Any) -> dict[str, Any]:

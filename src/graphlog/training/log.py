@@ -391,13 +391,13 @@ def _tensorboard(folder: Path | None) -> Generator[TakeRow]:
     """Write event files into the folder ``tensorboard`` of the run."""
     from torch.utils.tensorboard import SummaryWriter
 
-    opened: Any = SummaryWriter(None if folder is None else str(folder / "tensorboard"))
+    writer: Any = SummaryWriter(None if folder is None else str(folder / "tensorboard"))
 
     def take(row: dict[str, Any]) -> None:
         for name, value in numbers(row).items():
-            opened.add_scalar(name, value, row["step"])
+            writer.add_scalar(name, value, row["step"])
 
-    with opened:
+    with writer:
         yield take
 
 
