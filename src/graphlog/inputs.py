@@ -345,7 +345,7 @@ def remember_input(run: Path, source: Input, **options: Any) -> None:
     Args:
         run: Run folder.
         source: What was read; inputs in memory and streams are not noted.
-        options: How it was read: ``limit``, ``smiles_column``, ``targets``.
+        options: How it was read; those that decide what was read are noted.
     """
     path = source.path if source.store is None else source.store.path
     where = None if path is None or source.is_stream else str(path.resolve())
