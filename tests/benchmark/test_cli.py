@@ -8,7 +8,8 @@ import pytest
 from benchmark_support import hide_matplotlib, tiny_scale
 from cli_support import Cli
 from encoder_support import DegreePred
-from graphlog.benchmark.cells import SCALES
+from graphlog.benchmark import Request
+from graphlog.benchmark.cells import SCALES, plan_cells
 from graphlog.data.graphs import FeatureSchema
 from graphlog.errors import DataError
 from graphlog.objectives import OBJECTIVES
@@ -33,6 +34,7 @@ def test_an_objective_of_ones_own_appears(
     assert (ended.json["cells"], ended.json["computed"], ended.json["failed"]) == (4, 4, 0)
     assert "[1/4] pretrain degree-pred gin seed 0: " in ended.err
     assert "degree-pred" in (tmp_path / "report" / "molecules.md").read_text()
+    assert "degree-pred" in plan_cells(Request("speed", "smoke", seeds=[0]))[0].together
     cli.refused(f"benchmark speed -o {tmp_path} --methods degre-pred", "did you mean 'degree-pred'")
     again = cli(f"benchmark report -o {tmp_path} --json")
     assert str(tmp_path / "report" / "index.md") in again.json["files"]
