@@ -19,7 +19,7 @@ rows, whose directions come from the other rows alone.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial, reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int
-from scipy.linalg import cho_factor, cho_solve, get_lapack_funcs, solve_triangular
 from scipy.sparse import csr_matrix
 from scipy.special import expit
 from torch import Tensor
@@ -159,25 +158,24 @@ class Support:
             return scaled
         return np.concatenate([scaled, scaled @ self.directions], axis=1)
 
-    def measured(self, rows: Columns, count: int) -> Float64[np.ndarray, "N S"]:
+    def measured(self, rows: Columns, count: int) -> Float64[Tensor, "N S"]:
         """Return how prepared rows compare with the first ``count`` support points.
 
         That is Tanimoto's coefficient, or the squared distance in units of its median.
         """
         first = self.values[:count]  # pyright: ignore[reportIndexIssue] - scipy's stubs
         if self.scaling is None:
-            return _tanimoto(csr_matrix(rows), csr_matrix(first))
-        return _squared_distances(np.asarray(rows), np.asarray(first)) / self.median
+            return torch.from_numpy(_tanimoto(csr_matrix(rows), csr_matrix(first)))
+        return _squared_distances(np.asarray(rows), np.asarray(first)).div_(self.median)
 
-    def kernel(self, measured: Float[np.ndarray, "N S"], width: float) -> Float[np.ndarray, "N S"]:
+    def kernel(self, measured: Float[Tensor, "N S"], width: float) -> Float[Tensor, "N S"]:
         """Return the kernel."""
         if self.scaling is None:
             return measured
-        # torch takes exponentials on all threads
-        distances = torch.from_numpy(measured).mul(3.0 * 2.0**width).sqrt_()
-        return torch.exp(-distances).mul_(distances.add_(1.0)).numpy()
+        distances = measured.mul(3.0 * 2.0**width).sqrt_()
+        return torch.exp(-distances).mul_(distances.add_(1.0))
 
-    def compared(self, rows: Columns, count: int, width: float) -> Float64[np.ndarray, "N S"]:
+    def compared(self, rows: Columns, count: int, width: float) -> Float64[Tensor, "N S"]:
         """Return the kernel of prepared rows with the first ``count`` support points."""
         return self.kernel(self.measured(rows, count), width)
 
@@ -226,21 +224,26 @@ def _tanimoto(rows: csr_matrix, others: csr_matrix) -> Float64[np.ndarray, "N S"
 
 def _squared_distances(
     rows: Float[np.ndarray, "N W"], others: Float[np.ndarray, "S W"]
-) -> Float64[np.ndarray, "N S"]:
+) -> Float64[Tensor, "N S"]:
     # of the product of an array with itself, NumPy computes one half
     is_same = rows.ctypes.data == others.ctypes.data and rows.shape == others.shape
     rows = rows.astype(np.float64)
     others = rows if is_same else others.astype(np.float64)
-    distances = rows @ others.T
-    distances *= -2
-    distances += np.square(rows).sum(axis=1)[:, None]
-    distances += np.square(others).sum(axis=1)
-    return np.maximum(distances, 0, out=distances)
+    return _distances_from(*(torch.from_numpy(a) for a in (rows @ others.T, rows, others)))
 
 
-def _median_apart(distances: Float64[np.ndarray, "N N"]) -> float:
+def _distances_from(
+    products: Float[Tensor, "N S"], rows: Float[Tensor, "N W"], others: Float[Tensor, "S W"]
+) -> Float[Tensor, "N S"]:
+    """Return squared distances in place of the products of rows."""
+    products.mul_(-2).add_(rows.square().sum(1)[:, None]).add_(others.square().sum(1))
+    return products.clamp_(min=0)
+
+
+def _median_apart(distances: Float[Tensor, "N N"]) -> float:
     """Return the median of the distances between rows that differ; 1 where none do."""
-    apart = distances[np.triu_indices(len(distances), 1)]
+    few = distances.numpy()
+    apart = few[np.triu_indices(len(few), 1)]
     apart = apart[apart > 0]
     return float(np.median(apart)) if len(apart) else 1.0
 
@@ -251,13 +254,16 @@ def _median_distance(values: Float[np.ndarray, "S W"]) -> float:
 
 
 def _summed(
-    settings: Settings, blocks: Sequence[Callable[[float], np.ndarray]], shape: tuple[int, int]
-) -> Float64[np.ndarray, "N S"]:
+    settings: Settings,
+    blocks: Sequence[Callable[[float], Tensor]],
+    shape: tuple[int, int],
+    dtype: torch.dtype = torch.float64,
+) -> Float[Tensor, "N S"]:
     """Return the weighted sum of the kernels of all blocks, each a function of its width."""
-    total = np.full(shape, _CONSTANT)
+    total = torch.full(shape, _CONSTANT, dtype=dtype)
     for kernel, width, share in zip(blocks, settings.widths, settings.shares, strict=True):
         if share:
-            total += share * kernel(width)
+            total.add_(kernel(width), alpha=share)
     return total
 
 
@@ -309,10 +315,10 @@ class KernelModel:
         }
 
     @cached_property
-    def _factor(self) -> Float64[np.ndarray, "V V"]:
+    def _factor(self) -> Float64[Tensor, "V V"]:
         kernel = self._kernel([s.values[: self.near] for s in self.supports], self.near)  # pyright: ignore[reportIndexIssue]
-        kernel[np.diag_indices(self.near)] += 2.0**self.settings.penalty
-        return cho_factor(kernel, lower=True, overwrite_a=True)[0]
+        kernel.diagonal().add_(2.0**self.settings.penalty)
+        return torch.linalg.cholesky(kernel)
 
     def predict(self, values: Sequence[Columns], with_spread: bool = True) -> Predicted:
         """Return the predictions of rows, whose features are in the order of :func:`fit_kernel`.
@@ -320,6 +326,7 @@ class KernelModel:
         Standard deviations take most of the time.
         """
         rows, targets = int(values[0].shape[0]), len(self.shift)  # pyright: ignore[reportOptionalSubscript]
+        coefficients = torch.from_numpy(self.coefficients)
         outputs = np.empty((rows, targets))
         variance = np.empty(rows)
         wanted = with_spread and self.task == "regression"
@@ -327,22 +334,22 @@ class KernelModel:
         for part in _pieces(slice(0, rows)):
             pairs = zip(self.supports, blocks, strict=True)
             kernel = self._kernel([s.prepared(v[part]) for s, v in pairs], self.count)  # pyright: ignore[reportIndexIssue]
-            outputs[part] = kernel @ self.coefficients
+            outputs[part] = kernel @ coefficients
             if wanted:
                 variance[part] = self.variance(kernel[:, : self.near])
         std = self._std(outputs, variance) if wanted else None
         return Predicted(self.values_of(outputs), std)
 
-    def _kernel(self, rows: Sequence[Columns], count: int) -> Float64[np.ndarray, "N S"]:
+    def _kernel(self, rows: Sequence[Columns], count: int) -> Float64[Tensor, "N S"]:
         pairs = zip(self.supports, rows, strict=True)
         shape = (int(rows[0].shape[0]), count)  # pyright: ignore[reportOptionalSubscript]
         return _summed(self.settings, [partial(s.compared, own, count) for s, own in pairs], shape)
 
-    def variance(self, kernel: Float64[np.ndarray, "N V"]) -> Float64[np.ndarray, "N"]:
+    def variance(self, kernel: Float64[Tensor, "N V"]) -> Float64[Tensor, "N"]:
         """Return the variance of the process with its noise, in units of its kernel's."""
-        inside = solve_triangular(self._factor, kernel.T, lower=True, check_finite=False)
-        noise = 2.0**self.settings.penalty
-        return np.maximum(1.0 + _CONSTANT - np.square(inside).sum(axis=0), 0.0) + noise
+        inside = torch.linalg.solve_triangular(self._factor, kernel.T, upper=False)
+        explained = inside.square_().sum(0)
+        return (1.0 + _CONSTANT - explained).clamp(min=0) + 2.0**self.settings.penalty
 
     def _std(
         self, outputs: Float64[np.ndarray, "N T"], variance: Float64[np.ndarray, "N"]
@@ -575,58 +582,61 @@ class _Problem:
     noise: Float64[np.ndarray, "R"]
     """Of each row, relative to the mean."""
 
-    def kernel(self, settings: Settings, rows: slice, count: int) -> Float64[np.ndarray, "N S"]:
+    def kernel(self, settings: Settings, rows: slice, count: int) -> Float64[Tensor, "N S"]:
         """Return the kernel of some rows with the first ``count``."""
         if max(rows.stop, count) <= len(self.among[0]):
-            return self.measured_kernel(settings, [known[rows, :count] for known in self.among])
+            own = [known[rows, :count].double() for known in self.among]
+            return self.measured_kernel(settings, own)
         blocks = [partial(s.compared, s.values[rows], count) for s in self.supports]  # pyright: ignore[reportIndexIssue]
         return _summed(settings, blocks, (rows.stop - rows.start, count))
 
     def measured_kernel(
-        self, settings: Settings, measured: Sequence[Float[np.ndarray, "N S"]]
-    ) -> Float64[np.ndarray, "N S"]:
+        self, settings: Settings, measured: Sequence[Float[Tensor, "N S"]]
+    ) -> Float[Tensor, "N S"]:
         """Return the kernel of rows whose comparisons are known, block by block."""
-        pairs = zip(self.supports, measured, strict=True)
-        shape = measured[0].shape
-        return _summed(settings, [partial(s.kernel, own) for s, own in pairs], shape)
+        blocks = [partial(s.kernel, own) for s, own in zip(self.supports, measured, strict=True)]
+        rows, count = measured[0].shape
+        return _summed(settings, blocks, (rows, count), measured[0].dtype)
 
     @cached_property
-    def among(self) -> list[Float64[np.ndarray, "V V"]]:
-        """How the rows that settings are chosen on compare with each other, block by block."""
+    def among(self) -> list[Float[Tensor, "V V"]]:
+        """How the rows that settings are chosen on compare with each other, block by block.
+
+        Settings are compared in single precision, which takes a third of the time, unless weights
+        make the noise of some rows small.
+        """
         count = min(len(self.labels), CHOOSING)
-        return [s.measured(s.values[:count], count) for s in self.supports]  # pyright: ignore[reportIndexIssue]
+        dtype = torch.float32 if (self.noise == 1).all() else torch.float64
+        first = ((s, s.values[:count]) for s in self.supports)  # pyright: ignore[reportIndexIssue]
+        return [s.measured(own, count).to(dtype) for s, own in first]
 
     def exactly(
         self, settings: Settings
     ) -> tuple[Float64[np.ndarray, "R T"], Float64[np.ndarray, "R T"]]:
         """Return coefficients and outputs for held-out rows."""
         count = len(self.labels)
-        kernel = np.empty((count, count))
+        kernel = torch.empty(count, count, dtype=torch.float64)
         for part in _pieces(slice(0, count)):
             kernel[part] = self.kernel(settings, part, count)
         coefficients, held = np.zeros_like(self.labels), np.full_like(self.labels, np.nan)
         for mask, columns in self.patterns:
-            own = kernel if mask.all() and len(self.patterns) == 1 else kernel[np.ix_(mask, mask)]
+            own = kernel if mask.all() and len(self.patterns) == 1 else _square(kernel, mask)
             at = np.ix_(mask, columns)
-            coefficients[at], errors, _ = _held_out(
-                own, self.labels[at], settings.penalty, self.noise[mask]
-            )
-            held[at] = self.labels[at] - errors
+            fitted, errors, _ = _held_out(own, self.labels[at], settings.penalty, self.noise[mask])
+            coefficients[at], held[at] = fitted, self.labels[at] - errors.numpy()
         return coefficients, held
 
     def with_landmarks(
         self, settings: Settings, count: int
     ) -> tuple[Float64[np.ndarray, "S T"], Float64[np.ndarray, "R T"]]:
         """Return coefficients of the first ``count`` rows, and outputs for held-out rows."""
-        penalty = 2.0**settings.penalty
-        among = penalty * self.kernel(settings, slice(0, count), count)
+        among = self.kernel(settings, slice(0, count), count).mul_(2.0**settings.penalty)
         coefficients = np.zeros((count, self.labels.shape[1]))
         held = np.full_like(self.labels, np.nan)
         for mask, columns in self.patterns:
             folds = _folds(len(self.labels))
             parts = [self._normal(settings, count, fold, mask, columns) for fold in folds]
-            gram = np.sum([own for own, _ in parts], axis=0)
-            right = np.sum([own for _, own in parts], axis=0)
+            gram, right = (reduce(torch.add, sides) for sides in zip(*parts, strict=True))
             coefficients[:, columns] = _solved(gram + among, right)
             for fold, (own, own_right) in zip(folds, parts, strict=True):
                 without = _solved(gram - own + among, right - own_right)
@@ -641,45 +651,54 @@ class _Problem:
         fold: slice,
         mask: Bool[np.ndarray, "R"],
         columns: Int[np.ndarray, "_"],
-    ) -> tuple[Float64[np.ndarray, "S S"], Float64[np.ndarray, "S C"]]:
+    ) -> tuple[Float64[Tensor, "S S"], Float64[Tensor, "S C"]]:
         """Return the two sides of the normal equations over the rows of a fold."""
-        gram, right = np.zeros((count, count)), np.zeros((count, len(columns)))
+        gram = torch.zeros(count, count, dtype=torch.float64)
+        right = torch.zeros(count, len(columns), dtype=torch.float64)
         for part in _pieces(fold):
             known = mask[part]
-            kernel = self.kernel(settings, part, count)[known]
-            noise = self.noise[part][known][:, None]
-            # of the product of an array with itself, NumPy computes one half
-            weighted = kernel if (noise == 1).all() else kernel / noise
-            gram += weighted.T @ kernel
-            right += weighted.T @ self.labels[part][known][:, columns]
+            kernel = self.kernel(settings, part, count)[torch.from_numpy(known)]
+            weighted = kernel / torch.from_numpy(self.noise[part][known])[:, None]
+            gram.addmm_(weighted.T, kernel)
+            right.addmm_(weighted.T, torch.from_numpy(self.labels[part][known][:, columns]))
         return gram, right
 
 
+def _square(kernel: Float[Tensor, "N N"], mask: Bool[np.ndarray, "N"]) -> Float[Tensor, "R R"]:
+    """Return the rows and columns of some graphs."""
+    rows = torch.from_numpy(np.flatnonzero(mask))
+    return kernel.index_select(0, rows).index_select(1, rows)
+
+
 def _held_out(
-    kernel: Float64[np.ndarray, "R R"],
+    kernel: Float[Tensor, "R R"],
     labels: Float64[np.ndarray, "R T"],
     penalty: float,
-    noise: Float64[np.ndarray, "R"] | float,
-) -> tuple[Float64[np.ndarray, "R T"], Float64[np.ndarray, "R T"], Float64[np.ndarray, "R"]]:
-    """Fit all rows, and each fold by the others; the kernel is overwritten.
+    noise: Float64[np.ndarray, "R"],
+) -> tuple[Float[Tensor, "R T"], Float[Tensor, "R T"], Float[Tensor, "R"]]:
+    """Fit all rows, and each fold by the others, in the precision of the kernel, which is lost.
 
     Returns:
         The coefficients of all rows; labels less predictions, and the variances of the process with
         its noise, of a model that has not seen the row's fold.
+
+    Raises:
+        LinAlgError: If the penalty is too small for the precision.
     """
-    kernel[np.diag_indices(len(kernel))] += 2.0**penalty * noise
-    factorize, invert = get_lapack_funcs(("potrf", "trtri"), (kernel,))
-    factor, failed = factorize(kernel.T, lower=1, overwrite_a=1)
-    assert not failed, "a kernel with a penalty is positive definite"
-    coefficients = cho_solve((factor, True), labels, check_finite=False)
-    inverse, failed = invert(factor, lower=1, overwrite_c=1)
-    errors, variances = np.empty_like(labels), np.empty(len(labels))
+    kernel.diagonal().add_(torch.from_numpy(2.0**penalty * noise))
+    factor, failed = torch.linalg.cholesky_ex(kernel.mT, out=(kernel.mT, torch.empty(0).int()))
+    if failed:
+        raise np.linalg.LinAlgError("the kernel is not positive definite")
+    coefficients = torch.cholesky_solve(torch.from_numpy(labels).to(kernel.dtype), factor)
+    errors, variances = torch.empty_like(coefficients), factor.new_empty(len(labels))
     for fold in _folds(len(labels)):
-        below = inverse[fold.start :, fold]  # above are zeros
-        block = cho_factor(below.T @ below, lower=True, check_finite=False)
-        errors[fold] = cho_solve(block, coefficients[fold], check_finite=False)
-        own, failed = invert(np.asfortranarray(np.tril(block[0])), lower=1)
-        variances[fold] = np.square(own).sum(axis=0)
+        rest = factor[fold.start :, fold.start :]
+        # these columns of the factor's inverse; above are zeros
+        below = torch.eye(len(rest), fold.stop - fold.start, dtype=kernel.dtype)
+        below = torch.linalg.solve_triangular(rest, below, upper=False)
+        block = torch.linalg.cholesky(below.T @ below)
+        errors[fold] = torch.cholesky_solve(coefficients[fold], block)
+        variances[fold] = torch.cholesky_inverse(block).diagonal()
     return coefficients, errors, variances
 
 
@@ -694,11 +713,9 @@ def _pieces(fold: slice) -> Iterator[slice]:
         yield slice(start, min(start + _AT_ONCE, fold.stop))
 
 
-def _solved(
-    gram: Float64[np.ndarray, "S S"], right: Float64[np.ndarray, "S C"]
-) -> Float64[np.ndarray, "S C"]:
-    gram[np.diag_indices(len(gram))] += 1e-9 * np.trace(gram) / len(gram)
-    return cho_solve(cho_factor(gram, lower=True, overwrite_a=True), right)
+def _solved(gram: Float64[Tensor, "S S"], right: Float64[Tensor, "S C"]) -> Float64[Tensor, "S C"]:
+    gram.diagonal().add_(1e-9 * gram.diagonal().mean())
+    return torch.cholesky_solve(right, torch.linalg.cholesky(gram))
 
 
 def _patterns(labels: Float64[np.ndarray, "R T"]) -> list[Pattern]:
@@ -822,14 +839,16 @@ def _held_out_error(problem: _Problem, count: int) -> Callable[[Settings], float
 
     @cache
     def error(settings: Settings) -> float:
-        kernel = _summed(settings, blocks, (count, count))
+        kernel = _summed(settings, blocks, (count, count), problem.among[0].dtype)
         errors: list[float] = []
         for mask, columns in patterns:
-            whole = mask.all() and len(patterns) == 1
-            own = kernel if whole else kernel[np.ix_(mask, mask)]
+            own = kernel if mask.all() and len(patterns) == 1 else _square(kernel, mask)
             noise = problem.noise[:count][mask]
             labels = problem.labels[:count][np.ix_(mask, columns)]
-            missed = _held_out(own, labels, settings.penalty, noise)[1]
+            try:
+                missed = _held_out(own, labels, settings.penalty, noise)[1].numpy()
+            except np.linalg.LinAlgError:  # too small a penalty for single precision
+                return math.inf
             errors += np.average(missed**2, axis=0, weights=1 / noise).tolist()
         return float(np.mean(errors)) if errors else 0.0
 
@@ -839,13 +858,13 @@ def _held_out_error(problem: _Problem, count: int) -> Callable[[Settings], float
 class _Components(NamedTuple):
     """A block of quantities in few columns, in which gradients are worked out."""
 
-    places: Float64[np.ndarray, "V K"]
+    places: Float[Tensor, "V K"]
     """Of the rows that settings are chosen on."""
     axes: Float[np.ndarray, "W K"]
     """From the columns of the block to these."""
 
     @classmethod
-    def of(cls, support: Support, count: int) -> "_Components | None":
+    def of(cls, support: Support, count: int, dtype: torch.dtype) -> "_Components | None":
         """Return the principal components of the first rows; None for counts."""
         from sklearn.utils.extmath import randomized_svd  # slow to import
 
@@ -857,7 +876,7 @@ class _Components(NamedTuple):
             few = min(_DIRECTIONS, count)
             centered = values - values.mean(axis=0)
             axes = randomized_svd(centered, few, random_state=0)[2].T
-        return cls((values @ axes).astype(np.float64), axes)
+        return cls(torch.from_numpy(values @ axes).to(dtype), axes)
 
 
 def _with_directions(
@@ -871,7 +890,7 @@ def _with_directions(
         nothing has changed.
     """
     count = _choosing(problem)
-    components = [_Components.of(s, count) for s in problem.supports]
+    components = [_Components.of(s, count, problem.among[0].dtype) for s in problem.supports]
     if not any(components):  # counts alone
         return problem, settings, problem.labels[:0]
     # gradients of a smooth model change little from sample to sample
@@ -900,13 +919,13 @@ def _with_directions(
         return problem, settings, held[:0]
     turns = _turns(problem, smooth, components, np.ones(count, dtype=bool))
     supports = tuple(
-        s if c is None or turn is None else s.along((c.axes @ turn).astype(np.float32))
+        s if c is None or turn is None else s.along(c.axes @ turn.float().numpy())
         for s, c, turn in zip(problem.supports, components, turns, strict=True)
     )
     return replace(problem, supports=supports), best, held
 
 
-_FoldAlong = tuple[slice, list[Float[np.ndarray, "V V"]]]
+_FoldAlong = tuple[slice, list[Float[Tensor, "V V"]]]
 """A fold, and how all rows compare, block by block, along directions that have not seen it."""
 
 
@@ -917,7 +936,7 @@ def _folds_along(
     for fold in _folds(count):
         seen = np.ones(count, dtype=bool)
         seen[fold] = False
-        measured = list[Float[np.ndarray, "V V"]]()
+        measured = list[Float[Tensor, "V V"]]()
         for support, own, block, turn in zip(
             problem.supports,
             problem.among,
@@ -927,10 +946,10 @@ def _folds_along(
         ):
             distances = own[:count, :count]
             if block is not None and turn is not None:
-                places = block.places[:count] @ turn
-                distances = distances * support.median + _squared_distances(places, places)
-                distances /= _median_apart(distances[:_JUDGED, :_JUDGED])
-                distances = distances.astype(np.float32)  # those of all folds are kept
+                places = block.places @ turn.to(block.places.dtype)
+                along = _distances_from(places @ places.T, places, places)
+                distances = along.add_(distances, alpha=support.median)
+                distances.div_(_median_apart(distances[:_JUDGED, :_JUDGED]))
             measured.append(distances)
         yield fold, measured
 
@@ -944,7 +963,7 @@ def _held_along(
         seen = np.ones(count, dtype=bool)
         seen[fold] = False
         kernel = problem.measured_kernel(settings, measured)
-        outputs = kernel[fold] @ _coefficients(problem, kernel, settings, seen)
+        outputs = (kernel[fold] @ _coefficients(problem, kernel, settings, seen)).numpy()
         for mask, columns in problem.patterns[:_PATTERNS]:
             at = np.ix_(np.flatnonzero(mask[fold]), columns)
             held[fold][at] = outputs[at]
@@ -960,22 +979,20 @@ def _error(problem: _Problem, held: Float64[np.ndarray, "V T"]) -> float:
 
 
 def _coefficients(
-    problem: _Problem,
-    kernel: Float64[np.ndarray, "V V"],
-    settings: Settings,
-    seen: Bool[np.ndarray, "V"],
-) -> Float64[np.ndarray, "V T"]:
+    problem: _Problem, kernel: Float[Tensor, "V V"], settings: Settings, seen: Bool[np.ndarray, "V"]
+) -> Float[Tensor, "V T"]:
     """Return coefficients of the first rows, fitted to those that are seen; 0 for all others."""
-    coefficients = np.zeros((len(kernel), problem.labels.shape[1]))
+    coefficients = kernel.new_zeros(len(kernel), problem.labels.shape[1])
     for mask, columns in problem.patterns[:_PATTERNS]:
-        rows = np.flatnonzero(mask[: len(kernel)] & seen)
-        if not len(rows):
+        known = mask[: len(kernel)] & seen
+        if not known.any():
             continue
-        own = kernel[np.ix_(rows, rows)]
-        own[np.diag_indices(len(own))] += 2.0**settings.penalty * problem.noise[rows]
+        own, rows = _square(kernel, known), np.flatnonzero(known)
+        own.diagonal().add_(torch.from_numpy(2.0**settings.penalty * problem.noise[rows]))
+        factor = torch.linalg.cholesky(own.mT, out=own.mT)
         at = np.ix_(rows, columns)
-        factor = cho_factor(own, lower=True, overwrite_a=True, check_finite=False)
-        coefficients[at] = cho_solve(factor, problem.labels[at], check_finite=False)
+        labels = torch.from_numpy(problem.labels[at]).to(kernel.dtype)
+        coefficients[at] = torch.cholesky_solve(labels, factor)
     return coefficients
 
 
@@ -984,7 +1001,7 @@ def _turns(
     settings: Settings,
     components: Sequence[_Components | None],
     seen: Bool[np.ndarray, "V"],
-) -> list[Float64[np.ndarray, "K K"] | None]:
+) -> list[Float64[Tensor, "K K"] | None]:
     r"""Return, for each block, the map from components to directions in which predictions change.
 
     With the gradients :math:`g_{jt}` of the prediction of target t at row j, both known and seen,
@@ -995,26 +1012,27 @@ def _turns(
     among = [own[:count, :count] for own in problem.among]
     kernel = problem.measured_kernel(settings, among)
     coefficients = _coefficients(problem, kernel, settings, seen)
-    turns = list[Float64[np.ndarray, "K K"] | None]()
+    turns = list[Float64[Tensor, "K K"] | None]()
     for width, own, block in zip(settings.widths, among, components, strict=True):
         if block is None:
             turns.append(None)
             continue
         # the gradient of Matern's kernel is this times the difference of the rows, but for a factor
-        falls = np.exp(-np.sqrt(3.0 * 2.0**width * own))
-        total = np.zeros((block.places.shape[1],) * 2)
+        falls = own.mul(3.0 * 2.0**width).sqrt_().neg_().exp_()
+        total = torch.zeros((block.places.shape[1],) * 2, dtype=torch.float64)
         for mask, columns in problem.patterns[:_PATTERNS]:
-            rows = np.flatnonzero(mask[:count] & seen)
-            places, near = block.places[rows], falls[np.ix_(rows, rows)]
-            for t in columns[:_PATTERNS]:
+            known = mask[:count] & seen
+            rows = torch.from_numpy(np.flatnonzero(known))
+            places, near = block.places[rows], _square(falls, known)
+            for t in columns[:_PATTERNS].tolist():
                 pulls = near * coefficients[rows, t]
-                gradients = pulls.sum(axis=1)[:, None] * places - pulls @ places
+                gradients = pulls.sum(1)[:, None] * places - pulls @ places
                 total += gradients.T @ gradients
-        values, vectors = np.linalg.eigh(total)
-        lengths = np.sqrt(np.maximum(values, 0.0))
-        mean = lengths.mean() if len(lengths) else 0.0
+        values, vectors = torch.linalg.eigh(total)
+        lengths = values.clamp(min=0).sqrt()
+        mean = float(lengths.mean()) if len(lengths) else 0.0
         share = _LEARNED / (1 - _LEARNED)
-        turns.append(vectors * np.sqrt(lengths * share / mean) if mean > 0 else None)
+        turns.append(vectors * (lengths * share / mean).sqrt() if mean > 0 else None)
     return turns
 
 
@@ -1052,7 +1070,8 @@ def _with_spread(
     near = model.near
     first = problem.kernel(model.settings, slice(0, near), near)
     variance = np.empty(len(labels))
-    variance[:near] = _held_out(first, np.zeros((near, 1)), model.settings.penalty, 1.0)[2]
+    nothing, alike = np.zeros((near, 1)), np.ones(near)
+    variance[:near] = _held_out(first, nothing, model.settings.penalty, alike)[2]
     for part in _pieces(slice(near, len(labels))):
         variance[part] = model.variance(problem.kernel(model.settings, part, near))
     own = 0.5 * np.log(variance)
