@@ -653,15 +653,15 @@ class _Problem:
         columns: Int[np.ndarray, "_"],
     ) -> tuple[Float64[Tensor, "S S"], Float64[Tensor, "S C"]]:
         """Return the two sides of the normal equations over the rows of a fold."""
-        gram = torch.zeros(count, count, dtype=torch.float64)
-        right = torch.zeros(count, len(columns), dtype=torch.float64)
+        gram, right = np.zeros((count, count)), np.zeros((count, len(columns)))
         for part in _pieces(fold):
             known = mask[part]
-            kernel = self.kernel(settings, part, count)[torch.from_numpy(known)]
-            weighted = kernel / torch.from_numpy(self.noise[part][known])[:, None]
-            gram.addmm_(weighted.T, kernel)
-            right.addmm_(weighted.T, torch.from_numpy(self.labels[part][known][:, columns]))
-        return gram, right
+            deviation = np.sqrt(self.noise[part][known])[:, None]
+            kernel = self.kernel(settings, part, count).numpy()[known] / deviation
+            # of the product of an array with itself, NumPy computes one half
+            gram += kernel.T @ kernel
+            right += kernel.T @ (self.labels[part][known][:, columns] / deviation)
+        return torch.from_numpy(gram), torch.from_numpy(right)
 
 
 def _square(kernel: Float[Tensor, "N N"], mask: Bool[np.ndarray, "N"]) -> Float[Tensor, "R R"]:
