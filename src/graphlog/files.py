@@ -229,7 +229,7 @@ def acquire_lock(path: Path, *, wait: bool = False) -> "BaseFileLock | None":
         wait: Wait for the process that holds the lock.
 
     Returns:
-        The lock, to be freed by its ``release()``; None where another process holds it.
+        The lock, to be freed by :func:`release_lock`; None where another process holds it.
 
     Raises:
         OSError: If the file cannot be opened, or the file system has no locks.
@@ -242,6 +242,12 @@ def acquire_lock(path: Path, *, wait: bool = False) -> "BaseFileLock | None":
     except Timeout:
         return None
     return lock
+
+
+def release_lock(lock: "BaseFileLock") -> None:
+    """Free a lock; where that fails, the system frees it when the process ends."""
+    with suppress(OSError):
+        lock.release()
 
 
 @contextmanager
@@ -261,14 +267,13 @@ def scratch_folder(out: Path) -> Generator[Path]:
                 with suppress(OSError):
                     if unused := acquire_lock(old / LOCK):  # the process that held it was killed
                         shutil.rmtree(old, ignore_errors=True)
-                        unused.release()
+                        release_lock(unused)
         folder, lock = _locked_folder(stem)
     try:
         yield folder
     finally:
         _remove(folder)
-        with suppress(OSError):  # the system frees it when the process ends
-            lock.release()
+        release_lock(lock)
 
 
 def _locked_folder(stem: Path) -> "tuple[Path, BaseFileLock]":

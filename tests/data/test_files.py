@@ -1,6 +1,7 @@
 """Locks, folders for unfinished files, CSV that no spreadsheet computes."""
 
 import csv
+import errno
 import multiprocessing
 import os
 from pathlib import Path
@@ -16,6 +17,7 @@ from graphlog.files import (
     folder_kind,
     mark_folder,
     open_csv,
+    release_lock,
     scratch_folder,
     write_text,
 )
@@ -41,7 +43,21 @@ def test_a_lock_is_held_by_one_process_and_freed_when_it_is_killed(tmp_path: Pat
     process.join()
     lock = acquire_lock(tmp_path / "lock")
     assert lock is not None
-    lock.release()
+    release_lock(lock)
+
+
+def test_a_lock_that_cannot_be_freed_is_left_to_the_system(tmp_path: Path, monkeypatch: Any):
+    lock = acquire_lock(tmp_path / "lock")
+    assert lock is not None
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fcntl.flock", fail)
+        release_lock(lock)
+    release_lock(lock)
+    assert acquire_lock(tmp_path / "lock") is not None
 
 
 def test_what_a_killed_process_left_is_removed_and_what_is_in_use_stays(tmp_path: Path):

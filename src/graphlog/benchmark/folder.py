@@ -17,7 +17,7 @@ import pandas as pd
 
 from graphlog.benchmark.cells import SUITES, Cell
 from graphlog.errors import ConfigError, DataError
-from graphlog.files import acquire_lock, replacing, writing
+from graphlog.files import acquire_lock, release_lock, replacing, writing
 
 LABELS = ("scale", "stage", "method", "backbone", "variant", "dataset", "split", "seed")
 """Columns that say which cell a row belongs to; empty where they do not apply."""
@@ -163,7 +163,7 @@ class BenchmarkFolder:
             yield lock is not None
         finally:
             if lock is not None:
-                lock.release()
+                release_lock(lock)
 
 
 def check_calibration(names: Iterable[str], where: Path) -> None:

@@ -19,7 +19,15 @@ from torch import Tensor
 from graphlog import __version__
 from graphlog.encoders.modelfile import NewerFormatError, read_tensors, write_tensors
 from graphlog.errors import ConfigError, ModelFileError, setting
-from graphlog.files import MARK, UNFINISHED, acquire_lock, folder_kind, mark_folder, writing
+from graphlog.files import (
+    MARK,
+    UNFINISHED,
+    acquire_lock,
+    folder_kind,
+    mark_folder,
+    release_lock,
+    writing,
+)
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -98,7 +106,7 @@ class RunFolder:
 
     def close(self) -> None:
         """Let other processes in."""
-        self._lock.release()
+        release_lock(self._lock)
 
 
 def versions(data_digest: str) -> dict[str, Any]:
