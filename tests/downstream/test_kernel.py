@@ -152,6 +152,16 @@ def test_one_relevant_column_among_many_is_found():
     assert share.argmax() == 0
 
 
+def test_one_row_far_from_all_others_spoils_nothing():
+    """The others then lie close together, far from the mean."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 5))
+    y = np.sin(2 * x[:, :1]) + 0.1 * rng.normal(size=(400, 1))
+    x[0] = 1e6
+    held = fit_kernel({"": x}, y, np.arange(400), "regression").held_out
+    assert np.std(held - y) < 0.7 * np.std(y)
+
+
 def test_columns_beyond_the_components_are_still_compared(monkeypatch):
     monkeypatch.setattr(kernel, "_DIRECTIONS", 3)
     x, y = quantities(80, 20)

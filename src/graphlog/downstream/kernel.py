@@ -318,7 +318,7 @@ class KernelModel:
     def _factor(self) -> Float64[Tensor, "V V"]:
         kernel = self._kernel([s.values[: self.near] for s in self.supports], self.near)  # pyright: ignore[reportIndexIssue]
         kernel.diagonal().add_(2.0**self.settings.penalty)
-        return torch.linalg.cholesky(kernel)
+        return _factored(kernel)
 
     def predict(self, values: Sequence[Columns], with_spread: bool = True) -> Predicted:
         """Return the predictions of rows, whose features are in the order of :func:`fit_kernel`.
@@ -427,7 +427,7 @@ class KernelModel:
             task,
             tuple(supports),
             Settings(tuple(widths.tolist()), tuple(shares.tolist()), float(penalty[0])),
-            coefficients,
+            coefficients.astype(np.float64),
             _taken(tensors, "shift", targets),
             _taken(tensors, "scale", targets),
             _taken(tensors, "link", 2, targets),
@@ -606,7 +606,7 @@ class _Problem:
         make the noise of some rows small.
         """
         count = min(len(self.labels), CHOOSING)
-        dtype = torch.float32 if (self.noise == 1).all() else torch.float64
+        dtype = torch.float32 if self.noise.min() > 0.5 else torch.float64
         first = ((s, s.values[:count]) for s in self.supports)  # pyright: ignore[reportIndexIssue]
         return [s.measured(own, count).to(dtype) for s, own in first]
 
@@ -670,6 +670,18 @@ def _square(kernel: Float[Tensor, "N N"], mask: Bool[np.ndarray, "N"]) -> Float[
     return kernel.index_select(0, rows).index_select(1, rows)
 
 
+def _factored(kernel: Float[Tensor, "R R"]) -> Float[Tensor, "R R"]:
+    """Return the lower Cholesky factor, in place of the kernel.
+
+    Raises:
+        LinAlgError: If the kernel is not positive definite in its precision.
+    """
+    factor, failed = torch.linalg.cholesky_ex(kernel.mT, out=(kernel.mT, torch.empty(0).int()))
+    if failed:
+        raise np.linalg.LinAlgError("the kernel is not positive definite")
+    return factor
+
+
 def _held_out(
     kernel: Float[Tensor, "R R"],
     labels: Float64[np.ndarray, "R T"],
@@ -686,9 +698,7 @@ def _held_out(
         LinAlgError: If the penalty is too small for the precision.
     """
     kernel.diagonal().add_(torch.from_numpy(2.0**penalty * noise))
-    factor, failed = torch.linalg.cholesky_ex(kernel.mT, out=(kernel.mT, torch.empty(0).int()))
-    if failed:
-        raise np.linalg.LinAlgError("the kernel is not positive definite")
+    factor = _factored(kernel)
     coefficients = torch.cholesky_solve(torch.from_numpy(labels).to(kernel.dtype), factor)
     errors, variances = torch.empty_like(coefficients), factor.new_empty(len(labels))
     for fold in _folds(len(labels)):
@@ -696,7 +706,7 @@ def _held_out(
         # these columns of the factor's inverse; above are zeros
         below = torch.eye(len(rest), fold.stop - fold.start, dtype=kernel.dtype)
         below = torch.linalg.solve_triangular(rest, below, upper=False)
-        block = torch.linalg.cholesky(below.T @ below)
+        block = _factored(below.T @ below)
         errors[fold] = torch.cholesky_solve(coefficients[fold], block)
         variances[fold] = torch.cholesky_inverse(block).diagonal()
     return coefficients, errors, variances
@@ -715,7 +725,7 @@ def _pieces(fold: slice) -> Iterator[slice]:
 
 def _solved(gram: Float64[Tensor, "S S"], right: Float64[Tensor, "S C"]) -> Float64[Tensor, "S C"]:
     gram.diagonal().add_(1e-9 * gram.diagonal().mean())
-    return torch.cholesky_solve(right, torch.linalg.cholesky(gram))
+    return torch.cholesky_solve(right, _factored(gram))
 
 
 def _patterns(labels: Float64[np.ndarray, "R T"]) -> list[Pattern]:
@@ -741,7 +751,8 @@ def _support_of(
     supports = (Support.of_quantities(quantities, rows),) if quantities else ()
     supports += tuple(Support((name,), unfolded(v[rows])) for name, v in counts.items())
     labels = np.array([mask.sum() for mask, _ in patterns], dtype=np.float64)
-    free, needed = _free_memory(), 8.0 * len(rows) ** 2 * (1 if len(patterns) == 1 else 2)
+    # the kernel, a copy of its factor and, where labels are missing, the rows of a pattern
+    free, needed = _free_memory(), 8.0 * len(rows) ** 2 * (2 if len(patterns) == 1 else 3)
     reason = None
     if len(rows) > EXACT:
         reason = f"an exact fit is for up to {EXACT:,} labels"
@@ -752,8 +763,8 @@ def _support_of(
     if reason is None:
         return supports, len(rows), []
     most = math.sqrt(_WORK / FOLDS / labels.sum())
-    # six square matrices are held at once
-    most = min(most if len(patterns) > 1 else LANDMARKS, math.sqrt(_MEMORY_SHARE * free / 8 / 8))
+    # ten square matrices are held at once
+    most = min(most if len(patterns) > 1 else LANDMARKS, math.sqrt(_MEMORY_SHARE * free / 8 / 10))
     count = int(min(max(most, 500), LANDMARKS, len(rows)))
     note = f"the kernel model of {len(rows):,} labels has {count:,} support points because {reason}"
     return supports, count, [note]
@@ -858,13 +869,13 @@ def _held_out_error(problem: _Problem, count: int) -> Callable[[Settings], float
 class _Components(NamedTuple):
     """A block of quantities in few columns, in which gradients are worked out."""
 
-    places: Float[Tensor, "V K"]
+    places: Float64[Tensor, "V K"]
     """Of the rows that settings are chosen on."""
     axes: Float[np.ndarray, "W K"]
     """From the columns of the block to these."""
 
     @classmethod
-    def of(cls, support: Support, count: int, dtype: torch.dtype) -> "_Components | None":
+    def of(cls, support: Support, count: int) -> "_Components | None":
         """Return the principal components of the first rows; None for counts."""
         from sklearn.utils.extmath import randomized_svd  # slow to import
 
@@ -876,7 +887,7 @@ class _Components(NamedTuple):
             few = min(_DIRECTIONS, count)
             centered = values - values.mean(axis=0)
             axes = randomized_svd(centered, few, random_state=0)[2].T
-        return cls(torch.from_numpy(values @ axes).to(dtype), axes)
+        return cls(torch.from_numpy(values @ axes).double(), axes)
 
 
 def _with_directions(
@@ -890,7 +901,7 @@ def _with_directions(
         nothing has changed.
     """
     count = _choosing(problem)
-    components = [_Components.of(s, count, problem.among[0].dtype) for s in problem.supports]
+    components = [_Components.of(s, count) for s in problem.supports]
     if not any(components):  # counts alone
         return problem, settings, problem.labels[:0]
     # gradients of a smooth model change little from sample to sample
@@ -902,8 +913,11 @@ def _with_directions(
         if (wider, stiffer) not in tried:
             widths = tuple(width + wider for width in smooth.widths)
             candidate = replace(smooth, widths=widths, penalty=smooth.penalty + stiffer)
-            held = _held_along(problem, candidate, folds, count)
-            tried[wider, stiffer] = _error(problem, held), candidate, held
+            try:
+                held = _held_along(problem, candidate, folds, count)
+                tried[wider, stiffer] = _error(problem, held), candidate, held
+            except np.linalg.LinAlgError:  # too small a penalty for single precision
+                tried[wider, stiffer] = math.inf, candidate, problem.labels[:0]
         return tried[wider, stiffer][0]
 
     at, previous = (0, 0), None
@@ -946,10 +960,10 @@ def _folds_along(
         ):
             distances = own[:count, :count]
             if block is not None and turn is not None:
-                places = block.places @ turn.to(block.places.dtype)
+                places = block.places @ turn
                 along = _distances_from(places @ places.T, places, places)
-                distances = along.add_(distances, alpha=support.median)
-                distances.div_(_median_apart(distances[:_JUDGED, :_JUDGED]))
+                along.add_(distances, alpha=support.median)
+                distances = along.div_(_median_apart(along[:_JUDGED, :_JUDGED])).to(own.dtype)
             measured.append(distances)
         yield fold, measured
 
@@ -989,7 +1003,7 @@ def _coefficients(
             continue
         own, rows = _square(kernel, known), np.flatnonzero(known)
         own.diagonal().add_(torch.from_numpy(2.0**settings.penalty * problem.noise[rows]))
-        factor = torch.linalg.cholesky(own.mT, out=own.mT)
+        factor = _factored(own)
         at = np.ix_(rows, columns)
         labels = torch.from_numpy(problem.labels[at]).to(kernel.dtype)
         coefficients[at] = torch.cholesky_solve(labels, factor)
@@ -1023,7 +1037,7 @@ def _turns(
         for mask, columns in problem.patterns[:_PATTERNS]:
             known = mask[:count] & seen
             rows = torch.from_numpy(np.flatnonzero(known))
-            places, near = block.places[rows], _square(falls, known)
+            places, near = block.places[rows].to(falls.dtype), _square(falls, known)
             for t in columns[:_PATTERNS].tolist():
                 pulls = near * coefficients[rows, t]
                 gradients = pulls.sum(1)[:, None] * places - pulls @ places
