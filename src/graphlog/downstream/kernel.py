@@ -841,6 +841,23 @@ def _held_out_error(problem: _Problem, count: int) -> Callable[[Settings], float
 
     It is a mean over targets, and nothing is computed twice.
     """
+    held_by = _held_by(problem, count)
+
+    @cache
+    def error(settings: Settings) -> float:
+        try:
+            return float(_misses(problem, held_by(settings)).sum())
+        except np.linalg.LinAlgError:  # too small a penalty for single precision
+            return math.inf
+
+    return error
+
+
+def _held_by(problem: _Problem, count: int) -> Callable[[Settings], Float64[np.ndarray, "V T"]]:
+    """Return what predicts the first rows, each by a model without its fold.
+
+    It gives NaN where there is no label.
+    """
     patterns = [(mask[:count], columns) for mask, columns in problem.patterns[:_PATTERNS]]
     patterns = [(mask, columns) for mask, columns in patterns if mask.sum() >= 2]
     blocks = [
@@ -848,22 +865,27 @@ def _held_out_error(problem: _Problem, count: int) -> Callable[[Settings], float
         for support, known in zip(problem.supports, problem.among, strict=True)
     ]
 
-    @cache
-    def error(settings: Settings) -> float:
+    def held_by(settings: Settings) -> Float64[np.ndarray, "V T"]:
         kernel = _summed(settings, blocks, (count, count), problem.among[0].dtype)
-        errors: list[float] = []
+        held = np.full((count, problem.labels.shape[1]), np.nan)
         for mask, columns in patterns:
             own = kernel if mask.all() and len(patterns) == 1 else _square(kernel, mask)
-            noise = problem.noise[:count][mask]
             labels = problem.labels[:count][np.ix_(mask, columns)]
-            try:
-                missed = _held_out(own, labels, settings.penalty, noise)[1].numpy()
-            except np.linalg.LinAlgError:  # too small a penalty for single precision
-                return math.inf
-            errors += np.average(missed**2, axis=0, weights=1 / noise).tolist()
-        return float(np.mean(errors)) if errors else 0.0
+            missed = _held_out(own, labels, settings.penalty, problem.noise[:count][mask])[1]
+            held[np.ix_(mask, columns)] = labels - missed.numpy()
+        return held
 
-    return error
+    return held_by
+
+
+def _misses(problem: _Problem, held: Float64[np.ndarray, "V T"]) -> Float64[np.ndarray, "V"]:
+    """Return the share of each row in the mean squared error, which is their sum."""
+    weights = np.where(np.isnan(held), 0.0, 1 / problem.noise[: len(held), None])
+    missed = np.nan_to_num(weights * (problem.labels[: len(held)] - held) ** 2)
+    known = weights.any(axis=0)
+    if not known.any():
+        return np.zeros(len(held))
+    return (missed[:, known] / weights[:, known].sum(axis=0)).mean(axis=1)
 
 
 class _Components(NamedTuple):
@@ -895,6 +917,8 @@ def _with_directions(
 ) -> tuple[_Problem, Settings, Float64[np.ndarray, "V T"]]:
     """Let quantities be compared along directions as well, where that helps held-out rows.
 
+    It helps if their squared error falls by more than its standard error.
+
     Returns:
         The problem and the settings, changed or as they were, and outputs for the first rows of
         models that took neither coefficients nor directions from the row's fold; no rows where
@@ -915,7 +939,7 @@ def _with_directions(
             candidate = replace(smooth, widths=widths, penalty=smooth.penalty + stiffer)
             try:
                 held = _held_along(problem, candidate, folds, count)
-                tried[wider, stiffer] = _error(problem, held), candidate, held
+                tried[wider, stiffer] = float(_misses(problem, held).sum()), candidate, held
             except np.linalg.LinAlgError:  # too small a penalty for single precision
                 tried[wider, stiffer] = math.inf, candidate, problem.labels[:0]
         return tried[wider, stiffer][0]
@@ -929,7 +953,12 @@ def _with_directions(
             key=lambda p: try_at(*p),
         )
     error, best, held = tried[at]
-    if error >= _held_out_error(problem, count)(settings) * (1 - 1e-3):
+    if math.isinf(error):
+        return problem, settings, held
+    fall = _misses(problem, _held_by(problem, count)(settings)) - _misses(problem, held)
+    # held-out rows are like those that are fitted, and graphs of other kinds gain less: a fall
+    # within its standard error is not worth it
+    if fall.sum() <= math.sqrt(count) * fall.std():
         return problem, settings, held[:0]
     turns = _turns(problem, smooth, components, np.ones(count, dtype=bool))
     supports = tuple(
@@ -982,14 +1011,6 @@ def _held_along(
             at = np.ix_(np.flatnonzero(mask[fold]), columns)
             held[fold][at] = outputs[at]
     return held
-
-
-def _error(problem: _Problem, held: Float64[np.ndarray, "V T"]) -> float:
-    """Return the mean squared error of held-out rows, a mean over targets."""
-    weights = np.where(np.isnan(held), 0.0, 1 / problem.noise[: len(held), None])
-    missed = np.nansum(weights * (problem.labels[: len(held)] - held) ** 2, axis=0)
-    known = weights.any(axis=0)
-    return float(np.mean(missed[known] / weights.sum(axis=0)[known])) if known.any() else 0.0
 
 
 def _coefficients(
