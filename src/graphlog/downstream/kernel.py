@@ -229,15 +229,11 @@ def _squared_distances(
     is_same = rows.ctypes.data == others.ctypes.data and rows.shape == others.shape
     rows = rows.astype(np.float64)
     others = rows if is_same else others.astype(np.float64)
-    return _distances_from(*(torch.from_numpy(a) for a in (rows @ others.T, rows, others)))
-
-
-def _distances_from(
-    products: Float[Tensor, "N S"], rows: Float[Tensor, "N W"], others: Float[Tensor, "S W"]
-) -> Float[Tensor, "N S"]:
-    """Return squared distances in place of the products of rows."""
-    products.mul_(-2).add_(rows.square().sum(1)[:, None]).add_(others.square().sum(1))
-    return products.clamp_(min=0)
+    distances = rows @ others.T
+    distances *= -2
+    distances += np.square(rows).sum(axis=1)[:, None]
+    distances += np.square(others).sum(axis=1)
+    return torch.from_numpy(np.maximum(distances, 0, out=distances))
 
 
 def _median_apart(distances: Float[Tensor, "N N"]) -> float:
@@ -989,9 +985,8 @@ def _folds_along(
         ):
             distances = own[:count, :count]
             if block is not None and turn is not None:
-                places = block.places @ turn
-                along = _distances_from(places @ places.T, places, places)
-                along.add_(distances, alpha=support.median)
+                places = (block.places @ turn).numpy()
+                along = _squared_distances(places, places).add_(distances, alpha=support.median)
                 distances = along.div_(_median_apart(along[:_JUDGED, :_JUDGED])).to(own.dtype)
             measured.append(distances)
         yield fold, measured
@@ -1105,8 +1100,8 @@ def _with_spread(
     near = model.near
     first = problem.kernel(model.settings, slice(0, near), near)
     variance = np.empty(len(labels))
-    nothing, alike = np.zeros((near, 1)), np.ones(near)
-    variance[:near] = _held_out(first, nothing, model.settings.penalty, alike)[2]
+    penalty = model.settings.penalty
+    variance[:near] = _held_out(first, np.zeros((near, 1)), penalty, np.ones(near))[2]
     for part in _pieces(slice(near, len(labels))):
         variance[part] = model.variance(problem.kernel(model.settings, part, near))
     own = 0.5 * np.log(variance)
