@@ -121,6 +121,17 @@ def test_source_and_split_can_be_chosen(tmp_path: Path):
         plan_cells(Request("biology", source=str(tmp_path / "store")))
 
 
+@pytest.mark.parametrize("schema", ["molecule", "molecule-cip"])
+def test_a_suite_of_a_shipped_model_takes_graphs_of_its_schema(schema: str, tmp_path: Path):
+    graphlog.read_molecules(["CCO", "CCN"], schema=schema, store_path=tmp_path / "store")
+    request = Request("moleculenet", source=str(tmp_path / "store"), seeds=[0])
+    if schema == graphlog.load("graphlog-mol").schema.name:
+        assert plan_cells(request)
+    else:
+        with pytest.raises(ConfigError, match="the suite needs 'molecule-cip'"):
+            plan_cells(request)
+
+
 def test_a_setting_that_is_new_does_not_change_the_hash(monkeypatch: pytest.MonkeyPatch):
     request = Request("molecules", "small", methods=["contextpred"], seeds=[0])
     before = [c.hash for c in plan_cells(request)]

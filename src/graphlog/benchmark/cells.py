@@ -482,6 +482,12 @@ def _domain(request: Request, suite: Suite) -> str:
 def _setup(request: Request, suite: Suite, domain: str) -> Setup:
     """Return what the cells share, as far as the user did not ask for something else."""
     setup = SCALES[request.scale][domain]
+    if suite.model:
+        encoder = load(suite.model)
+        network = {f"encoder.{k}": v for k, v in encoder.config.model_dump().items()}
+        setup = setup.updated(
+            {"features": encoder.schema.name, "pretrain": {**setup.pretrain, **network}}
+        )
     changes: dict[str, Any] = {}
     if datasets := tuple(dict.fromkeys(request.datasets or suite.datasets)):
         changes |= {"finetuned": datasets, "probed": datasets, "forested": ()}
@@ -499,10 +505,6 @@ def _setup(request: Request, suite: Suite, domain: str) -> Setup:
     if request.split is not None:
         known = {*_SPLITS[domain], *suite.splits} - {""}
         _check(f"split of {domain}s", [request.split], known)
-    if suite.model:
-        encoder = load(suite.model)
-        network = {f"encoder.{k}": v for k, v in encoder.config.model_dump().items()}
-        changes |= {"features": encoder.schema.name, "pretrain": {**setup.pretrain, **network}}
     if request.seeds is not None:
         changes["seeds"] = tuple(dict.fromkeys(request.seeds))
         if not changes["seeds"] or min(changes["seeds"]) < 0:
