@@ -319,7 +319,7 @@ def embed_file(
         encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
         source: A path, the name of a data set, a store, or a list of SMILES.
         out: The file; its ending decides the format. ``-`` is standard output.
-        layer: ``jk`` or ``last``; None takes the model's own.
+        layer: ``jk``, ``jk+sum`` or ``last``; None takes the model's own.
         with_features: Features to join, as for :meth:`Encoder.embed`, each a column of its name.
         batch_size: Graphs per forward pass.
         precision: Format of matrix products.

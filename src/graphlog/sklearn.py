@@ -41,7 +41,7 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
 
     Args:
         encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
-        layer: ``jk`` or ``last``; None takes the model's own.
+        layer: ``jk``, ``jk+sum`` or ``last``; None takes the model's own.
         with_features: Features that need no learning, as further columns: ``ecfp4``,
             ``descriptors``.
         invalid: What to do with a molecule that cannot be read: ``raise``, or ``nan`` for a row of

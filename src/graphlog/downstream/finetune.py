@@ -458,7 +458,7 @@ def finetune(
         epochs: Passes over the training fold; None takes the protocol's.
         select: Whose weights predict: ``last`` (usual) or ``best-valid`` (usual with ``patience``).
         freeze: Train the head alone.
-        layer: Embedding the head sees: ``jk`` or ``last``; None takes the protocol's.
+        layer: Embedding the head sees: ``jk``, ``jk+sum`` or ``last``; None takes the protocol's.
         baselines: Rows beside the result: ``ecfp-rf``, ``ecfp-lr`` (of proteins, statistics of the
             ego-networks take their place), and ``random``, which trains an untrained encoder from
             scratch and doubles the time; left out where ``encoder`` is untrained itself.

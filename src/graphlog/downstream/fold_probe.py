@@ -61,7 +61,7 @@ def fold_probe(
             subtree counts.
         seeds: Of the folds, and of untrained weights.
         grid: Values of C.
-        layer: ``jk`` or ``last``; None takes the model's own.
+        layer: ``jk``, ``jk+sum`` or ``last``; None takes the model's own.
         precision: Of the encoder's matrix products.
         progress: Told of the folds.
         device: As for :func:`graphlog.probe`.

@@ -274,7 +274,7 @@ class Encoder(nn.Module):
 
         Args:
             parts: Keys and graphs, such as :func:`ranges_of` a store.
-            layer: ``jk`` or ``last``; None takes the model's own.
+            layer: ``jk``, ``jk+sum`` or ``last``; None takes the model's own.
             batch_size: Graphs per forward pass.
             with_features: Features to join to every row.
             function: What to work out in place of the embedding: a tensor with a row a graph.

@@ -90,7 +90,7 @@ def export_onnx(
     Args:
         model: An encoder, a model file, a run folder, or the name of a shipped model.
         out: The ``.onnx`` file.
-        layer: ``jk`` or ``last``; None takes the model's own.
+        layer: ``jk``, ``jk+sum`` or ``last``; None takes the model's own.
 
     Returns:
         What was written: ``output``, ``layer``, ``width``, ``inputs``.

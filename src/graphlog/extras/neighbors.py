@@ -104,7 +104,7 @@ class Index:
         Args:
             encoder: What embeds.
             library: A path, the name of a data set, a store, or a list of SMILES.
-            layer: ``jk`` or ``last``; None takes the model's own.
+            layer: ``jk``, ``jk+sum`` or ``last``; None takes the model's own.
             exact: Compare every row; None does so up to :data:`EXACT_BELOW` rows. A larger library
                 gets an approximate index (HNSW), which needs the extra ``search``.
             batch_size: Graphs per forward pass.
