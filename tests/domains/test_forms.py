@@ -6,7 +6,12 @@ import pytest
 import graphlog
 from graphlog.domains import DOMAINS
 from graphlog.domains.molecule import MOLECULE_CIP, MOLECULE_ISOTOPES
-from graphlog.domains.molecule.descriptors import count_fingerprints, target_values
+from graphlog.domains.molecule.descriptors import (
+    count_fingerprints,
+    morgan_counts,
+    morgan_fingerprints,
+    target_values,
+)
 from graphlog.domains.molecule.drawing import draw_svg
 from graphlog.domains.molecule.parse import featurize_smiles
 from graphlog.domains.molecule.scaffolds import scaffolds
@@ -37,6 +42,21 @@ def test_one_graph(one: str, other: str) -> None:
     for name in ARRAYS:
         left, right = (sorted(getattr(c, name).tolist()) for c in (first, second))
         assert left == right, name
+
+
+@pytest.mark.parametrize(("one", "other"), [*SAME, ("c1ccccc1C", "[13cH]1ccccc1C")])
+def test_one_set_of_features(one: str, other: str) -> None:
+    for described in (target_values, morgan_fingerprints):
+        first, second = described([one, other])
+        np.testing.assert_array_equal(first, second)
+    for counted in (count_fingerprints, morgan_counts):
+        first, second = counted([one, other])
+        assert (first != second).nnz == 0
+
+
+def test_an_isotope_changes_no_scaffold() -> None:
+    store = graphlog.read_molecules(["c1ccccc1C", "[13cH]1ccccc1C", "[2H]c1ccccc1C"])
+    assert len(set(DOMAINS["molecule"].groups(store))) == 1
 
 
 @pytest.mark.parametrize(

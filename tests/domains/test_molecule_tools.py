@@ -10,6 +10,7 @@ from rdkit.Chem import Descriptors
 from graphlog.data.split import group_numbers
 from graphlog.domains.molecule import draw_svg, morgan_fingerprints
 from graphlog.domains.molecule.descriptors import morgan_counts, target_values
+from graphlog.domains.molecule.parse import parsed_in_one_form
 from graphlog.domains.molecule.scaffolds import scaffolds
 from graphlog.domains.molecule.schema import TARGETS
 from graphlog.domains.molecule.traits import traits
@@ -78,10 +79,10 @@ def test_unparsable_input_is_named(call, capfd: pytest.CaptureFixture[str]) -> N
 
 
 def rdkits_own(text: str) -> list[float]:
-    mol: Any = Chem.MolFromSmiles(text)
-    if mol is None:
+    (mol,) = parsed_in_one_form([text])
+    if isinstance(mol, str):
         return [np.nan] * len(TARGETS)
-    functions = dict(Descriptors.descList)
+    functions: dict[str, Any] = dict(Descriptors.descList)
     return [functions[name](mol) for name in TARGETS]
 
 

@@ -13,7 +13,7 @@ from downstream_support import CHAINS, IS_ALCOHOL, labeled, tiny_encoder, tuned,
 from graphlog.data.split import Split
 from graphlog.domains.molecule.parse import may_have_parent, parent_of
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP
-from graphlog.downstream.label_checks import same_structure, unusual_labels
+from graphlog.downstream.label_checks import repeat_kinds, same_structure, unusual_labels
 from graphlog.downstream.probe import probe
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled, split_file
 from graphlog.errors import ConfigError, DataError
@@ -35,7 +35,11 @@ def changed(**cells: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (changed(r7=-9999), ["1 value is more than 10 robust", "rows 7", "-9999"]),
+        (changed(r7=-9999), ["-9999 occurs once (rows 7)"]),
+        (changed(r7=-5000), ["1 value is more than 10 robust", "rows 7", "-5000"]),
+        (np.where(np.arange(240) == 9, -9999.0, 0.0), ["-9999 occurs once (rows 9)"]),
+        (np.where(np.arange(240) % 5 > 1, 2.6, changed(r5=999)), ["999 occurs once (rows 5)"]),
+        (np.where(np.arange(240) % 5 > 1, 2.6, changed(r5=700)), ["(rows 5, e.g. 700)"]),
         (changed(r7=-9999, r9=-9999), ["-9999 occurs 2 times (rows 7, 9)"]),
         (np.where(np.arange(20) % 2, 999.0, -1), ["-1 occurs 10 times", "999 occurs 10 times"]),
         (changed(r3=999, r4=999, r5=999), ["999 occurs 3 times (rows 3, 4, 5)"]),
@@ -59,6 +63,8 @@ def test_what_looks_wrong_is_said_in_one_line(values: np.ndarray, words: list[st
         10 ** np.random.default_rng(3).uniform(0, 1, 300),
         np.linspace(-1, 5, 200),
         np.full(100, 3.0),
+        np.where(np.arange(240) % 5 > 1, 2.6, PLAIN),
+        np.where(np.arange(240) % 50, 0.0, 1.0),
     ],
 )
 def test_ordinary_labels_are_not_talked_about(values: np.ndarray) -> None:
@@ -197,6 +203,35 @@ def test_a_salt_beside_each_molecule_does_not_improve_the_score(
     found = open_labeled(both, encoder.schema, targets=["y"], split=kind)
     assert not any("fold repeat one of" in note for note in found.repeat_notes)
     assert any(f"{2 * n} of {2 * n} labeled molecules repeat" in n_ for n_ in found.repeat_notes)
+
+
+@pytest.mark.parametrize("schema", ["molecule", "molecule-rich", "molecule-cip"])
+def test_a_form_repeats_its_parent_in_every_schema(
+    schema: str, molecules: tuple[list[str], np.ndarray]
+) -> None:
+    written = [*molecules[0], "C[C@H](N)CC(=O)c1ccccc1", "CC[C@@H](F)c1ccncc1"]
+    again = [Chem.MolToSmiles(Chem.MolFromSmiles(s), doRandom=True) for s in written]
+    again[-2:] = [
+        "C[C@H](N)CC(=O)c1ccccc1.[O-]C(=O)c1ccccc1",
+        "[2H]C([2H])([2H])C[C@@H](F)c1ccncc1",
+    ]
+    kinds = repeat_kinds(graphlog.read_molecules(written + again, schema=schema))
+    assert kinds is not None
+    np.testing.assert_array_equal(*np.split(kinds, 2))
+    other = repeat_kinds(graphlog.read_molecules(["C[C@H](F)O", "C[C@@H](F)O"], schema=schema))
+    assert other is not None
+    assert other[0] != other[1]
+
+
+def test_graphs_without_smiles_are_said_to_hide_salts(tmp_path: Path) -> None:
+    graphlog.read_molecules(
+        {"smiles": CHAINS, "y": [float(len(s)) for s in CHAINS]},
+        targets=["y"],
+        keep_texts=False,
+        store_path=tmp_path / "store",
+    )
+    data = open_labeled(tmp_path / "store", MOLECULE_CIP, split="random")
+    assert any("the graphs have no SMILES" in note for note in data.notes)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import graphlog
@@ -73,6 +74,13 @@ def test_a_kept_probe_predicts_far_from_zero(tmp_path: Path) -> None:
     found = graphlog.predict(tmp_path / "run", CHAINS)[:, 0]
     assert np.abs(found - y).max() < 2 * VALUES.std()
     assert np.corrcoef(found, y)[0, 1] > 0.7
+    for name in ("npy", "npz", "parquet"):
+        graphlog.predict_file(tmp_path / "run", CHAINS, path := tmp_path / f"out.{name}")
+        if name == "parquet":
+            kept = pd.read_parquet(path)["predicted_y"].to_numpy()
+        else:
+            kept = np.load(path) if name == "npy" else np.load(path)["predictions"]
+        np.testing.assert_array_equal(kept.reshape(len(y), -1)[:, 0], found)
 
 
 def test_classes_take_four_bytes_and_exact_numbers_eight(tmp_path: Path) -> None:

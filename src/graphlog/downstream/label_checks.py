@@ -74,18 +74,21 @@ def _unusual(values: Float[np.ndarray, "n"], rows: Int[np.ndarray, "n"]) -> list
     is_real = np.ones(len(values), dtype=bool)
     for value in (*_STAND_INS, -1.0):
         here = values == value
-        if here.sum() > 1 and _stands_out(value, values[~here]):
+        if here.sum() > (value == -1) and _stands_out(value, values[~here]):  # one -1 is a number
             is_real &= ~here
+            times = "once" if here.sum() == 1 else f"{here.sum():,} times"
             found.append(
-                f"{value:g} occurs {here.sum():,} times (rows {listed_rows(rows[here])}) and may "
-                "stand for a missing value"
+                f"{value:g} occurs {times} (rows {listed_rows(rows[here])}) and may stand for a "
+                "missing value"
             )
     values, rows = values[is_real], rows[is_real]
     if not len(values):
         return found
     distances = np.abs(values - np.median(values))
-    deviation = 1.4826 * float(np.median(distances))  # 0 where more than half of them are one
-    is_far = (distances > _FARTHEST * deviation) & (deviation > 0)
+    # where half of the values are one, such as the limit of an assay, the others say what is far
+    spread = distances if np.median(distances) else distances[distances > 0]
+    farthest = _FARTHEST * 1.4826 * float(np.median(spread)) if len(spread) else 0.0
+    is_far = distances > farthest
     if is_two := _second_unit(values):
         found.append(is_two)
     elif is_far.any():

@@ -62,6 +62,11 @@ class Results:
     """Columns of the input."""
 
     @property
+    def dtype(self) -> str:
+        """What a binary file keeps numbers in: predictions may be as large as labels."""
+        return "<f4" if self.array == "embeddings" else "<f8"
+
+    @property
     def added(self) -> list[str]:
         """Names of the added columns where a cell may hold a list; the status is the last."""
         names = self.names if self.vector is None else [self.vector]
@@ -124,14 +129,14 @@ def _parquet(results: Results, folder: Path) -> Path:
     import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
 
     path, width = folder / "out.parquet", len(results.names)
-    # an embedding is one cell of float32, predictions are columns
-    kinds = [pa.list_(pa.float32(), width)] if results.vector else [pa.float32()] * width
+    # an embedding is one cell, predictions are columns
+    kinds = [pa.list_(pa.float32(), width)] if results.vector else [pa.float64()] * width
     *names, status = results.added
     numbers = zip(names, kinds, strict=True)
     texts = [(name, pa.string()) for name in results.own]
     with pq.ParquetWriter(path, pa.schema([*texts, *numbers, (status, pa.string())])) as writer:
         for part, found in results.parts:
-            values = np.ascontiguousarray(found, dtype=np.float32)
+            values = np.ascontiguousarray(found, dtype=results.dtype)
             cells = (
                 [pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)]
                 if results.vector
@@ -152,11 +157,11 @@ def _storable(text: str) -> str:
 
 def _npy(results: Results, folder: Path) -> Path:
     path, width, rows = folder / "out.npy", len(results.names), 0
-    header: dict[str, Any] = {"descr": "<f4", "fortran_order": False}
+    header: dict[str, Any] = {"descr": results.dtype, "fortran_order": False}
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {**header, "shape": (rows, width)})
         for _, values in results.parts:
-            file.write(np.ascontiguousarray(values, dtype="<f4").tobytes())
+            file.write(np.ascontiguousarray(values, dtype=results.dtype).tobytes())
             rows += len(values)
         file.seek(0)  # the header keeps room for any number of rows
         np.lib.format.write_array_header_1_0(file, {**header, "shape": (rows, width)})

@@ -1,7 +1,8 @@
 """What molecules are described by without learning: descriptors and fingerprints.
 
 The descriptors are RDKit's, all at once in a fraction of the time: whatever several of them are
-made of (contributions of atoms, paths, degrees) is worked out once.
+made of (contributions of atoms, paths, degrees) is worked out once. Both see a molecule as
+``molecule-cip`` does: without isotopes, and bonds to metals in one form.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from rdkit.Chem.MolSurf import logpBins, mrBins
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import dijkstra
 
-from graphlog.domains.molecule.parse import parsed
+from graphlog.domains.molecule.parse import parsed_in_one_form
 from graphlog.domains.molecule.schema import FRAGMENTS, ONE_BY_ONE, TARGETS
 from graphlog.errors import DataError
 
@@ -55,7 +56,7 @@ def target_values(smiles: Sequence[str]) -> Float32[np.ndarray, "N K"]:
     A group of descriptors that fails on a molecule it was not made for counts as 0.
     """
     out = np.full((len(smiles), len(TARGETS)), np.nan, dtype=np.float32)
-    for row, mol in enumerate(parsed(smiles)):
+    for row, mol in enumerate(parsed_in_one_form(smiles)):
         if not isinstance(mol, str):
             values = np.nan_to_num(_values(mol), nan=0.0, posinf=_LARGEST, neginf=-_LARGEST)
             out[row] = np.clip(values, -_LARGEST, _LARGEST)
@@ -309,7 +310,7 @@ def morgan_counts(smiles: Sequence[str]) -> csr_matrix:
 
 def _fingerprints(smiles: Sequence[str], kind: str) -> Iterator[np.ndarray]:
     make = getattr(rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS), kind)
-    for row, mol in enumerate(parsed(smiles)):
+    for row, mol in enumerate(parsed_in_one_form(smiles)):
         if isinstance(mol, str):
             raise DataError(f"no fingerprint for {str(smiles[row])[:80]!r} (row {row}): {mol}.")
         yield make(mol)
@@ -336,7 +337,7 @@ def count_fingerprints(smiles: Sequence[str]) -> csr_matrix:
             found[2] = torsions.GetCountFingerprintAsNumPy(mol)
         return found.reshape(-1)
 
-    found = _sparse(map(counts, parsed(smiles)), 3 * BITS)
+    found = _sparse(map(counts, parsed_in_one_form(smiles)), 3 * BITS)
     logs = np.log1p(found.data).astype(np.float32)
     return csr_matrix((logs, found.indices, found.indptr), shape=found.shape)
 

@@ -1,5 +1,6 @@
 """Molecules as a domain: SMILES, its schemas, scaffolds as groups, fingerprints as a baseline."""
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -35,6 +36,8 @@ from graphlog.errors import DataError, check_choice, setting
 STANDARDIZE = ("parent", "parent-tautomer")
 """How molecules may be changed before they are read."""
 _CALIBRATION_SET = "nci5k"
+_ISOTOPE = re.compile(r"\[\d+")
+"""The beginning of an atom in a SMILES that names its isotope."""
 _LARGEST_DRAWN = 120
 """Atoms up to which a drawing can be read."""
 
@@ -176,46 +179,51 @@ class MoleculeDomain(RecordDomain):
             return super().split(store, kind, fractions, seed, classes=classes)
         spec = None if source is None else source.spec
         # the folds of a data set are those that others publish scores of
-        texts = store.parents() if spec is None else store.texts()
+        texts = _without_isotopes(store.parents()) if spec is None else store.texts()
         canonical = spec is not None and details_of(spec).canonical_split
         return molecule.scaffolds.scaffold_split(texts, fractions, kind, seed, workers, canonical)
 
     def groups(self, store: GraphStore) -> list[str | None]:
         """Return the Bemis-Murcko scaffold of each molecule's parent, empty where it has no ring.
 
-        Chirality is kept.
+        Chirality is kept, isotopes are not.
         """
-        return molecule.scaffolds.scaffolds(store.parents())
+        return molecule.scaffolds.scaffolds(_without_isotopes(store.parents()))
 
     def parents(self, store: GraphStore) -> GraphStore:
-        """Return the graphs of the parents, those of molecules that differ read from their SMILES.
+        """Return the graphs of the parents, in a schema in which a molecule has one form.
 
-        The molecules themselves where the store has no SMILES.
+        That of the store, or ``molecule-cip``. The molecules themselves where it has no SMILES.
         """
         if not store.has_texts:
             return store
         texts, parents = store.texts(), store.parents()
         changed = [k for k, text in enumerate(texts) if text != parents[k]]
-        if not changed:
+        has_one_form = store.schema in (MOLECULE_CIP, MOLECULE_ISOTOPES)
+        if has_one_form and not changed:
             return store
-        chunk, _ = molecule.parse.featurize_smiles(
-            [parents[k] for k in changed], store.schema, with_parents=False
-        )
-        with StoreBuilder(store.schema) as builder:
+        schema = store.schema if has_one_form else MOLECULE_CIP
+        read = partial(molecule.parse.featurize_smiles, schema=schema, with_parents=False)
+        own = store.chunks() if has_one_form else (chunk for chunk, _ in spread_texts(read, texts))
+        chunk, _ = read([parents[k] for k in changed])
+        with StoreBuilder(schema) as builder:
             first = 0
-            for part in (*store.chunks(), chunk):
+            for part in (*own, chunk):
                 rows = np.arange(first, first + len(part))
                 builder.add(replace(part, rows=rows, labels=None, texts=None, parents={}))
                 first += len(part)
             both = builder.finish()
         graphs = np.arange(len(store))
-        graphs[np.array(changed)[chunk.rows]] = np.arange(len(store), len(both))
+        graphs[np.array(changed, dtype=np.int64)[chunk.rows]] = np.arange(len(store), len(both))
         return both.subset(graphs)
 
     def reading_notes(self, store: GraphStore) -> list[str]:
-        """Say which molecules have several fragments."""
+        """Say which molecules have several fragments, or that this is not known."""
         if not store.has_texts:
-            return []
+            return [
+                "the graphs have no SMILES: a salt or a charged form is not recognized as a repeat "
+                "of its parent"
+            ]
         is_several = ["." in text.split(maxsplit=1)[0] for text in store.texts()]
         rows = store.rows[np.flatnonzero(is_several)]
         if not len(rows):
@@ -309,10 +317,10 @@ class MoleculeDomain(RecordDomain):
     # Descriptors
 
     def targets_version(self) -> str:
-        """Return RDKit's version."""
+        """Return RDKit's version, and what of a molecule it does not see."""
         from rdkit import rdBase
 
-        return rdBase.rdkitVersion
+        return f"{rdBase.rdkitVersion}, no isotopes"
 
     def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
         """Return the descriptors in ``targets`` of each SMILES; a NaN row where parsing fails."""
@@ -321,6 +329,10 @@ class MoleculeDomain(RecordDomain):
     def substructure_counts(self, records: Sequence[str]) -> csr_matrix:
         """Return log counts of Morgan environments, atom pairs and torsions of each SMILES."""
         return molecule.descriptors.count_fingerprints(records)
+
+
+def _without_isotopes(smiles: Iterable[str]) -> list[str]:
+    return [_ISOTOPE.sub("[", text) for text in smiles]
 
 
 def rdkit_file(origin: str, path: str) -> Path:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
+from itertools import tee
 from typing import Any, SupportsInt
 
 import numpy as np
@@ -281,6 +282,19 @@ def parsed(texts: Iterable[object]) -> Iterator[Chem.Mol | str]:
     """Yield :func:`parse_smiles` of each text, with RDKit's messages silenced meanwhile."""
     with rdBase.BlockLogs():
         yield from map(parse_smiles, texts)
+
+
+def parsed_in_one_form(texts: Iterable[str]) -> Iterator[Chem.Mol | str]:
+    """Yield the molecules of :func:`parsed` by :func:`in_one_form`, without isotopes."""
+    texts, again = tee(texts)
+    for text, mol in zip(texts, parsed(again), strict=True):
+        if isinstance(mol, str) or ("[" not in text and not text.startswith(_INCHI)):
+            yield mol
+            continue
+        plain = in_one_form(mol) if _HAS_VARIANTS.search(text) else mol
+        for atom in plain.GetAtoms():
+            atom.SetIsotope(0)
+        yield plain
 
 
 def _may_be_complex(text: str) -> bool:
