@@ -58,7 +58,9 @@ def test_from_molecules_to_embeddings(table: Path, tmp_path: Path):
     assert encoding.graph_emb.shape == (32, 8)
     assert encoding.graph_emb.requires_grad
     encoder.save(tmp_path / "model.safetensors")
-    z = graphlog.load(tmp_path / "model.safetensors").embed(["CCO", "c1ccccc1"])
+    loaded = graphlog.load(tmp_path / "model.safetensors")
+    assert not any(module.training for module in (*encoder.modules(), *loaded.modules()))
+    z = loaded.embed(["CCO", "c1ccccc1"])
     assert z.dtype == np.float32
     np.testing.assert_array_equal(z, encoder.embed(["CCO", "c1ccccc1"]))
     np.testing.assert_array_equal(graphlog.embed(encoder, ["CCO", "c1ccccc1"]), z)

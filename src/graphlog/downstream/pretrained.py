@@ -81,6 +81,7 @@ class Encoder(nn.Module):
         """
         super().__init__()
         self.network = network
+        self.training = network.training
         self.layer = check_layer(layer)
         self.info: dict[str, Any] = dict(info or {})
         self.extra: dict[str, Tensor] = dict(extra or {})
