@@ -213,6 +213,7 @@ class MoleculeDomain(RecordDomain):
                 builder.add(replace(part, rows=rows, labels=None, texts=None, parents={}))
                 first += len(part)
             both = builder.finish()
+        assert len(both) == len(store) + len(chunk), "what one schema reads, every one reads"
         graphs = np.arange(len(store))
         graphs[np.array(changed, dtype=np.int64)[chunk.rows]] = np.arange(len(store), len(both))
         return both.subset(graphs)
