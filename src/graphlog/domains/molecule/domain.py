@@ -318,10 +318,10 @@ class MoleculeDomain(RecordDomain):
     # Descriptors
 
     def targets_version(self) -> str:
-        """Return RDKit's version, and what of a molecule it does not see."""
+        """Return RDKit's version, and in which form it is given molecules."""
         from rdkit import rdBase
 
-        return f"{rdBase.rdkitVersion}, no isotopes"
+        return f"{rdBase.rdkitVersion}, without isotopes"
 
     def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
         """Return the descriptors in ``targets`` of each SMILES; a NaN row where parsing fails."""

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
-from itertools import tee
 from typing import Any, SupportsInt
 
 import numpy as np
@@ -284,10 +283,9 @@ def parsed(texts: Iterable[object]) -> Iterator[Chem.Mol | str]:
         yield from map(parse_smiles, texts)
 
 
-def parsed_in_one_form(texts: Iterable[str]) -> Iterator[Chem.Mol | str]:
+def parsed_in_one_form(texts: Sequence[str]) -> Iterator[Chem.Mol | str]:
     """Yield the molecules of :func:`parsed` by :func:`in_one_form`, without isotopes."""
-    texts, again = tee(texts)
-    for text, mol in zip(texts, parsed(again), strict=True):
+    for text, mol in zip(texts, parsed(texts), strict=True):
         if isinstance(mol, str) or ("[" not in text and not text.startswith(_INCHI)):
             yield mol
             continue
