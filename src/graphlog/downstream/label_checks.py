@@ -74,9 +74,10 @@ def _unusual(values: Float[np.ndarray, "n"], rows: Int[np.ndarray, "n"]) -> list
     is_real = np.ones(len(values), dtype=bool)
     for value in (*_STAND_INS, -1.0):
         here = values == value
-        if here.sum() > (value == -1) and _stands_out(value, values[~here]):  # one -1 is a number
+        count, fewest = int(here.sum()), 2 if value == -1 else 1  # a single -1 is a number
+        if count >= fewest and _stands_out(value, values[~here]):
             is_real &= ~here
-            times = "once" if here.sum() == 1 else f"{here.sum():,} times"
+            times = "once" if count == 1 else f"{count:,} times"
             found.append(
                 f"{value:g} occurs {times} (rows {listed_rows(rows[here])}) and may stand for a "
                 "missing value"
