@@ -129,8 +129,9 @@ def _parquet(results: Results, folder: Path) -> Path:
     import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
 
     path, width = folder / "out.parquet", len(results.names)
+    number = pa.from_numpy_dtype(np.dtype(results.dtype))
     # an embedding is one cell, predictions are columns
-    kinds = [pa.list_(pa.float32(), width)] if results.vector else [pa.float64()] * width
+    kinds = [pa.list_(number, width)] if results.vector else [number] * width
     *names, status = results.added
     numbers = zip(names, kinds, strict=True)
     texts = [(name, pa.string()) for name in results.own]
