@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.encoders.encoder import AttributeTable, Encoding, GraphEncoder
 from graphlog.training.log import Progress
 from graphlog.training.settings import PretrainConfig, choose_device, has_fast_bf16, resolve_config
-from timing import clocked, machine, ratios, summary
+from machine import machine
 
 PRODUCTS = (
     *("addmm", "addmm_", "mm", "bmm", "baddbmm", "linear", "matmul", "mkldnn_linear", "dot"),
@@ -122,9 +122,19 @@ def product_share(step: Callable[[], object], device: torch.device) -> float:
     return sum(t for name, t in rows if name in PRODUCTS) / max(sum(t for _, t in rows), 1e-9)
 
 
-def clocks() -> np.ndarray:
-    """Return the seconds of the clock and of the processor."""
-    return np.array([time.perf_counter(), time.process_time()])
+def seconds_of(step: Callable[[int], object], number: int) -> tuple[float, float]:
+    """Return the seconds of the clock and of the processor that one step takes."""
+    began = time.perf_counter(), time.process_time()
+    step(number)
+    return time.perf_counter() - began[0], time.process_time() - began[1]
+
+
+def summary(seconds: Sequence[float], graphs: int) -> dict[str, Any]:
+    """Return median, quartiles and all values."""
+    first, _, third = quantiles(seconds, n=4) if len(seconds) > 1 else (seconds[0],) * 3
+    quartiles = {"first_quartile_s": first, "third_quartile_s": third}
+    rate = graphs / median(seconds)
+    return {"median_s": median(seconds), **quartiles, "graphs_per_s": rate, "steps_s": seconds}
 
 
 def measure(
@@ -150,14 +160,14 @@ def measure(
         for name, side in sides.items()
     }
     result: dict[str, Any] = {"relative_difference": difference, "batch_size": size}
-    both = in_turns(
-        {name: clocked(step, clocks) for name, step in steps.items()}, options.steps, options.warmup
-    )
+    timed = {name: partial(seconds_of, step) for name, step in steps.items()}
+    both = in_turns(timed, options.steps, options.warmup)
     for prefix, clock in (("", 0), ("cpu_", 1)):
-        seconds = {name: [float(pair[clock]) for pair in pairs] for name, pairs in both.items()}
+        seconds = {name: [pair[clock] for pair in pairs] for name, pairs in both.items()}
         result |= {f"{prefix}{name}": summary(taken, size) for name, taken in seconds.items()}
         for name in seconds.keys() - {"pyg_fp32"}:
-            result[f"{prefix}ratio_{name}"] = median(ratios(seconds["pyg_fp32"], seconds[name]))
+            pairs = zip(seconds["pyg_fp32"], seconds[name], strict=True)
+            result[f"{prefix}ratio_{name}"] = median(theirs / own for theirs, own in pairs)
     for name, step in steps.items():
         result[f"matmul_share_{name}"] = product_share(partial(step, 0), device)
     return result

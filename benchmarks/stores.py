@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from timing import machine
+from machine import machine
 
 Found = dict[str, Any]
 

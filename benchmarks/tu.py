@@ -22,7 +22,7 @@ import graphlog
 from graphlog.downstream.fold_probe import fold_probe
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.encoders.encoder import EncoderConfig
-from timing import machine
+from machine import machine
 
 SETS = ("mutag", "ptc", "imdb-binary", "enzymes", "imdb-multi", "proteins", "nci1")
 NAMES = {
