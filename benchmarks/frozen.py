@@ -21,11 +21,11 @@ stores. ``compare`` prints a difference with a 95 % interval of paired bootstrap
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -56,15 +56,9 @@ FEW_GRID = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
 FEATURES = ("ecfp4", "descriptors")
 
 
-class Fit(NamedTuple):
-    """One fit of one model: what it is called, its C and its predictions for the held rows."""
-
-    case: str
-    """Rule, split or number of labels and draw."""
-    c: float
-    """NaN of a fine-tuned one."""
-    held: np.ndarray
-    predicted: np.ndarray
+Fit = tuple[str, float, np.ndarray, np.ndarray]
+"""Rule, split or number of labels; C (NaN: fine-tuned); the rows held out and their predictions."""
+COLUMNS = ["protocol", "dataset", "model", "case", "task", "collection", "c", "labels", "predicted"]
 
 
 def descriptors(smiles: list[str]) -> np.ndarray:
@@ -81,14 +75,6 @@ def descriptors(smiles: list[str]) -> np.ndarray:
     return out
 
 
-def encoder_at(place: str, schema: str, collection: Path) -> Any:
-    """Return the encoder at ``place``, or an untrained one calibrated on the collection."""
-    if not place.startswith("random-"):
-        return graphlog.load(place)
-    seed, graphs = int(place.removeprefix("random-")), open_store(collection)
-    return random_encoder(schema=schema_named(schema), layer="jk", seed=seed, graphs=graphs)
-
-
 def features_of(
     name: str, place: str, data: LabeledGraphs, options: argparse.Namespace
 ) -> tuple[Any, str]:
@@ -100,7 +86,12 @@ def features_of(
         return descriptors(data.store.texts()), ""
     if name == "ecfp4":
         return sparse_bits(morgan_fingerprints(data.store.texts())), ""
-    encoder = encoder_at(place, options.schema, options.collection)
+    if place.startswith("random-"):
+        how: dict[str, Any] = {"layer": "jk", "graphs": open_store(options.collection)}
+        seed = int(place.removeprefix("random-"))
+        encoder = random_encoder(schema=data.store.schema, seed=seed, **how)
+    else:
+        encoder = graphlog.load(place)
     if encoder.schema.name != data.store.schema.name:
         raise SystemExit(f"{name} reads the schema {encoder.schema.name}; name it with --schema.")
     known = encoder.info.get("data_digest") or open_store(options.collection).digest
@@ -121,51 +112,46 @@ def path_of(
 
 def fits(protocol: str, features: Any, data: LabeledGraphs) -> Iterator[Fit]:
     """Yield the fits of one representation."""
-    labels, task = data.labels, data.task
-    if protocol == "finetune":
-        for draw, order in enumerate(orders(data)[:3]):  # each draw is a seed
-            for size in (n for n in SIZES_FINETUNED if n <= len(order)):
-                own = replace(data, split=Split(order[:size], data.split.valid, data.split.test))
-                how = {"config": FinetuneConfig(precision="bf16"), "seeds": (draw,)}
-                fitted = finetune(features, own, baselines=(), **how)
-                held = data.split.test
-                predicted = fitted.predict(data.store.subset(held))
-                yield Fit(f"{size} {draw}", np.nan, held, predicted)
-        return
+    labels, task, split = data.labels, data.task, data.split
     grid = SHORT_GRID if len(data.targets) > MANY_TARGETS else GRID
-    if protocol == "labels":
-        for draw, order in enumerate(orders(data)):
-            for size in (n for n in SIZES if n <= len(order)):
-                known, held = order[:size], data.split.test
-                c = cross_validated_c(features[known], labels[known], task, draw)
-                both = np.concatenate([known, held])
-                path = path_of(features[both], labels[both], np.arange(size), task, (c,))
-                yield Fit(f"{size} {draw}", c, held, path[c][size:])
-        return
-    if protocol == "crossed":
-        known = np.concatenate([data.split.train, data.split.valid])
+    if protocol == "finetune":
+        for case, draw, known in few(split.train, SIZES_FINETUNED, 3):  # each draw is a seed
+            own = replace(data, split=Split(known, split.valid, split.test))
+            config = FinetuneConfig(precision="bf16")
+            fitted = finetune(features, own, baselines=(), config=config, seeds=(draw,))
+            yield case, np.nan, split.test, fitted.predict(data.store.subset(split.test))
+    elif protocol == "labels":
+        for case, draw, known in few(split.train, SIZES, DRAWS):
+            c = cross_validated_c(features[known], labels[known], task, draw)
+            both = np.concatenate([known, split.test])
+            path = path_of(features[both], labels[both], np.arange(len(known)), task, (c,))
+            yield case, c, split.test, path[c][len(known) :]
+    elif protocol == "crossed":
+        known = np.concatenate([split.train, split.valid])
         groups = group_numbers(domain_of(data.store.schema).groups(data.store.subset(known)))
         for fold, (train, held) in enumerate(GroupKFold(5).split(known, groups=groups)):
-            path = path_of(features, labels, known[train], task, grid)
-            for c, predicted in path.items():
-                yield Fit(f"C = {c}, fold {fold}", c, known[held], predicted[known[held]])
-        return
-    for seed in range(SPLITS if protocol == "splits" else 1):
-        folds = data.draw(data.store, labels, seed)[0] if data.draw else data.split
-        path = path_of(features, labels, folds.train, task, grid)
-        if protocol == "valid":
-            for c, predicted in path.items():
-                yield Fit(f"C = {c}", c, folds.valid, predicted[folds.valid])
-            return
-        best = max(path, key=lambda c: score(task, labels[folds.valid], path[c][folds.valid]))
-        yield Fit(f"validated {seed}", best, folds.test, path[best][folds.test])
-        if protocol == "test":
-            yield Fit("fixed 0", FIXED_C, folds.test, path[FIXED_C][folds.test])
+            for c, predicted in path_of(features, labels, known[train], task, grid).items():
+                yield f"C = {c}, fold {fold}", c, known[held], predicted[known[held]]
+    elif protocol == "valid":
+        for c, predicted in path_of(features, labels, split.train, task, grid).items():
+            yield f"C = {c}", c, split.valid, predicted[split.valid]
+    else:
+        for seed in range(SPLITS if protocol == "splits" else 1):
+            train, valid, test = data.draw(data.store, labels, seed)[0] if data.draw else split
+            path = path_of(features, labels, train, task, grid)
+            best = max(path, key=lambda c: score(task, labels[valid], path[c][valid]))
+            yield f"validated {seed}", best, test, path[best][test]
+            if protocol == "test":
+                yield "fixed 0", FIXED_C, test, path[FIXED_C][test]
 
 
-def orders(data: LabeledGraphs) -> list[np.ndarray]:
-    """Return random orders of the training fold, one a draw."""
-    return [np.random.default_rng(d).permutation(data.split.train) for d in range(DRAWS)]
+def few(
+    train: np.ndarray, sizes: Sequence[int], draws: int
+) -> Iterator[tuple[str, int, np.ndarray]]:
+    """Yield the name, the draw and the rows of random parts of the training fold."""
+    for draw in range(draws):
+        order = np.random.default_rng(draw).permutation(train)
+        yield from ((f"{n} {draw}", draw, order[:n]) for n in sizes if n <= len(order))
 
 
 def cross_validated_c(features: Any, labels: np.ndarray, task: Any, draw: int) -> float:
@@ -198,39 +184,37 @@ def measure(options: argparse.Namespace) -> None:
             features, collection = features_of(name, place, data, options)
             arrays: dict[str, Any] = {"collection": collection, "task": data.task}
             for case, c, held, predicted in fits(options.protocol, features, data):
-                arrays[f"c/{case}"], arrays[f"labels/{case}"] = c, data.labels[held]
+                arrays |= {f"c/{case}": c, f"labels/{case}": data.labels[held]}
                 arrays[f"predicted/{case}"] = predicted.astype(np.float32)
             np.savez_compressed(file, **arrays)
             print(file, flush=True)
 
 
-def score(task: str, labels: np.ndarray, predicted: np.ndarray) -> float:
+def score(task: Any, labels: np.ndarray, predicted: np.ndarray) -> float:
     """Return ROC-AUC or R2 in points."""
     metric = "r2" if task == "regression" else "roc_auc"
-    kind: Any = "regression" if task == "regression" else "classification"
-    return 100 * evaluate(labels, predicted, kind).scores[metric]
+    return 100 * evaluate(labels, predicted, task).scores[metric]
 
 
-def kept(work: Path) -> dict[tuple[str, str], dict[str, Mapping[str, np.ndarray]]]:
-    """Return what is kept, by protocol and data set, then by model.
+def kept(work: Path) -> pd.DataFrame:
+    """Return what is kept, a row a model and case.
 
     Raises:
-        SystemExit: If encoders of one table were calibrated on different collections.
+        SystemExit: If encoders were calibrated on different collections.
     """
-    found: dict[tuple[str, str], dict[str, Mapping[str, np.ndarray]]] = {}
+    rows: list[tuple[Any, ...]] = []
     for file in sorted(work.glob("* *.npz")):
-        protocol, dataset, model = file.stem.split(" ", 2)
-        found.setdefault((protocol, dataset), {})[model] = dict(np.load(file))
-    collections = {
-        str(arrays["collection"]): f"{model} on {dataset}"
-        for (_, dataset), models in found.items()
-        for model, arrays in models.items()
-        if str(arrays["collection"])
-    }
-    if len(collections) > 1:
+        arrays, names = dict(np.load(file)), file.stem.split(" ", 2)
+        about = (str(arrays["task"]), str(arrays["collection"]))
+        for case in (key.removeprefix("c/") for key in arrays if key.startswith("c/")):
+            values = (arrays[f"{of}/{case}"] for of in ("labels", "predicted"))
+            rows.append((*names, case, *about, float(arrays[f"c/{case}"]), *values))
+    found = pd.DataFrame(rows, columns=COLUMNS)
+    encoders = found[found["collection"] != ""].drop_duplicates("collection")
+    if len(encoders) > 1:
         raise SystemExit(
-            f"{' and '.join(collections.values())} were calibrated on different collections: "
-            "no table can hold both; compute one of them again."
+            f"{' and '.join(encoders['model'] + ' on ' + encoders['dataset'])} were calibrated on "
+            "different collections: no table can hold both; compute one of them again."
         )
     return found
 
@@ -238,39 +222,37 @@ def kept(work: Path) -> dict[tuple[str, str], dict[str, Mapping[str, np.ndarray]
 def write_rows(work: Path) -> pd.DataFrame:
     """Score what is kept, alone and fused, into rows.csv.gz."""
     rows: list[dict[str, Any]] = []
-    for (protocol, dataset), models in kept(work).items():
+    for _, models in kept(work).groupby(COLUMNS[:2], sort=False):
         for number in (1, 2, 3):
-            for names in combinations(sorted(models), number):
+            for names in combinations(sorted(set(models["model"])), number):
                 if sum(name not in FEATURES for name in names) > 1:
                     continue
-                parts = [models[name] for name in names]
-                for case in (k.partition("/")[2] for k in parts[0] if k.startswith("c/")):
-                    task = str(parts[0]["task"])
-                    predicted = [p[f"predicted/{case}"] for p in parts]
-                    value = score(task, parts[0][f"labels/{case}"], fuse(predicted, task))
-                    row = {"protocol": protocol, "dataset": dataset, "case": case}
-                    row["model"] = " + ".join(names)
-                    row["c"] = float(parts[0][f"c/{case}"]) if number == 1 else None
-                    row["collection"] = max(str(p["collection"]) for p in parts)[:12]
-                    rows.append({**row, "score": round(value, 3)})
+                for _, parts in models[models["model"].isin(names)].groupby("case", sort=False):
+                    row = parts.iloc[0][["protocol", "dataset", "case", "c"]].to_dict()
+                    row |= {"model": " + ".join(names), "c": row["c"] if number == 1 else None}
+                    row["collection"] = parts["collection"].max()[:12]
+                    rows.append({**row, "score": round(score(*fused(parts, names)), 3)})
     table = pd.DataFrame(rows)
     table.to_csv(work / "rows.csv.gz", index=False)
     return table
 
 
+def fused(models: pd.DataFrame, names: Sequence[str]) -> tuple[str, np.ndarray, np.ndarray]:
+    """Return task, labels and the mean prediction of some of the models of a case."""
+    first, parts = models.iloc[0], models.set_index("model")["predicted"]
+    return first["task"], first["labels"], fuse([parts[name] for name in names], first["task"])
+
+
 def compare(work: Path, protocol: str, ours: str, theirs: str, resamples: int = 300) -> None:
     """Print the difference of two models (``A + B`` is fused), with an interval, case by case."""
     means: dict[str, list[np.ndarray]] = {}
-    names = [side.split(" + ") for side in (ours, theirs)]
-    for (found, _), models in kept(work).items():
-        if found != protocol or not models.keys() >= {*names[0], *names[1]}:
+    found, names = kept(work), [side.split(" + ") for side in (ours, theirs)]
+    for _, models in found[found["protocol"] == protocol].groupby("dataset", sort=False):
+        if not {*names[0], *names[1]} <= {*models["model"]}:
             continue
-        sides = [[models[name] for name in side] for side in names]
-        first, draw = sides[0][0], np.random.default_rng(0)
-        task = str(first["task"])
-        for case in (k.partition("/")[2] for k in first if k.startswith("c/")):
-            labels = first[f"labels/{case}"]
-            a, b = (fuse([p[f"predicted/{case}"] for p in side], task) for side in sides)
+        draw = np.random.default_rng(0)
+        for case, parts in models.groupby("case", sort=False):
+            (task, labels, a), (_, _, b) = (fused(parts, side) for side in names)
             drawn = [np.arange(len(labels))]
             drawn += [draw.integers(0, len(labels), len(labels)) for _ in range(resamples)]
             values = [score(task, labels[r], a[r]) - score(task, labels[r], b[r]) for r in drawn]

@@ -1,7 +1,6 @@
 """What embeddings and prototypes are worth where groups of molecules matter.
 
     python benchmarks/groups.py runs/stores/near hiv tox21 muv toxcast mix
-    python benchmarks/groups.py runs/stores/near bace bbbp hlm mdr1 lipophilicity esol
     python benchmarks/groups.py prototypes runs/near with-0=runs/with-0 without-0=runs/without-0
     python benchmarks/groups.py report
 
@@ -9,15 +8,14 @@ Retrieval (hiv, tox21, muv): each of up to 20 active molecules of an assay is a 
 molecules with a label are ranked by similarity to it. Groups (tox21, toxcast, mix): adjusted mutual
 information of partitions (the leaves and roots of the shipped tree, K-means of the same sizes on
 each representation) with scaffolds, with assays, and with the collection that a molecule comes
-from. Choice (bace and the sets beside it): of a random four fifths of a set 50 or 100 molecules are
-chosen to be labeled, a kernel model of the shipped embedding is fitted to them and judged on the
-other fifth, ten times. Sets of the first two are random samples of :data:`SAMPLE` molecules, for
-retrieval with every active one besides; they are read from $GRAPHLOG_MIRROR. Untrained networks are
-calibrated on the graph store named, which must be that of the shipped model's pre-training.
-``prototypes`` repeats retrieval and groups (tox21, muv, mix) for other models of that store,
-``NAME-SEED=PATH``, by the embedding of their last layer and of all layers, with leaves of the tree
-that they were trained with. Rows go to results/groups.csv.gz; sets that are there are not computed
-again. ``report`` prints the tables of docs/results.md and docs/two-losses.md.
+from. Sets are random samples of :data:`SAMPLE` molecules, for retrieval with every active one
+besides; they are read from $GRAPHLOG_MIRROR. Untrained networks are calibrated on the graph store
+named, which must be that of the shipped model's pre-training. ``prototypes`` repeats retrieval and
+groups for other models of that store, ``NAME-SEED=PATH``, by the embedding of their last layer and
+of all layers, with leaves of the tree that they were trained with. Rows go to
+results/groups.csv.gz; sets that are there are not computed again. ``report`` prints the tables of
+docs/results.md and docs/two-losses.md, that of molecules chosen to be labeled among them, whose
+rows an earlier version of this script wrote.
 """
 
 import os
@@ -28,10 +26,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rdkit import Chem
-from rdkit.Chem import rdFingerprintGenerator
 from rdkit.ML.Scoring import Scoring
-from rdkit.SimDivFilters.rdSimDivPickers import MaxMinPicker
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 
@@ -41,23 +36,19 @@ from graphlog.data.store import open_store
 from graphlog.datasets import find_spec
 from graphlog.domains.molecule import morgan_fingerprints, scaffolds
 from graphlog.domains.molecule.descriptors import target_values
-from graphlog.downstream.kernel import fit_kernel
 from graphlog.downstream.linear import standardize
-from graphlog.downstream.metrics import evaluate, paired_interval
-from graphlog.downstream.tasks import open_labeled
+from graphlog.downstream.metrics import paired_interval
 from graphlog.report.hierarchy import Hierarchy
 
 MODEL = "graphlog-mol"
 SAMPLE, QUERIES, NETWORKS = 3_000, 20, 5
 RETRIEVED, GROUPED = ("hiv", "tox21", "muv"), ("tox21", "toxcast", "mix")
 CHOSEN = ("bace", "bbbp", "hlm", "mdr1", "lipophilicity", "esol")
-DRAWS, BUDGETS = 10, (50, 100)
+BUDGETS = (50, 100)
 PROTOTYPES = "prototypes: "
 RESULTS = Path(__file__).parent / "results" / "groups.csv.gz"
-EMBEDDING, UNTRAINED, ECFP4, DESCRIPTORS = MODEL, "untrained", "ECFP4", "descriptors"
-FUSIONS = ((EMBEDDING, ECFP4), (EMBEDDING, ECFP4, DESCRIPTORS), (ECFP4, DESCRIPTORS))
-
-
+UNTRAINED, ECFP4, DESCRIPTORS = "untrained", "ECFP4", "descriptors"
+FUSIONS = ((MODEL, ECFP4), (MODEL, ECFP4, DESCRIPTORS), (ECFP4, DESCRIPTORS))
 Matrices = dict[str, np.ndarray]
 """A row a molecule, by the name of what represents it."""
 Trees = dict[str, tuple[np.ndarray, tuple[int, ...]]]
@@ -80,30 +71,28 @@ def represent(
 ) -> tuple[Matrices, Trees]:
     """Return what represents molecules, and where they lie in the trees of models that have one.
 
-    Models, which have the same settings, are represented by their last layer and all layers, as are
-    untrained networks; without any, the shipped one stands beside these, fingerprints and
-    descriptors.
+    The shipped model stands beside untrained networks, fingerprints and descriptors; others, which
+    have the same settings, beside untrained networks, each by its last layer and by all layers.
     """
-    given = models or {MODEL: graphlog.load(MODEL)}
-    first, store = next(iter(given.values())), open_store(collection)
-    if any(model.info["data_digest"] != store.digest for model in given.values()):
+    is_shipped, first, store = MODEL in models, next(iter(models.values())), open_store(collection)
+    if any(model.info["data_digest"] != store.digest for model in models.values()):
         raise SystemExit(f"{collection} is not what all of the models were pre-trained on.")
     graphs, rows = graphlog.read_molecules(smiles, schema=first.schema), np.arange(len(smiles))
+    how = {"layer": "jk", "graphs": store}
     untrained = {
-        f"{UNTRAINED}{'-' if models else ' '}{seed}": graphlog.random_encoder(
-            first.config, first.schema, seed=seed, layer="jk", graphs=store
+        f"{UNTRAINED}{' ' if is_shipped else '-'}{seed}": graphlog.random_encoder(
+            first.config, first.schema, seed=seed, **how
         )
         for seed in range(NETWORKS)
     }
+    layers = {"": None} if is_shipped else {", last": "last", ", jk": "jk"}
     values, trees = Matrices(), Trees()
-    for name, model in {**given, **untrained}.items():
-        for layer in ("last", "jk") if models else (None,):
-            key = name if layer is None else f"{name}, {layer}"
-            values[key] = standardize(model.embed_store(graphs, layer), rows)
-        hierarchy = Hierarchy.of(model)
-        if hierarchy is not None:
+    for name, model in {**models, **untrained}.items():
+        for suffix, layer in layers.items():
+            values[name + suffix] = standardize(model.embed_store(graphs, layer), rows)
+        if (hierarchy := Hierarchy.of(model)) is not None:
             trees[name] = (hierarchy.assign(graphs).paths, hierarchy.forest.sizes)
-    if not models:
+    if is_shipped:
         values[ECFP4] = morgan_fingerprints(smiles).astype(np.float32)
         values[DESCRIPTORS] = standardize(target_values(smiles), rows)
     return values, trees
@@ -198,64 +187,12 @@ def group(
                 yield {**row, "metric": "AMI", "value": value}
 
 
-def spread_over(groups: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return all rows, one of each group in turn, both in random order."""
-    order = rng.permutation(len(groups))
-    turns = pd.Series(groups[order]).groupby(groups[order]).cumcount().to_numpy()
-    return order[np.lexsort((rng.permutation(len(groups)), turns))]
-
-
-def choices(
-    graphs: Any, smiles: list[str], values: np.ndarray, size: int, draw: int
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the rows that each way would have labeled; which are active nobody knows yet."""
-    rng, encoder = np.random.default_rng(draw), graphlog.load(MODEL)
-    yield "random", rng.permutation(len(smiles))[:size]
-    maker = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
-    bits = maker.GetFingerprints([Chem.MolFromSmiles(s) for s in smiles])
-    picked = MaxMinPicker().LazyBitVectorPick(bits, len(bits), size, seed=draw)
-    yield "MaxMin, ECFP4", np.array(picked)
-    shipped = Hierarchy.of(encoder)
-    assert shipped is not None
-    yield f"leaves of {MODEL}", spread_over(shipped.assign(graphs).paths[:, -1], rng)[:size]
-    fitted = Hierarchy.fitted(encoder, graphs, centers=50, seed=draw)
-    leaves = spread_over(fitted.assign(graphs).paths[:, -1], rng)[:size]
-    yield "leaves of a tree fitted to them", leaves
-    centers = KMeans(size, n_init=1, random_state=draw).fit(values).transform(values)
-    yield "nearest to K-means centers", np.unique(centers.argmin(axis=0))
-
-
-def choose(dataset: str) -> Iterator[dict[str, Any]]:
-    """Yield the scores of kernel models fitted to the few molecules that each way would label."""
-    encoder = graphlog.load(MODEL)
-    data = open_labeled(dataset, encoder.schema)
-    embedding = encoder.embed_store(data.store, "jk+sum")
-    smiles = data.store.texts()
-    for draw in range(DRAWS):
-        order = np.random.default_rng(1000 + draw).permutation(len(smiles))
-        test, pool = np.split(order, [len(order) // 5])
-        values = standardize(embedding[pool], np.arange(len(pool)))
-        for size in BUDGETS:
-            inside = data.store.subset(pool), [smiles[i] for i in pool], values, size, draw
-            for name, rows in choices(*inside):
-                fitted = fit_kernel({"": embedding}, data.labels, pool[rows], data.task).model
-                predictions, _ = fitted.predict([embedding[test]])
-                score = evaluate(data.labels[test], predictions, data.task).scores
-                metric = "r2" if data.task == "regression" else "roc_auc"
-                row = {"task": f"choose {size}", "of": "the set", "model": name, "seed": draw}
-                row |= {"molecules": len(rows), "metric": metric}
-                yield {**row, "value": score[metric]}
-
-
 def measure(collection: Path, datasets: list[str], models: dict[str, Any]) -> None:
-    """Add the rows of each data set that has none yet; of these models, or of the shipped one."""
-    rows = (
-        pd.read_csv(RESULTS)
-        if RESULTS.exists()
-        else pd.DataFrame(columns=["dataset", "task"], dtype=str)
-    )
+    """Add the rows of each data set that has none yet."""
+    rows = pd.read_csv(RESULTS)
+    prefix = "" if MODEL in models else PROTOTYPES
     for dataset in datasets:
-        alike = rows["task"].str.startswith(PROTOTYPES) == bool(models)
+        alike = rows["task"].str.startswith(PROTOTYPES) == bool(prefix)
         if dataset in set(rows["dataset"][alike]):
             continue
         found: list[dict[str, Any]] = []
@@ -266,39 +203,32 @@ def measure(collection: Path, datasets: list[str], models: dict[str, Any]) -> No
             table = sample(dataset, actives=False)
             placed = represent(models, table["smiles"].tolist(), collection)
             found += group(dataset, table, *placed)
-        if dataset in CHOSEN:
-            found += choose(dataset)
-        task = (PROTOTYPES if models else "") + pd.Series([row["task"] for row in found])
-        new = pd.DataFrame(found).assign(dataset=dataset, task=task)
-        rows = pd.concat([rows, new.round({"value": 5})])
+        new = pd.DataFrame(found).assign(dataset=dataset).round({"value": 5})
+        rows = pd.concat([rows, new.assign(task=prefix + new["task"])])
         rows.to_csv(RESULTS, index=False)
 
 
 def tables(rows: pd.DataFrame) -> str:
     """Return the tables of the pages: means, and deviations over networks and clusterings."""
-    task = rows["task"]
-    searched, grouped = rows[task == "retrieve"].copy(), rows[task.str.startswith("group")]
-    searched["seed"] = searched["model"].str.extract(r"untrained (\d)")[0].fillna("0")
-    searched["model"] = searched["model"].str.replace(r"untrained \d", UNTRAINED, regex=True)
-    others = rows[task.str.startswith(PROTOTYPES)].copy()
-    others["seed"] = others["model"].str.extract(r"-(\d)")[0]
-    others["model"] = others["model"].str.replace(r"-\d", "", regex=True)
-    others["task"] = others["task"].str.removeprefix(PROTOTYPES)
-    in_groups = others["metric"] == "AMI"
+    seed = rows["model"].str.extract(r"(?:untrained |-)(\d)")[0].astype(float)
+    model = rows["model"].str.replace(r"(?<=untrained) \d|-\d", "", regex=True)
+    rows = rows.assign(seed=seed.fillna(rows["seed"]).fillna(0), model=model)
+    is_other = rows["task"].str.startswith(PROTOTYPES)
+    rows["task"] = rows["task"].str.removeprefix(PROTOTYPES)
+    is_search, is_group = rows["task"] == "retrieve", rows["metric"] == "AMI"
+    search, group = ["dataset", "metric"], ["task", "dataset", "of"]
     lines = [
-        *mean_table(searched, ["dataset", "metric"], 1),
-        *mean_table(grouped, ["task", "dataset", "of"], 100),
+        *mean_table(rows[is_search & ~is_other], search, 1),
+        *mean_table(rows[is_group & ~is_other], group, 100),
         *choice_table(rows),
-        *mean_table(others[~in_groups], ["dataset", "metric"], 1),
-        *mean_table(others[in_groups], ["task", "dataset", "of"], 100),
+        *mean_table(rows[is_search & is_other], search, 1),
+        *mean_table(rows[is_group & is_other], group, 100),
     ]
     return "\n".join(lines)
 
 
 def mean_table(frame: pd.DataFrame, columns: list[str], scale: float) -> Iterator[str]:
     """Yield the lines of a table with a row a model: mean ± SD over the seeds."""
-    if frame.empty:
-        return
     means = frame.groupby([*columns, "model", "seed"])["value"].mean() * scale
     wide = means.groupby([*columns, "model"]).agg(["mean", "std"])
     found = list(dict.fromkeys(wide.index.droplevel("model")))
@@ -345,7 +275,7 @@ if __name__ == "__main__":
         case ["prototypes", place, *named]:
             loaded = {n: graphlog.load(p) for n, _, p in (spec.partition("=") for spec in named)}
             measure(Path(place), ["hiv", "tox21", "muv", "mix"], loaded)
-        case [place, *datasets]:
-            measure(Path(place), datasets, {})
+        case [place, *datasets] if {*datasets} <= {*RETRIEVED, *GROUPED}:
+            measure(Path(place), datasets, {MODEL: graphlog.load(MODEL)})
         case _:
             raise SystemExit(__doc__)
