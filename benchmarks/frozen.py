@@ -228,9 +228,10 @@ def write_rows(work: Path) -> pd.DataFrame:
                 if sum(name not in FEATURES for name in names) > 1:
                     continue
                 for _, parts in models[models["model"].isin(names)].groupby("case", sort=False):
-                    row = parts.iloc[0][["protocol", "dataset", "case", "c"]].to_dict()
-                    row |= {"model": " + ".join(names), "c": row["c"] if number == 1 else None}
-                    row["collection"] = parts["collection"].max()[:12]
+                    row = parts.iloc[0][["protocol", "dataset", "case"]].to_dict()
+                    row |= {"model": " + ".join(names)}
+                    row |= {"c": parts["c"].iloc[0] if number == 1 else None}
+                    row |= {"collection": parts["collection"].max()[:12]}
                     rows.append({**row, "score": round(score(*fused(parts, names)), 3)})
     table = pd.DataFrame(rows)
     table.to_csv(work / "rows.csv.gz", index=False)
