@@ -6,12 +6,13 @@ The numbers of docs/decisions/0008-one-house.md. Imports alone do not count as a
 """
 
 import argparse
+import cProfile
+import pstats
 import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
-from types import FrameType
 
 MOLECULES = "smiles,active\n" + "".join(f"{'C' * (1 + i % 9)}O,{i % 2}\n" for i in range(60))
 TINY = ["--epochs", "2", "--batch-size", "16", "--set", "encoder.dim=8", "--quiet"]
@@ -19,18 +20,10 @@ TINY = ["--epochs", "2", "--batch-size", "16", "--set", "encoder.dim=8", "--quie
 
 def visited_by(run: Callable[[], object], package: Path) -> set[str]:
     """Return the files of ``package`` in which a function was called during ``run``."""
-    files: set[str] = set()
-
-    def profile(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and not frame.f_code.co_name.startswith("<module"):
-            files.add(frame.f_code.co_filename)
-
-    sys.setprofile(profile)
-    try:
-        run()
-    finally:
-        sys.setprofile(None)
-    return {name for name in files if name.startswith(str(package)) and name.endswith(".py")}
+    profile = cProfile.Profile()
+    profile.runcall(run)
+    called = {file for file, _, name in pstats.Stats(profile).stats if name != "<module>"}
+    return {file for file in called if Path(file).is_relative_to(package)}
 
 
 def main() -> None:

@@ -63,16 +63,11 @@ COLUMNS = ["protocol", "dataset", "model", "case", "task", "collection", "c", "l
 
 def descriptors(smiles: list[str]) -> np.ndarray:
     """Return RDKit's descriptors but those that are not finite for every molecule, and ``SPS``."""
-    names = [
-        name
-        for name, _ in Descriptors.descList
-        if name not in ("Ipc", "SPS") and not name.startswith("BCUT2D_") and "Partial" not in name
-    ]
-    out = np.zeros((len(smiles), len(names)), dtype=np.float32)
-    for row, text in enumerate(smiles):
-        values = Descriptors.CalcMolDescriptors(Chem.MolFromSmiles(text), missingVal=0.0)
-        out[row] = np.clip(np.nan_to_num([values[name] for name in names]), -1e6, 1e6)
-    return out
+    molecules = map(Chem.MolFromSmiles, smiles)
+    values = pd.DataFrame([Descriptors.CalcMolDescriptors(m, missingVal=0.0) for m in molecules])
+    is_left_out = values.columns.str.contains("^Ipc$|^SPS$|^BCUT2D_|Partial")
+    finite = np.nan_to_num(values.loc[:, ~is_left_out].to_numpy(dtype=np.float64))
+    return finite.clip(-1e6, 1e6).astype(np.float32)
 
 
 def features_of(
@@ -160,13 +155,9 @@ def cross_validated_c(features: Any, labels: np.ndarray, task: Any, draw: int) -
     folds = KFold(5, shuffle=True, random_state=draw)
     for train, held in folds.split(np.arange(len(labels))):
         for c, predicted in path_of(features, labels, train, task, FEW_GRID).items():
-            p, y = predicted[held].astype(np.float64), labels[held]
-            if task == "regression":
-                loss = np.square(p - y)
-            else:
-                p = p.clip(1e-7, 1 - 1e-7)
-                loss = -np.where(y == 1, np.log(p), np.log(1 - p))
-            losses[c] += float(np.where(np.isnan(y), 0.0, loss).sum())
+            miss = np.abs(predicted[held].astype(np.float64) - labels[held])
+            likely = (1 - miss).clip(1e-7, 1 - 1e-7)
+            losses[c] += np.nansum(miss**2 if task == "regression" else -np.log(likely))
     return min(losses, key=lambda c: losses[c])
 
 

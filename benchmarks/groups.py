@@ -230,17 +230,13 @@ def tables(rows: pd.DataFrame) -> str:
 def mean_table(frame: pd.DataFrame, columns: list[str], scale: float) -> Iterator[str]:
     """Yield the lines of a table with a row a model: mean ± SD over the seeds."""
     means = frame.groupby([*columns, "model", "seed"])["value"].mean() * scale
-    wide = means.groupby([*columns, "model"]).agg(["mean", "std"])
-    found = list(dict.fromkeys(wide.index.droplevel("model")))
-    yield f"| | {' | '.join(', '.join(c) for c in found)} |"
-    yield "|" + "---|" * (len(found) + 1)
-    for model in dict.fromkeys(frame["model"]):
-        cells = [wide.loc[(*c, model)] for c in found]
-        words = [
-            f"{c['mean']:.2f}" + (f" ± {c['std']:.2f}" if c["std"] == c["std"] else "")
-            for c in cells
-        ]
-        yield f"| {model} | {' | '.join(words)} |"
+    both = means.groupby([*columns, "model"]).agg(["mean", "std"])
+    texts = both["std"].map(" ± {:.2f}".format, na_action="ignore").fillna("")
+    texts = (both["mean"].map("{:.2f}".format) + texts).unstack("model")
+    yield f"| | {' | '.join(map(', '.join, texts.index))} |"
+    yield "|" + "---|" * (len(texts) + 1)
+    for model in frame["model"].unique():
+        yield f"| {model} | {' | '.join(texts[model])} |"
     yield ""
 
 
@@ -256,14 +252,13 @@ def choice_table(rows: pd.DataFrame) -> Iterator[str]:
         frame = chosen[chosen["task"] == f"choose {size}"]
         wide = frame.pivot(index=["model", "seed"], columns="dataset", values="value") * 100
         means = wide.mean(axis=1)
-        for model in dict.fromkeys(frame["model"]):
+        for model in frame["model"].unique():
             cells = [f"{wide.loc[model][name].mean():.1f}" for name in CHOSEN]
+            cells.append(f"{means[model].mean():.1f}")
             for other in ("random", "MaxMin, ECFP4"):
-                gap = means[model] - means[other]
-                mean, half = paired_interval(gap.to_numpy(), 0.0)
+                mean, half = paired_interval((means[model] - means[other]).to_numpy(), 0.0)
                 text = f"{mean:+.1f} ({mean - half:+.1f} to {mean + half:+.1f})"
                 cells.append(text if model != other else "")
-            cells.insert(len(CHOSEN), f"{means[model].mean():.1f}")
             yield f"| {model} | {size} | {' | '.join(cells)} |"
     yield ""
 

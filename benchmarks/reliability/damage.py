@@ -52,10 +52,10 @@ def numbers(*values: Any) -> bytes:
     )
 
 
-def kinds() -> dict[str, tuple[str, Callable[[Path], bytes | None]]]:
+def kinds() -> dict[str, tuple[str, Callable[[Path], object]]]:
     """Return every kind of file, and what opens it.
 
-    It returns the numbers of the file, or None of those that a user may edit.
+    It returns the numbers of the file as bytes; of those that a user may edit something else.
     """
     import graphlog
     from graphlog.extras.neighbors import Index
@@ -85,15 +85,10 @@ def kinds() -> dict[str, tuple[str, Callable[[Path], bytes | None]]]:
         fitted = graphlog.finetune(untrained(), table, seeds=(0,), epochs=1, **labeled)
         return numbers(fitted.predict(SMILES))
 
-    def used(call: Callable[[Path], object]) -> Callable[[Path], None]:
-        def use(path: Path) -> None:
-            call(path)
+    def configured(path: Path) -> object:
+        return graphlog.pretrain(SMILES, config=path, epochs=1, **SMALL)
 
-        return use
-
-    read = used(partial(graphlog.read_molecules, workers=1))
-    configured = used(lambda p: graphlog.pretrain(SMILES, config=p, epochs=1, **SMALL))
-    figures = used(lambda p: graphlog.draw_run(p.parent, p.parent.with_name("figures")))
+    read = partial(graphlog.read_molecules, workers=1)
     tables = ("molecules.csv", "semicolon.csv", "molecules.csv.gz", "molecules.parquet")
     return {
         "model": ("run/model.safetensors", lambda p: numbers(graphlog.load(p).embed(SMILES))),
@@ -104,11 +99,11 @@ def kinds() -> dict[str, tuple[str, Callable[[Path], bytes | None]]]:
         "foreign weights": ("gin.pth", convert),
         "split": ("split.json", use_split),
         "config": ("run/config.toml", configured),
-        "metrics": ("run/metrics.jsonl", figures),
-        "scores": ("tuned/scores.json", used(lambda p: graphlog.describe(p.parent))),
-        "jsonl": ("graphs.jsonl", used(graphlog.read_graphs)),
-        "gin-text": ("graphs.txt", used(graphlog.read_graphs)),
-        "network": ("network.csv", used(graphlog.read_proteins)),
+        "metrics": ("run/metrics.jsonl", lambda p: graphlog.draw_run(p.parent, p.parent / "drawn")),
+        "scores": ("tuned/scores.json", lambda p: graphlog.describe(p.parent)),
+        "jsonl": ("graphs.jsonl", graphlog.read_graphs),
+        "gin-text": ("graphs.txt", graphlog.read_graphs),
+        "network": ("network.csv", graphlog.read_proteins),
         **{name: (name, read) for name in (*tables, "molecules.sdf")},
     }
 
@@ -116,14 +111,16 @@ def kinds() -> dict[str, tuple[str, Callable[[Path], bytes | None]]]:
 def files(good: Path, seeds: range) -> Iterator[Case]:
     """Yield files of every kind with a few bytes changed."""
 
-    def work(name: str, seed: int, intact: bytes | None, folder: Path) -> str:
+    def work(name: str, seed: int, intact: object, folder: Path) -> str:
         draw, (target, use) = random.Random(f"{name}-{seed}"), kinds()[name]
         shutil.copytree(good, folder, dirs_exist_ok=True)
         inside = sorted(p for p in (folder / target).rglob("*") if p.is_file())
         victim = draw.choice(inside) if inside else folder / target
         victim.write_bytes(mutate(victim.read_bytes(), draw))
         seen = use(folder / target)
-        return "read" if intact is None else "same" if seen == intact else f"wrong: {victim.name}"
+        if not isinstance(intact, bytes):
+            return "read"
+        return "same" if seen == intact else f"wrong: {victim.name}"
 
     for name, (target, use) in kinds().items():
         copy = good.parent / "intact" / name

@@ -58,16 +58,12 @@ def run(campaign: str, cases: Iterable[Case], kinds: Sequence[str] | None, kept:
 
 def counts(rows: pd.DataFrame) -> str:
     """Return how many cases of every campaign ended how, as a table in Markdown."""
-    lines = [
-        "| campaign | kinds | cases | ended as | not as they should |",
-        "|---|---|---|---|---|",
-    ]
-    for campaign, part in rows.groupby("campaign", sort=True):
+    lines = ["| campaign | kinds | cases | ended as | not as they should |", "|" + "---|" * 5]
+    for campaign, part in rows.groupby("campaign"):
         ends = part["result"].value_counts().sort_index()
         shown = ", ".join(f"{count:,} {result}" for result, count in ends.items())
-        wrong = (~part["result"].isin(FINE)).sum()
-        numbers = f"{part['kind'].nunique()} | {len(part):,} | {shown} | {wrong}"
-        lines.append(f"| `{campaign}` | {numbers} |")
+        wrong, kinds = (~part["result"].isin(FINE)).sum(), part["kind"].nunique()
+        lines.append(f"| `{campaign}` | {kinds} | {len(part):,} | {shown} | {wrong} |")
     return "\n".join(lines)
 
 
@@ -150,12 +146,8 @@ def start(
 ) -> Ended:
     """Run ``graphlog WORDS`` in ``folder``; standard streams and ``$TMPDIR`` are beside it.
 
-    Args:
-        words: The command.
-        folder: Where it runs.
-        before: Called in the new process before the command.
-        during: Called with the number of the process while it runs.
-        is_new: Start Python anew; otherwise the process is forked from this one.
+    ``before`` is called in the new process before the command, ``during`` with its number while it
+    runs. With ``is_new`` Python is started anew; otherwise the process is forked from this one.
     """
     (folder.parent / "tmp").mkdir(exist_ok=True)
     pid = os.fork()

@@ -1,6 +1,5 @@
 """Small intact inputs of every kind, written once for all cases, and the jobs that read them."""
 
-import csv
 import gzip
 import json
 import os
@@ -39,16 +38,15 @@ def write_inputs(good: Path) -> None:
     import graphlog
     from graphlog.extras.neighbors import Index
 
-    rows = [[f"m{k}", SMILES[k % 12], k % 2, (7 * k) % 11 / 2] for k in range(48)]
-    head = ["id", "smiles", "active", "value"]
-    tables = {"molecules.csv": ",", "semicolon.csv": ";", "rows.csv": ",", "other.csv": ","}
-    more = {"rows.csv": [*rows, ["bad", "C(", 1, 2]], "other.csv": rows[:9]}
-    for name, delimiter in tables.items():
-        with (good / name).open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, delimiter=delimiter).writerows([head, *more.get(name, rows)])
-    table = good / "molecules.csv"
+    rows = [(f"m{k}", SMILES[k % 12], k % 2, (7 * k) % 11 / 2) for k in range(48)]
+    molecules = pd.DataFrame(rows, columns=["id", "smiles", "active", "value"])
+    bad, table = molecules.head(1).assign(id="bad", smiles="C("), good / "molecules.csv"
+    tables = {"molecules.csv": molecules, "semicolon.csv": molecules, "other.csv": molecules[:9]}
+    for name, frame in {**tables, "rows.csv": pd.concat([molecules, bad])}.items():
+        delimiter = ";" if name == "semicolon.csv" else ","
+        frame.to_csv(good / name, sep=delimiter, index=False, lineterminator="\r\n")
     (good / "molecules.csv.gz").write_bytes(gzip.compress(table.read_bytes()))
-    pd.read_csv(table).to_parquet(good / "molecules.parquet")
+    molecules.to_parquet(good / "molecules.parquet")
     with Chem.SDWriter(str(good / "molecules.sdf")) as writer:
         for smiles in SMILES:
             writer.write(Chem.MolFromSmiles(smiles))
@@ -116,57 +114,34 @@ def jobs(good: Path) -> dict[str, Job]:
     steps = "--set checkpoint_every_s=0 --set log_every=1 --precision fp32"
     featurize = f"featurize {table} --targets value -o out {one}"
     embed = f"embed {table} {run} {one} -o"
-    kept = {name: _bytes(f"out{name}", "rejects.csv") for name in (".npz", ".csv", ".parquet")}
     small = f"featurize {good / 'other.csv'} -o out {one}"
-    resumed: dict[str, Any] = {"again": "--resume", "resumes": True}
+    first = f"embed {good / 'other.csv'} {run} {one} -o out.npz"
+    pretrain = f"pretrain {good / 'store'} -o out --epochs 3 {tiny} {steps} {one}"
+    finetune = f"finetune {table} {run} -o out --seeds 0,1 {short}"
+    tune = f"tune {table} {run} -o out --trials 3 --seeds 0 {short}"
+    probe = f"probe {table} {run} {labeled} --workers 1 --with ecfp4 -o out"
+    convert = f"convert {good / 'gin.pth'} -o out.safetensors --quiet"
+    prototypes = f"prototypes {good / 'run'} --input {table} -o out {one}"
+    cells = "--scale smoke --seeds 0 --methods untrained,graphlog,ecfp-lr --quiet"
     atlas = _bytes("out/tree.json", "out/members.csv", "out/atlas.html")
+    zinc = _bytes("out/chem/pretrain/zinc_moses_250k.smi.gz")
+    kept = {name: _bytes(f"out{name}", "rejects.csv") for name in (".npz", ".csv", ".parquet")}
+    resumed: dict[str, Any] = {"again": "--resume", "resumes": True}
     found = {
         "featurize": Job(featurize, _store, "--overwrite"),
         "featurize over a store": Job(featurize, _store, "--overwrite", old=small),
         **{f"embed {name}": Job(f"{embed} out{name}", seen) for name, seen in kept.items()},
-        "embed over a file": Job(
-            f"{embed} out.npz",
-            _bytes("out.npz"),
-            old=f"embed {good / 'other.csv'} {run} {one} -o out.npz",
-        ),
+        "embed over a file": Job(f"{embed} out.npz", _bytes("out.npz"), old=first),
         "predict": Job(f"predict {table} -m {good / 'tuned'} {one} -o out.csv", kept[".csv"]),
-        "probe": Job(
-            f"probe {table} {run} {labeled} --workers 1 --with ecfp4 -o out",
-            _probe,
-            "--overwrite",
-            resumes=True,
-        ),
-        "pretrain": Job(
-            f"pretrain {good / 'store'} -o out --epochs 3 {tiny} {steps} {one}",
-            _run("out"),
-            **resumed,
-        ),
-        "finetune": Job(
-            f"finetune {table} {run} -o out --seeds 0,1 {short}", _run("out"), **resumed
-        ),
-        "tune": Job(
-            f"tune {table} {run} -o out --trials 3 --seeds 0 {short}",
-            _run("out/best", "out/best.toml"),
-            **resumed,
-        ),
-        "prototypes": Job(
-            f"prototypes {good / 'run'} --input {table} -o out {one}", atlas, resumes=True
-        ),
+        "probe": Job(probe, _probe, "--overwrite", resumes=True),
+        "pretrain": Job(pretrain, _run("out"), **resumed),
+        "finetune": Job(finetune, _run("out"), **resumed),
+        "tune": Job(tune, _run("out/best", "out/best.toml"), **resumed),
+        "prototypes": Job(prototypes, atlas, resumes=True),
         "data split": Job(f"data split {table} -o out.json {one}", _bytes("out.json")),
-        "data get": Job(
-            "data get zinc250k --data-dir out --quiet",
-            _bytes("out/chem/pretrain/zinc_moses_250k.smi.gz"),
-            resumes=True,
-        ),
-        "benchmark": Job(
-            "benchmark molecules -o out --scale smoke --seeds 0 "
-            "--methods untrained,graphlog,ecfp-lr --quiet",
-            _cells,
-            resumes=True,
-        ),
-        "convert": Job(
-            f"convert {good / 'gin.pth'} -o out.safetensors --quiet", _bytes("out.safetensors")
-        ),
+        "data get": Job("data get zinc250k --data-dir out --quiet", zinc, resumes=True),
+        "benchmark": Job(f"benchmark molecules -o out {cells}", _cells, resumes=True),
+        "convert": Job(convert, _bytes("out.safetensors")),
     }
     return {name: job for name, job in found.items() if MIRROR or name != "data get"}
 
@@ -176,10 +151,10 @@ def _shrink_the_smoke_scale() -> None:
     from graphlog.benchmark.cells import SCALES
 
     often = {"checkpoint_every_s": 0.0}
+    network = {"encoder.layers": 2, "encoder.dim": 8, "epochs": 2, "batch_size": 32}
     changes: dict[str, Any] = {"source": "nci5k", "limit": 64, "seeds": (0,)}
-    changes["pretrain"] = {"encoder.layers": 2, "encoder.dim": 8, "epochs": 2, "batch_size": 32}
-    changes["pretrain"] |= often
-    changes["finetune"] = {"epochs": 1, "batch_size": 512, "layer": "last", **often}
+    changes |= {"pretrain": network | often}
+    changes |= {"finetune": {"epochs": 1, "batch_size": 512, "layer": "last"} | often}
     SCALES["smoke"] = {"molecule": SCALES["smoke"]["molecule"].updated(changes)}
 
 

@@ -1,5 +1,6 @@
 """Everyday tables whose truth is known: read right or refused, never silently wrong."""
 
+import gzip
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -88,7 +89,8 @@ def write(truth: Truth, folder: Path, draw: random.Random) -> Path:
         path = folder / "table.xlsx"
         with pd.ExcelWriter(path) as book:
             if draw.random() < 0.5:  # cells of numbers, not of text
-                frame["y"] = [float(w) if _is_number(w) else w for w in frame["y"]]
+                numbers = pd.to_numeric(frame["y"], errors="coerce").astype(object)
+                frame["y"] = numbers.fillna(frame["y"])
             frame.to_excel(book, sheet_name="data", index=False)
             if draw.random() < 0.4:
                 pd.DataFrame({"about": ["made by hand"]}).to_excel(book, sheet_name="notes")
@@ -108,16 +110,8 @@ def write(truth: Truth, folder: Path, draw: random.Random) -> Path:
     if encoding in ("utf-16-le", "utf-16-be"):  # as Windows writes it, with a mark
         content = "\ufeff".encode(encoding) + content
     path = folder / f"table.{kind}"
-    if kind == "csv.gz":
-        import gzip
-
-        content = gzip.compress(content)
-    path.write_bytes(content)
+    path.write_bytes(gzip.compress(content) if kind == "csv.gz" else content)
     return path
-
-
-def _is_number(word: str) -> bool:
-    return word.replace(".", "", 1).removeprefix("-").isdecimal()
 
 
 def judge(truth: Truth, path: Path, draw: random.Random) -> str:
