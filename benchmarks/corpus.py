@@ -8,9 +8,10 @@ r"""Write the molecules that the model for molecules is pre-trained on, without 
 ``held_out.csv.gz`` the validation and test folds of the same sets, which are never trained on.
 """
 
-import gzip
 import sys
 from pathlib import Path
+
+import pandas as pd
 
 from graphlog.domains import schema_named
 from graphlog.downstream.tasks import open_labeled
@@ -24,16 +25,14 @@ SETS = (
 
 def write_smiles(path: Path, smiles: list[str]) -> None:
     """Write one column of SMILES."""
-    with beside(path) as unfinished, gzip.open(unfinished, "wt") as file:
-        file.write("smiles\n" + "\n".join(smiles) + "\n")
+    with beside(path) as unfinished:
+        pd.DataFrame({"smiles": smiles}).to_csv(unfinished, index=False, compression="gzip")
 
 
 def main(folder: Path, drug_like: Path) -> None:
     """Write both files to ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    with gzip.open(drug_like, "rt") as file:
-        next(file)
-        molecules = [line.split(",")[0].strip() for line in file]
+    molecules = pd.read_csv(drug_like, keep_default_na=False).iloc[:, 0].tolist()
     seen, held_out = set(molecules), []
     for name in SETS:
         data = open_labeled(name, schema_named("molecule"))
@@ -41,8 +40,7 @@ def main(folder: Path, drug_like: Path) -> None:
         new = [s for s in dict.fromkeys(train) if s not in seen]
         seen.update(new)
         molecules += new
-        for part in (data.split.valid, data.split.test):
-            held_out += data.store.texts(part)
+        held_out += data.store.texts(data.split.valid) + data.store.texts(data.split.test)
         print(f"{name}: {len(train):,} of the training fold, {len(new):,} new", flush=True)
     write_smiles(folder / "molecules.csv.gz", molecules)
     write_smiles(folder / "held_out.csv.gz", list(dict.fromkeys(held_out)))

@@ -46,16 +46,12 @@ from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 
 CLASSIFICATION = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "hiv", "muv")
 REGRESSION = ("esol", "freesolv", "lipophilicity")
-QUANTUM = ("qm7", "qm8")
-"""Regressions of properties that depend on the shape in space; no part of the means."""
 MANY_TARGETS, SHORT_GRID = 100, (0.01, 0.1)
 """A set of hundreds of targets chooses between two values of C: each costs minutes."""
 SIZES, SIZES_FINETUNED, DRAWS, SPLITS = (50, 100, 200, 400, 800), (100, 400), 5, 10
 FEW_GRID = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
 """Few labels want penalties at both ends, by the kind of features."""
 FEATURES = ("ecfp4", "descriptors")
-
-
 Fit = tuple[str, float, np.ndarray, np.ndarray]
 """Rule, split or number of labels; C (NaN: fine-tuned); the rows held out and their predictions."""
 COLUMNS = ["protocol", "dataset", "model", "case", "task", "collection", "c", "labels", "predicted"]
@@ -82,9 +78,8 @@ def features_of(
     if name == "ecfp4":
         return sparse_bits(morgan_fingerprints(data.store.texts())), ""
     if place.startswith("random-"):
-        how: dict[str, Any] = {"layer": "jk", "graphs": open_store(options.collection)}
-        seed = int(place.removeprefix("random-"))
-        encoder = random_encoder(schema=data.store.schema, seed=seed, **how)
+        seed, graphs = int(place.removeprefix("random-")), open_store(options.collection)
+        encoder = random_encoder(schema=data.store.schema, layer="jk", seed=seed, graphs=graphs)
     else:
         encoder = graphlog.load(place)
     if encoder.schema.name != data.store.schema.name:

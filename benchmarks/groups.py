@@ -41,7 +41,7 @@ from graphlog.downstream.metrics import paired_interval
 from graphlog.report.hierarchy import Hierarchy
 
 MODEL = "graphlog-mol"
-SAMPLE, QUERIES, NETWORKS = 3_000, 20, 5
+SAMPLE, QUERIES, SEEDS = 3_000, 20, range(5)
 RETRIEVED, GROUPED = ("hiv", "tox21", "muv"), ("tox21", "toxcast", "mix")
 CHOSEN = ("bace", "bbbp", "hlm", "mdr1", "lipophilicity", "esol")
 BUDGETS = (50, 100)
@@ -79,12 +79,8 @@ def represent(
         raise SystemExit(f"{collection} is not what all of the models were pre-trained on.")
     graphs, rows = graphlog.read_molecules(smiles, schema=first.schema), np.arange(len(smiles))
     how = {"layer": "jk", "graphs": store}
-    untrained = {
-        f"{UNTRAINED}{' ' if is_shipped else '-'}{seed}": graphlog.random_encoder(
-            first.config, first.schema, seed=seed, **how
-        )
-        for seed in range(NETWORKS)
-    }
+    drawn = [graphlog.random_encoder(first.config, first.schema, seed=s, **how) for s in SEEDS]
+    untrained = {f"{UNTRAINED}{' ' if is_shipped else '-'}{s}": drawn[s] for s in SEEDS}
     layers = {"": None} if is_shipped else {", last": "last", ", jk": "jk"}
     values, trees = Matrices(), Trees()
     for name, model in {**models, **untrained}.items():
@@ -175,7 +171,7 @@ def group(
         for model, matrix in values.items():
             size = trees.get(model.partition(",")[0], (None, usual))[1][layer]
             label = model.rpartition(" ")[0] if model.startswith(f"{UNTRAINED} ") else model
-            for seed in [int(model[-1])] if label == UNTRAINED else range(NETWORKS):
+            for seed in [int(model[-1])] if label == UNTRAINED else SEEDS:
                 fitted = KMeans(size, n_init=1, random_state=seed).fit_predict(matrix)
                 partitions.append((f"K-means, {label}", size, seed, fitted))
         for truth, wanted in truths.items():

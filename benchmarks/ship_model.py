@@ -28,13 +28,11 @@ from graphlog.prototypes import fit_balanced_forest
 
 TREE = ("prototypes.", "parents_")
 SAMPLE = 50_000
-KEPT = (*TREE, PREFIX)
 
 
 def fit_tree(encoder: Encoder, graphs: GraphStore, seed: int) -> dict[str, Tensor]:
     """Return prototypes fitted to the last layer of a sample, by their names in a model file."""
-    draw = np.random.default_rng(seed)
-    rows = np.sort(draw.permutation(len(graphs))[:SAMPLE])
+    rows = np.sort(np.random.default_rng(seed).permutation(len(graphs))[:SAMPLE])
     forest = fit_balanced_forest(
         torch.from_numpy(encoder.embed_store(graphs.subset(rows), "last")),
         generator=torch.Generator().manual_seed(seed),
@@ -62,7 +60,7 @@ def main() -> None:
     info = {**model.info, **{k: v for k, v in told.items() if v}, "name": options.output.stem}
     if missing := [k for k in told if k not in info]:
         parser.error(f"the model file does not say its {missing[0]}; name it")
-    extra = {k: v for k, v in model.extra.items() if k.startswith(KEPT)}
+    extra = {k: v for k, v in model.extra.items() if k.startswith((*TREE, PREFIX))}
     if options.graphs:
         graphs = read(options.graphs, model.encoder.schema)
         if graphs.digest != info["data_digest"]:

@@ -11,6 +11,9 @@ import numpy as np
 from harness import Case
 from inputs import SMALL, SMILES, untrained
 
+import graphlog
+from graphlog.extras.neighbors import Index
+
 _TOKENS = (
     *(b"\0" * 16, b"\xff" * 8, b'"', b"{", b"[" * 2000, b"}", b",", b"\n", b"\r", b";", b"-1"),
     *(b"1e400", b"NaN", b"99999999999999999999", b"null", b"../../x", b"[#119]", b"[CH128]"),
@@ -57,8 +60,6 @@ def kinds() -> dict[str, tuple[str, Callable[[Path], object]]]:
 
     It returns the numbers of the file as bytes; of those that a user may edit something else.
     """
-    import graphlog
-    from graphlog.extras.neighbors import Index
 
     def store(path: Path) -> bytes:
         opened = graphlog.open_store(path)

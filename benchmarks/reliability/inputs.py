@@ -9,6 +9,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import torch
+from rdkit import Chem
+from safetensors import safe_open
+
+import graphlog
+from graphlog.benchmark.cells import SCALES
+from graphlog.domains import schema_named
+from graphlog.encoders.encoder import EncoderConfig
+from graphlog.extras.neighbors import Index
+
 SMILES = (
     *("CCO", "c1ccccc1", "CC(=O)O", "CCN", "C[C@H](N)C(=O)O", "C/C=C/C", "[Na+].[Cl-]"),
     *("OC1CCCCC1", "O=C(O)c1ccccc1OC(C)=O", "CN1C=NC2=C1C(=O)N(C(=O)N2C)C", "[13CH4]"),
@@ -23,21 +34,11 @@ _TIMED = {"graphs_per_s", "seconds", "fit_seconds"}
 @cache
 def untrained(schema: str = "molecule-cip") -> Any:
     """Return a tiny encoder with drawn weights."""
-    import graphlog
-    from graphlog.domains import schema_named
-    from graphlog.encoders.encoder import EncoderConfig
-
     return graphlog.random_encoder(EncoderConfig(dim=8, layers=2), schema_named(schema), seed=0)
 
 
 def write_inputs(good: Path) -> None:
     """Write tables, graphs, a network, weights, a store, an index, a split and two runs."""
-    import pandas as pd
-    from rdkit import Chem
-
-    import graphlog
-    from graphlog.extras.neighbors import Index
-
     rows = [(f"m{k}", SMILES[k % 12], k % 2, (7 * k) % 11 / 2) for k in range(48)]
     molecules = pd.DataFrame(rows, columns=["id", "smiles", "active", "value"])
     bad, table = molecules.head(1).assign(id="bad", smiles="C("), good / "molecules.csv"
@@ -75,8 +76,6 @@ def write_inputs(good: Path) -> None:
 
 def _write_weights(path: Path) -> None:
     """Write drawn weights as the pre-train-GNNs family keeps them."""
-    import torch
-
     shapes = {"x_embedding1.weight": (120, 8), "x_embedding2.weight": (3, 8)}
     for k in range(2):
         shapes |= {f"gnns.{k}.mlp.0.weight": (16, 8), f"gnns.{k}.mlp.0.bias": (16,)}
@@ -148,8 +147,6 @@ def jobs(good: Path) -> dict[str, Job]:
 
 def _shrink_the_smoke_scale() -> None:
     """Make the cells of a benchmark as small as the other jobs."""
-    from graphlog.benchmark.cells import SCALES
-
     often = {"checkpoint_every_s": 0.0}
     network = {"encoder.layers": 2, "encoder.dim": 8, "epochs": 2, "batch_size": 32}
     changes: dict[str, Any] = {"source": "nci5k", "limit": 64, "seeds": (0,)}
@@ -171,18 +168,15 @@ def _probe(folder: Path) -> Any:
 
 
 def _store(folder: Path) -> Any:
-    from graphlog import open_store
-
     if not (folder / "out").exists():
         return None
-    store = open_store(folder / "out")
+    store = graphlog.open_store(folder / "out")
     store.verify()
     return (store.digest, store.texts(), len(store.rejects))
 
 
 def _run(name: str, *files: str) -> Callable[[Path], Any]:
     """Return the weights of a finished run, its log but for the speed, and more files."""
-    from safetensors import safe_open
 
     def seen(folder: Path) -> Any:
         run = folder / name
@@ -199,8 +193,6 @@ def _run(name: str, *files: str) -> Callable[[Path], Any]:
 
 def _cells(folder: Path) -> Any:
     """Return the scores of the finished cells by name; None before there is a report."""
-    import pandas as pd
-
     if not (folder / "out" / "report" / "molecules.md").exists():
         return None
     rows = pd.read_csv(folder / "out" / "molecules.csv.gz", keep_default_na=False)

@@ -11,18 +11,19 @@ import psutil
 from harness import Case
 from inputs import untrained
 
+import graphlog
+from graphlog.benchmark import Request, run_benchmark
+from graphlog.benchmark.speed import TimedObjective
+from graphlog.data.store import epoch_batches
+from graphlog.training.log import Progress
+from graphlog.training.settings import resolve_config
+
 RATIO, SLACK_MB, FEWEST = 1.2, 60.0, 20
 """A peak of at most 20 % (of small processes: 60 MB) above that of the first tenth is fine."""
 
 
 def training() -> Iterator[None]:
     """Steps of pre-training with 5 layers of 300, each on a batch of another size."""
-    import graphlog
-    from graphlog.benchmark.speed import TimedObjective
-    from graphlog.data.store import epoch_batches
-    from graphlog.training.log import Progress
-    from graphlog.training.settings import resolve_config
-
     config = resolve_config("graphlog", None, {"encoder": {"dim": 300, "layers": 5}})
     store = graphlog.read_molecules("nci5k", workers=1)
     timed = TimedObjective(store, config, Progress())
@@ -34,9 +35,8 @@ def training() -> Iterator[None]:
 
 def embedding() -> Iterator[None]:
     """Calls of ``embed`` on lists of another length each."""
-    import graphlog
-
-    encoder, texts = graphlog.load("graphlog-mol"), _texts(400)
+    encoder = graphlog.load("graphlog-mol")
+    texts = graphlog.read_molecules("nci5k", limit=400, workers=1).texts()
     for number in count(1):
         encoder.embed(texts[: 1 + number % 97])
         yield
@@ -44,9 +44,7 @@ def embedding() -> Iterator[None]:
 
 def finetuning() -> Iterator[None]:
     """Fine-tunings of one seed each."""
-    import graphlog
-
-    texts = _texts(120)
+    texts = graphlog.read_molecules("nci5k", limit=120, workers=1).texts()
     table = {"smiles": texts, "y": [int("N" in text) for text in texts]}
     labeled: dict[str, Any] = {"targets": ["y"], "split": "random", "baselines": ()}
     for number in count(1):
@@ -56,19 +54,11 @@ def finetuning() -> Iterator[None]:
 
 def benchmarking() -> Iterator[None]:
     """Cells of a small benchmark: pre-trained, fine-tuned and probed, suite after suite."""
-    from graphlog.benchmark import Request, run_benchmark
-
     for seed in count():
         with tempfile.TemporaryDirectory() as folder:
             for method in ("attrmasking", "graphlog", "ecfp-lr"):
                 run_benchmark(Request("molecules", "smoke", (method,), seeds=(seed,)), folder)
                 yield
-
-
-def _texts(number: int) -> list[str]:
-    import graphlog
-
-    return graphlog.read_molecules("nci5k", limit=number, workers=1).texts()
 
 
 WORK = {"training": training, "embed": embedding, "finetune": finetuning, "benchmark": benchmarking}

@@ -16,6 +16,9 @@ from typing import Any
 
 from harness import Case, Ended, start
 from inputs import Job, jobs
+from typer.main import get_command
+
+from graphlog.cli.main import app
 
 ERRORS = {
     **dict.fromkeys(("write", "pwrite64", "copy_file_range"), ("ENOSPC", "EIO")),
@@ -26,8 +29,11 @@ ERRORS = {
     **{"openat": ("ENOSPC", "EMFILE", "EIO"), "flock": ("ENOLCK",), "mmap": ("ENOMEM",)},
 }
 """System calls that are let fail, and how; ``KILL``: the process is killed in their place."""
+_CALL = re.compile(
+    rf'^({"|".join(ERRORS)})\((?:(?:AT_FDCWD<[^>]*>, )?"([^"]*)"|\d+<(/[^>]*)>)?', re.MULTILINE
+)
+"""Its name and that of its file, in a line of a trace."""
 _REMOVING = ("unlink", "unlinkat", "rmdir")
-_PATIENCE_S = 300.0
 Work = Callable[["Trial", int, random.Random, Path], str]
 """Disturbs a job, given the seed, what it draws from it and a folder; returns how that ended."""
 
@@ -97,7 +103,7 @@ def _each(good: Path, seeds: range, work: Work, leave_out: str = "") -> Iterator
         trial = Trial(job, good.parent / "undisturbed")
         for seed in seeds:
             draw = random.Random(f"{name}-{seed}")
-            yield Case(name, seed, partial(work, trial, seed, draw), _PATIENCE_S)
+            yield Case(name, seed, partial(work, trial, seed, draw), 300.0)
 
 
 def kills(good: Path, seeds: range) -> Iterator[Case]:
@@ -143,8 +149,8 @@ def faults(good: Path, seeds: range, at_renames: bool = False) -> Iterator[Case]
 
     def work(trial: Trial, seed: int, draw: random.Random, beside: Path) -> str:
         first = trial.place(beside / "a")
-        _, lines = traced(trial, first, ["-e", f"trace={','.join(ERRORS)}"])
-        found = _calls(lines, (str(beside), str(good)))
+        _, trace = traced(trial, first, ["-e", f"trace={','.join(ERRORS)}"])
+        found = _calls(trace, (str(beside), str(good)))
         if at_renames:
             found = [key for key in found if key[0].startswith("rename")]
             found = [found[seed % len(found)]]
@@ -163,8 +169,8 @@ def faults(good: Path, seeds: range, at_renames: bool = False) -> Iterator[Case]
     yield from _each(good, seeds, work)
 
 
-def traced(trial: Trial, folder: Path, arguments: list[str]) -> tuple[Ended, list[str]]:
-    """Run a job under strace and return how it ended, and the lines of the trace."""
+def traced(trial: Trial, folder: Path, arguments: list[str]) -> tuple[Ended, str]:
+    """Run a job under strace and return how it ended, and the trace."""
     log, tracers = folder.parent / "trace", list[subprocess.Popen[bytes]]()
 
     def attach(pid: int) -> None:
@@ -178,18 +184,15 @@ def traced(trial: Trial, folder: Path, arguments: list[str]) -> tuple[Ended, lis
 
     ended = trial.start(folder, before=lambda: os.kill(os.getpid(), signal.SIGSTOP), during=attach)
     tracers[0].wait()
-    return ended, log.read_text(errors="replace").splitlines()
+    return ended, log.read_text(errors="replace")
 
 
-def _calls(lines: list[str], ours: tuple[str, ...]) -> list[tuple[str, str, int]]:
+def _calls(trace: str, ours: tuple[str, ...]) -> list[tuple[str, str, int]]:
     """Return call, name of its file without what differs from run to run, and its number."""
-    numbers: Counter[str] = Counter()
-    found: list[tuple[str, str, int]] = []
-    calls = (re.match(r"(\w+)\((.*)", line) for line in lines)
-    for call, rest in (m.groups() for m in calls if m and m[1] in ERRORS):
+    numbers, found = Counter[str](), list[tuple[str, str, int]]()
+    for call, named, opened in _CALL.findall(trace):
         numbers[call] += 1
-        path = re.match(r'(?:AT_FDCWD<[^>]*>, )?"([^"]*)"|\d+<(/[^>]*)>', rest)
-        name = (path[1] or path[2]) if path else ""
+        name = named or opened
         if name.startswith(ours) or (name and not name.startswith("/")):
             short = re.sub(r"[-._][0-9a-z_]{8}\b|\d+", "", Path(name).name)
             found.append((call, short, numbers[call]))
@@ -261,10 +264,6 @@ def limits(good: Path, seeds: range) -> Iterator[Case]:
 
 def options(good: Path, seeds: range) -> Iterator[Case]:
     """Yield random command lines; each must end with 0, or with 2 and one line."""
-    from typer.main import get_command
-
-    from graphlog.cli.main import app
-
     values = ["0", "-1", "1e9", "nan", "x", "a,b", "../x", "ä", "none", "run", "molecules.csv"]
     verbs: dict[str, Any] = dict(get_command(app).commands)  # type: ignore[attr-defined]
     for slow in ("quickstart", "benchmark"):

@@ -13,6 +13,9 @@ import pandas as pd
 from harness import Case
 from inputs import untrained
 
+from graphlog.downstream.tasks import open_labeled
+from graphlog.errors import GraphLoGError
+
 _CORES = (
     *("c1ccc({})cc1", "C1CCC({})CC1", "c1ccnc({})c1", "C1CN({})CCO1", "c1csc({})c1", "CC({})CO"),
     *("c1ccc2cc({})ccc2c1", "c1coc({})c1", "C1CCC({})C1", "C1CC({})C1", "c1cnc({})nc1"),
@@ -116,9 +119,6 @@ def write(truth: Truth, folder: Path, draw: random.Random) -> Path:
 
 def judge(truth: Truth, path: Path, draw: random.Random) -> str:
     """Read, split and embed a table; return how that compares with the truth."""
-    from graphlog.downstream.tasks import open_labeled
-    from graphlog.errors import GraphLoGError
-
     encoder, kind = untrained(), draw.choice(("random", "scaffold", "random-scaffold"))
     try:
         data = open_labeled(
