@@ -4,7 +4,6 @@ Options become the settings of a run; results are tables or JSON, and what fails
 exit code.
 """
 
-import csv
 import errno
 import json
 import os
@@ -14,7 +13,6 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from enum import StrEnum
 from inspect import signature
 from itertools import pairwise
@@ -39,7 +37,7 @@ from graphlog.processes import PEER_LOST, is_first, is_supervised
 if TYPE_CHECKING:
     from graphlog.training.log import Progress
 
-Number = TypeVar("Number", int, float)
+Value = TypeVar("Value")
 
 
 def _check_input(text: str) -> str:
@@ -55,31 +53,30 @@ def _check_input(text: str) -> str:
     return text
 
 
-def names(text: str | None) -> list[str]:
-    """Return the names in a list such as ``a,b``; ``none`` and no text give an empty list."""
-    if text is None or text == "none":
-        return []
-    return [part.strip() for part in text.split(",") if part.strip()]
+def names(text: str) -> list[str]:
+    """Return the names in a list such as ``a,b``; ``none`` gives an empty list."""
+    return [] if text == "none" else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def names_if_any(text: str) -> list[str] | None:
+    """Return the names in a list, or None if it is empty."""
+    return names(text) or None
 
 
 def integers(text: str) -> list[int]:
     """Return the numbers in a list such as ``0,1,2``."""
-    return _numbers(text, int, "whole numbers such as 0,1,2")
+    return parsed(text, lambda t: [int(n) for n in t.split(",")], "whole numbers such as 0,1,2")
 
 
 def fractions(text: str) -> list[float]:
     """Return the numbers in a list such as ``0.8,0.1,0.1``."""
-    return _numbers(text, float, "numbers such as 0.8,0.1,0.1")
+    return parsed(text, lambda t: [float(n) for n in t.split(",")], "numbers such as 0.8,0.1,0.1")
 
 
-def bounds(text: str | None) -> list[float] | None:
-    """Return the numbers in a range such as ``-5,5``; None for no text."""
-    return None if text is None else fractions(text)
-
-
-def _numbers(text: str, kind: Callable[[str], Number], what: str) -> list[Number]:
+def parsed(text: str, parse: Callable[[str], Value], what: str) -> Value:
+    """Return what an option stands for; the error of one that cannot be parsed says ``what``."""
     try:
-        return [kind(part) for part in text.split(",")]
+        return parse(text)
     except ValueError:
         raise typer.BadParameter(f"expected {what}, found {text!r}.") from None
 
@@ -134,7 +131,10 @@ Format = Annotated[
 Threads = Annotated[
     int | None, option(..., "Threads for computation (default: all cores).", "N", min=1)
 ]
-Device = Annotated[str | None, option(..., "Where to compute (default: auto).", "auto|cpu|cuda")]
+Device = Annotated[
+    str | None,
+    option(..., "Where to compute (default: auto).", "auto|cpu|cuda", show_default=False),
+]
 Engine = Annotated[
     Literal["local", "ray"],
     option(
@@ -156,15 +156,19 @@ Layer = Annotated[
     ),
 ]
 WithFeatures = Annotated[
-    str | None,
+    Sequence[str] | None,
     option(
         ...,
         "Features to join: ecfp4, descriptors (molecules), statistics (proteins).",
         "A,B",
         "--with",
+        parser=names,
     ),
 ]
-Targets = Annotated[str | None, option(..., "Label columns; known data sets need none.", "A,B")]
+Targets = Annotated[
+    Sequence[str] | None,
+    option(..., "Label columns; known data sets need none.", "A,B", parser=names_if_any),
+]
 BatchSize = Annotated[int | None, option(..., "Graphs in one batch.", "N", min=1)]
 Seed = Annotated[int, option(..., "Random seed.", "N", min=0)]
 Sample = Annotated[
@@ -183,10 +187,10 @@ Settings = Annotated[
         "--set",
     ),
 ]
-Freeze = Annotated[bool, option(..., "Train the head only.", None, "--freeze")]
-Seeds = Annotated[str, option(..., "One run per seed; scores are mean and SD.", "0,1,2")]
+Freeze = Annotated[bool | None, option(..., "Train the head only.", None, "--freeze")]
 LabelsRange = Annotated[
-    str | None, option(..., "Leave out labels below LOW or above HIGH.", "LOW,HIGH")
+    Sequence[float] | None,
+    option(..., "Leave out labels below LOW or above HIGH.", "LOW,HIGH", parser=fractions),
 ]
 _Tracker = StrEnum("_Tracker", ["tensorboard", "wandb", "mlflow"])
 Log = Annotated[
@@ -199,6 +203,8 @@ Log = Annotated[
 ]
 Resume = Annotated[bool, option(..., "Continue from the last checkpoint in RUN.", None, "--resume")]
 Overwrite = Annotated[bool, option(..., "Replace an existing output.", None, "--overwrite")]
+SEEDS: Any = option("0,1,2", "One run per seed; scores are mean and SD.", "0,1,2", parser=integers)
+"""Default of a field of seeds, whose type is ``Sequence[int]``."""
 
 
 @dataclass(kw_only=True)
@@ -239,7 +245,7 @@ class Reading(Data):
 
     def reading(self) -> dict[str, Any]:
         """Return what the readers take."""
-        names = [f.name for f in fields(Reading) if f.name not in ("data_dir", "excel_safe")]
+        names = [field.name for field in fields(Reading) if field.name not in _IN_EFFECT]
         return {name: getattr(self, name) for name in names}
 
 
@@ -263,15 +269,6 @@ class Labeling:
         "drop all but the first, or stop with an error.",
     )
 
-    def labeling(self) -> dict[str, Any]:
-        """Return what the calls take."""
-        return {
-            "targets": names(self.targets) or None,
-            "task": self.task,
-            "split": self.split,
-            "on_repeats": self.on_repeats,
-        }
-
 
 @dataclass(kw_only=True)
 class Computing:
@@ -286,15 +283,10 @@ class Inference(Computing):
 
     batch_size: BatchSize = None
     precision: Precision = None
-    device: Device = None
+    device: Device = "auto"
 
-    def inference(self) -> dict[str, Any]:
-        """Return what the calls take."""
-        return {
-            "batch_size": self.batch_size or 2048,
-            "precision": self.precision or "fp32",
-            "device": self.device or "auto",
-        }
+
+_IN_EFFECT = ("data_dir", "excel_safe", "threads")
 
 
 @contextmanager
@@ -421,9 +413,11 @@ class Command:
         """Make one call of graphlog and print the outcome; return an exit code other than 0."""
         raise NotImplementedError
 
-    def chosen(self, *names: str) -> dict[str, Any]:
-        """Return the values of options by their names."""
-        return {name: getattr(self, name) for name in names}
+    def given(self, *others: str) -> dict[str, Any]:
+        """Return the options that were given, as a call of graphlog takes them, but ``others``."""
+        left_out = {"quiet", "as_json", *_IN_EFFECT, *others}
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in left_out}
+        return {name: value for name, value in own.items() if value is not None}
 
     def say(self, text: str) -> None:
         """Print a message to standard error unless quiet."""
@@ -484,47 +478,36 @@ def verb(name: str, panel: str, example: str) -> Callable[[Kind], Kind]:
 
 
 def _print(table: Table, to: TextIO | None) -> None:
-    """Write a table: drawn by rich on a terminal, as aligned plain text elsewhere."""
+    """Write a table: with lines and folded on a terminal, as aligned plain text elsewhere."""
     cells = [[_text(cell) for cell in row] for row in table.rows]
     columns = [[row[i] for row in cells if row[i]] for i in range(len(table.columns))]
     is_numeric = [
         bool(name and column) and all(c[0].isdigit() or c[0] in "-+." for c in column)
         for name, column in zip(table.columns, columns, strict=True)
     ]
-    if (to or sys.stdout).isatty():
-        from rich.box import SIMPLE_HEAD
-        from rich.console import Console as RichConsole
-        from rich.table import Table as RichTable
-        from rich.text import Text
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
 
-        looks: Any = {"title_justify": "left", "box": SIMPLE_HEAD}
-        drawn = RichTable(title=table.title or None, show_header=any(table.columns), **looks)
-        for name, right in zip(table.columns, is_numeric, strict=True):
-            drawn.add_column(name, justify="right" if right else "left", overflow="fold")
-        for row in cells:
-            drawn.add_row(*map(Text, row))
-        RichConsole(file=to).print(drawn)
-        return
-    if table.title:
-        print(table.title, file=to)
-    lines = [list(table.columns), *cells] if any(table.columns) else cells
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        aligned = zip(line, widths, is_numeric, strict=True)
-        padded = (c.rjust(width) if right else c.ljust(width) for c, width, right in aligned)
-        print("  ".join(padded).rstrip(), file=to)
-
-
-def rejected_rows(folder: Path) -> tuple[int, Path | None]:
-    """Return how many rows of a run's input were rejected, and their list if there are any."""
-    from graphlog.data.graphs import rejects_of_output
-
-    path = rejects_of_output(folder, folder.absolute().name)
-    if not path.is_file():
-        return 0, None
-    with path.open(encoding="utf-8", newline="") as file:
-        count = sum(1 for _ in csv.reader(file)) - 1
-    return (count, path) if count > 0 else (0, None)
+    file = to or sys.stdout
+    is_terminal = file.isatty()
+    drawn = RichTable(
+        show_header=any(table.columns),
+        box=SIMPLE_HEAD if is_terminal else None,
+        pad_edge=is_terminal,
+    )
+    for name, right in zip(table.columns, is_numeric, strict=True):
+        drawn.add_column(Text(name), justify="right" if right else "left", overflow="fold")
+    for row in cells:
+        drawn.add_row(*map(Text, row))
+    size = None if is_terminal else 1 << 20
+    console = Console(file=file, force_terminal=is_terminal, width=size)
+    with console.capture() as lines:
+        if table.title:
+            console.print(Text(table.title, "italic"), soft_wrap=True)
+        console.print(drawn)
+    print("\n".join(line.rstrip() for line in lines.get().splitlines()), file=file)
 
 
 def _text(value: object) -> str:
@@ -661,13 +644,9 @@ def warnings_as_lines() -> Generator[None]:
 
 def open_missing_streams() -> None:
     """Replace standard streams that were closed by the caller (``>&-``) by the null device."""
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        if getattr(sys, name) is None:
-            null = os.open(os.devnull, os.O_RDWR)
-            if null != number:
-                os.dup2(null, number)
-                os.close(null)
-            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the lowest free descriptor is that of the stream
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _usage_message(error: BaseException) -> str:
@@ -677,14 +656,9 @@ def _usage_message(error: BaseException) -> str:
     if not message or type(error).__name__ == "NoArgsIsHelpError":
         return ""
     message = message.replace("Value error, ", "").replace("Input should be", "must be")
-    wrong, known, option = None, list[str](), str(getattr(error, "option_name", None))
-    if message.startswith("No such option"):
-        message, wrong = f"unknown option '{option}'", option
-        known = [o for p in context.command.params for o in p.opts] if context is not None else []
-    elif choice := re.search(r"'([^']*)' is not one of (.*?)\.?$", message):
-        wrong, known = choice[1], re.findall(r"'([^']*)'", choice[2])
-    near = get_close_matches(wrong, known, n=1, cutoff=0.5) if wrong else []
-    end = "?" if message.endswith("?") else "."
-    hint = f"; did you mean '{near[0]}'?" if near else end
+    if (option := getattr(error, "option_name", None)) and message.startswith("No such option"):
+        near = [*(getattr(error, "possibilities", None) or ())][:1]
+        message = f"unknown option '{option}'" + "".join(f"; did you mean '{o}'?" for o in near)
+    end = "" if message.endswith("?") else "."
     path = context.command_path if context is not None else "graphlog"
-    return f"{message.rstrip('.?')}{hint} See: {path} --help"
+    return f"{message.rstrip('.')}{end} See: {path} --help"

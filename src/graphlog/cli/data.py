@@ -1,7 +1,8 @@
 """Verbs about data: featurize, convert, and data list, get, info, split."""
 
 import json
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -10,10 +11,24 @@ import graphlog
 from graphlog.cli import command as o
 from graphlog.cli.command import COMMANDS, DATA, Command, verb
 from graphlog.data.html import Table, fields_table
-from graphlog.errors import out_of_range
 
 _protein = partial(o.option, None, rich_help_panel="Proteins", show_default=False)
 _graph = partial(o.option, None, rich_help_panel="Any graphs", show_default=False)
+
+
+def _tuple(text: str) -> tuple[str, ...]:
+    """Return the names in a list as the reader of proteins takes them."""
+    return tuple(o.names(text))
+
+
+def _channel_scores(text: str) -> int | dict[str, int]:
+    def parse(text: str) -> int | dict[str, int]:
+        if "=" not in text:
+            return int(text)
+        pairs = [part.partition("=") for part in o.names(text)]
+        return {name.strip(): int(least) for name, _, least in pairs}
+
+    return o.parsed(text, parse, "a number from 1 to 1000, or such as textmining=500,database=300")
 
 
 _SHOWN = (
@@ -27,14 +42,18 @@ _SHOWN = (
 class Proteins:
     """How protein networks are read."""
 
-    annotations: str | None = _protein("GO annotation files (GAF) to take labels from.", "A,B")
+    annotations: Sequence[str] | None = _protein(
+        "GO annotation files (GAF) to take labels from.", "A,B", parser=_tuple
+    )
     go: Path | None = _protein("The Gene Ontology, go-basic.obo.", "FILE")
-    aliases: str | None = _protein("STRING's protein.aliases files.", "A,B")
+    aliases: Sequence[str] | None = _protein(
+        "STRING's protein.aliases files.", "A,B", parser=_tuple
+    )
     labels: Path | None = _protein("A table of labels, instead of annotations.", "FILE")
     species: str | None = _protein("Species of a network that does not name it.", "TAXON")
     score: int | None = _protein("Lowest combined score of an interaction (default: 700).", "N")
-    channel_score: str | None = _protein(
-        "Lowest score of a channel: textmining=500.", "N|NAME=N,.."
+    channel_score: Mapping[str, int] | None = _protein(
+        "Lowest score of a channel: textmining=500.", "N|NAME=N,..", parser=_channel_scores
     )
     radius: int | None = _protein("Steps from the center of an ego-network (default: 1).", "N")
     neighbors: int | None = _protein("Strongest partners followed per protein (default: 100).", "N")
@@ -47,8 +66,11 @@ class Proteins:
     max_overlap: float | None = _protein(
         "Largest Jaccard overlap of two terms (default: 0.8).", "J"
     )
-    evidence: str | None = _protein(
-        "Evidence codes to ignore (default: IEA,ND,NAS).", "A,B", "--without-evidence"
+    evidence: Sequence[str] | None = _protein(
+        "Evidence codes to ignore (default: IEA,ND,NAS).",
+        "A,B",
+        "--without-evidence",
+        parser=_tuple,
     )
 
 
@@ -57,8 +79,12 @@ class AnyGraphs:
     """How graphs of other kinds are read."""
 
     like: str | None = _graph("Use the schema of this model or store.", "MODEL|STORE")
-    kinds: str | None = _graph("Attributes that are categories.", "A,B", "--categorical")
-    continuous: str | None = _graph("Attributes that are quantities.", "A,B")
+    kinds: Sequence[str] | None = _graph(
+        "Attributes that are categories.", "A,B", "--categorical", parser=o.names
+    )
+    continuous: Sequence[str] | None = _graph(
+        "Attributes that are quantities.", "A,B", parser=o.names
+    )
     directed: bool | None = _graph("Each edge has one direction only.", None, "--directed")
 
 
@@ -102,21 +128,14 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
         from graphlog.domains import domain_of
         from graphlog.report.describe import describe_store
 
+        options = self.given("kinds", "continuous", "keep_texts")
+        kinds = dict.fromkeys(self.kinds or (), "categorical")
+        kinds |= dict.fromkeys(self.continuous or (), "continuous")
+        options |= {"kinds": kinds} if kinds else {}
+        options |= {} if self.keep_texts else {"keep_texts": False}
+        options |= {"targets": "auto"} if self.targets == ["auto"] else {}
         progress = self.progress()
-        store = graphlog.featurize(
-            self.source,
-            self.output,
-            domain=self.domain,
-            schema=self.schema,
-            engine=self.engine,
-            overwrite=self.overwrite,
-            progress=progress,
-            targets="auto" if self.targets == "auto" else o.names(self.targets) or None,
-            keep_texts=None if self.keep_texts else False,
-            exclude=self.exclude or None,
-            **self.reading(),
-            **self._of_domains(),
-        )
+        store = graphlog.featurize(**options, progress=progress)
         progress.end()
         rejects = rejects_of_output(self.output.absolute().parent, self.output.name)
         summary: dict[str, Any] = {**describe_store(self.output), "rejects": str(rejects)}
@@ -130,29 +149,6 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
             tables.append(fields_table(summary["schema"], "schema"))
         self.summary(summary, *tables)
         self.say(f"next: graphlog pretrain {self.output} -o run")
-
-    def _of_domains(self) -> dict[str, Any]:
-        """Return the options of domains that were given, as their readers take them."""
-        named = [f.name for group in (Proteins, AnyGraphs) for f in fields(group)]
-        given = {name: value for name in named if (value := getattr(self, name)) is not None}
-        for name in {"annotations", "aliases", "evidence"} & given.keys():
-            given[name] = tuple(o.names(given[name]))
-        if self.channel_score is not None:
-            given["channel_score"] = _channel_scores(self.channel_score)
-        kinds = {name: "categorical" for name in o.names(given.pop("kinds", None))}
-        kinds |= {name: "continuous" for name in o.names(given.pop("continuous", None))}
-        return {**given, "kinds": kinds} if kinds else given
-
-
-def _channel_scores(text: str) -> int | dict[str, int]:
-    try:
-        if "=" not in text:
-            return int(text)
-        pairs = [part.partition("=") for part in o.names(text)]
-        return {name.strip(): int(least) for name, _, least in pairs}
-    except ValueError:
-        allowed = "a number from 1 to 1000, or such as textmining=500,database=300"
-        raise out_of_range("channel_score", allowed, repr(text)) from None
 
 
 @verb("convert", DATA, "graphlog convert gin_contextpred.pth -o contextpred.safetensors")
@@ -242,28 +238,25 @@ class SplitInput(o.Reading, Command):
     source: o.Input
     out: Path = o.option(..., "Split file to write (JSON).", "FILE", "--output", "-o")
     kind: str | None = o.option(None, _KINDS, "KIND")
-    fractions: str = o.option("0.8,0.1,0.1", "Fractions of train, valid and test.", "A,B,C")
+    fractions: Sequence[float] = o.option(
+        "0.8,0.1,0.1", "Fractions of train, valid and test.", "A,B,C", parser=o.fractions
+    )
     seed: int = o.option(0, "Random seed, for kinds that shuffle.", "N", min=0)
     test_species: str | None = o.option(
         None, "With species: species of the test fold (default: human, else the last).", "TAXON"
     )
-    networks: str | None = o.option(
-        None, "With network: files of the network, if INPUT is a store.", "A,B", "--network"
+    networks: Sequence[str] | None = o.option(
+        None,
+        "With network: files of the network, if INPUT is a store.",
+        "A,B",
+        "--network",
+        parser=o.names,
     )
 
     def run(self) -> None:
         progress = self.progress()
-        rows = graphlog.split_file(
-            self.source,
-            self.out,
-            self.kind,
-            fractions=o.fractions(self.fractions),
-            seed=self.seed,
-            test_species=self.test_species,
-            networks=o.names(self.networks),
-            progress=progress,
-            **self.reading(),
-        )
+        options = self.given("source", "out")
+        rows = graphlog.split_file(self.source, self.out, **options, progress=progress)
         progress.end()
         self.summary(
             {

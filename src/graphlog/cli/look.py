@@ -1,6 +1,6 @@
 """Verbs that show what exists: models, info, plot, prototypes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,15 +72,8 @@ class Plot(o.Reading, Command):
     seed: o.Seed = 0
 
     def run(self) -> None:
-        paths = graphlog.draw_figures(
-            self.run_dir,
-            self.out,
-            self.source,
-            graphs=self.graphs,
-            seed=self.seed,
-            say=self.say,
-            **_reading_of(self, self.source),
-        )
+        _check_reading(self, self.source)
+        paths = graphlog.draw_figures(self.run_dir, **self.given("run_dir"), say=self.say)
         self.result({"figures": [str(p) for p in paths]}, Table(("",), [(p,) for p in paths]))
 
 
@@ -105,21 +98,11 @@ class Prototypes(o.Reading, o.Computing, Command):
     targets: o.Targets = None
     seed: o.Seed = 0
     precision: o.Precision = None
-    device: o.Device = None
+    device: o.Device = "auto"
 
     def run(self) -> None:
-        written = graphlog.write_prototypes(
-            self.model,
-            self.out,
-            self.source,
-            fit=self.fit,
-            graphs=self.graphs,
-            seed=self.seed,
-            precision=self.precision or "fp32",
-            device=self.device or "auto",
-            progress=self.progress(),
-            **_reading_of(self, self.source, self.targets),
-        )
+        _check_reading(self, self.source, self.targets)
+        written = graphlog.write_prototypes(**self.given(), progress=self.progress())
         self.summary(
             {
                 "graphs": written.graphs,
@@ -131,10 +114,10 @@ class Prototypes(o.Reading, o.Computing, Command):
         )
 
 
-def _reading_of(
-    reading: o.Reading, source: str | None, targets: str | None = None
-) -> dict[str, Any]:
-    """Return how INPUT is read; the graphs of a run are read as the run has read them."""
+def _check_reading(
+    reading: o.Reading, source: str | None, targets: Sequence[str] | None = None
+) -> None:
+    """Refuse to read the graphs of a run, where no INPUT is named, otherwise than the run has."""
     described = (reading.limit, reading.smiles_column, reading.standardize, targets)
     if source is None and any(option is not None for option in described):
         raise ConfigError(
@@ -142,5 +125,3 @@ def _reading_of(
             "--input.",
             option="source",
         )
-    options = {**reading.reading(), "targets": o.names(targets) or None}
-    return {key: value for key, value in options.items() if value is not None}

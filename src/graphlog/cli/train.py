@@ -1,14 +1,16 @@
 """Verbs that train: pretrain, finetune, benchmark."""
 
+import csv
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import graphlog
 from graphlog.cli import command as o
-from graphlog.cli.command import INVALID_INPUT, TRAIN, Command, rejected_rows, say, verb
+from graphlog.cli.command import INVALID_INPUT, TRAIN, Command, say, verb
 from graphlog.data.html import Table
 from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError
@@ -16,12 +18,16 @@ from graphlog.objectives import OBJECTIVES
 from graphlog.processes import WORDS, is_first, is_supervised, run_processes
 
 if TYPE_CHECKING:  # heavy
-    from graphlog.benchmark.cells import Cell, Request
+    from graphlog.benchmark.cells import Cell
 
 _OBJECTIVE = f"Pretext task (default: graphlog): {', '.join(OBJECTIVES)}."
 _BACKBONE = f"Message-passing layer (default: gin): {', '.join(LAYERS)}."
 _RECIPE = "Named settings: default, graphlog, paper or released; other objectives have their own."
-_BASELINES = "ecfp-rf,ecfp-lr,random"
+_PRETRAINING = ("objective", "recipe", "epochs", "targets_from", "batch_size", "seed")
+_FINETUNING = ("protocol", "epochs", "select", "patience", "class_weight", "layer", "freeze")
+_BOTH = ("batch_size", "precision", "device")
+"""Options that are settings of a run."""
+_some = partial(o.option, None, metavar="A,B", parser=o.names_if_any)
 _REPORTED = ("objective", "recipe", "epochs", "seed", "embedding", "schema", "data_digest")
 
 
@@ -68,6 +74,7 @@ class Pretrain(o.Reading, o.Computing, Command):
                     "several processes cannot read standard input; write it to a file."
                 )
             return run_processes(WORDS.get(), self.processes)
+        from graphlog.data.graphs import rejects_of_output
         from graphlog.domains import domain_of
 
         self.quiet = self.quiet or not is_first()
@@ -75,28 +82,27 @@ class Pretrain(o.Reading, o.Computing, Command):
             raise ConfigError(
                 "--init starts a run and --resume continues one; drop one of the two."
             )
-        named = self.chosen("objective", "recipe", "epochs", "targets_from", "batch_size", "seed")
-        named |= {"encoder.backbone": self.backbone, **self.chosen("precision", "device")}
+        named = {name: getattr(self, name) for name in (*_PRETRAINING, *_BOTH)}
+        named["encoder.backbone"] = self.backbone
+        reading = self.reading()
         encoder = graphlog.pretrain(
-            self.source,
-            config=self.config,
-            run_dir=self.run_dir,
-            resume=self.resume,
-            overwrite=self.overwrite,
-            init=self.init,
+            **self.given("backbone", "log", "settings", "processes", *named, *reading),
             progress=self.progress(),
             callbacks=self.log or [],
-            reading=self.reading(),
+            reading=reading,
             **o.chosen_settings(graphlog.pretrain, named, self.settings),
         )
         if not is_first():
             return 0
-        rejected, rejects = rejected_rows(self.run_dir)
+        rejects, rejected = rejects_of_output(self.run_dir, self.run_dir.absolute().name), 0
+        if rejects.is_file():
+            with rejects.open(encoding="utf-8", newline="") as file:
+                rejected = sum(1 for _ in csv.reader(file)) - 1
         summary = {
             "run": str(self.run_dir),
             "graphs": encoder.info["graphs"],
             "rejected": rejected,
-            "rejects": rejects,
+            "rejects": rejects if rejected else None,
             **{key: encoder.info.get(key) for key in _REPORTED},
         }
         self.summary(summary)
@@ -125,7 +131,7 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     protocol: Literal["default", "paper"] | None = o.option(
         None, "default: a head with a hidden layer, a slow encoder; paper: a linear head, one rate."
     )
-    seeds: o.Seeds = "0,1,2"
+    seeds: Sequence[int] = o.SEEDS
     select: Literal["last", "best-valid"] | None = o.option(
         None, "Epoch whose weights are used (default: last; with --patience: best-valid)."
     )
@@ -138,14 +144,16 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     weights: str | None = o.option(
         None, "Column with the weight of each row in training.", "COLUMN"
     )
-    freeze: o.Freeze = False
+    freeze: o.Freeze = None
     layer: o.Layer = None
     batch_size: o.BatchSize = None
     config: Path | None = o.option(
         None, "Settings of a run or of tune; options override them.", "FILE"
     )
     settings: o.Settings = None
-    baselines: str = o.option(_BASELINES, "ecfp-rf, ecfp-lr, random or none.", "A,B")
+    baselines: Sequence[str] = o.option(
+        "ecfp-rf,ecfp-lr,random", "ecfp-rf, ecfp-lr, random or none.", "A,B", parser=o.names
+    )
     precision: o.Precision = None
     device: o.Device = None
     resume: o.Resume = False
@@ -153,25 +161,15 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     log: o.Log = None
 
     def run(self) -> None:
-        named = self.chosen("protocol", "epochs", "select", "patience", "class_weight", "layer")
-        named |= {"freeze": self.freeze or None, **self.chosen("batch_size", "precision", "device")}
+        named = {name: getattr(self, name) for name in (*_FINETUNING, *_BOTH)}
+        chosen = o.chosen_settings(graphlog.finetune, named, self.settings)
         predictor = graphlog.finetune(
             self.model,
             self.source,
-            seeds=o.integers(self.seeds),
-            labels_range=o.bounds(self.labels_range),
-            weights=self.weights,
-            baselines=o.names(self.baselines),
-            run_dir=self.run_dir,
-            resume=self.resume,
-            overwrite=self.overwrite,
+            **self.given("model", "source", "config", "log", "settings", *named),
             progress=self.progress(),
             callbacks=self.log or [],
-            **self.labeling(),
-            **self.reading(),
-            **o.finetuning_settings(
-                self.config, o.chosen_settings(graphlog.finetune, named, self.settings)
-            ),
+            **o.finetuning_settings(self.config, chosen),
         )
         report = {"run": str(self.run_dir), **predictor.report.to_dict()}
         self.result(report, *predictor.report.tables())
@@ -205,21 +203,23 @@ class Benchmark(o.Data, o.Computing, Command):
     scale: str = o.option(
         "small", "Minutes, hours, or the protocol of the paper.", "smoke|small|paper"
     )
-    methods: str | None = o.option(None, "Objectives, untrained, ecfp-rf or ecfp-lr.", "A,B")
-    datasets: str | None = o.option(None, "Labeled data sets to evaluate on.", "A,B")
-    seeds: str | None = o.option(None, "Seeds of pre-training and fine-tuning.", "0,1,2")
-    backbones: str | None = o.option(None, f"Any of {', '.join(LAYERS)}.", "A,B")
+    methods: Sequence[str] | None = _some("Objectives, untrained, ecfp-rf or ecfp-lr.")
+    datasets: Sequence[str] | None = _some("Labeled data sets to evaluate on.")
+    seeds: Sequence[int] | None = o.option(
+        None, "Seeds of pre-training and fine-tuning.", "0,1,2", parser=o.integers
+    )
+    backbones: Sequence[str] | None = _some(f"Any of {', '.join(LAYERS)}.")
     domain: str | None = o.option(None, "Domain, for suites that have several.", "molecule|protein")
     source: str | None = o.option(None, "Other graphs to pre-train on.", "NAME|STORE")
     split: str | None = o.option(None, "Another split of the labeled data sets.", "KIND")
-    stages: str | None = o.option(
-        None, "Stages: pretrain, finetune, probe, map, speed, stage-speed.", "A,B"
+    stages: Sequence[str] | None = _some(
+        "Stages: pretrain, finetune, probe, map, speed, stage-speed."
     )
     dry_run: bool = o.option(
         False, "List the cells and which are finished; compute nothing.", None, "--dry-run"
     )
     precision: o.Precision = None
-    device: o.Device = None
+    device: o.Device = "auto"
 
     def __post_init__(self) -> None:
         if self.suite == "speed" and self.threads is None:
@@ -233,43 +233,27 @@ class Benchmark(o.Data, o.Computing, Command):
             summary = {"report": str(self.output / "report"), "files": files}
             self.result(summary, Table(("",), [(path,) for path in files]))
             return 0
-        request = bench.Request(
-            self.suite,
-            self.scale,
-            methods=o.names(self.methods) or None,
-            datasets=o.names(self.datasets) or None,
-            seeds=None if self.seeds is None else o.integers(self.seeds),
-            backbones=o.names(self.backbones) or None,
-            domain=self.domain,
-            stages=o.names(self.stages) or None,
-            source=self.source,
-            split=self.split,
-            device=self.device or "auto",
-            precision=self.precision or "auto",
-        )
+        request = bench.Request(**self.given("output", "dry_run"))
         if self.dry_run:
             self._show_plan(bench.preview(request, self.output))
             return 0
-        return self._compute(request)
-
-    def _compute(self, request: "Request") -> int:
-        output = self.output
-        outcome = graphlog.run_benchmark(request, output, progress=self.progress(every_s=60.0))
+        progress, report = self.progress(every_s=60.0), self.output / "report"
+        outcome = graphlog.run_benchmark(request, self.output, progress=progress)
         summary = {
-            "suite": request.suite,
+            "suite": self.suite,
             "cells": outcome.total,
             "computed": len(outcome.computed),
             "failed": len(outcome.failed),
             "skipped": len(outcome.skipped),
-            "report": str(output / "report") if (output / "report").is_dir() else None,
+            "report": str(report) if report.is_dir() else None,
         }
         self.result(summary, Table(tuple(summary), [tuple(summary.values())]))
         if outcome.failed:
             cell, why = next(iter(outcome.failed.items()))
             say(
                 f"graphlog: error: {len(outcome.failed)} of {outcome.total} cells failed, such as "
-                f"{cell}: {why} (all in {output / 'failures.jsonl'}; fix the cause and run the "
-                "same command again)."
+                f"{cell}: {why} (all in {self.output / 'failures.jsonl'}; fix the cause and run "
+                "the same command again)."
             )
             return INVALID_INPUT  # beside the summary, which is the one JSON document
         return 0

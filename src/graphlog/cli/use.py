@@ -1,5 +1,6 @@
 """Verbs that use an encoder: embed, predict, probe."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,8 +10,7 @@ from graphlog.cli import command as o
 from graphlog.cli.command import USE, Command, verb
 from graphlog.errors import ConfigError, setting
 
-_BASELINES, _FOLD_BASELINES = "random,ecfp-lr", "random,wl"
-_ALL_BASELINES = "random,ecfp-rf,ecfp-lr"
+_ALL_BASELINES = ("random", "ecfp-rf", "ecfp-lr")
 _OF_SPLITS = {
     "split": None,
     "with_features": None,
@@ -39,18 +39,8 @@ class Embed(o.Inference, o.Reading, Command):
     engine: o.Engine = "local"
 
     def run(self) -> None:
-        written = graphlog.embed_file(
-            self.model,
-            self.source,
-            self.out,
-            format=self.format,
-            layer=self.layer,
-            with_features=o.names(self.with_features),
-            engine=self.engine,
-            progress=self.progress(),
-            **self.inference(),
-            **self.reading(),
-        )
+        options = self.given("model")
+        written = graphlog.embed_file(self.model, **options, progress=self.progress())
         self.summary(written.to_dict(), out=self.out)
 
 
@@ -81,15 +71,12 @@ class Predict(o.Inference, o.Reading, Command):
     engine: o.Engine = "local"
 
     def run(self) -> None:
-        options: dict[str, Any] = {"progress": self.progress()}
-        options |= {**self.inference(), **self.reading()}
-        given = self.predictor, self.source, self.out
+        options: dict[str, Any] = {"batch_size": 2048, **self.given("explain")}
+        options["progress"] = self.progress()
         if not self.explain:
-            written = graphlog.predict_file(
-                *given, interval=self.interval, format=self.format, engine=self.engine, **options
-            )
-        elif (self.format, self.interval, self.engine) == (None, None, "local"):
-            written = graphlog.explain_file(*given, **options)
+            written = graphlog.predict_file(**options)
+        elif options.pop("engine") == "local" and not options.keys() & {"format", "interval"}:
+            written = graphlog.explain_file(**options)
         else:
             raise ConfigError(
                 "--explain excludes --format, --interval and --engine ray; drop them."
@@ -121,35 +108,33 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
         "--c",
         min=1e-9,
     )
-    baselines: str | None = o.option(
+    baselines: Sequence[str] | None = o.option(
         None,
         "random, ecfp-rf, ecfp-lr, all or none (default: random,ecfp-lr); with 10-fold: random, "
         "wl.",
         "A,B",
+        parser=o.names,
     )
-    baseline_seeds: str = o.option("0", "Seeds of untrained encoders and forests.", "0,1,2")
+    baseline_seeds: Sequence[int] = o.option(
+        "0", "Seeds of untrained encoders and forests.", "0,1,2", parser=o.integers
+    )
     protocol: Literal["split", "splits", "10-fold"] = o.option(
         "split", "One split, one for each of --folds-seeds, or InfoGraph's 10-fold accuracy."
     )
-    folds_seeds: str = o.option("0,1,2", "Seeds of splits and 10-fold.", "0,1,2")
+    folds_seeds: Sequence[int] = o.option(
+        "0,1,2", "Seeds of splits and 10-fold.", "0,1,2", parser=o.integers
+    )
     classifier: Literal["svm", "logistic"] = o.option("svm", "Classifier of 10-fold.")
     run_dir: Path | None = o.option(
         None, "Folder to keep the models in, for predict.", "RUN", "--output", "-o"
     )
     overwrite: o.Overwrite = False
     engine: o.Engine = "local"
-    device: o.Device = None
+    device: o.Device = "auto"
 
     def run(self) -> None:
-        shared: dict[str, Any] = {
-            "layer": self.layer,
-            "progress": self.progress(),
-            **self.labeling(),
-            "labels_range": o.bounds(self.labels_range),
-            "engine": self.engine,
-            "device": self.device or "auto",
-            **self.reading(),
-        }
+        options = self.given("model", "source", "protocol", "folds_seeds", "classifier")
+        options["progress"] = self.progress()
         if self.protocol == "10-fold":
             for option, usual in _OF_SPLITS.items():
                 if getattr(self, option) != usual:
@@ -158,33 +143,16 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
                         "--protocol 10-fold.",
                         option=option,
                     )
-            del shared["split"]  # the folds are its own
-            rows = o.names(self.baselines or _FOLD_BASELINES)
-            report = graphlog.fold_probe(
-                self.model,
-                self.source,
-                classifier=self.classifier,
-                baselines=rows,
-                seeds=o.integers(self.folds_seeds),
-                **shared,
-            )
+            for option in (*_OF_SPLITS, "c", "baseline_seeds"):
+                options.pop(option, None)
+            options |= {"seeds": self.folds_seeds, "classifier": self.classifier}
+            report = graphlog.fold_probe(self.model, self.source, **options)
         else:
-            rows = o.names(
-                _ALL_BASELINES if self.baselines == "all" else self.baselines or _BASELINES
-            )
-            report = graphlog.probe(
-                self.model,
-                self.source,
-                head=self.head,
-                baselines=rows,
-                baseline_seeds=o.integers(self.baseline_seeds),
-                folds_seeds=o.integers(self.folds_seeds) if self.protocol == "splits" else None,
-                c=self.c,
-                with_features=o.names(self.with_features),
-                run_dir=self.run_dir,
-                overwrite=self.overwrite,
-                **shared,
-            )
+            if self.baselines == ["all"]:
+                options["baselines"] = _ALL_BASELINES
+            if self.protocol == "splits":
+                options["folds_seeds"] = self.folds_seeds
+            report = graphlog.probe(self.model, self.source, **options)
         kept = {} if self.run_dir is None else {"run": str(self.run_dir)}
         self.result({**kept, **report.to_dict()}, *report.tables())
         if self.run_dir is not None:

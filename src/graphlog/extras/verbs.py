@@ -1,5 +1,6 @@
 """The verbs of the extras, found by the entry points that any package may have."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,14 +25,7 @@ class Quickstart(o.Computing, Command):
     threads: o.Threads = 1
 
     def run(self) -> None:
-        tour = graphlog.run_quickstart(
-            self.out,
-            molecules=self.molecules,
-            epochs=self.epochs,
-            seed=self.seed,
-            progress=self.progress(),
-            say=self.say,
-        )
+        tour = graphlog.run_quickstart(**self.given(), progress=self.progress(), say=self.say)
         scores = [
             Table(
                 ("model", "how", "test RMSE", "R2"),
@@ -63,28 +57,23 @@ class Tune(o.Labeling, o.Reading, o.Computing, Command):
     model: o.Model
     out: o.Folder
     trials: int = o.option(30, "Settings to try in all.", "N", min=1)
-    seeds: o.Seeds = "0,1,2"
-    freeze: o.Freeze = False
+    seeds: Sequence[int] = o.SEEDS
+    freeze: o.Freeze = None
     settings: o.Settings = None
-    baselines: str = o.option("ecfp-rf,ecfp-lr", "ecfp-rf, ecfp-lr, random or none.", "A,B")
+    baselines: Sequence[str] = o.option(
+        "ecfp-rf,ecfp-lr", "ecfp-rf, ecfp-lr, random or none.", "A,B", parser=o.names
+    )
     device: o.Device = None
     resume: bool = o.option(False, "Continue the search in DIR.", None, "--resume")
     overwrite: o.Overwrite = False
 
     def run(self) -> None:
-        named = {"freeze": self.freeze or None, "device": self.device}
+        named = {"freeze": self.freeze, "device": self.device}
         tuned = graphlog.tune(
             self.model,
             self.source,
-            self.out,
-            trials=self.trials,
-            seeds=o.integers(self.seeds),
-            baselines=o.names(self.baselines),
-            resume=self.resume,
-            overwrite=self.overwrite,
+            **self.given("model", "source", "settings", *named),
             progress=self.progress(),
-            **self.labeling(),
-            **self.reading(),
             **o.chosen_settings(graphlog.tune, named, self.settings),
         )
         names = list(tuned.trials[0].settings)
@@ -125,24 +114,13 @@ class Neighbors(o.Inference, o.Reading, Command):
     save: Path | None = o.option(
         None, "Folder to write the index of LIBRARY to, for other queries.", "DIR"
     )
-    exact: bool = o.option(False, "Compare every row, however large LIBRARY is.", None, "--exact")
+    exact: bool | None = o.option(
+        None, "Compare every row, however large LIBRARY is.", None, "--exact"
+    )
     layer: o.Layer = None
 
     def run(self) -> None:
-        written = graphlog.neighbors_file(
-            self.model,
-            self.query,
-            self.library,
-            self.out,
-            self.k,
-            save=self.save,
-            exact=self.exact or None,
-            layer=self.layer,
-            format=self.format,
-            progress=self.progress(),
-            **self.inference(),
-            **self.reading(),
-        )
+        written = graphlog.neighbors_file(**self.given(), progress=self.progress())
         self.summary(written.to_dict(), out=self.out)
 
 
@@ -157,7 +135,7 @@ class Export(Command):
     layer: o.Layer = None
 
     def run(self) -> None:
-        self.summary(graphlog.export_onnx(self.model, self.out, layer=self.layer))
+        self.summary(graphlog.export_onnx(**self.given()))
 
 
 QUICKSTART = Verb(Quickstart, START, "graphlog quickstart -o tour")
