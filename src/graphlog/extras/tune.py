@@ -3,9 +3,8 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,23 +41,12 @@ from graphlog.files import folder_kind, mark_folder, write_json, write_text, wri
 from graphlog.inputs import InputLike, remember_input
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import check_usable
-from graphlog.training.trainer import Cursor, StopRequest, Trainer, stop_on_signal
+from graphlog.training.trainer import Cursor, Trainer, stop_on_signal
 
 STUDY, BEST, RUN = "study.db", "best.toml", "best"
 _KIND = "search"
 _FILES = (STUDY, f"{STUDY}-journal", BEST, "trials.json")
 """Files of a search; the run beside them is replaced when its time comes."""
-_EPOCHS = (10, 30, 60, 100)
-_HIDDEN = (0, 128, 512)
-_SUGGEST: Mapping[str, Callable[[Any], Any]] = {
-    "learning_rate": lambda t: t.suggest_float("learning_rate", 1e-4, 1e-2, log=True),
-    "encoder_rate": lambda t: t.suggest_float("encoder_rate", 1e-5, 1e-3, log=True),
-    "epochs": lambda t: t.suggest_categorical("epochs", _EPOCHS),
-    "dropout": lambda t: t.suggest_float("dropout", 0.0, 0.5),
-    "weight_decay": lambda t: t.suggest_float("weight_decay", 1e-6, 1e-1, log=True),
-    "hidden": lambda t: t.suggest_categorical("hidden", _HIDDEN),
-}
-"""What is searched, and how a trial draws it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +146,54 @@ def tune(
     check_folds(data, fixed.updated({"select": "best-valid"}))  # trials are judged by it
     nothing = np.empty(0, dtype=np.int64)
     hidden = replace(data, split=Split(data.split.train, data.split.valid, nothing))
-    search = _Search(optuna, model, hidden, fixed, frozenset(settings), int(seeds[0]), bar)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         mark_folder(folder, _KIND)
-        study = search.open(folder / STUDY)
-    search.run(study, trials)
+        study = optuna.create_study(
+            storage=f"sqlite:///{(folder / STUDY).absolute()}",
+            study_name="finetune",
+            direction="minimize" if data.metric in LOWER_IS_BETTER else "maximize",
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=3),
+            load_if_exists=True,
+        )
+        what = [run_digest(model, hidden, fixed), fixed.select, int(seeds[0]), sorted(settings)]
+        digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()
+        if study.user_attrs.get("digest", digest) != digest:
+            raise ConfigError(
+                f"{folder} holds a search of other settings, model or data; give the same "
+                f"ones to resume it, or replace it with {setting('overwrite', True)}.",
+                option="overwrite",
+            )
+        study.set_user_attr("digest", digest)
+    ranges, usual = _ranges(optuna.distributions, model, fixed, settings)
+    with stop_on_signal() as stop:
+        while (done := len(_finished(study))) < trials:
+            if not done and not any(t.state.name == "WAITING" for t in study.trials):
+                study.enqueue_trial(usual)
+            # seeded by what is done: a trial that was killed is drawn again as it was
+            seed = (10_007 * int(seeds[0]) + done) % 2**32
+            study.sampler = optuna.samplers.TPESampler(seed=seed)
+            trial, which = study.ask(ranges), f"trial {done + 1} of {trials}"
+            bar.say(f"{which}: {', '.join(f'{k} {v:.3g}' for k, v in trial.params.items())}")
+            start = start_of(model, hidden, fixed.updated(trial.params))
+            job = _TrialJob(start, int(seeds[0]), Progress())
+            job.trial = trial
+            try:
+                Trainer(job).run(stop)
+            except NonFiniteLossError as e:
+                bar.say(f"  failed: {e}")
+                trial.set_user_attr("error", str(e))
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                continue
+            except TrainingInterrupted:
+                message = f"stopped in {which}; continue with {setting('resume', True)}."
+                raise TrainingInterrupted(message) from None
+            trial.set_user_attr("epochs", len(job.history))
+            bar.say(f"  {'pruned at' if job.is_pruned else 'valid'} {data.metric} {job.score:.4f}")
+            if job.is_pruned:
+                study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            else:
+                study.tell(trial, job.score)
     tried = _ranked(study, data.metric)
     best = fixed.updated(tried[0].settings)
     write_text(folder / BEST, tomli_w.dumps({"finetune": best.written()}))
@@ -205,88 +235,28 @@ class _TrialJob(SeedJob):
         return self.valid_score(self.best_epoch if is_best else len(self.history))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Search:
-    """What all trials share; ``data`` has no test fold."""
-
-    optuna: Any
-    encoder: Encoder
-    data: LabeledGraphs
-    fixed: FinetuneConfig
-    given: frozenset[str]
-    seed: int
-    bar: Progress
-
-    def open(self, path: Path) -> Any:
-        """Return the study in a file, new or continued."""
-        lower = self.data.metric in LOWER_IS_BETTER
-        study = self.optuna.create_study(
-            storage=f"sqlite:///{path.absolute()}",
-            study_name="finetune",
-            direction="minimize" if lower else "maximize",
-            pruner=self.optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=3),
-            load_if_exists=True,
-        )
-        what = [run_digest(self.encoder, self.data, self.fixed), self.fixed.select, self.seed]
-        digest = hashlib.sha256(json.dumps([*what, sorted(self.given)]).encode()).hexdigest()
-        if study.user_attrs.setdefault("digest", digest) != digest:
-            raise ConfigError(
-                f"{path.parent} holds a search of other settings, model or data; give the same "
-                f"ones to resume it, or replace it with {setting('overwrite', True)}.",
-                option="overwrite",
-            )
-        study.set_user_attr("digest", digest)
-        return study
-
-    def run(self, study: Any, total: int) -> None:
-        """Run what is left of ``total`` trials; the first has the default settings."""
-        idle = set(self.given)
-        if self.fixed.freeze:
-            idle |= {"encoder_rate", "dropout"}
-        if self.encoder.info.get("name") == RANDOM:  # it is trained from scratch in any case
-            idle |= {"encoder_rate"}
-        searched = [key for key in _SUGGEST if key not in idle]
-        usual: dict[str, Any] = {
-            **self.fixed.model_dump(include={"learning_rate", "encoder_rate"}),
-            "dropout": min(self.fixed.dropout, 0.5),
-            "weight_decay": 1e-6,
-        }
-        usual |= {"epochs": self.fixed.epochs} if self.fixed.epochs in _EPOCHS else {}
-        usual |= {"hidden": self.fixed.hidden} if self.fixed.hidden in _HIDDEN else {}
-        with stop_on_signal() as stop:
-            while (done := len(_finished(study))) < total:
-                if not done and not any(t.state.name == "WAITING" for t in study.trials):
-                    study.enqueue_trial({k: v for k, v in usual.items() if k in searched})
-                # seeded by what is done: a trial that was killed is drawn again as it was
-                seed = (10_007 * self.seed + done) % 2**32
-                study.sampler = self.optuna.samplers.TPESampler(seed=seed)
-                which = f"trial {done + 1} of {total}"
-                score = partial(self._score, searched=searched, which=which, stop=stop)
-                study.optimize(score, n_trials=1, catch=NonFiniteLossError)
-
-    def _score(self, trial: Any, searched: Sequence[str], which: str, stop: StopRequest) -> float:
-        """Run a trial and return its validation score."""
-        changes = {key: _SUGGEST[key](trial) for key in searched}
-        texts = (f"{v:.3g}" if isinstance(v, float) else str(v) for v in changes.values())
-        self.bar.say(f"{which}: {', '.join(map(' '.join, zip(changes, texts, strict=True)))}")
-        start = start_of(self.encoder, self.data, self.fixed.updated(changes))
-        job = _TrialJob(start, self.seed, Progress())
-        job.trial = trial
-        try:
-            Trainer(job).run(stop)
-        except NonFiniteLossError as e:
-            trial.set_user_attr("error", str(e))
-            self.bar.say(f"  failed: {e}")
-            raise
-        except TrainingInterrupted:
-            message = f"stopped in {which}; continue with {setting('resume', True)}."
-            raise TrainingInterrupted(message) from None
-        trial.set_user_attr("epochs", len(job.history))
-        state = "pruned at" if job.is_pruned else "valid"
-        self.bar.say(f"  {state} {self.data.metric} {job.score:.4f}")
-        if job.is_pruned:
-            raise self.optuna.TrialPruned
-        return job.score
+def _ranges(
+    kinds: Any, encoder: Encoder, fixed: FinetuneConfig, given: Collection[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the range of each setting that is searched, and the usual values of these."""
+    ranges = {
+        "learning_rate": kinds.FloatDistribution(1e-4, 1e-2, log=True),
+        "encoder_rate": kinds.FloatDistribution(1e-5, 1e-3, log=True),
+        "epochs": kinds.CategoricalDistribution((10, 30, 60, 100)),
+        "dropout": kinds.FloatDistribution(0.0, 0.5),
+        "weight_decay": kinds.FloatDistribution(1e-6, 1e-1, log=True),
+        "hidden": kinds.CategoricalDistribution((0, 128, 512)),
+    }
+    idle = set(given)
+    if fixed.freeze:
+        idle |= {"encoder_rate", "dropout"}
+    if encoder.info.get("name") == RANDOM:  # it is trained from scratch in any case
+        idle |= {"encoder_rate"}
+    searched = {name: kind for name, kind in ranges.items() if name not in idle}
+    usual = fixed.model_dump(include=set(searched))
+    usual |= {"dropout": min(fixed.dropout, 0.5), "weight_decay": 1e-6}
+    choices = {name: getattr(kind, "choices", [usual[name]]) for name, kind in searched.items()}
+    return searched, {name: usual[name] for name in searched if usual[name] in choices[name]}
 
 
 def _finished(study: Any) -> list[Any]:
