@@ -68,7 +68,7 @@ def _texts(figure) -> str:
 
 
 def test_curves_show_losses_watch_phases_and_alarms():
-    said = _texts(pretraining_curves(ROWS, 64, 4.3, 256))
+    said = _texts(pretraining_curves(ROWS, 64, 256))
     words = ("Losses", "RankMe, of 64", "uniformity", "Prototypes in use", "layer 0 (4)")
     assert all(word in said for word in (*words, "local", "joint", "step 50: alarm: collapse"))
     assert "Cosine" not in said
@@ -89,7 +89,7 @@ def test_fine_tuning_curves_average_over_seeds():
 
 
 def test_a_sentence_tells_what_each_panel_shows():
-    figure = pretraining_curves(ROWS, 64, 4.3, 256)
+    figure = pretraining_curves(ROWS, 64, 256)
     figure.draw_without_rendering()
     panels = [axes for axes in figure.axes if axes.axison]
     assert len(panels) > 3

@@ -22,13 +22,13 @@ from graphlog.benchmark.tables import (
 )
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.errors import DataError
+from graphlog.report.run import Score, draw_bars
 from graphlog.report.style import (
     FAINT,
     HUES,
     INK,
     MARKERS,
     MUTED,
-    REFERENCE,
     Axes,
     Figure,
     Line2D,
@@ -40,8 +40,7 @@ from graphlog.report.style import (
 
 _GRAPHLOG, _BASELINE, _PAPER = HUES[0], HUES[2], HUES[5]
 _PANELS_A_LINE = 6
-_NARROWEST = {"dots": 2.0, "curve": 4.0}
-"""Least range of an axis in points, so that tiny differences look tiny."""
+_PAPERS: dict[str, Any] = {"marker": "D", "markerfacecolor": "white", "color": _PAPER}
 _PROTOTYPE: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": INK}
 _ROOT: dict[str, Any] = {"marker": "*", "markersize": 12, "zorder": 5}
 _BELOW: dict[str, Any] = {"marker": "D", "markersize": 5, "zorder": 4}
@@ -96,9 +95,8 @@ def score_dots(table: Table) -> Figure:
         figure, axes = new_figure(lines, columns, max(width, 4.9), height, sharey=True)
         for place, (axis, column) in enumerate(zip(axes, panels, strict=False)):
             found = table.column(column)
-            style: dict[str, Any] = {"color": _PAPER, "markerfacecolor": "white", "elinewidth": 1.0}
-            paper = found["paper"], ys + 0.17 * found["mean"].notna()
-            axis.errorbar(*paper, xerr=found["paper_sd"], fmt="D", markersize=4.2, **style)
+            paper = found["paper"], ys + 0.17 * found["mean"].notna(), None, found["paper_sd"]
+            axis.errorbar(*paper, linestyle="none", markersize=4.2, elinewidth=1.0, **_PAPERS)
             ours = found["mean"], ys - 0.17 * found["paper"].notna()
             ends = found["mean"] - found["sd"], found["mean"] + found["sd"]
             axis.hlines(ours[1], *ends, colors=colors, linewidth=2.2)
@@ -112,7 +110,7 @@ def score_dots(table: Table) -> Figure:
             axis.grid(True, axis="x", color=FAINT)
             axis.grid(False, axis="y")
             axis.spines["left"].set_visible(False)
-            axis.set_xlim(*_widened(axis.get_xlim(), "dots", table))
+            axis.set_xlim(*_widened(axis.get_xlim(), 2.0, table))
             axis.set_title(label(column) or OTHER_PAPER)
             if place % columns == 0:
                 better = "lower" if table.metric in LOWER_IS_BETTER else "higher"
@@ -121,19 +119,11 @@ def score_dots(table: Table) -> Figure:
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         headline(figure, table.title)
-        keys = [
-            Line2D([], [], marker="o", color=color, label=text)
-            for color, text in (
-                (MUTED, "measured: mean, SD, seeds (|)"),
-                (_GRAPHLOG, "GraphLoG"),
-                (_BASELINE, "without an encoder"),
-            )
-        ]
+        said = {"measured: mean, SD, seeds (|)": MUTED, "GraphLoG": _GRAPHLOG}
+        said["without an encoder"] = _BASELINE
+        keys = [Line2D([], [], marker="o", color=hue, label=text) for text, hue in said.items()]
         if table.paper:
-            text = "paper (fine-tuned): mean, SD"
-            keys.append(
-                Line2D([], [], marker="D", markerfacecolor="white", color=_PAPER, label=text)
-            )
+            keys.append(Line2D([], [], **_PAPERS, label="paper (fine-tuned): mean, SD"))
         figure.legend(handles=keys, loc="outside lower center", ncols=4 if columns > 2 else 2)
     return figure
 
@@ -158,16 +148,15 @@ def _draw_curve(axis: Axes, table: Table) -> None:
     numbers = table.column(table.compared)
     found, xs = numbers.loc[points], np.arange(len(points))
     for x, row in enumerate(points):
-        seeds = table.at(row, table.compared)
-        style: dict[str, Any] = {"color": HUES[0], "markersize": 3, "alpha": 0.4}
-        axis.plot([x] * len(seeds), seeds, "o", label="_" if x else "one seed", **style)
-    axis.plot(xs, found["mean"], "-o", color=HUES[0], label="mean over seeds", zorder=4)
+        seeds, text = table.at(row, table.compared), "_" if x else "one seed"
+        axis.plot([x] * len(seeds), seeds, "C0o", label=text, markersize=3, alpha=0.4)
+    axis.plot(xs, found["mean"], "C0-o", label="mean over seeds", zorder=4)
     band = found["mean"] - found["sd"], found["mean"] + found["sd"]
-    axis.fill_between(xs, *band, color=HUES[0], alpha=0.15, linewidth=0, label="± SD")
+    axis.fill_between(xs, *band, color="C0", alpha=0.15, linewidth=0, label="± SD")
     for i, row in enumerate(row for row in table.rows if "=" not in row):
-        style = {"linestyle": ":", "linewidth": 1.2, "color": (MUTED, HUES[2], HUES[1])[i % 3]}
-        axis.axhline(numbers["mean"][row], label=_name(table, row), **style)
-    low, high = _widened(axis.get_ylim(), "curve", table)
+        mean, color = numbers["mean"][row], (MUTED, "C2", "C1")[i % 3]
+        axis.axhline(mean, label=_name(table, row), linestyle=":", linewidth=1.2, color=color)
+    low, high = _widened(axis.get_ylim(), 4.0, table)
     axis.set_ylim(low - 0.28 * (high - low), high)  # room for what the paper says
     axis.set_xticks(xs, [_name(table, row) for row in points])
     axis.set_xlim(-0.4, len(points) - 0.6)
@@ -182,7 +171,7 @@ def _draw_curve(axis: Axes, table: Table) -> None:
             f"{m} ± {sd} at {row.partition('=')[2]}" for (row, _), (m, sd) in table.paper.items()
         ]
         text = "\n".join([f"{OTHER_PAPER}:", f"higher from {good_from} on;", *said])
-        style = {"color": _PAPER, "fontstyle": "italic", "fontsize": 7, "va": "bottom"}
+        style: dict[str, Any] = {"color": _PAPER, "fontstyle": "italic", "fontsize": 7}
         axis.text(good[0] - 0.33, 0.02, text, transform=axis.get_xaxis_transform(), **style)
 
 
@@ -194,24 +183,20 @@ def speed_bars(rates: pd.DataFrame) -> Figure:
         figure, axes = new_figure(len(backbones), 1, 6.4, len(backbones) * height + 0.6)
         for axis, backbone in zip(axes, backbones, strict=True):
             by_method = rates[rates["backbone"] == backbone].groupby("method")["value"]
-            found = by_method.agg(["mean", "std"]).fillna(0.0)
+            found = by_method.agg(["mean", "std"])
             found = found.loc[in_order(found.index)]
-            colors = [HUES[0] if m.startswith("graphlog") else REFERENCE for m in found.index]
-            style: dict[str, Any] = {
-                "color": colors,
-                "error_kw": {"elinewidth": 1.0, "capsize": 2.5},
-            }
-            bars = axis.barh(range(len(found)), found["mean"], 0.68, xerr=found["std"], **style)
             texts = [f"{rate:,.0f}" for rate in found["mean"]]
             if YARDSTICK in found.index:
                 yardstick = float(found["mean"][YARDSTICK])
                 ratios = found["mean"] / yardstick
                 texts = [f"{text} ({r:.2f}x)" for text, r in zip(texts, ratios, strict=True)]
                 axis.axvline(yardstick / 2, color=MUTED, linewidth=1.0, linestyle=":")
-            axis.bar_label(bars, texts, padding=4, fontsize=8)
-            axis.set_yticks(range(len(found)), [label(method) for method in found.index])
+            bars = [
+                Score(label(name), rate, sd, name.startswith("graphlog"))
+                for name, rate, sd in found.itertuples()
+            ]
+            draw_bars(axis, bars, texts)
             axis.invert_yaxis()
-            axis.set_xlim(0, 1.3 * float(found.sum(axis=1).max()))
             axis.set_title(f"{label(backbone)}, graphs/s")
         headline(figure, "Pre-training throughput (dotted: half of AttrMasking's)")
     return figure
@@ -289,10 +274,10 @@ def _name(table: Table, row: str) -> str:
     return ", ".join(text for text in table.rows[row] if text)
 
 
-def _widened(limits: tuple[float, float], kind: str, table: Table) -> tuple[float, float]:
-    """Return limits of an axis that are not too near to each other."""
+def _widened(limits: tuple[float, float], points: float, table: Table) -> tuple[float, float]:
+    """Return limits at least ``points`` per cent apart, so that tiny differences look tiny."""
     low, high = limits
-    least = _NARROWEST[kind] / (1 if table.percent else 100)
+    least = points / (1 if table.percent else 100)
     spare = max(0.03 * (high - low), (least - (high - low)) / 2)
     return low - spare, high + spare
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 from typing import Any, NamedTuple
@@ -37,7 +36,7 @@ from graphlog.report.style import (
 )
 from graphlog.training.log import read_metrics
 from graphlog.training.runfolder import LABELED_KINDS
-from graphlog.training.watch import OCCUPANCY_FLOOR, RANK_FLOOR
+from graphlog.training.watch import OCCUPANCY_FLOOR, PERPLEXITY_CEILING, RANK_FLOOR
 
 LogRow = Mapping[str, Any]
 _PANELS_A_LINE = 3
@@ -106,8 +105,7 @@ def draw_pretraining(run: Path, out: Path) -> list[Path]:
     settings = read_toml(run / "config.toml")
     dim = int(settings.get("encoder", {}).get("dim", 300))
     batch_size = settings.get("training", {}).get("batch_size")
-    figure = pretraining_curves(rows, dim, RANK_FLOOR * dim, batch_size)
-    return save_figure(figure, out / "curves")
+    return save_figure(pretraining_curves(rows, dim, batch_size), out / "curves")
 
 
 def _draw_finetuning(run: Path, out: Path) -> list[Path]:
@@ -131,91 +129,77 @@ def _draw_finetuning(run: Path, out: Path) -> list[Path]:
     return paths
 
 
-class Line(NamedTuple):
-    """One line of a panel."""
-
-    label: str
-    key: str
-    """Where its values stand in a row of the log."""
-    divide_by: float = 1.0
-    dashed: bool = False
-    hue: int | None = None
-    """Index of its color; None takes its place in the panel."""
-
-
 class Panel(NamedTuple):
     """Lines that share an axis."""
 
     title: str
     sentence: str
     """What the panel tells, for those who see it for the first time."""
-    lines: Sequence[Line]
+    lines: Mapping[str, tuple[str, str]]
+    """By label: where the values stand in a row of the log, and the format of the line."""
     alarm_below: float | None = None
     alarm_above: float | None = None
     from_zero: bool = False
 
 
-def pretraining_curves(
-    rows: Sequence[LogRow], dim: int, rank_floor: float | None = None, batch_size: int | None = None
-) -> Figure:
+def pretraining_curves(rows: Sequence[LogRow], dim: int, batch_size: int | None = None) -> Figure:
     """Draw the losses and the collapse watch of a pre-training run.
 
     Args:
         rows: Rows of ``metrics.jsonl``.
         dim: Width of the graph embeddings.
-        rank_floor: Effective rank under which the watch rings.
         batch_size: Graphs a step, of which a layer of more prototypes can use no more.
     """
     log = _table(rows, "step")
-    keys = sorted(log.columns)
-    losses = [Line(k.removeprefix("loss_"), k) for k in keys if k.startswith("loss_")]
+    losses = {k.removeprefix("loss_"): (k, "-") for k in sorted(log) if k.startswith("loss_")}
     sizes: list[int] = []  # of each layer, as last logged
     last = log.filter(like="prototypes_total_").ffill().iloc[-1]
     while (count := last.get(f"prototypes_total_{len(sizes)}", 0)) >= 1:
         sizes.append(round(count))
-    used = [
-        Line(f"layer {k} ({size}) {rule}", f"prototypes_used_{key}_{k}", size, key == "estep", k)
-        for rule, key in (("nearest", "nearest"), ("E-step", "estep"))
-        for k, size in enumerate(sizes)
-    ]
-    shared = [
-        Line(f"layer {k} ({size})", f"posterior_perplexity_{k}", size, hue=k)
-        for k, size in enumerate(sizes)
-    ]
+    used: dict[str, tuple[str, str]] = {}
+    shared: dict[str, tuple[str, str]] = {}
+    for k, size in enumerate(sizes):
+        keys = [f"prototypes_used_nearest_{k}", f"prototypes_used_estep_{k}"]
+        keys.append(f"posterior_perplexity_{k}")
+        known = log.columns.intersection(keys)
+        log[known] /= size
+        used[f"layer {k} ({size}) nearest"] = keys[0], f"C{k}-"
+        used[f"layer {k} ({size}) E-step"] = keys[1], f"C{k}--"
+        shared[f"layer {k} ({size})"] = keys[2], f"C{k}-"
     share = min(1.0, batch_size / max(sizes)) if batch_size and sizes else 1.0
     panels = [
         Panel(
             "Losses",
             "What training minimizes: each line should fall, then level off.",
-            losses or [Line("total", "loss")],
+            losses or {"total": ("loss", "-")},
         ),
         Panel(
             f"Effective rank (RankMe, of {dim})",
             "How many directions the embeddings use: a fall into the red zone means that all "
             "graphs become alike.",
-            [Line("graph embeddings", "rank")],
-            alarm_below=rank_floor,
+            {"graph embeddings": ("rank", "-")},
+            alarm_below=RANK_FLOOR * dim,
             from_zero=True,
         ),
         Panel(
             "Alignment and uniformity",
             "Alignment: how far two views of a graph lie apart. Uniformity: how unevenly graphs "
             "spread. Lower is better.",
-            [
-                Line("alignment (0 is best)", "alignment"),
-                Line("uniformity (lower is better)", "uniformity"),
-            ],
+            {
+                "alignment (0 is best)": ("alignment", "-"),
+                "uniformity (lower is better)": ("uniformity", "-"),
+            },
         ),
         Panel(
             "Cosine of pairs",
             "How alike embeddings are: matching pairs (solid) should stay above other pairs "
             "(dashed).",
-            [
-                Line("graphs, positive", "cos_graph_pos", hue=0),
-                Line("graphs, negative", "cos_graph_neg", dashed=True, hue=0),
-                Line("nodes, positive", "cos_node_pos", hue=1),
-                Line("nodes, negative", "cos_node_neg", dashed=True, hue=1),
-            ],
+            {
+                "graphs, positive": ("cos_graph_pos", "C0-"),
+                "graphs, negative": ("cos_graph_neg", "C0--"),
+                "nodes, positive": ("cos_node_pos", "C1-"),
+                "nodes, negative": ("cos_node_neg", "C1--"),
+            },
         ),
         Panel(
             "Prototypes in use (share)",
@@ -229,11 +213,11 @@ def pretraining_curves(
             "How many prototypes a graph is shared among: in the red zone it belongs to none in "
             "particular.",
             shared,
-            alarm_above=0.8,
+            alarm_above=PERPLEXITY_CEILING,
             from_zero=True,
         ),
     ]
-    known = [panel for panel in panels if any(line.key in keys for line in panel.lines)]
+    known = [panel for panel in panels if any(key in log for key, _ in panel.lines.values())]
     return _draw_curves(known, log, "step")
 
 
@@ -241,13 +225,10 @@ def finetuning_curves(rows: Sequence[LogRow]) -> Figure:
     """Draw loss and scores over the epochs of a fine-tuning run: mean and range of its seeds."""
     log = _table(rows, "epoch")
     loss = "What training minimizes: it should fall, then level off. The band spans the seeds."
-    panels = [Panel("Training loss", loss, [Line("loss", "loss")])]
+    panels = [Panel("Training loss", loss, {"loss": ("loss", "-")})]
     for name in sorted({key.split("/")[1] for key in log.columns if "/" in key}):
         better = "Lower" if name in LOWER_IS_BETTER else "Higher"
-        folds = [
-            Line("validation", f"valid/{name}", dashed=True, hue=1),
-            Line("test", f"test/{name}", hue=0),
-        ]
+        folds = {"validation": (f"valid/{name}", "C1--"), "test": (f"test/{name}", "C0-")}
         until = "Once the validation line gets no better, more epochs do not help."
         panels.append(Panel(METRIC_NAMES.get(name, name), f"{better} is better. {until}", folds))
     return _draw_curves(panels, log, "epoch")
@@ -283,16 +264,14 @@ def _draw_curves(panels: Sequence[Panel], log: pd.DataFrame, x: str) -> Figure:
 
 
 def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
-    for place, line in enumerate(panel.lines):
-        if line.key not in log:
+    for label, (key, form) in panel.lines.items():
+        if key not in log:
             continue
-        # several seeds give several values at one place
-        values = (log[line.key] / line.divide_by).dropna().groupby(log[x])
-        means, color = values.mean(), HUES[(place if line.hue is None else line.hue) % len(HUES)]
-        style: dict[str, Any] = {"linestyle": "--" if line.dashed else "-", "markersize": 3}
-        style["marker"] = "o" if len(means) < 30 else None
-        axis.plot(means, color=color, label=line.label, **style)
-        band: dict[str, Any] = {"color": color, "alpha": 0.15, "linewidth": 0}
+        values = log[key].dropna().groupby(log[x])  # several seeds give several values
+        means = values.mean()
+        marker = "o" if len(means) < 30 else None
+        (line,) = axis.plot(means, form, label=label, marker=marker, markersize=3)
+        band: dict[str, Any] = {"color": line.get_color(), "alpha": 0.15, "linewidth": 0}
         axis.fill_between(means.index, values.min(), values.max(), **band)
     axis.set_title(panel.title, pad=36)  # room for three lines
     axis.annotate(
@@ -328,8 +307,7 @@ def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(NamedTuple):
     """One bar."""
 
     name: str
@@ -351,40 +329,46 @@ def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]]) -> Figure:
     with house_style():
         figure, axes = new_figure(1, len(panels), 3.4 + 3.6 * len(panels), 1.1 + 0.36 * tallest)
         for axis, (name, metric, scores) in zip(axes, panels, strict=True):
-            _draw_bars(axis, metric, [score for score in scores if math.isfinite(score.mean)])
+            known = [score for score in scores if math.isfinite(score.mean)]
+            texts = [
+                f"{s.mean:.3f}" + ("" if math.isnan(s.sd) else f" ± {s.sd:.3f}") for s in known
+            ]
+            draw_bars(axis, known, texts, 0.5 if metric == "roc_auc" else 0.0)
+            better = "lower" if metric in LOWER_IS_BETTER else "higher"
+            what = METRIC_NAMES.get(metric, metric)
+            axis.set_xlabel(f"{what} ({better} is better)", color=MUTED)
             axis.set_title(name)
             axis.set_ylim(tallest - 0.5, -0.5)
     return figure
 
 
-def _draw_bars(axis: Axes, metric: str, scores: Sequence[Score]) -> None:
-    chance = 0.5 if metric == "roc_auc" else 0.0
-    places, means = range(len(scores)), np.array([score.mean for score in scores])
-    deviations = np.array([score.sd for score in scores])
-    spreads = np.nan_to_num(deviations)
-    ends = means + spreads
-    reach = float(np.abs(ends - chance).max(initial=0.0)) or 1.0
-    low = float((means - spreads).min(initial=chance))
+def draw_bars(
+    axis: Axes, scores: Sequence[Score], texts: Sequence[str], start: float = 0.0
+) -> None:
+    """Draw a bar from ``start`` for each score, the first on top, with a text at its end."""
+    names, means, deviations, highlighted = [*zip(*scores, strict=True)] or [()] * 4
+    places, lengths = range(len(scores)), np.array(means) - start
+    spreads = np.nan_to_num(np.array(deviations))
+    low, high = lengths - spreads, lengths + spreads
+    reach = float(np.abs(high).max(initial=0.0)) or 1.0
+    below = float(low.min(initial=0.0))
     fill: dict[str, Any] = {
-        "color": [HUES[0] if score.highlighted else REFERENCE for score in scores],
-        "hatch": ["" if score.highlighted else "//" for score in scores],
+        "color": [HUES[0] if own else REFERENCE for own in highlighted],
+        "hatch": ["" if own else "//" for own in highlighted],
         "edgecolor": "white",
     }
-    axis.barh(places, means - chance, left=chance, height=0.66, **fill)
+    axis.barh(places, lengths, left=start, height=0.66, **fill)
     style: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.0, "capsize": 2.5}
     axis.errorbar(means, places, xerr=deviations, **style)  # NaN: none
-    for place, (score, end) in enumerate(zip(scores, ends.tolist(), strict=True)):
-        text = f"{score.mean:.3f}" + ("" if math.isnan(score.sd) else f" ± {score.sd:.3f}")
-        weight = "bold" if score.highlighted else "normal"
-        words: dict[str, Any] = {"va": "center", "fontsize": 8, "color": INK, "fontweight": weight}
-        axis.text(max(end, chance) + 0.02 * reach, place, text, **words)
-    axis.set_yticks(list(places), [score.name for score in scores])
+    for place, text in enumerate(texts):
+        end = start + max(high[place], 0.0) + 0.02 * reach
+        weight = "bold" if highlighted[place] else "normal"
+        axis.text(end, place, text, va="center", fontsize=8, color=INK, fontweight=weight)
+    axis.set_yticks(places, names)
     axis.tick_params(axis="y", length=0, labelcolor=INK)
-    axis.set_xlim(low - (0.02 * reach if low < chance else 0), chance + 1.28 * reach)
-    better = "lower" if metric in LOWER_IS_BETTER else "higher"
-    axis.set_xlabel(f"{METRIC_NAMES.get(metric, metric)} ({better} is better)", color=MUTED)
+    axis.set_xlim(start + below - 0.02 * reach * (below < 0), start + 1.28 * reach)
     axis.grid(True, axis="x", color=FAINT)
     axis.grid(False, axis="y")
-    axis.spines["left"].set_visible(chance == low)
-    if low < chance:
-        axis.axvline(chance, color=MUTED, linewidth=0.8)
+    axis.spines["left"].set_visible(below == 0)
+    if below < 0:
+        axis.axvline(start, color=MUTED, linewidth=0.8)

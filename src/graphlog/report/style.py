@@ -46,6 +46,7 @@ _STYLE: dict[str, Any] = {
     "figure.dpi": 110,
     "savefig.dpi": 200,
     "font.size": 9,
+    "axes.prop_cycle": mpl.cycler(color=HUES),
     "axes.titlesize": 10,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
