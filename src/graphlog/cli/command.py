@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import partial
 from inspect import signature
 from itertools import pairwise
 from pathlib import Path
@@ -89,10 +90,13 @@ def argument(help: str, metavar: str) -> Any:
 def option(default: Any, help: str, metavar: str | None = None, *flags: str, **limits: Any) -> Any:
     """Return an option as the default of a field; without ``flags`` it has the field's name.
 
-    In a type that several verbs share, and where a value must be given, ``default`` is ``...``.
+    Where a value must be given, ``default`` is ``...``.
     """
     return typer.Option(default, *flags, help=help, metavar=metavar, **limits)
 
+
+_shared = partial(option, ...)
+"""An option in a type that several verbs share, whose default each of them gives."""
 
 Input = Annotated[
     str,
@@ -104,20 +108,18 @@ Input = Annotated[
 ]
 Model = Annotated[
     str,
-    option(
-        ...,
+    _shared(
         "Model file (.safetensors), run folder, name of a shipped model, or random.",
         "MODEL",
         "--model",
         "-m",
     ),
 ]
-Run = Annotated[Path, option(..., "Run folder to write.", "RUN", "--output", "-o")]
-Folder = Annotated[Path, option(..., "Folder to write.", "DIR", "--output", "-o")]
+Run = Annotated[Path, _shared("Run folder to write.", "RUN", "--output", "-o")]
+Folder = Annotated[Path, _shared("Folder to write.", "DIR", "--output", "-o")]
 Result = Annotated[
     Path,
-    option(
-        ...,
+    _shared(
         "File to write: .csv, .jsonl, .parquet, .npz, .npy or .sdf; - for standard output.",
         "OUT",
         "--output",
@@ -126,39 +128,35 @@ Result = Annotated[
 ]
 Format = Annotated[
     Literal["csv", "jsonl", "parquet", "npz", "npy", "sdf"] | None,
-    option(..., "Format of OUT (default: by its ending; csv for -)."),
+    _shared("Format of OUT (default: by its ending; csv for -)."),
 ]
 Threads = Annotated[
-    int | None, option(..., "Threads for computation (default: all cores).", "N", min=1)
+    int | None, _shared("Threads for computation (default: all cores).", "N", min=1)
 ]
 Device = Annotated[
-    str | None,
-    option(..., "Where to compute (default: auto).", "auto|cpu|cuda", show_default=False),
+    str | None, _shared("Where to compute (default: auto).", "auto|cpu|cuda", show_default=False)
 ]
 Engine = Annotated[
     Literal["local", "ray"],
-    option(
-        ...,
+    _shared(
         "Compute on this machine, or on the Ray cluster at $RAY_ADDRESS, where --workers is "
-        "ignored and --threads is used by the process of the command only.",
+        "ignored and --threads is used by the process of the command only."
     ),
 ]
 Precision = Annotated[
     Literal["auto", "fp32", "bf16"] | None,
-    option(..., "Number format of matrix products (default: fp32; pretrain: auto)."),
+    _shared("Number format of matrix products (default: fp32; pretrain: auto)."),
 ]
 Layer = Annotated[
     Literal["jk", "last", "jk+sum"] | None,
-    option(
-        ...,
+    _shared(
         "Embedding of all layers (jk), of these and their sums (jk+sum), or of the last layer "
-        "(default: as stored in the model; probe and finetune of molecules: jk+sum).",
+        "(default: as stored in the model; probe and finetune of molecules: jk+sum)."
     ),
 ]
 WithFeatures = Annotated[
     Sequence[str] | None,
-    option(
-        ...,
+    _shared(
         "Features to join: ecfp4, descriptors (molecules), statistics (proteins).",
         "A,B",
         "--with",
@@ -167,42 +165,38 @@ WithFeatures = Annotated[
 ]
 Targets = Annotated[
     Sequence[str] | None,
-    option(..., "Label columns; known data sets need none.", "A,B", parser=names_if_any),
+    _shared("Label columns; known data sets need none.", "A,B", parser=names_if_any),
 ]
-BatchSize = Annotated[int | None, option(..., "Graphs in one batch.", "N", min=1)]
-Seed = Annotated[int, option(..., "Random seed.", "N", min=0)]
-Sample = Annotated[
-    int, option(..., "Size of the random sample on the map.", "N", min=5, max=20_000)
-]
+BatchSize = Annotated[int | None, _shared("Graphs in one batch.", "N", min=1)]
+Seed = Annotated[int, _shared("Random seed.", "N", min=0)]
+Sample = Annotated[int, _shared("Size of the random sample on the map.", "N", min=5, max=20_000)]
 MapInput = Annotated[
     str | None,
-    option(..., "Graphs to show (default: those the run was trained on).", "INPUT", "--input"),
+    _shared("Graphs to show (default: those the run was trained on).", "INPUT", "--input"),
 ]
 Settings = Annotated[
     list[str] | None,
-    option(
-        ...,
+    _shared(
         "Any setting of the run's config.toml, such as batch_size=64; repeatable.",
         "KEY=VALUE",
         "--set",
     ),
 ]
-Freeze = Annotated[bool | None, option(..., "Train the head only.", None, "--freeze")]
+Freeze = Annotated[bool | None, _shared("Train the head only.", None, "--freeze")]
 LabelsRange = Annotated[
     Sequence[float] | None,
-    option(..., "Leave out labels below LOW or above HIGH.", "LOW,HIGH", parser=fractions),
+    _shared("Leave out labels below LOW or above HIGH.", "LOW,HIGH", parser=fractions),
 ]
 _Tracker = StrEnum("_Tracker", ["tensorboard", "wandb", "mlflow"])
 Log = Annotated[
     list[_Tracker] | None,  # typer knows no list of literals
-    option(
-        ...,
+    _shared(
         "Send the rows of metrics.jsonl to a tracker as well; repeatable.",
         "tensorboard|wandb|mlflow",
     ),
 ]
-Resume = Annotated[bool, option(..., "Continue from the last checkpoint in RUN.", None, "--resume")]
-Overwrite = Annotated[bool, option(..., "Replace an existing output.", None, "--overwrite")]
+Resume = Annotated[bool, _shared("Continue from the last checkpoint in RUN.", None, "--resume")]
+Overwrite = Annotated[bool, _shared("Replace an existing output.", None, "--overwrite")]
 SEEDS: Any = option("0,1,2", "One run per seed; scores are mean and SD.", "0,1,2", parser=integers)
 """Default of a field of seeds, whose type is ``Sequence[int]``."""
 

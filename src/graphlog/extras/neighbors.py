@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from graphlog.data.graphs import save_rejects
 from graphlog.data.html import html_lines, page_head
+from graphlog.data.store import GraphStore
 from graphlog.domains import Draws, domain_of
 from graphlog.domains.records import RecordDomain
 from graphlog.downstream.pretrained import Encoder, check_layer, load, ranges_of
@@ -120,26 +121,22 @@ class Index:
         with rereadable(given) as found, read_streamed(found, encoder.schema, **reading) as store:
             if not len(store):
                 raise DataError(f"{found.name} has no row that can be read; name another library.")
-            width = encoder.width(chosen)
+            shape = len(store), encoder.width(chosen)
             is_exact = len(store) <= EXACT_BELOW if exact is None else exact
+            # in a graph, two bytes a number
             vectors: Any = (
-                np.empty((len(store), width), dtype=np.float32)
+                np.empty(shape, dtype=np.float32)
                 if is_exact
-                else _usearch()(ndim=width, metric="cos", dtype="f16")  # two bytes a number
+                else _usearch()(ndim=shape[1], metric="cos", dtype="f16")
             )
-            for graphs, values in encoder.embed_batches(
-                ranges_of(store, batch_size),
-                chosen,
-                batch_size,
-                precision=precision,
-                progress=progress,
-                total=len(store),
-            ):
+            computing: dict[str, Any] = {"precision": precision, "progress": progress}
+            for graphs, values in _embeddings(encoder, store, chosen, batch_size, **computing):
                 if is_exact:
                     vectors[graphs] = _unit(values)
                 else:
-                    keys = np.arange(graphs.start, graphs.stop, dtype=np.uint64)
-                    vectors.add(keys, _unit(values))
+                    vectors.add(
+                        np.arange(graphs.start, graphs.stop, dtype=np.uint64), _unit(values)
+                    )
             domain = domain_of(encoder.schema)
             fields = domain.rows(found, store, domain.reading.of(reading))
             rows = zip(fields, store.output_texts(), strict=True)
@@ -178,14 +175,8 @@ class Index:
         k, total, places = min(k, len(self)), store.num_output_rows, store.output_rows
         rows = np.full((total, k), -1, dtype=np.int64)
         similarity = np.full((total, k), np.nan, dtype=np.float32)
-        for graphs, values in encoder.embed_batches(
-            ranges_of(store, batch_size),
-            self.layer,
-            batch_size,
-            precision=precision,
-            progress=progress,
-            total=len(store),
-        ):
+        computing: dict[str, Any] = {"precision": precision, "progress": progress}
+        for graphs, values in _embeddings(encoder, store, self.layer, batch_size, **computing):
             found, similarity[places[graphs]] = self.nearest(values, k)
             rows[places[graphs]] = self.rows[found]
         return Neighbors(rows, similarity, store.output_status())
@@ -214,14 +205,12 @@ class Index:
         Raises:
             ConfigError: If it is another.
         """
-        if self.model != model_digest(encoder) or self._width() != encoder.width(self.layer):
+        width = self.vectors.shape[1] if self.is_exact else self.vectors.ndim
+        if self.model != model_digest(encoder) or width != encoder.width(self.layer):
             raise ConfigError(
                 "the index was built with another model, and embeddings of two models cannot be "
                 "compared; name the model it was built with, or build it again."
             )
-
-    def _width(self) -> int:
-        return self.vectors.shape[1] if self.is_exact else self.vectors.ndim
 
     def record(self, row: int) -> tuple[Fields, str]:
         """Return the columns of a library row, and the text of its graph, empty if unknown."""
@@ -277,9 +266,6 @@ class Index:
         file = path / (_ARRAY if about.get("exact") else _GRAPH)
         if not file.is_file() or hash_file(file) != about.get("vectors"):
             raise ModelFileError(f"{file} is damaged or missing; build the index again.")
-        contradiction = ModelFileError(
-            f"{path}: its files contradict each other; build the index again."
-        )
         try:
             if about["exact"]:
                 vectors: Any = np.load(file, mmap_mode="r")
@@ -299,8 +285,8 @@ class Index:
         except MissingExtraError:
             raise
         except Exception:  # whatever files that were signed anew make of these calls
-            raise contradiction from None
-        raise contradiction
+            pass
+        raise ModelFileError(f"{path}: its files contradict each other; build the index again.")
 
 
 def check_new(folder: Path) -> None:
@@ -321,6 +307,13 @@ def model_digest(encoder: Encoder) -> str:
     """Return a hash of all that decides the embeddings of an encoder."""
     about = {"schema": encoder.schema.name, "config": encoder.config.model_dump()}
     return digest_of(encoder.network.state_dict(), about)
+
+
+def _embeddings(
+    encoder: Encoder, store: GraphStore, layer: EmbeddingLayer, batch_size: int, **computing: Any
+) -> Iterator[tuple[slice, Float[np.ndarray, "B W"]]]:
+    parts = ranges_of(store, batch_size)
+    return encoder.embed_batches(parts, layer, batch_size, total=len(store), **computing)
 
 
 def _unit(embeddings: Float[np.ndarray, "B W"]) -> Float[np.ndarray, "B W"]:
@@ -589,9 +582,8 @@ def _page(
 
 def _drawings(encoder: Encoder, texts: set[str]) -> dict[str, str]:
     """Return an ``<svg>`` of each text, where graphs are made of texts and can be drawn."""
-    domain = domain_of(encoder.schema)
-    if not isinstance(domain, RecordDomain) or not isinstance(domain, Draws):
+    domain, known = domain_of(encoder.schema), sorted(texts - {""})
+    if not known or not isinstance(domain, RecordDomain) or not isinstance(domain, Draws):
         return {}
-    store = read(sorted(texts - {""}), encoder.schema)
-    drawn = domain.draw(store, range(len(store)), *_SIZE) if len(store) else []
-    return dict(zip(store.texts(), drawn or (), strict=False)) if len(store) else {}
+    store = read(known, encoder.schema)
+    return dict(zip(store.texts(), domain.draw(store, range(len(store)), *_SIZE), strict=True))

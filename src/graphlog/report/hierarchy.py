@@ -89,14 +89,10 @@ class Hierarchy:
         novelty, head = Novelty.of(model.extra, model.width("jk")), None
         settings = model.info.get("settings", {}).get("objective", {})
         if settings.get("projection_head", "head.0.weight" in model.extra):
-            weights = {
-                name.removeprefix("head."): tensor
-                for name, tensor in model.extra.items()
-                if name.startswith("head.")
-            }
+            own = {name: t for name, t in model.extra.items() if name.startswith("head.")}
             head = ProjectionHead(forest.layers[0].shape[1])
             try:
-                head.load_state_dict(weights)
+                head.load_state_dict({name[len("head.") :]: t for name, t in own.items()})
             except RuntimeError:
                 raise ModelFileError(
                     "the model has prototypes but not the projection head they were trained with; "
@@ -300,13 +296,10 @@ def traits_of(
         if len(known := _known(feature.values[members])) >= _FEWEST and feature.overall[1] > 0
     ]
     traits: list[list[Trait]] = [[] for _ in groups]
-    if not tests:
-        return traits
     chances = [_chance(feature, known) for _, feature, known in tests]
-    q_values = false_discovery_control(chances).tolist()
+    q_values = false_discovery_control(chances).tolist() if tests else []
     for (number, feature, known), q in zip(tests, q_values, strict=True):
-        overall, spread = feature.overall
-        here = float(known.mean())
+        (overall, spread), here = feature.overall, float(known.mean())
         effect = (here - overall) / spread
         if abs(effect) >= _CLEAR and q <= _SIGNIFICANT:
             traits[number].append(Trait(feature.name, feature.kind, here, overall, effect, q))
@@ -337,8 +330,7 @@ def _chance(feature: GraphFeature, here: Float[np.ndarray, "K"]) -> float:
 def _labels(store: GraphStore) -> list[GraphFeature]:
     if store.labels is None:
         return []
-    features: list[GraphFeature] = []
-    classes = store.source.classes
+    features, classes = list[GraphFeature](), store.source.classes
     for name, column in zip(store.tasks, store.labels.T.astype(np.float64), strict=True):
         if name in classes:  # numbers of classes are no quantities
             for number, label in enumerate(classes[name]):

@@ -52,7 +52,7 @@ from graphlog.report.hierarchy import (
     project,
     sample_rows,
 )
-from graphlog.training.log import Progress
+from graphlog.training.log import Progress, as_progress
 from graphlog.training.settings import Precision
 
 _FORMAT = 1
@@ -143,7 +143,7 @@ def write_prototypes(
         ConfigError: If the model has no prototypes, or the collection is not found.
         DataError: If the collection cannot be read or is empty.
     """
-    folder = Path(out)
+    folder, progress = Path(out), as_progress(progress)
     _check_folder(folder)
     named = "the model" if isinstance(model, Encoder) else str(model)
     encoder = load(model, device=device, source=source)
@@ -171,14 +171,13 @@ def write_prototypes(
             raise DataError(
                 f"{resolved.name} has {len(store)} graphs, too few for a tree; name a larger one."
             )
-        is_other = source is None and store.digest != encoder.info.get("data_digest")
-        if progress is not None and is_other:
+        if source is None and store.digest != encoder.info.get("data_digest"):
             progress.say(
                 f"note: {resolved.name} no longer holds the graphs that {named} was trained on"
             )
         computing: dict[str, Any] = {"precision": precision, "progress": progress}
         hierarchy = learned or Hierarchy.fitted(encoder, store, seed=seed, **computing)
-        if hierarchy.novelty is None and progress is not None:
+        if hierarchy.novelty is None:
             progress.say(
                 f"note: the column novelty is empty, because {named if learned else resolved.name} "
                 f"does not describe the graphs to compare with; add {setting('fit', True)} to "
@@ -198,9 +197,7 @@ def write_prototypes(
             features=features,
         )
         layers = hierarchy.forest.sizes
-        used = [0] * len(layers)
-        for node in collection.nodes:
-            used[len(node.path) - 1] += node.members > 0
+        used = tuple(len(np.unique(numbers)) for numbers in placed.paths.T)
         rejected = store.num_output_rows - len(store)
         about = {
             "model": named if isinstance(model, str | Path) else "a model",
@@ -215,7 +212,7 @@ def write_prototypes(
             "format": _FORMAT,
             **about,
             "graphs": len(store),
-            "used": used,
+            "used": list(used),
             "model_info": {key: encoder.info.get(key) for key in told},
             "data_digest": store.digest,
             "rules": _RULES,
@@ -233,7 +230,7 @@ def write_prototypes(
         (folder / "rejects.csv").unlink(missing_ok=True)  # of another collection
         rejects = save_rejects(folder, store.output_rejects, folder.name)
         written = paths if rejects is None else (*paths, rejects)
-        return WrittenTree(folder, len(store), rejected, layers, tuple(used), written)
+        return WrittenTree(folder, len(store), rejected, layers, used, written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,9 +445,8 @@ def _layout(count: int, source: np.ndarray, target: np.ndarray) -> Float[np.ndar
     squared = np.where(np.isfinite(steps), steps, farthest + 2) ** 2
     center = np.eye(count) - 1 / count
     values, vectors = np.linalg.eigh(-0.5 * center @ squared @ center)
-    plane = np.zeros((count, 2))
-    width = min(2, count)
-    plane[:, :width] = (vectors * np.sqrt(np.maximum(values, 0)))[:, ::-1][:, :width]
+    plane = (vectors * np.sqrt(np.maximum(values, 0)))[:, :-3:-1]
+    plane = np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
     low, extent = plane.min(axis=0), np.maximum(np.ptp(plane, axis=0), 1e-9)
     room = np.array([WIDTH - 2 * _MARGIN, HEIGHT - 2 * _MARGIN])
     scale = float((room / extent).min()) if extent.max() > 1e-9 else 1.0

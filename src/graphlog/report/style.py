@@ -88,9 +88,9 @@ def new_figure(
     return figure, list(axes.flat)
 
 
-def headline(figure: Figure, text: str, size: float = 11.0) -> None:
+def headline(figure: Figure, text: str) -> None:
     """Write a title at the upper left of a figure, in as many lines as it needs."""
-    # a bold letter is about 0.62 of its size wide
+    size = 11.0  # a bold letter is about 0.62 of it wide
     lines = textwrap.fill(text, max(int(72 * figure.get_figwidth() / (0.62 * size)), 20))
     figure.suptitle(lines, x=0.01, ha="left", fontsize=size, fontweight="bold")
 
