@@ -24,18 +24,19 @@ from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.errors import DataError
 from graphlog.report.run import Score, draw_bars
 from graphlog.report.style import (
-    FAINT,
     HUES,
     INK,
-    MARKERS,
     MUTED,
     Axes,
     Figure,
     Line2D,
+    as_map,
+    as_rows,
     headline,
     house_style,
     new_figure,
     save_figure,
+    scatter_groups,
 )
 
 _GRAPHLOG, _BASELINE, _PAPER = HUES[0], HUES[2], HUES[5]
@@ -105,17 +106,14 @@ def score_dots(table: Table) -> Figure:
                 if len(seeds := table.at(row, column)) > 1:
                     axis.plot(seeds, [y] * len(seeds), "|", color=_color(row, table), alpha=0.45)
             axis.set_ylim(len(ys) - 0.4, -0.6)
-            axis.set_yticks(ys, [_name(table, row) for row in places])
-            axis.tick_params(axis="y", length=0, labelcolor=INK, labelleft=place % columns == 0)
-            axis.grid(True, axis="x", color=FAINT)
-            axis.grid(False, axis="y")
-            axis.spines["left"].set_visible(False)
+            as_rows(axis, ys, [_name(table, row) for row in places])
+            axis.tick_params(axis="y", labelleft=place % columns == 0)
             axis.set_xlim(*_widened(axis.get_xlim(), 2.0, table))
             axis.set_title(label(column) or OTHER_PAPER)
             if place % columns == 0:
                 better = "lower" if table.metric in LOWER_IS_BETTER else "higher"
                 text = f"{_metric(table)}, {better} is better"
-                axis.set_xlabel(text, fontsize=7.5, color=MUTED)
+                axis.set_xlabel(text, fontsize=7.5)
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         headline(figure, table.title)
@@ -160,7 +158,7 @@ def _draw_curve(axis: Axes, table: Table) -> None:
     axis.set_ylim(low - 0.28 * (high - low), high)  # room for what the paper says
     axis.set_xticks(xs, [_name(table, row) for row in points])
     axis.set_xlim(-0.4, len(points) - 0.6)
-    axis.set_xlabel(table.heads[0].lower(), color=MUTED)
+    axis.set_xlabel(table.heads[0].lower())
     axis.set_ylabel(f"test {_metric(table)}, {label(table.compared)}", fontsize=8)
     # the curve of the paper is not printed as numbers, only from where on it is good
     good_from = PAPER[f"figure_3_{points[0].partition('=')[0]}"]["good_from"]
@@ -215,9 +213,8 @@ def map_figure(
         figure, axes = new_figure(1, count, 3.9 * count, 4.5)
         for letter, losses, axis in zip("abcdefgh", configurations, axes, strict=False):
             axis.set_title(f"({letter}) {' + '.join(LOSSES[loss] for loss in losses.split('+'))}")
-            axis.set(xticks=[], yticks=[])
-            axis.grid(False)
-            axis.spines[["left", "bottom", "top", "right"]].set(visible=True, color=FAINT)
+            as_map(axis)
+            axis.spines[:].set_visible(True)
             part = rows[rows["variant"] == f"losses={losses}"]
             if part.empty:
                 style: dict[str, Any] = {"ha": "center", "va": "center", "color": MUTED}
@@ -229,7 +226,7 @@ def map_figure(
             values = zip(part["metric"].str.replace("_", " "), part["value"], strict=True)
             numbers = ", ".join(f"{name} {value:.3g}" for name, value in values)
             text = f"{len(arrays['coordinates']):,} graphs, prototypes {origin}\n{numbers}"
-            axis.set_xlabel(text, color=MUTED, fontsize=8)
+            axis.set_xlabel(text, fontsize=8)
         keys = [
             Line2D([], [], linestyle="none", label=text, **_PROTOTYPE, **style)
             for text, style in (("prototypes, top layer", _ROOT), ("other layers", _BELOW))
@@ -244,18 +241,12 @@ def map_figure(
 def _draw_map(axis: Axes, arrays: Mapping[str, np.ndarray]) -> None:
     points, clusters, prototypes = (arrays[k] for k in ("coordinates", "cluster", "prototypes"))
     size = float(np.clip(6000 / max(len(points), 1), 2.5, 14))
-    style: dict[str, Any] = {"s": size, "linewidths": 0, "alpha": 0.7, "rasterized": True}
-    numbers, counts = np.unique(clusters, return_counts=True)
-    largest = np.sort(numbers[np.argsort(-counts, kind="stable")[: len(HUES)]])
-    for i, cluster in enumerate(largest):
-        axis.scatter(*points[clusters == cluster].T, c=HUES[i], marker=MARKERS[i], **style)
-    axis.scatter(*points[~np.isin(clusters, largest)].T, c="#BDBDBD", zorder=0, **style)
+    scatter_groups(axis, points, clusters, size, 0.7)
     (below,) = np.nonzero(arrays["parent"] >= 0)
     ends = prototypes[np.stack([arrays["parent"][below], below])]
     axis.plot(*ends.transpose(2, 0, 1), color=INK, linewidth=0.6, alpha=0.45)
     axis.plot(*prototypes[below].T, " ", **_PROTOTYPE, **_BELOW)
     axis.plot(*prototypes[arrays["layer"] == 0].T, " ", **_PROTOTYPE, **_ROOT)
-    axis.set_aspect("equal", adjustable="datalim")
 
 
 def _read_map(path: Path) -> dict[str, np.ndarray]:

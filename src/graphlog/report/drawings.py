@@ -15,15 +15,15 @@ from graphlog.report.style import (
     FAINT,
     HUES,
     INK,
-    MARKERS,
-    MUTED,
     REFERENCE,
     Axes,
     Figure,
+    as_map,
     house_style,
     literal,
     new_figure,
     save_figure,
+    scatter_groups,
 )
 
 _FEW_VALUES = 8
@@ -100,47 +100,25 @@ def embedding_map(
     with house_style():
         figure, (axes,) = new_figure(1, 1, 7.6, 5.2)
         size = float(np.clip(9000 / max(len(points), 1), 4, 24))
-        faint: dict[str, Any] = {"s": size * 0.7, "c": FAINT, "linewidths": 0, "zorder": 1}
-        style: dict[str, Any] = {"s": size, "linewidths": 0, "zorder": 2}
         if values is not None:
             known = np.isfinite(values)
-            axes.scatter(*points[~known].T, **faint)
+            axes.scatter(*points[~known].T, size * 0.7, FAINT)
             low, high = np.percentile(values[known], (2, 98)) if known.any() else (0.0, 1.0)
-            style |= {"c": values[known], "vmin": low, "vmax": high, "cmap": "cividis"}
-            marks = axes.scatter(*points[known].T, alpha=0.85, **style)
+            style: dict[str, Any] = {"vmin": low, "vmax": high, "cmap": "cividis", "alpha": 0.85}
+            marks = axes.scatter(*points[known].T, size, values[known], **style)
             bar = figure.colorbar(marks, ax=axes, shrink=0.7, pad=0.02, extend="both")
             bar.set_label(literal(legend))
             bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue, reportArgumentType]
         else:
             of_point = np.asarray(groups or ["all"] * len(points), dtype=str)
-            names, counts = np.unique(of_point, return_counts=True)
-            shown = names
-            if len(names) > len(HUES):  # the last hue is that of none, so that the rest is quieter
-                shown = names[np.argsort(-counts, kind="stable")][: len(HUES) - 1]
-            for color, marker, name in zip(HUES, MARKERS, shown, strict=False):
-                own = points[of_point == name]
-                label = f"{literal(name)} ({len(own):,})"
-                axes.scatter(*own.T, c=color, marker=marker, label=label, alpha=0.75, **style)
-            rest = ~np.isin(of_point, shown)
-            if rest.any():
-                label = f"{len(names) - len(shown)} others ({rest.sum():,})"
-                axes.scatter(*points[rest].T, label=label, **faint)
-            if len(names) > 1:
+            if scatter_groups(axes, points, of_point, size, 0.75) > 1:
                 beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
                 title_of = literal(legend) or None
                 axes.legend(title=title_of, markerscale=1.8, alignment="left", **beside)
         axes.set_title(literal(title))
-        axes.set_xlabel("t-SNE 1", color=MUTED)
-        axes.set_ylabel("t-SNE 2", color=MUTED)
-        _as_map(axes)
+        axes.set(xlabel="t-SNE 1", ylabel="t-SNE 2")
+        as_map(axes)
     return figure
-
-
-def _as_map(axes: Axes) -> None:
-    axes.set(xticks=[], yticks=[])
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.grid(False)
-    axes.spines[["left", "bottom"]].set_color(FAINT)
 
 
 def group_maps(
@@ -168,21 +146,19 @@ def group_maps(
     with house_style():
         rows = -(-(1 + len(order)) // columns)
         figure, axes = new_figure(rows, columns, 3.1 * columns, 3.2 * rows)
-        axes[0].scatter(*points.T, s=size, c=FAINT, linewidths=0)
+        axes[0].scatter(*points.T, size, FAINT)
         axes[0].set_title(literal(title))
         for panel, k in zip(axes[1:], order.tolist(), strict=False):
             members, color = points[of_point == names[k]], colors[str(names[k])]
-            style: dict[str, Any] = {"s": size, "color": color, "linewidths": 0}
-            axes[0].scatter(*members.T, alpha=0.8, **style)
-            panel.scatter(*points.T, s=size * 0.6, c=FAINT, linewidths=0)
-            panel.scatter(*members.T, **style)
+            axes[0].scatter(*members.T, size, color, alpha=0.8)
+            panel.scatter(*points.T, size * 0.6, FAINT)
+            panel.scatter(*members.T, size, color)
             share = f"{100 * len(members) / len(points):.0f} %"
             panel.set_title(literal(f"{names[k]}: {share}"), color=color)
-        for number, panel in enumerate(axes):
-            if number <= len(order):
-                _as_map(panel)
-            else:
-                panel.set_axis_off()
+        for panel in axes[: 1 + len(order)]:
+            as_map(panel)
+        for panel in axes[1 + len(order) :]:
+            panel.set_axis_off()
     return figure
 
 

@@ -19,7 +19,6 @@ from graphlog.report.drawings import draw_map, draw_tree
 from graphlog.report.hierarchy import sample_rows
 from graphlog.report.style import (
     ALARM,
-    FAINT,
     HUES,
     INK,
     METRIC_NAMES,
@@ -28,6 +27,7 @@ from graphlog.report.style import (
     Axes,
     Figure,
     MaxNLocator,
+    as_rows,
     figures_of,
     house_style,
     literal,
@@ -156,16 +156,17 @@ def pretraining_curves(rows: Sequence[LogRow], dim: int, batch_size: int | None 
     last = log.filter(like="prototypes_total_").ffill().iloc[-1]
     while (count := last.get(f"prototypes_total_{len(sizes)}", 0)) >= 1:
         sizes.append(round(count))
-    used: dict[str, tuple[str, str]] = {}
-    shared: dict[str, tuple[str, str]] = {}
     for k, size in enumerate(sizes):
-        keys = [f"prototypes_used_nearest_{k}", f"prototypes_used_estep_{k}"]
-        keys.append(f"posterior_perplexity_{k}")
-        known = log.columns.intersection(keys)
-        log[known] /= size
-        used[f"layer {k} ({size}) nearest"] = keys[0], f"C{k}-"
-        used[f"layer {k} ({size}) E-step"] = keys[1], f"C{k}--"
-        shared[f"layer {k} ({size})"] = keys[2], f"C{k}-"
+        log[log.filter(regex=f"_(used_nearest|used_estep|perplexity)_{k}$").columns] /= size
+    used = {
+        f"layer {k} ({size}) {rule}": (f"prototypes_used_{key}_{k}", f"C{k}{dash}")
+        for rule, key, dash in (("nearest", "nearest", "-"), ("E-step", "estep", "--"))
+        for k, size in enumerate(sizes)
+    }
+    shared = {
+        f"layer {k} ({size})": (f"posterior_perplexity_{k}", f"C{k}-")
+        for k, size in enumerate(sizes)
+    }
     share = min(1.0, batch_size / max(sizes)) if batch_size and sizes else 1.0
     panels = [
         Panel(
@@ -294,7 +295,7 @@ def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
         below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
         below |= {"handlelength": 2.2, "labelspacing": 0.25, "columnspacing": 1.2}
         axis.legend(fontsize=7.5, **below)
-    axis.set_xlabel(x, color=MUTED)
+    axis.set_xlabel(x)
     axis.tick_params(labelbottom=True)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
     phases = log[[x, "phase"]].dropna() if "phase" in log else pd.DataFrame()
@@ -336,7 +337,7 @@ def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]]) -> Figure:
             draw_bars(axis, known, texts, 0.5 if metric == "roc_auc" else 0.0)
             better = "lower" if metric in LOWER_IS_BETTER else "higher"
             what = METRIC_NAMES.get(metric, metric)
-            axis.set_xlabel(f"{what} ({better} is better)", color=MUTED)
+            axis.set_xlabel(f"{what} ({better} is better)")
             axis.set_title(name)
             axis.set_ylim(tallest - 0.5, -0.5)
     return figure
@@ -364,11 +365,6 @@ def draw_bars(
         end = start + max(high[place], 0.0) + 0.02 * reach
         weight = "bold" if highlighted[place] else "normal"
         axis.text(end, place, text, va="center", fontsize=8, color=INK, fontweight=weight)
-    axis.set_yticks(places, names)
-    axis.tick_params(axis="y", length=0, labelcolor=INK)
+    as_rows(axis, places, names)
     axis.set_xlim(start + below - 0.02 * reach * (below < 0), start + 1.28 * reach)
-    axis.grid(True, axis="x", color=FAINT)
-    axis.grid(False, axis="y")
-    axis.spines["left"].set_visible(below == 0)
-    if below < 0:
-        axis.axvline(start, color=MUTED, linewidth=0.8)
+    axis.axvline(start, color=MUTED, linewidth=0.8)

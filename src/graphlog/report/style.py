@@ -4,11 +4,14 @@ Importing this module needs the ``plot`` extra; without it the error names it.
 """
 
 import textwrap
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from jaxtyping import Float
 
 from graphlog.errors import ConfigError, MissingExtraError, setting
 from graphlog.files import replacing, writing
@@ -52,7 +55,7 @@ _STYLE: dict[str, Any] = {
     "axes.titlelocation": "left",
     "axes.titlepad": 8,
     "axes.labelsize": 9,
-    "axes.labelcolor": INK,
+    "axes.labelcolor": MUTED,
     "axes.edgecolor": MUTED,
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
@@ -69,6 +72,7 @@ _STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 8,
     "lines.linewidth": 1.6,
+    "scatter.edgecolors": "none",
     "svg.fonttype": "none",
     "svg.hashsalt": "graphlog",
 }
@@ -86,6 +90,41 @@ def new_figure(
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **grid)
     return figure, list(axes.flat)
+
+
+def as_map(axes: Axes) -> None:
+    """Let axes show places on a plane: no numbers, one scale, a faint frame."""
+    axes.set(xticks=[], yticks=[])
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.grid(False)
+    axes.spines[:].set_color(FAINT)
+
+
+def as_rows(axes: Axes, places: Iterable[float], names: Sequence[str]) -> None:
+    """Let axes show one row a name, and numbers along it."""
+    axes.set_yticks([*places], names)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.grid(True, axis="x", color=FAINT)
+    axes.grid(False, axis="y")
+    axes.spines["left"].set_visible(False)
+
+
+def scatter_groups(
+    axes: Axes, points: Float[np.ndarray, "N 2"], groups: np.ndarray, size: float, alpha: float
+) -> int:
+    """Draw the largest groups in a hue and a marker each, others faint; return their number."""
+    names, counts = np.unique(groups, return_counts=True)
+    shown = names
+    if len(names) > len(HUES):  # the last hue is that of none, so that the rest is quieter
+        shown = names[np.argsort(-counts, kind="stable")][: len(HUES) - 1]
+    for color, marker, name in zip(HUES, MARKERS, shown, strict=False):
+        own = points[groups == name]
+        label = f"{literal(str(name))} ({len(own):,})"
+        axes.scatter(*own.T, size, color, marker, label=label, alpha=alpha, rasterized=True)
+    if len(rest := points[~np.isin(groups, shown)]):
+        label = f"{len(names) - len(shown)} others ({len(rest):,})"
+        axes.scatter(*rest.T, 0.7 * size, FAINT, label=label, zorder=0)
+    return len(names)
 
 
 def headline(figure: Figure, text: str) -> None:
