@@ -186,13 +186,8 @@ class Table:
             if found["seeds"] or not math.isnan(found["paper"])
         )
 
-    def frame(self, strong: str = "{}", quoted: str = "{}") -> pd.DataFrame:
-        """Return the table as it is printed, measured beside the paper's numbers.
-
-        Args:
-            strong: How the best mean of a column is marked.
-            quoted: How the paper's numbers are marked.
-        """
+    def frame(self) -> pd.DataFrame:
+        """Return the table in Markdown: ``**best mean**`` of a column, and ``*the paper's*``."""
         shown, ascending = [*self.columns, *self.averages], self.metric in LOWER_IS_BETTER
         means = pd.DataFrame({column: self.column(column)["mean"] for column in self.columns})
         ranks = means.dropna().rank(ascending=ascending).mean(axis=1)
@@ -204,7 +199,7 @@ class Table:
         for row, heads in self.rows.items():
             seeds = max(int(self.numbers[row, column]["seeds"]) for column in self.columns)
             scores = {column: self._measured(row, column, seeds) for column in shown}
-            scores |= {c: strong.format(scores[c]) for c in self.columns if best.get(c) == row}
+            scores |= {c: f"**{scores[c]}**" for c in self.columns if best.get(c) == row}
             line = dict(zip(self.heads, heads, strict=True))
             line |= {" ": "measured"} if printed - {""} else {}
             line |= scores
@@ -215,11 +210,11 @@ class Table:
             if "Rank" in line:
                 line[f"Δ to {label(self.suite.reference)} [95 % CI]"] = self._change(row)
             if "" in printed:
-                line[OTHER_PAPER] = self._quoted(row, "", quoted)
+                line[OTHER_PAPER] = self._quoted(row, "")
             lines.append(line)
             if any((row, column) in self.paper for column in shown):
-                numbers = {column: self._quoted(row, column, quoted) for column in shown}
-                lines.append({" ": quoted.format("paper"), **numbers})
+                quoted = {column: self._quoted(row, column) for column in shown}
+                lines.append({" ": "*paper*", **quoted})
         return pd.DataFrame(lines).fillna("").rename(columns=label)
 
     def _measured(self, row: str, column: str, usual: int) -> str:
@@ -229,9 +224,9 @@ class Table:
         fewer = f" ({found['seeds']:.0f} of {usual} seeds)" if found["seeds"] < usual else ""
         return self._plus_minus(found["mean"], found["sd"]) + fewer
 
-    def _quoted(self, row: str, column: str, markup: str) -> str:
+    def _quoted(self, row: str, column: str) -> str:
         mean, sd = self.of_paper(row, column)
-        return DASH if math.isnan(mean) else markup.format(self._plus_minus(mean, sd))
+        return DASH if math.isnan(mean) else f"*{self._plus_minus(mean, sd)}*"
 
     def _change(self, row: str) -> str:
         found, seeds = self.numbers[row, self.compared], "difference_seeds"
@@ -386,11 +381,11 @@ def speed_frames(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     rates = rows[(rows["stage"] == "speed") & (rows["method"] != "")]
     if len(rates):
         index = ["backbone", "method"]
-        wide = rates.pivot_table(index=[*index, "seed"], columns="metric", values="value")
-        mean = wide.groupby(index).mean().reindex(columns=["graphs_per_s", "views_per_s"])
+        mean = rates.pivot_table(index=index, columns="metric", values="value")
+        mean = mean.reindex(columns=["graphs_per_s", "views_per_s"])
         yardsticks = mean.reindex([(backbone, YARDSTICK) for backbone, _ in mean.index])
         ratio = mean["graphs_per_s"].to_numpy() / yardsticks["graphs_per_s"].to_numpy()
-        mean = mean.assign(ratio=ratio, seeds=wide.groupby(index).size())
+        mean = mean.assign(ratio=ratio, seeds=rates.groupby(index)["seed"].nunique())
         places = product(in_order(rates["backbone"]), in_order(rates["method"]))
         mean = mean.loc[[place for place in places if place in mean.index]]
         mean = mean.rename(index=label).rename_axis(["Backbone", "Method"])
@@ -465,7 +460,7 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
         tables, numbers = score_tables(name, rows), speed_frames(rows)
         if (rows["rule"] == "quality").any():
             numbers[title] = map_frame(rows)
-        frames = {table.title: table.frame("**{}**", "*{}*") for table in tables} | numbers
+        frames = {table.title: table.frame() for table in tables} | numbers
         if not frames:  # nothing but pre-training so far
             continue
         lines = [f"# {title}", ""]
@@ -475,9 +470,9 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
                 lines += [f"![{head}]({path.name})", ""]
         lines += ["<!-- notes -->", "## How to read this page", ""]
         lines += [f"- {note}" for note in [*(_LEGEND if tables else ()), *_notes(name, rows)]]
-        plain = {table.title: table.frame() for table in tables} | numbers
         latex = (
-            frame.to_latex(index=False, escape=True, caption=head) for head, frame in plain.items()
+            frame.replace(r"\*", "", regex=True).to_latex(index=False, escape=True, caption=head)
+            for head, frame in frames.items()
         )
         records = [table.records() for table in tables] or list(frames.values())
         texts = {"md": "\n".join(lines) + "\n", "tex": "\n".join(latex)}
