@@ -137,6 +137,8 @@ WRONG: dict[str, str] = {
     "pretrain {store} -o run --set resume=true": "is not a setting",
     "finetune {store} -m random -o run --set resume=true": "is not a setting",
     "tune {store} -m random -o run --set resume=true": "is not a setting",
+    "finetune {store} -m random -o run --set task=regression": "task is not a setting",
+    "tune {store} -m random -o run --set on_error=fail": "on_error is not a setting",
     "pretrain {store} -o run --set encoder.dim=wide": "encoder.dim",
     "pretrain {store} -o run --precision bf61": "bf16",
     "pretrain {store} -o run --device gpu9": "gpu9",

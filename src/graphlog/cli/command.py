@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -341,12 +341,16 @@ def _written(found: Any, value: object) -> str:
 
 
 def chosen_settings(
-    call: Callable[..., object], named: Mapping[str, Any], pairs: Sequence[str] | None
+    call: Callable[..., object],
+    options: Collection[str],
+    named: Mapping[str, Any],
+    pairs: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Return the settings given on the command line, by dotted name.
 
     Args:
         call: What takes them; its other arguments are no settings.
+        options: Names of the options that it takes beside them, no settings either.
         named: Value of each option by the setting it stands for; None where it was not given.
         pairs: ``key=value`` texts of ``--set``.
 
@@ -356,7 +360,7 @@ def chosen_settings(
     from graphlog.config import parse_override  # late: pydantic would slow down --help
 
     chosen = {key: value for key, value in named.items() if value is not None}
-    arguments = signature(call).parameters.keys() - named.keys()
+    arguments = {*signature(call).parameters, *options} - named.keys()
     for pair in pairs or ():
         path, value = parse_override(pair)
         # the full names of what may be given by a shorter one

@@ -90,7 +90,7 @@ class Pretrain(o.Reading, o.Computing, Command):
             progress=self.progress(),
             callbacks=self.log or [],
             reading=reading,
-            **o.chosen_settings(graphlog.pretrain, named, self.settings),
+            **o.chosen_settings(graphlog.pretrain, reading, named, self.settings),
         )
         if not is_first():
             return 0
@@ -162,11 +162,12 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
 
     def run(self) -> None:
         named = {name: getattr(self, name) for name in (*_FINETUNING, *_BOTH)}
-        chosen = o.chosen_settings(graphlog.finetune, named, self.settings)
+        options = self.given("model", "source", "config", "log", "settings", *named)
+        chosen = o.chosen_settings(graphlog.finetune, options, named, self.settings)
         predictor = graphlog.finetune(
             self.model,
             self.source,
-            **self.given("model", "source", "config", "log", "settings", *named),
+            **options,
             progress=self.progress(),
             callbacks=self.log or [],
             **o.finetuning_settings(self.config, chosen),
