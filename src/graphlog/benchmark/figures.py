@@ -89,8 +89,7 @@ def score_dots(table: Table) -> Figure:
     panels += [""] if any(not column for _, column in table.paper) else []
     lines = math.ceil(len(panels) / _PANELS_A_LINE)
     columns = math.ceil(len(panels) / lines)
-    places = {row: float(place) for place, row in enumerate(table.rows)}
-    ys, colors = np.array(list(places.values())), [_color(row, table) for row in table.rows]
+    ys, colors = np.arange(len(table.rows)), [_color(row, table) for row in table.rows]
     with house_style():
         width, height = 1.7 + 2.05 * columns, lines * (0.27 * len(ys) + 0.75) + 1.0
         figure, axes = new_figure(lines, columns, max(width, 4.9), height, sharey=True)
@@ -102,18 +101,17 @@ def score_dots(table: Table) -> Figure:
             ends = found["mean"] - found["sd"], found["mean"] + found["sd"]
             axis.hlines(ours[1], *ends, colors=colors, linewidth=2.2)
             axis.scatter(*ours, c=colors, s=30, edgecolors="white", zorder=4)
-            for row, y in zip(places, ours[1], strict=True):
+            for row, color, y in zip(table.rows, colors, ours[1], strict=True):
                 if len(seeds := table.at(row, column)) > 1:
-                    axis.plot(seeds, [y] * len(seeds), "|", color=_color(row, table), alpha=0.45)
+                    axis.plot(seeds, [y] * len(seeds), "|", color=color, alpha=0.45)
             axis.set_ylim(len(ys) - 0.4, -0.6)
-            as_rows(axis, ys, [_name(table, row) for row in places])
+            as_rows(axis, ys, [_name(table, row) for row in table.rows])
             axis.tick_params(axis="y", labelleft=place % columns == 0)
             axis.set_xlim(*_widened(axis.get_xlim(), 2.0, table))
             axis.set_title(label(column) or OTHER_PAPER)
             if place % columns == 0:
                 better = "lower" if table.metric in LOWER_IS_BETTER else "higher"
-                text = f"{_metric(table)}, {better} is better"
-                axis.set_xlabel(text, fontsize=7.5)
+                axis.set_xlabel(f"{_metric(table)}, {better} is better", fontsize=7.5)
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         headline(figure, table.title)

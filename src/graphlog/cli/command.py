@@ -18,7 +18,7 @@ from functools import partial
 from inspect import signature
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, dataclass_transform
 
 import typer
 
@@ -36,6 +36,8 @@ from graphlog.files import excel_safe
 from graphlog.processes import PEER_LOST, is_first, is_supervised
 
 if TYPE_CHECKING:
+    from typing import TextIO
+
     from graphlog.training.log import Progress
 
 Value = TypeVar("Value")
@@ -438,7 +440,7 @@ class Command:
             self.result(fields, *(tables or (fields_table(fields),)), to=to)
 
     def result(
-        self, value: Mapping[str, Any] | Sequence[Any], *tables: Table, to: TextIO | None = None
+        self, value: Mapping[str, Any] | Sequence[Any], *tables: Table, to: "TextIO | None" = None
     ) -> None:
         """Print what was asked for: ``value`` as JSON with ``--json``, ``tables`` otherwise."""
         if self.as_json:
@@ -465,17 +467,18 @@ OWN: dict[str, Verb] = {}
 Kind = TypeVar("Kind", bound=type[Command])
 
 
+@dataclass_transform(kw_only_default=True)
 def verb(name: str, panel: str, example: str) -> Callable[[Kind], Kind]:
-    """Return the decorator that makes a command a verb of graphlog; see :class:`Verb`."""
+    """Return the decorator that makes a class of options a verb of graphlog; see :class:`Verb`."""
 
     def added(command: Kind) -> Kind:
-        OWN[name] = Verb(command, panel, example)
+        OWN[name] = Verb(dataclass(kw_only=True)(command), panel, example)
         return command
 
     return added
 
 
-def _print(table: Table, to: TextIO | None) -> None:
+def _print(table: Table, to: "TextIO | None") -> None:
     """Write a table: with lines and folded on a terminal, as aligned plain text elsewhere."""
     cells = [[_text(cell) for cell in row] for row in table.rows]
     columns = [[row[i] for row in cells if row[i]] for i in range(len(table.columns))]

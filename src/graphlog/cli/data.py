@@ -89,7 +89,6 @@ class AnyGraphs:
 
 
 @verb("featurize", DATA, "graphlog featurize zinc250k -o zinc.store")
-@dataclass(kw_only=True)
 class Featurize(Proteins, AnyGraphs, o.Reading, Command):
     """Read INPUT once, in parallel, into a memory-mapped store.
 
@@ -152,7 +151,6 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
 
 
 @verb("convert", DATA, "graphlog convert gin_contextpred.pth -o contextpred.safetensors")
-@dataclass(kw_only=True)
 class Convert(Command):
     """Convert a checkpoint of the pre-train-GNNs family.
 
@@ -187,7 +185,6 @@ _KINDS = (
 
 
 @verb("data list", COMMANDS, "graphlog data list")
-@dataclass(kw_only=True)
 class ListDatasets(o.Data, Command):
     """List the data sets known by name."""
 
@@ -202,7 +199,6 @@ class ListDatasets(o.Data, Command):
 
 
 @verb("data get", COMMANDS, "graphlog data get bbbp")
-@dataclass(kw_only=True)
 class GetDataset(o.Data, Command):
     """Fetch a data set, check its sha256, and print its path."""
 
@@ -214,7 +210,6 @@ class GetDataset(o.Data, Command):
 
 
 @verb("data info", COMMANDS, "graphlog data info tox21")
-@dataclass(kw_only=True)
 class DatasetInfo(o.Data, Command):
     """Describe a data set: tasks, metric, license, source, hashes."""
 
@@ -227,7 +222,6 @@ class DatasetInfo(o.Data, Command):
 
 
 @verb("data split", COMMANDS, "graphlog data split molecules.csv --kind scaffold -o split.json")
-@dataclass(kw_only=True)
 class SplitInput(o.Reading, Command):
     """Split INPUT by scaffold, species, community or at random.
 

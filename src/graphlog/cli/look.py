@@ -1,7 +1,6 @@
 """Verbs that show what exists: models, info, plot, prototypes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from graphlog.errors import ConfigError
 
 
 @verb("models", LOOK, "graphlog models")
-@dataclass(kw_only=True)
 class Models(Command):
     """List the shipped models."""
 
@@ -30,7 +28,6 @@ class Models(Command):
 
 
 @verb("info", LOOK, "graphlog info run")
-@dataclass(kw_only=True)
 class Info(Command):
     """Describe a model, store or run."""
 
@@ -55,7 +52,6 @@ def _tables(description: Mapping[str, Any]) -> list[Table]:
 
 
 @verb("plot", LOOK, "graphlog plot run -o figures")
-@dataclass(kw_only=True)
 class Plot(o.Reading, Command):
     """Draw the figures of a run or benchmark, as PNG and SVG.
 
@@ -78,7 +74,6 @@ class Plot(o.Reading, Command):
 
 
 @verb("prototypes", LOOK, "graphlog prototypes run -o tree --input molecules.csv")
-@dataclass(kw_only=True)
 class Prototypes(o.Reading, o.Computing, Command):
     """Assign every graph to the learned hierarchy of prototypes.
 

@@ -3,7 +3,6 @@
 import csv
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -32,7 +31,6 @@ _REPORTED = ("objective", "recipe", "epochs", "seed", "embedding", "schema", "da
 
 
 @verb("pretrain", TRAIN, "graphlog pretrain zinc.store -o run --epochs 11 --set encoder.dim=300")
-@dataclass(kw_only=True)
 class Pretrain(o.Reading, o.Computing, Command):
     """Pre-train an encoder on INPUT, without labels.
 
@@ -115,7 +113,6 @@ class Pretrain(o.Reading, o.Computing, Command):
 
 
 @verb("finetune", TRAIN, "graphlog finetune bbbp -m run -o bbbp-run --seeds 0,1,2")
-@dataclass(kw_only=True)
 class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     """Train MODEL and a new head on the labels of INPUT.
 
@@ -181,7 +178,6 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
 
 
 @verb("benchmark", TRAIN, "graphlog benchmark molecules -o bench --scale smoke")
-@dataclass(kw_only=True)
 class Benchmark(o.Data, o.Computing, Command):
     """Reproduce a table or figure of the paper.
 

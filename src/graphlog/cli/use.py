@@ -1,7 +1,6 @@
 """Verbs that use an encoder: embed, predict, probe."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +21,6 @@ _OF_SPLITS = {
 
 
 @verb("embed", USE, "graphlog embed molecules.csv -m run -o embeddings.npz")
-@dataclass(kw_only=True)
 class Embed(o.Inference, o.Reading, Command):
     """Write one embedding per row of INPUT.
 
@@ -45,7 +43,6 @@ class Embed(o.Inference, o.Reading, Command):
 
 
 @verb("predict", USE, "graphlog predict new.csv -m bbbp-run -o predictions.csv")
-@dataclass(kw_only=True)
 class Predict(o.Inference, o.Reading, Command):
     """Predict with a fine-tuned model or a probe for every row of INPUT.
 
@@ -85,7 +82,6 @@ class Predict(o.Inference, o.Reading, Command):
 
 
 @verb("probe", USE, "graphlog probe bbbp -m run")
-@dataclass(kw_only=True)
 class Probe(o.Labeling, o.Reading, o.Computing, Command):
     """Fit linear or kernel models to frozen embeddings, and compare with baselines.
 

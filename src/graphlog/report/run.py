@@ -151,7 +151,9 @@ def pretraining_curves(rows: Sequence[LogRow], dim: int, batch_size: int | None 
         batch_size: Graphs a step, of which a layer of more prototypes can use no more.
     """
     log = _table(rows, "step")
-    losses = {k.removeprefix("loss_"): (k, "-") for k in sorted(log) if k.startswith("loss_")}
+    losses = {
+        k.removeprefix("loss_"): (k, "-") for k in sorted(log.columns) if k.startswith("loss_")
+    }
     sizes: list[int] = []  # of each layer, as last logged
     last = log.filter(like="prototypes_total_").ffill().iloc[-1]
     while (count := last.get(f"prototypes_total_{len(sizes)}", 0)) >= 1:

@@ -21,6 +21,7 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D as Line2D  # for those who import from here
+    from matplotlib.rcsetup import cycler
     from matplotlib.ticker import MaxNLocator as MaxNLocator
 except ImportError:
     raise MissingExtraError("matplotlib", "plot") from None
@@ -49,7 +50,7 @@ _STYLE: dict[str, Any] = {
     "figure.dpi": 110,
     "savefig.dpi": 200,
     "font.size": 9,
-    "axes.prop_cycle": mpl.cycler(color=HUES),
+    "axes.prop_cycle": cycler(color=HUES),
     "axes.titlesize": 10,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
@@ -120,10 +121,11 @@ def scatter_groups(
     for color, marker, name in zip(HUES, MARKERS, shown, strict=False):
         own = points[groups == name]
         label = f"{literal(str(name))} ({len(own):,})"
-        axes.scatter(*own.T, size, color, marker, label=label, alpha=alpha, rasterized=True)
+        look: dict[str, Any] = {"c": color, "marker": marker, "label": label, "alpha": alpha}
+        axes.scatter(*own.T, s=size, rasterized=True, **look)
     if len(rest := points[~np.isin(groups, shown)]):
         label = f"{len(names) - len(shown)} others ({len(rest):,})"
-        axes.scatter(*rest.T, 0.7 * size, FAINT, label=label, zorder=0)
+        axes.scatter(*rest.T, s=0.7 * size, c=FAINT, label=label, zorder=0)
     return len(names)
 
 
