@@ -195,6 +195,7 @@ Log = Annotated[
     _shared(
         "Send the rows of metrics.jsonl to a tracker as well; repeatable.",
         "tensorboard|wandb|mlflow",
+        "--log",
     ),
 ]
 Resume = Annotated[bool, _shared("Continue from the last checkpoint in RUN.", None, "--resume")]

@@ -1,6 +1,5 @@
 """Verbs that train: pretrain, finetune, benchmark."""
 
-import csv
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -54,7 +53,7 @@ class Pretrain(o.Reading, o.Computing, Command):
     init: str | None = o.option(None, "Start from the weights of this model.", "MODEL")
     resume: o.Resume = False
     overwrite: o.Overwrite = False
-    log: o.Log = None
+    callbacks: o.Log = None
     config: Path | None = o.option(None, "Settings file; options override it.", "FILE")
     settings: o.Settings = None
     processes: int = o.option(
@@ -72,6 +71,8 @@ class Pretrain(o.Reading, o.Computing, Command):
                     "several processes cannot read standard input; write it to a file."
                 )
             return run_processes(WORDS.get(), self.processes)
+        import pandas as pd  # late, as all that is heavy
+
         from graphlog.data.graphs import rejects_of_output
         from graphlog.domains import domain_of
 
@@ -84,18 +85,15 @@ class Pretrain(o.Reading, o.Computing, Command):
         named["encoder.backbone"] = self.backbone
         reading = self.reading()
         encoder = graphlog.pretrain(
-            **self.given("backbone", "log", "settings", "processes", *named, *reading),
+            **self.given("backbone", "settings", "processes", *named, *reading),
             progress=self.progress(),
-            callbacks=self.log or [],
             reading=reading,
             **o.chosen_settings(graphlog.pretrain, reading, named, self.settings),
         )
         if not is_first():
             return 0
-        rejects, rejected = rejects_of_output(self.run_dir, self.run_dir.absolute().name), 0
-        if rejects.is_file():
-            with rejects.open(encoding="utf-8", newline="") as file:
-                rejected = sum(1 for _ in csv.reader(file)) - 1
+        rejects = rejects_of_output(self.run_dir, self.run_dir.absolute().name)
+        rejected = len(pd.read_csv(rejects)) if rejects.is_file() else 0
         summary = {
             "run": str(self.run_dir),
             "graphs": encoder.info["graphs"],
@@ -155,18 +153,17 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     device: o.Device = None
     resume: o.Resume = False
     overwrite: o.Overwrite = False
-    log: o.Log = None
+    callbacks: o.Log = None
 
     def run(self) -> None:
         named = {name: getattr(self, name) for name in (*_FINETUNING, *_BOTH)}
-        options = self.given("model", "source", "config", "log", "settings", *named)
+        options = self.given("model", "source", "config", "settings", *named)
         chosen = o.chosen_settings(graphlog.finetune, options, named, self.settings)
         predictor = graphlog.finetune(
             self.model,
             self.source,
             **options,
             progress=self.progress(),
-            callbacks=self.log or [],
             **o.finetuning_settings(self.config, chosen),
         )
         report = {"run": str(self.run_dir), **predictor.report.to_dict()}
