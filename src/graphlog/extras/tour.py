@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphlog import api
-from graphlog.downstream.finetune import FinetuneConfig, finetune
+from graphlog.downstream.finetune import finetune
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.probe import EMBEDDING, probe
@@ -115,24 +115,16 @@ def run_quickstart(
     kept: dict[str, Any] = {"run_dir": out / "probe", "overwrite": True}
     reports: dict[str, Report] = {}
     for name, data in labeled.items():
-        reports[name] = report = probe(
-            shipped,
-            data,
-            head="auto",
-            with_features=["descriptors"],
-            baseline_seeds=[seed],
-            **(kept if name == KEPT else {}),
-        )
+        how: dict[str, Any] = {"head": "auto", "with_features": ["descriptors"]}
+        how |= {"baseline_seeds": [seed], **(kept if name == KEPT else {})}
+        reports[name] = report = probe(shipped, data, **how)
         rows = [(row, "small encoder") for row in probe(small, data, baselines=()).rows]
         rows += [(r, r.model.replace(EMBEDDING, SHIPPED_MODEL)) for r in report.rows]
         scores += [_mean_row(data), *(_score(name, *row) for row in rows if _is_shown(row[0]))]
     data = labeled[TUNED]
     say(f"3/4  fine-tune {SHIPPED_MODEL} on {TUNED}: {data.sizes['train']} molecules")
-    training: dict[str, Any] = {"run_dir": out / "finetune", "overwrite": True}
-    config = FinetuneConfig(epochs=FINETUNE_EPOCHS)
-    predictor = finetune(
-        shipped, data, config=config, seeds=[seed], baselines=(), progress=progress, **training
-    )
+    how = {"run_dir": out / "finetune", "overwrite": True, "progress": progress}
+    predictor = finetune(shipped, data, epochs=FINETUNE_EPOCHS, seeds=[seed], baselines=(), **how)
     scores.append(_score(TUNED, predictor.report.rows[0], SHIPPED_MODEL, "fine-tuned"))
     scores.sort(key=lambda s: (list(QUESTIONS).index(s.dataset), -s.rmse))
     say("4/4  predict and embed molecules, place them in the tree of prototypes, and draw")

@@ -278,15 +278,14 @@ def _ranked(study: Any, metric: str) -> list[Trial]:
         )
         for t in _finished(study)
     ]
-    complete = [t for t in found if t.state == "complete"]
-    if not complete:
+    found.sort(key=lambda t: sign * t.score if t.state == "complete" else math.inf)
+    if not found or found[0].state != "complete":
         raise ConfigError(
             "no trial was completed, so there are no best settings; look at the messages above "
             f"and allow more with {setting('trials')}.",
             option="trials",
         )
-    complete.sort(key=lambda t: sign * t.score)
-    return complete + [t for t in found if t.state != "complete"]
+    return found
 
 
 def _same(run: Path, config: FinetuneConfig) -> bool:
