@@ -42,10 +42,7 @@ def hide_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def job(folder: str, out: str) -> None:
-    """Run the tiny benchmark and write what this process computed.
-
-    The body of a process that may be killed.
-    """
+    """Run the tiny benchmark and write what was computed: the body of a process to be killed."""
     torch.set_num_threads(1)
     SCALES["smoke"] = tiny_scale()
     hide_matplotlib(pytest.MonkeyPatch())

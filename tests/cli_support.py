@@ -28,10 +28,7 @@ class Ended(NamedTuple):
 
 
 class Cli:
-    """The command, whose lines are as a user types them.
-
-    ``{store}`` in a line is what the fixture ``store`` gives.
-    """
+    """The command; ``{store}`` in a line is what the fixture ``store`` gives."""
 
     def __init__(self, capture: Any, request: pytest.FixtureRequest) -> None:
         self.capture, self.request = capture, request

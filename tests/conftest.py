@@ -88,10 +88,7 @@ def _errors_are_one_line() -> Any:
 
 @pytest.fixture(autouse=True, scope="session")
 def _quick_baselines() -> Any:
-    """Grow 20 trees, not 300, and let an untrained network look at 4 batches, not 20.
-
-    What is asked of either is its place in a report.
-    """
+    """Grow 20 trees, not 300, and look at 4 batches, not 20: the place in a report matters."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("graphlog.downstream.linear.TREES", 20)
         patch.setattr("graphlog.encoders.encoder.BATCHES", 4)
@@ -114,10 +111,7 @@ def _mirror_folder() -> Path | None:
 
 @pytest.fixture(scope="session")
 def mirror() -> Path:
-    """Folder of the real data sets (``chem/downstream/bbbp.csv.gz``, ...).
-
-    Skips where there is none, fails in CI.
-    """
+    """Folder of the real data sets (``chem/downstream/bbbp.csv.gz``, ...); required in CI."""
     return _real(_mirror_folder(), "real data")
 
 
@@ -145,14 +139,10 @@ def nci() -> list[str]:
 @pytest.fixture(scope="session")
 def tiny_store(tiny_smiles: list[str]) -> "GraphStore":
     """The molecules of ``tiny_smiles`` as a store of the ``molecule`` schema."""
-    from graphlog.data.store import StoreBuilder
-    from graphlog.domains.molecule import MOLECULE, featurize_smiles
+    from graphlog.domains.molecule import MOLECULE
+    from graphlog.inputs import read
 
-    chunk, rejects = featurize_smiles(tiny_smiles, MOLECULE)
-    assert not rejects
-    builder = StoreBuilder(MOLECULE, path=None)
-    builder.add(chunk)
-    return builder.finish()
+    return read(tiny_smiles, MOLECULE, on_error="fail", keep_texts=False)
 
 
 @pytest.fixture

@@ -21,16 +21,7 @@ from graphlog.objectives.base import LossTerms, Objective, target_count
 from graphlog.prototypes import PrototypeForest
 from house_support import ROOT
 
-NODE_MASKED = FeatureSchema(
-    name="atoms",
-    domain="molecule",
-    node=(Attribute("kind", 120), Attribute("hand", 5)),
-    edge=(Attribute("bond", 7), Attribute("direction", 4)),
-    masked="node",
-    node_mask=(119, 4),
-    edge_mask=(5, 0),
-    self_loop=(4, 0),
-)
+NODE_MASKED = MOLECULE
 EDGE_MASKED = FeatureSchema(
     name="channels",
     domain="protein",
@@ -69,10 +60,7 @@ def offsets(sizes: Sequence[int]) -> Tensor:
 def random_batch(
     sizes: Sequence[int], seed: int = 0, schema: FeatureSchema = NODE_MASKED
 ) -> GraphBatch:
-    """Return one connected random graph of each size.
-
-    A path with a few extra edges, both directions side by side.
-    """
+    """Return a random graph of each size: a path and a few more edges, both directions adjacent."""
     generator, ptr = seeded(seed), offsets(sizes)
     pairs: list[tuple[int, int]] = []
     for start, end in pairwise(ptr.tolist()):

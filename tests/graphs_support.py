@@ -35,10 +35,7 @@ def lines(path: Path, records: list[Any]) -> Path:
 
 
 def rings(path: Path, count: int = 30, classes: int = 3, kind: str = "both") -> Path:
-    """Write rings with chords whose size tells their class.
-
-    Attributes are categorical, continuous, both or none.
-    """
+    """Write rings with chords whose size tells their class, with attributes of a ``kind``."""
     draw = np.random.default_rng(0)
     records: list[dict[str, Any]] = []
     for k in range(count):

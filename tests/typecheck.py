@@ -21,10 +21,7 @@ _beartype = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int is a flo
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` with its annotations checked; one that mentions ``Self`` stays as it is.
-
-    The import hook decorates methods one by one, and ``Self`` means nothing outside its class.
-    """
+    """Check a function, but for one with ``Self``, which means nothing outside its class."""
     try:
         return _beartype(function)
     except BeartypeDecorHintPep673Exception:

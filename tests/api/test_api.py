@@ -11,14 +11,6 @@ import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, write_csv
 
 SMALL = {"encoder": {"dim": 8, "layers": 2}, "batch_size": 16}
-QUICK = {
-    "epochs": 2,
-    "batch_size": 8,
-    "precision": "fp32",
-    "device": "cpu",
-    "baselines": (),
-    "seeds": (0, 1),
-}
 
 
 @pytest.fixture
@@ -79,28 +71,9 @@ def test_pretraining_from_smiles_settings_and_a_model(tmp_path: Path):
     np.testing.assert_array_equal(resumed.embed(CHAINS[:3]), before)
 
 
-def test_random_names_an_untrained_encoder():
-    encoder = graphlog.load("random")
-    assert encoder.config.dim == 300
-    assert graphlog.embed("random", ["CCO"], layer="last").shape == (1, 300)
-
-
 def test_a_checkpoint_is_never_written_over(tmp_path: Path):
     old = tmp_path / "old.pth"
     old.write_bytes(b"whatever it is")
     with pytest.raises(graphlog.ConfigError, match="is the checkpoint itself"):
         graphlog.convert(old, old)
     assert old.read_bytes() == b"whatever it is"
-
-
-def test_what_the_command_line_shows_is_there_for_programs(table: Path, tmp_path: Path):
-    split = graphlog.split_file(table, tmp_path / "split.json", "random", seed=1)
-    assert graphlog.Split.load(tmp_path / "split.json").test.tolist() == split.test.tolist()
-    graphlog.read_molecules(table, store_path=tmp_path / "store")
-    assert graphlog.describe(tmp_path / "store")["graphs"] == len(CHAINS)
-    assert "bbbp" in {row["name"] for row in graphlog.describe_datasets()}
-    assert graphlog.fetch_dataset("nci5k").is_file()
-    assert {graphlog.run_benchmark.__module__, graphlog.run_quickstart.__module__} == {
-        "graphlog.benchmark",
-        "graphlog.extras.tour",
-    }

@@ -126,17 +126,6 @@ def test_rows_that_cannot_be_read(model: Path):
         GraphEmbedder(model, invalid="rise").fit(mixed)
 
 
-def test_classifier_of_two_classes(model: Path):
-    y = np.where(IS_ALCOHOL == 1, "alcohol", "other")
-    classifier = GraphClassifier(
-        model, freeze=True, epochs=60, batch_size=16, learning_rate=0.05, device="cpu"
-    ).fit(CHAINS, y)
-    assert classifier.classes_.tolist() == ["alcohol", "other"]
-    proba = classifier.predict_proba(CHAINS)
-    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-6)
-    assert classifier.score(CHAINS, y) > 0.9
-
-
 def test_classifier_of_several_classes_and_columns(model: Path):
     ends = np.arange(len(CHAINS)) % 4
     proba = GraphClassifier(model, **QUICK).fit(CHAINS, ends).predict_proba(CHAINS)

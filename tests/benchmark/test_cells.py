@@ -185,6 +185,7 @@ def test_proteins_have_tables_and_switches_of_their_own():
 @pytest.mark.parametrize(
     ("choices", "words"),
     [
+        ({"suite": "molecule"}, "did you mean 'molecules'"),
         ({"scale": "smal"}, "did you mean 'small'"),
         ({"methods": ["graphlgo"]}, "did you mean 'graphlog'"),
         ({"datasets": ["bbp"]}, "did you mean 'bbbp'"),

@@ -74,17 +74,3 @@ def test_a_cell_that_fails_stops_no_other_and_is_done_once_it_can_be(
     mended = cli(words).json
     assert (mended["failed"], mended["computed"]) == (0, 3)
     assert "picky" in (tmp_path / "report" / "molecules.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("words", "answer"),
-    [
-        ("molecule", "did you mean 'molecules'"),
-        ("molecules --methods graphlgo", "did you mean 'graphlog'"),
-        ("molecules --seeds a", "whole numbers"),
-        ("report", "holds no cells yet"),
-    ],
-)
-def test_bad_words_are_refused(cli: Cli, tmp_path: Path, words: str, answer: str) -> None:
-    cli.refused(f"benchmark {words} -o {tmp_path}/b", answer)
-    assert not (tmp_path / "b").exists()

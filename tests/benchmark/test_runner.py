@@ -1,7 +1,4 @@
-"""Suites computed: shared pre-training, failures that stop nothing, processes, sudden death.
-
-However it was computed, the report is the same.
-"""
+"""Suites computed, whatever fails or dies: the report is the same however it was computed."""
 
 import json
 import shutil

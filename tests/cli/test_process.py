@@ -1,7 +1,4 @@
-"""The command as its own process: entry points, pipes, signals, full disks.
-
-Few of them: every start costs seconds.
-"""
+"""The command as its own process, whose start takes seconds: pipes, signals, full disks."""
 
 import os
 import resource
@@ -86,15 +83,6 @@ def test_the_process_ends_with_the_codes_of_the_convention(cli: Cli):
     assert (found, printed) == (2, "")
     assert len(said.strip().splitlines()) == 1
     assert said.startswith("graphlog: error: ")
-
-
-def test_standard_input_is_read(cli: Cli, monkeypatch: pytest.MonkeyPatch):
-    reader, writer = os.pipe()
-    with open(writer, "w") as file:
-        file.write("smiles\n" + "".join(f"{'C' * n}O\n" for n in range(1, 30)))
-    with open(reader) as given:
-        monkeypatch.setattr("sys.stdin", given)
-        assert cli("embed - -m {pretrained} -o e.npz --json").json["rows"] == 29
 
 
 def test_a_reader_that_leaves_is_no_error():

@@ -20,14 +20,6 @@ def assert_partition(split: Split, n: int) -> None:
     assert all(part.dtype == np.int64 for part in split)
 
 
-def test_largest_first_on_labeled_rows_only(golden: Path):
-    values = np.load(golden / "chem_split_small.npz")
-    labeled = np.flatnonzero(values["y"])
-    split = group_split(values["scaffold"][labeled])
-    for name, part in zip(PARTS, split, strict=True):
-        np.testing.assert_array_equal(labeled[part], values[f"{name}_80_nonnull_task0"])
-
-
 def test_random_is_the_published_split_of_proteins(golden: Path):
     files = sorted(golden.glob("bio_random_split_*.npz"))
     assert files

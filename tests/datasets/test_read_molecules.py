@@ -1,7 +1,4 @@
-"""From a source to a store: every row accounted for, labels as numbers.
-
-The store is the same however many workers.
-"""
+"""From a source to a store: every row accounted for, labels as numbers, whatever the workers."""
 
 import gzip
 import os

@@ -1,7 +1,4 @@
-"""Every kind of split of molecules deals the same rows as ever.
-
-A split that moves makes scores of two versions incomparable.
-"""
+"""Splits of molecules deal the same rows as ever: else scores of versions are incomparable."""
 
 import hashlib
 

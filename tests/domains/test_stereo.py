@@ -1,7 +1,4 @@
-"""Stereo labels of ``molecule-cip``: what they mean.
-
-They do not depend on how a SMILES is written.
-"""
+"""Stereo labels of ``molecule-cip`` do not depend on how a SMILES is written."""
 
 import random
 import subprocess
@@ -120,10 +117,7 @@ def stereoisomers(nci: list[str], count: int) -> list[str]:
 
 
 def ways_of_writing(smiles: str, count: int) -> list[str]:
-    """Other SMILES of a molecule that RDKit itself takes for the same.
-
-    Of some highly symmetric ones it writes the mirror image.
-    """
+    """Other SMILES of a molecule; RDKit writes the mirror image of some, which are left out."""
     mol = Chem.MolFromSmiles(smiles)
     canonical = Chem.MolToSmiles(mol)
     written = [Chem.MolToSmiles(mol, doRandom=True) for _ in range(count)]

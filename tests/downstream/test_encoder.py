@@ -5,18 +5,11 @@ import pandas as pd
 import pytest
 import torch
 
-from downstream_support import CHAINS, TINY, tiny_encoder
-from graphlog.data.store import GraphBatch, GraphStore
+from downstream_support import CHAINS, tiny_encoder
+from graphlog.data.store import GraphBatch
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
 from graphlog.domains.molecule.descriptors import morgan_fingerprints
-from graphlog.downstream.pretrained import (
-    Encoder,
-    list_models,
-    load,
-    random_encoder,
-    ranges_of,
-    untrained_like,
-)
+from graphlog.downstream.pretrained import load, ranges_of, untrained_like
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import read
 
@@ -128,33 +121,6 @@ def test_no_molecule_at_all():
     assert tiny_encoder().embed([]).shape == (0, 16)
 
 
-def test_calling_gives_gradients(tiny_store: GraphStore):
-    encoder = tiny_encoder()
-    encoding = encoder(tiny_store[:4])
-    assert encoding.graph_emb.shape == (4, 16)
-    encoding.graph_emb.sum().backward()
-    assert all(p.grad is not None for p in encoder.parameters() if p.requires_grad)
-
-
-def test_embedding_leaves_the_mode_alone():
-    encoder = tiny_encoder().train()
-    before = [b.clone() for b in encoder.buffers()]
-    encoder.embed(["CCO", "CC"])
-    assert encoder.training
-    assert all(torch.equal(a, b) for a, b in zip(before, encoder.buffers(), strict=True))
-
-
-def test_save_and_load(tmp_path: Path):
-    encoder = tiny_encoder("jk")
-    encoder.extra["forest"] = torch.ones(3)
-    encoder.save(tmp_path / "m.safetensors")
-    again = load(tmp_path / "m.safetensors")
-    assert again.layer == "jk"
-    assert again.info["name"] == "tiny"
-    assert torch.equal(again.extra["forest"], torch.ones(3))
-    np.testing.assert_array_equal(again.embed(CHAINS[:4]), encoder.embed(CHAINS[:4]))
-
-
 def test_load_names_what_is_wrong(tmp_path: Path):
     (tmp_path / "run").mkdir()
     with pytest.raises(ModelFileError, match=r"holds no model\.safetensors"):
@@ -170,23 +136,8 @@ def test_load_names_what_is_wrong(tmp_path: Path):
         load(tmp_path / "modle.safetensors")
 
 
-def test_random_encoder_is_a_function_of_its_seed():
-    graphs = read(CHAINS, MOLECULE)
-    same = [
-        random_encoder(TINY, MOLECULE, layer="last", seed=s, graphs=graphs).embed(CHAINS)
-        for s in (0, 0, 1)
-    ]
-    np.testing.assert_array_equal(same[0], same[1])
-    assert not np.allclose(same[0], same[2])
-
-
 def test_an_untrained_encoder_does_not_take_its_statistics_from_labeled_molecules():
     encoder, graphs = tiny_encoder(), read(CHAINS, MOLECULE)
     halves = (graphs.subset(np.arange(10)), graphs.subset(np.arange(10, len(graphs))))
     one, other = (untrained_like(encoder, fold, seed=3).embed(CHAINS) for fold in halves)
     np.testing.assert_array_equal(one, other)
-
-
-def test_shipped_models_load():
-    for name in list_models():
-        assert isinstance(load(name), Encoder)

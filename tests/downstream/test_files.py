@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -234,10 +235,7 @@ def test_errors_in_standard_input_do_not_name_its_copy(
 def test_no_room_for_temporary_files_names_the_variable_that_moves_them(
     tmp_path: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ):
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("tempfile.mkdtemp", full)
+    monkeypatch.setattr("tempfile.mkdtemp", Mock(side_effect=OSError(28, "No space left")))
     with pytest.raises(GraphLoGError, match=r"cannot write .* TMPDIR"):
         predictor.predict_file("-", tmp_path / "out.csv")
     assert list(tmp_path.iterdir()) == []

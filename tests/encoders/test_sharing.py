@@ -40,6 +40,7 @@ from graphlog.ops.colors import color_classes
 from graphlog.ops.dense import shared_moments
 from graphlog.ops.sparse import build_adjacency
 from ops.test_colors import colors_by_tuples
+from store_support import collate
 
 BACKBONES = ["gin", "gcn", "graphsage", "gat"]
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -48,16 +49,7 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 def repeated(batch: GraphBatch, times: int = 3) -> GraphBatch:
     """The same graphs several times over, so that most environments are shared."""
-    nodes, last = batch.num_nodes, batch.ptr[-1]
-    moved = [batch.edge_index + k * nodes for k in range(times)]
-    return GraphBatch(
-        batch.x.repeat(times, 1),
-        torch.cat(moved, dim=1),
-        batch.edge_attr.repeat(times, 1),
-        torch.cat([batch.batch + k * batch.num_graphs for k in range(times)]),
-        torch.cat([batch.ptr[:1], *(batch.ptr[1:] + k * last for k in range(times))]),
-        None if batch.y is None else batch.y.repeat(times, 1),
-    )
+    return collate([batch] * times)
 
 
 def both_ways(encoder: GraphEncoder) -> tuple[GraphEncoder, GraphEncoder]:
@@ -179,27 +171,6 @@ def test_classes_are_those_of_exact_keys(rounds: int, drawn: Drawn):
     assert found.inverse.tolist() == [numbers[key] for key in wanted]
     assert found.counts.tolist() == [wanted.count(key) for key in numbers]
     assert found.nodes.tolist() == [wanted.index(key) for key in numbers]
-
-
-def test_what_refinement_cannot_tell_apart_a_network_cannot_either():
-    """Two triangles and a hexagon are the usual example (Xu et al. 2019)."""
-    triangles = [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)]
-    hexagon = [(6 + k, 6 + (k + 1) % 6) for k in range(6)]
-    one = torch.tensor([*triangles, *hexagon]).T
-    ends = torch.cat([one, one.flip(0)], dim=1)
-    batch = GraphBatch(
-        torch.zeros(12, 2, dtype=torch.long),
-        ends,
-        torch.zeros(24, 2, dtype=torch.long),
-        torch.arange(2).repeat_interleave(6),
-        torch.tensor([0, 6, 12]),
-    )
-    shares, plain = both_ways(encoder_for(layers=3).eval())
-    assert classes_of(shares, batch) == [1, 1, 1, 1]
-    nodes, graphs = plain(batch)
-    torch.testing.assert_close(nodes, nodes[:1].expand_as(nodes))
-    torch.testing.assert_close(graphs[0], graphs[1])
-    assert_same(shares, plain, batch)
 
 
 def test_degrees_of_neighbors_are_told_apart_where_a_layer_divides_by_them():
@@ -343,15 +314,6 @@ def test_batch_norm_with_counts_is_that_of_the_repeated_rows(counts: list[int], 
     torch.testing.assert_close(ours.running_var, theirs.running_var)
     torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
     torch.testing.assert_close(ours.bias.grad, theirs.bias.grad)
-
-
-@pytest.mark.parametrize("counted", [False, True])
-def test_moments_have_the_precision_of_the_rows(counted: bool):
-    rows = torch.randn(7, 3, dtype=torch.float64, generator=seeded())
-    moments = shared_moments(rows, torch.ones(7, dtype=torch.float64) if counted else None)
-    torch.testing.assert_close(moments.mean, rows.mean(0), rtol=1e-12, atol=1e-12)
-    variance = rows.var(0, correction=0)
-    torch.testing.assert_close(moments.variance, variance, rtol=1e-12, atol=1e-12)
 
 
 def test_moments_are_not_rounded_under_autocast():

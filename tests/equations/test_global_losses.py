@@ -7,13 +7,7 @@ from torch import Tensor
 
 from encoder_support import all_chains, cosine, random_forest, seeded, slow_energy
 from graphlog.objectives.losses import nce_loss, prototype_cross_entropy, prototype_statistics
-from graphlog.prototypes import (
-    PrototypeForest,
-    corrupt_chains,
-    greedy_chains,
-    negative_energy,
-    sample_chains,
-)
+from graphlog.prototypes import PrototypeForest, corrupt_chains, negative_energy, sample_chains
 
 FOREST = random_forest((3, 5, 9), dim=4)
 
@@ -61,13 +55,6 @@ def test_chains_are_drawn_as_often_as_eq_12_says(temperature: float):
     )
     statistic = float(((counts - expected) ** 2 / expected).sum())
     assert statistic < chi2.isf(1e-6, len(chains) - 1)
-
-
-def test_greedy_chains_are_the_cold_limit():
-    h = graphs(40)
-    assert torch.equal(
-        greedy_chains(h, FOREST), sample_chains(h, FOREST, temperature=1e-6, generator=seeded())
-    )
 
 
 def test_the_draw_is_reproducible_and_carries_no_gradient():

@@ -27,6 +27,7 @@ from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import ConfigError
 from graphlog.extras.explain import attribute
 from graphlog.inputs import read
+from graphs_support import tables
 
 
 def test_contributions_are_changes_under_masking_one_node():
@@ -172,17 +173,12 @@ def test_a_page_shows_the_first_rows(
 
 
 def test_graphs_without_drawings_are_for_tables(tmp_path: Path):
-    source = tmp_path / "paths"
-    source.mkdir()
     sizes = range(2, 32)
     edges = [f"{n},{i},{i + 1}" for n in sizes for i in range(n)]
     nodes = [f"{n},{i},{'ab'[i % 2]}" for n in sizes for i in range(n + 1)]
-    for name, lines in (
-        ("edges", ["graph,source,target", *edges]),
-        ("nodes", ["graph,node,row", *nodes]),
-        ("graphs", ["graph,y", *(f"{n},{n / 2}" for n in sizes)]),
-    ):
-        (source / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    texts = [["graph,source,target", *edges], ["graph,node,row", *nodes]]
+    texts.append(["graph,y", *(f"{n},{n / 2}" for n in sizes)])
+    source = tables(tmp_path / "paths", *("\n".join(lines) for lines in texts))
     predictor = graphlog.finetune(
         "random", source, epochs=1, seeds=(0,), baselines=(), split="random", device="cpu"
     )

@@ -12,10 +12,7 @@ from training_support import server
 
 
 def run_script(script: str, folder: str) -> None:
-    """Run a script as Python does, in ``folder``, where what it prints is kept.
-
-    The body of a process.
-    """
+    """Run a script in ``folder`` and keep what it prints: the body of a process."""
     os.chdir(folder)
     for number, name in ((1, "stdout"), (2, "stderr")):
         with open(name, "w") as file:

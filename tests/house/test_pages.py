@@ -125,6 +125,21 @@ def check_row(
         check(f"{label}, {column}", cell, values(scores[sets_of(column, mean)].mean(axis=1)))
 
 
+def check_compared(label: str, cells: Mapping[str, str], scores: pd.DataFrame) -> None:
+    """Check a row of a model, or of one ``less`` another: by seed, but for untrained ones."""
+    ours, _, theirs = label.partition(" less ")
+    own = scores.loc[ours].dropna(axis=1)
+    if not theirs:
+        check_row(label, cells, own, [*own])
+    elif theirs != "untrained":
+        check_row(label, cells, own - scores.loc[theirs], [*own], of_interval)
+    else:
+        for column, cell in cells.items():
+            sets = sets_of(column, [*own])
+            pair = (frame[sets].mean(axis=1) for frame in (own, scores.loc[theirs]))
+            check(f"{label}, {column}", cell, of_two(*pair))
+
+
 MODELS: dict[str, tuple[str, ...]] = {
     "untrained": ("untrained",),
     "ECFP4": ("ecfp4",),
@@ -613,12 +628,7 @@ def test_the_papers_protocol():
         if epoch not in rules:  # the paper's own
             continue
         scores = wide(rows[rows["rule"] == rules[epoch]], "kind", "seed")
-        ours, _, theirs = label.partition(" less ")
-        own = scores.loc[ours.partition(",")[0]]
-        if theirs:
-            check_row(f"{label}, {epoch}", given, own - scores.loc[theirs], FOUR, of_interval)
-        else:
-            check_row(f"{label}, {epoch}", given, own, FOUR)
+        check_compared(label.partition(",")[0], given, scores)
 
 
 @pytest.mark.parametrize(
@@ -634,18 +644,7 @@ def test_models_of_two_losses(heading: str, number: int):
     rows = rows_of("protocol-2/prototypes.csv")
     for (layer, rule, label), given in lines("docs/two-losses.md", heading, number, 3):
         scores = wide(rows[(rows["layer"] == layer) & (rows["rule"] == rule)], "model", "seed")
-        ours, _, theirs = label.partition(" less ")
-        own = scores.loc[ours].dropna(axis=1)
-        if not theirs:
-            check_row(f"{layer}, {rule}, {label}", given, own, [*own])
-        elif theirs == "untrained":
-            for column, cell in given.items():
-                sets = sets_of(column, [*own])
-                pair = (frame[sets].mean(axis=1) for frame in (own, scores.loc[theirs]))
-                check(f"{layer}, {rule}, {label}, {column}", cell, of_two(*pair))
-        else:
-            gap = own - scores.loc[theirs]
-            check_row(f"{layer}, {rule}, {label}", given, gap, [*own], of_interval)
+        check_compared(label, given, scores)
 
 
 def test_readme():

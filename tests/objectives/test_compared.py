@@ -5,22 +5,10 @@ import sys
 import pytest
 import torch
 
-from encoder_support import (
-    BARE,
-    EDGE_MASKED,
-    NODE_MASKED,
-    SIZES,
-    batch_for,
-    encoder_for,
-    make,
-    run_once,
-    seeded,
-)
+from encoder_support import BARE, EDGE_MASKED, SIZES, batch_for, encoder_for, make, run_once, seeded
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.base import evidence_channels
 from graphlog.objectives.graph_partition import Partitioner
-from graphlog.objectives.graphmae import scaled_cosine_error
 from graphlog.views.augment import MaskedView
 from store_support import collate
 
@@ -44,15 +32,6 @@ WEIGHTS = ["graph_weight", "subgraph_weight", "global_weight", "attribute_weight
 def test_settings_that_contradict_each_other(name: str, options: dict[str, object], words: str):
     with pytest.raises(ConfigError, match=words):
         OBJECTIVES[name].Config.parse(options, "objective.")
-
-
-def test_channels_of_evidence_are_predicted_and_no_mark_with_them():
-    encoder = encoder_for(EDGE_MASKED)
-    objective = make("attrmasking", encoder)
-    assert objective.head.positions == evidence_channels(EDGE_MASKED) == (0, 1)
-    assert evidence_channels(NODE_MASKED) == ()
-    assert run_once(objective, encoder, batch_for(EDGE_MASKED)).total.isfinite()
-    assert make("graphlog", encoder).attributes.linear.out_features == 2
 
 
 def test_the_sources_mask_leaves_chirality_unspecified_and_bonds_alone():
@@ -188,19 +167,3 @@ def test_after_remasking_a_lone_node_knows_nothing_of_itself():
         encoder.node.weight.data.mul_(-2.0)
         second = objective.loss(views, encoder, seeded())
     assert torch.allclose(first.total, second.total)
-
-
-def test_error_of_the_right_and_the_opposite_direction():
-    x = torch.tensor([[1.0, 2.0], [3.0, 0.0]])
-    assert float(scaled_cosine_error(5 * x, x, 2.0)) == pytest.approx(0.0, abs=1e-6)
-    assert float(scaled_cosine_error(-x, x, 3.0)) == pytest.approx(8.0)
-    assert float(scaled_cosine_error(x[:0], x[:0], 2.0)) == 0.0
-
-
-def test_widths_of_the_nets():
-    encoder = encoder_for()
-    assert make("infograph", encoder).local.shortcut.weight.shape == (12, 24)
-    assert make("infograph", encoder, head_width="all-layers").whole.shortcut.weight.shape == (
-        24,
-        24,
-    )

@@ -1,7 +1,4 @@
-"""Descriptors as targets: from SMILES in a store to a trained head.
-
-And the recipe that adds them to GraphLoG.
-"""
+"""Descriptors as targets, from SMILES in a store to a trained head, alone or with GraphLoG."""
 
 import json
 from dataclasses import replace
@@ -15,13 +12,14 @@ from rdkit.Chem import rdFingerprintGenerator
 
 from encoder_support import batch_for, encoder_for, make, run_once
 from graphlog.api import read_proteins
-from graphlog.data.store import GraphStore, StoreBuilder, open_store
+from graphlog.data.store import GraphStore, open_store
 from graphlog.domains import DOMAINS
-from graphlog.domains.molecule import MOLECULE, featurize_smiles
+from graphlog.domains.molecule import MOLECULE
 from graphlog.domains.molecule.descriptors import count_fingerprints
 from graphlog.domains.protein.network import STATISTICS, ego_statistics
 from graphlog.encoders.modelfile import write_tensors
 from graphlog.errors import ConfigError, DataError
+from graphlog.inputs import read
 from graphlog.objectives.base import COMPONENTS
 from graphlog.training import targets as module
 from graphlog.training.log import Progress
@@ -35,11 +33,7 @@ TINY = {"encoder.dim": 8, "encoder.layers": 2, "epochs": 2, "batch_size": 16, "p
 
 
 def store_of(smiles: list[str], path: Path | None = None, texts: bool = True) -> GraphStore:
-    chunk, _ = featurize_smiles(smiles, MOLECULE)
-    chunk = replace(chunk, texts=smiles if texts else None)
-    builder = StoreBuilder(MOLECULE, path=path)
-    builder.add(chunk)
-    return builder.finish()
+    return read(smiles, MOLECULE, store_path=path, keep_texts=texts)
 
 
 def test_targets_are_standardized_and_travel_with_the_batch(tiny_smiles: list[str]):

@@ -27,10 +27,7 @@ from graphlog.ops.sparse import (
 
 
 def directed(nodes: int = 6, edges: int = 11) -> tuple[Tensor, Adjacency]:
-    """Random directed edges in the order of their targets, with parallel edges and self-loops.
-
-    The last node has none.
-    """
+    """Random edges by target, with parallel ones and self-loops; the last node has none."""
     edge_index = torch.randint(nodes - 1, (2, edges))
     edge_index = edge_index[:, edge_index[1].argsort()]
     return edge_index, build_adjacency(edge_index, nodes)

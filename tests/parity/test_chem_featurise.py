@@ -1,7 +1,4 @@
-"""Atom and bond codes of 300 SMILES equal those the reference code made.
-
-What it refused has a named code.
-"""
+"""Codes of 300 SMILES equal those of the reference code; what it refused has a named code."""
 
 from pathlib import Path
 from typing import Any

@@ -34,11 +34,7 @@ def check(split: Split, expected: dict[str, dict[str, object]]) -> None:
 
 
 def kept_smiles(smiles: list[str], expected: dict[str, Any]) -> list[str]:
-    """Return the SMILES the reference kept: it stops at unparsable rows and at what lacks a code.
-
-    Where its loader does not look for unparsable rows, they were dropped before it ran, and it
-    counts without them.
-    """
+    """Return the SMILES that the reference kept; its loader may drop unparsable rows first."""
     unparsable = set(expected["rows_not_parsed_by_rdkit"])
     raising = {row for row, _ in expected["rows_whose_featurisation_raises"]}
     if expected["reference_checks_for_none"]:

@@ -1,7 +1,4 @@
-"""Encoders against numbers recorded from the reference code.
-
-Tolerances are from the note beside the numbers.
-"""
+"""Encoders against recorded numbers of the reference code, to the tolerances noted there."""
 
 import hashlib
 from pathlib import Path
@@ -144,10 +141,7 @@ def test_evaluation_mode(name: str, golden: Path, mirror: Path):
 def check_gradients(
     name: str, training: bool, dtype: torch.dtype, golden: Path, mirror: Path
 ) -> None:
-    """Compare the gradients of the sum of squares.
-
-    Those that cancel to nothing are known to its rounding error only.
-    """
+    """Compare gradients of the sum of squares; what cancels is known to its rounding error only."""
     encoder, batch, arrays = load(name, golden, mirror)
     prefix = "grad_train/" if training else "grad_eval/"
     recorded = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

@@ -59,12 +59,7 @@ def follow(
     dtype: torch.dtype = torch.float64,
     prepare: Callable[[GraphLoG, GraphEncoder], None] | None = None,
 ) -> tuple[np.ndarray, GraphLoG, GraphEncoder, np.ndarray]:
-    """Take the six steps.
-
-    Returns:
-        The losses of every step (subgraph, graph, global, total), the trained modules, and the
-        node table before.
-    """
+    """Return the losses of six steps, what was trained, and the node table before."""
     batch = golden_batch(golden, "chem")
     batch = batch.with_attributes(x=torch.from_numpy(z["clean_x"].astype(np.int64)))
     encoder = golden_encoder(np.load(golden / "chem_encoder_gin_3x64_random.npz")).train()
@@ -187,10 +182,7 @@ def test_what_parts_the_paths_is_one_undecided_unit(golden: Path, recorded: dict
 def compare_final(
     objective: GraphLoG, encoder: GraphEncoder, z: dict[str, np.ndarray], start: np.ndarray
 ) -> None:
-    """The same weights have moved, by as much, and nearly the same way.
-
-    The running statistics are those of twelve passes.
-    """
+    """The same weights have moved, by as much, and nearly the same way."""
     ours, theirs = (
         encoder.node.weight.detach()[:120].numpy() - start,
         z["final/x_embedding1.weight"] - start,

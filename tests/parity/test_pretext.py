@@ -1,7 +1,4 @@
-"""Substructures, contexts, negative pairs and masks against the published transforms.
-
-Sizes and attributes were recorded from these.
-"""
+"""What views of graphs hold against what was recorded from the published transforms."""
 
 from pathlib import Path
 
@@ -10,9 +7,10 @@ import pytest
 import torch
 
 from encoder_support import golden_batch, seeded
-from graphlog.data.store import GraphBatch, StoreBuilder
-from graphlog.domains.molecule import MOLECULE, featurize_smiles
+from graphlog.data.store import GraphBatch
+from graphlog.domains.molecule import MOLECULE
 from graphlog.encoders.legacy import PROTEIN
+from graphlog.inputs import read
 from graphlog.objectives.base import evidence_channels
 from graphlog.views.augment import mask_edges_around
 from graphlog.views.sampling import edge_pairs, induced_part, non_edges, rings
@@ -30,11 +28,7 @@ def bio(golden: Path) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def molecules(chem: dict[str, np.ndarray]) -> GraphBatch:
-    chunk, rejects = featurize_smiles([str(s) for s in chem["smiles"]], MOLECULE)
-    assert not rejects
-    builder = StoreBuilder(MOLECULE, path=None)
-    builder.add(chunk)
-    return builder.finish()[:]
+    return read(map(str, chem["smiles"]), MOLECULE, on_error="fail")[:]
 
 
 def _sizes(batch: GraphBatch, nodes: torch.Tensor) -> tuple[list[int], list[int]]:

@@ -96,16 +96,6 @@ def test_any_collection_of_two_graphs_or_more_gives_a_forest(
     forest.check()
 
 
-def test_same_generator_same_forest():
-    first, second = (
-        fit_forest(embeddings(100), depth=3, centers=10, generator=seeded(4)) for _ in range(2)
-    )
-    for a, b in zip(
-        (*first.layers, *first.parents), (*second.layers, *second.parents), strict=True
-    ):
-        assert torch.equal(a, b)
-
-
 def test_the_literal_rule_discards_every_upper_layer():
     fit_forest(embeddings(400), depth=1, centers=50, generator=seeded(), centers_rule="literal")
     with pytest.raises(ConfigError, match=r"centers_rule='literal'.*1 layers above.*halve"):

@@ -44,8 +44,9 @@ def _ring(n: int, width: int = 3, seed: int = 0, directed: bool = False) -> Data
 
 def test_batches_are_split_into_their_graphs():
     graphs = [_ring(n, seed=n) for n in range(3, 83)]
-    for batched in (DataLoader(graphs, batch_size=8), Batch.from_data_list(graphs)):
-        store = from_pyg(batched)
+    batched = Batch.from_data_list(graphs)
+    for source in (DataLoader(graphs, batch_size=8), batched, iter(graphs)):
+        store = from_pyg(source)
         assert store.num_nodes.tolist() == list(range(3, 83))
         assert all(_is_same_graph(a, b) for a, b in zip(graphs, to_pyg(store), strict=True))
     one = graphs[0]
@@ -118,23 +119,6 @@ def test_integer_columns_become_categories_with_room_for_mask_and_self_loop():
     assert (store.schema.edge_mask, store.schema.self_loop) == ((4.0,), (5.0,))
     assert store.undirected
     assert torch.equal(store[:].x, graph.x)
-
-
-def test_one_hot_rows_become_one_column():
-    graph = Data(x=torch.eye(4)[[2, 0, 3]], edge_index=torch.tensor([[0, 1], [1, 0]]))
-    store = from_pyg([graph])
-    assert store[:].x.tolist() == [[2], [0], [3]]
-    assert store[:].x.dtype == torch.int64
-    assert store.schema.edge == ()
-
-
-def test_graphs_without_attributes_get_their_degrees():
-    star = torch.tensor([[0, 1, 0, 2, 0, 3], [1, 0, 2, 0, 3, 0]])
-    store = from_pyg(
-        [Data(edge_index=star, num_nodes=5), Data(edge_index=star[:, :2], num_nodes=2)]
-    )
-    assert store.schema.node[0].name == "degree"
-    assert store[:].x[:, 0].tolist() == [3, 1, 1, 1, 0, 1, 1]
 
 
 def _broken(**changes: object) -> Data:

@@ -2,6 +2,7 @@
 
 from itertools import combinations
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -189,10 +190,6 @@ def test_the_note_of_an_input_neither_fails_a_run_nor_hides_its_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     source = resolve("bbbp")
-    monkeypatch.setattr(
-        Path,
-        "write_text",
-        lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left on device")),
-    )
+    monkeypatch.setattr(Path, "write_text", Mock(side_effect=OSError(28, "No space left")))
     remember_input(tmp_path, source, limit=3)
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,6 @@
 """Where graphs stand in the tree of prototypes, against the definitions written out in NumPy."""
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import torch
 import graphlog
 from downstream_support import CHAINS, chain_store, tiny_encoder
 from graphlog.downstream.pretrained import Encoder
-from graphlog.encoders.novelty import PREFIX, Novelty, fit_novelty
+from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.report.hierarchy import Hierarchy, hierarchy_of
 
@@ -86,21 +85,6 @@ def test_novelty_is_judged_by_the_graphs_of_the_training_or_of_the_fit(trained: 
     assert own is not None
     assert fitted.novelty is not None
     np.testing.assert_array_equal(fitted.novelty.quantiles, own.quantiles)
-
-
-def test_a_model_that_does_not_know_its_graphs_gives_no_novelty(trained: Encoder):
-    extra = {name: t for name, t in trained.extra.items() if not name.startswith(PREFIX)}
-    model = Encoder(trained.network, trained.layer, trained.info, extra)
-    places = hierarchy_of(model, "it").assign(chain_store())
-    assert places.novelty is None
-    assert len(places.oddest) == 0
-
-
-def test_a_file_keeps_the_hierarchy(trained: Encoder, tmp_path: Path):
-    trained.save(tmp_path / "m.safetensors")
-    read = graphlog.load(tmp_path / "m.safetensors")
-    before, after = (hierarchy_of(m, "it").assign(chain_store()) for m in (trained, read))
-    np.testing.assert_array_equal(before.paths, after.paths)
 
 
 def test_the_shipped_model_has_its_prototypes_without_the_heads_of_its_training():

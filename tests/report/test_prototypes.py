@@ -1,7 +1,4 @@
-"""The hierarchy as files: every row accounted for, the page whole and harmless.
-
-The tree and the members tell the same.
-"""
+"""The hierarchy as files: every row accounted for in each, the page whole and harmless."""
 
 import json
 import os

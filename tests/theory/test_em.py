@@ -139,20 +139,6 @@ def check_proposition_1(energy: Energy, seed: int) -> None:
             assert gain >= rise
 
 
-def test_the_toy_is_a_distribution():
-    assert torch.allclose(Toy(0).log_joint().exp().sum(), torch.tensor(1.0, dtype=torch.float64))
-
-
-def test_marginal_likelihood_is_elbo_plus_kl():
-    """The decomposition that the proof of Proposition 1 starts from, for any q."""
-    toy = Toy(1)
-    q = torch.randn(KINDS, len(toy.chains), generator=seeded(3), dtype=torch.float64).softmax(dim=1)
-    elbo = (q * (toy.log_joint() - q.log())).sum(dim=1)
-    kl = (q * (q.log() - toy.posterior().log())).sum(dim=1)
-    assert torch.allclose(elbo + kl, toy.log_joint().logsumexp(dim=1), rtol=1e-12)
-    assert (kl > 0).all()
-
-
 @pytest.mark.parametrize("size", [1, 2, 4, 6])
 def test_theorem_1_the_mini_batch_bound_is_n_over_m_of_the_whole(size: int):
     check_theorem_1(negative_energy, size)

@@ -229,13 +229,6 @@ class Failing(Kept):
         raise OSError("no route to host")
 
 
-def test_pretraining_passes_every_row_on(tmp_path: Path):
-    kept = Kept()
-    graphlog.pretrain(SMILES, "attrmasking", run_dir=tmp_path / "run", callbacks=[kept], **SMALL)
-    assert kept.rows == read_metrics(tmp_path / "run" / "metrics.jsonl")
-    assert [row["step"] for row in kept.rows] == [1, 2, 3, 4]
-
-
 def test_finetuning_passes_every_row_on(tmp_path: Path):
     kept, run = Kept(), tmp_path / "run"
     given: dict[str, Any] = {"seeds": (0, 1), "baselines": ("random",), "run_dir": run}

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -169,10 +170,7 @@ def test_draws_depend_on_their_place_alone():
 
 
 def test_moments_kept_over_the_phases_spare_the_jolt():
-    """A fresh Adam moves every weight by a whole step at once.
-
-    With kept moments the second phase starts elsewhere.
-    """
+    """A fresh Adam moves every weight by a whole step; one that is kept starts elsewhere."""
     ends = [
         run_pretraining(families(80), small_config(epochs=2, fresh_moments=fresh), None)
         for fresh in (True, False)
@@ -207,7 +205,7 @@ def test_a_run_keeps_the_precision_it_started_with(
     chosen, run = ("bf16" if fast else "fp32"), tmp_path / "run"
     store, config = families(40), small_config(epochs=2, precision="auto")
     with monkeypatch.context() as patch:
-        patch.setattr("graphlog.training.pretrain.save_model", stop_here)
+        patch.setattr("graphlog.training.pretrain.save_model", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run_pretraining(store, config, run)
     assert read_config(run / "config.toml").precision == chosen
@@ -217,7 +215,3 @@ def test_a_run_keeps_the_precision_it_started_with(
         run_pretraining(store, config.updated({"precision": other}), run, resume=True)
     result = run_pretraining(store, config, run, resume=True)
     assert result.info["settings"]["training"]["precision"] == chosen
-
-
-def stop_here(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt

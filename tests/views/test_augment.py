@@ -207,12 +207,6 @@ def test_every_node_is_equally_likely():
     assert ((counts - 1600).abs() < 6 * (4000 * 0.4 * 0.6) ** 0.5).all()
 
 
-def test_first_column_only_leaves_code_0_elsewhere():
-    batch = random_batch([5, 6])
-    view = mask_attributes(batch, NODE_MASKED, 0.3, seeded(), columns="first")
-    assert (view.batch.x[view.node_idx] == torch.tensor([119, 0])).all()
-
-
 def test_first_column_only_of_edges_is_their_mask_channel():
     batch = random_batch([6, 5], schema=EDGE_MASKED)
     both = [
@@ -244,15 +238,3 @@ def test_what_cannot_be_masked_is_said():
         mask_attributes(random_batch([4]), without, 0.3, seeded())
     with pytest.raises(ConfigError, match="edge_mask"):
         mask_edges_around(random_batch([4]), without, torch.tensor([0]))
-
-
-def test_edges_around_masked_nodes():
-    batch, nodes = batch_for(), torch.tensor([2, 9, 17])
-    masked, edge_idx = mask_edges_around(batch, NODE_MASKED, nodes)
-    wanted = [
-        k for k, (a, b) in enumerate(batch.edge_index.T.tolist()) if {a, b} & set(nodes.tolist())
-    ]
-    assert edge_idx.tolist() == wanted
-    assert bool((masked.edge_attr[edge_idx] == torch.tensor(NODE_MASKED.edge_mask)).all())
-    rest = torch.ones(batch.num_edges, dtype=torch.bool).index_fill(0, edge_idx, False)
-    assert masked.edge_attr[rest].equal(batch.edge_attr[rest])

@@ -6,7 +6,7 @@ import pytest
 
 from cli_support import Cli, read_table
 from graphlog import open_store
-from protein_support import HEADER, OBO, clustered_links, gaf, links, write
+from protein_support import OBO, clustered_links, gaf, links, write
 
 
 @pytest.fixture
@@ -102,17 +102,6 @@ def test_more_bad_input(cli: Cli, tmp_path: Path) -> None:
         cli.refused(f"{read} {source}", "empty: holds no network file")
     cli.refused(f"{read} 9.txt,9.txt", "each species one file")
     cli.refused("featurize 9.txt -o s --score 3", "--score is for proteins", "--domain protein")
-
-
-def test_self_loops_repeats_and_one_direction_only_are_counted_not_refused(
-    cli: Cli, tmp_path: Path
-) -> None:
-    pairs = ("9.a 9.a", "9.a 9.b", "9.a 9.b", "9.c 9.a")
-    lines = [HEADER, *(f"{pair} 0 0 0 900 0 0 0 900" for pair in pairs)]
-    write(tmp_path / "9.txt", "\n".join(lines) + "\n")
-    found = cli("featurize 9.txt --domain protein -o s --json").json
-    counts = found["source"]["networks"]["9"]
-    assert (found["graphs"], counts["self-loops left out"], counts["interactions"]) == (3, 1, 2)
 
 
 def test_ego_networks_of_one_node_and_of_thousands(cli: Cli, tmp_path: Path) -> None:

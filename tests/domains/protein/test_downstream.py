@@ -18,8 +18,6 @@ from graphlog.downstream.pretrained import load
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError
-from graphlog.objectives import OBJECTIVES
-from graphlog.training.settings import resolve_config
 from protein_support import clustered_links, write
 
 NAME = "ego-network statistics + logistic regression"
@@ -120,34 +118,3 @@ def test_random_reads_what_it_is_used_on(store: GraphStore) -> None:
     assert load("random", source=["CCO"]).schema.domain == "molecule"
     with pytest.raises(ConfigError, match="holds proteins"):
         tiny_encoder().embed("worm-go40")
-
-
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
-def test_whatever_is_masked_is_edges_both_ways(store: GraphStore, name: str) -> None:
-    config = resolve_config(
-        name, "default", {"encoder": {"dim": 8, "layers": 2}, "schema": "protein"}
-    )
-    kind = OBJECTIVES[name]
-    if name == "graphmae":
-        return
-    network = tiny_encoder(schema=PROTEIN).network
-    objective = kind(kind.Config.parse(config.options), network)
-    batch = store[:16]
-    views = objective.views(batch, torch.Generator().manual_seed(0))
-    for view in _batches(views):
-        masked = view.edge_attr[:, 8] == 1
-        assert not view.edge_attr[masked, :8].any()
-        assert (view.x == 1).all()  # nodes carry nothing that could be masked
-        if masked.any():
-            pairs = {(int(a), int(b)) for a, b in view.edge_index[:, masked].T}
-            assert {(b, a) for a, b in pairs} == pairs
-
-
-def _batches(views: object) -> list:
-    if hasattr(views, "edge_attr"):
-        return [views]
-    if isinstance(views, tuple | list):
-        return [b for v in views for b in _batches(v)]
-    if hasattr(views, "__dataclass_fields__"):
-        return [b for f in views.__dataclass_fields__ for b in _batches(getattr(views, f))]
-    return []
