@@ -5,7 +5,6 @@ import sys
 import zlib
 from collections.abc import Iterable
 from itertools import product
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pandas as pd
 import pytest
 import torch
 
-import training_support
 from graphlog.benchmark import Request, run_benchmark
 from graphlog.benchmark.cells import SCALES, Setup
 from graphlog.benchmark.folder import COLUMNS, LABELS
@@ -48,15 +46,6 @@ def job(folder: str, out: str) -> None:
     hide_matplotlib(pytest.MonkeyPatch())
     outcome = run_benchmark(Request("molecules", "smoke", methods=METHODS), folder)
     Path(out).write_text(json.dumps(outcome.computed))
-
-
-def start(folder: Path, out: Path) -> BaseProcess:
-    """Start :func:`job` as a process of its own."""
-    process: BaseProcess = training_support.server().Process(
-        target=job, args=(str(folder), str(out))
-    )
-    process.start()
-    return process
 
 
 def read_table(path: Path) -> pd.DataFrame:

@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,6 +64,18 @@ class Cli:
         for word in words:
             assert word.lower() in told.lower(), told
         return ended
+
+
+@contextmanager
+def short_files(size: int) -> Iterator[None]:
+    """Let no file grow beyond ``size`` bytes, as on a full disk."""
+    resource = pytest.importorskip("resource", reason="limits of a process are posix")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def left_in(folder: Path | str = "") -> set[str]:

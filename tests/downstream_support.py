@@ -1,18 +1,20 @@
 """A tiny encoder, labeled molecules, and what a wrong thing must be answered with."""
 
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from graphlog.data.graphs import FeatureSchema
 from graphlog.data.split import Split
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.domains import domain_of
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.finetune import FinetuneConfig, finetune
-from graphlog.downstream.linear import fuse, linear_path, sparse_bits, standardize
+from graphlog.downstream.linear import GRID, fuse, linear_path, sparse_bits, standardize
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.tasks import LabeledGraphs
@@ -79,21 +81,40 @@ def classifier() -> Predictor:
     return tuned()
 
 
-def averaged_models(encoder: Encoder, data: LabeledGraphs, joined: tuple[str, ...]) -> np.ndarray:
-    """Return the average of linear models at the C of each that is best on the validation fold."""
-    train = data.split.train
-    parts = [standardize(encoder.embed_store(data.store, encoder.head_layer()), train)]
-    for name in joined:
-        known = domain_of(data.store.schema).feature_set(name, data.store)
-        parts.append(
-            sparse_bits(known.values) if known.binary else standardize(known.values, train)
-        )
+def averaged_models(
+    encoder: Encoder,
+    data: LabeledGraphs,
+    joined: tuple[str, ...],
+    others: Sequence[LabeledGraphs] = (),
+) -> np.ndarray:
+    """Return the average of linear models at the C of each that is best on the validation folds.
+
+    They are fitted to the training fold, or to all labels where there are several splits.
+    """
+    sign = -1 if data.task == "regression" else 1
+    known = [domain_of(data.store.schema).feature_set(name, data.store) for name in joined]
+    parts = [(encoder.embed_store(data.store, encoder.head_layer()), False)]
+    labeled = np.flatnonzero(~np.isnan(data.labels).all(axis=1))
     best: list[np.ndarray] = []
-    for x in parts:
-        path = linear_path(x, data.labels, train, data.task, (0.001, 0.01, 0.1, 1.0))
-        sign = -1 if data.task == "regression" else 1
-        best.append(max(path.values(), key=lambda p: sign * data.score(p, "valid")))
+    for values, binary in [*parts, *((part.values, part.binary) for part in known)]:
+
+        def path(rows: np.ndarray, values: Any = values, binary: bool = binary) -> dict:
+            x = sparse_bits(values) if binary else standardize(values, rows)
+            return linear_path(x, data.labels, rows, data.task, GRID)
+
+        paths = [(one, path(one.split.train)) for one in (data, *others)]
+        scores = [[one.score(p[c], "valid") for one, p in paths] for c in GRID]
+        c = GRID[np.argmax(sign * np.mean(scores, axis=1))]
+        best.append(path(labeled)[c] if others else paths[0][1][c])
     return fuse(best, data.task)
+
+
+def without_each_node(batch: GraphBatch, mask: tuple[float, ...]) -> Iterator[GraphBatch]:
+    """Yield a batch with each of its nodes masked, one after the other."""
+    for node in range(batch.num_nodes):
+        x = batch.x.clone()
+        x[node] = torch.tensor(mask, dtype=x.dtype)
+        yield batch.with_attributes(x=x)
 
 
 def write_csv(path: Path, smiles: list[str], **columns: object) -> Path:

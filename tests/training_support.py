@@ -108,11 +108,9 @@ def server() -> Any:
     return context
 
 
-def start(
-    run: Path, overrides: dict[str, Any], *, resume: bool, recipe: str = "graphlog"
-) -> BaseProcess:
-    """Start :func:`job` as a process of its own."""
-    process: BaseProcess = server().Process(target=job, args=(str(run), overrides, resume, recipe))
+def spawn(task: Callable[..., object], *args: object) -> BaseProcess:
+    """Start a call as a process of its own."""
+    process: BaseProcess = server().Process(target=task, args=args)
     process.start()
     return process
 
@@ -168,16 +166,23 @@ def together(size: int, folder: Path, task: Callable[..., Any], *args: Any) -> l
     folder.mkdir(exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    members = [
-        server().Process(target=_member, args=(rank, size, port, task, str(folder), args))
-        for rank in range(size)
-    ]
-    for member in members:
-        member.start()
+    members = [spawn(_member, rank, size, port, task, str(folder), args) for rank in range(size)]
     for member in members:
         member.join(200)
     assert [member.exitcode for member in members] == [0] * size
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
+
+
+class After(Progress):
+    """Acts after some steps."""
+
+    def __init__(self, steps: int, act: Callable[[], object]) -> None:
+        self.left, self.act = steps, act
+
+    def advance(self, graphs: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.act()
 
 
 class Heard(Progress):

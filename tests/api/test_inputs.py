@@ -111,7 +111,7 @@ def test_molecules_of_rdkit_are_what_their_smiles_are(encoder: graphlog.Encoder)
     assert graphlog.read_molecules([molecules[0], None]).rejects[0].reason == "empty"
 
 
-def _record(smiles: str, **fields: str) -> str:
+def _record(smiles: str, fields: dict[str, str]) -> str:
     """Return a molecule as a record of an SDF file."""
     molecule = Chem.MolFromSmiles(smiles)
     for name, value in fields.items():
@@ -121,7 +121,7 @@ def _record(smiles: str, **fields: str) -> str:
 
 def test_sdf_files(tmp_path: Path, predictor: graphlog.Predictor) -> None:
     path, pairs = tmp_path / "a.sdf", enumerate(zip(SMILES, ACTIVE, strict=True))
-    path.write_text("".join(_record(s, _Name=f"m{k}", active=active) for k, (s, active) in pairs))
+    path.write_text("".join(_record(s, {"_Name": f"m{k}", "active": a}) for k, (s, a) in pairs))
     store = graphlog.read_molecules(path, targets=["active"])
     assert store.texts() == SMILES
     packed = tmp_path / "b.sdf.gz"
@@ -141,20 +141,20 @@ def test_data_fields_of_sdf_files_stay_as_they_are_written(
     tmp_path: Path, encoder: graphlog.Encoder
 ) -> None:
     fields = {"ID": "00123", "mass": "1.10", "name": "own", "smiles": "x", "long": "1" * 21}
-    record, path = _record("CCO", _Name="title", **fields), tmp_path / "a.sdf"
+    record, path = _record("CCO", {"_Name": "title", **fields}), tmp_path / "a.sdf"
     path.write_text(record * 201 + "\n \n")  # blank lines are no record
     graphlog.embed_file(encoder, path, tmp_path / "e.csv")
     table = pd.read_csv(tmp_path / "e.csv", dtype=str)
     assert len(table) == 201
     twice = tmp_path / "b.sdf"
-    twice.write_text(record + _record("CCO", **{"smiles.2": "field", "smiles": "y", "ID": "1"}))
+    twice.write_text(record + _record("CCO", {"smiles.2": "field", "smiles": "y", "ID": "1"}))
     graphlog.embed_file(encoder, twice, tmp_path / "f.csv")
     same = pd.read_csv(tmp_path / "f.csv", dtype=str)
     assert same["smiles.2"].tolist() == ["x", "y"]  # one field, one column
     expected = {"smiles": "CCO", "name": "title", "name.2": "own", "smiles.2": "x"}
     expected |= {"ID": "00123", "mass": "1.10", "long": "1" * 21}
     assert table.iloc[0][list(expected)].to_dict() == expected
-    path.write_text(record * 201 + _record("CO", late="1"))
+    path.write_text(record * 201 + _record("CO", {"late": "1"}))
     with pytest.warns(UserWarning, match="'late' is left out; .* record 202 is the first"):
         graphlog.read_molecules(path)
 

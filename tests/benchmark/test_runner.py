@@ -16,9 +16,9 @@ import torch
 from benchmark_support import (
     METHODS,
     hide_matplotlib,
+    job,
     read_table,
     report_of,
-    start,
     tiny_scale,
     untimed,
 )
@@ -30,6 +30,7 @@ from graphlog.benchmark.stages import Work
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.log import Progress
+from training_support import spawn
 
 ONE = Request("molecules", "smoke", seeds=[0], methods=["attrmasking"])
 
@@ -52,7 +53,7 @@ class Whole(NamedTuple):
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     folder = tmp_path_factory.mktemp("undisturbed")
     began = time.monotonic()
-    process = start(folder / "bench", folder / "computed.json")
+    process = spawn(job, str(folder / "bench"), str(folder / "computed.json"))
     process.join()
     assert process.exitcode == 0
     computed = json.loads((folder / "computed.json").read_text())
@@ -114,8 +115,8 @@ def test_nothing_is_done_twice_and_another_source_needs_another_folder(whole: Wh
 def test_killed_alone_and_beside_others(whole: Whole, tmp_path: Path) -> None:
     bench = tmp_path / "bench"
     for moment in (0.3, 0.6):
-        process = start(bench, tmp_path / "killed.json")
-        others = [start(bench, tmp_path / f"{n}.json") for n in (1, 2)] if moment > 0.5 else []
+        outs = ("killed", "1", "2") if moment > 0.5 else ("killed",)
+        process, *others = (spawn(job, str(bench), str(tmp_path / f"{n}.json")) for n in outs)
         time.sleep(moment * whole.seconds)
         process.kill()
         process.join()

@@ -1,7 +1,6 @@
 """The command as its own process, whose start takes seconds: pipes, signals, full disks."""
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import SMALL, Cli, left_in
+from cli_support import SMALL, Cli, left_in, short_files
 from graphlog import processes
 from graphlog.cli.main import VERBS
 from graphlog.errors import GraphLoGError
@@ -121,19 +120,14 @@ def test_ctrl_c_inside_an_import_ends_with_the_same_code(cli: Cli):
     assert ended(["-m", "interrupted"])[0] == 130
 
 
-@pytest.mark.skipif(os.name != "posix", reason="limits of a process are posix")
 def test_a_full_disk_is_one_line_and_leaves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ):
     """In this process, whose output goes to no file that the limit could stop."""
     (tmp_path / "e.npz").write_bytes(b"old")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200, before[1]))
-    try:
+    with short_files(200):
         line = f"embed {{molecules}} -m random -o {tmp_path}/e.npz --workers 1 --quiet"
         told = Cli(capsys, request).refused(line)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert len(told.err.strip().splitlines()) == 1
     assert left_in(tmp_path) == {"e.npz"}
     assert (tmp_path / "e.npz").read_bytes() == b"old"

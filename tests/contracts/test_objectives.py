@@ -1,7 +1,6 @@
 """What every objective in the table must do, with every backbone, whatever it computes."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from encoder_support import (
     NODE_MASKED,
     SIZES,
     batch_for,
+    begin_last_phase,
     encoder_for,
     make,
     run_once,
@@ -24,10 +24,9 @@ from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.domains import DOMAINS
 from graphlog.domains.protein.network import ego_networks
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions
-from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.base import Objective, Phase
+from graphlog.objectives.base import Phase
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.settings import resolve_config
 from graphs_support import rings
@@ -44,13 +43,6 @@ SERVED = [
 """What each objective can learn from; that it refuses the others clearly is tested further down."""
 every_objective = pytest.mark.parametrize("name", NAMES)
 every_variant = pytest.mark.parametrize("name", VARIANTS)
-
-
-def begin_last_phase(objective: Objective[Any], encoder: GraphEncoder) -> None:
-    """Go through ``begin_phase`` of every phase, as a run does; parameters may be created there."""
-    graphs = torch.randn(40, encoder.dim, generator=seeded(6))
-    for phase in objective.phases(5):
-        objective.begin_phase(phase, lambda limit=None: graphs[:limit], seeded(7))
 
 
 @pytest.mark.parametrize(("name", "schema"), SERVED)

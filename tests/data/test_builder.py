@@ -13,19 +13,11 @@ import numpy as np
 import pytest
 
 import graphlog
-from cli_support import left_in
+from cli_support import left_in, short_files
 from graphlog.data.graphs import Reject
-from graphlog.data.store import RowCollector, StoreBuilder
+from graphlog.data.store import RowCollector, StoreBuilder, open_store
 from graphlog.domains import records, schema_named
-from graphlog.errors import DataError
-
-try:
-    import resource
-except ImportError:
-    resource = None
-
-from graphlog.data.store import open_store
-from graphlog.errors import ConfigError
+from graphlog.errors import ConfigError, DataError
 from store_support import CODES, assert_same, build, make_graphs, to_chunk
 
 ENDLESS_BUILD = """
@@ -64,23 +56,6 @@ def test_a_killed_build_leaves_nothing_at_the_target(tmp_path: Path):
     build(make_graphs(3), CODES, target)
     assert [p.name for p in tmp_path.iterdir()] == ["store"]
     assert sorted(p.suffix for p in target.iterdir()) == sorted([".json"] + [".bin"] * 9)
-
-
-def test_an_error_removes_the_unfinished_build(tmp_path: Path):
-    graphs = make_graphs(5)
-    graphs[3].x[0, 0] = 120
-    with pytest.raises(AssertionError, match="'kind' has a value"):
-        build(graphs, CODES, tmp_path / "s")
-    assert not list(tmp_path.iterdir())
-
-
-def test_two_builds_in_one_process(tmp_path: Path):
-    first, second = (StoreBuilder(CODES, tmp_path / "s") for _ in range(2))
-    first.add(to_chunk(make_graphs(2)))
-    second.add(to_chunk(make_graphs(3)))
-    assert len(first.finish()) == 2
-    assert len(second.finish()) == 3
-    assert [p.name for p in tmp_path.iterdir()] == ["s"]
 
 
 def test_a_store_or_an_empty_folder_is_replaced(tmp_path: Path):
@@ -154,17 +129,11 @@ def test_a_place_that_cannot_be_written(tmp_path: Path):
         StoreBuilder(CODES, tmp_path / "file" / "s")
 
 
-@pytest.mark.skipif(resource is None, reason="needs a limit on the size of files")
 @pytest.mark.parametrize("limit", [10, 8_000, 20_000])
 def test_a_full_disk(tmp_path: Path, limit: int):
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        message = r"cannot write the store .*s: File too large; free the disk"
-        with pytest.raises(DataError, match=message):
-            build(make_graphs(3000), CODES, tmp_path / "s")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    message = r"cannot write the store .*s: File too large; free the disk"
+    with short_files(limit), pytest.raises(DataError, match=message):
+        build(make_graphs(3000), CODES, tmp_path / "s")
     assert not list(tmp_path.iterdir())
 
 

@@ -109,15 +109,6 @@ def test_large_graphs_and_isolated_nodes():
     assert_same(store, graphs, [4, 3, 2, 1, 0])
 
 
-def test_a_store_of_bondless_graphs(tmp_path: Path):
-    rng = np.random.default_rng(0)
-    for schema in (CODES, EDGELESS):
-        graphs = [make_graph(rng, schema, 1, 0, k) for k in range(3)]
-        store = build(graphs, schema, tmp_path / schema.name)
-        assert_same(store, graphs, [2, 0, 1])
-        assert store[:].edge_index.shape == (2, 0)
-
-
 def test_types_of_a_batch():
     codes, floats = build(make_graphs(3), CODES)[:], build(make_graphs(3, FLOATS), FLOATS)[:]
     assert (codes.x.dtype, codes.edge_attr.dtype, codes.edge_index.dtype) == (torch.int64,) * 3

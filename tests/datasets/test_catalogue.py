@@ -32,7 +32,14 @@ def test_specs_are_complete(spec) -> None:
     assert spec.num_tasks == len(spec.tasks) or not spec.tasks
 
 
-@pytest.mark.parametrize("name", [n for n in MOLECULES if n not in LARGE and n not in BUNDLED])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in LARGE else ())
+        for name in MOLECULES
+        if name not in BUNDLED
+    ],
+)
 def test_a_data_set_of_the_mirror(name: str, mirror: Path) -> None:
     check(name)
     path = Path(DATASETS[name].path)
@@ -50,12 +57,6 @@ def test_solubilities_come_with_the_package(
 @pytest.mark.parametrize("name", BUNDLED)
 def test_a_data_set_that_comes_with_rdkit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GRAPHLOG_MIRROR", raising=False)
-    check(name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LARGE)
-def test_a_large_data_set_of_the_mirror(name: str, mirror: Path) -> None:
     check(name)
 
 

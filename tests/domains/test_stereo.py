@@ -137,15 +137,11 @@ def assert_one_embedding(encoder: Encoder, molecules: list[str]) -> None:
     assert gap.max() < 1e-5 * np.abs(first).max(), (molecules[molecule], text)
 
 
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_an_embedding_does_not_depend_on_how_the_smiles_is_written(
-    encoder: Encoder, nci: list[str]
+    encoder: Encoder, nci: list[str], count: int
 ) -> None:
-    assert_one_embedding(encoder, stereoisomers(nci, 100))
-
-
-@pytest.mark.slow
-def test_nor_do_those_of_a_thousand_molecules(encoder: Encoder, nci: list[str]) -> None:
-    assert_one_embedding(encoder, stereoisomers(nci, 1000))
+    assert_one_embedding(encoder, stereoisomers(nci, count))
 
 
 def test_an_older_schema_does_depend_on_it(nci: list[str]) -> None:

@@ -97,13 +97,6 @@ def test_embeddings_row_for_row(tmp_path: Path, ending: str, added: list[str] | 
     assert left_in(tmp_path) == {"in.csv", out.name, "rejects.csv"}
 
 
-def test_predictions_for_a_list(tmp_path: Path, predictor: Predictor):
-    predictor.predict_file(SMILES, tmp_path / "out.csv")
-    rows = read_table(tmp_path / "out.csv")
-    assert [row["smiles"] for row in rows] == SMILES
-    assert [row["row"] for row in rows] == list("012345")
-
-
 def test_predicting_twice_over_keeps_both(tmp_path: Path, table: Path, predictor: Predictor):
     predictor.predict_file(table, tmp_path / "one.csv")
     predictor.predict_file(tmp_path / "one.csv", tmp_path / "two.csv")

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from scipy.special import expit
 
 from downstream_support import (
     CHAINS,
@@ -26,7 +27,6 @@ from downstream_support import (
 )
 from graphlog.config import read_toml
 from graphlog.data.split import Split
-from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.finetune import FinetuneConfig, SeedJob, label_weights, start_of
 from graphlog.downstream.predictor import Head, Predictor
@@ -39,15 +39,6 @@ from graphlog.training.log import read_metrics
 from graphlog.training.trainer import TrainingInterrupted
 
 NAN = float("nan")
-
-
-def test_overfits_32_molecules(tiny_store: GraphStore):
-    rows = np.arange(32)
-    labels = np.random.default_rng(0).integers(0, 2, (32, 1)).astype(np.float32)
-    split = Split(rows, rows, rows)
-    data = replace(labeled(IS_ALCOHOL), store=tiny_store, labels=labels, split=split)
-    fast = {"epochs": 70, "batch_size": 32, "schedule": "constant", "learning_rate": 0.03}
-    assert tuned(data, seeds=(0,), **fast).report.mean > 0.99
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -77,13 +68,7 @@ def test_the_scaler_undoes_itself():
 def test_losses_are_means_over_present_labels():
     outputs = torch.tensor([[0.3, -2.0], [1.5, 9.0]])
     labels = torch.tensor([[1.0, 0.0], [0.0, NAN]])
-    by_hand = (
-        -sum(
-            np.log(p)
-            for p in (1 / (1 + np.exp(-0.3)), 1 - 1 / (1 + np.exp(2.0)), 1 - 1 / (1 + np.exp(-1.5)))
-        )
-        / 3
-    )
+    by_hand = -np.mean(np.log(expit([0.3, 2.0, -1.5])))
     classes, values = Head(1, 2, "classification"), Head(1, 2, "regression")
     assert classes.loss(outputs, labels).item() == pytest.approx(by_hand)
     assert values.loss(outputs, labels).item() == pytest.approx((0.49 + 4.0 + 2.25) / 3, rel=1e-6)

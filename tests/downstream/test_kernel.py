@@ -1,4 +1,5 @@
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -246,21 +247,6 @@ def test_a_row_of_weight_0_is_left_out_and_others_count_by_their_weight():
     np.testing.assert_allclose(found.predict([x]).mean[:, 0], expected, atol=1e-4)
 
 
-def test_classes_get_probabilities():
-    x, y = quantities(200)
-    labels = (y > 5).astype(np.float64)
-    labels[:10] = NAN
-    model = fit_kernel({"": x}, labels, np.arange(150), "classification").model
-    found = model.predict([x])
-    assert found.std is None
-    assert ((found.mean >= 0) & (found.mean <= 1)).all()
-    assert np.mean((found.mean[150:, 0] > 0.5) == labels[150:, 0]) > 0.8
-    three = np.eye(3)[np.digitize(y[:, 0], [4.7, 5.3])]
-    likely = fit_kernel({"": x}, three, np.arange(150), "multiclass").model.predict([x]).mean
-    np.testing.assert_allclose(likely.sum(axis=1), 1, rtol=1e-5)
-    assert np.mean(likely[150:].argmax(axis=1) == three[150:].argmax(axis=1)) > 0.6
-
-
 def test_landmarks_that_are_all_rows_give_the_exact_model(monkeypatch: pytest.MonkeyPatch):
     x, y = quantities(100)
     exact = fit_kernel({"": x}, y, np.arange(100), "regression")
@@ -287,16 +273,22 @@ def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch):
     assert "an exact fit takes 0.0 GiB, and 0.0 GiB are free" in fit.notes[0]
 
 
+@cache
+def joined() -> tuple[KernelModel, list[Any]]:
+    """Return a model of 40 rows and of three kinds of columns, and those columns."""
+    (x, y), draw = quantities(60), np.random.default_rng(2)
+    blocks = {"": x, "descriptors": draw.normal(size=(60, 2))}
+    blocks["counts"] = csr_matrix(draw.poisson(0.5, size=(60, 30)))
+    return fit_kernel(blocks, y, np.arange(40), "regression").model, list(blocks.values())
+
+
+COLUMNS = {"": 4, "descriptors": 2, "counts": None}
+
+
 def test_what_is_read_predicts_what_was_written():
-    x, y = quantities(60)
-    counts = csr_matrix(np.random.default_rng(1).poisson(0.5, size=(60, 30)))
-    more = np.random.default_rng(2).normal(size=(60, 2))
-    blocks = {"": x, "counts": counts, "descriptors": more}
-    model = fit_kernel(blocks, y, np.arange(40), "regression").model
+    (model, seen), columns = joined(), COLUMNS
     tensors = model.tensors()
-    columns = {"": x.shape[1], "descriptors": 2, "counts": None}
     again = KernelModel.of("regression", columns, tensors, 1)
-    seen = [x, more, counts]
     for one, other in zip(model.predict(seen), again.predict(seen), strict=True):
         np.testing.assert_array_equal(one, other)
     with pytest.raises(ValueError, match="coefficients"):
@@ -330,13 +322,9 @@ def test_what_is_read_predicts_what_was_written():
     ],
 )
 def test_a_damaged_file_is_refused(name: str, value: Any):
-    x, y = quantities(60)
-    more = np.random.default_rng(2).normal(size=(60, 2))
-    blocks = {"": x, "descriptors": more, "counts": csr_matrix(x > 0)}
-    tensors = fit_kernel(blocks, y, np.arange(40), "regression").model.tensors()
-    damaged = {**tensors, name: torch.tensor(value, dtype=torch.float64)}
+    damaged = {**joined()[0].tensors(), name: torch.tensor(value, dtype=torch.float64)}
     with pytest.raises(ValueError, match=name):
-        KernelModel.of("regression", {"": 4, "descriptors": 2, "counts": None}, damaged, 1)
+        KernelModel.of("regression", COLUMNS, damaged, 1)
 
 
 def test_counts_of_other_substructures_are_refused():

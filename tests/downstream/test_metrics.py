@@ -22,42 +22,35 @@ def test_auc_and_precision_agree_with_scikit_learn(seed: int, n: int, ties: bool
     assert found["average_precision"] == pytest.approx(average_precision_score(*known), abs=1e-12)
 
 
-def test_missing_labels_do_not_count():
-    y = np.array([[0.0, 0.0], [1.0, NAN], [NAN, 1.0], [1.0, 1.0]])
-    scores = np.array([[0.1, 0.9], [0.9, 0.2], [0.0, 0.1], [0.8, 0.3]])
-    full = evaluate(y, scores, "classification")
-    assert full.per_task["roc_auc"] == [1.0, 0.0]
-    assert full.scores["roc_auc"] == 0.5
+CLASSES, NUMBERS = "classification", "regression"
+PER_TASK: list[tuple[str, str, list[list[float]], list[list[float]], list[float]]] = [
+    # labels, predictions and the score, by target
+    (CLASSES, "roc_auc", [[0, 1, NAN, 1], [0, NAN, 1, 1]], [[1, 9, 0, 8], [9, 2, 1, 3]], [1, 0]),
+    (CLASSES, "roc_auc", [[0, 1], [1, 1], [NAN, NAN]], [[1, 9], [2, 8], [3, 7]], [1, NAN, NAN]),
+    (CLASSES, "roc_auc", [[0, 1, 1]], [[0.1, 0.9, NAN]], [1]),
+    (NUMBERS, "rmse", [[NAN] * 3, [NAN] * 3], [[0] * 3, [0] * 3], [NAN, NAN]),
+    (NUMBERS, "rmse", [[0, 2, NAN]], [[1, 4, 9]], [2.5**0.5]),
+    (NUMBERS, "mae", [[0, 2, NAN]], [[1, 4, 9]], [1.5]),
+    (NUMBERS, "r2", [[0, 2, NAN]], [[1, 4, 9]], [-1.5]),
+    (NUMBERS, "r2", [[1, 1, 1]], [[1, 1, 1]], [NAN]),
+    ("multiclass", "roc_auc", [[1, 0], [0, 1]], [[0.9, 0.1], [NAN, NAN]], [1, NAN]),
+    ("multiclass", "accuracy", [[1, 0], [0, 1]], [[0.9, 0.1], [NAN, NAN]], [NAN, NAN]),
+]
 
 
-def test_one_class_tasks_are_skipped():
-    y = np.array([[0.0, 1.0, NAN], [1.0, 1.0, NAN]])
-    result = evaluate(y, np.array([[0.1, 0.2, 0.3], [0.9, 0.8, 0.7]]), "classification")
-    assert np.isnan(result.per_task["roc_auc"]).tolist() == [False, True, True]
-    assert result.scores["roc_auc"] == 1.0
-
-
-def test_nothing_defined_gives_nan():
-    result = evaluate(np.full((3, 2), NAN), np.zeros((3, 2)), "regression")
-    assert np.isnan([*result.scores.values()]).all()
-
-
-def test_rows_that_could_not_be_predicted_are_left_out():
-    y = np.array([[0.0], [1.0], [1.0]])
-    assert evaluate(y, np.array([[0.1], [0.9], [NAN]]), "classification").scores["roc_auc"] == 1.0
-
-
-def test_a_class_without_probabilities_leaves_the_accuracy_undefined():
-    found = evaluate(np.eye(2), np.array([[0.9, NAN], [0.1, NAN]]), "multiclass")
-    assert np.isnan([found.scores["accuracy"], *found.per_task["accuracy"]]).all()
-    assert found.scores["roc_auc"] == 1.0
-
-
-def test_regression_scores():
-    y, p = np.array([[0.0], [2.0], [NAN]]), np.array([[1.0], [4.0], [9.0]])
-    found = evaluate(y, p, "regression").scores
-    assert [found[name] for name in ("rmse", "mae", "r2")] == pytest.approx([2.5**0.5, 1.5, -1.5])
-    assert np.isnan(evaluate(np.ones((3, 1)), np.ones((3, 1)), "regression").scores["r2"])
+@pytest.mark.parametrize(("task", "metric", "labels", "predictions", "expected"), PER_TASK)
+def test_what_is_not_there_is_left_out_or_leaves_a_score_undefined(
+    task: str,
+    metric: str,
+    labels: list[list[float]],
+    predictions: list[list[float]],
+    expected: list[float],
+):
+    known = (np.array(values, dtype=np.float64).T for values in (labels, predictions))
+    found = evaluate(*known, task)
+    assert found.per_task[metric] == pytest.approx(expected, nan_ok=True)
+    mean = np.nanmean(expected) if np.isfinite(expected).any() else NAN
+    assert found.scores[metric] == pytest.approx(mean, nan_ok=True)
 
 
 def test_better_knows_which_way_is_up():

@@ -21,11 +21,12 @@ from downstream_support import (
     chain_store,
     labeled,
     tiny_encoder,
+    without_each_node,
     write_csv,
 )
 from graphlog.domains import domain_of
 from graphlog.domains.molecule import MOLECULE
-from graphlog.downstream.linear import GRID, fuse, linear_path, sparse_bits, standardize
+from graphlog.downstream.linear import fuse, linear_path, standardize
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import untrained_like
@@ -407,12 +408,10 @@ def test_atoms_are_hidden_from_the_embedding_alone(tmp_path: Path, task: str) ->
     others = [head.predict(values) for head, values in pairs]
     (member,) = predictor.members
     for graph in range(3):
-        batch = store[[graph]]
-        for node in range(batch.num_nodes):
-            x = batch.x.clone()
-            x[node] = torch.tensor(predictor.schema.node_mask, dtype=x.dtype)
+        hidden = without_each_node(store[[graph]], predictor.schema.node_mask)
+        for node, batch in enumerate(hidden):
             with torch.no_grad():
-                own = member.head.predictions(member(batch.with_attributes(x=x))).numpy()
+                own = member.head.predictions(member(batch)).numpy()
             parts = [own, *(values[[graph]] for values in others)]
             expected = found.predictions[graph] - fuse(parts, predictor.task)[0]
             np.testing.assert_allclose(found.of(graph)[node], expected, atol=1e-5)
@@ -441,28 +440,8 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
         open_labeled(table, encoder.schema, **{k: options[k] for k in OPENING}, split_seed=s)
         for s in seeds
     ]
-    data = alone[0]
-    known = np.flatnonzero(np.isfinite(data.labels[:, 0]))
-    bits = domain_of(data.store.schema).feature_set("ecfp4", data.store).values
-    sign = -1 if task == "regression" else 1
-    parts: list[np.ndarray] = []
-    chosen: list[list[np.ndarray]] = [[] for _ in seeds]
-    for values in (encoder.embed_store(data.store, "jk+sum"), sparse_bits(bits)):
-
-        def fitted(one: LabeledGraphs, rows: np.ndarray, grid: tuple[float, ...], values=values):
-            x = standardize(values, rows) if isinstance(values, np.ndarray) else values
-            return linear_path(x, one.labels, rows, one.task, grid)
-
-        paths = [fitted(one, one.split.train, GRID) for one in alone]
-        scores = {
-            c: [sign * one.score(p[c], "valid") for one, p in zip(alone, paths, strict=True)]
-            for c in GRID
-        }
-        for k, path in enumerate(paths):
-            chosen[k].append(path[max(GRID, key=lambda c: scores[c][k])])
-        c = max(GRID, key=lambda c: np.mean(scores[c]))
-        parts.append(fitted(data, known, (c,))[c])
-    expected = fuse(parts, data.task)
+    data, *others = alone
+    expected = averaged_models(encoder, data, ("ecfp4",), others)
     predictor = Predictor.load(run)
     np.testing.assert_allclose(predictor.predict(CHAINS), expected, rtol=1e-4, atol=1e-5)
 
@@ -471,12 +450,13 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
     assert judged["valid"] == count
     if task == "regression":
         errors = [
-            np.abs(one.labels[one.split.valid] - fuse(found, "regression")[one.split.valid])
-            for one, found in zip(alone, chosen, strict=True)
+            np.abs(one.labels - averaged_models(encoder, one, ("ecfp4",)))[one.split.valid]
+            for one in alone
         ]
         pooled = np.sort(np.concatenate(errors)[:, 0])
         assert predictor.calibration is not None
         np.testing.assert_allclose(
             predictor.calibration.errors[:, 0], pooled[~np.isnan(pooled)], rtol=1e-3, atol=1e-4
         )
-    assert json.loads((run / "split.json").read_text())["train"] == known.tolist()
+    known = np.flatnonzero(np.isfinite(data.labels[:, 0])).tolist()
+    assert json.loads((run / "split.json").read_text())["train"] == known

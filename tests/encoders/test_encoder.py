@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from encoder_support import SCHEMAS, random_multigraphs, seeded
+from encoder_support import SCHEMAS, encoder_for, random_multigraphs, seeded
 from graphlog.data.store import GraphBatch
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
@@ -20,11 +20,7 @@ EVERY = list(product(BACKBONES, SCHEMAS))
 
 def small(backbone: str = "gin", schema: str = "molecule", **settings: object) -> GraphEncoder:
     """A small encoder whose running statistics are not those of a fresh one."""
-    encoder = build_encoder(
-        EncoderConfig.parse({"backbone": backbone, "layers": 2, "dim": 8, **settings}),
-        SCHEMAS[schema],
-        1,
-    )
+    encoder = encoder_for(SCHEMAS[schema], backbone, 8, **settings)
     encoder(random_multigraphs(SCHEMAS[schema], [4, 6], seed=5))
     return encoder
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from house_support import ROOT
-from training_support import server
+from training_support import spawn
 
 
 def run_script(script: str, folder: str) -> None:
@@ -23,8 +23,7 @@ def run_script(script: str, folder: str) -> None:
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
 def test_example_runs(script: Path, tmp_path: Path):
     """In a process forked from one that has imported PyTorch, which takes longer than the rest."""
-    process = server().Process(target=run_script, args=(str(script), str(tmp_path)))
-    process.start()
+    process = spawn(run_script, str(script), str(tmp_path))
     process.join(280)
     process.kill()
     errors = (tmp_path / "stderr").read_text(encoding="utf-8")

@@ -16,9 +16,6 @@ from graphlog.domains.molecule.scaffolds import scaffold_split, scaffolds
 from graphlog.domains.records import TableReading, details_of
 from graphlog.inputs import resolve
 
-SMALL = ("bbbp", "clintox", "bace")
-LARGE = ("sider", "tox21", "toxcast", "hiv", "muv")
-
 
 def sha256(indices: "np.ndarray") -> str:
     return hashlib.sha256(",".join(map(str, indices.tolist())).encode()).hexdigest()
@@ -43,27 +40,20 @@ def kept_smiles(smiles: list[str], expected: dict[str, Any]) -> list[str]:
     return [s for row, s in enumerate(parsed) if row not in raising]
 
 
-def check_dataset(name: str, golden: Path) -> None:
-    expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[
-        f"{name}@downstream"
-    ]
-    assert details_of(DATASETS[name]).canonical_split == (
-        expected["smiles_used"] == "RDKit canonical SMILES"
-    )
+LARGE = [
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("sider", "tox21", "toxcast", "hiv", "muv")
+]
+
+
+@pytest.mark.parametrize("name", ["bbbp", "clintox", "bace", *LARGE])
+def test_scaffold_split_of_a_data_set(name: str, golden: Path):
+    splits = json.loads((golden / "moleculenet_scaffold_split.json").read_text())
+    expected, canonical = splits[f"{name}@downstream"], details_of(DATASETS[name]).canonical_split
+    assert canonical == (expected["smiles_used"] == "RDKit canonical SMILES")
     with DOMAINS["molecule"].open(resolve(name), TableReading()) as table:
         smiles = kept_smiles([row.record for row in table.rows], expected)
-    check(scaffold_split(smiles, canonical=details_of(DATASETS[name]).canonical_split), expected)
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_scaffold_split_of_a_data_set(name: str, golden: Path):
-    check_dataset(name, golden)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LARGE)
-def test_scaffold_split_of_a_large_data_set(name: str, golden: Path):
-    check_dataset(name, golden)
+    check(scaffold_split(smiles, canonical=canonical), expected)
 
 
 @pytest.mark.parametrize(("name", "file"), [("bbbp", "BBBP"), ("clintox", "clintox")])

@@ -39,6 +39,7 @@ def test_a_store_draws_its_molecules():
     assert html.count("<svg") == 6
     assert CHAINS[0] in html
     assert ">48<" in html
+    assert "GraphStore" in chain_store().subset(np.arange(0))._repr_html_()
 
 
 def test_a_store_that_was_only_opened_is_drawn(tmp_path: Path):
@@ -59,10 +60,6 @@ def test_names_and_texts_are_escaped():
         html = shown._repr_html_()
         assert "script" not in Tags(html).seen
         assert "&lt;script&gt;" in html
-
-
-def test_a_store_without_molecules_or_texts_is_shown():
-    assert "GraphStore" in chain_store().subset(np.arange(0))._repr_html_()
 
 
 def test_a_report_shows_every_row():

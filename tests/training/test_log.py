@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 import graphlog
+from cli_support import short_files
 from downstream_support import IS_ALCOHOL, QUICK, labeled, tiny_encoder
 from graphlog.downstream.finetune import finetune
 from graphlog.errors import ConfigError, MissingExtraError
@@ -100,17 +101,12 @@ def test_rows_of_steps_to_be_repeated_and_cut_lines_are_dropped(tmp_path: Path):
 
 def test_a_refused_row_is_told_once(tmp_path: Path):
     """An error of `close` would hide the first one, which says how to go on."""
-    resource = pytest.importorskip("resource", reason="limits of a process are posix")
     file = MetricsFile(tmp_path / "metrics.jsonl", keep_until_step=0)
     file.write({"step": 1})
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
-    try:
+    with short_files(20):
         with pytest.raises(OSError, match="too large"):
             file.write({"step": 2, "loss": 0.25})
         file.close()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1}]
 
 

@@ -14,7 +14,7 @@ from graphlog.downstream.pretrained import random_encoder
 from graphlog.encoders.encoder import build_encoder
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
 from graphlog.training import settings
-from graphlog.training.log import Progress, read_metrics
+from graphlog.training.log import read_metrics
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.settings import (
     choose_device,
@@ -25,7 +25,7 @@ from graphlog.training.settings import (
     read_config,
 )
 from graphlog.training.trainer import NamedAdam
-from training_support import Heard, blow_up, families, outcome, small_config
+from training_support import After, Heard, blow_up, families, outcome, small_config
 
 
 def weights(result: Any) -> dict[str, torch.Tensor]:
@@ -82,15 +82,11 @@ def test_a_non_finite_loss_stops_at_once(
 
 
 def test_a_non_finite_weight_never_reaches_a_checkpoint(tmp_path: Path):
-    class Poisoner(Progress):
-        def advance(self, graphs: int) -> None:
-            with torch.no_grad():
-                next(encoder.parameters()).fill_(float("nan"))
-
     config = small_config(checkpoint_every_s=0.0)
     encoder = build_encoder(config.encoder, families(4).schema, 0)
+    poison = After(1, lambda: next(encoder.parameters()).data.fill_(float("nan")))
     with pytest.raises(NonFiniteLossError, match="weight became NaN or infinite by step 1"):
-        run_pretraining(families(), config, tmp_path / "run", init=encoder, progress=Poisoner())
+        run_pretraining(families(), config, tmp_path / "run", init=encoder, progress=poison)
     assert [p.name for p in (tmp_path / "run" / "checkpoint").iterdir()] == [
         "step-000000000.safetensors"
     ]

@@ -3,13 +3,12 @@
 import random
 import time
 from collections.abc import Callable
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from training_support import outcome, start
+from training_support import job, outcome, spawn
 
 EVERY_STEP = {"checkpoint_every_s": 0.0}
 RUNS: dict[str, dict[str, Any]] = {
@@ -44,14 +43,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 
 def finish(run: Path, name: str = "plain", resume: bool = True) -> dict[str, Any]:
-    process = start(run, RUNS[name], resume=resume)
+    process = spawn(job, str(run), RUNS[name], resume)
     process.join()
     assert process.exitcode == 0
     return outcome(run)
 
 
 def killed_once(run: Path, reached: Callable[[], object], name: str = "plain", **how: bool) -> None:
-    process: BaseProcess = start(run, RUNS[name], resume=how.get("resume", False))
+    process = spawn(job, str(run), RUNS[name], how.get("resume", False))
     while process.is_alive() and not reached():
         time.sleep(0.0005)
     process.kill()

@@ -7,6 +7,7 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from graphlog.training.log import Progress, read_metrics
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import RunFolder, remove_run
 from graphlog.training.trainer import TrainingInterrupted
-from training_support import families, finished, job, outcome, server, small_config, start
+from training_support import After, families, finished, job, outcome, server, small_config, spawn
 
 
 def test_a_run_leaves_what_it_promises(tmp_path: Path):
@@ -123,7 +124,7 @@ def test_a_linked_lock_is_not_written_through(tmp_path: Path):
 
 
 def test_a_folder_in_use_names_the_process(tmp_path: Path):
-    process = start(tmp_path / "run", {"epochs": 10_000}, resume=False)
+    process = spawn(job, str(tmp_path / "run"), {"epochs": 10_000}, False)
     while not (tmp_path / "run" / "metrics.jsonl").exists():
         time.sleep(0.01)
     with pytest.raises(ConfigError, match=f"in use by process {process.pid}"):
@@ -133,21 +134,6 @@ def test_a_folder_in_use_names_the_process(tmp_path: Path):
     RunFolder.open(tmp_path / "run", resume=True).close()  # the dead hold no locks
 
 
-class Interrupter(Progress):
-    """Sends this process a signal after some steps."""
-
-    def __init__(self, steps: int, number: int = 0) -> None:
-        self.left, self.number = steps, number
-
-    def act(self) -> None:
-        os.kill(os.getpid(), self.number)
-
-    def advance(self, graphs: int) -> None:
-        self.left -= 1
-        if self.left == 0:
-            self.act()
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_saves_and_says_how_to_go_on(
     number: int, tmp_path: Path, undisturbed: Callable[[float], dict[str, Any]]
@@ -155,9 +141,9 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
     store, config = families(), small_config(checkpoint_every_s=1e6)
     # a background job is started deaf to SIGINT
     started_with = signal.signal(number, signal.default_int_handler)
-    before = signal.getsignal(number)
+    before, interrupt = signal.getsignal(number), partial(os.kill, os.getpid(), number)
     with pytest.raises(TrainingInterrupted, match=r"after step 8; continue with `resume=True`"):
-        run_pretraining(store, config, tmp_path / "run", progress=Interrupter(8, number))
+        run_pretraining(store, config, tmp_path / "run", progress=After(8, interrupt))
     assert signal.getsignal(number) is before
     signal.signal(number, started_with)
     run_pretraining(store, config, tmp_path / "run", resume=True)
@@ -192,8 +178,7 @@ def without_rights(run: str, lines: Any) -> None:
 
 def told_by(target: Any, *arguments: Any) -> str:
     lines = server().Queue()
-    process = server().Process(target=target, args=(*arguments, lines))
-    process.start()
+    process = spawn(target, *arguments, lines)
     line = lines.get(timeout=120)
     process.join()
     return str(line)
@@ -211,21 +196,14 @@ def test_a_read_only_folder_gives_one_line(tmp_path: Path):
     assert list(locked.iterdir()) == []
 
 
-class FullDisk(Interrupter):
-    """Lets no file grow any further after some steps."""
-
-    def act(self) -> None:
-        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-
-
 def until_full(run: str, steps: int, lines: Any) -> None:
-    """Train until the disk is full."""
+    """Train until, after some steps, no file may grow any further."""
     torch.set_num_threads(1)
+    limits = (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+    full = After(steps, partial(resource.setrlimit, resource.RLIMIT_FSIZE, limits))
     try:
-        run_pretraining(
-            families(), small_config(checkpoint_every_s=0.0), Path(run), progress=FullDisk(steps)
-        )
+        config = small_config(checkpoint_every_s=0.0)
+        run_pretraining(families(), config, Path(run), progress=full)
     except GraphLoGError as e:
         lines.put(str(e))
 

@@ -13,11 +13,10 @@ from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import calibrate
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.graphlog import GraphLoG
-from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining, run_pretraining
 from graphlog.training.settings import resolve_config
 from graphlog.training.trainer import ALONE, TrainingInterrupted, joined
-from training_support import SMALL, families, outcome, small_config, together
+from training_support import SMALL, After, families, outcome, small_config, together
 
 TOLERANCE = 2e-5
 """Sums of a few hundred float32 terms in another order; relative to the largest entry."""
@@ -74,25 +73,13 @@ def molecules() -> GraphStore:
     return read_molecules([head + tail for head in heads for tail in ("C", "CCC")])
 
 
-class StopAfter(Progress):
-    """Signals its own process once it has done so many graphs, as Ctrl-C would."""
-
-    def __init__(self, graphs: int) -> None:
-        self.graphs = graphs
-
-    def advance(self, graphs: int) -> None:
-        self.graphs -= graphs
-        if 0 >= self.graphs > -graphs:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _train(rank: int, run: str, objective: str, resume: bool = False, stop_after: int = 0) -> str:
+def _train(rank: int, run: str, objective: str, resume: bool = False, steps: int = 0) -> str:
     """Train, the second process being asked to stop; return how that ended."""
     store = molecules() if objective == "descriptorpred" else families(97)
     options = {**SMALL, "schema": store.schema.name, "encoder.batch_norm": False, "batch_size": 16}
     options["seed"] = 1  # with seed 0 all embeddings are equal: K-means would split rounding errors
     config = resolve_config(objective, recipe(objective), options)
-    progress = StopAfter(stop_after) if rank == 1 and stop_after else None
+    progress = After(steps, lambda: os.kill(os.getpid(), signal.SIGTERM)) if rank == 1 else None
     try:
         run_pretraining(store, config, Path(run), resume=resume, progress=progress)
     except TrainingInterrupted as e:
@@ -104,8 +91,8 @@ def _train(rank: int, run: str, objective: str, resume: bool = False, stop_after
 def test_a_run_of_two_processes_that_one_continues_is_that_of_one(objective: str, tmp_path: Path):
     run = str(tmp_path / "two")
     assert _train(0, str(tmp_path / "one"), objective) == "done"
-    ended = together(2, tmp_path / "out", _train, run, objective, False, 40)
-    assert ended == ["stopped after step 4"] * 2  # 3 steps are 48 graphs; one more agrees to stop
+    ended = together(2, tmp_path / "out", _train, run, objective, False, 3)
+    assert ended == ["stopped after step 4"] * 2  # one more step agrees to stop
     assert _train(0, run, objective, resume=True) == "done"
     expected, found = outcome(tmp_path / "one"), outcome(tmp_path / "two")
     assert found["cursor"] == expected["cursor"]

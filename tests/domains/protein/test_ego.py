@@ -4,7 +4,6 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from graphlog.data.store import StoreBuilder
 from graphlog.domains.protein.network import Interactions, build_network, ego_networks
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, species_of
 from graphlog.errors import ConfigError
@@ -84,12 +83,3 @@ def test_isolated_proteins_are_graphs_of_one_node_if_kept() -> None:
     assert chunk.node_counts[0] == 1
     assert chunk.texts == [network.proteins[isolated], network.proteins[joined]]
     assert [species_of(name) for name in ("6239.2RSSE.1", "YAL001C", ".x")] == ["6239", None, None]
-
-
-def test_center_is_node_0_of_every_graph_of_a_store() -> None:
-    network, graph = random_network(25, 150, seed=2)
-    builder = StoreBuilder(PROTEIN, None)
-    builder.add(ego_networks(network, np.arange(25), ProteinOptions(isolated="keep")))
-    batch = builder.finish()[:]
-    degree = np.bincount(batch.edge_index[0].numpy(), minlength=batch.num_nodes)
-    assert degree[batch.ptr[:-1].numpy()].tolist() == [graph.degree(k) for k in range(25)]
