@@ -60,7 +60,6 @@ def untimed(folder: Path) -> pd.DataFrame:
 
 
 def report_of(folder: Path) -> dict[str, str]:
-    """Return the tables of scores of a report."""
     files = [p for kind in ("md", "csv", "tex") for p in (folder / "report").glob(f"*.{kind}")]
     return {p.name: p.read_text() for p in files}
 
@@ -91,7 +90,6 @@ def scores(
 
 
 def table_of(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """Return rows as a table of results."""
     frame = pd.DataFrame([{**dict.fromkeys(COLUMNS, ""), **row} for row in rows])
     return frame.sort_values(list(LABELS), kind="stable", ignore_index=True)
 

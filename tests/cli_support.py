@@ -17,15 +17,12 @@ SMALL = "--epochs 2 --batch-size 16 --set encoder.dim=16 --set encoder.layers=2 
 
 
 class Ended(NamedTuple):
-    """One run of the command."""
-
     code: int
     out: str
     err: str
 
     @property
     def json(self) -> Any:
-        """What ``--json`` printed."""
         return json.loads(self.out)
 
 
@@ -84,7 +81,6 @@ def left_in(folder: Path | str = "") -> set[str]:
 
 
 def read_table(path: Path | str) -> list[dict[str, str]]:
-    """Return the rows of a CSV file."""
     with Path(path).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 

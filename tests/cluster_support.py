@@ -20,14 +20,12 @@ def die_once(task: tuple[Path, int]) -> int:
 
 
 def die(number: int) -> int:
-    """Kill the worker that is given 3."""
     if number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return number
 
 
 def refuse(number: int) -> int:
-    """Find the input wrong."""
     raise DataError(f"row {number}: no number; leave it out.")
 
 

@@ -62,7 +62,6 @@ def labeled(
 
 
 def lengths() -> LabeledGraphs:
-    """The chains with their numbers of carbons."""
     return labeled(LENGTH, "regression")
 
 

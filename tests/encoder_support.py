@@ -48,7 +48,6 @@ SIZES = [9, 1, 14, 2, 11, 20, 3, 16]
 
 
 def seeded(seed: int = 0) -> torch.Generator:
-    """Return a generator with this seed."""
     return torch.Generator().manual_seed(seed)
 
 
@@ -99,7 +98,6 @@ def random_forest(
 
 
 def all_chains(forest: PrototypeForest) -> Tensor:
-    """Return every root-to-leaf chain."""
     chains = torch.arange(forest.sizes[-1])[:, None]
     for level in range(forest.depth - 1, 0, -1):
         chains = torch.cat([forest.parent(level)[chains[:, :1]], chains], dim=1)
@@ -107,7 +105,6 @@ def all_chains(forest: PrototypeForest) -> Tensor:
 
 
 def attributes(columns: tuple[Attribute, ...], rows: int, generator: torch.Generator) -> Tensor:
-    """Random codes and numbers of these columns."""
     drawn = [
         torch.randint(c.cardinality, (rows,), generator=generator)
         if c.is_categorical
@@ -164,14 +161,12 @@ def golden_batch(golden: Path, family: str) -> GraphBatch:
 def encoder_for(
     schema: FeatureSchema = NODE_MASKED, backbone: str = "gin", dim: int = 12, **settings: Any
 ) -> GraphEncoder:
-    """Return a small encoder."""
     return build_encoder(
         EncoderConfig.parse({"backbone": backbone, "layers": 2, "dim": dim, **settings}), schema, 0
     )
 
 
 def small_encoder(schema: FeatureSchema = NODE_MASKED) -> GraphEncoder:
-    """Return a two-layer encoder of width 16."""
     return encoder_for(schema, dim=16)
 
 
@@ -215,7 +210,6 @@ def begin_last_phase(objective: Objective[Any], encoder: GraphEncoder) -> None:
 def run_once(
     objective: Objective[Any], encoder: GraphEncoder, batch: GraphBatch, seed: int = 0
 ) -> LossTerms:
-    """Return the losses on one batch."""
     return objective.loss(objective.views(batch, seeded(seed)), encoder, seeded(seed + 1))
 
 
@@ -235,12 +229,10 @@ def double(objective: Objective[Any], encoder: GraphEncoder) -> None:
 
 
 def edges_of(batch: GraphBatch) -> set[tuple[int, int]]:
-    """Return the directed edges."""
     return set(map(tuple, batch.edge_index.T.tolist()))
 
 
 def close(found: Tensor, wanted: float | Tensor, tolerance: float = 1e-10) -> bool:
-    """Whether two scalars agree."""
     return abs(float(found) - float(wanted)) <= tolerance
 
 

@@ -17,7 +17,6 @@ GRAPHS = "graph,y\na,yes\nb,no\n"
 def tables(
     folder: Path, edges: str = EDGES, nodes: str | None = NODES, graphs: str | None = GRAPHS
 ) -> Path:
-    """Write a folder of tables."""
     folder.mkdir(exist_ok=True)
     for name, text in (("edges", edges), ("nodes", nodes), ("graphs", graphs)):
         if text is not None:
@@ -56,5 +55,4 @@ def rings(path: Path, count: int = 30, classes: int = 3, kind: str = "both") -> 
 
 
 def ring_store(tmp_path: Path, **options: Any) -> GraphStore:
-    """Return such rings as a store."""
     return read_graphs(rings(tmp_path / "rings.jsonl", **options))

@@ -17,7 +17,6 @@ TEXT = {".py", ".md", ".toml", ".txt", ".cff", ".yaml", ".yml", ".json", ".cfg",
 
 
 def modules() -> list[Path]:
-    """Every Python file of the package."""
     return sorted(p for p in SOURCE.rglob("*.py") if "__pycache__" not in p.parts)
 
 
@@ -35,7 +34,6 @@ def dotted(path: Path) -> str:
 
 @cache
 def tree(path: Path) -> ast.Module:
-    """The syntax tree of a file."""
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 

@@ -24,7 +24,6 @@ def install(site: Path, package: str, groups: dict[str, dict[str, str]]) -> None
 
 
 def install_example(site: Path) -> None:
-    """Install the package of ``examples/plugin``."""
     text = (EXAMPLE / "pyproject.toml").read_text(encoding="utf-8")
     project = tomllib.loads(text)["project"]
     shutil.copytree(EXAMPLE / "src" / "graphlog_example", site / "graphlog_example")

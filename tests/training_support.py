@@ -109,7 +109,6 @@ def server() -> Any:
 
 
 def spawn(task: Callable[..., object], *args: object) -> BaseProcess:
-    """Start a call as a process of its own."""
     process: BaseProcess = server().Process(target=task, args=args)
     process.start()
     return process
@@ -131,7 +130,6 @@ def outcome(run: Path) -> dict[str, Any]:
 
 
 def described(path: Path) -> dict[str, Any]:
-    """Return what a model or checkpoint says of itself."""
     with safe_open(path, "pt") as file:
         return json.loads(file.metadata()[KEY])
 
@@ -174,8 +172,6 @@ def together(size: int, folder: Path, task: Callable[..., Any], *args: Any) -> l
 
 
 class After(Progress):
-    """Acts after some steps."""
-
     def __init__(self, steps: int, act: Callable[[], object]) -> None:
         self.left, self.act = steps, act
 
@@ -186,8 +182,6 @@ class After(Progress):
 
 
 class Heard(Progress):
-    """Keeps every line that was said."""
-
     def __init__(self) -> None:
         self.lines: list[str] = []
 

@@ -112,7 +112,6 @@ def test_molecules_of_rdkit_are_what_their_smiles_are(encoder: graphlog.Encoder)
 
 
 def _record(smiles: str, fields: dict[str, str]) -> str:
-    """Return a molecule as a record of an SDF file."""
     molecule = Chem.MolFromSmiles(smiles)
     for name, value in fields.items():
         molecule.SetProp(name, value)

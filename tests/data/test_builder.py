@@ -1,10 +1,8 @@
 """Nothing half-written: a build ends with a whole store or with none."""
 
 import os
-import signal
-import subprocess
-import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,38 +17,26 @@ from graphlog.data.store import RowCollector, StoreBuilder, open_store
 from graphlog.domains import records, schema_named
 from graphlog.errors import ConfigError, DataError
 from store_support import CODES, assert_same, build, make_graphs, to_chunk
-
-ENDLESS_BUILD = """
-import sys
-from store_support import CODES, make_graphs, to_chunk
-from graphlog.data.store import StoreBuilder
-builder = StoreBuilder(CODES, sys.argv[1])
-graphs = make_graphs(50)
-print("ready", flush=True)
-while True:
-    builder.add(to_chunk(graphs))
-"""
+from training_support import spawn
 
 
-def start_build(path: Path) -> subprocess.Popen[bytes]:
-    folders = [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
-    words = [sys.executable, "-c", ENDLESS_BUILD, str(path)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, env=env)
-    assert process.stdout.readline() == b"ready\n"
-    return process
+def build_without_end(path: str) -> None:
+    builder = StoreBuilder(CODES, path)
+    while True:
+        builder.add(to_chunk(make_graphs(50)))
 
 
 def test_a_killed_build_leaves_nothing_at_the_target(tmp_path: Path):
     target = tmp_path / "store"
-    process = start_build(target)
+    process = spawn(build_without_end, str(target))
+    while not list(tmp_path.glob(".store.partial-*/store/*")):
+        time.sleep(0.01)
     # a build that lives is left alone by another one to the same place
     store = build(make_graphs(7), CODES, target)
     assert len(list(tmp_path.glob(".store.partial-*"))) == 1
     store.save(target)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    process.kill()
+    process.join()
     assert len(open_store(target)) == 7
     assert len(list(tmp_path.glob(".store.partial-*"))) == 1
     build(make_graphs(3), CODES, target)

@@ -21,6 +21,7 @@ from graphlog.files import (
     scratch_folder,
     write_text,
 )
+from training_support import spawn
 
 
 def hold(path: Path, connection: Any) -> None:
@@ -30,11 +31,8 @@ def hold(path: Path, connection: Any) -> None:
 
 
 def test_a_lock_is_held_by_one_process_and_freed_when_it_is_killed(tmp_path: Path):
-    ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(
-        target=hold, args=(tmp_path / "lock", theirs)
-    )
-    process.start()
+    ours, theirs = multiprocessing.Pipe()
+    process = spawn(hold, tmp_path / "lock", theirs)
     assert ours.recv()
     (tmp_path / "lock").write_text("a note")
     assert acquire_lock(tmp_path / "lock") is None

@@ -64,7 +64,6 @@ def changed(name: str, url: str, smiles: list[str]) -> DatasetSpec:
 
 @pytest.fixture
 def public(served: tuple[str, Path]) -> Path:
-    """A file on the server."""
     path = served[1] / "delaney.csv"
     path.write_bytes(PUBLIC)
     return path

@@ -80,7 +80,6 @@ def path_domain() -> Iterator[None]:
 
 @pytest.fixture(params=list(CASES))
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
-    """An input of each domain."""
     return CASES[request.param](tmp_path)
 
 
@@ -99,7 +98,6 @@ def test_what_a_domain_makes_of_a_file(case: Case) -> None:
     store = read(case.source, schema, **({"targets": case.targets} if case.targets else {}))
     own = domain_of(store.schema)
     assert (store.num_rows, len(store.rejects)) == (case.rows, case.rejected)
-    assert store.labels is not None
     train, valid, test = own.split(store, "random", (0.5, 0.25, 0.25), 0)
     assert sorted([*train, *valid, *test]) == list(range(len(store)))
     assert own.default_split(store, "classification")

@@ -454,7 +454,6 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
             for one in alone
         ]
         pooled = np.sort(np.concatenate(errors)[:, 0])
-        assert predictor.calibration is not None
         np.testing.assert_allclose(
             predictor.calibration.errors[:, 0], pooled[~np.isnan(pooled)], rtol=1e-3, atol=1e-4
         )

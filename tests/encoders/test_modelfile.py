@@ -27,7 +27,6 @@ def trained(backbone: str = "gin", schema: str = "molecule") -> GraphEncoder:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A model file."""
     save_model(
         tmp_path / "model.safetensors",
         trained(),

@@ -26,9 +26,7 @@ def embeddings(count: int, seed: int) -> np.ndarray:
 
 @cache
 def fitted(count: int = 4000) -> Novelty:
-    found = Novelty.fit(embeddings(count, 1))
-    assert found is not None
-    return found
+    return Novelty.fit(embeddings(count, 1))
 
 
 def test_the_distance_is_that_of_mahalanobis_under_probabilistic_components():
@@ -73,7 +71,6 @@ def test_odd_graphs_are_far_in_columns_and_in_size():
 def test_columns_and_sizes_that_do_not_vary(width: int):
     alike = np.ones((FEWEST, width + 1), dtype=np.float32)
     novelty = Novelty.fit(alike)
-    assert novelty is not None
     assert novelty.percentiles(novelty.distances(alike)).tolist() == [50.0] * FEWEST
     other = alike[:2] + np.array([[0.5], [-1.0]], dtype=np.float32)
     assert novelty.percentiles(novelty.distances(other)).tolist() == [100.0, 100.0]
@@ -86,7 +83,6 @@ def test_too_few_graphs_say_nothing():
 def test_a_file_keeps_every_digit():
     novelty, graphs = fitted(100), embeddings(50, 6)
     again = Novelty.of(novelty.tensors(), WIDTH)
-    assert again is not None
     np.testing.assert_array_equal(again.distances(graphs), novelty.distances(graphs))
     assert Novelty.of(novelty.tensors(), WIDTH + 1) is None
     assert Novelty.of({}, WIDTH) is None
@@ -98,7 +94,6 @@ def test_a_file_keeps_every_digit():
 def test_the_shipped_model_tells_strange_molecules_from_usual_ones():
     model = graphlog.load("graphlog-mol")
     novelty = Novelty.of(model.extra, model.width("jk"))
-    assert novelty is not None
     strange = {
         "iron": "[Fe]",
         "salt": "[Na+].[Cl-]",

@@ -13,8 +13,6 @@ from house_support import ROOT
 
 def _script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(Path(name).stem, ROOT / f"benchmarks/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

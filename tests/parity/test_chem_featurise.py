@@ -11,8 +11,7 @@ from graphlog.domains.molecule import MOLECULE, featurize_smiles
 
 @pytest.fixture(scope="module")
 def recorded(golden: Path) -> dict[str, Any]:
-    with np.load(golden / "chem_featurise.npz") as arrays:
-        return {name: arrays[name] for name in arrays.files}
+    return dict(np.load(golden / "chem_featurise.npz"))
 
 
 @pytest.fixture(scope="module")

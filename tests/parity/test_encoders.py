@@ -65,8 +65,7 @@ def seeded_weights(arrays: Arrays) -> dict[str, Tensor]:
 
 def load(name: str, golden: Path, mirror: Path) -> tuple[GraphEncoder, GraphBatch, Arrays]:
     """Return the encoder of a recording, its batch and what was recorded."""
-    with np.load(golden / f"{name}.npz") as file:
-        arrays = {k: file[k] for k in file.files}
+    arrays = dict(np.load(golden / f"{name}.npz"))
     family, _, backbone = name.split("_")[:3]
     if "weights_path" in arrays:
         kind = str(arrays["weights_path"][0]).split("/")[-1]

@@ -41,8 +41,7 @@ def test_auc(golden: Path, name: str):
 def test_masked_loss_and_its_gradients(golden: Path):
     with np.load(golden / "chem_encoder_gin_3x64_random.npz") as file:
         network = golden_encoder(file)
-    with np.load(golden / "chem_finetune_loss.npz") as file:
-        recorded = {k: file[k] for k in file.files}
+    recorded = dict(np.load(golden / "chem_finetune_loss.npz"))
     labels = torch.from_numpy(
         np.where(recorded["y"] == 0, np.nan, (recorded["y"] + 1) / 2).astype(np.float32)
     )

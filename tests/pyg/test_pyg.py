@@ -102,7 +102,6 @@ def test_directed_edges_come_back_exactly_in_their_order():
     assert [a.is_categorical for a in (*store.schema.node, *store.schema.edge)] == [False] * 5
     for graph, again in zip(graphs, to_pyg(store), strict=True):
         assert all(torch.equal(graph[k], again[k]) for k in ("x", "edge_index", "edge_attr", "y"))
-    assert store.labels is not None
     assert store.labels[:, 0].tolist() == [3.0, 8.0, 5.0]
 
 
@@ -313,7 +312,6 @@ def test_labels_and_texts_stay_with_their_graphs():
     del graphs[2].y
     store = from_pyg(graphs, on_error="skip")
     assert store.texts() == ["C", "CCC"]
-    assert store.labels is not None
     np.testing.assert_array_equal(store.labels[:, 0], [1.0, np.nan])
     assert store.rejects[0].text == "CC"
 

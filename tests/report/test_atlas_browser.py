@@ -255,7 +255,6 @@ def test_a_script_that_comes_with_the_data_does_not_run(browser: Any, tmp_path: 
     policy = re.search(
         r'Content-Security-Policy" content="([^"]*)"', (tmp_path / "atlas.html").read_text()
     )
-    assert policy is not None
     assert policy[1].startswith("default-src 'none'; script-src 'sha256-")
 
 

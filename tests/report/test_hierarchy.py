@@ -66,13 +66,11 @@ def test_batches_do_not_matter(trained: Encoder):
     hierarchy = hierarchy_of(trained, "it")
     one, many = (hierarchy.assign(chain_store(), batch_size=size) for size in (48, 5))
     np.testing.assert_array_equal(one.paths, many.paths)
-    assert one.novelty is not None
     np.testing.assert_allclose(one.novelty, many.novelty, atol=0.1)
 
 
 def test_novelty_is_judged_by_the_graphs_of_the_training_or_of_the_fit(trained: Encoder):
     judge = Novelty.of(trained.extra, trained.width("jk"))
-    assert judge is not None
     distances = judge.distances(trained.embed(CHAINS, "jk"))
     places = hierarchy_of(trained, "it").assign(chain_store())
     np.testing.assert_allclose(places.novelty, judge.percentiles(distances), atol=0.1)
@@ -82,8 +80,6 @@ def test_novelty_is_judged_by_the_graphs_of_the_training_or_of_the_fit(trained: 
     other = chain_store().subset(np.arange(24))
     fitted = Hierarchy.fitted(trained, other, centers=4, depth=2)
     own = fit_novelty(trained.network, other)
-    assert own is not None
-    assert fitted.novelty is not None
     np.testing.assert_array_equal(fitted.novelty.quantiles, own.quantiles)
 
 
@@ -103,7 +99,6 @@ def test_prototypes_without_the_head_they_stand_behind_are_refused():
 def test_heads_of_another_shape_do_not_keep_the_prototypes_from_being_read(trained: Encoder):
     other = {**trained.extra, "attributes.linear.weight": torch.zeros(3, 3)}
     again = Hierarchy.of(Encoder(trained.network, trained.layer, trained.info, other))
-    assert again is not None
     np.testing.assert_array_equal(
         again.assign(chain_store()).paths, hierarchy_of(trained, "it").assign(chain_store()).paths
     )

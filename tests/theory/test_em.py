@@ -81,11 +81,7 @@ class Toy:
     def m_step(self, graphs: Tensor, posterior: Tensor, energy: Energy = negative_energy) -> float:
         """Follow the gradient of Q, halving the step until Q rises; return the rise, else 0."""
         before = self.expected(graphs, posterior, energy)
-        grads = torch.autograd.grad(before, self.parameters, allow_unused=True)
-        grads = [
-            torch.zeros_like(p) if g is None else g
-            for p, g in zip(self.parameters, grads, strict=True)
-        ]
+        grads = torch.autograd.grad(before, self.parameters, materialize_grads=True)
         if sum(float(g.square().sum()) for g in grads) < 1e-16:
             return 0.0
         start, step = [p.detach().clone() for p in self.parameters], 0.5

@@ -28,7 +28,6 @@ def test_the_average_is_that_of_its_equation():
         wanted = (
             weight.data.clone() if wanted is None else decay * wanted + (1 - decay) * weight.data
         )
-    assert wanted is not None
     average.copy_to([("w", weight)])
     assert torch.allclose(weight, wanted, atol=1e-6)
 
@@ -63,7 +62,6 @@ def test_a_run_ends_with_the_average_and_statistics_of_clean_graphs(tmp_path: Pa
     store, config = families(), small_config(average=0.8, warmup=0.1)
     trained = run_pretraining(store, config, tmp_path / "run").encoder
     checkpoint = load_checkpoint(tmp_path / "run" / "checkpoint", print)
-    assert checkpoint is not None
     last, averaged = part(checkpoint.tensors, "model."), part(checkpoint.tensors, "average.model.")
     for name, parameter in trained.named_parameters():
         assert torch.equal(parameter, averaged[name])

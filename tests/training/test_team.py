@@ -46,13 +46,8 @@ def _steps(rank: int) -> dict[str, dict[str, torch.Tensor]]:
             terms = {"total": losses.total, **losses.terms, **losses.watch}
             terms = {n: v.detach() for n, v in terms.items()}
             norms = {n: b.clone() for n, b in job.encoder.named_buffers()}
-            found[f"{name} {size}"] = terms | norms | {n: gradient(p) for n, p in named}
+            found[f"{name} {size}"] = terms | norms | {n: p.grad for n, p in named}
     return found
-
-
-def gradient(parameter: torch.Tensor) -> torch.Tensor:
-    assert parameter.grad is not None
-    return parameter.grad
 
 
 def test_every_objective_has_the_losses_and_gradients_of_one_process(tmp_path: Path):

@@ -53,7 +53,6 @@ def test_a_class_is_the_same_however_it_is_written(tmp_path):
     labels = [True, 1, 1.0, "1", False, "0", "other", "", None]
     store = read_graphs(lines(tmp_path / "g.jsonl", [GRAPH | {"y": y} for y in labels]))
     assert store.source.classes == {"y": ["0", "1", "other"]}
-    assert store.labels is not None
     assert store.labels[:7, 0].tolist() == [1, 1, 1, 1, 0, 0, 2]
     assert (store.labels[7:] != store.labels[7:]).all()
 
@@ -61,7 +60,6 @@ def test_a_class_is_the_same_however_it_is_written(tmp_path):
 def test_named_labels_may_come_in_any_order(tmp_path):
     labels = ({"a": 1, "b": 0}, {"b": 5, "a": 2})
     store = read_graphs(lines(tmp_path / "g.jsonl", [GRAPH | {"y": y} for y in labels]))
-    assert store.labels is not None
     assert store.labels.tolist() == [[1, 0], [2, 5]]
 
 

@@ -48,7 +48,6 @@ def test_what_was_seen_fits(values):
     codes, unfit = attribute_codes(_nodes(values), "node", schema.node)
     assert not unfit
     attribute = schema.node[0]
-    assert schema.node_mask is not None
     if attribute.is_categorical:
         assert schema.node_mask[0] == attribute.cardinality - 1
         assert codes.max() < schema.node_mask[0]

@@ -48,7 +48,6 @@ def test_a_folder_of_tables(tmp_path):
     assert store[:].x[:, 1].tolist() == [1.0, 2.0, 3.5, 1.0, 2.5]
     assert store.tasks == ("y",)
     assert store.source.classes == {"y": ["no", "yes"]}
-    assert store.labels is not None
     assert store.labels[:, 0].tolist() == [1, 0]
 
 
@@ -78,7 +77,6 @@ def test_json_lines(tmp_path):
     assert store.num_nodes.tolist() == [2, 1]
     assert store[:].x[:, 0].tolist() == [3, 0, 1]
     assert store.schema.edge[0].values == ("s",)
-    assert store.labels is not None
     assert store.labels[0, 0] == 0.5
     assert np.isnan(store.labels[1, 0])
 

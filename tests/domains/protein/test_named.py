@@ -50,7 +50,6 @@ def test_a_store_is_made_once_by_however_many_at_a_time(counted: Callable[[], in
 
 def test_a_damaged_store_is_made_again(counted: Callable[[], int]) -> None:
     path = open_named_proteins("string-9606").path
-    assert path is not None
     (path / "endpoints.bin").write_bytes(b"")
     assert len(open_named_proteins("string-9606")[:].ptr) == 11
     assert counted() == 2
