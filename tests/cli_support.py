@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,6 +74,17 @@ def short_files(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def at_most(size: float) -> Iterator[None]:
+    """Check that Python never holds more than ``size`` bytes that are allocated inside."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < size
+    finally:
+        tracemalloc.stop()
 
 
 def left_in(folder: Path | str = "") -> set[str]:

@@ -233,24 +233,17 @@ def speed_rows() -> list[dict[str, Any]]:
     found = {"fp32": {**dict.fromkeys(OF_A_STEP, 0.25), "step": 1.0, "kmeans": 0.01}}
     found |= {"bf16": dict.fromkeys(OF_A_STEP, 2.0)}
     found |= {"batches fp32": {"128": 30.0, "64": 20.0, "32": 10.0}}
-    head = {"scale": "small", "backbone": "gin", "seed": "0"}
-    rows: list[dict[str, Any]] = [
-        {
-            "stage": "stage-speed",
-            "method": "graphlog",
-            "rule": rule,
-            "metric": metric,
-            "value": value,
-        }
+    rows = [
+        ("stage-speed", "graphlog", rule, metric, value)
         for rule, values in found.items()
         for metric, value in values.items()
     ]
-    rows += [
-        {"stage": "speed", "method": method, "metric": metric, "value": value}
-        for method, rate in (("attrmasking", 790.0), ("graphcl", 610.0))
-        for metric, value in (("graphs_per_s", rate), ("views_per_s", 2 * rate))
-    ]
-    return [{**head, **row} for row in rows]
+    for method, rate in (("attrmasking", 790.0), ("graphcl", 610.0)):
+        rows.append(("speed", method, "", "graphs_per_s", rate))
+        rows.append(("speed", method, "", "views_per_s", 2 * rate))
+    head = {"scale": "small", "backbone": "gin", "seed": "0"}
+    names = ("stage", "method", "rule", "metric", "value")
+    return [{**head, **dict(zip(names, row, strict=True))} for row in rows]
 
 
 def test_rates_stages_and_batch_sizes_are_tables():

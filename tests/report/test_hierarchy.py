@@ -36,7 +36,9 @@ def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def test_every_graph_has_the_path_that_the_e_step_gives_it(trained: Encoder):
     hierarchy = hierarchy_of(trained, "it")
-    places = hierarchy.assign(chain_store(), batch_size=7)
+    places, whole = (hierarchy.assign(chain_store(), batch_size=size) for size in (7, 48))
+    np.testing.assert_array_equal(places.paths, whole.paths)
+    np.testing.assert_allclose(places.novelty, whole.novelty, atol=0.1)
     emb = trained.embed(CHAINS, "last")
     if hierarchy.head is not None:
         with torch.no_grad():
@@ -60,13 +62,6 @@ def test_every_graph_has_the_path_that_the_e_step_gives_it(trained: Encoder):
                     candidates = np.flatnonzero(hierarchy.parents[level] == path[level])
         for level, cosine in enumerate(cosines):
             assert places.similarities[n, level] == pytest.approx(cosine[path[level]], abs=1e-5)
-
-
-def test_batches_do_not_matter(trained: Encoder):
-    hierarchy = hierarchy_of(trained, "it")
-    one, many = (hierarchy.assign(chain_store(), batch_size=size) for size in (48, 5))
-    np.testing.assert_array_equal(one.paths, many.paths)
-    np.testing.assert_allclose(one.novelty, many.novelty, atol=0.1)
 
 
 def test_novelty_is_judged_by_the_graphs_of_the_training_or_of_the_fit(trained: Encoder):

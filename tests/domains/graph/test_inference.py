@@ -43,8 +43,9 @@ def _schema(*pieces: list, **options) -> FeatureSchema:
 
 
 @given(st.one_of(whole, words, fractions))
-def test_what_was_seen_fits(values):
+def test_what_was_seen_fits_and_a_schema_survives_its_description(values):
     schema = _schema(values)
+    assert FeatureSchema.from_dict(schema.to_dict()) == schema
     codes, unfit = attribute_codes(_nodes(values), "node", schema.node)
     assert not unfit
     attribute = schema.node[0]
@@ -75,12 +76,6 @@ def test_encoders_read_continuous_columns_with_mean_0_and_deviation_1(values):
     assert abs(float(read.mean())) < 1e-3
     spread = float(read.std(correction=0))
     assert spread == pytest.approx(1.0, abs=1e-2) or attribute.scale == 1.0
-
-
-@given(st.one_of(whole, words, fractions))
-def test_a_schema_survives_its_description(values):
-    schema = _schema(values)
-    assert FeatureSchema.from_dict(schema.to_dict()) == schema
 
 
 def test_kinds_by_what_is_there():

@@ -72,6 +72,16 @@ def test_communities_are_found_and_kept_whole(clusters: tuple[Path, ProteinNetwo
     assert split.test.tolist() == again.test.tolist() != other.test.tolist()
     assert not set(found[split.test]) & set(found[split.train])
     assert [len(part) for part in split] == pytest.approx([192, 24, 24], abs=16)
+    source = np.repeat(np.arange(len(found)), network.degrees)
+
+    def learned_partners(split: Split) -> float:
+        learned, tested = (
+            np.isin(np.arange(len(found)), part) for part in (split.train, split.test)
+        )
+        return float(learned[network.partners[tested[source]]].mean())
+
+    assert learned_partners(split) < 0.2
+    assert learned_partners(split_proteins(network.proteins, "random")) > 0.6
 
 
 @pytest.mark.parametrize("content", ["[]", '{"8.p00_0": "one"}', "[" * 100_000, "\udcff"])
@@ -84,21 +94,6 @@ def test_damaged_communities_of_the_data_root_are_computed_again(
     kept.write_text(content, errors="surrogateescape")
     again = split_proteins(network.proteins, "network", networks=file)
     assert again.test.tolist() == split.test.tolist()
-
-
-def test_fewer_partners_of_a_test_protein_are_learned_from(
-    clusters: tuple[Path, ProteinNetwork],
-) -> None:
-    file, network = clusters
-    everyone = np.arange(len(network.proteins))
-    source = np.repeat(everyone, network.degrees)
-
-    def share(split: Split) -> float:
-        learned, tested = (np.isin(everyone, part) for part in (split.train, split.test))
-        return float(learned[network.partners[tested[source]]].mean())
-
-    assert share(split_proteins(network.proteins, "network", networks=file)) < 0.2
-    assert share(split_proteins(network.proteins, "random")) > 0.6
 
 
 def test_a_network_split_says_what_it_lacks(tmp_path: Path) -> None:
