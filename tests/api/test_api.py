@@ -42,6 +42,7 @@ def test_from_molecules_to_embeddings(table: Path, tmp_path: Path):
         recipe="default",
         seed=0,
         epochs=2,
+        embedding="last",
         **SMALL,
     )
     assert isinstance(encoder, torch.nn.Module)
@@ -51,6 +52,7 @@ def test_from_molecules_to_embeddings(table: Path, tmp_path: Path):
     assert encoding.graph_emb.requires_grad
     encoder.save(tmp_path / "model.safetensors")
     loaded = graphlog.load(tmp_path / "model.safetensors")
+    assert loaded.layer == encoder.layer == "last"
     assert not any(module.training for module in (*encoder.modules(), *loaded.modules()))
     z = loaded.embed(["CCO", "c1ccccc1"])
     assert z.dtype == np.float32

@@ -129,15 +129,6 @@ def test_classifier_of_several_classes_and_columns(model: Path):
     assert several.predict_proba(CHAINS).shape == several.predict(CHAINS).shape == columns.shape
 
 
-def test_regressor_keeps_shape_and_units(model: Path):
-    regressor = GraphRegressor(
-        model, freeze=True, epochs=60, batch_size=16, learning_rate=0.05, device="cpu"
-    )
-    assert regressor.fit(CHAINS, 1000 + LENGTH).score(CHAINS, 1000 + LENGTH) > 0.8
-    assert regressor.fit(CHAINS, LENGTH[:, None]).predict(CHAINS).shape == (len(CHAINS), 1)
-    assert cross_val_score(GraphRegressor(model, **QUICK), SMILES, LENGTH, cv=2).shape == (2,)
-
-
 def test_the_same_state_gives_the_same_model(model: Path):
     first, second, other = (
         GraphRegressor(model, random_state=s, **QUICK).fit(CHAINS, LENGTH).predict(CHAINS)

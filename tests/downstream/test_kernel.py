@@ -140,16 +140,6 @@ def test_directions_are_those_of_gradients_and_of_the_other_folds(monkeypatch):
         )
 
 
-def test_one_relevant_column_among_many_is_found():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(300, 40)).astype(np.float32)
-    y = np.sin(2 * x[:, :1]).astype(np.float64)
-    model = fit_kernel({"": x}, y, np.arange(200), "regression").model
-    directions = model.supports[0].directions
-    share = np.square(directions).sum(axis=1)
-    assert share.argmax() == 0
-
-
 def test_one_row_far_from_all_others_spoils_nothing():
     """The others then lie close together, far from the mean."""
     rng = np.random.default_rng(0)

@@ -55,30 +55,6 @@ def test_value_and_gradient(heads: int | None):
     assert torch.autograd.gradcheck(lambda h, *w: neighbor_sum(h, adjacency, *w), inputs)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_precisions(dtype: torch.dtype):
-    edge_index, adjacency = directed()
-    h, weight = torch.randn(6, 8), torch.rand(11)
-    for w in (None, weight):
-        result = neighbor_sum(h.to(dtype).requires_grad_(), adjacency, w)
-        assert result.dtype == dtype
-        torch.testing.assert_close(
-            result.float(),
-            scattered(h, edge_index, w),
-            rtol=0.02,
-            atol=0.05 if dtype == torch.bfloat16 else 1e-5,
-        )
-        result.sum().backward()
-
-
-def test_without_edges():
-    adjacency = build_adjacency(torch.zeros(2, 0, dtype=torch.int64), 3)
-    h = torch.randn(3, 4, requires_grad=True)
-    weight = torch.ones(0, 2, requires_grad=True)
-    (neighbor_sum(h, adjacency).sum() + neighbor_sum(h, adjacency, weight).sum()).backward()
-    assert not h.grad.any()
-
-
 @pytest.mark.parametrize("heads", [1, 3])
 def test_sums_of_both_ends(heads: int):
     edge_index, adjacency = directed()

@@ -93,7 +93,7 @@ def test_a_non_finite_weight_never_reaches_a_checkpoint(tmp_path: Path):
 
 
 def test_training_starts_from_the_untrained_encoder_of_its_seed(tmp_path: Path):
-    store, config = families(), small_config(learning_rate=1e-30)
+    store, config = families(), small_config(learning_rate=1e-30, seed=3)
     untrained = random_encoder(config.encoder, store.schema, seed=config.seed, graphs=store)
     start = dict(untrained.network.named_parameters())
     for name, weight in run_pretraining(store, config, None).encoder.named_parameters():
@@ -134,11 +134,6 @@ def test_a_run_too_short_for_prototypes_says_so(epochs: int, weight: float):
         "note: no prototypes will be learned: epochs = 2 leaves none after the local ones "
         "(objective.local_epochs = 2); train for 3 or more."
     ]
-
-
-def test_bf16_trains_and_keeps_fp32_weights():
-    result = run_pretraining(families(40), small_config(epochs=2, precision="bf16"), None)
-    assert all(v.dtype != torch.bfloat16 for v in weights(result).values())
 
 
 def test_precision_and_device_choose_themselves():

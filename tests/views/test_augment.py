@@ -134,6 +134,10 @@ def test_masked_attributes(schema):
     name = "x" if schema is NODE_MASKED else "edge_attr"
     changed = (getattr(found, name) != getattr(batch, name)).any(dim=1)
     assert 0 < int(changed.sum()) < len(changed)
+    mask = schema.node_mask or schema.edge_mask
+    assert (getattr(found, name)[changed] == torch.tensor(mask)).all()
+    if schema is EDGE_MASKED:  # both directions together
+        assert torch.equal(changed[0::2], changed[1::2])
 
 
 def test_every_graph_draws_for_itself():

@@ -66,6 +66,7 @@ def test_graphs_without_edges_and_counted_nodes(tmp_path):
     )
     assert store.num_nodes.tolist() == [2, 4]
     assert store.num_edges.tolist() == [0, 2]
+    assert store[:].x[:, 0].tolist() == [0, 0, 1, 0, 0, 1]
 
 
 def test_json_lines(tmp_path):

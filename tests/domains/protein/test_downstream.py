@@ -115,6 +115,7 @@ def test_a_probe_and_a_fine_tuning_have_halves_and_a_floor(store: GraphStore) ->
 
 def test_random_reads_what_it_is_used_on(store: GraphStore) -> None:
     assert load("random", source=store).schema == PROTEIN
-    assert load("random", source=["CCO"]).schema.domain == "molecule"
+    molecules = load("random", source=["CCO"])
+    assert (molecules.schema.domain, molecules.config.dim) == ("molecule", 300)
     with pytest.raises(ConfigError, match="holds proteins"):
         tiny_encoder().embed("worm-go40")
