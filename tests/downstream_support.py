@@ -91,11 +91,11 @@ def averaged_models(
     They are fitted to the training fold, or to all labels where there are several splits.
     """
     sign = -1 if data.task == "regression" else 1
+    own = encoder.embed_store(data.store, encoder.head_layer())
     known = [domain_of(data.store.schema).feature_set(name, data.store) for name in joined]
-    parts = [(encoder.embed_store(data.store, encoder.head_layer()), False)]
     labeled = np.flatnonzero(~np.isnan(data.labels).all(axis=1))
     best: list[np.ndarray] = []
-    for values, binary in [*parts, *((part.values, part.binary) for part in known)]:
+    for values, binary in [(own, False), *((part.values, part.binary) for part in known)]:
 
         def path(rows: np.ndarray, values: Any = values, binary: bool = binary) -> dict:
             x = sparse_bits(values) if binary else standardize(values, rows)
