@@ -175,10 +175,6 @@ class Support:
         distances = measured.mul(3.0 * 2.0**width).sqrt_()
         return torch.exp(-distances).mul_(distances.add_(1.0))
 
-    def compared(self, rows: Columns, count: int, width: float) -> Float64[Tensor, "N S"]:
-        """Return the kernel of prepared rows with the first ``count`` support points."""
-        return self.kernel(self.measured(rows, count), width)
-
 
 def _weights(columns: Sequence[int]) -> Float[np.ndarray, "W"]:
     """Return what the columns of quantities side by side are multiplied with."""
@@ -251,16 +247,36 @@ def _median_distance(values: Float[np.ndarray, "S W"]) -> float:
 
 def _summed(
     settings: Settings,
-    blocks: Sequence[Callable[[float], Tensor]],
-    shape: tuple[int, int],
+    kernels: Iterable[Callable[[float], Tensor]],
+    shape: Sequence[int],
     dtype: torch.dtype = torch.float64,
 ) -> Float[Tensor, "N S"]:
     """Return the weighted sum of the kernels of all blocks, each a function of its width."""
-    total = torch.full(shape, _CONSTANT, dtype=dtype)
-    for kernel, width, share in zip(blocks, settings.widths, settings.shares, strict=True):
+    total = torch.full((shape[0], shape[1]), _CONSTANT, dtype=dtype)
+    for kernel, width, share in zip(kernels, settings.widths, settings.shares, strict=True):
         if share:
             total.add_(kernel(width), alpha=share)
     return total
+
+
+def _known_kernel(
+    settings: Settings, supports: Sequence[Support], measured: Sequence[Float[Tensor, "N S"]]
+) -> Float[Tensor, "N S"]:
+    """Return the kernel of rows whose comparisons are known, block by block."""
+    kernels = (partial(s.kernel, own) for s, own in zip(supports, measured, strict=True))
+    return _summed(settings, kernels, measured[0].shape, measured[0].dtype)
+
+
+def _kernel(
+    settings: Settings, supports: Sequence[Support], rows: Sequence[Columns], count: int
+) -> Float64[Tensor, "N S"]:
+    """Return the kernel of prepared rows with the first ``count`` support points."""
+
+    def compared(support: Support, own: Columns, width: float) -> Float64[Tensor, "N S"]:
+        return support.kernel(support.measured(own, count), width)
+
+    kernels = (partial(compared, s, own) for s, own in zip(supports, rows, strict=True))
+    return _summed(settings, kernels, (int(rows[0].shape[0]), count))  # pyright: ignore[reportOptionalSubscript]
 
 
 class Predicted(NamedTuple):
@@ -312,7 +328,8 @@ class KernelModel:
 
     @cached_property
     def _factor(self) -> Float64[Tensor, "V V"]:
-        kernel = self._kernel([s.values[: self.near] for s in self.supports], self.near)  # pyright: ignore[reportIndexIssue]
+        near = [s.values[: self.near] for s in self.supports]  # pyright: ignore[reportIndexIssue]
+        kernel = _kernel(self.settings, self.supports, near, self.near)
         kernel.diagonal().add_(2.0**self.settings.penalty)
         return _factored(kernel)
 
@@ -328,18 +345,13 @@ class KernelModel:
         wanted = with_spread and self.task == "regression"
         blocks = _side_by_side(values)
         for part in _pieces(slice(0, rows)):
-            pairs = zip(self.supports, blocks, strict=True)
-            kernel = self._kernel([s.prepared(v[part]) for s, v in pairs], self.count)  # pyright: ignore[reportIndexIssue]
+            own = [s.prepared(v[part]) for s, v in zip(self.supports, blocks, strict=True)]  # pyright: ignore[reportIndexIssue]
+            kernel = _kernel(self.settings, self.supports, own, self.count)
             outputs[part] = kernel @ coefficients
             if wanted:
                 variance[part] = self.variance(kernel[:, : self.near])
         std = self._std(outputs, variance) if wanted else None
         return Predicted(self.values_of(outputs), std)
-
-    def _kernel(self, rows: Sequence[Columns], count: int) -> Float64[Tensor, "N S"]:
-        pairs = zip(self.supports, rows, strict=True)
-        shape = (int(rows[0].shape[0]), count)  # pyright: ignore[reportOptionalSubscript]
-        return _summed(self.settings, [partial(s.compared, own, count) for s, own in pairs], shape)
 
     def variance(self, kernel: Float64[Tensor, "N V"]) -> Float64[Tensor, "N"]:
         """Return the variance of the process with its noise, in units of its kernel's."""
@@ -536,7 +548,7 @@ def fit_kernel(
     if weights is not None:
         noise = weights[rows].mean() / weights[rows].astype(np.float64)
     supports, count, notes = _support_of(blocks, rows, patterns)
-    problem = _Problem(supports, standard, patterns, noise)
+    problem = _Problem(supports, standard, patterns, noise, _among(supports, noise))
     settings = _chosen_settings(problem)
     problem, settings, unseen = _with_directions(problem, settings)
     if count < len(rows):
@@ -557,7 +569,7 @@ def fit_kernel(
         np.zeros((6, y.shape[1])),
     )
     if task == "regression":
-        model = _with_spread(model, problem, standard, held)
+        model = replace(model, spread=_spread(model, problem, held))
     found = np.full(labels.shape, np.nan)
     found[rows] = np.where(np.isnan(standard), np.nan, model.values_of(held))
     return KernelFit(model, found, tuple(notes))
@@ -567,56 +579,59 @@ Pattern = tuple[Bool[np.ndarray, "R"], Int[np.ndarray, "_"]]
 """Rows with labels, and the targets whose labels these are."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Problem:
     """Rows in random order with standardized labels."""
 
     supports: tuple[Support, ...]
+    """Quantities, if there are any, and then counts."""
     labels: Float64[np.ndarray, "R T"]
     """In deviations from the mean, NaN where missing."""
     patterns: list[Pattern]
     noise: Float64[np.ndarray, "R"]
     """Of each row, relative to the mean."""
+    among: list[Float[Tensor, "V V"]]
+    """How the first rows, which settings are chosen on, compare with each other, block by block."""
+
+    def first(self, count: int) -> "_Problem":
+        """Return the first rows, with the patterns that settings are chosen on."""
+        return replace(
+            self,
+            labels=self.labels[:count],
+            patterns=[(mask[:count], columns) for mask, columns in self.patterns[:_PATTERNS]],
+            noise=self.noise[:count],
+            among=[own[:count, :count] for own in self.among],
+        )
+
+    def outside(self, fold: slice) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]]:
+        """Yield the rows with labels that are not in a fold, and whose labels these are."""
+        for mask, columns in self.patterns:
+            known = mask.copy()
+            known[fold] = False
+            if known.any():
+                yield np.flatnonzero(known), columns
 
     def kernel(self, settings: Settings, rows: slice, count: int) -> Float64[Tensor, "N S"]:
         """Return the kernel of some rows with the first ``count``."""
         if max(rows.stop, count) <= len(self.among[0]):
-            own = [known[rows, :count].double() for known in self.among]
-            return self.measured_kernel(settings, own)
-        blocks = [partial(s.compared, s.values[rows], count) for s in self.supports]  # pyright: ignore[reportIndexIssue]
-        return _summed(settings, blocks, (rows.stop - rows.start, count))
-
-    def measured_kernel(
-        self, settings: Settings, measured: Sequence[Float[Tensor, "N S"]]
-    ) -> Float[Tensor, "N S"]:
-        """Return the kernel of rows whose comparisons are known, block by block."""
-        blocks = [partial(s.kernel, own) for s, own in zip(self.supports, measured, strict=True)]
-        rows, count = measured[0].shape
-        return _summed(settings, blocks, (rows, count), measured[0].dtype)
-
-    @cached_property
-    def among(self) -> list[Float[Tensor, "V V"]]:
-        """How the rows that settings are chosen on compare with each other, block by block.
-
-        Settings are compared in single precision, which takes a third of the time, unless weights
-        make the noise of some rows small.
-        """
-        count = min(len(self.labels), CHOOSING)
-        dtype = torch.float32 if self.noise.min() > 0.5 else torch.float64
-        first = ((s, s.values[:count]) for s in self.supports)  # pyright: ignore[reportIndexIssue]
-        return [s.measured(own, count).to(dtype) for s, own in first]
+            known = [own[rows, :count].double() for own in self.among]
+            return _known_kernel(settings, self.supports, known)
+        return _kernel(settings, self.supports, [s.values[rows] for s in self.supports], count)  # pyright: ignore[reportIndexIssue]
 
     def exactly(
-        self, settings: Settings
+        self, settings: Settings, kernel: Float[Tensor, "R R"] | None = None
     ) -> tuple[Float64[np.ndarray, "R T"], Float64[np.ndarray, "R T"]]:
-        """Return coefficients and outputs for held-out rows."""
+        """Return coefficients and outputs for held-out rows; a ``kernel`` that is given is lost."""
         count = len(self.labels)
-        kernel = torch.empty(count, count, dtype=torch.float64)
-        for part in _pieces(slice(0, count)):
-            kernel[part] = self.kernel(settings, part, count)
+        if kernel is None:
+            kernel = torch.empty(count, count, dtype=torch.float64)
+            for part in _pieces(slice(0, count)):
+                kernel[part] = self.kernel(settings, part, count)
         coefficients, held = np.zeros_like(self.labels), np.full_like(self.labels, np.nan)
-        for mask, columns in self.patterns:
-            own = kernel if mask.all() and len(self.patterns) == 1 else _square(kernel, mask)
+        patterns = [(mask, columns) for mask, columns in self.patterns if mask.sum() >= 2]
+        for mask, columns in patterns:
+            is_whole = mask.all() and len(patterns) == 1
+            own = kernel if is_whole else _square(kernel, np.flatnonzero(mask))
             at = np.ix_(mask, columns)
             fitted, errors, _ = _held_out(own, self.labels[at], settings.penalty, self.noise[mask])
             coefficients[at], held[at] = fitted, self.labels[at] - errors.numpy()
@@ -628,10 +643,10 @@ class _Problem:
         """Return coefficients of the first ``count`` rows, and outputs for held-out rows."""
         among = self.kernel(settings, slice(0, count), count).mul_(2.0**settings.penalty)
         coefficients = np.zeros((count, self.labels.shape[1]))
-        held = np.full_like(self.labels, np.nan)
-        for mask, columns in self.patterns:
-            folds = _folds(len(self.labels))
-            parts = [self._normal(settings, count, fold, mask, columns) for fold in folds]
+        held, folds = np.full_like(self.labels, np.nan), _folds(len(self.labels))
+        for pattern in self.patterns:
+            columns = pattern[1]
+            parts = [self._normal(settings, count, fold, pattern) for fold in folds]
             gram, right = (reduce(torch.add, sides) for sides in zip(*parts, strict=True))
             coefficients[:, columns] = _solved(gram + among, right)
             for fold, (own, own_right) in zip(folds, parts, strict=True):
@@ -641,14 +656,10 @@ class _Problem:
         return coefficients, held
 
     def _normal(
-        self,
-        settings: Settings,
-        count: int,
-        fold: slice,
-        mask: Bool[np.ndarray, "R"],
-        columns: Int[np.ndarray, "_"],
+        self, settings: Settings, count: int, fold: slice, pattern: Pattern
     ) -> tuple[Float64[Tensor, "S S"], Float64[Tensor, "S C"]]:
         """Return the two sides of the normal equations over the rows of a fold."""
+        mask, columns = pattern
         gram, right = np.zeros((count, count)), np.zeros((count, len(columns)))
         for part in _pieces(fold):
             known = mask[part]
@@ -660,10 +671,20 @@ class _Problem:
         return torch.from_numpy(gram), torch.from_numpy(right)
 
 
-def _square(kernel: Float[Tensor, "N N"], mask: Bool[np.ndarray, "N"]) -> Float[Tensor, "R R"]:
-    """Return the rows and columns of some graphs."""
-    rows = torch.from_numpy(np.flatnonzero(mask))
-    return kernel.index_select(0, rows).index_select(1, rows)
+def _among(
+    supports: Sequence[Support], noise: Float64[np.ndarray, "R"]
+) -> list[Float[Tensor, "V V"]]:
+    """Return how the first rows compare with each other, in single precision.
+
+    That takes a third of the time, but is too little where weights make the noise of rows small.
+    """
+    count, dtype = min(len(noise), CHOOSING), torch.float32 if noise.min() > 0.5 else torch.float64
+    return [s.measured(s.values[:count], count).to(dtype) for s in supports]  # pyright: ignore[reportIndexIssue]
+
+
+def _square(kernel: Float[Tensor, "N N"], rows: Int[np.ndarray, "R"]) -> Float[Tensor, "R R"]:
+    chosen = torch.from_numpy(rows)
+    return kernel.index_select(0, chosen).index_select(1, chosen)
 
 
 def _factored(kernel: Float[Tensor, "R R"]) -> Float[Tensor, "R R"]:
@@ -799,7 +820,7 @@ def _chosen_settings(problem: _Problem) -> Settings:
     best = Settings((0.0,) * len(blocks), tuple(shares), -3.0)
     # large steps need no more than half of the rows, which take an eighth of the time
     for step, rows in ((2.0, limit // 2), (1.0, limit)):
-        error_of = _held_out_error(problem, rows)
+        error_of = _held_out_error(problem.first(rows))
         lowest, moved = error_of(best), True
         while moved:
             moved = False
@@ -832,80 +853,33 @@ def _neighbors(best: Settings, blocks: Sequence[Support], step: float) -> Iterat
                 yield Settings(best.widths, tuple(round(s, 3) for s in raw), best.penalty)
 
 
-def _held_out_error(problem: _Problem, count: int) -> Callable[[Settings], float]:
-    """Return what tells the mean squared error of held-out rows among the first ones.
+def _held_out_error(few: _Problem) -> Callable[[Settings], float]:
+    """Return what tells the mean squared error of held-out rows, a mean over targets.
 
-    It is a mean over targets, and nothing is computed twice.
+    Nothing is computed twice.
     """
-    held_by = _held_by(problem, count)
+    count, known = len(few.labels), zip(few.supports, few.among, strict=True)
+    kernels = [lru_cache(maxsize=1)(partial(support.kernel, own)) for support, own in known]
 
     @cache
     def error(settings: Settings) -> float:
+        kernel = _summed(settings, kernels, (count, count), few.among[0].dtype)
         try:
-            return float(_misses(problem, held_by(settings)).sum())
+            return float(_misses(few, few.exactly(settings, kernel)[1]).sum())
         except np.linalg.LinAlgError:  # too small a penalty for single precision
             return math.inf
 
     return error
 
 
-def _held_by(problem: _Problem, count: int) -> Callable[[Settings], Float64[np.ndarray, "V T"]]:
-    """Return what predicts the first rows, each by a model without its fold.
-
-    It gives NaN where there is no label.
-    """
-    patterns = [(mask[:count], columns) for mask, columns in problem.patterns[:_PATTERNS]]
-    patterns = [(mask, columns) for mask, columns in patterns if mask.sum() >= 2]
-    blocks = [
-        lru_cache(maxsize=1)(partial(support.kernel, known[:count, :count]))
-        for support, known in zip(problem.supports, problem.among, strict=True)
-    ]
-
-    def held_by(settings: Settings) -> Float64[np.ndarray, "V T"]:
-        kernel = _summed(settings, blocks, (count, count), problem.among[0].dtype)
-        held = np.full((count, problem.labels.shape[1]), np.nan)
-        for mask, columns in patterns:
-            own = kernel if mask.all() and len(patterns) == 1 else _square(kernel, mask)
-            labels = problem.labels[:count][np.ix_(mask, columns)]
-            missed = _held_out(own, labels, settings.penalty, problem.noise[:count][mask])[1]
-            held[np.ix_(mask, columns)] = labels - missed.numpy()
-        return held
-
-    return held_by
-
-
-def _misses(problem: _Problem, held: Float64[np.ndarray, "V T"]) -> Float64[np.ndarray, "V"]:
+def _misses(few: _Problem, held: Float64[np.ndarray, "V T"]) -> Float64[np.ndarray, "V"]:
     """Return the share of each row in the mean squared error, which is their sum."""
-    weights = np.where(np.isnan(held), 0.0, 1 / problem.noise[: len(held), None])
-    missed = np.nan_to_num(weights * (problem.labels[: len(held)] - held) ** 2)
+    weights = np.where(np.isnan(held), 0.0, 1 / few.noise[:, None])
+    missed = np.nan_to_num(weights * (few.labels - held) ** 2)
     known = weights.any(axis=0)
     if not known.any():
         return np.zeros(len(held))
     return (missed[:, known] / weights[:, known].sum(axis=0)).mean(axis=1)
-
-
-class _Components(NamedTuple):
-    """A block of quantities in few columns, in which gradients are worked out."""
-
-    places: Float64[Tensor, "V K"]
-    """Of the rows that settings are chosen on."""
-    axes: Float[np.ndarray, "W K"]
-    """From the columns of the block to these."""
-
-    @classmethod
-    def of(cls, support: Support, count: int) -> "_Components | None":
-        """Return the principal components of the first rows; None for counts."""
-        from sklearn.utils.extmath import randomized_svd  # slow to import
-
-        if support.scaling is None:
-            return None
-        values = np.asarray(support.values)[:count]
-        axes = np.eye(values.shape[1], dtype=np.float32)
-        if values.shape[1] > _DIRECTIONS:
-            few = min(_DIRECTIONS, count)
-            centered = values - values.mean(axis=0)
-            axes = randomized_svd(centered, few, random_state=0)[2].T
-        return cls(torch.from_numpy(values @ axes).double(), axes)
 
 
 def _with_directions(
@@ -920,150 +894,119 @@ def _with_directions(
         models that took neither coefficients nor directions from the row's fold; no rows where
         nothing has changed.
     """
-    count = _choosing(problem)
-    components = [_Components.of(s, count) for s in problem.supports]
-    if not any(components):  # counts alone
-        return problem, settings, problem.labels[:0]
+    from sklearn.utils.extmath import randomized_svd  # slow to import
+
+    count, (quantities, *counts) = _choosing(problem), problem.supports
+    unchanged = problem, settings, problem.labels[:0]
+    if quantities.scaling is None:  # counts alone
+        return unchanged
+    few, values = problem.first(count), np.asarray(quantities.values)[:count]
+    axes = np.eye(values.shape[1], dtype=np.float32)
+    if values.shape[1] > _DIRECTIONS:
+        centered = values - values.mean(axis=0)
+        axes = randomized_svd(centered, min(_DIRECTIONS, count), random_state=0)[2].T
+    places = torch.from_numpy(values @ axes).double()
     # gradients of a smooth model change little from sample to sample
     smooth = replace(settings, penalty=max(settings.penalty, _SMOOTH))
-    folds = list(_folds_along(problem, smooth, components, count))
-    tried = dict[tuple[int, int], tuple[float, Settings, np.ndarray]]()
+    folds = [(fold, _along(few, smooth, places, fold)) for fold in _folds(count)]
 
-    def try_at(wider: int, stiffer: int) -> float:
-        if (wider, stiffer) not in tried:
-            widths = tuple(width + wider for width in smooth.widths)
-            candidate = replace(smooth, widths=widths, penalty=smooth.penalty + stiffer)
-            try:
-                held = _held_along(problem, candidate, folds, count)
-                tried[wider, stiffer] = float(_misses(problem, held).sum()), candidate, held
-            except np.linalg.LinAlgError:  # too small a penalty for single precision
-                tried[wider, stiffer] = math.inf, candidate, problem.labels[:0]
-        return tried[wider, stiffer][0]
+    @cache
+    def tried(wider: int, stiffer: int) -> tuple[float, Settings, Float64[np.ndarray, "V T"]]:
+        widths = tuple(width + wider for width in smooth.widths)
+        candidate = replace(smooth, widths=widths, penalty=smooth.penalty + stiffer)
+        try:
+            held = _held_along(few, candidate, folds)
+        except np.linalg.LinAlgError:  # too small a penalty for single precision
+            return math.inf, candidate, few.labels
+        return float(_misses(few, held).sum()), candidate, held
 
     at, previous = (0, 0), None
     while at != previous:
         previous = at
         near = ((at[0] + i, at[1] + j) for i, j in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)))
-        at = min(
-            (place for place in near if max(map(abs, place)) <= _MOST_DOUBLINGS),
-            key=lambda p: try_at(*p),
-        )
-    error, best, held = tried[at]
+        inside = (place for place in near if max(map(abs, place)) <= _MOST_DOUBLINGS)
+        at = min(inside, key=lambda place: tried(*place)[0])
+    error, best, held = tried(*at)
     if math.isinf(error):
-        return problem, settings, held
-    fall = _misses(problem, _held_by(problem, count)(settings)) - _misses(problem, held)
+        return unchanged
+    kernel = _known_kernel(settings, few.supports, few.among)
+    fall = _misses(few, few.exactly(settings, kernel)[1]) - _misses(few, held)
     # held-out rows are like those that are fitted, and graphs of other kinds gain less: a fall
     # within its standard error is not worth it
     if fall.sum() <= math.sqrt(count) * fall.std():
-        return problem, settings, held[:0]
-    turns = _turns(problem, smooth, components, np.ones(count, dtype=bool))
-    supports = tuple(
-        s if c is None or turn is None else s.along(c.axes @ turn.float().numpy())
-        for s, c, turn in zip(problem.supports, components, turns, strict=True)
-    )
-    return replace(problem, supports=supports), best, held
+        return unchanged
+    turn = _turn(few, smooth, places, slice(0, 0))
+    if turn is not None:
+        quantities = quantities.along(axes @ turn.float().numpy())
+    supports = (quantities, *counts)
+    return replace(problem, supports=supports, among=_among(supports, problem.noise)), best, held
 
 
-_FoldAlong = tuple[slice, list[Float[Tensor, "V V"]]]
-"""A fold, and how all rows compare, block by block, along directions that have not seen it."""
-
-
-def _folds_along(
-    problem: _Problem, settings: Settings, components: Sequence[_Components | None], count: int
-) -> Iterator[_FoldAlong]:
-    """Yield the folds of the first rows."""
-    for fold in _folds(count):
-        seen = np.ones(count, dtype=bool)
-        seen[fold] = False
-        measured = list[Float[Tensor, "V V"]]()
-        for support, own, block, turn in zip(
-            problem.supports,
-            problem.among,
-            components,
-            _turns(problem, settings, components, seen),
-            strict=True,
-        ):
-            distances = own[:count, :count]
-            if block is not None and turn is not None:
-                places = (block.places @ turn).numpy()
-                along = _squared_distances(places, places).add_(distances, alpha=support.median)
-                distances = along.div_(_median_apart(along[:_JUDGED, :_JUDGED])).to(own.dtype)
-            measured.append(distances)
-        yield fold, measured
+def _along(
+    few: _Problem, settings: Settings, places: Float64[Tensor, "V K"], fold: slice
+) -> list[Float[Tensor, "V V"]]:
+    """Return how rows compare, block by block, along directions that have not seen a fold."""
+    first, *others = few.among
+    turn = _turn(few, settings, places, fold)
+    if turn is None:
+        return few.among
+    turned = (places @ turn).numpy()
+    along = _squared_distances(turned, turned).add_(first, alpha=few.supports[0].median)
+    return [along.div_(_median_apart(along[:_JUDGED, :_JUDGED])).to(first.dtype), *others]
 
 
 def _held_along(
-    problem: _Problem, settings: Settings, folds: Iterable[_FoldAlong], count: int
+    few: _Problem, settings: Settings, folds: Iterable[tuple[slice, list[Float[Tensor, "V V"]]]]
 ) -> Float64[np.ndarray, "V T"]:
-    """Return outputs for the first rows of models without the row's fold; NaN without a label."""
-    held = np.full((count, problem.labels.shape[1]), np.nan)
+    """Return outputs of models without the row's fold, by how rows compare then; NaN unlabeled."""
+    held = np.full_like(few.labels, np.nan)
     for fold, measured in folds:
-        seen = np.ones(count, dtype=bool)
-        seen[fold] = False
-        kernel = problem.measured_kernel(settings, measured)
-        outputs = (kernel[fold] @ _coefficients(problem, kernel, settings, seen)).numpy()
-        for mask, columns in problem.patterns[:_PATTERNS]:
+        kernel = _known_kernel(settings, few.supports, measured)
+        outputs = (kernel[fold] @ _coefficients(few, kernel, settings, fold)).numpy()
+        for mask, columns in few.patterns:
             at = np.ix_(np.flatnonzero(mask[fold]), columns)
             held[fold][at] = outputs[at]
     return held
 
 
 def _coefficients(
-    problem: _Problem, kernel: Float[Tensor, "V V"], settings: Settings, seen: Bool[np.ndarray, "V"]
+    few: _Problem, kernel: Float[Tensor, "V V"], settings: Settings, fold: slice
 ) -> Float[Tensor, "V T"]:
-    """Return coefficients of the first rows, fitted to those that are seen; 0 for all others."""
-    coefficients = kernel.new_zeros(len(kernel), problem.labels.shape[1])
-    for mask, columns in problem.patterns[:_PATTERNS]:
-        known = mask[: len(kernel)] & seen
-        if not known.any():
-            continue
-        own, rows = _square(kernel, known), np.flatnonzero(known)
-        own.diagonal().add_(torch.from_numpy(2.0**settings.penalty * problem.noise[rows]))
-        factor = _factored(own)
-        at = np.ix_(rows, columns)
-        labels = torch.from_numpy(problem.labels[at]).to(kernel.dtype)
-        coefficients[at] = torch.cholesky_solve(labels, factor)
+    """Return coefficients that are fitted to the rows outside a fold; 0 for all others."""
+    coefficients = kernel.new_zeros(few.labels.shape)
+    for rows, columns in few.outside(fold):
+        own, at = _square(kernel, rows), np.ix_(rows, columns)
+        own.diagonal().add_(torch.from_numpy(2.0**settings.penalty * few.noise[rows]))
+        labels = torch.from_numpy(few.labels[at]).to(kernel.dtype)
+        coefficients[at] = torch.cholesky_solve(labels, _factored(own))
     return coefficients
 
 
-def _turns(
-    problem: _Problem,
-    settings: Settings,
-    components: Sequence[_Components | None],
-    seen: Bool[np.ndarray, "V"],
-) -> list[Float64[Tensor, "K K"] | None]:
-    r"""Return, for each block, the map from components to directions in which predictions change.
+def _turn(
+    few: _Problem, settings: Settings, places: Float64[Tensor, "V K"], fold: slice
+) -> Float64[Tensor, "K K"] | None:
+    r"""Return the map from principal components to directions in which predictions change.
 
-    With the gradients :math:`g_{jt}` of the prediction of target t at row j, both known and seen,
-    these are the eigenvectors of :math:`M = \sum_{jt} g_{jt} g_{jt}^\top`, as long as the fourth
-    root of their eigenvalue. None for blocks that have none.
+    With the gradients :math:`g_{jt}` of the prediction of target t at row j, known and outside the
+    fold, these are the eigenvectors of :math:`M = \sum_{jt} g_{jt} g_{jt}^\top`, as long as the
+    fourth root of their eigenvalue. None where nothing changes.
     """
-    count = len(seen)
-    among = [own[:count, :count] for own in problem.among]
-    kernel = problem.measured_kernel(settings, among)
-    coefficients = _coefficients(problem, kernel, settings, seen)
-    turns = list[Float64[Tensor, "K K"] | None]()
-    for width, own, block in zip(settings.widths, among, components, strict=True):
-        if block is None:
-            turns.append(None)
-            continue
-        # the gradient of Matern's kernel is this times the difference of the rows, but for a factor
-        falls = own.mul(3.0 * 2.0**width).sqrt_().neg_().exp_()
-        total = torch.zeros((block.places.shape[1],) * 2, dtype=torch.float64)
-        for mask, columns in problem.patterns[:_PATTERNS]:
-            known = mask[:count] & seen
-            rows = torch.from_numpy(np.flatnonzero(known))
-            places, near = block.places[rows].to(falls.dtype), _square(falls, known)
-            for t in columns[:_PATTERNS].tolist():
-                pulls = near * coefficients[rows, t]
-                gradients = pulls.sum(1)[:, None] * places - pulls @ places
-                total += gradients.T @ gradients
-        values, vectors = torch.linalg.eigh(total)
-        lengths = values.clamp(min=0).sqrt()
-        mean = float(lengths.mean()) if len(lengths) else 0.0
-        share = _LEARNED / (1 - _LEARNED)
-        turns.append(vectors * (lengths * share / mean).sqrt() if mean > 0 else None)
-    return turns
+    kernel = _known_kernel(settings, few.supports, few.among)
+    coefficients = _coefficients(few, kernel, settings, fold)
+    # the gradient of Matern's kernel is this times the difference of the rows, but for a factor
+    falls = few.among[0].mul(3.0 * 2.0 ** settings.widths[0]).sqrt_().neg_().exp_()
+    total = torch.zeros((places.shape[1],) * 2, dtype=torch.float64)
+    for rows, columns in few.outside(fold):
+        own, near = places[rows].to(falls.dtype), _square(falls, rows)
+        for t in columns[:_PATTERNS].tolist():
+            pulls = near * coefficients[rows, t]
+            gradients = pulls.sum(1)[:, None] * own - pulls @ own
+            total += gradients.T @ gradients
+    values, vectors = torch.linalg.eigh(total)
+    lengths = values.clamp(min=0).sqrt()
+    mean = float(lengths.mean())
+    share = _LEARNED / (1 - _LEARNED)
+    return vectors * (lengths * share / mean).sqrt() if mean > 0 else None
 
 
 def _links(
@@ -1084,31 +1027,27 @@ def _links(
     return link
 
 
-def _with_spread(
-    model: KernelModel,
-    problem: _Problem,
-    labels: Float64[np.ndarray, "R T"],
-    held: Float64[np.ndarray, "R T"],
-) -> KernelModel:
-    """Return the model with its spread fitted to the errors of held-out rows.
+def _spread(
+    model: KernelModel, problem: _Problem, held: Float64[np.ndarray, "R T"]
+) -> Float64[np.ndarray, "6 T"]:
+    """Return the spread of a model, fitted to the errors of held-out rows.
 
     The process knows how near a row is to others, not that errors differ along the scale of the
     labels, for instance towards the limit of an assay: the logarithm of the error is a linear
     function of the logarithm of the process's deviation, which it never falls with, of the output
     and of its square. The whole is scaled so that 1.64 deviations hold 90 % of the errors.
     """
-    near = model.near
-    first = problem.kernel(model.settings, slice(0, near), near)
+    near, labels, settings = model.near, problem.labels, model.settings
+    first = problem.kernel(settings, slice(0, near), near)
     variance = np.empty(len(labels))
-    penalty = model.settings.penalty
-    variance[:near] = _held_out(first, np.zeros((near, 1)), penalty, np.ones(near))[2]
+    variance[:near] = _held_out(first, np.zeros((near, 1)), settings.penalty, np.ones(near))[2]
     for part in _pieces(slice(near, len(labels))):
-        variance[part] = model.variance(problem.kernel(model.settings, part, near))
+        variance[part] = model.variance(problem.kernel(settings, part, near))
     own = 0.5 * np.log(variance)
     spread = np.zeros((6, labels.shape[1]))
     spread[1] = 1.0
     for t in range(labels.shape[1]):
-        known = np.flatnonzero(~np.isnan(held[:, t]) & ~np.isnan(labels[:, t]))
+        known = np.flatnonzero(~np.isnan(held[:, t] + labels[:, t]))
         if len(known) < 2:
             continue
         errors, outputs = np.abs(labels[known, t] - held[known, t]), held[known, t]
@@ -1122,4 +1061,4 @@ def _with_spread(
         spread[4:, t] = outputs.min(), outputs.max()
         shown = np.exp(columns @ spread[:4, t])
         spread[0, t] += math.log(max(float(np.quantile(errors / shown, 0.9)), 1e-6) / NINETY)
-    return replace(model, spread=spread)
+    return spread
