@@ -8,9 +8,9 @@ need none of it.
 
 import math
 import warnings
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,9 +24,6 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.metrics import TaskKind, learnable
 from graphlog.ops.dense import matmul
-
-if TYPE_CHECKING:
-    from sklearn.linear_model import LogisticRegression
 
 FIXED_C = 0.1
 GRID = (0.001, 0.01, 0.1, 1.0)
@@ -134,21 +131,41 @@ def linear_fits(
     x, y = features[train], labels[train]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     if task == "regression" and not np.isnan(y).any():
         return _ridge(x, y, path)
+    able, shape = learnable(y), (int(x.shape[1]), y.shape[1])  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+    fits = {c: LinearModel(np.full(shape, np.nan), np.full(shape[1], np.nan)) for c in path}
+
+    def one_target(t: int) -> None:
+        known = np.flatnonzero(~np.isnan(y[:, t]))
+        own, values = x[known], y[known, t]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+        fit = _ridge if task == "regression" else _logistic
+        for c, (weight, bias, *_) in fit(own, values[:, None], path).items():
+            fits[c].weight[:, t], fits[c].bias[t] = weight[:, 0], bias[0]
+
+    if not able.any():
+        return fits
     if task == "classification" and isinstance(x, np.ndarray):
-        return _logistic_path(x, y, path)
-    with without_convergence_warnings():
-        if task == "multiclass":
-            return _multinomial(x, y, path)
-        columns: list[dict[float, LinearModel]] = Parallel(n_jobs=-1, prefer="threads")(  # pyright: ignore[reportAssignmentType]
-            delayed(_one_target)(x, column, task, path) for column in y.T
-        )
-    return {
-        c: LinearModel(
-            np.concatenate([column[c].weight for column in columns], axis=1),
-            np.concatenate([column[c].bias for column in columns]),
-        )
-        for c in path
-    }
+        weights = None
+        for c in path:
+            weights = fit_logistic(x, y[:, able], c, weights)
+            fits[c].weight[:, able], fits[c].bias[able] = weights[:-1], weights[-1]
+    elif task == "multiclass":
+        known = np.flatnonzero(~np.isnan(y).any(axis=1))
+        classes = y[known].argmax(axis=1)[:, None]
+        seen = np.unique(classes)
+        with without_convergence_warnings():
+            found = _logistic(x[known], classes, path)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+        for c, (weight, bias, *_) in found.items():
+            if len(seen) == 2:  # scikit-learn keeps the difference of the two
+                weight = np.concatenate([-weight, weight], axis=1) / 2
+                bias = np.concatenate([-bias, bias]) / 2
+            fits[c].weight[:], fits[c].bias[:] = 0.0, -np.inf  # of a class that no row has
+            fits[c].weight[:, seen], fits[c].bias[seen] = weight, bias
+    else:
+        with without_convergence_warnings():  # here: threads share what is shown
+            Parallel(n_jobs=-1, prefer="threads")(
+                delayed(one_target)(t) for t in np.flatnonzero(able).tolist()
+            )
+    return fits
 
 
 def held_out_path(
@@ -203,74 +220,23 @@ def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarr
     return expit((np.log(likely) - np.log1p(-likely)).mean(axis=0))
 
 
-def _logistic() -> "LogisticRegression":
-    from sklearn.linear_model import LogisticRegression
-
-    return LogisticRegression(C=FIXED_C, warm_start=True, max_iter=MAX_ITERATIONS, tol=1e-4)
-
-
-@contextmanager
-def without_convergence_warnings() -> Generator[None]:
+def without_convergence_warnings() -> AbstractContextManager[Any]:
     """Let a fit end where it is: the last digits of a score are not worth more steps."""
     from sklearn.exceptions import ConvergenceWarning
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
+    return warnings.catch_warnings(action="ignore", category=ConvergenceWarning)
 
 
-def _logistic_path(
-    x: Float[np.ndarray, "R W"], labels: Float[np.ndarray, "R T"], path: Sequence[float]
+def _logistic(
+    x: Features, classes: Num[np.ndarray, "R 1"], path: Sequence[float]
 ) -> dict[float, LinearModel]:
-    known, weights = np.flatnonzero(learnable(labels)), None
-    fits = {c: _unknown(x.shape[1], labels.shape[1]) for c in path}
-    for c in path if len(known) else ():
-        weights = fit_logistic(x, labels[:, known], c, weights)
-        fits[c].weight[:, known], fits[c].bias[known] = weights[:-1], weights[-1]
-    return fits
+    """Fit one model; scikit-learn keeps one column for two classes."""
+    from sklearn.linear_model import LogisticRegression
 
-
-def _unknown(width: int, targets: int) -> LinearModel:
-    """Return models of targets that cannot be learned."""
-    weight, bias = np.full((width, targets), np.nan), np.full(targets, np.nan)
-    return LinearModel(weight.astype(np.float32), bias.astype(np.float32))
-
-
-def _one_target(
-    x: Features, y: Float[np.ndarray, "R"], task: TaskKind, path: Sequence[float]
-) -> dict[float, LinearModel]:
-    if not learnable(y[:, None]).all():
-        return dict.fromkeys(path, _unknown(int(x.shape[1]), 1))  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    known = np.flatnonzero(~np.isnan(y))
-    x, y = x[known], y[known]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    if task == "regression":
-        return _ridge(x, y.reshape(-1, 1), path)
-    model, fits = _logistic(), dict[float, LinearModel]()
+    model, fits = LogisticRegression(warm_start=True, max_iter=MAX_ITERATIONS), {}
     for c in path:
-        model.set_params(C=c).fit(x, y.astype(np.int64))
+        model.set_params(C=c).fit(x, classes[:, 0].astype(np.int64))
         fits[c] = LinearModel(model.coef_.T.copy(), np.array(model.intercept_))
-    return fits
-
-
-def _multinomial(
-    x: Features, labels: Float[np.ndarray, "R T"], path: Sequence[float]
-) -> dict[float, LinearModel]:
-    """Return the models of all classes; the probability of one that no row has is 0."""
-    known = np.flatnonzero(~np.isnan(labels).any(axis=1))
-    classes = labels[known].argmax(axis=1)
-    width, targets = int(x.shape[1]), labels.shape[1]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    if not learnable(labels).any():
-        return {c: _unknown(width, targets) for c in path}
-    model, fits = _logistic(), dict[float, LinearModel]()
-    for c in path:
-        model.set_params(C=c).fit(x[known], classes)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-        fits[c] = LinearModel(np.zeros((width, targets)), np.full(targets, -np.inf))
-        coefficients, intercepts = np.asarray(model.coef_), np.asarray(model.intercept_)
-        if len(model.classes_) == 2:  # scikit-learn keeps the difference of the two
-            coefficients = np.concatenate([-coefficients, coefficients]) / 2
-            intercepts = np.concatenate([-intercepts, intercepts]) / 2
-        fits[c].weight[:, model.classes_] = coefficients.T
-        fits[c].bias[model.classes_] = intercepts
     return fits
 
 

@@ -7,7 +7,7 @@ of these fits.
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -184,9 +184,18 @@ def probe(
         reports, each = list[Report](), list[dict[RowKey, _Candidate]]()
         with bar.shown(0, "fitting models"):
             for own, drawn in zip(splits, seeds, strict=True):
-                fits, untrained = _Fits(own, c, grid, counts), list[Parts]()
-                if "random" in baselines:
-                    untrained = _untrained(encoder, own, drawn, layer, precision)
+                fits, train = (
+                    _Fits(own, c, grid, counts),
+                    own.store.subset(np.sort(own.split.train)),
+                )
+                networks = (
+                    untrained_like(encoder, train, seed, layer)
+                    for seed in (drawn if "random" in baselines else ())
+                )
+                untrained = [
+                    {"": BaselineFeatures(UNTRAINED, n.embed_store(own.store, precision=precision))}
+                    for n in networks
+                ]
                 rows, candidates = fits.table(heads, parts, untrained, known, drawn)
                 said = [*notes, *(fits.kernel(parts)[0].notes if Model.KERNEL in heads else ())]
                 said += [statistics_note(encoder)] if untrained else []
@@ -276,18 +285,6 @@ class _Candidate(NamedTuple):
     """Of linear models."""
 
 
-def _untrained(
-    encoder: Encoder, data: LabeledGraphs, seeds: Sequence[int], layer: str, precision: Precision
-) -> list[Parts]:
-    """Return what models see of untrained networks, one a seed."""
-    train = data.store.subset(np.sort(data.split.train))
-    networks = (untrained_like(encoder, train, seed, layer) for seed in seeds)
-    return [
-        {"": BaselineFeatures(UNTRAINED, network.embed_store(data.store, precision=precision))}
-        for network in networks
-    ]
-
-
 def _refitted(
     data: LabeledGraphs,
     parts: Parts,
@@ -324,23 +321,20 @@ class _LinearFits(NamedTuple):
     """The penalty with the best validation score; the fixed one where there is none."""
 
 
-@dataclass(slots=True, eq=False)
 class _Fits:
     """Models on one labeled set, each representation fitted once, and the rows of their scores."""
 
-    data: LabeledGraphs
-    c: float = FIXED_C
-    """The fixed inverse penalty."""
-    grid: Sequence[float] = GRID
-    """The inverse penalties to choose from."""
-    counts: csr_matrix | None = None
-    """What kernels compare graphs by in place of fingerprints."""
-    _linear: dict[BaselineFeatures, _LinearFits] = field(
-        default_factory=dict[BaselineFeatures, _LinearFits]
-    )
-    _kernel: dict[tuple[BaselineFeatures, ...], tuple[KernelFit, Predicted]] = field(
-        default_factory=dict[tuple[BaselineFeatures, ...], tuple[KernelFit, Predicted]]
-    )
+    def __init__(
+        self,
+        data: LabeledGraphs,
+        c: float = FIXED_C,
+        grid: Sequence[float] = GRID,
+        counts: csr_matrix | None = None,
+    ) -> None:
+        """Fit linear models at ``c`` and all of ``grid``; kernels see counts, not fingerprints."""
+        self.data, self.c, self.grid, self.counts = data, c, grid, counts
+        self._linear = dict[BaselineFeatures, _LinearFits]()
+        self._kernel = dict[tuple[BaselineFeatures, ...], tuple[KernelFit, Predicted]]()
 
     def linear(self, known: BaselineFeatures) -> _LinearFits:
         """Fit the training fold and predict every graph, at each inverse penalty."""
@@ -370,14 +364,11 @@ class _Fits:
             fit = fit_kernel(blocks, data.labels, data.split.train, data.task, data.weights)
             rows = np.concatenate([data.split.valid, data.split.test])
             found = fit.model.predict([values[rows] for values in blocks.values()])
-
-            def every(values: np.ndarray) -> np.ndarray:
-                whole = np.full(data.labels.shape, np.nan)
-                whole[rows] = values
-                return whole
-
-            std = None if found.std is None else every(found.std)
-            self._kernel[seen] = fit, Predicted(every(found.mean), std)
+            mean, std = np.full((2, *data.labels.shape), np.nan)
+            mean[rows] = found.mean
+            if found.std is not None:
+                std[rows] = found.std
+            self._kernel[seen] = fit, Predicted(mean, None if found.std is None else std)
         return self._kernel[seen]
 
     def table(
@@ -388,7 +379,7 @@ class _Fits:
         fingerprints: Mapping[Model, BaselineFeatures],
         seeds: Sequence[int],
     ) -> tuple[list[ScoreRow], dict[RowKey, _Candidate]]:
-        """Return the rows of a report, and the models that may be kept by the row of their scores.
+        """Return the rows of a report, and by its row what may be kept.
 
         ``fingerprints`` are compared with, by what is fitted to them.
         """
@@ -473,18 +464,17 @@ class _Fits:
             case _:
                 is_forest = model is Model.FOREST
                 names.append("random forest" if is_forest else "boosted trees")
-                # a forest a target: hundreds of them take minutes a seed
-                is_large = len(data.targets) > MANY_TASKS
-                trees, grown = (TREES_MANY_TASKS, seeds[:1]) if is_large else (TREES, seeds)
+                how, detail = "100 rounds", {}
+                if is_forest:
+                    # a forest a target: hundreds of them take minutes a seed
+                    is_large = len(data.targets) > MANY_TASKS
+                    trees, seeds = (TREES_MANY_TASKS, seeds[:1]) if is_large else (TREES, seeds)
+                    how, detail = f"{trees} trees", {"seeds": list(seeds)}
                 values = next(iter(each[0].values())).values
                 known = values, data.labels, data.split.train, data.task
                 predictions = [
-                    tree_predictions(*known, seed, boosted=not is_forest)
-                    for seed in (grown if is_forest else seeds)
+                    tree_predictions(*known, seed, boosted=not is_forest) for seed in seeds
                 ]
-                how, detail = f"{trees} trees", {"seeds": list(grown)}
-                if not is_forest:
-                    how, detail = "100 rounds", {}
                 found = [(Rule.FIXED, how, predictions, detail)]
         title = " + ".join(names)
         return [
@@ -540,9 +530,8 @@ def ecfp_rows(
 ) -> tuple[list[ScoreRow], list[str]]:
     """Return the rows of fingerprints asked for, and a note where there are none."""
     found, notes = _fingerprints(data, baselines)
-    return [
-        r for head, known in found.items() for r in feature_rows(data, known, [head], seeds)
-    ], notes
+    rows = [r for head, known in found.items() for r in feature_rows(data, known, [head], seeds)]
+    return rows, notes
 
 
 def feature_rows(
@@ -590,17 +579,19 @@ def pooled(
 
     A target that the training fold of a split could not teach has no label there.
     """
-    pairs = list(zip(splits, each, strict=True))
-    held = [(found, data.split[fold]) for fold in (1, 2) for data, found in pairs]
-    mean = np.concatenate([found.mean[graphs] for found, graphs in held])
-    stds = [found.std[graphs] for found, graphs in held if found.std is not None]
-    labels = np.concatenate([splits[0].labels[graphs] for _, graphs in held])
+    folds = [
+        (data, found, data.split[fold])
+        for fold in (1, 2)
+        for data, found in zip(splits, each, strict=True)
+    ]
+    mean = np.concatenate([found.mean[graphs] for _, found, graphs in folds])
+    stds = [found.std[graphs] for _, found, graphs in folds if found.std is not None]
+    labels = np.concatenate([data.labels[graphs] for data, _, graphs in folds])
+    labels[np.isnan(mean)] = np.nan
     rows, known = np.arange(len(mean)), sum(len(data.split.valid) for data in splits)
-    return replace(
-        splits[0],
-        labels=np.where(np.isnan(mean), np.nan, labels),
-        split=Split(rows[:0], rows[:known], rows[known:]),
-    ), Predicted(mean, np.concatenate(stds) if stds else None)
+    split = Split(rows[:0], rows[:known], rows[known:])
+    held = replace(splits[0], labels=labels, split=split)
+    return held, Predicted(mean, np.concatenate(stds) if stds else None)
 
 
 def _predictor(
@@ -622,10 +613,7 @@ def _predictor(
 
 
 def _judge(predictor: Predictor, kept: Kept, data: LabeledGraphs, predicted: Predicted) -> None:
-    """Calibrate a predictor, and add to its report how that does, and to its file its settings.
-
-    The folds of ``data`` were predicted by models that have not seen them.
-    """
+    """Calibrate a predictor by folds it has not seen; complete its report and its file."""
     layer, report = predictor.members[0].layer, predictor.report
     if isinstance(kept, KernelModel):
         learned = np.isfinite(kept.shift)
@@ -663,9 +651,8 @@ def fit_head(
     layer = encoder.head_layer(layer)
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     found: dict[Model | float, float] = {}
-    fits = _Fits(data)
+    fits = _Fits(data, counts=None if head == "linear" else _substructures(data)[0])
     if head != "linear":
-        fits.counts, _ = _substructures(data)
         found[Model.KERNEL] = data.score(fits.kernel(parts)[0].held_out, "train")
     if head != "kernel":
         found |= {c: data.score(p, "train") for c, p in _held_out(data, parts, GRID).items()}
