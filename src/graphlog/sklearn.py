@@ -25,7 +25,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder, load
 from graphlog.downstream.probe import fit_head
 from graphlog.downstream.report import make_report
-from graphlog.downstream.tasks import LabeledGraphs, check_weights, folds_lacking
+from graphlog.downstream.tasks import LabeledGraphs, check_weights
 from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.inputs import read, records_of
 
@@ -142,40 +142,34 @@ class _FineTunedEstimator(BaseEstimator):
         given: Any = self.random_state
         is_number = isinstance(given, int | np.integer)
         seed = int(given if is_number else check_random_state(given).randint(2**31))
-        strata = np.zeros(len(labels), np.int64) if classes is None else classes[store.rows]
-        split = self._split(labels, names, strata, seed)
+        split = Split(np.arange(len(labels)), *[np.empty(0, dtype=np.int64)] * 2)
+        if self.patience is not None:
+            share = self.validation_fraction
+            if not 0 < share < 1:
+                raise ConfigError(f"`validation_fraction` must be between 0 and 1, found {share}.")
+            strata = np.zeros(len(labels), np.int64) if classes is None else classes[store.rows]
+            split = stratified_split(strata, (1 - share, share, 0.0), seed)
         metric = "roc_auc" if self._task == "classification" else "rmse"
         if weights is not None and not weights[split.train].any():
             raise DataError("all weights of the molecules to learn from are zero.")
         data = LabeledGraphs(
             "fit", store, labels, tuple(names), self._task, metric, split, "random", (), weights
         )
-        self.model_: Predictor
-        if self.head is None:
-            model, self.n_iter_ = train_one(encoder, data, self._config(), seed)
-            self.model_ = Predictor([model], names, make_report(data, ()))
-        else:
-            self.model_, self.n_iter_ = fit_head(encoder, data, self.head, self.layer), 1
-        self.n_features_in_ = 1
-
-    def _split(self, labels: Array, names: Sequence[str], strata: Array, seed: int) -> Split:
-        """Return the molecules to learn from and, with ``patience``, those to stop by."""
-        rows, nobody = np.arange(len(labels)), np.empty(0, dtype=np.int64)
-        if self.patience is None:
-            return Split(rows, nobody, nobody)
-        share = self.validation_fraction
-        if not 0 < share < 1:
-            raise ConfigError(f"`validation_fraction` must be between 0 and 1, found {share}.")
-        split = stratified_split(strata, (1 - share, share, 0.0), seed)
-        lacking = folds_lacking(labels, names, self._task, split)
-        if any(len(lacking.get(fold, ())) == len(names) for fold in ("train", "valid")):
+        lacking = (len(data.lacking(fold)) == len(names) for fold in ("train", "valid"))
+        if self.patience is not None and any(lacking):
             is_classifier = self._task == "classification"
             need = "molecules of two classes" if is_classifier else "values that differ"
             raise DataError(
                 f"`patience` needs {need} among the {len(split.train)} molecules to learn from and "
                 f"the {len(split.valid)} held back; change `validation_fraction`, or drop it."
             )
-        return split
+        self.model_: Predictor
+        if self.head is None:
+            model, self.n_iter_ = train_one(encoder, data, self._config(), seed)
+            self.model_ = Predictor([model], data.targets, make_report(data, ()))
+        else:
+            self.model_, self.n_iter_ = fit_head(encoder, data, self.head, self.layer), 1
+        self.n_features_in_ = 1
 
     def _outputs(self, X: Any) -> Array:  # noqa: N803
         check_is_fitted(self, "model_")

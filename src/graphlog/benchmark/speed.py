@@ -20,7 +20,7 @@ from graphlog.benchmark.cells import Cell
 from graphlog.benchmark.stages import Row, Work
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore, epoch_batches
-from graphlog.downstream.finetune import SeedJob, Start, label_weights
+from graphlog.downstream.finetune import SeedJob, Start
 from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.encoder import GraphEncoder
@@ -236,9 +236,7 @@ def _finetuning(timed: TimedObjective, cell: Cell, store: GraphStore) -> Trainer
     own = {"device": str(job.setting.device), "precision": job.setting.precision}
     config = cell.finetuning.updated(own)
     encoder = Encoder(deepcopy(job.encoder), config.layer or "last")
-    trainer = Trainer(
-        SeedJob(Start(encoder, data, config, None, "", label_weights(data, config)), 0, Progress())
-    )
+    trainer = Trainer(SeedJob(Start(encoder, data, config, None, ""), 0, Progress()))
     trainer.begin_phase()
     return trainer
 

@@ -37,14 +37,7 @@ from graphlog.downstream.probe import (
     origin,
 )
 from graphlog.downstream.report import ScoreRow, make_report, score_row
-from graphlog.downstream.tasks import (
-    LABELING,
-    LabeledGraphs,
-    SplitChoice,
-    check_learnable,
-    folds_lacking,
-    labeled,
-)
+from graphlog.downstream.tasks import LABELING, LabeledGraphs, SplitChoice, check_learnable, labeled
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import EmbeddingLayer, with_settings
 from graphlog.encoders.modelfile import digest_of
@@ -207,8 +200,6 @@ class Start:
     standardizes."""
     digest: str
     """Hash of everything the outcome depends on besides the seed."""
-    weights: Float[np.ndarray, "G T"]
-    """How much each label counts in the loss."""
 
 
 class SeedJob(Job):
@@ -234,7 +225,7 @@ class SeedJob(Job):
                 self.held_out.append((own, self.data.store.take(own).to(device)))
         self.model = self._build().to(device)
         self.labels = torch.from_numpy(self.data.labels).to(device)
-        self.label_weights = torch.from_numpy(start.weights).to(device)
+        self.label_weights = torch.from_numpy(label_weights(self.data, self.config)).to(device)
         self.best_epoch = 0
         self.best: State = {}
         self.history: list[dict[str, Any]] = []
@@ -557,8 +548,7 @@ def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
         raise ConfigError("class weights are for classes, and the task is regression; drop them.")
     check_learnable(data)
     chooses = config.select == "best-valid" or config.patience
-    lacking = folds_lacking(data.labels, data.targets, data.task, data.split).get("valid", [])
-    if chooses and len(lacking) == len(data.targets):
+    if chooses and len(data.lacking("valid")) == len(data.targets):
         lack = "one class only" if data.task != "regression" else "no label"
         drop = f"drop {setting('patience')}"
         advice = drop if config.patience else f"choose {setting('select', 'last')}"
@@ -733,4 +723,4 @@ def start_of(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> S
         graphs = data.store if config.freeze else data.store.subset(data.split.train)
         embeddings = encoder.embed_store(graphs, config.layer_of(encoder))
     digest = run_digest(encoder, data, config)
-    return Start(encoder, data, config, embeddings, digest, label_weights(data, config))
+    return Start(encoder, data, config, embeddings, digest)

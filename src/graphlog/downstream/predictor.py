@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -104,12 +104,10 @@ class Head(nn.Module):
         they would come to rule the output.
         """
         spread = embeddings.std(axis=0, dtype=np.float64)
+        floor = max((least_spread or 0.0) * float(np.median(spread)), _SMALLEST_SPREAD)
+        scale = 1.0 / np.maximum(spread, floor)
         if least_spread is None:
-            varies = spread > _SMALLEST_SPREAD
-            scale = np.where(varies, 1.0 / np.maximum(spread, _SMALLEST_SPREAD), 0.0)
-        else:
-            floor = max(least_spread * float(np.median(spread)), _SMALLEST_SPREAD)
-            scale = 1.0 / np.maximum(spread, floor)
+            scale[spread <= floor] = 0.0
         self.clip.fill_(FARTHEST)
         self.input_shift.copy_(torch.from_numpy(embeddings.mean(axis=0, dtype=np.float64)))
         self.input_scale.copy_(torch.from_numpy(scale))
@@ -248,13 +246,9 @@ class Prediction:
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Return the predictions for consecutive rows as one."""
-        values: dict[str, Any] = {
-            f.name: [getattr(part, f.name) for part in parts] for f in fields(cls)[1:]
-        }
-        arrays: dict[str, Any] = {
-            k: None if own[0] is None else np.concatenate(own) for k, own in values.items()
-        }
-        return cls(parts[0].targets, **arrays)
+        values = ([getattr(part, f.name) for part in parts] for f in fields(cls)[1:])
+        arrays: Any = (None if own[0] is None else np.concatenate(own) for own in values)
+        return cls(parts[0].targets, *arrays)
 
     def aligned(self, part: Part) -> Self:
         """Return a row for every row of a part of an input, of predictions for its graphs."""
@@ -277,15 +271,12 @@ class Prediction:
         known = {kind: values for kind, values in kinds.items() if values is not None}
         cells = [(kind, t) for kind in known for t in range(len(self.targets))]  # means first
         names = distinct([f"predicted_{self.targets[t]}{kind}" for kind, t in cells])
-        name_of = dict(zip(cells, names, strict=True))
-        columns = {
-            name_of[kind, t]: values[:, t]
-            for t in range(len(self.targets))
-            for kind, values in known.items()
-        }
+        by_target = sorted(zip(cells, names, strict=True), key=lambda cell: cell[0][1])
+        columns = {name: known[kind][:, t] for (kind, t), name in by_target}
         return columns if self.novelty is None else {**columns, "graphlog_novelty": self.novelty}
 
 
+@dataclass(eq=False, repr=False)
 class Predictor:
     """The fine-tuned models of all seeds, whose mean is the prediction, or the models of a probe.
 
@@ -294,32 +285,25 @@ class Predictor:
     embedding of the one member and other features together; it predicts instead of the head.
     """
 
-    def __init__(
-        self,
-        members: Sequence[FineTuned],
-        targets: Sequence[str],
-        report: Report,
-        info: Mapping[str, Any] | None = None,
-        calibration: Calibration | None = None,
-        novelty: Novelty | None = None,
-        joined: Mapping[str, Head] | None = None,
-        kernel: KernelModel | None = None,
-    ) -> None:
-        """Join the models of all seeds, alike in everything but weights."""
-        self.members = tuple(members)
-        self.joined = dict(joined or {})
-        """Heads of other features by their names, averaged with the mean of the members."""
-        self.kernel = kernel
-        """What predicts from the embedding, in place of the head; None: the heads do."""
-        self.targets = tuple(targets)
-        """Names of the predicted columns."""
-        self.report = report
-        """Scores of every selection rule and baseline, mean and deviation over seeds."""
-        self.info: dict[str, Any] = dict(info or {})
-        self.calibration = calibration
-        """What intervals and calibrated probabilities are made of."""
-        self.novelty = novelty
-        """What the training fold looks like to the first seed's encoder."""
+    members: Sequence[FineTuned]
+    """The models of all seeds, alike in everything but weights."""
+    targets: tuple[str, ...]
+    """Names of the predicted columns."""
+    report: Report
+    """Scores of every selection rule and baseline, mean and deviation over seeds."""
+    info: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What its file says about it."""
+    calibration: Calibration | None = None
+    """What intervals and calibrated probabilities are made of."""
+    novelty: Novelty | None = None
+    """What the training fold looks like to the first seed's encoder."""
+    joined: Mapping[str, Head] = field(default_factory=dict[str, Head])
+    """Heads of other features by their names, averaged with the mean of the members."""
+    kernel: KernelModel | None = None
+    """What predicts from the embedding, in place of the head; None: the heads do."""
+
+    def __post_init__(self) -> None:
+        """Put the models into evaluation mode."""
         for member in self.members:
             member.eval()
 
@@ -597,19 +581,12 @@ class Predictor:
         """Write a ``.safetensors`` file."""
         first = self.members[0]
         shared = all(other.network is first.network for other in self.members)
-        extra: dict[str, Tensor] = {}
-
-        def keep(part: str, tensors: Mapping[str, Tensor]) -> None:
-            extra.update({f"{part}.{name}": tensor for name, tensor in tensors.items()})
-
-        for k, member in enumerate(self.members):
-            keep(f"head.{k}", member.head.state_dict())
-            if k and not shared:
-                keep(f"member.{k}", member.network.state_dict())
-        for name, head in self.joined.items():
-            keep(f"joined.{name}", head.state_dict())
-        if self.kernel is not None:
-            keep("kernel", self.kernel.tensors())
+        parts = {f"head.{k}": member.head.state_dict() for k, member in enumerate(self.members)}
+        for k, member in enumerate(self.members[1:] if not shared else (), 1):
+            parts[f"member.{k}"] = member.network.state_dict()
+        parts |= {f"joined.{name}": head.state_dict() for name, head in self.joined.items()}
+        parts |= {} if self.kernel is None else {"kernel": self.kernel.tensors()}
+        extra = {f"{own}.{name}": t for own, ts in parts.items() for name, t in ts.items()}
         for known in (self.calibration, self.novelty):
             extra |= {} if known is None else known.tensors()
         described: dict[str, Any] = {
@@ -640,24 +617,29 @@ class Predictor:
             )
         try:
             described, layer = found.info[KIND], found.info["embedding"]
-            known, targets = domain_of(found.encoder.schema).feature_sets, described["targets"]
-            task, width = described["task"], found.encoder.embedding_width(check_layer(layer))
+            task, targets = described["task"], tuple(described["targets"])
+            known = domain_of(found.encoder.schema).feature_sets
+            width = found.encoder.embedding_width(check_layer(layer))
             members: list[FineTuned] = []
             if described["members"] < 1 or task not in get_args(TaskKind):
                 raise ValueError(f"{described['members']} members of task {task!r}")
+
+            def head_of(name: str, inputs: int) -> Head:
+                tensors = part(found.extra, f"{name}.")
+                hidden = len(tensors["hidden.bias"]) if "hidden.bias" in tensors else 0
+                with torch.random.fork_rng(devices=[]):
+                    head = Head(inputs, len(targets), task, hidden)
+                head.load_state_dict(tensors)
+                return head
+
             for k in range(described["members"]):
                 network = found.encoder
                 if k and not described["shared_encoder"]:
                     network = deepcopy(network)
                     network.load_state_dict(part(found.extra, f"member.{k}."))
-                head = _head(part(found.extra, f"head.{k}."), width, len(targets), task)
-                members.append(FineTuned(network, head, layer))
-            joined = {
-                name: _head(
-                    part(found.extra, f"joined.{name}."), len(known[name]), len(targets), task
-                )
-                for name in described.get("joined", ())
-            }
+                members.append(FineTuned(network, head_of(f"head.{k}", width), layer))
+            names = described.get("joined", ())
+            joined = {name: head_of(f"joined.{name}", len(known[name])) for name in names}
             kernel = None
             if "kernel" in described:
                 columns: dict[str, int | None] = {
@@ -723,16 +705,3 @@ def _like(source: InputLike, values: Float[np.ndarray, "M T"], targets: Sequence
     if kind == "polars.DataFrame":
         return type(frame)(columns)
     return type(frame)(columns, index=frame.index[: len(values)])
-
-
-def _head(tensors: Mapping[str, Tensor], width: int, targets: int, task: TaskKind) -> Head:
-    """Return the head that a file describes.
-
-    Raises:
-        RuntimeError: If it has other inputs or targets.
-    """
-    hidden = len(tensors["hidden.bias"]) if "hidden.bias" in tensors else 0
-    with torch.random.fork_rng(devices=[]):
-        head = Head(width, targets, task, hidden)
-    head.load_state_dict(tensors)
-    return head

@@ -94,20 +94,28 @@ class LabeledGraphs:
         """What the graphs are: molecules, proteins or graphs."""
         return domain_of(self.store.schema).records
 
+    def lacking(self, fold: str) -> list[str]:
+        """Return the targets that cannot be judged (train: learned) in a fold."""
+        y = self.labels[getattr(self.split, fold)]
+        needs_values = self.task == "regression" and fold != "train"
+        usable = np.isfinite(y).any(axis=0) if needs_values else learnable(y)
+        return [self.targets[t] for t in np.flatnonzero(~usable).tolist()]
+
     @property
     def fold_notes(self) -> list[str]:
         """What is unusual about the labels of each fold."""
-        labels, names, task, split = self.labels, self.targets, self.task, self.split
+        labels, names, split = self.labels, self.targets, self.split
         notes: list[str] = []
         unused = len(labels) - sum(map(len, split))
         if unused:
             notes.append(f"{unused:,} of {len(labels):,} graphs are in no fold")
-        one = "only one class" if task != "regression" else "only one value"
-        for fold, lacking in folds_lacking(labels, names, task, split).items():
-            known = np.asarray(np.isfinite(labels[getattr(split, fold)]).any(axis=0))
+        one = "only one class" if self.task != "regression" else "only one value"
+        for fold, graphs in split._asdict().items():
+            lacking = self.lacking(fold)
+            known = {names[t] for t in np.flatnonzero(np.isfinite(labels[graphs]).any(axis=0))}
             effect = "skipped" if fold == "train" else "left out of its mean"
             for lack, has_labels in ((one, True), ("no label", False)):
-                found = [name for name in lacking if known[names.index(name)] == has_labels]
+                found = [name for name in lacking if (name in known) == has_labels]
                 more = f" and {len(found) - 5} more" if len(found) > 5 else ""
                 if found:
                     notes.append(
@@ -479,27 +487,12 @@ def check_learnable(data: LabeledGraphs) -> None:
     """
     if data.weights is not None and not data.weights[data.split.train].any():
         raise DataError("all weights of the training fold are 0: nothing to learn.")
-    lacking = folds_lacking(data.labels, data.targets, data.task, data.split).get("train", [])
-    if len(lacking) == len(data.targets):
+    if len(data.lacking("train")) == len(data.targets):
         lack = "one class only" if data.task != "regression" else "one value only, or none,"
         raise DataError(
             f"every target has {lack} in the training fold ({data.split_name} split): nothing to "
             "learn; choose another split."
         )
-
-
-def folds_lacking(
-    labels: Float[np.ndarray, "M T"], names: Sequence[str], task: TaskKind, split: Split
-) -> dict[str, list[str]]:
-    """Return, for each fold, the targets that cannot be judged (train: learned) in it."""
-    lacking: dict[str, list[str]] = {}
-    for fold, indices in split._asdict().items():
-        y = labels[indices]
-        needs_values = task == "regression" and fold != "train"
-        usable = np.isfinite(y).any(axis=0) if needs_values else learnable(y)
-        if not usable.all():
-            lacking[fold] = [names[int(t)] for t in np.flatnonzero(~usable)]
-    return lacking
 
 
 def _graphs_of_rows(store: GraphStore, rows: Split) -> Split:
