@@ -84,10 +84,10 @@ def fold_probe(
 
     def row(model: str, kind: str, features: Sequence[np.ndarray]) -> ScoreRow:
         """Return the scores of one representation: its features, or a kernel, for every seed."""
-        scores, chosen = list[list[float]](), list[list[float]]()
+        found = list[list[tuple[float, float]]]()
         for values, seed in zip(features, seeds, strict=True):
+            found.append([])
             split = StratifiedKFold(folds, shuffle=True, random_state=seed)
-            found: list[tuple[float, float]] = []
             for train, test in split.split(classes[:, None], classes):
                 inner = max(2, min(INNER_FOLDS, int(np.bincount(classes[train]).min())))
                 x, estimator = _seen(values, train, kind)
@@ -97,9 +97,8 @@ def fold_probe(
                     search.fit(x[train], classes[train])
                 bar.advance(1)
                 score = float(np.mean(search.predict(x[test]) == classes[test]))
-                found.append((score, float(search.best_params_["C"])))
-            scores.append([score for score, _ in found])
-            chosen.append([c for _, c in found])
+                found[-1].append((score, search.best_params_["C"]))
+        scores, chosen = np.array(found).transpose(2, 0, 1).tolist()
         detail = {"folds": scores, "c": chosen, "seeds": list(seeds)}
         means = [float(np.mean(s)) for s in scores]
         rule = f"{_KINDS[kind]}, C by inner folds"

@@ -117,11 +117,7 @@ class Support:
     def of_quantities(
         cls, blocks: Mapping[str, np.ndarray], rows: Int[np.ndarray, "S"]
     ) -> "Support":
-        """Return quantities at the rows that are fitted, side by side.
-
-        Raises:
-            DataError: If there are values that are not finite.
-        """
+        """Return quantities at the rows that are fitted, side by side; refuse infinite ones."""
         for name, values in blocks.items():
             bad = np.flatnonzero(~np.isfinite(values[rows]).all(axis=0))
             if len(bad):
@@ -420,36 +416,49 @@ class KernelModel:
             KeyError: If some are missing.
             ValueError: If some do not fit each other, or are out of range.
         """
-        coefficients = _taken(tensors, "coefficients", None, targets)
         quantities = {name: width for name, width in columns.items() if width is not None}
         counts = [name for name, width in columns.items() if width is None]
-        blocks = bool(quantities) + len(counts)
-        widths, shares = (_taken(tensors, name, blocks) for name in ("widths", "shares"))
-        penalty = _taken(tensors, "penalty", 1)
+        own, taken, supports = tuple(quantities.values()), partial(_taken, tensors), list[Support]()
+        coefficients, blocks = taken("coefficients", None, targets), bool(own) + len(counts)
+        widths, shares = taken("widths", blocks), taken("shares", blocks)
+        penalty = taken("penalty", 1)
         if (np.abs([*widths, *penalty]) > _FARTHEST_SETTING).any():
             raise ValueError("`widths` or `penalty` is out of range")
-        supports = [_quantities_from(tensors, quantities, len(coefficients))] if quantities else []
+        if quantities:
+            if (found := taken("0.columns", len(own)).tolist()) != [*own]:
+                raise ValueError(f"`0.columns` are {found}, not {[*own]}")
+            width, median, directions = sum(own), taken("0.median", 1), None
+            scaling = Scaling(taken("0.mean", width), taken("0.deviation", width))
+            if median <= 0 or (scaling.deviation <= 0).any():
+                raise ValueError("`0.median` or `0.deviation` is not positive")
+            if "0.directions" in tensors:
+                directions = taken("0.directions", width, None)
+            added = 0 if directions is None else directions.shape[1]
+            values, name = taken("0.values", len(coefficients), width + added), tuple(quantities)
+            supports.append(Support(name, values, scaling, own, float(median[0]), directions))
         for k, name in enumerate(counts, len(supports)):
-            supports.append(_counts_from(tensors, k, name, len(coefficients)))
+            (width,) = taken(f"{k}.columns", 1).tolist()
+            if not 0 < width <= _MOST_LEVELS:
+                raise ValueError(f"`{k}.columns` is {width}")
+            indices, ends = taken(f"{k}.indices", None), taken(f"{k}.indptr", None)
+            cells = np.ones(len(indices), np.float32), indices, ends
+            levels = csr_matrix(cells, shape=(len(coefficients), int(width)))
+            levels.check_format(full_check=True)
+            supports.append(Support((name,), levels))
         return cls(
             task,
             tuple(supports),
             Settings(tuple(widths.tolist()), tuple(shares.tolist()), float(penalty[0])),
             coefficients.astype(np.float64),
-            _taken(tensors, "shift", targets),
-            _taken(tensors, "scale", targets),
-            _taken(tensors, "link", 2, targets),
-            _taken(tensors, "spread", 6, targets),
+            taken("shift", targets),
+            taken("scale", targets),
+            taken("link", 2, targets),
+            taken("spread", 6, targets),
         )
 
 
 def _taken(tensors: Mapping[str, Tensor], name: str, *shape: int | None) -> np.ndarray:
-    """Return an array of a file, of a shape in which None stands for any length.
-
-    Raises:
-        KeyError: If it is missing.
-        ValueError: If it has another shape, or values that are not finite.
-    """
+    """Return an array of a file, of finite numbers and a shape in which None is any length."""
     found = tensors[name].numpy()
     fits = (want in (None, length) for want, length in zip(shape, found.shape, strict=False))
     if found.ndim != len(shape) or not all(fits):
@@ -458,36 +467,6 @@ def _taken(tensors: Mapping[str, Tensor], name: str, *shape: int | None) -> np.n
     if name != "shift" and not np.isfinite(found).all():
         raise ValueError(f"`{name}` holds values that are not finite")
     return found
-
-
-def _quantities_from(
-    tensors: Mapping[str, Tensor], columns: Mapping[str, int], count: int
-) -> Support:
-    found = _taken(tensors, "0.columns", len(columns)).tolist()
-    if found != [*columns.values()]:
-        raise ValueError(f"`0.columns` are {found}, not {[*columns.values()]}")
-    width = sum(columns.values())
-    scaling = Scaling(*(_taken(tensors, f"0.{name}", width) for name in ("mean", "deviation")))
-    median, directions = _taken(tensors, "0.median", 1), None
-    if median <= 0 or (scaling.deviation <= 0).any():
-        raise ValueError("`0.median` or `0.deviation` is not positive")
-    if "0.directions" in tensors:
-        directions = _taken(tensors, "0.directions", width, None)
-    added = 0 if directions is None else directions.shape[1]
-    values = _taken(tensors, "0.values", count, width + added)
-    own = tuple(columns.values())
-    return Support(tuple(columns), values, scaling, own, float(median[0]), directions)
-
-
-def _counts_from(tensors: Mapping[str, Tensor], k: int, name: str, count: int) -> Support:
-    (width,) = _taken(tensors, f"{k}.columns", 1).tolist()
-    if not 0 < width <= _MOST_LEVELS:
-        raise ValueError(f"`{k}.columns` is {width}")
-    indices, ends = (_taken(tensors, f"{k}.{part}", None) for part in ("indices", "indptr"))
-    cells = np.ones(len(indices), np.float32), indices, ends
-    levels = csr_matrix(cells, shape=(count, int(width)))
-    levels.check_format(full_check=True)
-    return Support((name,), levels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -544,9 +523,8 @@ def fit_kernel(
     shift[able], scale[able] = np.nanmean(y[:, able], axis=0), np.nanstd(y[:, able], axis=0)
     standard = (y - shift) / scale
     patterns = _patterns(standard)
-    noise = np.ones(len(rows))
-    if weights is not None:
-        noise = weights[rows].mean() / weights[rows].astype(np.float64)
+    own = np.ones(len(rows)) if weights is None else weights[rows]
+    noise = own.mean() / own.astype(np.float64)
     supports, count, notes = _support_of(blocks, rows, patterns)
     problem = _Problem(supports, standard, patterns, noise, _among(supports, noise))
     settings = _chosen_settings(problem)
@@ -688,11 +666,7 @@ def _square(kernel: Float[Tensor, "N N"], rows: Int[np.ndarray, "R"]) -> Float[T
 
 
 def _factored(kernel: Float[Tensor, "R R"]) -> Float[Tensor, "R R"]:
-    """Return the lower Cholesky factor, in place of the kernel.
-
-    Raises:
-        LinAlgError: If the kernel is not positive definite in its precision.
-    """
+    """Return the lower Cholesky factor, in place of a kernel that is positive definite."""
     factor, failed = torch.linalg.cholesky_ex(kernel.mT, out=(kernel.mT, torch.empty(0).int()))
     if failed:
         raise np.linalg.LinAlgError("the kernel is not positive definite")
@@ -832,25 +806,21 @@ def _chosen_settings(problem: _Problem) -> Settings:
 
 
 def _neighbors(best: Settings, blocks: Sequence[Support], step: float) -> Iterator[Settings]:
-    for sign in (1, -1):
-        penalty = best.penalty + sign * step
-        if -10 <= penalty <= 6:
-            yield Settings(best.widths, best.shares, penalty)
-    for k, support in enumerate(blocks):
-        for sign in () if support.scaling is None else (1, -1):
-            widths = list(best.widths)
-            widths[k] += sign * step
-            if -8 <= widths[k] <= 4:
-                yield Settings(tuple(widths), best.shares, best.penalty)
+    for change in (step, -step):
+        if -10 <= best.penalty + change <= 6:
+            yield replace(best, penalty=best.penalty + change)
+    for change in () if blocks[0].scaling is None else (step, -step):
+        width, *others = best.widths
+        if -8 <= width + change <= 4:
+            yield replace(best, widths=(width + change, *others))
     for k in range(1, len(blocks)):
-        for sign in (1, -1):
-            share = round(min(max(best.shares[k] + sign * 0.1 * step, 0.0), 1.0), 3)
-            others = 1.0 - best.shares[k]
-            if share != best.shares[k] and others > 0:
-                raw = [
-                    share if j == k else s * (1 - share) / others for j, s in enumerate(best.shares)
-                ]
-                yield Settings(best.widths, tuple(round(s, 3) for s in raw), best.penalty)
+        own = best.shares[k]
+        for change in (0.1 * step, -0.1 * step):
+            share = round(min(max(own + change, 0.0), 1.0), 3)
+            if share != own and own < 1:
+                raw = [s * (1 - share) / (1 - own) for s in best.shares]
+                raw[k] = share
+                yield replace(best, shares=tuple(round(s, 3) for s in raw))
 
 
 def _held_out_error(few: _Problem) -> Callable[[Settings], float]:

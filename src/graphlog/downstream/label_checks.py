@@ -36,11 +36,7 @@ def within_range(
     rows: Int[np.ndarray, "M"],
     labels_range: Sequence[float],
 ) -> tuple[Float[np.ndarray, "M T"], list[str]]:
-    """Return the labels with those outside a range missing, and a line for each target with any.
-
-    Raises:
-        ConfigError: If the range is none.
-    """
+    """Return the labels with those outside a range missing, and a line for each target with any."""
     if len(labels_range) != 2 or not labels_range[0] < labels_range[1]:
         raise out_of_range("labels_range", "the lowest and the highest label", labels_range)
     low, high = labels_range

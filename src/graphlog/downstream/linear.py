@@ -306,11 +306,7 @@ def tree_predictions(
 
 
 def features_of(store: GraphStore, name: str) -> np.ndarray | csr_matrix:
-    """Return features of the store's domain, a row a graph; :data:`COUNTS` is a name as well.
-
-    Raises:
-        DataError: If the store lacks what they are computed from.
-    """
+    """Return features of the store's domain, a row a graph; :data:`COUNTS` is a name as well."""
     domain = domain_of(store.schema)
     if name != COUNTS:
         return domain.feature_set(name, store).values
@@ -345,8 +341,7 @@ def fit_logistic(
     fitted = torch.zeros(shape) if start is None else torch.from_numpy(start).float().clone()
     targets = torch.arange(shape[1])
     w, logits = fitted.clone(), _product(x, fitted)
-    steps: list[Tensor] = []
-    changes: list[Tensor] = []
+    steps, changes = list[Tensor](), list[Tensor]()
     gradient = _gradient(x, share * (logits.sigmoid() - y)) + penalty * w
     for _ in range(MAX_ITERATIONS):
         running = gradient.abs().amax(dim=0) > _TOLERANCE

@@ -436,12 +436,11 @@ def _with_held_out(
     """
     train = store.subset(folds.train)
     source = Input(name="training fold", store=train)
-    parts: Split | None = None
     for own in dict.fromkeys((kind or "random", "random")):
         with suppress(ConfigError, DataError):  # a kind not known here, or groups too large for it
             parts = _drawn(train, labels[folds.train], own, _HELD_OUT, seed, source)
-        if parts is not None and len(parts.valid):
-            break
+            if len(parts.valid):
+                break
     else:  # fewer than ten graphs
         own, parts = "random", random_split(len(train), (0.5, 0.5, 0.0), seed)
     held = f"{len(parts.valid):,} graphs, {own}"

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from scipy.special import log_softmax, softmax
 from torch import Tensor
 
-from graphlog.downstream.metrics import TaskKind, brier_score, calibration_error
+from graphlog.downstream.metrics import TaskKind, brier_score, calibration_error, mean_over_tasks
 from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LabeledGraphs
 
@@ -46,13 +46,12 @@ class Calibration:
             return cls(task, errors[:most], np.full(targets, np.nan))
         if task == "multiclass":
             known = ~np.isnan(labels).any(axis=1)
-            found = _temperature(predictions[known], labels[known])
-            return cls(task, np.empty((0, targets)), np.full(targets, found))
-        found = np.empty(targets)
-        for t in range(targets):
-            known = ~np.isnan(labels[:, t])
-            p, y = predictions[known, t], labels[known, t]
-            found[t] = _temperature(np.stack([1 - p, p], axis=1), np.stack([1 - y, y], axis=1))
+            found = np.full(targets, _temperature(predictions[known], labels[known]))
+            return cls(task, np.empty((0, targets)), found)
+        found = np.full(targets, np.nan)
+        for t, (p, y) in enumerate(zip(predictions.T, labels.T, strict=True)):
+            pairs = (np.stack([1 - v, v], axis=1)[~np.isnan(y)] for v in (p, y))
+            found[t] = _temperature(*pairs)
         return cls(task, np.empty((0, targets)), found)
 
     def half_widths(self, level: float) -> Float[np.ndarray, "T"]:
@@ -174,16 +173,16 @@ def _interval_row(
         "test": len(errors),
         "level": LEVEL,
         "half_width": half_width,
-        "coverage": _mean(np.abs(errors) <= half_width),
+        "coverage": mean_over_tasks(np.abs(errors) <= half_width),
     }
     if std is None:
         return row
     std = std[known]
     surest = errors[np.argsort(std, kind="stable")[: len(std) // 3]]
-    whole, own = math.sqrt(_mean(errors**2)), math.sqrt(_mean(surest**2))
+    whole, own = math.sqrt(mean_over_tasks(errors**2)), math.sqrt(mean_over_tasks(surest**2))
     return row | {
-        "spread_coverage": _mean(np.abs(errors) <= NINETY * std),
-        "spread_half_width": NINETY * _mean(std),
+        "spread_coverage": mean_over_tasks(np.abs(errors) <= NINETY * std),
+        "spread_half_width": NINETY * mean_over_tasks(std),
         "surest_third": own / whole if whole > 0 else math.nan,
     }
 
@@ -220,10 +219,6 @@ def _scores(labels: np.ndarray, p: np.ndarray) -> tuple[float, float]:
     brier = sum(brier_score(labels[:, c], p[:, c]) for c in range(labels.shape[1]))
     hits = labels.argmax(axis=1) == p.argmax(axis=1)
     return brier, calibration_error(hits.astype(np.float64), p.max(axis=1))
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else math.nan
 
 
 def _temperature(p: Float[np.ndarray, "N C"], labels: Float[np.ndarray, "N C"]) -> float:
