@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -250,11 +250,6 @@ class Prediction:
         arrays: Any = (None if own[0] is None else np.concatenate(own) for own in values)
         return cls(parts[0].targets, *arrays)
 
-    def aligned(self, part: Part) -> Self:
-        """Return a row for every row of a part of an input, of predictions for its graphs."""
-        known = {f.name: getattr(self, f.name) for f in fields(self)[1:]}
-        return replace(self, **{k: part.aligned(v) for k, v in known.items() if v is not None})
-
     def columns(self) -> dict[str, Float[np.ndarray, "M"]]:
         """Return every column by its name in a file: ``predicted_<target>``, ..``_std``, ...
 
@@ -374,8 +369,13 @@ class Predictor:
             progress: Follows the batches.
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
-        said = self._predict(source, batch_size, precision, progress, reading, with_novelty=False)
-        return _like(source, np.concatenate([found.mean for _, found in said]), self.targets)
+        parts = self._parts(source, batch_size, precision, progress, reading, None)
+        found = (
+            part.aligned(self._judged(seen, self.features_of(part.store), with_spread=False)[0])
+            for part, seen in parts
+        )
+        mean = np.concatenate([own.astype(np.float64) for own in found])
+        return _like(source, mean, self.targets)
 
     def predict_uncertain(
         self,
@@ -401,8 +401,8 @@ class Predictor:
             ConfigError: If intervals are asked for that the predictor cannot give.
         """
         self.check_interval(interval)
-        said = self._predict(source, batch_size, precision, progress, reading, interval)
-        return Prediction.joined([found for _, found in said])
+        parts = self._parts(source, batch_size, precision, progress, reading, self.novelty)
+        return Prediction.joined([self._prediction(*part, interval) for part in parts])
 
     def check_interval(self, interval: float | None) -> None:
         """Refuse a level of intervals that this predictor cannot give; warn of doubtful ones.
@@ -481,8 +481,10 @@ class Predictor:
         given = resolve(source, self.schema)
         chosen = choose_format(out, format, given)  # before standard input is copied
         with rereadable(given) as found:
-            said = self._predict(found, batch_size, precision, progress, reading, interval)
-            columns = ((part, own.columns()) for part, own in said)
+            parts = self._parts(found, batch_size, precision, progress, reading, self.novelty)
+            columns = (
+                (part, self._prediction(part, seen, interval).columns()) for part, seen in parts
+            )
             first = next(columns)
             results = Results(
                 (
@@ -499,31 +501,28 @@ class Predictor:
                 about["probability of"] = likely
             return write_aligned(results, found, self.schema, out, chosen, **about)
 
-    def _predict(
+    def _parts(
         self,
         source: InputLike,
         batch_size: int,
         precision: Precision,
         progress: Progress | bool | None,
         reading: Mapping[str, Any],
-        interval: float | None = None,
-        with_novelty: bool = True,
-    ) -> Iterator[tuple[Part, Prediction]]:
-        """Yield the parts of an input and the predictions for their rows."""
+        novelty: Novelty | None,
+    ) -> Iterator[tuple[Part, Float[np.ndarray, "B K"]]]:
+        """Yield the parts of an input and what :func:`_seen` returns of their graphs."""
         found, bar = resolve(source, self.schema), as_progress(progress)
         how = self.encoder.reading_of(found, reading)
-        at_once = rows_at_once(batch_size, self.features)
         number_format = inference_precision(precision, self.device, bar.say)
-        novelty = self.novelty if with_novelty else None
         work = partial(_seen, self.members, self.kernel is not None, number_format, novelty)
         width = self._columns + (novelty is not None)
         with (
-            stream(found, self.schema, at_once, **how) as parts,
+            stream(found, self.schema, rows_at_once(batch_size, self.features), **how) as parts,
             bar.shown(rows_of(found, reading.get("limit")), "predicting"),
         ):
             keyed = ((part, part.store) for part in parts)
-            for part, store, seen in each_part(work, keyed, width, batch_size, bar):
-                yield part, self._prediction(seen, store, interval).aligned(part)
+            for part, _, seen in each_part(work, keyed, width, batch_size, bar):
+                yield part, seen
 
     @property
     def _columns(self) -> int:
@@ -533,21 +532,21 @@ class Predictor:
         return len(self.targets) * (2 if len(self.members) > 1 else 1)
 
     def _prediction(
-        self, seen: Float[np.ndarray, "B K"], store: GraphStore, interval: float | None
+        self, part: Part, seen: Float[np.ndarray, "B K"], interval: float | None
     ) -> Prediction:
-        """Return what is predicted of graphs, by what :func:`_seen` returned of them."""
-        own = seen[:, : self._columns]
+        """Return what is predicted of every row, by what :func:`_seen` returned of its graphs."""
         novelty = seen[:, -1].astype(np.float32) if seen.shape[1] > self._columns else None
-        mean, std = self._judged(own, self.features_of(store))
-        mean = mean.astype(np.float64)
+        mean, std = self._judged(seen[:, : self._columns], self.features_of(part.store))
+        mean, std = mean.astype(np.float64), None if std is None else std.astype(np.float64)
         calibration, calibrated, low, high = self.calibration, None, None, None
         if calibration is not None and self.task != "regression":
             calibrated = calibration.probabilities(mean)
         elif calibration is not None and interval is not None:
             width = calibration.half_widths(interval)
             low, high = mean - width, mean + width
-        std = None if std is None else std.astype(np.float64)
-        return Prediction(self.targets, mean, std, calibrated, low, high, novelty)
+        values = (mean, std, calibrated, low, high, novelty)
+        aligned: Any = (None if own is None else part.aligned(own) for own in values)
+        return Prediction(self.targets, *aligned)
 
     def _judged(
         self,
