@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -484,11 +484,11 @@ def finetune(
     encoder, source = opened(encoder, dataset, config.device)
     data = labeled(source, encoder.schema, **labeling)
     check_folds(data, config)
-    folder = None
-    if path is not None:
-        folder = RunFolder.open(path, "finetune", resume=resume, overwrite=overwrite)
-    with closing(folder) if folder is not None else nullcontext():
-        if folder is not None:
+    with ExitStack() as stack:
+        folder = None
+        if path is not None:
+            folder = RunFolder.open(path, "finetune", resume=resume, overwrite=overwrite)
+            stack.enter_context(closing(folder))
             with writing(folder.path):
                 folder.checkpoints.mkdir(exist_ok=True)
             settings = config.written() | {"seeds": list(seeds)}
@@ -681,16 +681,13 @@ def _result_rows(
         rows.append(score_row(model, RULES[rule], data, each, detail))
     k = min(_LAST, *(len(job.history) for job in jobs))
     if k > 1:
-        test, valid = (
-            {
-                name: [
-                    float(np.mean([row.get(f"{fold}/{name}", math.nan) for row in j.history[-k:]]))
-                    for j in jobs
-                ]
-                for name in SCORES[data.task]
-            }
-            for fold in ("test", "valid")
-        )
+
+        def last(key: str) -> list[float]:
+            each = ([row.get(key, math.nan) for row in job.history[-k:]] for job in jobs)
+            return [float(np.mean(values)) for values in each]
+
+        names = SCORES[data.task]
+        test, valid = ({n: last(f"{fold}/{n}") for n in names} for fold in ("test", "valid"))
         unknown = dict.fromkeys(data.targets, math.nan)
         rule = f"mean of last {k} epochs"
         rows.append(ScoreRow(model, rule, test, valid, unknown, detail=dict(detail)))
@@ -702,9 +699,8 @@ def _result_rows(
 
 def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> str:
     """Return a hash of everything a seed's weights depend on."""
-    arrays = {"labels": data.labels, **data.split._asdict()}
-    arrays |= {} if data.weights is None else {"weights": data.weights}
-    tensors = {f"data.{k}": torch.tensor(a) for k, a in arrays.items()}
+    arrays = {"labels": data.labels, **data.split._asdict(), "weights": data.weights}
+    tensors = {f"data.{k}": torch.tensor(a) for k, a in arrays.items() if a is not None}
     ours = config.model_dump(exclude={"select", "device", "checkpoint_every_s", "readout"})
     others = [config.layer_of(encoder), data.task, data.metric, encoder.config.readout]
     about = {"graphs": data.store.digest, "settings": [ours, *others]}

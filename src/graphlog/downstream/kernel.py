@@ -127,11 +127,10 @@ class Support:
                     "out."
                 )
         values = np.concatenate([values[rows] for values in blocks.values()], axis=1)
-        scaling = Scaling.of(values)
         columns = tuple(values.shape[1] for values in blocks.values())
-        scaled = scaling(values)
-        scaled *= _weights(columns)
-        return cls(tuple(blocks), scaled, scaling, columns, _median_distance(scaled))
+        plain = cls(tuple(blocks), values, Scaling.of(values), columns)
+        scaled = np.asarray(plain.prepared(values))
+        return replace(plain, values=scaled, median=_median_distance(scaled))
 
     def along(self, directions: Float[np.ndarray, "W K"]) -> "Support":
         """Return the block with its rows compared along directions as well."""
@@ -149,7 +148,9 @@ class Support:
                 )
             return levels
         scaled = self.scaling(np.asarray(values))
-        scaled *= _weights(self.columns)
+        first, *others = self.columns
+        weights = [1.0, *(math.sqrt(_BESIDE * first / width) for width in others)]
+        scaled *= np.repeat(weights, self.columns).astype(np.float32)
         if self.directions is None:
             return scaled
         return np.concatenate([scaled, scaled @ self.directions], axis=1)
@@ -170,13 +171,6 @@ class Support:
             return measured
         distances = measured.mul(3.0 * 2.0**width).sqrt_()
         return torch.exp(-distances).mul_(distances.add_(1.0))
-
-
-def _weights(columns: Sequence[int]) -> Float[np.ndarray, "W"]:
-    """Return what the columns of quantities side by side are multiplied with."""
-    first, *others = columns
-    factors = [1.0, *(math.sqrt(_BESIDE * first / width) for width in others)]
-    return np.repeat(factors, columns).astype(np.float32)
 
 
 def _side_by_side(blocks: Sequence[Columns]) -> list[Columns]:
