@@ -498,8 +498,7 @@ def finetune(
         untrained: list[SeedJob] = []
         is_untrained = encoder.info.get("name") == RANDOM  # a second one would say no more
         for seed in seeds if "random" in baselines and not is_untrained else ():
-            train = data.store.subset(np.sort(data.split.train))
-            start = start_of(untrained_like(encoder, train, seed), data, config)
+            start = start_of(untrained_like(encoder, data.train_graphs, seed), data, config)
             untrained += _train(start, [seed], bar, folder, label="untrained-")
         predictor = _predictor(encoder, config, jobs, untrained, baselines)
         if folder is not None:

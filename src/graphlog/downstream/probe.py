@@ -184,12 +184,9 @@ def probe(
         reports, each = list[Report](), list[dict[RowKey, _Candidate]]()
         with bar.shown(0, "fitting models"):
             for own, drawn in zip(splits, seeds, strict=True):
-                fits, train = (
-                    _Fits(own, c, grid, counts),
-                    own.store.subset(np.sort(own.split.train)),
-                )
+                fits = _Fits(own, c, grid, counts)
                 networks = (
-                    untrained_like(encoder, train, seed, layer)
+                    untrained_like(encoder, own.train_graphs, seed, layer)
                     for seed in (drawn if "random" in baselines else ())
                 )
                 untrained = [

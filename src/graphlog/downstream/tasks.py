@@ -164,6 +164,11 @@ class LabeledGraphs:
         return self.evaluate(predictions, getattr(self.split, fold)).scores[self.metric]
 
     @property
+    def train_graphs(self) -> GraphStore:
+        """The graphs of the training fold."""
+        return self.store.subset(np.sort(self.split.train))
+
+    @property
     def labeled_train(self) -> GraphStore:
         """The graphs of the training fold that have a label."""
         train = np.sort(self.split.train)
