@@ -26,11 +26,12 @@ from downstream_support import (
 )
 from graphlog.domains import domain_of
 from graphlog.domains.molecule import MOLECULE
+from graphlog.downstream.kernel import KernelModel
 from graphlog.downstream.linear import fuse, linear_path, standardize
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import untrained_like
-from graphlog.downstream.probe import BASELINES, probe
+from graphlog.downstream.probe import BASELINES, fit_head, probe
 from graphlog.downstream.report import Model, Report, ScoreRow, Source
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.encoders.modelfile import read_model, save_model
@@ -352,6 +353,14 @@ def test_a_kept_kernel_model_predicts_what_it_was_scored_with(
         assert all(row["predicted_n_std"] for row in read_table(tmp_path / "out.csv"))
     explained = attribute(kept, chain_store().subset(np.arange(2)))
     np.testing.assert_allclose(explained.predictions, predicted[:2], atol=1e-5)
+
+
+def test_values_alone_need_no_deviations(monkeypatch: pytest.MonkeyPatch):
+    """They would take most of the time."""
+    predictor = fit_head(tiny_encoder(), labeled(LENGTH, "regression"), "kernel")
+    expected = predictor.predict_uncertain(CHAINS[:5]).mean
+    monkeypatch.setattr(KernelModel, "variance", None)
+    np.testing.assert_array_equal(predictor.predict(CHAINS[:5]), expected)
 
 
 def test_kernel_models_of_several_splits_are_fitted_to_all_labels(tmp_path: Path) -> None:
