@@ -329,15 +329,14 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
         Raises:
             ConfigError: If it is asked of another model.
         """
-        if not return_std:
-            outputs = self._outputs(X)
-            return outputs[:, 0] if self.is_flat_ else outputs
         check_is_fitted(self, "model_")
+        columns = 0 if self.is_flat_ else slice(None)
+        if not return_std:
+            return self._outputs(X)[:, columns]
         if self.model_.kernel is None:
             raise ConfigError("only kernel models know deviations; choose `head='kernel'`.")
         found = self.model_.predict_uncertain(_graphs(X, self.model_, self))
         assert found.std is not None, "kernel models of quantities have deviations"
-        columns = slice(None) if not self.is_flat_ else 0
         return found.mean[:, columns], found.std[:, columns]
 
 

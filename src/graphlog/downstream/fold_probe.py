@@ -14,7 +14,7 @@ from graphlog.domains import Input
 from graphlog.downstream.label_checks import ROUNDS, subtree_labels
 from graphlog.downstream.linear import standardize, without_convergence_warnings
 from graphlog.downstream.pretrained import Encoder, untrained_like
-from graphlog.downstream.probe import opened
+from graphlog.downstream.probe import check_baselines, opened
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, class_numbers, labeled
 from graphlog.errors import DataError, check_name, out_of_range, setting
@@ -75,8 +75,7 @@ def fold_probe(
     from sklearn.model_selection import GridSearchCV, StratifiedKFold  # slow to import
 
     check_name("classifier", classifier, CLASSIFIERS)
-    for name in baselines:
-        check_name("baseline", name, BASELINES)
+    check_baselines(baselines, BASELINES)
     bar = as_progress(progress)
     encoder, source = opened(encoder, dataset, device_for(engine, device))
     if isinstance(source, Input):

@@ -104,8 +104,8 @@ class Calibration:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what :meth:`of` makes it of again."""
-        arrays = {"calibration.errors": self.errors, "calibration.temperatures": self.temperatures}
-        return {name: torch.from_numpy(v.astype(np.float64)) for name, v in arrays.items()}
+        arrays = {"errors": self.errors, "temperatures": self.temperatures}
+        return {f"calibration.{k}": torch.from_numpy(v.astype(float)) for k, v in arrays.items()}
 
     @classmethod
     def of(cls, task: TaskKind, tensors: Mapping[str, Tensor]) -> "Calibration | None":
