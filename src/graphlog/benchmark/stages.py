@@ -136,7 +136,7 @@ class Work:
                 encoder = Encoder(network, config.embedding)
         encoder = encoder.to(choose_device(config.device))
         calibrate(encoder.network, store, config.seed)
-        forest = PrototypeForest.from_state(encoder.extra)
+        forest = PrototypeForest.from_state(encoder.extra) if encoder.extra else None
         if forest is None and config.options.get("global_weight") and cell.model:
             raise ConfigError(
                 f"{cell.title}: training ended before prototypes were fitted; take more epochs "

@@ -208,7 +208,7 @@ def settle_repeats(
     """
     import pandas as pd  # slow to import
 
-    kinds = None if how == "keep" else repeat_kinds(store)
+    kinds = repeat_kinds(store)
     if kinds is None or not (is_repeat := np.asarray(pd.Series(kinds).duplicated())).any():
         return labels, []
     records = domain_of(store.schema).records

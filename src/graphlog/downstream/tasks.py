@@ -278,8 +278,9 @@ def open_labeled(
     wanted = known if known is not None and task == "auto" else task
     labels, names, kind, unusual = _learned(labels, names, wanted, store)
     notes += unusual
-    labels, settled = settle_repeats(labels, store, on_repeats, kind == "regression")
-    notes += settled
+    if on_repeats != "keep":
+        labels, settled = settle_repeats(labels, store, on_repeats, kind == "regression")
+        notes += settled
     usual = spec.metric if spec is not None and kind == known else None
     if split is None:
         split = (spec.split if spec else None) or domain.default_split(store, kind)
