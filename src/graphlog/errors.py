@@ -26,12 +26,7 @@ The command line sets it for the time of one command."""
 
 
 def setting(name: str, value: object = None) -> str:
-    """Return a setting as the caller writes it, to be part of a message.
-
-    Args:
-        name: Its name in Python.
-        value: What to set it to, if that is the advice.
-    """
+    """Return a setting, or the advice to set it, as the caller writes it in a message."""
     return WORDING.get()(name, value)
 
 
@@ -105,6 +100,11 @@ class MissingPluginError(ConfigError):
         )
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says, or its name where it says nothing."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 def out_of_range(option: str, allowed: str, found: object) -> ConfigError:
     """Return the error for a setting whose value is not allowed.
 
@@ -118,13 +118,7 @@ def out_of_range(option: str, allowed: str, found: object) -> ConfigError:
 def unknown_name(
     kind: str, name: str, known: Iterable[str], option: str | None = None
 ) -> ConfigError:
-    """Return the error for an unknown name, suggesting the nearest known one.
-
-    Args:
-        kind: What the name is of.
-        name: The name.
-        known: The names there are.
-        option: The setting that has the name, if it is one.
+    """Return the error for an unknown name of a ``kind``, suggesting the nearest known one.
 
     Example:
         >>> print(unknown_name("backbone", "ginn", ["gin", "gcn"]))

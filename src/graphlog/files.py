@@ -219,17 +219,10 @@ def exchange(new: Path, old: Path) -> None:
 
 
 def acquire_lock(path: Path, *, wait: bool = False) -> "BaseFileLock | None":
-    """Lock the file ``path`` against other processes.
+    """Lock the file ``path``; None where another process holds the lock and there is no ``wait``.
 
     The operating system frees the lock when its process ends, however it ends, so that no lock
     outlives a process that was killed. The file stays.
-
-    Args:
-        path: The lock file; it is created where there is none.
-        wait: Wait for the process that holds the lock.
-
-    Returns:
-        The lock, to be freed by :func:`release_lock`; None where another process holds it.
 
     Raises:
         OSError: If the file cannot be opened, or the file system has no locks.

@@ -27,13 +27,8 @@ class Registry(UserDict[str, T]):
 
     A part given as the text ``module:name`` and the part of an installed package are imported when
     they are first looked up, so that listing names costs nothing. A package cannot replace a part
-    of graphlog.
-
-    Args:
-        kind: A key of :data:`GROUPS`.
-        parts: The parts of graphlog.
-        fits: Called with the name and the part of a package; returns None for a usable part, else
-            what it should be.
+    of graphlog. The ``kind`` is a key of :data:`GROUPS`; ``fits`` is called with the name and the
+    part of a package, and returns None for a usable part, else what it should be.
     """
 
     def __init__(
@@ -103,11 +98,7 @@ class Registry(UserDict[str, T]):
         return {} if point is None else {self.kind: _package(point)}
 
     def check_installed(self, name: str, packages: Mapping[str, str]) -> None:
-        """Check that the part of a package is there.
-
-        Args:
-            name: The part.
-            packages: What :meth:`package` returned where the part was there.
+        """Check that a part is there, given what :meth:`package` returned where it was.
 
         Raises:
             MissingPluginError: Naming the package to install.

@@ -7,9 +7,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from types import FrameType
 from typing import IO
 
 from graphlog.errors import ConfigError, GraphLoGError, setting
@@ -51,6 +52,20 @@ def is_orphan() -> bool:
     return is_supervised() and os.getppid() != int(os.environ[SUPERVISOR])
 
 
+@contextmanager
+def signals_handled_by(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
+    """Pass SIGINT and SIGTERM to ``handler`` inside the block, but those ignored (nohup)."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = {k: v for k, v in before.items() if v not in (signal.SIG_IGN, None)}
+    for number in heard:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, previous in heard.items():
+            signal.signal(number, previous)
+
+
 def run_processes(words: Sequence[str], count: int) -> int:
     """Run ``graphlog WORDS`` as ``count`` processes and return the exit code of the run.
 
@@ -69,28 +84,27 @@ def run_processes(words: Sequence[str], count: int) -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    shared = {
+    environment = {
+        "OMP_NUM_THREADS": str(max((os.cpu_count() or 1) // count, 1)),
+        **os.environ,
         "WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         SUPERVISOR: str(os.getpid()),
     }
-    if "OMP_NUM_THREADS" not in os.environ:
-        shared["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // count, 1))
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as files:
-        paths = [os.path.join(folder, f"{rank}") for rank in range(count)]
-        said = [files.enter_context(open(path, "w+b")) for path in paths]
-        workers = [_start(words, {**os.environ, **shared}, k, said[k]) for k in range(count)]
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        for number, handler in before.items():
-            if handler != signal.SIG_IGN:
-                signal.signal(number, lambda number, _: _send(workers, number))
-        try:
-            stopped = _wait(workers)
-        finally:
-            _end(workers)
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    with ExitStack() as files:
+        said = [files.enter_context(tempfile.TemporaryFile()) for _ in range(count)]
+        workers = [_start(words, environment, rank, said[rank]) for rank in range(count)]
+
+        def pass_on(number: int, _: FrameType | None) -> None:
+            for worker in workers:
+                worker.send_signal(number)  # nothing to one that has ended
+
+        with signals_handled_by(pass_on):
+            try:
+                stopped = _wait(workers)
+            finally:
+                _end(workers)
         return _outcome(workers, stopped, said)
 
 
@@ -108,12 +122,6 @@ def _start(
     )
 
 
-def _send(workers: Sequence[subprocess.Popen[bytes]], number: int) -> None:
-    for worker in workers:
-        if worker.poll() is None:
-            worker.send_signal(number)
-
-
 def _end(workers: Sequence[subprocess.Popen[bytes]]) -> set[int]:
     """End the workers that are left, with their own, and return their ranks."""
     left = {rank for rank, worker in enumerate(workers) if worker.poll() is None}
@@ -128,14 +136,14 @@ def _end(workers: Sequence[subprocess.Popen[bytes]]) -> set[int]:
 
 def _wait(workers: Sequence[subprocess.Popen[bytes]]) -> set[int]:
     """Wait for all, and return the ranks that had to be stopped because another failed."""
-    failed_at: float | None = None
+    deadline = float("inf")
     # a list, so that every process is asked, whatever the ones before it say
     while None in (codes := [worker.poll() for worker in workers]):
-        if failed_at is None and any(codes):
-            failed_at = time.monotonic()
-        was_killed = any(code is not None and code < 0 for code in codes)
-        patience = _PATIENCE_AFTER_KILL_S if was_killed else _PATIENCE_S
-        if failed_at is not None and time.monotonic() - failed_at > patience:
+        if any(codes):
+            was_killed = any(code is not None and code < 0 for code in codes)
+            patience = _PATIENCE_AFTER_KILL_S if was_killed else _PATIENCE_S
+            deadline = min(deadline, time.monotonic() + patience)
+        if time.monotonic() > deadline:
             return _end(workers)
         time.sleep(_POLL_S)
     return set()
@@ -145,11 +153,11 @@ def _outcome(
     workers: Sequence[subprocess.Popen[bytes]], stopped: set[int], said: Sequence[IO[bytes]]
 ) -> int:
     """Return the exit code of the process that ended the run, after its message if need be."""
-    codes = {rank: worker.returncode for rank, worker in enumerate(workers)}
-    guilty = [r for r, code in codes.items() if code not in (0, PEER_LOST) and r not in stopped]
-    if not any(codes.values()):
+    codes = [worker.returncode for worker in workers]
+    if not any(codes):
         return 0
-    rank = guilty[0] if guilty else 0
+    faults = (r for r, code in enumerate(codes) if code not in (0, PEER_LOST) and r not in stopped)
+    rank = next(faults, 0)
     if codes[rank] < 0:
         name = signal.Signals(-codes[rank]).name
         raise GraphLoGError(

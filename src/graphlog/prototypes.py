@@ -159,19 +159,13 @@ def sample_chains(
 
     .. math:: \hat z^l_n \sim \mathrm{Cat}\big(\operatorname{softmax}_c\, s(c, h_n) / \tau\big).
 
-    The draw is not differentiated; gradients reach ``forest`` only through the M-step loss
+    The paper uses no temperature (1), at which 50 prototypes are nearly equally likely. The draw is
+    not differentiated; gradients reach ``forest`` only through the M-step loss
     (:func:`~graphlog.objectives.losses.nce_loss`, Eq. 19).
 
     Note:
         The walk ignores the prototype-prototype terms of Eq. 18: it follows the paper, but is not
         an exact sample of the posterior that Eq. 17 implies.
-
-    Args:
-        graph_emb: Graph embeddings :math:`h_{\mathcal G}` of the mini-batch.
-        forest: Hierarchical prototypes :math:`\mathbf C`, roots first.
-        temperature: Softmax temperature :math:`\tau > 0`; the paper uses none (1), at which 50
-            prototypes are nearly equally likely.
-        generator: Source of randomness.
 
     Returns:
         ``chains[n, l]``: index in layer ``l`` (0 = top) of the prototype drawn for graph ``n``.
@@ -198,12 +192,8 @@ def greedy_chains(
 ) -> Int[Tensor, "N Lp"]:
     """Return the chain of nearest prototypes per graph.
 
-    The zero-temperature limit of Eq. 12, and what the authors' script does.
-
-    Args:
-        graph_emb: Graph embeddings of the mini-batch.
-        forest: Hierarchical prototypes, roots first.
-        eps: Added to the cosine's denominator (the authors' script: 1e-6).
+    The zero-temperature limit of Eq. 12, and what the authors' script does (with an ``eps`` of 1e-6
+    in the cosine's denominator).
     """
     return _walk(graph_emb, forest, lambda similarity: similarity.argmax(dim=1), eps)
 
@@ -229,17 +219,9 @@ def balanced_assignment(
     r"""Share graphs out among prototypes so that every prototype gets an equal part of the batch.
 
     Sinkhorn's iterations in log space scale the rows and columns of :math:`\exp(s / \tau)` until
-    rows sum to 1 and columns to ``N / K`` (Asano et al., 2020; Caron et al., 2020). Unlike the
-    model's own softmax, whose expected cross-entropy gradient vanishes, the result has a gradient,
-    and no prototype stays without graphs.
-
-    Args:
-        similarity: Cosines of graphs (rows) and prototypes (columns).
-        temperature: Sharpness :math:`\tau > 0` of the assignment; below that of the loss.
-        iterations: Passes over columns and rows; the rows come last and are exact.
-
-    Returns:
-        Probabilities; each row sums to 1.
+    rows sum to 1 and columns to ``N / K`` (Asano et al., 2020; Caron et al., 2020). The rows come
+    last and are exact. Unlike the model's own softmax, whose expected cross-entropy gradient
+    vanishes, the result, which is sharper, has a gradient, and no prototype stays without graphs.
     """
     log_share = similarity / temperature
     target = math.log(max(similarity.shape[0], 1) / similarity.shape[1])
@@ -275,12 +257,6 @@ def balanced_chains(
     """Assign leaves by :func:`balanced_assignment` over the batch; ancestors follow from the tree.
 
     A departure from Eq. 12, which draws from the top down and lets prototypes fall out of use.
-
-    Args:
-        graph_emb: Graph embeddings of the mini-batch.
-        forest: Hierarchical prototypes, roots first.
-        temperature: Sharpness of the assignment.
-        eps: Added to the cosine's denominator.
     """
     similarity = cosine_similarity(graph_emb, forest.layers[-1], eps)
     share = balanced_assignment(similarity, temperature=temperature)
@@ -303,11 +279,6 @@ def corrupt_chains(
     another of the same layer, all others of the layer being equally likely, whoever its parent is.
     A layer of one prototype has no other: its noise chain is the chain itself, which adds nothing
     to the difference in Eq. 19.
-
-    Args:
-        chains: Chains :math:`\hat z` of the E-step.
-        forest: The prototypes they point into.
-        generator: Source of randomness.
 
     Returns:
         ``noise[n, k, l]``: index in layer ``l`` of the prototype of the ``k``-th noise chain of
@@ -354,17 +325,9 @@ def fit_forest(
     - ``"literal"``: as many as asked for or as there are points; an error where that discards
       everything.
 
-    Args:
-        embeddings: Graph embeddings of the collection, or a sample of it.
-        depth: Number of layers, at least 1.
-        centers: Centers of each clustering (the paper: 50).
-        generator: Seeds the clusterings.
-        centers_rule: How many centers a layer of few points gets.
-        min_members: Smallest cluster that is kept (the paper: 2).
-        min_roots: Fewest prototypes of the top layer, as far as the layer below has that many;
-            where the rules above leave fewer, that many centers are fitted and none discarded.
-        space: ``"raw"`` clusters the embeddings, ``"unit"`` their directions, which is what cosine
-            similarity compares.
+    Where these leave fewer than ``min_roots`` prototypes in the top layer, that many are fitted, as
+    far as the layer below has them, and none discarded. The ``"unit"`` space is that of directions,
+    which cosine similarity compares.
 
     Raises:
         ConfigError: If there are fewer than two graphs, all embeddings are zero, or the literal
@@ -422,15 +385,10 @@ def check_embeddings(embeddings: Float[Tensor, "M D"]) -> None:
 
 
 def kmeans(points: Float[Tensor, "M D"], num_centers: int, generator: Generator) -> Clusters:
-    """Return K-means clusters of the points, some possibly empty.
+    """Return K-means clusters of the points, some possibly empty, from a k-means++ start.
 
     The result depends on the points, the generator and the library versions only: scikit-learn runs
     on one thread, because its sums over several depend on which one finishes first.
-
-    Args:
-        points: What to cluster.
-        num_centers: Number of centers, at most the number of points.
-        generator: Seeds the k-means++ start.
     """
     # heavy, and not needed by most imports of this module
     from sklearn.cluster import KMeans  # pyright: ignore[reportUnknownVariableType]
@@ -480,18 +438,12 @@ def fit_balanced_forest(
     roots: int = 4,
     generator: Generator,
 ) -> PrototypeForest:
-    """Return a tree whose leaves hold about equally many graphs.
+    """Return a tree of ``centers`` leaves that hold about equally many graphs.
 
     Sizes of layers grow geometrically from ``roots`` to ``centers``, as far as there are graphs. A
     leaf that is nearest to no graph is dropped, so every leaf is the nearest of some graph. Above
-    the leaves, prototypes have equally many children, give or take one.
-
-    Args:
-        embeddings: Embeddings; center them first, since prototypes are compared by cosine.
-        depth: Number of layers.
-        centers: Leaves.
-        roots: Prototypes of the top layer.
-        generator: Seeds the clusterings.
+    the leaves, prototypes have equally many children, give or take one. Center the embeddings
+    first, since prototypes are compared by cosine.
 
     Raises:
         ConfigError: If there are fewer than two graphs, or all are embedded at 0.
@@ -577,19 +529,10 @@ def fit_competitive(
 ) -> PrototypeForest:
     """Return prototypes initialized as in the authors' script, from centers uniform in [0, 1).
 
-    Moving averages below, rival-penalized competition above: a departure from the paper's K-means,
-    kept for the ``released`` recipe only. Both are sequential by nature; the loops run over batches
-    and over at most a few dozen prototypes, never over graphs.
-
-    Args:
-        embeddings: Graph embeddings of the collection.
-        depth: Number of layers.
-        centers: Centers drawn for each layer.
-        generator: Draws the centers and the order of the embeddings in each pass.
-        batch_size: Embeddings averaged at a time.
-        passes: Passes over the collection for the bottom layer.
-        decay: Weight of the old center in every move.
-        min_members: Bottom centers with fewer members, in all passes together, are dropped.
+    Moving averages in ``passes`` below, rival-penalized competition above: a departure from the
+    paper's K-means, kept for the ``released`` recipe only. Both are sequential by nature; the loops
+    run over batches and over at most a few dozen prototypes, never over graphs. Bottom centers with
+    fewer than ``min_members`` members, in all passes together, are dropped.
 
     Raises:
         ConfigError: If no bottom center has that many members.
@@ -624,15 +567,10 @@ def moving_average_pass(
     counts: Int[Tensor, "K"],
     decay: float = 0.95,
 ) -> tuple[Float[Tensor, "K D"], Int[Tensor, "K"]]:
-    """Return prototypes and member counts after one pass.
+    """Return prototypes and their numbers of members over all passes, after one more.
 
-    Each batch moves its winners toward the mean of their members.
-
-    Args:
-        batches: Graph embeddings, batch after batch.
-        prototypes: Where they stand before the pass.
-        counts: Members assigned so far, over all passes.
-        decay: Weight of the old prototype in the moving average.
+    Each batch moves its winners toward the mean of their members; ``decay`` is the weight of where
+    they were.
     """
     for batch in batches:
         winner = cosine_similarity(batch, prototypes, _EPS).argmax(dim=1)
@@ -650,14 +588,9 @@ def compete(
     """Return the centers that won a point in the last of 20 sweeps, and each point's winner.
 
     Rival-penalized competitive learning: point after point, the center of largest dot product moves
-    toward the point and the runner-up away from it. As in the script, the runner-up is the largest
-    after the winner's product is set to 0, so where all others are negative the winner is its own
-    rival.
-
-    Args:
-        points: Prototypes of the layer below.
-        initial: Centers before the first sweep.
-        decay: Weight of the old center; the rival's is ``2 - decay``.
+    toward the point and the runner-up away from it (the old centers have the weights ``decay`` and
+    ``2 - decay``). As in the script, the runner-up is the largest after the winner's product is set
+    to 0, so where all others are negative the winner is its own rival.
     """
     centers = initial.clone()
     winners = [0] * points.shape[0]

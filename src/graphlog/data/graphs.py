@@ -119,10 +119,7 @@ class FeatureSchema:
                 )
 
     def mask_row(self, columns: MaskedColumns = "all") -> tuple[float, ...]:
-        """Return the attribute row that stands for "masked".
-
-        Args:
-            columns: ``all``: the whole row; ``first``: the mask code alone, 0 in other columns.
+        """Return the row that stands for "masked"; of ``first`` columns the mask code alone.
 
         Raises:
             ConfigError: If there is none.
@@ -400,13 +397,7 @@ def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array
 
 
 class AttributeWriter:
-    """Attribute rows, each distinct one kept once in a table; written out where too many differ.
-
-    Args:
-        name: Whose attributes: ``node``, ``edge``.
-        columns: Columns of the rows.
-        make: Returns a writer of the array of a name.
-    """
+    """Attribute rows, each distinct one kept once in a table; written out where too many differ."""
 
     def __init__(
         self, name: str, columns: tuple[Attribute, ...], make: Callable[[str], ArrayWriter]

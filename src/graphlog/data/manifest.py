@@ -173,10 +173,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def read_contents(path: Path, verify: bool = True) -> Contents:
     """Map the store in ``path``, which another process may be replacing meanwhile.
 
-    Args:
-        path: The folder.
-        verify: Whether to compare every file with its hash, once a process for a file that stays as
-            it is. A gigabyte takes about a second.
+    To ``verify`` compares every file with its hash, once a process for a file that stays as it is;
+    a gigabyte takes about a second.
 
     Raises:
         ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was

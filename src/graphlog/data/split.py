@@ -201,13 +201,7 @@ def random_split(n: int, fractions: Fractions = DEFAULT_FRACTIONS, seed: int = 0
 def stratified_split(
     classes: Int[np.ndarray, "N"], fractions: Sequence[float] = DEFAULT_FRACTIONS, seed: int = 0
 ) -> Split:
-    """Return random folds with every class's share as in the whole, as near as whole graphs allow.
-
-    Args:
-        classes: Class of each graph.
-        fractions: Shares of train, valid and test.
-        seed: Which graphs.
-    """
+    """Return random folds with every class's share as in the whole, as near as graphs allow."""
     first, second = check_fractions(fractions)[:2]
     order = np.random.default_rng(seed).permutation(len(classes))
     _, inverse, counts = np.unique(classes[order], return_inverse=True, return_counts=True)

@@ -143,14 +143,10 @@ class GraphBatch:
 
 
 def seeded_permutation(n: int, *words: int) -> Int[np.ndarray, "n"]:
-    """Return a permutation of ``range(n)`` that depends on ``words`` alone, not on NumPy's version.
+    """Return a permutation of ``range(n)`` that depends on ``words`` (seed, epoch) alone.
 
     NumPy guarantees its bit streams for ever but not what its distributions make of them, so the
     raw stream is ranked.
-
-    Args:
-        n: Length.
-        words: Non-negative integers: seed, epoch, …
     """
     stream = np.random.PCG64(np.random.SeedSequence(words))
     return np.argsort(stream.random_raw(n), kind="stable")
@@ -601,18 +597,12 @@ def open_store(path: Path | str) -> GraphStore:
 
 
 class StoreBuilder:
-    """Pack graphs chunk by chunk into a :class:`GraphStore`, in memory or in a folder.
+    """Pack graphs chunk by chunk into a :class:`GraphStore`, in memory or in the folder ``path``.
 
     Memory holds one chunk and the table of distinct attribute rows. Until :meth:`finish`, nothing
     stands at ``path``: the files grow in a hidden folder beside it, which the next build removes
     should this one be killed. Use it as a context manager, so that an error removes what was
     written.
-
-    Args:
-        schema: What the attributes mean.
-        path: Folder of the store; None builds it in memory.
-        tasks: Names of the label columns.
-        source: Where the graphs come from, kept in the manifest.
 
     Raises:
         ConfigError: If something else than a store is at ``path``.
@@ -789,12 +779,8 @@ def bad_row(where: str, reason: str, row: int) -> DataError:
 class RowCollector:
     """Adds graphs and rejected rows of an input to a builder, in order, and counts them.
 
-    Args:
-        builder: Takes the graphs; None where :meth:`into` names it.
-        where: The input, for messages.
-        on_error: ``skip`` lists rejected rows and goes on; ``fail`` stops at the first.
-        progress: Called as ``progress(rows done, rows rejected)``.
-        item: What a row is, for messages.
+    Messages call the input ``where`` and a row an ``item``; ``progress`` is called with the numbers
+    of rows done and rejected.
     """
 
     def __init__(
@@ -846,11 +832,8 @@ class RowCollector:
     def refuse_if_mostly_bad(self, advice: str) -> None:
         """Refuse an input of which more than half cannot be used.
 
-        Args:
-            advice: What to do about it; ends the message's first sentence.
-
         Raises:
-            DataError: If it is so; shows the first bad rows.
+            DataError: If it is so, with ``advice`` and the first bad rows.
         """
         if self.rejected > _WORST_SHARE * self.done:
             item = self._item.removeprefix("data ")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64, Integer
 
-from graphlog.errors import DataError, MissingExtraError, setting
+from graphlog.errors import DataError, MissingExtraError, first_line, setting
 from graphlog.files import COMPRESSED, LONGEST_LINE, open_text
 
 ABSENT = frozenset({"", "nan", "na", "n/a", "null", "none", "-", "?", "<na>"})
@@ -66,12 +66,7 @@ class RecordColumn(NamedTuple):
         return self.is_name(name) or _plain(name) in self.likely
 
     def find(self, columns: Sequence[str], wanted: str | None, where: str) -> int:
-        """Return the index of the column.
-
-        Args:
-            columns: The header.
-            wanted: Its name, where the user gave one; upper and lower case may differ.
-            where: The file, for messages.
+        """Return the index of the column, by the name ``wanted`` where the user gave one.
 
         Raises:
             DataError: If there is none, or more than one; lists what there is.
@@ -206,10 +201,6 @@ class Table:
 def label(text: str, decimal: str = ".") -> float | None:
     """Return the number in a cell, NaN for an absent one, None for text that is no finite number.
 
-    Args:
-        text: The cell.
-        decimal: What stands before its decimals: ``.`` or ``,``.
-
     Example:
         >>> label(" 1.5 "), label("N/A"), label("Active"), label("strong"), label("inf")
         (1.5, nan, 1.0, None, None)
@@ -235,11 +226,8 @@ def label(text: str, decimal: str = ".") -> float | None:
 class LabelReader:
     """Reads the label columns of a table and remembers what a user should be told about them.
 
-    Args:
-        tasks: Names of the columns.
-        where: The table, for messages.
-        decimal: Decimal mark of all columns; None takes a comma where the first number with a
-            decimal mark has one, and a point otherwise.
+    Without a ``decimal`` mark, all columns have a comma where the first number with a mark has one,
+    and a point otherwise.
     """
 
     def __init__(self, tasks: Iterable[str], where: str, decimal: str | None = None) -> None:
@@ -342,13 +330,9 @@ class LabelReader:
 def choose_tasks(
     table: Table, targets: str | Sequence[str] | None, first: Sequence[Row]
 ) -> tuple[str, ...]:
-    """Return the label columns of a table.
+    """Return the label columns of a table: those named, or none.
 
-    Args:
-        table: The open table.
-        targets: Their names; ``auto`` takes every column of numbers that is no running number;
-            None takes none.
-        first: The first rows, to look at for ``auto``.
+    ``auto`` takes every column that in the ``first`` rows holds numbers, but no running number.
 
     Raises:
         DataError: If a name is no column, is the SMILES column, or stands in the header twice;
@@ -423,14 +407,8 @@ def open_table(
 ) -> Generator[Table]:
     """Open a table, or standard input for ``-``.
 
-    Args:
-        path: The file.
-        wanted: Name of the column of records; None finds it.
-        header: Names of the columns of a file that has no header line.
-        delimiter: What separates the columns, where the ending of the file's name is wrong about
-            it.
-        rule: How the column of records is found.
-        sheet: Sheet of an Excel file, which must be named where there are several.
+    The ``header`` names the columns of a file that has no header line, and ``delimiter`` what
+    separates them where the file's name is wrong about it. Of several sheets one must be named.
 
     Raises:
         DataError: If it cannot be read, is empty, or has no or more than one column of records.
@@ -468,14 +446,9 @@ def open_columns(
     rule: RecordColumn = SMILES,
     text_of: Callable[[Any], str | None] | None = None,
 ) -> Table:
-    """Return columns in memory, such as those of a data frame, as a table.
+    """Return columns in memory, such as those of a data frame, as a table; the rest as for files.
 
-    Args:
-        columns: Values by name, all of one length; None and NaN are empty cells.
-        where: What to call it in messages.
-        wanted: Name of the column of records; None finds it.
-        rule: How the column of records is found.
-        text_of: Turns a record into text.
+    None and NaN are empty cells; ``text_of`` turns a record into text.
 
     Raises:
         DataError: If columns differ in length, or no or more than one may hold records.
@@ -619,9 +592,9 @@ def _readable(path: Path, kind: str, *errors: type[Exception]) -> Generator[None
     except DataError:
         raise
     except errors as e:
-        reason = str(e).partition("\n")[0].rstrip(".") or type(e).__name__
         raise DataError(
-            f"{path}: not a readable {kind} file ({reason}); save it again, or fetch it anew."
+            f"{path}: not a readable {kind} file ({first_line(e).rstrip('.')}); save it again, or "
+            "fetch it anew."
         ) from None
 
 

@@ -21,6 +21,7 @@ from graphlog.errors import (
     MissingExtraError,
     ProcessLostError,
     check_name,
+    first_line,
     out_of_range,
     setting,
 )
@@ -106,7 +107,7 @@ def map_in_order(
             yield first, future.result()
     except BrokenProcessPool as e:
         raise DataError(
-            f"a worker process died, killed or out of memory ({_first_line(e)}); use fewer workers "
+            f"a worker process died, killed or out of memory ({first_line(e)}); use fewer workers "
             "(1: none)."
         ) from None
     finally:
@@ -152,12 +153,8 @@ def spread_in_order(
 ) -> Iterator[tuple[Key, Result]]:
     """Do what :func:`map_in_order` does, on a cluster where one is in use.
 
-    Neither ``work`` nor its pieces may hold paths: other machines do not have the files.
-
-    Args:
-        work: A function of a module, or of an object that can be pickled, such as a model.
-        pieces: ``(key, piece)``; keys stay in this process.
-        workers: Processes where no cluster is in use.
+    Neither ``work`` nor its pieces may hold paths: other machines do not have the files. It may be
+    a method of an object that can be pickled, such as a model.
 
     Raises:
         DataError: If a process of this machine dies.
@@ -237,7 +234,7 @@ def using(engine: str, device: str = "cpu") -> Generator[None]:
         try:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
         except (OSError, RuntimeError, ValueError) as e:
-            raise ProcessLostError(f"cannot use Ray at {address}: {_first_line(e)}") from e
+            raise ProcessLostError(f"cannot use Ray at {address}: {first_line(e)}") from e
     token = _ray.set(ray)
     try:
         yield
@@ -245,10 +242,6 @@ def using(engine: str, device: str = "cpu") -> Generator[None]:
         _ray.reset(token)
         if is_ours:
             ray.shutdown()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _check_reachable(address: str) -> None:
@@ -288,7 +281,7 @@ def _map(
         cause = getattr(e, "cause", None)  # what the work has raised
         if cause is not None and not isinstance(cause, ray.exceptions.RayError):
             raise cause from None
-        said = _first_line(e) if cause is None else str(cause).strip().splitlines()[-1]
+        said = first_line(e) if cause is None else str(cause).strip().splitlines()[-1]
         raise ProcessLostError(
             f"workers of the Ray cluster failed over the same rows {_RETRIES + 1} times ({said}); "
             "install the same versions of graphlog and its plug-ins on every machine, give the "

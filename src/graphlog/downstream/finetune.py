@@ -273,7 +273,7 @@ class SeedJob(Job):
         patience = self.config.patience
         return patience is not None and len(self.history) - self.best_epoch >= patience
 
-    def row(self, means: dict[str, float], cursor: Cursor, is_epoch_end: bool) -> dict[str, Any]:
+    def row(self, means: dict[str, float], cursor: Cursor) -> dict[str, Any]:
         """Score validation and test fold, keep the best state, and return the row of the log."""
         epoch, metric = cursor.epoch + 1, self.data.metric
         row: dict[str, Any] = {

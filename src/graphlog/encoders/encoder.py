@@ -328,13 +328,10 @@ class SharedNeighborhood(Neighborhood):
     def __init__(
         self, whole: Neighborhood, old: ColorClasses, new: ColorClasses | None, has_degrees: bool
     ) -> None:
-        """Choose the edges.
+        """Choose the edges from the classes that the layer gets to those it returns.
 
-        Args:
-            whole: The neighborhood of all nodes.
-            old: Classes whose rows the layer gets.
-            new: Classes whose rows the layer returns; None: one a node.
-            has_degrees: Whether classes tell degrees apart, as :attr:`norm` needs.
+        Without ``new`` ones it returns a row a node. ``has_degrees`` says whether classes tell
+        degrees apart, as :attr:`norm` needs.
         """
         self.batch, self.dtype = whole.batch, whole.dtype
         self._whole, self._old, self._has_degrees = whole, old, has_degrees
@@ -408,12 +405,7 @@ class NodeNorm(nn.BatchNorm1d):
     def forward(
         self, input: Float[Tensor, "R D"], counts: Float[Tensor, "R"] | None = None
     ) -> Float[Tensor, "R D"]:
-        """Return the normalized values.
-
-        Args:
-            input: Rows.
-            counts: How many nodes each row stands for; None: one.
-        """
+        """Return the normalized values of rows that stand for ``counts`` nodes, or for one each."""
         if self.training and (counts is not None or self.peers is not None):
             return self._by_moments(input, counts)
         if self.training and input.shape[0] < 2:
@@ -499,12 +491,7 @@ class Readout(nn.Module):
 
 
 class GraphEncoder(nn.Module):
-    """Embeds the nodes and graphs of a batch. Implements Eqs. 1 and 2.
-
-    Args:
-        config: Shape of the encoder; what is ``auto`` follows the schema.
-        schema: Meaning of the attributes it reads.
-    """
+    """Embeds the nodes and graphs of a batch. Implements Eqs. 1 and 2."""
 
     peers: Peers | None = None
     """The processes that embed each batch together, a shard each; None: this one alone."""
@@ -708,12 +695,8 @@ def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
 
     During training they follow corrupted views under weights that keep changing; what is used
     afterwards are whole graphs under the final weights. A batch counts by its number of graphs, so
-    that a few left over count little. The network is in evaluation mode afterwards.
-
-    Args:
-        network: Its weights stay.
-        graphs: Unlabeled; up to 20 batches of 64 are drawn.
-        seed: Decides which.
+    that a few left over count little. Up to 20 batches of 64 are drawn. The network is in
+    evaluation mode afterwards.
     """
     norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d)]
     momenta = [norm.momentum for norm in norms]

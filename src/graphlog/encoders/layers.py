@@ -180,11 +180,8 @@ class GAT(MessagePassing):
 class PyGLayer(MessagePassing):
     """Runs a convolution on the edges as they are; whether it adds self-loops is its own affair.
 
-    Args:
-        conv: Module called as ``conv(h, edge_index, edge_attr)``; returns as many columns as it is
-            given.
-        schema: Meaning of the edge attributes.
-        edge_dim: Width of the learned edge vectors that the convolution is given.
+    It is called as ``conv(h, edge_index, edge_attr)``, with learned edge vectors of width
+    ``edge_dim``, and returns as many columns as it is given.
     """
 
     def __init__(self, conv: nn.Module, schema: FeatureSchema, edge_dim: int) -> None:

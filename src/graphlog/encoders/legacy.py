@@ -16,7 +16,7 @@ from graphlog.domains.molecule.schema import MOLECULE
 from graphlog.domains.protein.schema import PROTEIN
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, encoder_from_state
 from graphlog.encoders.modelfile import ModelFile
-from graphlog.errors import ModelFileError
+from graphlog.errors import ModelFileError, first_line
 
 
 def convert_pth(path: Path | str) -> ModelFile:
@@ -58,7 +58,7 @@ def convert_pth(path: Path | str) -> ModelFile:
         encoder = encoder_from_weights(weights, backbone)
     except (KeyError, RuntimeError, ValueError, IndexError, TypeError) as e:
         raise ModelFileError(
-            f"{path}: its weights do not fit an encoder of the family ({str(e).splitlines()[0]})."
+            f"{path}: its weights do not fit an encoder of the family ({first_line(e)})."
         ) from None
     left_out = sorted(k for k in states[0] if not k.startswith(prefix))
     return ModelFile(

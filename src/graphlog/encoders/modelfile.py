@@ -16,7 +16,7 @@ from graphlog.data.graphs import FeatureSchema
 from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, encoder_from_state
-from graphlog.errors import MissingPluginError, ModelFileError
+from graphlog.errors import MissingPluginError, ModelFileError, first_line
 from graphlog.files import beside
 
 VERSION = 1
@@ -52,15 +52,10 @@ def save_model(
     extra: Mapping[str, Tensor] | None = None,
     half: bool = False,
 ) -> None:
-    """Write an encoder to ``path``, whole or not at all.
+    """Write an encoder to ``path``, whole or not at all, with JSON-ready notes and further tensors.
 
-    Args:
-        path: The ``.safetensors`` file; its folder is made if need be.
-        encoder: The encoder.
-        info: JSON-ready notes to keep with it.
-        extra: Further tensors to keep, by name.
-        half: Store weights as float16, half the size, where none overflows; they are read back as
-            float32. Running statistics keep their precision.
+    With ``half``, weights are stored as float16, half the size, where none overflows; they are read
+    back as float32. Running statistics keep their precision.
     """
     tensors = {ENCODER + k: v for k, v in encoder.state_dict().items()}
     tensors |= {EXTRA + k: v for k, v in (extra or {}).items()}
@@ -92,11 +87,7 @@ def write_tensors(
 ) -> None:
     """Write tensors and a description of them with a hash of both, whole or not at all.
 
-    Args:
-        path: The safetensors file.
-        kind: What it is called, such as ``model`` or ``checkpoint``.
-        about: JSON-ready.
-        tensors: Contiguous, on the CPU.
+    The description is JSON-ready; the tensors are contiguous and on the CPU.
     """
     about = {**about, "format": f"graphlog-{kind}", "version": VERSION}
     about = json.loads(json.dumps(about))  # as it will be read, so that both sides hash the same
@@ -120,8 +111,7 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
             tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a mapping
     except (SafetensorError, OSError, ValueError, RuntimeError) as e:
         raise ModelFileError(
-            f"{path}: not a complete safetensors file ({str(e).splitlines()[0]});"
-            " copy or make it again."
+            f"{path}: not a complete safetensors file ({first_line(e)}); copy or make it again."
         ) from None
     if not isinstance(about, dict) or about.get("format") != f"graphlog-{kind}":  # pyright: ignore[reportUnknownMemberType]
         raise ModelFileError(
@@ -178,7 +168,7 @@ def read_model(path: Path | str) -> ModelFile:
         raise ModelFileError(f"{path}: {e}") from None
     except (KeyError, ValueError, RuntimeError, TypeError, AttributeError) as e:
         raise ModelFileError(
-            f"{path}: does not describe a model this version can build ({str(e).splitlines()[0]})."
+            f"{path}: does not describe a model this version can build ({first_line(e)})."
         ) from None
     extra = {
         k.removeprefix(EXTRA): v.float() if v.dtype == torch.float16 else v

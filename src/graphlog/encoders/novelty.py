@@ -59,10 +59,6 @@ class Novelty:
     def fit(cls, embeddings: Float[np.ndarray, "N W"], seed: int = 0) -> Self | None:
         """Fit the distribution to one half of the graphs and take the quantiles from the other.
 
-        Args:
-            embeddings: ``jk`` embeddings of a sample of the collection.
-            seed: Decides the halves.
-
         Returns:
             None where there are fewer than 20 graphs.
         """
@@ -118,10 +114,6 @@ class Novelty:
     def of(cls, tensors: Mapping[str, Tensor], width: int) -> Self | None:
         """Return what :meth:`tensors` described; None where there is nothing for that many columns.
 
-        Args:
-            tensors: Those of a model file, by name.
-            width: Columns of the ``jk`` embedding.
-
         Raises:
             ValueError: If shapes do not fit each other.
         """
@@ -151,10 +143,7 @@ def _deviations(
 def fit_novelty(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> Novelty | None:
     """Return what is usual among ``graphs`` as ``network`` embeds them; None for fewer than 20.
 
-    Args:
-        network: In evaluation mode.
-        graphs: The collection; of large ones, 20,000 are drawn.
-        seed: Decides which.
+    The network is in evaluation mode. Of large collections, 20,000 graphs are drawn.
     """
     rows = np.arange(len(graphs))
     if len(rows) > _JUDGED:

@@ -215,9 +215,9 @@ class _TrialJob(SeedJob):
     trial: Any
     is_pruned: bool = False
 
-    def row(self, means: dict[str, float], cursor: Cursor, is_epoch_end: bool) -> dict[str, Any]:
+    def row(self, means: dict[str, float], cursor: Cursor) -> dict[str, Any]:
         """Report the score of the epoch."""
-        row = super().row(means, cursor, is_epoch_end)
+        row = super().row(means, cursor)
         score = self.valid_score(cursor.epoch + 1)
         if math.isfinite(score):
             self.trial.report(score, cursor.epoch + 1)

@@ -148,12 +148,8 @@ def tell_apart(
 ) -> LossTerms:
     r"""Return binary cross-entropy.
 
-    :math:`\mathrm{mean}\,\log(1 + e^{-s^+}) + w\,\mathrm{mean}\,\log(1 + e^{s^-})`.
-
-    Args:
-        positive: Scores of right pairs; none count as 0.
-        negative: Scores of wrong pairs.
-        negative_weight: The factor :math:`w`.
+    :math:`\mathrm{mean}\,\log(1 + e^{-s^+}) + w\,\mathrm{mean}\,\log(1 + e^{s^-})` of the scores
+    of right and of wrong pairs; none count as 0.
     """
     positive, negative = full_precision(positive), full_precision(negative)
     right, wrong = mean_or_zero(F.softplus(-positive)), mean_or_zero(F.softplus(negative))
@@ -180,12 +176,6 @@ class AttributeHead(nn.Module):
     """
 
     def __init__(self, width: int, schema: FeatureSchema) -> None:
-        """Build the head.
-
-        Args:
-            width: Entries of a node's embedding.
-            schema: Says what is masked.
-        """
         super().__init__()
         masked = schema.node if schema.masked == "node" else schema.edge
         self.masked = schema.masked
@@ -194,14 +184,9 @@ class AttributeHead(nn.Module):
         self.linear = nn.Linear(width, max(len(self.positions), self.column.cardinality))
 
     def loss(self, node_emb: Float[Tensor, "V D"], view: MaskedView) -> Float[Tensor, ""]:
-        """Return the mean loss over masked items.
+        """Return the mean loss over masked items: cross-entropy, or squared error of a number.
 
-        The loss is cross-entropy, or the squared error of a continuous column.
-
-        Args:
-            node_emb: Node embeddings of the masked view; those of an edge are the sum of its two
-                ends.
-            view: The masked nodes or directed edges, and the clean graphs, which hold the answers.
+        The embedding of an edge is the sum of those of its two ends in the masked view.
         """
         clean = view.clean
         if self.masked == "node":
@@ -258,14 +243,9 @@ class RegressionHead(nn.Module):
     def loss(
         self, graph_emb: Float[Tensor, "N D"], targets: Float[Tensor, "N K"]
     ) -> Float[Tensor, ""]:
-        """Return the mean of Huber's error (linear beyond 1) over known targets.
+        """Return the mean of Huber's error (linear beyond 1) over targets that are not NaN.
 
-        Args:
-            graph_emb: Graph embeddings.
-            targets: Standardized targets, NaN where unknown.
-
-        Returns:
-            The mean; with ``peers``, what this process adds to it, times their number.
+        With ``peers`` it is what this process adds to the mean, times their number.
         """
         predicted = full_precision(self(graph_emb))
         known = ~targets.isnan()

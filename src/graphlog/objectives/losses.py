@@ -60,8 +60,7 @@ def graph_loss(
 
     Args:
         graph_emb: Embeddings :math:`h_{\mathcal G}` of the clean graphs.
-        view_emb: Embeddings :math:`h_{\mathcal G'}` of their correlated views, which are the
-            anchors.
+        view_emb: Embeddings :math:`h_{\mathcal G'}` of their correlated views, the anchors.
         form: Which of the three losses.
         temperature: Divides the similarities of ``"infonce"``.
         eps: Added to the denominators of cosine and softmax (the authors' script: 1e-6).
@@ -181,17 +180,11 @@ def nce_loss(
 ) -> Float[Tensor, ""]:
     r"""Return :math:`\mathcal L_{\mathrm{global}}`: each graph's chain against noise chains.
 
-    Implements Eq. 19 as the paper prints
-    it, with :math:`\log \tilde p = f` (Eqs. 17-18): minus the batch mean, which is the scaling of
-    Eqs. 14 and 16, of :math:`f(h_n, \hat z_n) - \frac1K \sum_k f(h_n, z^-_{nk})`. Differentiable in
-    the embeddings and the prototypes.
-
-    Args:
-        graph_emb: Graph embeddings :math:`h_{\mathcal G}`.
-        chains: Positive chains :math:`\hat z` of the E-step.
-        noise: Negative chains :math:`z^-`, the ``K = Lp`` of
-            :func:`~graphlog.prototypes.corrupt_chains`.
-        forest: Hierarchical prototypes :math:`\mathbf C`.
+    Implements Eq. 19 as the paper prints it, with :math:`\log \tilde p = f` (Eqs. 17-18): minus the
+    batch mean, which is the scaling of Eqs. 14 and 16, of
+    :math:`f(h_n, \hat z_n) - \frac1K \sum_k f(h_n, z^-_{nk})`. The ``K = Lp`` noise chains are
+    those of :func:`~graphlog.prototypes.corrupt_chains`. Differentiable in the embeddings and the
+    prototypes.
     """
     positive = negative_energy(graph_emb, chains, forest)
     repeated = graph_emb.repeat_interleave(noise.shape[1], dim=0)
@@ -210,10 +203,9 @@ def prototype_cross_entropy(
 ) -> Float[Tensor, ""]:
     r"""Return the global loss as cross-entropies of graphs and of prototypes.
 
-    A departure from Eq. 19. Summed over
-    layers: the mean cross-entropy, over graphs, of the chain's prototype among the candidates; and
-    for every layer but the top, the mean cross-entropy, over its prototypes, of their parent among
-    all prototypes of the layer above.
+    A departure from Eq. 19. Summed over layers: the mean cross-entropy, over graphs, of the chain's
+    prototype among the candidates; and for every layer but the top, the mean cross-entropy, over
+    its prototypes, of their parent among all prototypes of the layer above.
 
     Args:
         graph_emb: Graph embeddings :math:`h_{\mathcal G}`.
@@ -283,14 +275,8 @@ def assignment_gap(
     r"""Return the mean KL divergence from the assignment of roots to the model's softmax over them.
 
     Where it is 0, roots are drawn from the distribution that the cross-entropy trains, and its
-    expected gradient is exactly zero: :math:`\mathbb E_q[\nabla \log q] = 0`.
-
-    Args:
-        graph_emb: Graph embeddings.
-        chains: Chains of the E-step.
-        forest: Hierarchical prototypes.
-        temperature: Of the cross-entropy.
-        draw_temperature: Of the draw; None where the E-step draws nothing, so that it is certain.
+    expected gradient is exactly zero: :math:`\mathbb E_q[\nabla \log q] = 0`. Without a
+    ``draw_temperature`` the assignment is certain.
     """
     similarity = cosine_similarity(graph_emb, forest.layers[0])
     log_model = (similarity / temperature).log_softmax(dim=1)

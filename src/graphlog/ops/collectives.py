@@ -14,7 +14,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch import distributed as dist
 
-from graphlog.errors import ProcessLostError, setting
+from graphlog.errors import ProcessLostError, first_line, setting
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def lost_peers() -> Generator[None]:
     try:
         yield
     except RuntimeError as e:
-        reason = str(e).strip().splitlines()[0].rpartition("] ")[2]
+        reason = first_line(e).rpartition("] ")[2]
         raise ProcessLostError(
             f"another process of this run ended or does not answer ({reason}); "
             f"the last checkpoint is whole: continue with {setting('resume', True)}.",

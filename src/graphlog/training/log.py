@@ -14,13 +14,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 from torch import Tensor
 
-from graphlog.errors import ConfigError, MissingExtraError, check_name
+from graphlog.errors import ConfigError, MissingExtraError, check_name, first_line
 from graphlog.files import beside
 
 LINE_EVERY_S = 10.0
@@ -39,15 +39,16 @@ class Progress:
 
     def __call__(self, done: int, rejected: int) -> None:
         """Show how many rows of an input have been read so far; readers call this."""
-        now = time.monotonic()
         if self._reading_since is None:
-            self._reading_since = self._drawn = now
-        if self._is_due(now):
+            self._reading_since = self._drawn = time.monotonic()
+        if self._is_due():
             if not self._is_reading:
                 self._is_reading = True
                 self.begin(0)
-            rate = _rate(done, now - self._reading_since)
-            self.stage(f"read {done:,} rows, {rejected:,} rejected, {rate} rows/s")
+            self.stage(
+                f"read {done:,} rows, {rejected:,} rejected, "
+                f"{_rate(done, self._reading_since)} rows/s"
+            )
 
     def begin(self, total: int, done: int = 0) -> None:
         """Expect ``total`` graphs, ``done`` of which an earlier process has handled.
@@ -86,23 +87,23 @@ class Progress:
         finally:
             self.end()
 
-    def _is_due(self, now: float) -> bool:
-        if now - self._drawn < self.every_s:
-            return False
-        self._drawn = now
-        return True
+    def _is_due(self) -> bool:
+        is_due = time.monotonic() - self._drawn >= self.every_s
+        if is_due:
+            self._drawn = time.monotonic()
+        return is_due
 
     def _is_counted(self) -> bool:
         return 0 < self._total <= self._done
 
-    def _speed(self, now: float) -> str:
+    def _speed(self) -> str:
         """Return how much is done and the speed."""
         if not self._done:
             return ""
         share = f"{self._done:,} graphs"
         if self._total:
             share = f"{100 * self._done / self._total:.0f} %"
-        return f"{share}, {_rate(self._done - self._first, now - self._started)} graphs/s"
+        return f"{share}, {_rate(self._done - self._first, self._started)} graphs/s"
 
 
 class Lines(Progress):
@@ -120,14 +121,13 @@ class Lines(Progress):
     def advance(self, graphs: int) -> None:
         """Count, and print a line when one is due."""
         super().advance(graphs)
-        now = time.monotonic()
-        if not self._is_due(now):
+        if not self._is_due():
             return
-        state, left, fresh = self._speed(now), "", self._done - self._first
+        state, left, fresh = self._speed(), "", self._done - self._first
         if self._is_counted():
             state = "all graphs done, finishing"
         elif fresh and self._total:
-            seconds = (self._total - self._done) * (now - self._started) / fresh
+            seconds = (self._total - self._done) * (time.monotonic() - self._started) / fresh
             left = f"{timedelta(seconds=int(seconds))} left"
         self.say(f"{self._stage}: {', '.join(filter(None, [state, self._losses, left]))}")
 
@@ -165,31 +165,29 @@ class Bar(Progress):
             refresh_per_second=2,
             transient=True,
         )
-        self._task: TaskID | None = None
 
     def begin(self, total: int, done: int = 0) -> None:
         """Show the bar."""
         super().begin(total, done)
-        self._restart("", total or None)
+        for task in self._bar.task_ids:
+            self._bar.remove_task(task)
+        self._bar.add_task(self._stage, total=total or None, completed=done, speed="", losses="")
         self._bar.start()
 
     def stage(self, text: str) -> None:
         """Write the stage before the bar."""
         super().stage(text)
-        self._update(description=text)
+        self._update()
 
     def advance(self, graphs: int) -> None:
         """Move the bar."""
         super().advance(graphs)
-        if self._is_counted():
-            self._restart("finishing", None)
-        else:
-            self._update(completed=self._done, speed=self._speed(time.monotonic()))
+        self._update()
 
     def report(self, values: Mapping[str, float]) -> None:
         """Write the losses behind the bar."""
         super().report(values)
-        self._update(losses=self._losses)
+        self._update()
 
     def say(self, line: str) -> None:
         """Print ``line`` above the bar."""
@@ -199,27 +197,24 @@ class Bar(Progress):
         """Take the bar away."""
         self._bar.stop()
 
-    def _restart(self, speed: str, total: int | None) -> None:
-        """Show a new bar in place of the one before: rich cannot take a total away."""
-        if self._task is not None:
-            self._bar.remove_task(self._task)
-        done = self._done if total else 0
-        self._task = self._bar.add_task(
-            self._stage, total=total, completed=done, speed=speed, losses=""
-        )
-
-    def _update(self, **columns: Any) -> None:
-        if self._task is not None:
-            self._bar.update(self._task, **columns)
+    def _update(self) -> None:
+        for task in self._bar.tasks:  # none before `begin`
+            speed = self._speed()
+            if self._is_counted():
+                speed, task.total = "finishing", None
+            self._bar.update(
+                task.id,
+                description=self._stage,
+                completed=self._done,
+                speed=speed,
+                losses=self._losses,
+            )
 
 
 def as_progress(progress: Progress | bool | None, every_s: float = LINE_EVERY_S) -> Progress:
-    """Return the display that a call was given.
+    """Return the display that a call was given; False and None show nothing.
 
-    Args:
-        progress: True is the one that suits: a bar on a terminal or in a notebook, else plain
-            lines; False and None show nothing.
-        every_s: Seconds between two lines.
+    True is the one that suits: a bar on a terminal or in a notebook, else plain lines.
     """
     if isinstance(progress, Progress):
         return progress
@@ -230,9 +225,9 @@ def as_progress(progress: Progress | bool | None, every_s: float = LINE_EVERY_S)
     return Bar() if sys.stderr.isatty() or in_notebook else Lines(every_s)
 
 
-def _rate(count: int, seconds: float) -> str:
+def _rate(count: int, since: float) -> str:
     """Return a speed with two digits at least, as slow work would else have none."""
-    rate = count / max(seconds, 1e-9)
+    rate = count / max(time.monotonic() - since, 1e-9)
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
@@ -330,18 +325,14 @@ class Callbacks:
     """The callbacks of one run; none of them can stop it."""
 
     def __init__(self, given: Sequence[Any] = (), folder: Path | None = None) -> None:
-        """Start the trackers that are named.
-
-        Args:
-            given: Callbacks, and names of trackers.
-            folder: Of the run; None for a run that is kept in memory.
+        """Start the trackers that are named; a run that is kept in memory has no folder.
 
         Raises:
             ConfigError: If a name is unknown or an object is no callback.
             MissingExtraError: If the library of a tracker is not installed.
         """
         self._active: list[tuple[str, TakeRow]] = []
-        self._trackers: list[ExitStack] = []
+        self._ends = ExitStack()
         for callback in given:
             if isinstance(callback, Callback):
                 self._active.append((type(callback).__name__, callback.on_row))
@@ -361,29 +352,27 @@ class Callbacks:
                 _warn(callback, e)
             else:
                 self._active.append((callback, take))
-                self._trackers.append(opened)
+                self._ends.callback(opened.close)
 
     def on_row(self, row: Mapping[str, Any]) -> None:
         """Pass a row on; what fails is dropped with a warning."""
-        for follower in list(self._active):
-            name, take = follower
+        for name, take in list(self._active):
             try:
                 take(dict(row))
             except Exception as e:
-                self._active.remove(follower)
+                self._active.remove((name, take))
                 _warn(name, e)
 
     def close(self) -> None:
         """End the trackers that were started by name."""
-        for tracker in self._trackers:
-            with suppress(Exception):
-                tracker.close()
-        self._trackers, self._active = [], []
+        self._active = []
+        with suppress(Exception):
+            self._ends.close()
 
 
 def _warn(name: str, error: Exception) -> None:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    warnings.warn(f"{name} failed and gets no more rows: {reason}", RuntimeWarning, stacklevel=2)
+    said = f"{name} failed and gets no more rows: {first_line(error)}"
+    warnings.warn(said, RuntimeWarning, stacklevel=2)
 
 
 @contextmanager

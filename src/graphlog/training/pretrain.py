@@ -19,7 +19,14 @@ from graphlog.data.store import GraphBatch, GraphStore, epoch_batches
 from graphlog.encoders.encoder import GraphEncoder, NodeNorm, build_encoder, calibrate
 from graphlog.encoders.modelfile import digest_of, read_model, save_model
 from graphlog.encoders.novelty import PREFIX, fit_novelty
-from graphlog.errors import ConfigError, DataError, ModelFileError, TrainingInterrupted, setting
+from graphlog.errors import (
+    ConfigError,
+    DataError,
+    ModelFileError,
+    TrainingInterrupted,
+    first_line,
+    setting,
+)
 from graphlog.files import write_json, write_text, writing
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective, RegressionHead
@@ -69,14 +76,7 @@ class Pretraining(Job):
         progress: Progress | None = None,
         embed_at_most: int | None = None,
     ) -> None:
-        """Build encoder and objective.
-
-        Args:
-            store: The graphs.
-            config: The settings.
-            init: Encoder to start from instead of random weights; it is trained in place.
-            progress: Where alarms and losses are shown.
-            embed_at_most: Graphs that a phase may be prepared with; None takes all.
+        """Build encoder and objective, which prepares its phases with ``embed_at_most`` graphs.
 
         Raises:
             ConfigError: If settings, graphs and ``init`` do not fit each other.
@@ -126,10 +126,8 @@ class Pretraining(Job):
         self.watch = CollapseWatch(self.encoder, config.watch_every, config.batch_size)
         self._steps = config.epochs * len(self.batches(0))
         self._embed_at_most = embed_at_most
-        self._given: Float16[np.ndarray, "M K"] | None = given
-        self._targets: Float16[np.ndarray, "M K"] | None = None
-        self._phase = 0
-        self._splits = False
+        self._given, self._targets = given, None
+        self._phase, self._splits = 0, False
 
     def join(self, team: Team) -> None:
         """Train together with other processes.
@@ -232,7 +230,7 @@ class Pretraining(Job):
         """Return whether a row is due, or the watch looks after ``step``."""
         return step % self.config.log_every == 0 or self.watch.due(step)
 
-    def row(self, means: dict[str, float], cursor: Cursor, is_epoch_end: bool) -> dict[str, Any]:
+    def row(self, means: dict[str, float], cursor: Cursor) -> dict[str, Any]:
         """Return losses and what the watch has seen; alarms are shown."""
         watched, alarms = self.watch.look(means) if self.watch.due(cursor.step) else ({}, [])
         self.progress.report(
@@ -447,20 +445,10 @@ def run_pretraining(
     progress: Progress | None = None,
     callbacks: Sequence[Callback | str] = (),
 ) -> PretrainResult:
-    """Train ``config.objective`` on the graphs of ``store``.
+    """Train ``config.objective`` on the graphs of ``store``; see :func:`graphlog.pretrain`.
 
     A run that is killed at any moment and resumed ends, on a CPU with the same number of threads,
-    with the same bits as one that was never stopped.
-
-    Args:
-        store: The graphs; labels are not looked at.
-        config: The settings.
-        run_dir: Where checkpoints, log and model go; None trains in memory only.
-        resume: Continue from the newest whole checkpoint of ``run_dir``.
-        overwrite: Replace the run in ``run_dir``.
-        init: Encoder to start from instead of random weights; it is trained in place.
-        progress: Follows the run.
-        callbacks: Get every row of the log; ``tensorboard``, ``wandb`` or ``mlflow`` by name.
+    with the same bits as one that was never stopped. Without ``run_dir`` nothing is kept.
 
     Raises:
         ConfigError: If settings, graphs, ``init`` and run folder do not fit each other.
@@ -507,9 +495,8 @@ def _finished(path: Path, job: Pretraining) -> PretrainResult | None:
         job.objective.prepare_state(learned)
         job.objective.load_state_dict(learned)
     except (RuntimeError, KeyError) as e:
-        reason = str(e).splitlines()[0]
         raise ModelFileError(
-            f"{path} is of another version of graphlog ({reason}); use it as it is, or "
+            f"{path} is of another version of graphlog ({first_line(e)}); use it as it is, or "
             f"train it again with {setting('overwrite', True)}.",
             option="overwrite",
         ) from None

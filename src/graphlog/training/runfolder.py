@@ -75,11 +75,8 @@ class RunFolder:
     ) -> Self:
         """Create, continue or empty the folder, and lock it against other processes.
 
-        Arguments are those of :func:`check_usable`.
-
         Raises:
-            ConfigError: If it exists and neither ``resume`` nor ``overwrite`` is set, if both are,
-                or if another process is using it.
+            ConfigError: As :func:`check_usable`, or if another process is using it.
             GraphLoGError: If it cannot be written to.
         """
         check_usable(path, kind, resume, overwrite)
@@ -127,13 +124,9 @@ def versions(data_digest: str) -> dict[str, Any]:
 
 
 def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) -> None:
-    """Check that a folder is free, or that of a run to be continued or replaced.
+    """Check that a folder is free, or that of a run of this ``kind`` to be continued or replaced.
 
-    Args:
-        path: The folder.
-        kind: ``pretrain``, ``finetune``, ``probe`` or ``search``: what is to be run.
-        resume: Whether the run is to be continued; None where such a run cannot be.
-        overwrite: Whether it is to be replaced.
+    ``resume`` is None where such a run cannot be continued.
 
     Raises:
         ConfigError: If it is neither, or is to be both continued and replaced.

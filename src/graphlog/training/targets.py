@@ -145,10 +145,6 @@ def targets_of(
         substructures: Whether :data:`COMPONENTS` further columns follow: the whitened principal
             components of the counts of substructures.
         given: Standardized vectors in place of the descriptors, from :func:`read_vectors`.
-
-    Raises:
-        DataError: If the store was built without texts that are needed.
-        ConfigError: If the domain has no targets, or counts no substructures.
     """
     whole, domain = GraphStore(store.contents), DOMAINS[store.schema.domain]
     seen = np.arange(len(whole)) if store.indices is None else np.unique(store.indices)

@@ -8,12 +8,12 @@ more processes, as torchrun or ``--processes`` starts them, train a model as a t
 import json
 import math
 import os
-import signal
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -32,12 +32,13 @@ from graphlog.errors import (
     NonFiniteLossError,
     ProcessLostError,
     TrainingInterrupted,
+    first_line,
     setting,
 )
 from graphlog.files import writing
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.ops.collectives import Peers
-from graphlog.processes import is_orphan, size
+from graphlog.processes import is_orphan, signals_handled_by, size
 from graphlog.training.log import Callbacks, Meter, MetricsFile, Progress
 from graphlog.training.runfolder import (
     Checkpoint,
@@ -64,12 +65,7 @@ class Team:
     """The processes of a run; a process that was started alone is a team of one."""
 
     def __init__(self, peers: Peers | None = None, notices: Peers | None = None) -> None:
-        """Take over process groups.
-
-        Args:
-            peers: Exchange tensors on the device of the run; None for a process alone.
-            notices: The same processes, which exchange texts, and may wait long.
-        """
+        """Take over a group for tensors, and one for texts, whose processes may wait long."""
         self.peers, self._notices = peers, notices
         self.size = 1 if peers is None else peers.size
         """Number of processes."""
@@ -120,15 +116,7 @@ class Team:
         return LossTerms(losses.total + (means[0] - losses.total.detach()), terms, watch)
 
     def average_gradients(self, parameters: Iterable[nn.Parameter], wish: bool) -> bool:
-        """Replace gradients by their means over processes.
-
-        Args:
-            parameters: Those of the step.
-            wish: Whether this process was asked to stop.
-
-        Returns:
-            Whether any process was.
-        """
+        """Average gradients over processes; return whether any was asked to stop (``wish``)."""
         if self.peers is None:
             return wish
         gradients = [p.grad for p in parameters if p.grad is not None]
@@ -143,9 +131,6 @@ ALONE = Team()
 @contextmanager
 def joined(device: torch.device) -> Generator[Team]:
     """Give the team of this process, as the variables of ``torchrun`` describe it.
-
-    Args:
-        device: Where this process computes.
 
     Raises:
         ProcessLostError: If the other processes cannot be reached.
@@ -163,9 +148,8 @@ def joined(device: torch.device) -> Generator[Team]:
         notices: Any = dist.new_group(backend="gloo", timeout=_WAIT_TIMEOUT)
     except (RuntimeError, ValueError) as e:
         address = ":".join(os.environ.get(k, "?") for k in ("MASTER_ADDR", "MASTER_PORT"))
-        reason = str(e).strip().splitlines()[0]
         raise ProcessLostError(
-            f"the processes of this run cannot reach each other at {address} ({reason})."
+            f"the processes of this run cannot reach each other at {address} ({first_line(e)})."
         ) from None
     try:
         peers = Peers(dist.get_rank(), dist.get_world_size())
@@ -205,12 +189,9 @@ class NamedAdam:
         factors: Mapping[str, float] | None = None,
         weight_decay: float = 0.0,
     ) -> None:
-        """Collect the parameters that take gradients.
+        """Collect the parameters that take gradients; no weight decay, as in the paper, is Adam.
 
-        Args:
-            parameters: Parameters by name.
-            factors: Multiples of the step size for the parameters whose names start so.
-            weight_decay: 0, as in the paper, is plain Adam.
+        ``factors`` are multiples of the step size for the parameters whose names start so.
         """
         self.parameters = {name: p for name, p in parameters if p.requires_grad}
         groups: dict[float, list[nn.Parameter]] = {}
@@ -228,12 +209,7 @@ class NamedAdam:
         self.adam.zero_grad(set_to_none=True)
 
     def step(self, learning_rate: float, skipped: Tensor | None = None) -> None:
-        """Apply one update.
-
-        Args:
-            learning_rate: Step size.
-            skipped: Whether nothing is to change, known to the device alone; None: no.
-        """
+        """Apply one update, unless it is ``skipped``, which the device alone may know."""
         for group in self.adam.param_groups:
             group["lr"] = group["factor"] * learning_rate
         # what a gradient scaler would set: the kernel looks at it, and the CPU need not
@@ -358,13 +334,10 @@ class Job(ABC):
         return False
 
     @abstractmethod
-    def row(self, means: dict[str, float], cursor: Cursor, is_epoch_end: bool) -> dict[str, Any]:
+    def row(self, means: dict[str, float], cursor: Cursor) -> dict[str, Any]:
         """Evaluate what is due and return the row for the log.
 
-        Args:
-            means: Of the losses and scalars since the last row.
-            cursor: After the step; the epoch is not counted yet.
-            is_epoch_end: Whether the step was the last of its epoch.
+        ``means`` are those since the last row; ``cursor`` does not count the epoch yet.
         """
 
     def ends_early(self) -> bool:
@@ -412,15 +385,7 @@ class Trainer:
         metrics: MetricsFile | None = None,
         callbacks: Callbacks | None = None,
     ) -> None:
-        """Stand at the start.
-
-        Args:
-            job: What to train.
-            checkpoints: Folder of the checkpoints; None keeps all in memory.
-            checkpoint_every_s: Seconds between checkpoints within an epoch.
-            metrics: Where rows of the log go.
-            callbacks: Get the same rows.
-        """
+        """Stand at the start; without a folder of ``checkpoints`` all is kept in memory."""
         self.job, self.metrics = job, metrics
         self.callbacks = callbacks or Callbacks()
         self.checkpoints, self.checkpoint_every_s = checkpoints, checkpoint_every_s
@@ -499,11 +464,8 @@ class Trainer:
         if bool(finite.all()):
             return
         step, indices, losses = unchecked[int((~finite).nonzero()[0])]
-        name, bad = "the total loss", losses.total
-        for term, value in losses.terms.items():
-            if not bool(torch.isfinite(value)):
-                name, bad = f"loss term '{term}'", value
-                break
+        terms = {f"loss term '{k}'": v for k, v in losses.terms.items() if not v.isfinite()}
+        name, bad = next(iter({**terms, "the total loss": losses.total}.items()))
         where = self.job.describe_batch(step, indices)
         raise NonFiniteLossError(f"{name} became {bad.item()} at step {step}; {where}")
 
@@ -560,7 +522,7 @@ class Trainer:
         except (RuntimeError, KeyError, TypeError) as e:
             raise ModelFileError(
                 f"the checkpoint of step {checkpoint.step} does not fit this version of graphlog "
-                f"({str(e).splitlines()[0]}); start again with {setting('overwrite', True)}.",
+                f"({first_line(e)}); start again with {setting('overwrite', True)}.",
                 option="overwrite",
             ) from None
         if self.job.team.is_first:
@@ -596,7 +558,7 @@ class Trainer:
             is_last = self.cursor.batch + 1 == len(batches)
             self.step(indices, batch)
             if is_last or self.job.log_due(self.cursor.step):
-                self._log(is_last)
+                self._log()
             if self._stops or (self._stop.asked and self.job.team.size == 1):
                 self.save()
                 raise TrainingInterrupted(self.job.how_to_resume(self.cursor))
@@ -613,21 +575,20 @@ class Trainer:
         if self.job.setting.device.type == "cpu":
             yield from map(self.job.load, batches)
             return
-        if not batches:  # the run was stopped in the epoch's last step
-            return
         with ThreadPoolExecutor(max_workers=1) as worker:
-            pending = worker.submit(self.job.load, batches[0])
-            for following in [*batches[1:], None]:
-                batch = pending.result()
-                if following is not None:
-                    pending = worker.submit(self.job.load, following)
-                yield batch
+            waiting = deque[Future[Any]]()
+            for indices in batches:
+                waiting.append(worker.submit(self.job.load, indices))
+                if len(waiting) > 1:
+                    yield waiting.popleft().result()
+            for last in waiting:
+                yield last.result()
 
-    def _log(self, is_epoch_end: bool) -> None:
+    def _log(self) -> None:
         self._check_losses()
         now = time.monotonic()
         rate = self._row_graphs / max(now - self._row_started, 1e-9)
-        row = self.job.row(self.meter.read(), self.cursor, is_epoch_end)
+        row = self.job.row(self.meter.read(), self.cursor)
         self._row_started, self._row_graphs = time.monotonic(), 0
         row["graphs_per_s"] = round(rate, 1)
         if self.metrics is not None:
@@ -664,20 +625,10 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signal() -> Generator[StopRequest, None, None]:
-    """Turn SIGINT and SIGTERM into a request inside the block.
-
-    Signals that are ignored (nohup) stay ignored; outside the main thread nothing changes.
-    """
+    """Turn SIGINT and SIGTERM into a request inside the block; not outside the main thread."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    handled = [n for n, handler in before.items() if handler not in (signal.SIG_IGN, None)]
-    for number in handled:
-        signal.signal(number, request.handle)
-    try:
+    with signals_handled_by(request.handle):
         yield request
-    finally:
-        for number in handled:
-            signal.signal(number, before[number])

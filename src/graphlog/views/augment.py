@@ -97,13 +97,8 @@ def mask_edges_around(
 ) -> tuple[GraphBatch, Int[Tensor, "B"]]:
     """Return the batch with every edge at one of ``nodes`` masked, and the indices of those edges.
 
-    Args:
-        batch: Graphs, their nodes masked already or not.
-        schema: Says which row stands for a masked edge.
-        nodes: The masked nodes.
-
     Raises:
-        ConfigError: If the schema has no such row.
+        ConfigError: If the schema has no row that stands for a masked edge.
     """
     inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=nodes.device)
     inside[nodes] = True
@@ -155,15 +150,7 @@ def augment(
     config: AugmentConfig,
     generator: Generator,
 ) -> GraphBatch:
-    """Return every graph under a perturbation drawn from ``choice``, independently per graph.
-
-    Args:
-        batch: Clean graphs.
-        schema: Says how attributes are masked.
-        choice: Names of perturbations; one or more.
-        config: Their strengths and variants.
-        generator: Source of randomness.
-    """
+    """Return every graph under a perturbation drawn from ``choice``, independently per graph."""
     drawn = below(batch.sizes.new_full((batch.num_graphs,), len(choice)), generator)
     nodes = torch.ones(batch.num_nodes, dtype=torch.bool, device=drawn.device)
     changed = batch
@@ -196,13 +183,7 @@ def augment(
 
 
 def drop_subgraphs(batch: GraphBatch, rate: float, generator: Generator) -> Bool[Tensor, "V"]:
-    """Return the nodes of a random connected subgraph of ``int(rate * n)`` nodes per graph.
-
-    Args:
-        batch: Any graphs.
-        rate: Share of the nodes, below 1, so that at least one node is left.
-        generator: Source of randomness.
-    """
+    """Return the nodes of a random connected subgraph of ``int(rate * n)`` nodes per graph."""
     sizes = _share(batch.sizes, rate)
     grown = grow_subgraph(batch, (sizes - 1).clamp_min(0), generator)
     return grown & (sizes > 0)[batch.batch]
@@ -216,15 +197,10 @@ def grow_subgraph(
 ) -> Bool[Tensor, "V"]:
     """Return the nodes of one random connected subgraph a graph.
 
-    A random node, then ``steps[n]`` times a random neighbor of it all. One sweep over the edges
-    adds a node to every graph, so there are as many sweeps as the largest subgraph has nodes. A
-    subgraph that has filled its component stays smaller.
-
-    Args:
-        batch: Any graphs.
-        steps: Nodes to add to the first, in each graph.
-        generator: Source of randomness.
-        growth: ``"first-neighbors"`` only ever adds neighbors of the first node.
+    A random node, then ``steps[n]`` times a random neighbor of it all, or with
+    ``"first-neighbors"`` of the first node only. One sweep over the edges adds a node to every
+    graph, so there are as many sweeps as the largest subgraph has nodes. A subgraph that has filled
+    its component stays smaller.
     """
     roots = random_nodes(batch.ptr, generator)[batch.sizes > 0]
     inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=roots.device).index_fill(
@@ -251,12 +227,6 @@ def perturb_edges(
 
     Where edges are rewired, each lost edge comes back, with its attributes, between two nodes that
     no edge joined (while there are any); what ran in one direction alone does so again.
-
-    Args:
-        batch: Any graphs.
-        graphs: Which of them to perturb.
-        config: The share, and whether to rewire.
-        generator: Source of randomness.
     """
     pair, pair_graph = undirected_pairs(batch)
     per_graph = torch.bincount(pair_graph, minlength=batch.num_graphs)

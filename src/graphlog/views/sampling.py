@@ -232,13 +232,9 @@ def context_views(
 ) -> ContextViews:
     """Return the subgraphs around and beyond each root; graphs without an anchor are left out.
 
-    Args:
-        batch: Any graphs.
-        roots: One node a graph.
-        hops: Reach of the substructure; 0: the whole graph, parts that the root cannot reach
-            included.
-        inner: The context begins beyond this many steps; what the root cannot reach is no part.
-        outer: The context ends after this many steps; 0: nowhere.
+    The substructure reaches ``hops`` steps (0: the whole graph, parts that the root cannot reach
+    included). The context begins beyond ``inner`` steps and ends after ``outer`` (0: nowhere); what
+    the root cannot reach is no part.
     """
     inside, around = rings(batch, roots, hops, inner, outer)
     has_context = segment_sum((inside & around).double(), batch.ptr) > 0
