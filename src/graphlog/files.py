@@ -17,7 +17,7 @@ import shutil
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -129,8 +129,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def mark_folder(folder: Path, kind: str) -> None:
     """Sign a folder as one that holds a ``kind`` of ours, which a later command may replace."""
-    mark = {"format": "graphlog-folder", "kind": kind}
-    write_json(folder / MARK, {**mark, "sha256": _signature(mark)})
+    write_json(folder / MARK, _mark(kind))
 
 
 def folder_kind(folder: Path) -> str | None:
@@ -140,15 +139,15 @@ def folder_kind(folder: Path) -> str | None:
         if file.is_symlink() or not file.is_file() or file.stat().st_size > _MARK_BYTES:
             return None
         mark: dict[str, str] = json.loads(file.read_bytes())
-        signature = mark.pop("sha256")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return mark["kind"] if mark == _mark(mark["kind"]) else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    is_ours = mark.get("format") == "graphlog-folder" and signature == _signature(mark)
-    return mark.get("kind") if is_ours else None
 
 
-def _signature(mark: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(mark, sort_keys=True).encode()).hexdigest()
+def _mark(kind: str) -> dict[str, str]:
+    mark = {"format": "graphlog-folder", "kind": kind}
+    signature = hashlib.sha256(json.dumps(mark, sort_keys=True).encode()).hexdigest()
+    return {**mark, "sha256": signature}
 
 
 @contextmanager

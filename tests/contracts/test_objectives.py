@@ -27,6 +27,7 @@ from graphlog.domains.protein.schema import PROTEIN, ProteinOptions
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Phase
+from graphlog.prototypes import PrototypeForest
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.settings import resolve_config
 from graphs_support import rings
@@ -258,4 +259,4 @@ def test_a_run_on_every_kind_of_graphs(name: str, kind: str, stores: dict[str, G
     assert result.info["objective"] == name
     assert all(p.isfinite().all() for p in result.encoder.parameters())
     if name == "graphlog":
-        assert result.objective.forest is not None
+        assert PrototypeForest.from_state(result.extra) is not None

@@ -145,10 +145,8 @@ def test_no_recipe_sets_what_it_does_not_use():
 
 
 def test_the_two_copies_differ():
-    views = make("graphcl", encoder_for()).views(batch_for(), seeded())
-    assert views.first.ptr.tolist() != views.second.ptr.tolist() or not torch.equal(
-        views.first.x, views.second.x
-    )
+    first, second = make("graphcl", encoder_for()).views(batch_for(), seeded())
+    assert first.ptr.tolist() != second.ptr.tolist() or not torch.equal(first.x, second.x)
 
 
 def test_edges_cannot_be_rebuilt():

@@ -137,9 +137,9 @@ def test_a_finished_run_is_returned_as_it_is(tmp_path: Path):
     assert "complete already" in said.lines[-1]
     for name, value in first.encoder.state_dict().items():
         assert torch.equal(value, again.encoder.state_dict()[name]), name
-    assert any("prototypes" in name for name in first.objective.state_dict())
-    for name, value in first.objective.state_dict().items():
-        assert torch.equal(value, again.objective.state_dict()[name]), name
+    assert any("prototypes" in name for name in first.extra)
+    for name, value in first.extra.items():
+        assert torch.equal(value, again.extra[name]), name
     assert again.info == first.info
     assert again.info["data_digest"] == store.digest
     assert again.info["embedding"] == config.embedding

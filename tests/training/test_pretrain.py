@@ -13,6 +13,7 @@ import torch
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.encoders.encoder import build_encoder
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
+from graphlog.prototypes import PrototypeForest
 from graphlog.training import settings
 from graphlog.training.log import read_metrics
 from graphlog.training.pretrain import run_pretraining
@@ -129,7 +130,7 @@ def test_a_run_too_short_for_prototypes_says_so(epochs: int, weight: float):
         families(64), small_config(epochs=epochs, **options), None, progress=said
     )
     is_short = epochs == 2 and weight > 0
-    assert (result.objective.forest is None) == (epochs == 2)
+    assert (PrototypeForest.from_state(result.extra) is None) == (epochs == 2)
     assert [line for line in said.lines if "prototypes" in line] == is_short * [
         "note: no prototypes will be learned: epochs = 2 leaves none after the local ones "
         "(objective.local_epochs = 2); train for 3 or more."

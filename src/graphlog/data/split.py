@@ -45,22 +45,17 @@ class Split(NamedTuple):
             ConfigError: If these are not three lists of rows or masks.
         """
         arrays = [np.asarray(part) for part in parts]
-        is_mask = [a.dtype == bool and a.shape == (num_rows,) for a in arrays]
-        fits = [
-            mask or (a.ndim == 1 and (a.dtype.kind in "iu" or not a.size))
-            for a, mask in zip(arrays, is_mask, strict=True)
+        rows = [
+            np.flatnonzero(a) if a.dtype == bool and a.shape == (num_rows,) else a for a in arrays
         ]
-        if len(arrays) != len(cls._fields) or not all(fits):
+        fits = [r.ndim == 1 and (r.dtype.kind in "iu" or not r.size) for r in rows]
+        if len(rows) != len(cls._fields) or not all(fits):
             found = ", ".join(f"{a.dtype} of shape {a.shape}" for a in arrays)
             raise ConfigError(
                 f"{setting('split')} must be train, valid and test, each as row numbers or a mask "
                 f"of all {num_rows} rows; found {found}."
             )
-        rows = [
-            np.flatnonzero(a) if mask else a.astype(np.int64)
-            for a, mask in zip(arrays, is_mask, strict=True)
-        ]
-        split = cls(*rows)
+        split = cls(*(r.astype(np.int64) for r in rows))
         _check_rows(split, num_rows, setting("split"))
         return split
 

@@ -1,8 +1,8 @@
 """The contract of a pretext task, what the compared methods share, and heads that several use."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -47,13 +47,8 @@ class LossTerms(NamedTuple):
     perplexity)."""
 
 
-@runtime_checkable
-class EmbedStore(Protocol):
-    """Embeds the collection being trained on."""
-
-    def __call__(self, limit: int | None = None) -> Float[Tensor, "M D"]:
-        """Return graph embeddings in evaluation mode, in store order (``limit``: a sample)."""
-        ...
+EmbedStore: TypeAlias = Callable[[int | None], Float[Tensor, "M D"]]
+"""Embeds the collection being trained on, or a sample of it, in evaluation mode."""
 
 
 class Objective(nn.Module, ABC, Generic[Views]):

@@ -1,6 +1,6 @@
 """EdgePred: adjacent nodes have similar embeddings (Hamilton et al., 2017; Hu et al., 2020)."""
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, TypeAlias
 
 import torch
 from jaxtyping import Int
@@ -19,15 +19,8 @@ from graphlog.objectives.base import (
 )
 from graphlog.views.sampling import edge_pairs, non_edges
 
-
-class EdgePredViews(NamedTuple):
-    """A batch and two lists of pairs of its nodes."""
-
-    batch: GraphBatch
-    edges: Int[Tensor, "2 U"]
-    """Every undirected edge once."""
-    others: Int[Tensor, "2 M"]
-    """In every graph as many pairs without an edge, or all there are."""
+EdgePredViews: TypeAlias = tuple[GraphBatch, Int[Tensor, "2 U"], Int[Tensor, "2 M"]]
+"""A batch, every undirected edge once, and in every graph as many pairs without one, or all."""
 
 
 class EdgePred(Objective[EdgePredViews]):
@@ -39,12 +32,11 @@ class EdgePred(Objective[EdgePredViews]):
         """Return the edges and as many drawn non-edges."""
         edges = edge_pairs(batch)
         counts = torch.bincount(batch.batch[edges[0]], minlength=batch.num_graphs)
-        return EdgePredViews(batch, edges, non_edges(batch, counts, generator)[0])
+        return batch, edges, non_edges(batch, counts, generator)[0]
 
     def loss(self, views: EdgePredViews, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the mean loss over edges plus the mean loss over non-edges."""
-        node_emb = encoder(views.batch).node_emb
-        positive = row_products(node_emb[views.edges[0]], node_emb[views.edges[1]])
-        return tell_apart(
-            positive, row_products(node_emb[views.others[0]], node_emb[views.others[1]])
-        )
+        batch, edges, others = views
+        ends = encoder(batch).node_emb
+        positive = row_products(ends[edges[0]], ends[edges[1]])
+        return tell_apart(positive, row_products(ends[others[0]], ends[others[1]]))

@@ -1,6 +1,6 @@
 """GraphCL: contrast two perturbed copies of each graph (You et al., 2020)."""
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -32,14 +32,7 @@ class GraphCLConfig(AugmentConfig):
     """Divides the cosines."""
 
 
-class GraphCLViews(NamedTuple):
-    """The two copies."""
-
-    first: GraphBatch
-    second: GraphBatch
-
-
-class GraphCL(Objective[GraphCLViews]):
+class GraphCL(Objective[tuple[GraphBatch, GraphBatch]]):
     """Contrast of projected graph embeddings across the batch, from first to second copies.
 
     The softmax counts the wrong copies only, as the authors' script does.
@@ -65,15 +58,15 @@ class GraphCL(Objective[GraphCLViews]):
             self.schema.mask_row()
         self.head = ProjectionHead(encoder.dim)
 
-    def views(self, batch: GraphBatch, generator: Generator) -> GraphCLViews:
+    def views(self, batch: GraphBatch, generator: Generator) -> tuple[GraphBatch, GraphBatch]:
         """Return two copies, perturbed independently."""
         c = self.config
-        return GraphCLViews(
-            augment(batch, self.schema, c.first, c, generator),
-            augment(batch, self.schema, c.second, c, generator),
-        )
+        first = augment(batch, self.schema, c.first, c, generator)
+        return first, augment(batch, self.schema, c.second, c, generator)
 
-    def loss(self, views: GraphCLViews, encoder: GraphEncoder, generator: Generator) -> LossTerms:
+    def loss(
+        self, views: tuple[GraphBatch, GraphBatch], encoder: GraphEncoder, generator: Generator
+    ) -> LossTerms:
         """Return the mean loss over graphs; a lone graph has nothing to be told from and adds 0."""
         first, second = (full_precision(self.head(encoder(view).graph_emb)) for view in views)
         with torch.autocast(first.device.type, enabled=False):

@@ -37,10 +37,8 @@ class _SegmentSum(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, ptr: Tensor) -> Tensor:
         ctx.save_for_backward(ptr)
         ctx.num_rows = values.shape[0]
-        if values.numel() == 0:  # embedding_bag refuses an empty table
-            return values.new_zeros(ptr.shape[0] - 1, values.shape[1])
         rows = torch.arange(values.shape[0], device=values.device)
-        return F.embedding_bag(rows, values.detach(), ptr, mode="sum", include_last_offset=True)
+        return _bag(values.detach(), rows, ptr)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -4,7 +4,7 @@ import json
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from graphlog import __version__
 from graphlog.data.store import GraphBatch, GraphStore, epoch_batches
 from graphlog.encoders.encoder import GraphEncoder, NodeNorm, build_encoder, calibrate
-from graphlog.encoders.modelfile import digest_of, read_model, save_model
+from graphlog.encoders.modelfile import ModelFile, digest_of, read_model, save_model
 from graphlog.encoders.novelty import PREFIX, fit_novelty
 from graphlog.errors import (
     ConfigError,
@@ -290,7 +290,7 @@ class Pretraining(Job):
                 f"the run was started with {change}; keep to that, or start another run."
             )
 
-    def finish(self) -> "PretrainResult":
+    def finish(self) -> ModelFile:
         """Leave encoder and objective as they are to be used, and say how they came about.
 
         The weights are their average, where the settings say so, and the statistics of batch
@@ -318,8 +318,7 @@ class Pretraining(Job):
             "settings": c.to_tables(),
             "versions": versions(store.digest)["packages"],
         }
-        extra = {**self.objective.state_dict(), **usual}
-        return PretrainResult(self.encoder, self.objective, info, extra)
+        return ModelFile(self.encoder, info, {**self.objective.state_dict(), **usual})
 
     def find_targets(self, run_dir: Path | None) -> None:
         """Give the graphs their targets, which the first process computes and the others read."""
@@ -420,20 +419,6 @@ def objective_loss(
         return objective.loss(views, encoder, generator_for(seed, "loss", step, device=device))
 
 
-@dataclass(frozen=True, slots=True)
-class PretrainResult:
-    """What pre-training leaves."""
-
-    encoder: GraphEncoder
-    """The trained encoder, in evaluation mode."""
-    objective: Objective[Any]
-    """The trained objective; for GraphLoG it holds the prototypes."""
-    info: dict[str, Any]
-    """What the model file says about the run."""
-    extra: dict[str, Tensor]
-    """Tensors of the objective, and what novelty is judged by."""
-
-
 def run_pretraining(
     store: GraphStore,
     config: PretrainConfig,
@@ -444,11 +429,12 @@ def run_pretraining(
     init: GraphEncoder | None = None,
     progress: Progress | None = None,
     callbacks: Sequence[Callback | str] = (),
-) -> PretrainResult:
+) -> ModelFile:
     """Train ``config.objective`` on the graphs of ``store``; see :func:`graphlog.pretrain`.
 
     A run that is killed at any moment and resumed ends, on a CPU with the same number of threads,
-    with the same bits as one that was never stopped. Without ``run_dir`` nothing is kept.
+    with the same bits as one that was never stopped. Without ``run_dir`` nothing is kept. Besides
+    the encoder it returns the tensors of the objective, and what novelty is judged by.
 
     Raises:
         ConfigError: If settings, graphs, ``init`` and run folder do not fit each other.
@@ -482,7 +468,7 @@ def run_pretraining(
         return result
 
 
-def _finished(path: Path, job: Pretraining) -> PretrainResult | None:
+def _finished(path: Path, job: Pretraining) -> ModelFile | None:
     """Return the model of a completed run; None where it has to be written again."""
     try:
         model = read_model(path)
@@ -501,7 +487,7 @@ def _finished(path: Path, job: Pretraining) -> PretrainResult | None:
             option="overwrite",
         ) from None
     job.progress.say(f"{path.parent} is complete already; nothing to do")
-    return PretrainResult(model.encoder, job.objective.eval(), dict(model.info), model.extra)
+    return model
 
 
 def _train(job: Pretraining, path: Path | None, callbacks: Callbacks, resume: bool) -> None:
