@@ -118,16 +118,8 @@ def negative_energy(
 
     .. math:: f(h, z) = \sum_{l=1}^{L_p} s(h, z^l) + \sum_{l=1}^{L_p - 1} s(z^l, z^{l+1}).
 
-    Differentiable in the embeddings and the prototypes. The chains need not follow the trees: those
-    of :func:`corrupt_chains` do not.
-
-    Args:
-        graph_emb: Graph embeddings :math:`h_{\mathcal G}`.
-        chains: Index in each layer (0 = top) of the graph's prototype :math:`z^l`.
-        forest: Hierarchical prototypes.
-
-    Returns:
-        Values in ``[1 - 2 * Lp, 2 * Lp - 1]``.
+    Values are in ``[1 - 2 * Lp, 2 * Lp - 1]``. Differentiable in the embeddings and the prototypes.
+    The chains need not follow the trees: those of :func:`corrupt_chains` do not.
 
     Example:
         >>> forest = PrototypeForest([torch.eye(2), torch.eye(2)], [torch.tensor([0, 1])])

@@ -5,7 +5,6 @@ Knows no chemistry. On their way into a store the arrays become few bytes.
 
 import csv
 import hashlib
-import io
 import math
 import os
 import zlib
@@ -341,9 +340,7 @@ class ArrayWriter:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._memory = bytearray()
-        self._row: tuple[int, ...] = ()
-        self._blocks: list[tuple[np.dtype[Any], int]] = []
+        self._blocks: list[Array] = []
 
     def append(self, rows: Shaped[np.ndarray, "R ..."]) -> None:
         """Append rows to those already there."""
@@ -354,39 +351,34 @@ class ArrayWriter:
         else:
             unsigned = np.min_scalar_type(int(rows.max(initial=0)))
             dtype = unsigned if unsigned.itemsize < 8 else np.dtype(np.int64)
-        self._write(rows.astype(dtype))
-        self._row = rows.shape[1:]
-        self._blocks.append((dtype, len(rows)))
+        block = rows.astype(dtype, order="C")
+        if self.path is not None:
+            with self.path.open("ab") as file:
+                file.write(block.data)
+            block = np.broadcast_to(dtype.type(0), block.shape)  # its type and shape alone
+        self._blocks.append(block)
 
     def finish(self) -> Array:
         """Return what was written, read-only; a file is flushed to the disk first."""
-        dtypes = {dtype for dtype, _ in self._blocks} or {np.dtype(np.uint8)}
-        widest = max(dtypes, key=lambda dtype: dtype.itemsize)
-        if len(dtypes) > 1:
-            self._widen(widest)
-        shape = (sum(count for _, count in self._blocks), *self._row)
+        blocks = self._blocks or [np.empty(0, np.uint8)]
         if self.path is None:
-            return np.frombuffer(bytes(self._memory), widest).reshape(shape)
+            whole = np.concatenate(blocks)
+            whole.setflags(write=False)
+            return whole
+        dtypes = {block.dtype for block in blocks}
+        widest = np.result_type(*dtypes)
+        if len(dtypes) > 1:
+            self._widen(self.path, widest)
         with self.path.open("ab") as file:
             os.fsync(file.fileno())
-        return map_array(self.path, widest, shape)
+        return map_array(self.path, widest, (sum(map(len, blocks)), *blocks[-1].shape[1:]))
 
-    def _widen(self, dtype: np.dtype[Any]) -> None:
-        wide = ArrayWriter(self.path and self.path.with_name(f"{self.path.name}+"))
-        with self.path.open("rb") if self.path is not None else io.BytesIO(self._memory) as blocks:
-            for narrow, count in self._blocks:
-                block = blocks.read(narrow.itemsize * count * math.prod(self._row))
-                wide._write(np.frombuffer(block, narrow).astype(dtype))
-        self._memory = wide._memory
-        if self.path is not None and wide.path is not None:
-            wide.path.replace(self.path)
-
-    def _write(self, block: Array) -> None:
-        if self.path is None:
-            self._memory += block.tobytes()
-        else:
-            with self.path.open("ab") as file:
-                file.write(np.ascontiguousarray(block).data)
+    def _widen(self, path: Path, dtype: np.dtype[Any]) -> None:
+        wide = path.with_name(f"{path.name}+")
+        with path.open("rb") as narrow, wide.open("wb") as file:
+            for block in self._blocks:
+                file.write(np.fromfile(narrow, block.dtype, block.size).astype(dtype).data)
+        wide.replace(path)
 
 
 def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:

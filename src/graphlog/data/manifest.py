@@ -31,7 +31,6 @@ _PARTS = (
     "node_codes node_table node_rows edge_codes edge_table edge_rows"
 ).split()
 """Names of the arrays a store may have."""
-_ATTEMPTS = 20
 _LARGE = ("node_offsets", "edge_offsets", "text_offsets", "rows")
 """Arrays that may be of signed integers, where they are beyond those of four bytes."""
 _SETTLED_NS = 50_000_000
@@ -180,14 +179,13 @@ def read_contents(path: Path, verify: bool = True) -> Contents:
         ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was
             changed.
     """
-    for _ in range(_ATTEMPTS - 1):
+    while True:
         before = _version(path)
         try:
             return _map(path, verify)
         except ModelFileError:
             if _version(path) == before:
                 raise
-    return _map(path, verify)
 
 
 def _version(path: Path) -> _Identity | None:

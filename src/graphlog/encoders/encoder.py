@@ -593,13 +593,11 @@ class GraphEncoder(nn.Module):
     def embed_graphs(self, batch: GraphBatch, layer: EmbeddingLayer = "jk") -> Float[Tensor, "N W"]:
         """Return graph embeddings for use without fine-tuning.
 
-        Args:
-            batch: The graphs.
-            layer: ``last`` is the graph embedding of :meth:`forward`; ``jk`` joins the mean over
-                nodes of the input embedding and of every layer, and the logarithm of the number of
-                nodes. With the readout ``mean+center``, the center node's embedding stands beside
-                each of these. In ``jk+sum`` the sums over nodes follow: what adds up over the parts
-                of a graph is linear in them.
+        ``last`` is the graph embedding of :meth:`forward`; ``jk`` joins the mean over nodes of the
+        input embedding and of every layer, and the logarithm of the number of nodes. With the
+        readout ``mean+center``, the center node's embedding stands beside each of these. In
+        ``jk+sum`` the sums over nodes follow: what adds up over the parts of a graph is linear in
+        them.
         """
         if layer == "last":
             return self._last(self(batch), batch)

@@ -23,16 +23,13 @@ def convert_pth(path: Path | str) -> ModelFile:
     """Return the encoder in a torch checkpoint, ready for ``save_model``.
 
     The backbone, its size and the domain are read off the names, shapes and values of the weights,
-    which may lie inside a trainer's dictionary and under any prefix. Nothing but tensors and plain
-    containers is unpickled.
+    which may lie inside a trainer's dictionary and under any prefix. Of GCN and GraphSAGE, which
+    have the same weights and, in biology, no normalization statistics that differ, the file's name
+    says which. Nothing but tensors and plain containers is unpickled.
 
     Our tables have codes that the family lacks. Their rows are copies of the row the family would
     have used: "other" and "masked" chirality of "unspecified", other bond types of "single", other
     directions of "none".
-
-    Args:
-        path: The ``.pth`` file. Of GCN and GraphSAGE, which have the same weights and, in biology,
-            no normalization statistics that differ, its name says which.
 
     Raises:
         ModelFileError: If the file is missing, damaged, holds objects of code, or no encoder of the

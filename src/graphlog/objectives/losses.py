@@ -52,19 +52,12 @@ def graph_loss(
     r"""Return :math:`\mathcal L_{\mathrm{graph}}`: correlated graphs alike, others unlike.
 
     Implements Eq. 6 with ``form="margin"``: minus the mean of :math:`s(h_n, h'_n) - s(h_r, h'_n)`,
-    with one other graph ``r`` of the batch drawn for every ``n``. The other forms are departures:
-    ``"expected-margin"`` averages over all other graphs instead of drawing one (same expectation,
-    less noise); ``"infonce"`` is the cross-entropy of finding ``h_n`` among the batch from
-    ``h'_n``, the authors' script. A batch of one graph has no negative: only its positive pair
-    counts (0 under InfoNCE).
-
-    Args:
-        graph_emb: Embeddings :math:`h_{\mathcal G}` of the clean graphs.
-        view_emb: Embeddings :math:`h_{\mathcal G'}` of their correlated views, the anchors.
-        form: Which of the three losses.
-        temperature: Divides the similarities of ``"infonce"``.
-        eps: Added to the denominators of cosine and softmax (the authors' script: 1e-6).
-        generator: Draws the negatives of ``"margin"``.
+    with one other graph ``r`` of the batch drawn for every ``n``. The views are the anchors. The
+    other forms are departures: ``"expected-margin"`` averages over all other graphs instead of
+    drawing one (same expectation, less noise); ``"infonce"`` is the cross-entropy of finding
+    ``h_n`` among the batch from ``h'_n``, the authors' script, and alone has a ``temperature``. A
+    batch of one graph has no negative: only its positive pair counts (0 under InfoNCE). ``eps`` is
+    added to the denominators of cosine and softmax (the authors' script: 1e-6).
     """
     similarity = cosine_similarity(view_emb, graph_emb, eps)
     num = similarity.shape[0]
@@ -207,15 +200,10 @@ def prototype_cross_entropy(
     prototype among the candidates; and for every layer but the top, the mean cross-entropy, over
     its prototypes, of their parent among all prototypes of the layer above.
 
-    Args:
-        graph_emb: Graph embeddings :math:`h_{\mathcal G}`.
-        chains: Chains of the E-step.
-        forest: Hierarchical prototypes.
-        temperature: Divides the similarities; positive.
-        candidates: ``"layer"``: all prototypes of the layer; ``"siblings"``: below the top only the
-            children of the chain's prototype above, as the authors' script does. The latter has a
-            trivial solution: an only child costs nothing.
-        eps: Added to the denominators of cosine and softmax (the authors' script: 1e-6).
+    The candidates are the whole ``"layer"``, or below the top only the ``"siblings"``, children of
+    the chain's prototype above, as in the authors' script. The latter has a trivial solution: an
+    only child costs nothing. ``eps`` is added to the denominators of cosine and softmax (script:
+    1e-6).
     """
     loss = graph_emb.new_zeros(())
     for level, layer in enumerate(forest.layers):

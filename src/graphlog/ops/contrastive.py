@@ -66,14 +66,9 @@ def log_softmax_share(
 
     .. math:: \log \frac{\sum_{c \in P} e^{l_c}}{\epsilon + \sum_{c \in A} e^{l_c}}
 
-    The core of InfoNCE: the share of the softmax that falls on the positives ``P`` among the
-    candidates ``A``. Computed in logs, so no temperature is too sharp for it.
-
-    Args:
-        logits: Similarities over the temperature.
-        candidates: Which columns may be chosen; all of them if None.
-        positives: Which columns are right; the diagonal of the last two axes if None.
-        eps: Added to the denominator (the authors' script: 1e-6).
+    The core of InfoNCE: the share of the softmax that falls on the positives ``P`` (by default the
+    diagonal of the last two axes) among the candidates ``A`` (by default all). The authors' script
+    has an ``eps`` of 1e-6. Computed in logs, so no temperature is too sharp for it.
 
     Returns:
         Logarithms, at most 0 where ``P`` lies within ``A``; ``-inf`` where a row has no positive.

@@ -474,13 +474,8 @@ def neighbor_sum(
     r"""Return :math:`\sum_{(u, v)} w_{uv} h_u` for every receiver ``v``.
 
     0 without incoming edges. Float32, bfloat16 and float64, differentiable in ``h`` and in
-    ``weight``. Nothing of size E x D is kept.
-
-    Args:
-        h: Values of the senders. With ``H`` heads a row holds them one after the other, ``W = H *
-            D``, and they are summed.
-        edges: Who sends to whom.
-        weight: Weight of each edge, or of each edge and head. None stands for 1.
+    ``weight``, without which each edge has 1. Nothing of size E x D is kept. With ``H`` heads a row
+    of ``h`` holds them one after the other, ``W = H * D``, and they are summed.
     """
     h = h.contiguous()
     if weight is None:

@@ -107,14 +107,10 @@ def resolve_config(
 ) -> PretrainConfig:
     """Lay ``overrides`` over the recipe's bundle and validate the whole.
 
-    Args:
-        objective: Name of the pretext task; None takes ``objective.name`` of the overrides, else
-            ``graphlog``.
-        recipe: Name of one of its bundles; None takes ``recipe`` of the overrides, else
-            ``default``, which stands for the one that is usual for ``domain``.
-        overrides: Nested tables as in ``config.toml``, or dotted keys
-            (``"encoder.dim"``); settings of ``training`` may also stand at the top.
-        domain: Of the graphs to be trained on.
+    Objective and recipe are those of the overrides where they are None, else ``graphlog`` and
+    ``default``, which stands for the bundle that is usual for ``domain``. Overrides are nested
+    tables as in ``config.toml``, or have dotted keys (``"encoder.dim"``); settings of ``training``
+    may also stand at the top.
 
     Raises:
         ConfigError: On an unknown objective, recipe or key, or a bad value.

@@ -61,14 +61,8 @@ def mask_attributes(
     count one by one where directions stand side by side, as in batches from an undirected store,
     else as one. The counts are those of the authors' script: at least one node is always masked.
 
-    Args:
-        batch: Clean graphs :math:`\mathcal G`.
-        schema: Says what is masked and which row stands for "masked".
-        rate: Share to mask, in [0, 1); one for all graphs, or one each.
-        generator: Source of randomness.
-        columns: ``"all"`` writes the whole mask row (the paper); ``"first"`` writes the mask code
-            in its first column and 0 in the others, as the authors' script does (atom type 119,
-            chirality 0).
+    All ``columns`` get the mask row (the paper); or the ``"first"`` gets its code and the others 0,
+    as in the authors' script (atom type 119, chirality 0).
 
     Raises:
         ConfigError: If the schema has no row for "masked".
