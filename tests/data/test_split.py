@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphlog.data.split import Split, group_split, random_split
+from graphlog.data.split import Split, group_split, random_split, stratified_split
 from graphlog.errors import ConfigError, DataError, GraphLoGError
 
 PARTS = ("train", "valid", "test")
@@ -90,6 +90,8 @@ def test_nothing_to_train_on():
             group_split(groups)
     with pytest.raises(DataError, match="nothing to train on"):
         random_split(1)
+    with pytest.raises(DataError, match="nothing to train on"):
+        stratified_split(np.array([0, 1, 0]), (0.1, 0.45, 0.45))
 
 
 def test_rows_and_masks_are_the_same_split():

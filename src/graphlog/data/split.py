@@ -205,7 +205,8 @@ def stratified_split(
     rank[by_class] = np.arange(len(classes)) - np.repeat(np.cumsum(counts) - counts, counts)
     dealt = order[np.argsort((rank + 0.5) / counts[inverse], kind="stable")]
     cuts = [round(len(classes) * share) for share in (first, first + second)]
-    return Split(*(np.sort(part) for part in np.split(dealt, cuts)))
+    split = Split(*(np.sort(part) for part in np.split(dealt, cuts)))
+    return _with_training_rows(split, len(classes))
 
 
 def group_split(
