@@ -201,6 +201,23 @@ def test_readers_call_the_display_with_the_rows_read(
     assert capsys.readouterr().err == "read 2,000 rows, 7 rejected, 167 rows/s\n"
 
 
+def test_a_second_input_has_a_speed_of_its_own(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+):
+    lines = Lines(every_s=10)
+    lines(100, 0)
+    clock[0] += 1000
+    with lines.shown(10, "embedding"):
+        lines.advance(1)
+    for done in (0, 1000):
+        clock[0] += 10
+        lines(done, 0)
+    assert capsys.readouterr().err.splitlines() == [
+        "embedding",
+        "read 1,000 rows, 0 rejected, 100 rows/s",
+    ]
+
+
 SMALL: dict[str, Any] = {
     "epochs": 2,
     "batch_size": 4,

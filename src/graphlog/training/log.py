@@ -39,16 +39,15 @@ class Progress:
 
     def __call__(self, done: int, rejected: int) -> None:
         """Show how many rows of an input have been read so far; readers call this."""
-        if self._reading_since is None:
-            self._reading_since = self._drawn = time.monotonic()
+        if (since := self._reading_since) is None:
+            since = self._drawn = time.monotonic()
         if self._is_due():
             if not self._is_reading:
-                self._is_reading = True
                 self.begin(0)
-            self.stage(
-                f"read {done:,} rows, {rejected:,} rejected, "
-                f"{_rate(done, self._reading_since)} rows/s"
-            )
+            self._is_reading = True
+            speed = _rate(done, since)
+            self.stage(f"read {done:,} rows, {rejected:,} rejected, {speed} rows/s")
+        self._reading_since = since
 
     def begin(self, total: int, done: int = 0) -> None:
         """Expect ``total`` graphs, ``done`` of which an earlier process has handled.
@@ -57,6 +56,7 @@ class Progress:
         """
         self._total, self._done, self._first = total, done, done
         self._started = self._drawn = time.monotonic()
+        self._reading_since, self._is_reading = None, False
 
     def stage(self, text: str) -> None:
         """Say what the run is doing now."""
