@@ -54,21 +54,25 @@ class Progress:
 
         A ``total`` of 0 is not known.
         """
-        self._total, self._done, self._first = total, done, done
+        self._total, self._done, self._first, self._losses = total, done, done, ""
         self._started = self._drawn = time.monotonic()
         self._reading_since, self._is_reading = None, False
+        self._show("begin")
 
     def stage(self, text: str) -> None:
         """Say what the run is doing now."""
         self._stage = text
+        self._show("stage")
 
     def advance(self, graphs: int) -> None:
         """Count graphs of one step."""
         self._done += graphs
+        self._show("advance")
 
     def report(self, values: Mapping[str, float]) -> None:
         """Show the newest means of the losses."""
         self._losses = " ".join(f"{name} {value:.3f}" for name, value in values.items())
+        self._show("report")
 
     def say(self, line: str) -> None:
         """Print one line that stays."""
@@ -87,6 +91,9 @@ class Progress:
         finally:
             self.end()
 
+    def _show(self, called: str) -> None:
+        """Show the new state, after the method of this name was called."""
+
     def _is_due(self) -> bool:
         is_due = time.monotonic() - self._drawn >= self.every_s
         if is_due:
@@ -98,7 +105,7 @@ class Progress:
 
     def _speed(self) -> str:
         """Return how much is done and the speed."""
-        if not self._done:
+        if self._done == self._first:
             return ""
         share = f"{self._done:,} graphs"
         if self._total:
@@ -113,15 +120,10 @@ class Lines(Progress):
         """Wait ``every_s`` seconds between two lines of progress."""
         self.every_s = every_s
 
-    def stage(self, text: str) -> None:
-        """Print the new stage."""
-        super().stage(text)
-        self.say(text)
-
-    def advance(self, graphs: int) -> None:
-        """Count, and print a line when one is due."""
-        super().advance(graphs)
-        if not self._is_due():
+    def _show(self, called: str) -> None:
+        if called == "stage":
+            self.say(self._stage)
+        if called != "advance" or not self._is_due():
             return
         state, left, fresh = self._speed(), "", self._done - self._first
         if self._is_counted():
@@ -166,29 +168,6 @@ class Bar(Progress):
             transient=True,
         )
 
-    def begin(self, total: int, done: int = 0) -> None:
-        """Show the bar."""
-        super().begin(total, done)
-        for task in self._bar.task_ids:
-            self._bar.remove_task(task)
-        self._bar.add_task(self._stage, total=total or None, completed=done, speed="", losses="")
-        self._bar.start()
-
-    def stage(self, text: str) -> None:
-        """Write the stage before the bar."""
-        super().stage(text)
-        self._update()
-
-    def advance(self, graphs: int) -> None:
-        """Move the bar."""
-        super().advance(graphs)
-        self._update()
-
-    def report(self, values: Mapping[str, float]) -> None:
-        """Write the losses behind the bar."""
-        super().report(values)
-        self._update()
-
     def say(self, line: str) -> None:
         """Print ``line`` above the bar."""
         self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -197,7 +176,12 @@ class Bar(Progress):
         """Take the bar away."""
         self._bar.stop()
 
-    def _update(self) -> None:
+    def _show(self, called: str) -> None:
+        if called == "begin":
+            for old in self._bar.task_ids:
+                self._bar.remove_task(old)
+            self._bar.add_task("", total=self._total or None, speed="", losses="")
+            self._bar.start()
         for task in self._bar.tasks:  # none before `begin`
             speed = self._speed()
             if self._is_counted():
