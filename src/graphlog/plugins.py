@@ -64,10 +64,10 @@ class Registry(UserDict[str, T]):
         return isinstance(name, str) and (name in self.data or name in self._installed)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self.data, *(name for name in self._installed if name not in self.data)])
+        return iter({**self.data, **self._installed})
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return len({**self.data, **self._installed})
 
     def __getitem__(self, name: str) -> T:
         """Return a part, importing it if need be.
@@ -86,11 +86,19 @@ class Registry(UserDict[str, T]):
 
     def items(self) -> ItemsView[str, T]:
         """Return names and parts; those of packages that cannot be used are warned of instead."""
-        return self._usable().items()
+        parts: dict[str, T] = {}
+        for name in self:
+            is_known = name in self._broken
+            try:
+                parts[name] = self[name]
+            except ConfigError as e:
+                if not is_known:
+                    warnings.warn(str(e), stacklevel=2)
+        return parts.items()
 
     def values(self) -> ValuesView[T]:
         """Return the parts; those of packages that cannot be used are warned of instead."""
-        return self._usable().values()
+        return dict(self.items()).values()
 
     def package(self, name: str) -> dict[str, str]:
         """Return the installed package that a part comes from, by kind; nothing for other parts."""
@@ -105,17 +113,6 @@ class Registry(UserDict[str, T]):
         """
         if name not in self and self.kind in packages:
             raise MissingPluginError(self.kind, name, packages[self.kind])
-
-    def _usable(self) -> dict[str, T]:
-        parts: dict[str, T] = {}
-        for name in self:
-            is_known = name in self._broken
-            try:
-                parts[name] = self[name]
-            except ConfigError as e:
-                if not is_known:
-                    warnings.warn(str(e), stacklevel=3)
-        return parts
 
     def _load(self, name: str) -> T:
         point = self._installed[name]

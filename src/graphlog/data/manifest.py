@@ -172,8 +172,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def read_contents(path: Path, verify: bool = True) -> Contents:
     """Map the store in ``path``, which another process may be replacing meanwhile.
 
-    To ``verify`` compares every file with its hash, once a process for a file that stays as it is;
-    a gigabyte takes about a second.
+    Unless ``verify`` is off, every file is compared with its hash, once a process while it stays as
+    it is; a gigabyte takes about a second.
 
     Raises:
         ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was

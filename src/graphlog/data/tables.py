@@ -446,7 +446,7 @@ def open_columns(
     rule: RecordColumn = SMILES,
     text_of: Callable[[Any], str | None] | None = None,
 ) -> Table:
-    """Return columns in memory, such as those of a data frame, as a table; the rest as for files.
+    """Return columns in memory, such as those of a data frame, as a table like that of a file.
 
     None and NaN are empty cells; ``text_of`` turns a record into text.
 
