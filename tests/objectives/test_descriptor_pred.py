@@ -75,7 +75,7 @@ def test_values_are_kept_beside_a_store_or_in_the_run(
     kept = sorted(tmp_path.glob(f"{'mols.' if on_disk else ''}targets-*.safetensors"))
     assert len(kept) == 2
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_of_records", lambda *_: pytest.fail("worked out twice"))
+        patch.setattr(module, "map_in_order", lambda *_: pytest.fail("worked out twice"))
         assert np.array_equal(first, find())
     kept[0].write_bytes(b"torn")
     write_tensors(kept[1], "targets", {}, {"values": torch.zeros(3, 2, dtype=torch.float16)})

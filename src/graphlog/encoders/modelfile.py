@@ -54,8 +54,8 @@ def save_model(
 ) -> None:
     """Write an encoder to ``path``, whole or not at all, with JSON-ready notes and further tensors.
 
-    Its folder is made if need be. With ``half``, weights are stored as float16, half the size, where
-    none overflows; they are read back as float32. Running statistics keep their precision.
+    Its folder is made if need be. With ``half``, weights are stored as float16, half the size,
+    where none overflows; they are read back as float32. Running statistics keep their precision.
     """
     tensors = {ENCODER + k: v for k, v in encoder.state_dict().items()}
     tensors |= {EXTRA + k: v for k, v in (extra or {}).items()}

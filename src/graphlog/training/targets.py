@@ -162,17 +162,25 @@ def targets_of(
         values = _kept(path, (len(rows), width), compute)
         return values if len(rows) == len(seen) else values[seen]
 
+    def of_records(find: Callable[[str, Sequence[str]], Any], work: str) -> list[Any]:
+        texts, starts = whole.texts(rows), range(0, len(rows), _RECORDS_A_PIECE)
+        pieces = ((None, texts[start : start + _RECORDS_A_PIECE]) for start in starts)
+        found: list[Any] = []
+        with progress.shown(len(rows), f"{work} of {len(rows):,} records"):
+            for _, each in map_in_order(partial(find, domain.name), pieces, available_workers()):
+                found.append(each)
+                progress.advance(each.shape[0])
+        return found
+
     def descriptors() -> np.ndarray:
         found = domain.graph_targets(whole.subset(rows))
         if found is not None:
             return _stored(found)
-        work = f"computing {len(domain.targets)} descriptors of {len(rows):,} records"
-        parts = _of_records(_values, whole.texts(rows), domain.name, progress, work)
+        parts = of_records(_values, f"computing {len(domain.targets)} descriptors")
         return np.concatenate([np.empty((0, len(domain.targets)), np.float16), *parts])
 
     def components() -> np.ndarray:
-        work = f"counting substructures of {len(rows):,} records"
-        return _components(_of_records(_counts, whole.texts(rows), domain.name, progress, work))
+        return _components(of_records(_counts, "counting substructures"))
 
     columns: list[np.ndarray] = []
     if given is None:
@@ -185,24 +193,6 @@ def targets_of(
         columns = [found[np.searchsorted(seen, store.indices)] for found in columns]
     columns = columns if given is None else [given, *columns]
     return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
-
-
-def _of_records(
-    what: Callable[[str, Sequence[str]], Any],
-    texts: Sequence[str],
-    domain: str,
-    progress: Progress,
-    work: str,
-) -> list[Any]:
-    """Return what ``what(domain, texts)`` finds piece by piece, computed in parallel."""
-    found: list[Any] = []
-    with progress.shown(len(texts), work):
-        starts = range(0, len(texts), _RECORDS_A_PIECE)
-        pieces = ((None, texts[start : start + _RECORDS_A_PIECE]) for start in starts)
-        for _, each in map_in_order(partial(what, domain), pieces, available_workers()):
-            found.append(each)
-            progress.advance(each.shape[0])
-    return found
 
 
 def _values(domain: str, texts: Sequence[str]) -> Float16[np.ndarray, "M K"]:
