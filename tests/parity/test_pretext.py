@@ -34,7 +34,7 @@ def molecules(chem: dict[str, np.ndarray]) -> GraphBatch:
 
 def _sizes(batch: GraphBatch, nodes: torch.Tensor) -> tuple[list[int], list[int]]:
     """Return the nodes and directed edges of the subgraph that some nodes of each graph induce."""
-    part = induced_part(batch, nodes).batch
+    part = induced_part(batch, nodes)[0]
     edges = torch.bincount(part.batch[part.edge_index[0]], minlength=batch.num_graphs)
     return part.sizes.tolist(), edges.tolist()
 

@@ -148,10 +148,10 @@ def fit_novelty(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> Nov
     rows = np.arange(len(graphs))
     if len(rows) > _JUDGED:
         rows = np.sort(np.random.default_rng(seed).choice(rows, _JUDGED, replace=False))
-    device = next(network.parameters()).device
-    parts = np.array_split(rows, -(-len(rows) // _AT_ONCE)) if len(rows) >= FEWEST else []
-    if not parts:
+    if len(rows) < FEWEST:
         return None
+    device = next(network.parameters()).device
+    parts = np.array_split(rows, -(-len(rows) // _AT_ONCE))
     with torch.no_grad():
         found = [
             network.embed_graphs(graphs.take(part).to(device), "jk").float().cpu().numpy()

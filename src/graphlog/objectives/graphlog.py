@@ -377,7 +377,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         left, present_idx = batch, None
         if c.drop_rate > 0:
             dropped = drop_subgraphs(batch, c.drop_rate, generator)
-            present_idx, left = (~dropped).nonzero().squeeze(1), induced_part(batch, ~dropped).batch
+            present_idx, left = (~dropped).nonzero().squeeze(1), induced_part(batch, ~dropped)[0]
         rate: float | Tensor = c.mask_rate
         if c.mask_rate_max is not None:
             share = uniform(batch.num_graphs, generator, batch.ptr.device)

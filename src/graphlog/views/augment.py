@@ -173,7 +173,7 @@ def augment(
             changed = perturb_edges(changed, drawn == number, config, generator)
     if bool(nodes.all()):
         return changed
-    return induced_part(changed, nodes).batch
+    return induced_part(changed, nodes)[0]
 
 
 def drop_subgraphs(batch: GraphBatch, rate: float, generator: Generator) -> Bool[Tensor, "V"]:

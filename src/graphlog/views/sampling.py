@@ -164,34 +164,20 @@ def non_edges(
     return torch.stack([code // sizes[graph], code % sizes[graph]]) + start[graph], graph
 
 
-class Part(NamedTuple):
-    """Graphs cut out of a batch."""
+def induced_part(
+    batch: GraphBatch, nodes: Bool[Tensor, "V"]
+) -> tuple[GraphBatch, Int[Tensor, "V"]]:
+    """Return the kept nodes and the edges between them, and the new number of each old node.
 
-    batch: GraphBatch
-    """The same number of graphs, in the same order; a graph may have lost all of its nodes."""
-    number: Int[Tensor, "V"]
-    """What each old node is called now; -1 where it is gone."""
-
-
-def induced_part(batch: GraphBatch, nodes: Bool[Tensor, "V"]) -> Part:
-    """Return the kept nodes and the edges between them; order is kept, labels too."""
+    Order is kept, labels too. A graph may lose all of its nodes; a lost node has the number -1.
+    """
     running = nodes.long().cumsum(0)
     number = torch.where(nodes, running - 1, -1)
     kept = nodes[batch.edge_index].all(dim=0).nonzero().squeeze(1)
     edges, ptr = number[batch.edge_index[:, kept]], F.pad(running, (1, 0))[batch.ptr]
     attributes = batch.edge_attr[kept]
     part = GraphBatch(batch.x[nodes], edges, attributes, batch.batch[nodes], ptr, batch.y)
-    return Part(part, number)
-
-
-def keep_graphs(batch: GraphBatch, graphs: Bool[Tensor, "N"]) -> Part:
-    """Return the batch without the graphs that are not in ``graphs``."""
-    part, number = induced_part(batch, graphs[batch.batch])
-    rank = graphs.long().cumsum(0) - 1
-    ptr = torch.cat([part.ptr[:1], part.ptr[1:][graphs]])
-    y = None if batch.y is None else batch.y[graphs]
-    kept = GraphBatch(part.x, part.edge_index, part.edge_attr, rank[part.batch], ptr, y)
-    return Part(kept, number)
+    return part, number
 
 
 class ContextViews(NamedTuple):
@@ -238,8 +224,10 @@ def context_views(
     """
     inside, around = rings(batch, roots, hops, inner, outer)
     has_context = segment_sum((inside & around).double(), batch.ptr) > 0
-    kept, number = keep_graphs(batch, has_context)
-    nodes = number >= 0
+    part, number = induced_part(batch, has_context[batch.batch])
+    graph, nodes = (has_context.long().cumsum(0) - 1)[part.batch], number >= 0
+    ptr = torch.cat([part.ptr[:1], part.ptr[1:][has_context]])
+    kept = GraphBatch(part.x, part.edge_index, part.edge_attr, graph, ptr)
     substructure, in_substructure = induced_part(kept, inside[nodes])
     context, in_context = induced_part(kept, around[nodes])
     root = in_substructure[number[roots[has_context]]]
