@@ -175,14 +175,7 @@ def sample_chains(
         tensor([[1, 2],
                 [0, 0]])
     """
-
-    def draw(similarity: Tensor) -> Tensor:
-        chances = (similarity / temperature).softmax(dim=1)
-        where = chances.device if generator is None else generator.device
-        drawn = torch.multinomial(chances.to(where), num_samples=1, generator=generator)
-        return drawn.squeeze(1).to(chances.device)
-
-    return _walk(graph_emb, forest, draw)
+    return _walk(graph_emb, forest, lambda s: _draw((s / temperature).softmax(dim=1), generator))
 
 
 @torch.no_grad()
@@ -260,6 +253,12 @@ def balanced_chains(
     similarity = cosine_similarity(graph_emb, forest.layers[-1], eps)
     share = balanced_assignment(similarity, temperature=temperature)
     return leaf_chains(share.argmax(dim=1), forest)
+
+
+def _draw(probabilities: Tensor, generator: Generator | None) -> Tensor:
+    where = probabilities.device if generator is None else generator.device
+    drawn = torch.multinomial(probabilities.to(where), num_samples=1, generator=generator)
+    return drawn.squeeze(1).to(probabilities.device)
 
 
 @torch.no_grad()
