@@ -43,7 +43,7 @@ from graphlog.downstream.writers import Results, Written, choose_format, write_a
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import Novelty
-from graphlog.errors import ConfigError, ModelFileError, out_of_range, setting
+from graphlog.errors import ConfigError, ModelFileError, first_line, out_of_range, setting
 from graphlog.inputs import InputLike, Part, rereadable, resolve, rows_of, stream
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import part
@@ -652,7 +652,7 @@ class Predictor:
             novelty = Novelty.of(found.extra, found.encoder.embedding_width("jk"))
         except (KeyError, TypeError, ValueError, RuntimeError) as e:
             raise ModelFileError(
-                f"{path}: its prediction heads are incomplete ({str(e).splitlines()[0]}); get the "
+                f"{path}: its prediction heads are incomplete ({first_line(e)}); get the "
                 "file again."
             ) from None
         info = {k: v for k, v in found.info.items() if k not in {KIND, "kind", "embedding"}}
