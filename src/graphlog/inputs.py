@@ -20,7 +20,7 @@ from graphlog.data.graphs import FeatureSchema, Reject
 from graphlog.data.manifest import is_store
 from graphlog.data.store import GraphStore, bad_row, open_store
 from graphlog.datasets import DATASETS, find_spec
-from graphlog.domains import DOMAINS, Domain, Input, Reading, data_sets_of, schema_named
+from graphlog.domains import DOMAINS, Domain, Input, Reading, schema_named
 from graphlog.domains.records import RecordDomain, TableReading
 from graphlog.errors import ConfigError, DataError, check_name, setting, unknown_name
 from graphlog.files import beside, writing
@@ -509,4 +509,4 @@ def fetch_dataset(name: str, data_dir: Path | str | None = None) -> Path:
         DataError: If it can be found nowhere.
     """
     spec = find_spec(name)
-    return data_sets_of(spec).fetch(spec, data_dir)
+    return DOMAINS[spec.domain].fetch(spec, data_dir)

@@ -24,7 +24,7 @@ from graphlog.data.manifest import is_store
 from graphlog.data.split import Split, random_split
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import find_spec
-from graphlog.domains import DOMAINS, data_sets_of, schema_named
+from graphlog.domains import DOMAINS, schema_named
 from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.finetune import RULES, finetune
 from graphlog.downstream.metrics import SCORES
@@ -157,7 +157,7 @@ def given_folds(dataset: str) -> Split:
     A tenth of its training rows, drawn at random, are the validation fold.
     """
     spec = find_spec(dataset)
-    of_row = pd.read_csv(data_sets_of(spec).fetch(spec))["split"].to_numpy()
+    of_row = pd.read_csv(DOMAINS[spec.domain].fetch(spec))["split"].to_numpy()
     train, test = (np.flatnonzero(of_row == fold) for fold in ("train", "test"))
     rest, valid, _ = random_split(len(train), (0.9, 0.1, 0.0), 0)
     return Split(train[rest], train[valid], test)

@@ -4,13 +4,15 @@ A file is in the cache, in a mirror or at a public address; only verified files 
 """
 
 import gzip
+import json
 import os
 import random
+import re
 import tomllib
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
 from importlib.resources import files
@@ -86,20 +88,13 @@ def load_catalogue(text: str) -> tuple[dict[str, DatasetSpec], dict[str, Dataset
 def _each(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the fields once, or once for every key (and value) of ``each``, names filled in."""
     each = fields.pop("each", [fields.get("key", "")])
-    pairs = each.items() if isinstance(each, Mapping) else ((key, "") for key in each)
-    for key, value in pairs:
-        words = {k: v for k, v in fields.items() if isinstance(v, str)}
-        words |= {"key": key, "value": value}
-        words["name"] = words["name"].format(**words)
-        yield _filled(fields, words)
+    for key, value in (each if isinstance(each, dict) else dict.fromkeys(each, "")).items():
+        name = fields["name"].format(key=key)
+        yield _filled(fields, {**fields, "name": name, "key": key, "value": value})
 
 
-def _filled(value: Any, words: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        return value.format(**words)
-    if isinstance(value, list):
-        return [_filled(v, words) for v in value]
-    return {k: _filled(v, words) for k, v in value.items()} if isinstance(value, dict) else value
+def _filled(fields: dict[str, Any], words: dict[str, str]) -> dict[str, Any]:
+    return json.loads(re.sub(r"\{(\w+)\}", lambda found: words[found[1]], json.dumps(fields)))
 
 
 def _fits(name: str, part: object) -> str | None:
@@ -147,7 +142,7 @@ def data_root(data_dir: Path | str | None = None) -> Path:
 
 
 class HasDataSets:
-    """A domain with data sets of its own in the catalogue."""
+    """The part of a domain that finds the files of data sets; a domain says what differs."""
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
         """Return whether a downloaded file that has no pinned sha256 holds what ``spec`` says."""

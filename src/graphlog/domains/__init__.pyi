@@ -4,7 +4,6 @@ from .base import Domain as Domain
 from .base import Draws as Draws
 from .base import Input as Input
 from .base import Reading as Reading
-from .base import data_sets_of as data_sets_of
 from .base import domain_of as domain_of
 from .base import register as register
 from .base import schema_named as schema_named

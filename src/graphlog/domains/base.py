@@ -5,7 +5,7 @@ The domains of the table load when they are first looked up: they lie above this
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
@@ -148,7 +148,7 @@ class BaselineFeatures:
     """One row a graph."""
     binary: bool = False
     """Whether they are 0 or 1: not standardized, and fit for a random forest."""
-    note: str = field(default="")
+    note: str = ""
     """What the report should say about them."""
 
 
@@ -182,12 +182,12 @@ class Draws(Protocol):
         ...
 
 
-class Domain(ABC):
+class Domain(HasDataSets, ABC):
     """One kind of graph; stateless, so that any process may use it.
 
-    A subclass sets ``name`` and implements :meth:`read`; everything else has a default. It may be
-    more than that: :class:`Draws`, :class:`HasDataSets`. Registering an instance in
-    :data:`graphlog.domains.DOMAINS` makes every verb and every public call work with it.
+    A subclass sets ``name`` and implements :meth:`read`; everything else has a default. It may also
+    be one that :class:`Draws`. Registering an instance in :data:`graphlog.domains.DOMAINS` makes
+    every verb and every public call work with it.
     """
 
     name: str
@@ -485,18 +485,6 @@ def domain_of(schema: FeatureSchema) -> Domain:
             f"'{schema.name}' belong to; install the one that made them. Known: {known}"
         )
     return DOMAINS[schema.domain]
-
-
-def data_sets_of(spec: DatasetSpec) -> HasDataSets:
-    """Return the domain that knows where the files of a data set are.
-
-    Raises:
-        ConfigError: If it has no data sets.
-    """
-    domain = DOMAINS[spec.domain]
-    if not isinstance(domain, HasDataSets):
-        raise ConfigError(f"data set '{spec.name}': domain '{spec.domain}' reads files only.")
-    return domain
 
 
 def schema_named(name: str) -> FeatureSchema:

@@ -33,7 +33,6 @@ from graphlog.data.tables import (
 )
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import DatasetSpec
-from graphlog.datasets.catalogue import HasDataSets
 from graphlog.domains.base import Domain, Input, Reading
 from graphlog.errors import ConfigError, DataError, check_choice, setting
 
@@ -95,7 +94,7 @@ class TableReading(Reading):
             check_choice("decimal", self.decimal, DECIMALS)
 
 
-class RecordDomain(Domain, HasDataSets):
+class RecordDomain(Domain):
     """Turns texts into graphs; a subclass says how, and which column of a table holds the texts."""
 
     column: RecordColumn = SMILES

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Int64
 from graphlog.data.graphs import FeatureSchema, Reject, save_rejects
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, random_split
 from graphlog.data.store import GraphStore
-from graphlog.domains import Input, data_sets_of, domain_of
+from graphlog.domains import DOMAINS, Input, domain_of
 from graphlog.downstream.label_checks import (
     FOLD_NAMES,
     OnRepeats,
@@ -554,7 +554,7 @@ def split_file(
     rows = Split(*(store.rows[part] for part in folds))
     file = resolved.file
     if resolved.spec is not None:
-        file = data_sets_of(resolved.spec).fetch(resolved.spec, reading.get("data_dir"))
+        file = DOMAINS[resolved.spec.domain].fetch(resolved.spec, reading.get("data_dir"))
     digest = hash_file(file) if file is not None and file.is_file() else graphs.digest
     rows.save(path, kind, shares, digest)
     save_rejects(path.absolute().parent, graphs.rejects, path.name)

@@ -13,7 +13,7 @@ from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.data.manifest import is_store
 from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS, find_spec
-from graphlog.domains import data_sets_of, domain_of
+from graphlog.domains import DOMAINS, domain_of
 from graphlog.downstream.pretrained import list_models, model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
@@ -204,7 +204,7 @@ def describe_dataset(name: str) -> dict[str, Any]:
         ConfigError: If there is none of that name.
     """
     spec = find_spec(name)
-    domain, here, where = data_sets_of(spec), "no", None
+    domain, here, where = DOMAINS[spec.domain], "no", None
     try:
         if (files := domain.find(spec)) is not None:
             here, where = "yes", ", ".join(map(str, files))

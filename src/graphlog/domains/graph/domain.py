@@ -14,7 +14,6 @@ from graphlog.data.graphs import FeatureSchema
 from graphlog.data.manifest import Source, is_store
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
 from graphlog.datasets import DatasetSpec
-from graphlog.datasets.catalogue import HasDataSets
 from graphlog.domains.base import Domain, Input, Reading
 from graphlog.domains.graph.formats import find_opener, open_collection, open_tudataset
 from graphlog.domains.graph.raw import Collection, Item, RawGraph, join
@@ -45,7 +44,7 @@ class GraphReading(Reading):
     takes what the schema says, else both."""
 
 
-class GraphDomain(Domain, HasDataSets):
+class GraphDomain(Domain):
     """Graphs in a folder of tables, JSON lines, TUDataset's or the GIN family's format."""
 
     name = "graph"

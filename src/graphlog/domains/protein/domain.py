@@ -29,7 +29,6 @@ from graphlog.domains.protein.network import (
 from graphlog.domains.protein.reading import (
     Files,
     NetworkFile,
-    ProteinFiles,
     ProteinReading,
     as_list,
     first_of_each_species,
@@ -48,7 +47,7 @@ from graphlog.errors import (
     setting,
     unknown_name,
 )
-from graphlog.files import hash_file, write_json
+from graphlog.files import hash_file, open_text, write_json
 
 SPLITS = ("species", "network", "random")
 """Kinds of split of proteins."""
@@ -63,7 +62,7 @@ _COMMUNITIES_VERSION = 2
 _NUMBERS = TypeAdapter(dict[str, int])
 
 
-class ProteinDomain(Domain, ProteinFiles):
+class ProteinDomain(Domain):
     """Protein networks to the ego-network of every protein."""
 
     name = "protein"
@@ -108,6 +107,16 @@ class ProteinDomain(Domain, ProteinFiles):
         if reading.limit is not None:
             store = store.subset(first_of_each_species(store, reading.limit))
         return store if reading.store_path is None else store.save(reading.store_path)
+
+    def verify(self, path: Path, spec: DatasetSpec) -> bool:
+        """Return whether a file is complete and begins as ``spec`` says."""
+        try:
+            with open_text(path) as lines:
+                header = " ".join(next(lines, "").split())
+                # read to the end: a truncated archive is an error only there
+                return header.startswith(details_of(spec).begins) and sum(1 for _ in lines) > 0
+        except DataError:
+            return False
 
     def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
         """Return the file of a network, or the store of a labeled set."""

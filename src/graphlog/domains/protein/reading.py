@@ -22,8 +22,8 @@ from graphlog.data.manifest import Source
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, open_store
 from graphlog.data.workers import check_workers, map_in_order
 from graphlog.datasets import DATASETS, DatasetSpec
-from graphlog.datasets.catalogue import PARTS, HasDataSets, data_root
-from graphlog.domains.base import Reading
+from graphlog.datasets.catalogue import PARTS, data_root
+from graphlog.domains.base import DOMAINS, Reading
 from graphlog.domains.protein.labels import (
     Functions,
     ProteinNames,
@@ -41,7 +41,7 @@ from graphlog.domains.protein.network import (
 )
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
 from graphlog.errors import ConfigError, DataError, ModelFileError, check_name, setting
-from graphlog.files import hash_file, open_text
+from graphlog.files import hash_file
 
 Files = str | Path | Sequence[str | Path]
 Labeler = Callable[[Sequence[str]], Functions]
@@ -139,7 +139,7 @@ def network_files(source: Files, data_dir: Path | str | None = None) -> list[Net
             check_name("network file or data set", str(one), known)
             spec = known[str(one)]
             details = details_of(spec)
-            local = FILES.fetch(spec, data_dir)
+            local = DOMAINS[PROTEIN.domain].fetch(spec, data_dir)
             files.append(NetworkFile(local, details.taxon, details.options))
     if not files:
         raise DataError("there is no network to read; name at least one file.")
@@ -150,23 +150,6 @@ def networks() -> dict[str, DatasetSpec]:
     """Return every named network."""
     proteins = (spec for spec in DATASETS.values() if spec.domain == PROTEIN.domain)
     return {spec.name: spec for spec in proteins if not details_of(spec).networks}
-
-
-class ProteinFiles(HasDataSets):
-    """The files of networks, annotations and labels in the catalogue."""
-
-    def verify(self, path: Path, spec: DatasetSpec) -> bool:
-        """Return whether a file is complete and begins as ``spec`` says."""
-        try:
-            with open_text(path) as lines:
-                header = " ".join(next(lines, "").split())
-                # read to the end: a truncated archive is an error only there
-                return header.startswith(details_of(spec).begins) and sum(1 for _ in lines) > 0
-        except DataError:
-            return False
-
-
-FILES = ProteinFiles()
 
 
 def read_proteins(source: Files, reading: ProteinReading) -> GraphStore:
@@ -273,7 +256,7 @@ def open_named_proteins(name: str, reading: Reading | None = None) -> GraphStore
     check_name("network or set of proteins", name, known)
     spec, how = known[name], reading or Reading()
     details = details_of(spec)
-    files = {part.name: FILES.fetch(part, how.data_dir) for part in parts(spec)}
+    files = {part.name: DOMAINS[PROTEIN.domain].fetch(part, how.data_dir) for part in parts(spec)}
     inputs = [
         _VERSION,
         name,
