@@ -3,7 +3,7 @@
 Labels are numbers as they are, and words as the numbers of their classes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,14 +17,7 @@ from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, Input, Reading
 from graphlog.domains.graph.formats import find_opener, open_collection, open_tudataset
 from graphlog.domains.graph.raw import Collection, Item, RawGraph, join
-from graphlog.domains.graph.schema import (
-    Moments,
-    Survey,
-    chunk_of,
-    in_order,
-    names_wanted,
-    with_columns,
-)
+from graphlog.domains.graph.schema import Moments, Survey, chunk_of, columns_wanted, with_columns
 from graphlog.errors import ConfigError, DataError, setting
 
 _GRAPHS_PER_CHUNK = 1000
@@ -81,7 +74,6 @@ class GraphDomain(Domain):
                 f"{graphs.name} holds graphs of any kind, but schema '{schema.name}' is for "
                 f"{schema.domain}s; leave the schema out."
             )
-        graphs = graphs if schema is None else in_order(graphs, schema)
         name = Path(source.name if source.path is None else source.path).name
         return pack(graphs, name, reading, schema)
 
@@ -141,14 +133,14 @@ def pack(
             option="directed",
         )
     directed, is_inferred = bool(known if how.directed is None else how.directed), schema is None
-    wanted = read_as or schema
-    names: dict[Item, Sequence[str] | None] = {
-        "node": names_wanted(graphs.node, None if wanted is None else wanted.node),
-        "edge": names_wanted(graphs.edge, None if wanted is None else wanted.edge),
+    columns = read_as or schema
+    wanted: dict[Item, dict[str, int] | None] = {
+        "node": columns_wanted(graphs, "node", columns and columns.node),
+        "edge": columns_wanted(graphs, "edge", columns and columns.edge),
     }
 
     def parts() -> Iterator[list[RawGraph]]:
-        checked = (graph.checked(names) for graph in islice(graphs.read(), how.limit))
+        checked = (graph.checked(wanted) for graph in islice(graphs.read(), how.limit))
         while part := list(islice(checked, _GRAPHS_PER_CHUNK)):
             yield part
 

@@ -73,19 +73,19 @@ class RawGraph(NamedTuple):
         place = self.node_place if item == "node" else self.edge_place
         return f"{place.of(number)}{item} {number}: "
 
-    def checked(self, names: Mapping[Item, Sequence[str] | None]) -> "RawGraph":
+    def checked(self, wanted: Mapping[Item, Mapping[str, int] | None]) -> "RawGraph":
         """Return the graph, with what is wrong with it as its problem.
 
         Args:
-            names: The attributes that every node and edge must have; of None those that the graph
-                has are dropped.
+            wanted: The attributes that every node and edge must have, and the place of each among
+                those that are listed; of None those that the graph has are dropped.
         """
         if self.problem is not None:
             return self
         try:
             self._check_sizes()
-            node = self._fitting("node", self.num_nodes, self.node, names["node"])
-            edge = self._fitting("edge", self.edge_index.shape[1], self.edge, names["edge"])
+            node = self._fitting("node", self.num_nodes, self.node, wanted["node"])
+            edge = self._fitting("edge", self.edge_index.shape[1], self.edge, wanted["edge"])
         except BadGraphError as e:
             return self._replace(problem=str(e))
         return self._replace(node=node, edge=edge)
@@ -105,19 +105,20 @@ class RawGraph(NamedTuple):
             raise BadGraphError(f"{self.edge_place.of(e)}{must}")
 
     def _fitting(
-        self, item: Item, count: int, columns: tuple[Column, ...], names: Sequence[str] | None
+        self, item: Item, count: int, columns: tuple[Column, ...], wanted: Mapping[str, int] | None
     ) -> tuple[Column, ...]:
-        """Return the attributes of nodes or edges as ``names`` wants them."""
-        if names is None:
+        if wanted is None:
             return ()
         where = (self.node_place if item == "node" else self.edge_place).of(0)
         if any(len(values) != count for values in columns):
             found = f"found those of {len(columns[0])}"
             raise BadGraphError(f"{where}must have attributes of {count} {item}s, {found}")
-        if count and len(columns) != len(names):
-            wanted = f"{len(names)} attributes ({', '.join(names) or 'none'})"
-            raise BadGraphError(f"{where}every {item} must have {wanted}, found {len(columns)}")
-        return columns if count else (np.zeros(0, dtype=np.int64),) * len(names)
+        if count and len(columns) != len(wanted):
+            must = f"{len(wanted)} attributes ({', '.join(wanted) or 'none'})"
+            raise BadGraphError(f"{where}every {item} must have {must}, found {len(columns)}")
+        if not count:
+            return (np.zeros(0, dtype=np.int64),) * len(wanted)
+        return tuple(columns[k] for k in wanted.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

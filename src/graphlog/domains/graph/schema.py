@@ -1,6 +1,6 @@
 """Schemas of any graphs: inferred from their attributes; and attributes turned into their codes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -253,63 +253,47 @@ def _hot_positions(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
     return matrix.argmax(axis=1), is_bad
 
 
-def names_wanted(
-    found: Sequence[str], columns: tuple[Attribute, ...] | None
-) -> Sequence[str] | None:
-    """Return the attributes that a graph must have; None if the schema wants none of its own."""
-    if columns is None:
-        return found
-    if columns and columns[0].origin == "degree":
-        return None
-    if columns and columns[0].origin == "one-hot":
-        return found if len(found) == 1 else tuple(map(str, range(len(columns[0].values))))
-    return [column.name for column in columns]
+def columns_wanted(
+    graphs: Collection, item: Literal["node", "edge"], columns: tuple[Attribute, ...] | None
+) -> dict[str, int] | None:
+    """Return the attributes that every node or edge must have, and where the input lists each.
 
+    None if the schema wants none of the input's own. A header may list them in any order.
 
-def in_order(graphs: Collection, schema: FeatureSchema) -> Collection:
-    """Return graphs whose attributes are in the order of the schema's columns of the same names.
-
-    Files without a header stay as they are.
+    Args:
+        graphs: The input.
+        item: Whether those of nodes or of edges.
+        columns: Those of the schema; None where the input decides.
 
     Raises:
-        DataError: If a column of the schema is missing, or the schema does not know one.
+        DataError: If a header lacks a column of the schema, or has one that it does not know.
     """
-    if not graphs.has_header:
-        return graphs
-    node = _positions(graphs.name, "node", graphs.node, schema.node)
-    edge = _positions(graphs.name, "edge", graphs.edge, schema.edge)
-
-    def read() -> Iterator[RawGraph]:
-        for graph in graphs.read():
-            if graph.problem is None:
-                columns = (tuple(graph.node[k] for k in node), tuple(graph.edge[k] for k in edge))
-                graph = graph._replace(node=columns[0], edge=columns[1])
-            yield graph
-
-    return replace(graphs, read=read)
-
-
-def _positions(
-    where: str, kind: str, names: Sequence[str], columns: Sequence[Attribute]
-) -> Sequence[int]:
-    """Return the position among ``names`` of each column of the schema."""
-    wanted = [column.name for column in columns]
-    if set(names) == set(wanted):
-        return [names.index(name) for name in wanted]
-    # The schema of a file without a header has numbers for names, or none of its own columns.
-    is_unnamed = wanted == [f"{kind}_{k}" for k in range(len(wanted))]
-    if wanted and (is_unnamed or all(column.origin != "given" for column in columns)):
-        return range(len(names))
-    differences = {
-        "missing": [name for name in wanted if name not in names],
-        "unknown": [name for name in names if name not in wanted],
-    }
-    found = "; ".join(f"{what}: {', '.join(which)}" for what, which in differences.items() if which)
-    known = ", ".join(wanted) or "none"
-    raise DataError(
-        f"{where}: {kind} columns must be those of the schema ({known}), in any order; {found}. "
-        "Rename, add or drop columns."
-    )
+    found = graphs.node if item == "node" else graphs.edge
+    wanted = found if columns is None else tuple(column.name for column in columns)
+    origin = columns[0].origin if columns else "given"
+    if origin == "degree":
+        return None
+    if origin == "one-hot" and columns:
+        wanted = found if len(found) == 1 else tuple(map(str, range(len(columns[0].values))))
+    elif graphs.has_header and set(found) == set(wanted):
+        return {name: found.index(name) for name in wanted}
+    # the schema of a file without a header has numbers for names
+    elif graphs.has_header and (
+        not wanted or wanted != tuple(f"{item}_{k}" for k in range(len(wanted)))
+    ):
+        differences = {
+            "missing": [name for name in wanted if name not in found],
+            "unknown": [name for name in found if name not in wanted],
+        }
+        other = "; ".join(
+            f"{what}: {', '.join(which)}" for what, which in differences.items() if which
+        )
+        known = ", ".join(wanted) or "none"
+        raise DataError(
+            f"{graphs.name}: {item} columns must be those of the schema ({known}), in any order; "
+            f"{other}. Rename, add or drop columns."
+        )
+    return {name: k for k, name in enumerate(wanted)}
 
 
 def attribute_codes(
