@@ -134,6 +134,12 @@ def test_yeast_complexes(mirror: Path) -> None:
     assert np.flatnonzero(channels).tolist() == [3, 4]
 
 
+def test_worm_yeast(mirror: Path) -> None:
+    store = open_named_proteins("worm-yeast")
+    assert (len(store), store.tasks) == (15_967, ("in_complex",))
+    assert np.nansum(store.labels) == 2241
+
+
 def test_a_limit_is_of_each_species(counted: Callable[[], int], tmp_path: Path) -> None:
     whole = open_named_proteins("string-9606")
     assert read_proteins("string-9606", limit=3).texts() == whole.texts([0, 1, 2])

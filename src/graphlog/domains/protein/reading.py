@@ -298,7 +298,8 @@ def parts(spec: DatasetSpec) -> list[DatasetSpec]:
     own = [spec.updated({"details": {}})] if spec.path else []
     others = [DATASETS[name] for name in details.networks]
     if details.label_file:
-        others.append(next(s for s in DATASETS.values() if s.path == details.label_file))
+        table = next(s for s in DATASETS.values() if s.path == details.label_file)
+        others.append(table.updated({"details": {}}))  # the file, not the store made of it
     if details.labeling == "go":
         names = [_ONTOLOGY]
         names += [f"{kind}-{taxon}" for kind in ("gaf", "aliases") for taxon in _taxa(spec)]
