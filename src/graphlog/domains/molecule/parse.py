@@ -165,7 +165,7 @@ def constitution_key(mol: Chem.Mol, text: str) -> int:
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") or 1
 
 
-Codes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+Codes = Integer[np.ndarray, "_"]
 
 LONGEST = 20_000
 """Characters of a SMILES: beyond it RDKit's ring search can take hours on a single row."""
@@ -351,101 +351,85 @@ def _diagnose(text: str) -> str:
     return "unclosed ring" if is_open else "not a SMILES"
 
 
-def _lookup(codes: Mapping[SupportsInt, int], other: int, low: int = 0) -> Codes:
-    """Return the table of ``code`` by ``value - low``.
-
-    It has ``other`` where no code is given and in a spare row at the end.
-    """
-    table = np.full(max(int(v) for v in codes) - low + 2, other, dtype=np.uint8)
-    for value, code in codes.items():
-        table[int(value) - low] = code
-    return table
+def _lookup(values: Iterable[SupportsInt], other: int) -> Codes:
+    """Return the table of the place of each value; of all others, as of its middle, ``other``."""
+    places = {int(value): place for place, value in enumerate(values)}
+    beyond = max(map(abs, places)) + 1
+    table = np.full(2 * beyond + 1, other)
+    table[list(places)] = list(places.values())  # negative values are counted from the end
+    return table.astype(np.min_scalar_type(table.max()))
 
 
-def _codes(values: list[int], table: Codes | None, low: int = 0) -> Integer[np.ndarray, "N"]:
-    """Look values up; one beyond the table's ends gets the code of its last row, ``other``.
-
-    Without a table they are codes already.
-    """
-    raw = np.fromiter(values, dtype=np.int64, count=len(values)) - low
-    if table is None:
-        return raw.astype(np.uint8 if raw.max(initial=0) < 256 else np.uint16)
-    return table[np.where((raw < 0) | (raw >= len(table)), len(table) - 1, raw)]
-
-
-def _series(first: int, last: int) -> dict[SupportsInt, int]:
-    return {value: code for code, value in enumerate(range(first, last + 1))}
+def _codes(values: list[int], table: Codes) -> Codes:
+    beyond = len(table) // 2
+    return table[np.fromiter(values, dtype=np.int64, count=len(values)).clip(-beyond, beyond)]
 
 
 _TAG, _TYPE, _DIR = Chem.ChiralType, Chem.BondType, Chem.BondDir
 _CIS, _HYB = Chem.BondStereo, Chem.HybridizationType
-_ELEMENT = _lookup({0: WILDCARD, **{z: z - 1 for z in range(1, 119)}}, WILDCARD)
-_TETRAHEDRAL = {_TAG.CHI_UNSPECIFIED: 0, _TAG.CHI_TETRAHEDRAL_CW: 1, _TAG.CHI_TETRAHEDRAL_CCW: 2}
-_CHIRALITY = _lookup(_TETRAHEDRAL, OTHER_CHIRALITY)
-_BOND = {_TYPE.SINGLE: 0, _TYPE.DOUBLE: 1, _TYPE.TRIPLE: 2, _TYPE.AROMATIC: 3}
-_BOND_TYPE = _lookup(_BOND, OTHER_BOND)
-_BY_ORDER = {
-    1.0: int(_TYPE.SINGLE),
-    2.0: int(_TYPE.DOUBLE),
-    3.0: int(_TYPE.TRIPLE),
-    1.5: int(_TYPE.AROMATIC),
-}
-_NONMETALS = frozenset({0, 1, 2, 5, 6, 7, 8, 9, 10, 14, 15, 16, 17, 18, 34, 35, 36, 53, 54})
-_DIRECTION = _lookup({_DIR.NONE: 0, _DIR.ENDUPRIGHT: 1, _DIR.ENDDOWNRIGHT: 2}, OTHER_DIRECTION)
-
-_RICH_CHIRALITY = _lookup({**_TETRAHEDRAL, _TAG.CHI_OTHER: 3}, 4)
-_RICH_BOND_TYPE = _lookup(_BOND, 4)
+_TETRAHEDRAL_TAGS = (_TAG.CHI_TETRAHEDRAL_CW, _TAG.CHI_TETRAHEDRAL_CCW)
 _PLANAR = (_CIS.STEREOZ, _CIS.STEREOE, _CIS.STEREOCIS, _CIS.STEREOTRANS)
-_STEREO = (_CIS.STEREONONE, *_PLANAR, _CIS.STEREOANY)
-_BOND_STEREO = _lookup({stereo: code for code, stereo in enumerate(_STEREO)}, 6)
-_DEGREE = _lookup(_series(0, 10), 11)
-_CHARGE = _lookup(_series(-5, 5), 11, low=-5)
-_HYDROGENS = _lookup(_series(0, 8), 9)
-_RADICALS = _lookup(_series(0, 4), 5)
-_HYBRIDIZATION = _lookup(
-    {h: code for code, h in enumerate((_HYB.SP, _HYB.SP2, _HYB.SP3, _HYB.SP3D, _HYB.SP3D2))}, 5
-)
-_YES_NO = _lookup({0: 0, 1: 1}, 0)
-_PLAIN: list[tuple[Callable[[Chem.Atom], int], Codes, int]] = [
-    (Chem.Atom.GetTotalDegree, _DEGREE, 0),
-    (Chem.Atom.GetFormalCharge, _CHARGE, -5),
-    (Chem.Atom.GetTotalNumHs, _HYDROGENS, 0),
-    (Chem.Atom.GetNumRadicalElectrons, _RADICALS, 0),
-    (Chem.Atom.GetHybridization, _HYBRIDIZATION, 0),
-    (Chem.Atom.GetIsAromatic, _YES_NO, 0),
-    (Chem.Atom.IsInRing, _YES_NO, 0),
-]
+_BOND = (_TYPE.SINGLE, _TYPE.DOUBLE, _TYPE.TRIPLE, _TYPE.AROMATIC)
+_BY_ORDER = dict(zip((1.0, 2.0, 3.0, 1.5), map(int, _BOND), strict=True))
+_NONMETALS = frozenset({0, 1, 2, 5, 6, 7, 8, 9, 10, 14, 15, 16, 17, 18, 34, 35, 36, 53, 54})
+
+_ELEMENT = _lookup(range(1, 119), WILDCARD)
+_CHIRALITY = _lookup((_TAG.CHI_UNSPECIFIED, *_TETRAHEDRAL_TAGS), OTHER_CHIRALITY)
+_RICH_CHIRALITY = _lookup((_TAG.CHI_UNSPECIFIED, *_TETRAHEDRAL_TAGS, _TAG.CHI_OTHER), 4)
+_DIRECTION = _lookup((_DIR.NONE, _DIR.ENDUPRIGHT, _DIR.ENDDOWNRIGHT), OTHER_DIRECTION)
+_BOND_STEREO = _lookup((_CIS.STEREONONE, *_PLANAR, _CIS.STEREOANY), 6)
+_CIP = _lookup(range(6), 0)
+"""The codes of ``cip_codes``, which are codes already."""
+_YES_NO = _lookup(range(2), 0)
+_RICH_ATOM: Mapping[Callable[[Chem.Atom], int], Codes] = {
+    Chem.Atom.GetTotalDegree: _lookup(range(11), 11),
+    Chem.Atom.GetFormalCharge: _lookup(range(-5, 6), 11),
+    Chem.Atom.GetTotalNumHs: _lookup(range(9), 9),
+    Chem.Atom.GetNumRadicalElectrons: _lookup(range(5), 5),
+    Chem.Atom.GetHybridization: _lookup((_HYB.SP, _HYB.SP2, _HYB.SP3, _HYB.SP3D, _HYB.SP3D2), 5),
+    Chem.Atom.GetIsAromatic: _YES_NO,
+    Chem.Atom.IsInRing: _YES_NO,
+}
+"""What the atoms of all schemas but ``molecule`` are asked, and the codes of the answers."""
 
 
 class _Columns:
     """The raw answers of RDKit for the molecules of a chunk, one flat list an attribute."""
 
     def __init__(self, schema: FeatureSchema) -> None:
-        self.rich = schema != MOLECULE
+        rich = schema != MOLECULE
         self.cip = schema in (MOLECULE_CIP, MOLECULE_ISOTOPES)
         self.keeps_isotopes = schema == MOLECULE_ISOTOPES
-        self.node_counts: list[int] = []
-        self.edge_counts: list[int] = []
-        self._asked = _PLAIN if self.rich else []
+        asked = {**_RICH_ATOM} if rich else {}
+        if self.keeps_isotopes:
+            asked[Chem.Atom.GetIsotope] = _lookup(range(300), 300)
+        self._of_atoms, self._of_bonds = [*asked], [Chem.Bond.GetIsConjugated] if rich else []
+        self._axis = Chem.Bond.GetStereo if rich else Chem.Bond.GetBondDir
+        centers = _RICH_CHIRALITY if rich else _CHIRALITY
+        kinds = _lookup(_BOND, 4 if rich else OTHER_BOND)
+        axes = _BOND_STEREO if rich else _DIRECTION
+        if self.cip:
+            centers = axes = _CIP
+        self._atom_codes = [_ELEMENT, centers, *asked.values()]
+        self._bond_codes = [kinds, axes, _YES_NO][: len(schema.edge)]
         self._atoms: list[list[int]] = [[] for _ in schema.node]
-        self._bonds: list[list[int]] = [[] for _ in (*schema.edge, "begin", "end")]
+        self._bonds: list[list[int]] = [[] for _ in schema.edge]
+        self._ends: list[list[int]] = [[], []]
+        self._counts: list[tuple[int, int]] = []
 
     def add(self, mol: Chem.Mol, flat: bool) -> str | None:
         """Take one molecule's attributes, if ``flat`` without stereo; return why that failed."""
         try:
-            atoms, bonds = self._answers(mol, flat)
+            answers = self._answers(mol, flat)
         except Exception as e:  # RDKit raises errors of its own on molecules nobody has seen before
             return f"RDKit cannot describe it: {one_line(e)}"
-        for columns, answers in ((self._atoms, atoms), (self._bonds, bonds)):
-            for column, values in zip(columns, answers, strict=True):
-                column.extend(values)
-        self.node_counts.append(mol.GetNumAtoms())
-        self.edge_counts.append(mol.GetNumBonds())
+        columns = (*self._atoms, *self._bonds, *self._ends)
+        for column, values in zip(columns, answers, strict=True):
+            column.extend(values)
+        self._counts.append((mol.GetNumAtoms(), mol.GetNumBonds()))
         return None
 
-    def _answers(
-        self, mol: Chem.Mol, flat: bool
-    ) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:
+    def _answers(self, mol: Chem.Mol, flat: bool) -> list[Sequence[int]]:
         atoms = list(map(mol.GetAtomWithIdx, range(mol.GetNumAtoms())))
         bonds = list(map(mol.GetBondWithIdx, range(mol.GetNumBonds())))
         elements = list(map(Chem.Atom.GetAtomicNum, atoms))
@@ -456,45 +440,31 @@ class _Columns:
             centers, axes = cip_codes(mol, atoms, bonds)
         else:
             centers = list(map(Chem.Atom.GetChiralTag, atoms))
-            axes = list(map(Chem.Bond.GetStereo if self.rich else Chem.Bond.GetBondDir, bonds))
-        of_atoms = [elements, centers, *(list(map(ask, atoms)) for ask, _, _ in self._asked)]
-        of_bonds = [kinds, axes]
-        if self.keeps_isotopes:
-            of_atoms.append([min(number, 300) for number in map(Chem.Atom.GetIsotope, atoms)])
-        if self.rich:
-            of_bonds.append(list(map(Chem.Bond.GetIsConjugated, bonds)))
-        of_bonds.append(list(map(Chem.Bond.GetBeginAtomIdx, bonds)))
-        of_bonds.append(list(map(Chem.Bond.GetEndAtomIdx, bonds)))
-        return of_atoms, of_bonds
+            axes = list(map(self._axis, bonds))
+        return [
+            *(elements, centers, *(list(map(ask, atoms)) for ask in self._of_atoms)),
+            *(kinds, axes, *(list(map(ask, bonds)) for ask in self._of_bonds)),
+            list(map(Chem.Bond.GetBeginAtomIdx, bonds)),
+            list(map(Chem.Bond.GetEndAtomIdx, bonds)),
+        ]
 
-    def atoms(self) -> Integer[np.ndarray, "V F"]:
-        """Return the codes of all atoms, one row an atom."""
-        centers = _RICH_CHIRALITY if self.rich else _CHIRALITY
-        tables = [(_ELEMENT, 0), (None if self.cip else centers, 0)]
-        tables += [(table, low) for _, table, low in self._asked]
-        tables += [(None, 0)] * self.keeps_isotopes
-        return np.stack(
-            [_codes(v, *table) for v, table in zip(self._atoms, tables, strict=True)], 1
+    def chunk(self, rows: list[int], texts: list[str], parents: dict[int, str]) -> GraphChunk:
+        """Return the molecules; each bond is listed once."""
+        counts = np.array(self._counts, dtype=np.int64).reshape(-1, 2)
+        return GraphChunk(
+            node_counts=counts[:, 0],
+            edge_counts=counts[:, 1],
+            x=np.stack(list(map(_codes, self._atoms, self._atom_codes)), 1),
+            edge_index=np.array(self._ends, dtype=np.int32),
+            edge_attr=np.stack(list(map(_codes, self._bonds, self._bond_codes)), 1),
+            rows=np.array(rows, dtype=np.int64),
+            texts=texts,
+            parents=parents,
         )
-
-    def bonds(self) -> Integer[np.ndarray, "E F"]:
-        """Return the codes of all bonds, one row a bond."""
-        tables = (_BOND_TYPE, _DIRECTION)
-        if self.rich:
-            tables = (_RICH_BOND_TYPE, None if self.cip else _BOND_STEREO, _YES_NO)
-        return np.stack([_codes(v, t) for v, t in zip(self._bonds, tables, strict=False)], 1)
-
-    def ends(self) -> Integer[np.ndarray, "2 E"]:
-        """Return the two atoms of all bonds."""
-        return np.array(self._bonds[-2:], dtype=np.int32)
 
 
 def _bond_types(bonds: list[Chem.Bond], by_order: bool) -> list[int]:
-    """Return RDKit's bond types.
-
-    They are read off the bond orders, at a third of the cost, where those tell (a dative bond's
-    order is 1 too).
-    """
+    """Return RDKit's bond types, at a third of the cost where the orders tell (not if dative)."""
     if by_order:
         try:
             return [_BY_ORDER[order] for order in map(Chem.Bond.GetBondTypeAsDouble, bonds)]
@@ -566,17 +536,7 @@ def featurize_smiles(
                 parents[len(kept)] = parent
             kept.append(position)
             kept_texts.append(text)
-    chunk = GraphChunk(
-        node_counts=np.array(columns.node_counts, dtype=np.int64),
-        edge_counts=np.array(columns.edge_counts, dtype=np.int64),
-        x=columns.atoms(),
-        edge_index=columns.ends(),
-        edge_attr=columns.bonds(),
-        rows=np.array(kept, dtype=np.int64),
-        texts=kept_texts,
-        parents=parents,
-    )
-    return chunk, rejects
+    return columns.chunk(kept, kept_texts, parents), rejects
 
 
 def constitution_keys(smiles: Sequence[str]) -> UInt64[np.ndarray, "N"]:
@@ -672,7 +632,6 @@ _CENTERS = {"R": 1, "S": 2, "r": 3, "s": 4}
 _BONDS = {"Z": 1, "z": 1, "E": 2, "e": 2}
 _LABEL = "_CIPCode"
 _NO_TAG, _NO_STEREO = _TAG.CHI_UNSPECIFIED, _CIS.STEREONONE
-_TETRAHEDRAL_TAGS = (_TAG.CHI_TETRAHEDRAL_CW, _TAG.CHI_TETRAHEDRAL_CCW)
 
 
 def cip_codes(
