@@ -6,7 +6,7 @@ made of (contributions of atoms, paths, degrees) is worked out once. Both see a 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, UInt8
@@ -18,6 +18,7 @@ from rdkit.Chem.MolSurf import logpBins, mrBins
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import dijkstra
 
+from graphlog.data.graphs import ragged_ranges
 from graphlog.domains.molecule.parse import parsed_in_one_form
 from graphlog.domains.molecule.schema import FRAGMENTS, ONE_BY_ONE, TARGETS
 from graphlog.errors import DataError
@@ -63,63 +64,46 @@ def target_values(smiles: Sequence[str]) -> Float32[np.ndarray, "N K"]:
     return out
 
 
-class Trails(NamedTuple):
-    """Sequences of bonds, each a row of atoms, each set of bonds once; how often each is listed.
-
-    RDKit counts a ring as a trail that ends where it began, and so does this.
-    """
-
-    two: Int[Array, "A 3"]
-    """Two bonds; every path is listed in both directions."""
-    three: Int[Array, "B 4"]
-    """Three bonds without a repeated atom, in both directions."""
-    triangles: Int[Array, "C 3"]
-    """Rings of three, six times each."""
-    four: Int[Array, "D 5"]
-    """Four bonds without a repeated atom, in both directions."""
-    squares: Int[Array, "E 4"]
-    """Rings of four, eight times each."""
-    tailed: Int[Array, "F 4"]
-    """Rings of three with one more bond: its far end, its ring atom, the two others; twice each."""
+Trails = list[tuple[Int[Array, "_ _"], int]]
+"""Sequences of as many bonds, each a row of atoms; and how often each set of bonds is listed."""
 
 
-def find_trails(ends: Int[Array, "B 2"], num_atoms: int) -> Trails:
-    """Return all trails of two to four bonds.
+def find_trails(ends: Int[Array, "B 2"], num_atoms: int) -> list[Trails]:
+    """Return all trails of no bond to four bonds.
+
+    As for RDKit, a ring is one that ends where it began; here without its last atom.
 
     Args:
         ends: The two atoms of each bond.
         num_atoms: Atoms of the molecule.
     """
-    source = np.concatenate([ends[:, 0], ends[:, 1]])
-    target = np.concatenate([ends[:, 1], ends[:, 0]])
-    order = np.argsort(source, kind="stable")
-    bonds = np.stack([source, target], axis=1)[order]
-    degree = np.bincount(source, minlength=num_atoms)
+    bonds = np.concatenate([ends, ends[:, ::-1]])
+    bonds = bonds[np.argsort(bonds[:, 0], kind="stable")]
+    degree = np.bincount(bonds[:, 0], minlength=num_atoms)
     first = np.cumsum(degree) - degree
 
     def longer(trails: Array) -> Array:
         last = trails[:, -1]
-        count = degree[last]
-        start = np.cumsum(count) - count
-        row = np.repeat(np.arange(len(trails)), count)
-        step = np.arange(len(row)) - start[row]
-        grown = np.concatenate([trails[row], bonds[first[last][row] + step, 1:]], axis=1)
+        row = np.repeat(np.arange(len(trails)), degree[last])
+        grown = bonds[ragged_ranges(first[last], degree[last]), 1:]
+        grown = np.concatenate([trails[row], grown], axis=1)
         return grown[grown[:, -1] != trails[row, -2]]
 
     two = longer(bonds)
     three = longer(two)
-    is_ring = three[:, 3] == three[:, 0]
-    three, triangles = three[~is_ring], three[is_ring, :3]
-    four = longer(three)
-    closes, returns = four[:, 4] == four[:, 0], four[:, 4] == four[:, 1]
-    return Trails(
-        two, three, triangles, four[~(closes | returns)], four[closes, :4], four[returns, :4]
-    )
+    is_triangle = three[:, 3] == three[:, 0]
+    four = longer(three[~is_triangle])
+    is_square = four[:, 4] == four[:, 0]
+    return [
+        [(np.arange(num_atoms)[:, None], 1)],
+        [(ends, 1)],
+        [(two, 2)],
+        [(three[~is_triangle], 2), (three[is_triangle, :3], 6)],
+        [(four[~is_square], 2), (four[is_square, :4], 8)],
+    ]
 
 
-def connectivity(
-    trails: Trails, ends: Int[Array, "B 2"], delta: Float[Array, "V"]
-) -> tuple[float, float, float, float, float]:
+def connectivity(trails: list[Trails], delta: Float[Array, "V"]) -> list[float]:
     r"""Return the indices of order 0 to 4: sums over trails of :math:`\prod_v \delta_v^{-1/2}`.
 
     An atom with a delta of 0 counts as 0. In a ring of three with a tail the atom that both share
@@ -127,21 +111,11 @@ def connectivity(
 
     Args:
         trails: Those of the molecule.
-        ends: The two atoms of each bond.
         delta: Hall and Kier's delta of each atom.
     """
     weight = np.zeros(len(delta))
     np.power(delta, -0.5, out=weight, where=delta > 0)
-    three = weight[trails.three].prod(axis=1).sum() / 2 + weight[trails.triangles].prod(1).sum() / 6
-    tailed = weight[trails.tailed].prod(axis=1) * weight[trails.tailed[:, 1]]
-    four = weight[trails.four].prod(axis=1).sum() / 2 + weight[trails.squares].prod(1).sum() / 8
-    return (
-        float(weight.sum()),
-        float(weight[ends].prod(axis=1).sum()),
-        float(weight[trails.two].prod(axis=1).sum() / 2),
-        float(three),
-        float(four + tailed.sum() / 2),
-    )
+    return [sum(weight[t].prod(axis=1).sum().item() / times for t, times in of) for of in trails]
 
 
 class _Facts:
@@ -245,10 +219,10 @@ def _counted(facts: _Facts) -> list[float]:
 def _shape(facts: _Facts) -> list[float]:
     """Kier's kappas, and the flexibility made of the first two."""
     alpha = rdMolDescriptors.CalcHallKierAlpha(facts.mol)
-    trails, size = facts.trails, facts.heavy + alpha
-    three = len(trails.three) / 2 + len(trails.triangles) / 6
-    first = _ratio(size * (size - 1) ** 2, len(facts.ends) + alpha)
-    second = _ratio((size - 1) * (size - 2) ** 2, len(trails.two) / 2 + alpha)
+    size = facts.heavy + alpha
+    one, two, three = (sum(len(t) / times for t, times in of) for of in facts.trails[1:4])
+    first = _ratio(size * (size - 1) ** 2, one + alpha)
+    second = _ratio((size - 1) * (size - 2) ** 2, two + alpha)
     third = _ratio((size - 2 + facts.heavy % 2) * (size - 3) ** 2, three + alpha)
     return [first, second, third, first * second / len(facts.number)]
 
@@ -261,8 +235,7 @@ def _indices(facts: _Facts) -> list[float]:
     """Kier and Hall's connectivity indices of order 0 to 4, by sigma electrons and by valence."""
     simple = (_OUTER[facts.number] - facts.hydrogens).astype(float)
     valence = np.where(facts.number > 10, simple / _CORE[facts.number], simple * (facts.number > 1))
-    each = [connectivity(facts.trails, facts.ends, delta) for delta in (simple, valence)]
-    return [*each[0], *each[1]]
+    return connectivity(facts.trails, simple) + connectivity(facts.trails, valence)
 
 
 _GROUPS: tuple[tuple[int, Callable[[_Facts], list[float]]], ...] = (
@@ -290,10 +263,7 @@ def morgan_fingerprints(smiles: Sequence[str]) -> UInt8[np.ndarray, "N 2048"]:
     Raises:
         DataError: Naming the first SMILES that cannot be parsed.
     """
-    out = np.zeros((len(smiles), BITS), dtype=np.uint8)
-    for row, bits in enumerate(_fingerprints(smiles, "GetFingerprintAsNumPy")):
-        out[row] = bits
-    return out
+    return morgan_counts(smiles).astype(np.bool_).toarray().astype(np.uint8)
 
 
 def morgan_counts(smiles: Sequence[str]) -> csr_matrix:
@@ -305,15 +275,15 @@ def morgan_counts(smiles: Sequence[str]) -> csr_matrix:
     Raises:
         DataError: Naming the first SMILES that cannot be parsed.
     """
-    return _sparse(_fingerprints(smiles, "GetCountFingerprintAsNumPy"), BITS)
+    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS)
 
+    def rows() -> Iterator[np.ndarray]:
+        for row, mol in enumerate(parsed_in_one_form(smiles)):
+            if isinstance(mol, str):
+                raise DataError(f"no fingerprint for {str(smiles[row])[:80]!r} (row {row}): {mol}.")
+            yield generator.GetCountFingerprintAsNumPy(mol)
 
-def _fingerprints(smiles: Sequence[str], kind: str) -> Iterator[np.ndarray]:
-    make = getattr(rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS), kind)
-    for row, mol in enumerate(parsed_in_one_form(smiles)):
-        if isinstance(mol, str):
-            raise DataError(f"no fingerprint for {str(smiles[row])[:80]!r} (row {row}): {mol}.")
-        yield make(mol)
+    return _sparse(rows(), BITS)
 
 
 def count_fingerprints(smiles: Sequence[str]) -> csr_matrix:
