@@ -14,7 +14,6 @@ may be a fragment, a charge or a metal to remove.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from hashlib import blake2b
 from typing import Any, SupportsInt
 
@@ -62,7 +61,19 @@ def may_have_parent(text: str) -> bool:
     return _CANDIDATE.search(_NEUTRAL_GROUPS.sub("", text.split(maxsplit=1)[0])) is not None
 
 
-_COUNTERIONS = """
+with rdBase.BlockLogs():  # they announce themselves
+    _METALS, _GROUPS = rdMolStandardize.MetalDisconnector(), rdMolStandardize.Normalizer()
+    _CHARGES, _TAUTOMERS = rdMolStandardize.Uncharger(), rdMolStandardize.TautomerEnumerator()
+
+
+def _plain_name(fragment: Chem.Mol) -> str:
+    """Return what is the same for all charges and stereoisomers of a fragment."""
+    return Chem.MolToSmiles(_CHARGES.uncharge(fragment), isomericSmiles=False)
+
+
+_COUNTERIONS = frozenset(
+    _plain_name(Chem.MolFromSmiles(text))
+    for text in """
     OC=O CC(O)=O OC(=O)C(F)(F)F OC(=O)C(O)=O OC(=O)CC(O)=O OC(=O)CCC(O)=O OC(=O)C=CC(O)=O
     CC(O)C(O)=O OC(=O)CC(O)C(O)=O OC(=O)C(O)C(O)C(O)=O OC(=O)CC(O)(CC(O)=O)C(O)=O
     OC(=O)C(O)c1ccccc1 OC(=O)c1ccccc1 OC(=O)c1ccccc1O OCC(O)C(O)C(O)C(O)C(O)=O CS(O)(=O)=O
@@ -73,6 +84,7 @@ _COUNTERIONS = """
     OCCN(CCO)CCO NCC(CO)(CO)CO NC(CO)(CO)CO CNCC(O)C(O)C(O)C(O)CO C[N+](C)(C)CCO CO CCO CC(C)O
     CC(C)=O CC#N CS(C)=O CN(C)C=O CCOC(C)=O C1CCOC1 C1COCCO1 ClCCl ClC(Cl)Cl
 """.split()
+)
 """Acids, bases and solvents that accompany a compound, even one smaller than they are."""
 
 
@@ -90,40 +102,19 @@ def parent_of(mol: Chem.Mol, standardize: str = "parent") -> str | None:
         ... ]
         ['CCN', 'CCCNC']
     """
-    tools = _tools()
     try:
-        mol = _main_fragment(tools.metals.Disconnect(mol), tools)
+        mol = _main_fragment(_METALS.Disconnect(mol))
         if mol.GetNumAtoms() <= _MOST_ATOMS:
             if any(map(Chem.Atom.GetFormalCharge, mol.GetAtoms())):
-                mol = _with_plain_sulfoxides(tools.charges.uncharge(tools.groups.normalize(mol)))
+                mol = _with_plain_sulfoxides(_CHARGES.uncharge(_GROUPS.normalize(mol)))
             if standardize == "parent-tautomer":
-                mol = tools.tautomers.Canonicalize(mol)
+                mol = _TAUTOMERS.Canonicalize(mol)
         return Chem.MolToSmiles(mol)
     except Exception:  # RDKit's own types, on molecules that standardization was not made for
         return None
 
 
-class _Tools:
-    """RDKit's standardizers, which take longer to make than to use."""
-
-    def __init__(self) -> None:
-        self.metals = rdMolStandardize.MetalDisconnector()
-        self.groups = rdMolStandardize.Normalizer()
-        self.charges = rdMolStandardize.Uncharger()
-        self.tautomers = rdMolStandardize.TautomerEnumerator()
-        self.counterions = {self.name(Chem.MolFromSmiles(text)) for text in _COUNTERIONS}
-
-    def name(self, fragment: Chem.Mol) -> str:
-        """Return what is the same for all charges and stereoisomers of a fragment."""
-        return Chem.MolToSmiles(self.charges.uncharge(fragment), isomericSmiles=False)
-
-
-@cache
-def _tools() -> _Tools:
-    return _Tools()
-
-
-def _main_fragment(mol: Chem.Mol, tools: _Tools) -> Chem.Mol:
+def _main_fragment(mol: Chem.Mol) -> Chem.Mol:
     """Return the largest fragment with carbon that is no counter-ion, else the largest."""
     count = len(Chem.GetMolFrags(mol))
     if count == 1:
@@ -136,7 +127,7 @@ def _main_fragment(mol: Chem.Mol, tools: _Tools) -> Chem.Mol:
         size = fragment.GetNumAtoms()
         is_organic = any(atom.GetAtomicNum() == 6 for atom in fragment.GetAtoms())
         is_small = size <= _LARGEST_COUNTERION
-        is_compound = is_organic and not (is_small and tools.name(fragment) in tools.counterions)
+        is_compound = is_organic and not (is_small and _plain_name(fragment) in _COUNTERIONS)
         weight = rdMolDescriptors.CalcExactMolWt(fragment)
         return is_compound, is_organic, size, weight, Chem.MolToSmiles(fragment)
 
