@@ -9,7 +9,7 @@ import pytest
 
 from graphlog.api import read_proteins
 from graphlog.data.store import open_store
-from graphlog.domains.protein.labels import ProteinNames, read_ontology, tabled_functions
+from graphlog.domains.protein.labels import Functions, read_labels, read_ontology
 from graphlog.domains.protein.schema import ProteinOptions
 from graphlog.errors import ConfigError, DataError
 from protein_support import HEADER, OBO, gaf, links, write
@@ -139,7 +139,8 @@ def test_worm_reproduces_the_published_derivation(mirror: Path, tmp_path: Path) 
     )
     assert len(store) == 10_735
     labels, names = bio / "celegans_go40_labels.csv.gz", store.texts()
-    table = tabled_functions(labels, ProteinNames(names), ProteinOptions())
+    table = Functions(names)
+    read_labels(table, labels, ProteinOptions())
     assert store.tasks == table.tasks
     np.testing.assert_array_equal(store.labels, table.values)
 

@@ -1,11 +1,9 @@
-"""Functions of proteins as labels: from a table, or from annotations and the Gene Ontology.
-
-Which terms hold together, and which make good labels.
-"""
+"""Functions of proteins as labels: from a table, or from annotations and the Gene Ontology."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
@@ -161,43 +159,45 @@ def read_aliases(path: Path | str) -> dict[str, str]:
     return {alias: protein for alias, protein in proteins.items() if alias not in ambiguous}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Functions:
-    """Labels of every protein of some networks."""
-
-    tasks: tuple[str, ...]
-    """Ids of the functions."""
-    values: Float[np.ndarray, "N T"]
-    """1: has it; 0: has it not, or unknown; NaN rows: proteins without usable annotation."""
-    unmatched: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Proteins and terms that no network or ontology contains, and where they occur first."""
-    counts: dict[str, int] = field(default_factory=dict[str, int])
-    """Number of annotations used, and ignored on purpose, by reason."""
-
-
-class ProteinNames:
-    """Finds the proteins of networks by the names that other files use; keeps what is not found.
+    """Labels of the proteins of some networks, found by the names that other files use.
 
     A name is looked up as written, then among aliases. The name of a gene stands for all its
     isoforms (``D1.2`` for ``D1.2a`` and ``D1.2b``).
+
+    Args:
+        proteins: Names of the proteins.
+        aliases: Proteins by other names.
     """
 
     def __init__(self, proteins: Sequence[str], aliases: Mapping[str, str] | None = None) -> None:
-        number = {name: k for k, name in enumerate(proteins)}
-        bare = [name.partition(".")[2] for name in proteins]
-        genes: dict[str, list[int]] = {}
+        self.proteins, self._aliases = proteins, aliases or {}
+        self.tasks: tuple[str, ...] = ()
+        """Ids of the functions."""
+        self.values: Float[np.ndarray, "N T"] = np.zeros((len(proteins), 0))
+        """1: has it; 0: has it not, or unknown; NaN rows: proteins without usable annotation."""
+        self.unmatched: dict[str, str] = {}
+        """Proteins and terms that no network or ontology has, and where they occur first."""
+        self.counts: dict[str, int] = {}
+        """Number of annotations used, and ignored on purpose, by reason."""
+
+    @cached_property
+    def _numbers(self) -> dict[str, tuple[int, ...]]:
+        number = {name: k for k, name in enumerate(self.proteins)}
+        bare = [name.partition(".")[2] for name in self.proteins]
+        genes: dict[str, tuple[int, ...]] = {}
         for k, name in enumerate(bare):
-            genes.setdefault(_ISOFORM.sub("", name), []).append(k)
-        self._numbers = {name: tuple(members) for name, members in genes.items()}
-        self._numbers |= {name: (k,) for k, name in enumerate(bare)}
-        self._numbers |= {name: (k,) for name, k in number.items()}
-        for alias, protein in (aliases or {}).items():
-            if protein in number:
-                self._numbers.setdefault(alias, (number[protein],))
-        self._count = len(proteins)
-        self._unmatched: dict[str, str] = {}
-        kinds = ("files", "with left-out evidence", "negated (NOT)", "used")
-        self.counts: dict[str, int] = dict.fromkeys(kinds, 0)
+            gene = _ISOFORM.sub("", name)
+            genes[gene] = (*genes.get(gene, ()), k)
+        numbers = genes | {name: (k,) for k, name in enumerate(bare)}
+        numbers |= {name: (k,) for name, k in number.items()}
+        others = {a: (number[p],) for a, p in self._aliases.items() if p in number}
+        return others | numbers
+
+    def count_files(self, files: int) -> None:
+        """Begin to count what is used of so many files."""
+        kinds = ("with left-out evidence", "negated (NOT)", "used")
+        self.counts = {"files": files, **dict.fromkeys(kinds, 0)}
 
     def find(self, names: Sequence[str]) -> tuple[int, ...]:
         """Return the numbers for the first name that is known; empty if none is."""
@@ -216,44 +216,43 @@ class ProteinNames:
 
     def skip(self, text: str, path: Path | str, line: int, reason: str) -> None:
         """Remember what cannot be used."""
-        self._unmatched.setdefault(text, f"{path}, line {line}: {reason}")
+        self.unmatched.setdefault(text, f"{path}, line {line}: {reason}")
 
-    def no_labels(self, tasks: int) -> Float[np.ndarray, "N T"]:
-        """Return missing labels."""
-        return np.full((self._count, tasks), np.nan, dtype=np.float32)
+    def begin(self, tasks: Sequence[str]) -> Float[np.ndarray, "N T"]:
+        """Name the functions and return their labels, all of which are missing yet."""
+        self.tasks = tuple(tasks)
+        self.values = np.full((len(self.proteins), len(tasks)), np.nan, dtype=np.float32)
+        return self.values
 
-    def functions(self, tasks: Sequence[str], values: Float[np.ndarray, "N T"]) -> Functions:
-        """Return the labels, and what was not found."""
-        return Functions(tuple(tasks), values, self._unmatched, self.counts)
-
-    def chosen_functions(
+    def choose(
         self,
         pairs: Sequence[tuple[int, int]],
         ontology: Ontology,
         options: ProteinOptions,
         path: Path | str,
-    ) -> Functions:
-        """Return the labels for the terms that ``choose_terms`` chooses.
+    ) -> None:
+        """Take the terms that ``choose_terms`` chooses, of proteins and terms in pairs.
 
         Raises:
             DataError: If no term has enough positives.
         """
-        holds = propagate(pair_matrix(pairs, (self._count, len(ontology.terms))), ontology.parents)
+        shape = (len(self.proteins), len(ontology.terms))
+        holds = propagate(pair_matrix(pairs, shape), ontology.parents)
         chosen = choose_terms(holds, ontology, options)
         if not len(chosen):
             raise DataError(
                 f"{path}: no term has {options.min_positives} positive proteins; lower "
                 "min_positives, or check that the species is the same."
             )
-        values = holds[:, chosen].toarray().astype(np.float32)
-        values[np.asarray(holds.sum(axis=1)).reshape(-1) == 0] = np.nan
-        return self.functions([ontology.terms[t] for t in chosen], values)
+        is_known = np.asarray(holds.sum(axis=1)).reshape(-1) > 0
+        values = self.begin([ontology.terms[t] for t in chosen])
+        values[is_known] = holds[is_known][:, chosen].toarray()
 
 
-def annotated_functions(
-    files: Sequence[Path | str], names: ProteinNames, ontology: Ontology, options: ProteinOptions
-) -> Functions:
-    """Return labels from GO annotation files (GAF 2.x), for the best terms.
+def read_annotations(
+    functions: Functions, files: Sequence[Path | str], ontology: Ontology, options: ProteinOptions
+) -> None:
+    """Take labels from GO annotation files (GAF 2.x), for the best terms.
 
     Annotations with ignored evidence and those that say NOT do not count; the others hold for all
     broader terms too.
@@ -262,27 +261,27 @@ def annotated_functions(
         DataError: If no term has enough positives, or a file is not GAF.
     """
     pairs: list[tuple[int, int]] = []
-    names.counts["files"] = len(files)
+    functions.count_files(len(files))
     for path in files:
         for line, fields in _gaf_lines(path):
             called = [name for name in (fields[1], fields[2], *fields[10].split("|")) if name]
-            go_id, members = fields[4], names.find(called)
+            go_id, members = fields[4], functions.find(called)
             term = ontology.numbers.get(go_id)
             if fields[6] in options.evidence:
-                names.counts["with left-out evidence"] += 1
+                functions.counts["with left-out evidence"] += 1
             elif "NOT" in fields[3].split("|"):
-                names.counts["negated (NOT)"] += 1
+                functions.counts["negated (NOT)"] += 1
             elif term is None:
                 reason = "is not a term of the ontology"
                 if go_id in ontology.obsolete:
                     reason = "is obsolete and has no single replacement"
-                names.skip(go_id, path, line, reason)
+                functions.skip(go_id, path, line, reason)
             elif not members:
-                names.skip(next(iter(called), ""), path, line, "is annotated but in no network")
+                functions.skip(next(iter(called), ""), path, line, "is annotated but in no network")
             else:
                 pairs += [(member, term) for member in members]
-                names.counts["used"] += 1
-    return names.chosen_functions(pairs, ontology, options, files[0])
+                functions.counts["used"] += 1
+    functions.choose(pairs, ontology, options, files[0])
 
 
 def _gaf_lines(path: Path | str) -> Iterator[tuple[int, list[str]]]:
@@ -299,8 +298,8 @@ def _gaf_lines(path: Path | str) -> Iterator[tuple[int, list[str]]]:
             yield number, fields
 
 
-def tabled_functions(path: Path | str, names: ProteinNames, options: ProteinOptions) -> Functions:
-    """Return the labels of a table: ``protein`` and a 0/1 column for each, or a list for each.
+def read_labels(functions: Functions, path: Path | str, options: ProteinOptions) -> None:
+    """Take the labels of a table: ``protein`` and a 0/1 column for each, or a list for each.
 
     Of lists (a column ``go_terms``, ``complexes`` or ``terms``), those functions become labels that
     have enough positives and little overlap, as for annotations.
@@ -308,7 +307,7 @@ def tabled_functions(path: Path | str, names: ProteinNames, options: ProteinOpti
     Raises:
         DataError: Naming file and line, if a label is not 0 or 1, or a protein is listed twice.
     """
-    names.counts["files"] = 1
+    functions.count_files(1)
     with open_columns(path) as table:
         place = table.find("protein|gene")
         columns = [name for k, name in enumerate(table.header) if k != place]
@@ -320,14 +319,16 @@ def tabled_functions(path: Path | str, names: ProteinNames, options: ProteinOpti
             pairs: list[tuple[int, int]] = []
             numbers: dict[str, int] = {}
             for lines, (called, lists) in blocks:
-                for members, text in zip(names.find_rows(path, lines, called), lists, strict=True):
+                rows = functions.find_rows(path, lines, called)
+                for members, text in zip(rows, lists, strict=True):
                     for function in re.findall(r"[^\s,;]+", text):
                         number = numbers.setdefault(function, len(numbers))
                         pairs += [(member, number) for member in members]
             shape = (len(numbers), len(numbers))
             flat = Ontology(tuple(numbers), _BRANCHES[:1] * len(numbers), pair_matrix([], shape))
-            return names.chosen_functions(pairs, flat, options, path)
-        values = names.no_labels(len(columns))
+            functions.choose(pairs, flat, options, path)
+            return
+        values = functions.begin([n.upper() if n.startswith("go:") else n for n in columns])
         for lines, (called, *texts) in blocks:
             found = [[_LABELS.get(text.strip()) for text in column] for column in texts]
             for column, read in zip(texts, found, strict=True):
@@ -336,32 +337,29 @@ def tabled_functions(path: Path | str, names: ProteinNames, options: ProteinOpti
                     problem = f"a label must be 0, 1 or empty, found {column[row]!r}"
                     raise line_error(path, int(lines[row]), problem)
             labels = np.array(found, dtype=np.float32).T
-            for row, members in enumerate(names.find_rows(path, lines, called)):
+            for row, members in enumerate(functions.find_rows(path, lines, called)):
                 if not np.isnan(values[list(members)]).all():
                     problem = f"'{called[row]}' has labels already; give each protein one line"
                     raise line_error(path, int(lines[row]), problem)
                 values[list(members)] = labels[row]
-    tasks = [name.upper() if name.startswith("go:") else name for name in columns]
-    return names.functions(tasks, values)
 
 
-def complex_membership(annotated: Path, complexes: Path, proteins: Sequence[str]) -> Functions:
-    """Return one label: whether a protein is known to be part of a complex.
+def read_complexes(functions: Functions, annotated: Path, complexes: Path) -> None:
+    """Take one label: whether a protein is known to be part of a complex.
 
     For the worm: whether the propagated terms of an annotated protein include ``protein-containing
     complex``; for yeast: whether IntAct lists it in a complex. As with all functions, 0 is "no" or
     "unknown".
     """
-    names = ProteinNames(proteins)
-    names.counts["files"] = 2
-    values = names.no_labels(1)
-    values[[name.startswith("4932.") for name in proteins]] = 0.0
+    functions.count_files(2)
+    values = functions.begin(("in_complex",))
+    values[[name.startswith("4932.") for name in functions.proteins]] = 0.0
     for path, columns, term in (
         (annotated, ("protein", "go_terms"), _COMPLEX),
         (complexes, ("gene", "complexes"), None),
     ):
         with open_columns(path) as table:
             for lines, (called, lists) in table.blocks(columns, "use the file of the data set"):
-                for members, text in zip(names.find_rows(path, lines, called), lists, strict=True):
+                rows = functions.find_rows(path, lines, called)
+                for members, text in zip(rows, lists, strict=True):
                     values[list(members)] = float(term is None or term in text.split())
-    return names.functions(("in_complex",), values)

@@ -26,12 +26,11 @@ from graphlog.datasets.catalogue import PARTS, data_root
 from graphlog.domains.base import DOMAINS, Reading
 from graphlog.domains.protein.labels import (
     Functions,
-    ProteinNames,
-    annotated_functions,
-    complex_membership,
     read_aliases,
+    read_annotations,
+    read_complexes,
+    read_labels,
     read_ontology,
-    tabled_functions,
 )
 from graphlog.domains.protein.network import (
     ProteinNetwork,
@@ -44,7 +43,7 @@ from graphlog.errors import ConfigError, DataError, ModelFileError, check_name, 
 from graphlog.files import hash_file
 
 Files = str | Path | Sequence[str | Path]
-Labeler = Callable[[Sequence[str]], Functions]
+Labeler = Callable[[Functions], None]
 _CENTERS_PER_CHUNK = 1024
 _NETWORK_FILE = "protein.links"
 
@@ -60,8 +59,7 @@ class ProteinReading(Reading):
     aliases: Files | None = None
     """STRING's alias files, where annotations use other names than the networks."""
     labels: str | Path | Labeler | None = None
-    """Instead of annotations, a table of labels, or a function from the names of the proteins to
-    labels."""
+    """Instead of annotations, a table of labels, or what labels the proteins."""
     species: str | int | None = None
     """Taxon of network files that do not tell it."""
     cutting: ProteinOptions = field(default_factory=ProteinOptions)
@@ -199,19 +197,18 @@ def _load(file: NetworkFile, species: str | int | None, options: ProteinOptions)
 
 def _functions(proteins: Sequence[str], reading: ProteinReading) -> Functions:
     """Return the labels of the proteins; no functions where none are asked for."""
-    labels, options = reading.labels, reading.cutting
-    if callable(labels):
-        return labels(proteins)
-    if labels is None and reading.annotations is None:
-        return Functions((), np.zeros((len(proteins), 0)))
-    known: dict[str, str] = {}
+    aliases: dict[str, str] = {}
     for file in as_list(reading.aliases):
-        known |= read_aliases(file)
-    names = ProteinNames(proteins, known)
-    if labels is not None:
-        return tabled_functions(labels, names, options)
-    ontology = read_ontology(str(reading.go))
-    return annotated_functions(as_list(reading.annotations), names, ontology, options)
+        aliases |= read_aliases(file)
+    functions = Functions(proteins, aliases)
+    if callable(reading.labels):
+        reading.labels(functions)
+    elif reading.labels is not None:
+        read_labels(functions, reading.labels, reading.cutting)
+    elif reading.annotations is not None:
+        ontology = read_ontology(str(reading.go))
+        read_annotations(functions, as_list(reading.annotations), ontology, reading.cutting)
+    return functions
 
 
 def _add_network(
@@ -330,7 +327,8 @@ def _labeling(spec: DatasetSpec, files: dict[str, Path]) -> ProteinReading:
             cutting=details.options,
         )
     if details.labeling == "complexes":
-        labels = partial(complex_membership, files[spec.name], files["yeast-complexes"])
+        tables = {"annotated": files[spec.name], "complexes": files["yeast-complexes"]}
+        labels = partial(read_complexes, **tables)
     elif details.labeling == "table":
         labels = files[spec.name]
     return ProteinReading(labels=labels, cutting=details.options)
