@@ -1,7 +1,6 @@
 """Files of graphs: lines of JSON, a folder of tables, TUDataset, the text format of the GIN family.
 
-A line is ``{"edges": [[0, 1]], "x": [[6], [8]], "edge_attr": [[1]], "y": 0}``; the tables are
-``edges.csv``, and optionally ``nodes.csv`` and ``graphs.csv``.
+``docs/how-to/any-graphs.md`` describes them.
 """
 
 import csv
@@ -122,7 +121,6 @@ class _Line(BaseModel):
             raise BadGraphError(f"{problem}, found {first['input']!r:.40}") from None
 
     def labels(self) -> dict[str, Any]:
-        """Return the labels by their names; none where there are none."""
         if isinstance(self.y, dict):
             return {str(name): value for name, value in self.y.items()}
         values = self.y if isinstance(self.y, list) else [] if self.y is None else [self.y]
@@ -130,13 +128,7 @@ class _Line(BaseModel):
 
 
 def _open_jsonlines(path: Path) -> Collection:
-    """Return the graphs of a file.
-
-    Nodes are numbered from 0. Their number is that of the rows of ``x``, else ``num_nodes``, else
-    one more than the largest number in an edge. Attributes are rows of numbers or words, or plain
-    values if there is only one. ``y`` is a number, a word, a list of them, an object with names, or
-    null. How many attributes and labels there are, the first line that has any tells.
-    """
+    """Return the graphs of a file; the first line that has attributes or labels tells how many."""
     node = edge = 0
     labels, has_id = tuple[str, ...](), None
     for _, text in _json_lines(path):
@@ -295,16 +287,7 @@ class _Table:
 
 
 def _open_tables(folder: Path, paths: Mapping[str, Path]) -> Collection:
-    """Return the graphs of a folder of tables.
-
-    The rows of a graph are consecutive, and graphs come in the same order in every table: that of
-    ``graphs.csv``, else of ``nodes.csv``, else of ``edges.csv``. ``nodes.csv`` names the nodes.
-    Without it, the nodes are those that edges name, or, if ``graphs.csv`` has a column
-    ``num_nodes``, the numbers from 0 to ``num_nodes - 1``.
-
-    Raises:
-        DataError: If a table lacks a column.
-    """
+    """Return the graphs of a folder of tables, in the order of the first table that is there."""
     tables = {name: _Table(path, _KEYS[name]) for name, path in paths.items()}
     columns = {name: table.columns for name, table in tables.items()}
     return Collection(
@@ -411,11 +394,7 @@ def _named_by_edges(edges: _Rows) -> list[str]:
 
 
 def _find_parts(path: Path) -> dict[str, str]:
-    """Return the files in a folder or zip by part; none unless both required ones are there.
-
-    Raises:
-        DataError: If there are several sets, or the zip is damaged.
-    """
+    """Return the files in a folder or zip by part; none unless both required ones are there."""
     if path.is_dir():
         names = [file.name for file in path.iterdir()]
     else:
@@ -582,11 +561,7 @@ def _looks_like_gin(path: Path) -> bool:
 
 
 def _open_gin(path: Path) -> Collection:
-    """Return the graphs of a file in the text format of the GIN family.
-
-    The first line is the number of graphs; each graph is a line ``nodes label`` and a line ``tag
-    degree neighbors… attributes…`` for each node. Tags are categories and labels are classes.
-    """
+    """Return the graphs of a file; a node is a line ``tag degree neighbors… attributes…``."""
     first = next((graph for graph in _read_gin(path) if graph.problem is None), RawGraph(0, ""))
     return Collection(
         name=str(path),

@@ -80,7 +80,7 @@ class ColumnSurvey:
     """The different values of a column while they are few, and of which types it has how many."""
 
     def __init__(self) -> None:
-        self.values: set[Any] | None = set()
+        self.values: set[Any] = set()
         self.num_words = self.num_numbers = 0
         self.has_fractions = False
 
@@ -102,20 +102,18 @@ class ColumnSurvey:
             column = usable
         self.num_words += len(words)
         self.num_numbers += len(column)
-        if self.values is not None:
+        if len(self.values) <= MAX_CODES:
             self.values.update(np.unique(column).tolist(), words)
-            if len(self.values) > MAX_CODES:
-                self.values = None
 
     @property
     def is_constant(self) -> bool:
         """Whether there is only one value, and it is a category."""
-        return not self.has_fractions and self.values is not None and len(self.values) == 1
+        return not self.has_fractions and len(self.values) == 1
 
     @property
     def _are_codes(self) -> bool:
         return not self.num_words and all(
-            0 <= value < MAX_CODES and value == int(value) for value in self.values or ()
+            0 <= value < MAX_CODES and value == int(value) for value in self.values
         )
 
     def kind(self) -> Kind:
@@ -124,18 +122,12 @@ class ColumnSurvey:
             # a few words among fractions are mistakes, to be rejected; otherwise all are names
             is_mistake = self.has_fractions and self.num_words <= self.num_numbers
             return "continuous" if is_mistake else "categorical"
-        if self.has_fractions or self.values is None:
-            return "continuous"
-        is_code = self._are_codes or len(self.values) <= FEW_VALUES
-        return "categorical" if is_code else "continuous"
+        is_few = len(self.values) <= (MAX_CODES if self._are_codes else FEW_VALUES)
+        return "categorical" if is_few and not self.has_fractions else "continuous"
 
     def categories(self, name: str, most: int) -> tuple[str, ...]:
-        """Return the different values, numbers first.
-
-        Raises:
-            DataError: If there are more than ``most``.
-        """
-        if self.values is None or len(self.values) > most:
+        """Return the different values, numbers first; refuse more than ``most``."""
+        if len(self.values) > most:
             raise DataError(
                 f"'{name}' has more than {most:,} different values, too many for categories; leave "
                 "it out if it is a name, and give quantities as numbers (TUDataset: in its files "
@@ -145,16 +137,12 @@ class ColumnSurvey:
         return tuple(dict.fromkeys(map(text_of, ordered)))
 
     def attribute(self, name: str, kind: Kind, special: int) -> Attribute:
-        """Return the column of the schema, with ``special`` codes after the values.
-
-        Raises:
-            DataError: If there are too many different categories.
-        """
+        """Return the column of the schema, with ``special`` codes after the values."""
         if kind == "continuous":
             return Attribute(name, 0)
         values = self.categories(name, MAX_CODES)
         if self._are_codes:  # each number is its own code
-            codes = range(int(max(self.values or (), default=0)) + 1)
+            codes = range(int(max(self.values, default=0)) + 1)
             values = tuple(str(code) if str(code) in values else "" for code in codes)
         return Attribute(name, len(values) + special, values=values)
 
@@ -163,11 +151,7 @@ class Survey:
     """Collects what all graphs of an input hold, to find out how to read them."""
 
     def __init__(self, graphs: Collection, items: Sequence[Item]) -> None:
-        names: dict[Item, tuple[str, ...]] = {
-            "node": graphs.node,
-            "edge": graphs.edge,
-            "graph": graphs.labels,
-        }
+        names = {"node": graphs.node, "edge": graphs.edge, "graph": graphs.labels}
         self._graphs, self._max_degree = graphs, 0
         self._columns: dict[Item, dict[str, ColumnSurvey]] = {
             item: {name: ColumnSurvey() for name in names[item]} for item in items
@@ -397,12 +381,8 @@ def chunk_of(
     raw = join(tried)
     problems: dict[int, str] = {}
     codes: dict[Item, Float[np.ndarray, "R F"]] = {}
-    read_as: dict[Item, tuple[Attribute, ...]] = {
-        "graph": labels,
-        "node": schema.node,
-        "edge": schema.edge,
-    }
-    for item, columns in read_as.items():
+    items: tuple[Item, ...] = ("graph", "node", "edge")
+    for item, columns in zip(items, (labels, schema.node, schema.edge), strict=True):
         codes[item], unfit = attribute_codes(raw, item, columns)
         owner, counts = raw.owners(item), raw.counts[item]
         first = np.cumsum(counts) - counts
