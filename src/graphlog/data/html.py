@@ -1,7 +1,4 @@
-"""What notebooks show of stores, encoders, predictors and reports: HTML, everything escaped.
-
-And what pages of drawings have in common.
-"""
+"""HTML, everything escaped: what notebooks show, and what pages of drawings have in common."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -28,8 +25,7 @@ def page_head(title: str, style: str) -> str:
 
 def html_lines(fields: Mapping[str, str]) -> str:
     """Return a line for each field that is not empty; of long texts the beginning."""
-    lines = (f"<br>{escape(k)}: {escape(v[:_SHOWN])}" for k, v in fields.items() if v)
-    return "".join(lines)
+    return "".join(f"<br>{escape(k)}: {escape(v[:_SHOWN])}" for k, v in fields.items() if v)
 
 
 class Table(NamedTuple):

@@ -66,12 +66,9 @@ class DatasetSpec(FrozenConfig):
     :class:`~graphlog.domains.records.TableDetails`."""
 
 
-def load_catalogue(text: str) -> tuple[dict[str, DatasetSpec], dict[str, DatasetSpec]]:
-    """Return the data sets of a catalogue, and the files that others are made of, by name.
-
-    Args:
-        text: TOML; see the head of ``catalogue.toml``.
-    """
+def _load() -> tuple[dict[str, DatasetSpec], dict[str, DatasetSpec]]:
+    """Return the data sets of the catalogue, and the files that others are made of, by name."""
+    text = files("graphlog.datasets").joinpath("catalogue.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(text)
     sets: dict[str, DatasetSpec] = {}
     parts: dict[str, DatasetSpec] = {}
@@ -102,9 +99,7 @@ def _fits(name: str, part: object) -> str | None:
     return None if fits else f"a graphlog.datasets.DatasetSpec named '{name}'"
 
 
-_SETS, PARTS = load_catalogue(
-    files("graphlog.datasets").joinpath("catalogue.toml").read_text(encoding="utf-8")
-)
+_SETS, PARTS = _load()
 DATASETS: Registry[DatasetSpec] = Registry("data set", _SETS, _fits)
 """Every data set by name; what is added here is found by every verb and every call. ``PARTS`` are
 the files that labeled sets of proteins are made of."""
@@ -197,10 +192,7 @@ class HasDataSets:
         return target
 
     def _local(self, spec: DatasetSpec, root: Path) -> Path | None:
-        """Return the verified file of a data set, None where it is not on this machine.
-
-        It comes with this package or with RDKit, or lies in the cache or in a mirror folder.
-        """
+        """Return the verified file of a data set, None where it is not on this machine."""
         mirror, public = os.environ.get("GRAPHLOG_MIRROR", ""), _public_path(spec, root)
         own = self.bundled(spec)
         if own is not None and self._is_right(own, spec):
@@ -298,10 +290,7 @@ def _public_path(spec: DatasetSpec, root: Path) -> Path:
 
 
 def _note(public: Path) -> Path:
-    """Return where the hash of a file from a public address is kept.
-
-    Its molecules are pinned, its other columns are not.
-    """
+    """Return where the hash of a file is kept of which only the molecules are pinned."""
     return public.with_name(f"{public.name}.sha256")
 
 

@@ -37,6 +37,7 @@ _CORE = np.maximum(np.arange(119) - _OUTER - 1, 1)
 _ESTATE_BINS, _VSA_BINS = np.array(estateBins), np.array(vsaBins)
 _LOGP_BINS, _REFRACTIVITY_BINS = np.array(logpBins), np.array(mrBins)
 _FEW_ATOMS = 300
+"""Atoms up to which distances are RDKit's, which take time by the third power."""
 MOST_DESCRIBED = 5000
 """Atoms beyond which electrotopological states count as 0: they take time by the second power."""
 MOST_PAIRED = 500
@@ -183,10 +184,7 @@ def _electrotopology(facts: _Facts) -> list[float]:
 def _distances(
     facts: _Facts, values: Float[Array, "V"]
 ) -> Iterator[tuple[Float[Array, "R"], Float[Array, "R V"]]]:
-    """Yield the values of some atoms and their distances from all, in bonds; infinite if apart.
-
-    RDKit's own matrix takes time by the third power of the atoms.
-    """
+    """Yield the values of some atoms and their distances from all, in bonds; infinite if apart."""
     size = len(facts.number)
     if size <= _FEW_ATOMS:
         yield values, Chem.GetDistanceMatrix(facts.mol, useBO=False, useAtomWts=False)

@@ -17,10 +17,7 @@ _RAISES, _LOWERS = (0.84, 0.37, 0.0), (0.0, 0.45, 0.70)
 _LONGEST_BOND, _SMALLEST_LABEL = 55, 10
 """Pixels: small molecules are not blown up, and labels of large ones can be read."""
 _MOST_STEPS = 20_000
-"""Steps of the search for a common substructure, about a second.
-
-Counted, because a limit of time would give other trees on other machines.
-"""
+"""Steps of a search, about a second; a limit of time would give other trees elsewhere."""
 _SMALLEST = 4
 """Atoms from which a common substructure says something."""
 _LARGEST_COMMON = 80
@@ -28,10 +25,7 @@ _IDLE = (
     r"<!--.*?-->| (?:class|xmlns:\w+|xml:space|version|baseProfile)='[^']*'|"
     r"(?:fill-rule:evenodd|stroke-linecap:butt|stroke-linejoin:miter);|;?stroke-opacity:1(?=')"
 )
-"""What a browser need not be told, two thirds of a drawing: default styles, names of parts.
-
-A tenth of a pixel is enough, too.
-"""
+"""What a browser need not be told, two thirds of a drawing: default styles, names of parts."""
 
 
 def draw_svg(
@@ -83,7 +77,8 @@ def draw_svg(
             canvas.FinishDrawing()
     except Exception as e:  # RDKit raises errors of its own
         raise DataError(f"{smiles[:80]!r} cannot be drawn: {one_line(e)}.") from None
-    drawing: str = re.sub(r"(\d\.\d)\d+", r"\1", re.sub(_IDLE, "", canvas.GetDrawingText()))
+    drawing: str = re.sub(_IDLE, "", canvas.GetDrawingText())
+    drawing = re.sub(r"(\d\.\d)\d+", r"\1", drawing)  # a tenth of a pixel is enough
     drawing = re.sub(r"> <", "><", re.sub(r"\s+", " ", drawing))
     return drawing[drawing.index("<svg") :].strip()
 

@@ -162,10 +162,7 @@ LONGEST = 20_000
 """Characters of a SMILES: beyond it RDKit's ring search can take hours on a single row."""
 
 MOST_RINGS, MOST_FUSED = 1000, 200
-"""Rings of a molecule, and of a system of fused rings.
-
-Beyond them a molecule of a few thousand characters takes seconds to minutes.
-"""
+"""Rings of a molecule, and of a fused system, beyond which reading takes seconds to minutes."""
 _FEW_RINGS = 60
 
 _NEEDS_CARE = re.compile(r"[^!-~]|[@/\\<>~]|\[(?:\d*H|#)")
@@ -318,15 +315,12 @@ def one_line(error: Exception) -> str:
 
 
 def _diagnose(text: str) -> str:
-    """Return what is wrong with a SMILES that RDKit refused.
-
-    That is its chemistry if its syntax is right. Else it is a guess: RDKit tells the log and nobody
-    else, and the log cannot be redirected without touching the user's settings.
-    """
+    """Return what is wrong with a SMILES that RDKit refused."""
     mol = _unchecked(text)
     if mol is not None:
         problems = Chem.DetectChemistryProblems(mol)
         return problems[0].Message() if problems else "not a valid molecule"
+    # the rest guesses: RDKit tells the log alone, whose settings are the user's
     smiles = text.split(maxsplit=1)[0]
     if _NAME.search(smiles):
         return "not a SMILES; it looks like a name"
@@ -606,19 +600,15 @@ def _parsed(text: object) -> tuple[Chem.Mol | str, bool]:
 
 
 UNKNOWN_CENTER, UNKNOWN_BOND = 5, 3
-"""Codes of ``molecule-cip`` for stereo that is specified but has no such label.
+"""Codes of ``molecule-cip`` for stereo without a label.
 
-These are octahedral and other centers that are not tetrahedral, axial bonds, and molecules so
-symmetric that ranking their branches was given up.
+It is not tetrahedral, axial, or in molecules too symmetric to rank their branches.
 """
 
 _MOST_COMPARISONS = 125_000
 """Of branches in one molecule, about a tenth of a second; nearly all need fewer than 10,000."""
 _FEW_ELEMENTS, _MOST_ELEMENTS = 200, 1000
-"""Stereo elements of a molecule from which fewer comparisons are made, and none at all.
-
-RDKit keeps the branches of each until all are labeled: 2,400 took 3 GB.
-"""
+"""Stereo elements from which fewer comparisons are made, and none: 2,400 took 3 GB of memory."""
 _CENTERS = {"R": 1, "S": 2, "r": 3, "s": 4}
 _BONDS = {"Z": 1, "z": 1, "E": 2, "e": 2}
 _LABEL = "_CIPCode"

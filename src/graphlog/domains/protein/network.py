@@ -1,7 +1,4 @@
-"""Protein networks: files of interactions, and the network of those that reach the thresholds.
-
-Ego-networks are cut out of it, many at once.
-"""
+"""Networks of the interactions that reach the thresholds, and the ego-networks cut out of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -308,10 +305,7 @@ def _reach(
     options: ProteinOptions,
     seen: Integer[np.ndarray, "C"],
 ) -> tuple[Int[np.ndarray, "V"], Int[np.ndarray, "V"], Int[np.ndarray, "V"]]:
-    """Return graph, protein and place of each protein that is reached; restores ``seen``.
-
-    They come one ego-network after the other, the center first.
-    """
+    """Return graph, protein and place of all that is reached, graph by graph; restores ``seen``."""
     n = len(network.proteins)
     reached = [np.arange(len(centers)) * n + centers]
     seen[reached[0]] = 0

@@ -1,7 +1,4 @@
-"""From files of networks and annotations to a store of ego-networks.
-
-Those of named sets are cut once, kept in the data root, and opened in milliseconds later.
-"""
+"""From files of networks and annotations to a store of ego-networks."""
 
 import hashlib
 import json
