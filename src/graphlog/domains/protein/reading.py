@@ -119,7 +119,8 @@ def network_files(source: Files, data_dir: Path | str | None = None) -> list[Net
         ConfigError: If a name is unknown.
     """
     files: list[NetworkFile] = []
-    known = networks()
+    proteins = (spec for spec in DATASETS.values() if spec.domain == PROTEIN.domain)
+    known = {spec.name: spec for spec in proteins if not details_of(spec).networks}
     for one in as_list(source):
         path = Path(one)
         if path.is_dir():
@@ -139,12 +140,6 @@ def network_files(source: Files, data_dir: Path | str | None = None) -> list[Net
     if not files:
         raise DataError("there is no network to read; name at least one file.")
     return files
-
-
-def networks() -> dict[str, DatasetSpec]:
-    """Return every named network."""
-    proteins = (spec for spec in DATASETS.values() if spec.domain == PROTEIN.domain)
-    return {spec.name: spec for spec in proteins if not details_of(spec).networks}
 
 
 def read_proteins(source: Files, reading: ProteinReading) -> GraphStore:
@@ -270,14 +265,15 @@ def open_named_proteins(name: str, reading: Reading | None = None) -> GraphStore
                 return open_store(path)  # another process has built it meanwhile
             if path.exists():
                 shutil.rmtree(path)  # damaged; all it is made from is here
-            cut = replace(
-                _labeling(spec, files),
+            cut = ProteinReading(
+                **_labels(spec, files),
+                cutting=details.options,
                 data_dir=how.data_dir,
                 store_path=path,
                 progress=how.progress,
                 workers=how.workers,
             )
-            return read_proteins(list(details.networks or (name,)), cut)
+            return read_proteins(details.networks or (name,), cut)
     except OSError as e:
         raise DataError(
             f"{folder}: cannot be written ({e.strerror}); choose another folder with "
@@ -312,20 +308,17 @@ def _taxa(spec: DatasetSpec) -> list[str]:
     return [name.removeprefix("string-") for name in details_of(spec).networks]
 
 
-def _labeling(spec: DatasetSpec, files: dict[str, Path]) -> ProteinReading:
-    """Return how a named set is cut and labeled."""
-    details = details_of(spec)
-    labels: Path | Labeler | None = None
-    if details.labeling == "go":
-        return ProteinReading(
-            annotations=[files[f"gaf-{taxon}"] for taxon in _taxa(spec)],
-            aliases=[files[f"aliases-{taxon}"] for taxon in _taxa(spec)],
-            go=files[_ONTOLOGY],
-            cutting=details.options,
-        )
-    if details.labeling == "complexes":
-        tables = {"annotated": files[spec.name], "complexes": files["yeast-complexes"]}
-        labels = partial(read_complexes, **tables)
-    elif details.labeling == "table":
-        labels = files[spec.name]
-    return ProteinReading(labels=labels, cutting=details.options)
+def _labels(spec: DatasetSpec, files: dict[str, Path]) -> dict[str, Any]:
+    """Return the options by which a named set is labeled."""
+    match details_of(spec).labeling:
+        case "go":
+            annotations = [files[f"gaf-{taxon}"] for taxon in _taxa(spec)]
+            aliases = [files[f"aliases-{taxon}"] for taxon in _taxa(spec)]
+            return {"annotations": annotations, "aliases": aliases, "go": files[_ONTOLOGY]}
+        case "complexes":
+            tables = {"annotated": files[spec.name], "complexes": files["yeast-complexes"]}
+            return {"labels": partial(read_complexes, **tables)}
+        case "table":
+            return {"labels": files[spec.name]}
+        case _:
+            return {}
