@@ -14,6 +14,7 @@ may be a fragment, a charge or a metal to remove.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, SupportsInt
 
@@ -173,10 +174,15 @@ _HAS_VARIANTS = re.compile(rf"^InChI=|->|<-|\[[1-9]\d*H|{METAL}")
 _FOREIGN = re.compile(r"[^!-~]")
 
 _INCHI = "InChI="
-_INCHI_KEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
-_REACTION = re.compile(r"(?<!-)>.*(?<!-)>")
-_SMARTS = re.compile(r"\[[^\]]*(?:#\d|[;,!&]|\$\()")
-"""In brackets: an element by its number, logic, a pattern within."""
+_OTHER_NOTATIONS = {
+    re.compile(r"(?<!-)>.*(?<!-)>"): "a reaction, not a molecule",
+    # in brackets: an element by its number, logic, a pattern within
+    re.compile(r"\[[^\]]*(?:#\d|[;,!&]|\$\()"): "a SMARTS pattern, not a SMILES",
+    re.compile(r"^[A-Z]{14}-[A-Z]{10}-[A-Z]$"): (
+        "an InChIKey, which names a molecule and does not describe it; give its SMILES"
+    ),
+}
+"""What looks like a SMILES or is taken for one."""
 _NAME = re.compile(r"[A-Za-z]*[adefghijklmqrtuvwxyz][a-z]{2,}")
 """Letters in a row that no SMILES has."""
 _IN_NO_SMILES = re.compile(r"[,;\"'`_!?{}]")
@@ -197,24 +203,6 @@ def is_flat(text: str) -> bool:
     return _NEEDS_CARE.search(text) is None
 
 
-def parse_flat(text: str) -> Chem.Mol | str:
-    """Return what :func:`parse_smiles` returns, in two thirds of its time: no search for stereo.
-
-    Only for texts that :func:`is_flat` and are shorter than ``LONGEST``; properties that no
-    attribute is made of may differ.
-    """
-    try:
-        mol = _unchecked(text)
-        if mol is None or not mol.GetNumAtoms():
-            return parse_smiles(text)
-        if _may_be_complex(text) and (reason := _complexity(mol)) is not None:
-            return reason
-        Chem.SanitizeMol(mol)
-    except Exception:  # whatever RDKit raises, the careful way says it better
-        return parse_smiles(text)
-    return mol
-
-
 def parse_smiles(text: object) -> Chem.Mol | str:
     """Return RDKit's molecule, or the reason (a str) why there is none.
 
@@ -231,16 +219,16 @@ def parse_smiles(text: object) -> Chem.Mol | str:
         return "contains a NUL byte"
     if "\n" in text or "\r" in text:
         return "contains a line break"
-    if (reason := _other_notation(text)) is not None:
-        return reason
-    foreign = _FOREIGN.search(text.split(maxsplit=1)[0])
+    word, is_inchi = text.split(maxsplit=1)[0], text.startswith(_INCHI)
+    for pattern, found in _OTHER_NOTATIONS.items():
+        if not is_inchi and pattern.search(word):
+            return found
+    foreign = _FOREIGN.search(word)
     if foreign is not None:  # RDKit drops some of them at the end of a SMILES without a word
         return f"not a SMILES character: {foreign[0]!a}"
     try:
-        bare = _unchecked(text) if _may_be_complex(text) else None
-        if bare is not None and (reason := _complexity(bare)) is not None:
+        if (reason := _complexity(text)) is not None:
             return reason
-        is_inchi = text.startswith(_INCHI)
         mol = Chem.MolFromInchi(text) if is_inchi else Chem.MolFromSmiles(text)
         if mol is None and is_inchi:
             return "RDKit cannot parse: not a valid InChI"
@@ -251,18 +239,15 @@ def parse_smiles(text: object) -> Chem.Mol | str:
     return mol if mol.GetNumAtoms() else "empty"
 
 
-def _other_notation(text: str) -> str | None:
-    """Return what a text is that looks like a SMILES or is taken for one; None for all others."""
-    word = text.split(maxsplit=1)[0]
-    if word.startswith(_INCHI):
-        return None
-    if _REACTION.search(word):
-        return "a reaction, not a molecule"
-    if _SMARTS.search(word):
-        return "a SMARTS pattern, not a SMILES"
-    if _INCHI_KEY.fullmatch(word):
-        return "an InChIKey, which names a molecule and does not describe it; give its SMILES"
-    return None
+def _parsed(text: object) -> tuple[Chem.Mol | str, bool]:
+    """Return :func:`parse_smiles` of a text, and whether it is flat, which takes a third less."""
+    if isinstance(text, str) and len(text) <= LONGEST and is_flat(text):
+        with suppress(Exception):  # whatever RDKit raises, the careful way says it better
+            mol = _unchecked(text)
+            if mol is not None and mol.GetNumAtoms() and _complexity(text) is None:
+                Chem.SanitizeMol(mol)
+                return mol, True
+    return parse_smiles(text), False
 
 
 def parsed(texts: Iterable[object]) -> Iterator[Chem.Mol | str]:
@@ -283,14 +268,13 @@ def parsed_in_one_form(texts: Sequence[str]) -> Iterator[Chem.Mol | str]:
         yield plain
 
 
-def _may_be_complex(text: str) -> bool:
-    """Return whether a SMILES has enough ring closures to be looked at by :func:`_complexity`."""
-    few = 2 * _FEW_RINGS
-    return len(text) > few and sum(map(text.count, "0123456789")) > few
-
-
-def _complexity(mol: Chem.Mol) -> str | None:
+def _complexity(text: str) -> str | None:
     """Return why RDKit's ring search would take seconds and gigabytes; None where it would not."""
+    few = 2 * _FEW_RINGS
+    closures = sum(map(text.count, "0123456789")) if len(text) > few else 0
+    mol = _unchecked(text) if closures > few else None
+    if mol is None:
+        return None
     rings = mol.GetNumBonds() - mol.GetNumAtoms() + len(Chem.GetMolFrags(mol))
     if rings <= _FEW_RINGS:
         return None
@@ -590,13 +574,6 @@ def _coordinate(editable: Chem.RWMol, begin: int, end: int) -> None:
         donor.SetNumExplicitHs(hydrogens)
         editable.RemoveBond(begin, end)
         editable.AddBond(donor.GetIdx(), metal.GetIdx(), _TYPE.DATIVE)
-
-
-def _parsed(text: object) -> tuple[Chem.Mol | str, bool]:
-    """Return the molecule of a text, or the reason why there is none, and whether it is flat."""
-    if isinstance(text, str) and 0 < len(text) <= LONGEST and is_flat(text):
-        return parse_flat(text), True
-    return parse_smiles(text), False
 
 
 UNKNOWN_CENTER, UNKNOWN_BOND = 5, 3
