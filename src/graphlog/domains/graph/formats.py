@@ -7,7 +7,6 @@ import csv
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path, PurePosixPath
@@ -243,29 +242,27 @@ class _Table:
 
     def __init__(self, path: Path, keys: Sequence[str]) -> None:
         self.path, self._keys = path, keys
-        with open_text(path) as lines:
-            try:
-                self._header = [name.strip() for name in next(csv.reader(lines), [])]
-            except csv.Error as e:
-                raise DataError(f"{path}, line 1: not valid CSV ({e}).") from None
+        _, header = next(self._rows(), (0, []))
+        self._header = [name.strip() for name in header]
         for name in (*keys, *self._header):
             if self._header.count(name) != 1:
                 found = listed(self._header) or "an empty file"
                 raise DataError(f"{path}: must have one column '{name}', found {found}.")
         self.columns = tuple(name for name in self._header if name not in keys)
 
-    def graphs(self, lines: Iterator[str]) -> Iterator[_Rows]:
+    def graphs(self) -> Iterator[_Rows]:
         """Yield the rows graph by graph."""
         keys = [self._header.index(key) for key in self._keys]
         values = [self._header.index(name) for name in self.columns]
         seen: set[str] = set()
-        for graph, group in groupby(self._rows(lines), lambda item: item[1][keys[0]].strip()):
+        below_header = islice(self._rows(), 1, None)
+        for graph, group in groupby(below_header, lambda item: item[1][keys[0]].strip()):
             numbers, rows = zip(*group, strict=True)
             if graph in seen:
-                problem = (
-                    f"rows of graph {graph[:40]!r} are not consecutive; sort the table by graph"
+                raise DataError(
+                    f"{self.path}, line {numbers[0]}: rows of graph {graph[:40]!r} are not "
+                    "consecutive; sort the table by graph."
                 )
-                raise DataError(f"{self.path}, line {numbers[0]}: {problem}.")
             seen.add(graph)
             yield _Rows(
                 graph,
@@ -274,16 +271,21 @@ class _Table:
                 [[cell(row[k]) for k in values] for row in rows],
             )
 
-    def _rows(self, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
-        reader, width = csv.reader(lines), len(self._header)
-        try:
-            next(reader)
-            for row in filter(None, reader):
-                if len(row) != width:
-                    raise csv.Error(f"must have {width} fields as the header has, found {len(row)}")
-                yield reader.line_num, row
-        except csv.Error as e:
-            raise DataError(f"{self.path}, line {reader.line_num}: not valid CSV ({e}).") from None
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield line and fields of each row that is not blank, the header first."""
+        width = 0
+        with open_text(self.path) as lines:
+            reader = csv.reader(lines)
+            try:
+                for row in filter(None, reader):
+                    width = width or len(row)
+                    if len(row) != width:
+                        must = f"must have {width} fields as the header has"
+                        raise csv.Error(f"{must}, found {len(row)}")
+                    yield reader.line_num, row
+            except csv.Error as e:
+                where = f"{self.path}, line {reader.line_num}"
+                raise DataError(f"{where}: not valid CSV ({e}).") from None
 
 
 def _open_tables(folder: Path, paths: Mapping[str, Path]) -> Collection:
@@ -303,29 +305,25 @@ def _open_tables(folder: Path, paths: Mapping[str, Path]) -> Collection:
 
 def _read_tables(tables: Mapping[str, _Table]) -> Iterator[RawGraph]:
     order, number = next(iter(tables)), 0
-    with ExitStack() as stack:
-        groups = {
-            name: table.graphs(stack.enter_context(open_text(table.path)))
-            for name, table in tables.items()
-        }
-        following = {name: next(rows, None) for name, rows in groups.items()}
-        while (current := following[order]) is not None:
-            found: dict[str, _Rows] = {}
-            for name, rows in following.items():
-                if rows is not None and rows.graph == current.graph:
-                    found[name], following[name] = rows, next(groups[name], None)
-            try:
-                yield _graph_of_tables(number, current.graph, found, tables)
-            except BadGraphError as e:
-                yield RawGraph(number, current.graph, problem=str(e), name=current.graph)
-            number += 1
+    groups = {name: table.graphs() for name, table in tables.items()}
+    following = {name: next(rows, None) for name, rows in groups.items()}
+    while (current := following[order]) is not None:
+        found: dict[str, _Rows] = {}
         for name, rows in following.items():
-            if rows is not None:
-                where = f"{tables[name].path}, line {rows.place.lines[0]}"
-                raise DataError(
-                    f"{where}: graph {rows.graph[:40]!r} is not in {tables[order].path.name}, or "
-                    "not in its place; list graphs in the same order."
-                )
+            if rows is not None and rows.graph == current.graph:
+                found[name], following[name] = rows, next(groups[name], None)
+        try:
+            yield _graph_of_tables(number, current.graph, found, tables)
+        except BadGraphError as e:
+            yield RawGraph(number, current.graph, problem=str(e), name=current.graph)
+        number += 1
+    for name, rows in following.items():
+        if rows is not None:
+            where = f"{tables[name].path}, line {rows.place.lines[0]}"
+            raise DataError(
+                f"{where}: graph {rows.graph[:40]!r} is not in {tables[order].path.name}, or "
+                "not in its place; list graphs in the same order."
+            )
 
 
 def _graph_of_tables(
