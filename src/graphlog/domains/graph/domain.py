@@ -52,8 +52,6 @@ class GraphDomain(Domain):
     def read(self, source: Input, schema: FeatureSchema | None, reading: Reading) -> GraphStore:
         """Return any graphs as a store; those that cannot be used are in its ``rejects``.
 
-        The input is read twice: to infer its attributes and classes, and to pack its graphs.
-
         Raises:
             DataError: Naming file, line or graph, if the input cannot be read, or more than half of
                 its graphs cannot.
@@ -97,10 +95,7 @@ class GraphDomain(Domain):
             return False
 
     def default_split(self, store: GraphStore, task: str | None) -> str:
-        """Return ``stratified`` where the task, or without one every label, is of classes.
-
-        Else ``random``.
-        """
+        """Return ``stratified`` for classes (without a task, if every label is one)."""
         if task is None and store.labels is not None:
             found = store.labels[~np.isnan(store.labels)]
             is_named = len(store.tasks) == 1 and store.tasks[0] in store.source.classes

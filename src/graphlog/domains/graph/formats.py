@@ -53,11 +53,7 @@ _MIN_BOMB, _BOMB_RATIO = 1 << 26, 200
 
 
 def open_collection(path: Path) -> Collection:
-    """Return the graphs of a file or folder.
-
-    Raises:
-        DataError: If it has none of the known formats.
-    """
+    """Return the graphs of a file or folder; refuse one that has none of the known formats."""
     found = find_opener(path)
     if found is not None:
         return found()
@@ -69,11 +65,7 @@ def open_collection(path: Path) -> Collection:
 
 
 def find_opener(path: Path) -> Callable[[], Collection] | None:
-    """Return what opens a file or folder by its names or first lines; None if nothing does.
-
-    Raises:
-        DataError: If a folder holds several files or sets of graphs.
-    """
+    """Return what opens a file or folder by its names or first lines; None if nothing does."""
     if path.is_dir():
         tables = _find_tables(path)
         lines = [file for file in path.iterdir() if file.name.endswith(_JSON_SUFFIXES)]
@@ -412,13 +404,9 @@ def _find_parts(path: Path) -> dict[str, str]:
 
 
 def open_tudataset(path: Path) -> Collection:
-    """Return the graphs of a folder or zip.
+    """Return the graphs of a folder or zip; it is held in memory, as edges may refer to any node.
 
-    Labels of nodes, edges and graphs are categories; attributes are quantities. The files are held
-    in memory, since edges refer to nodes of the whole set.
-
-    Raises:
-        DataError: Naming file and line, if a file is damaged or the files do not belong together.
+    Labels of nodes, edges and graphs are categories; attributes are quantities.
     """
     parts = _find_parts(path)
     if not parts:

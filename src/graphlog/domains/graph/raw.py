@@ -74,12 +74,7 @@ class RawGraph(NamedTuple):
         return f"{place.of(number)}{item} {number}: "
 
     def checked(self, wanted: Mapping[Item, Mapping[str, int] | None]) -> "RawGraph":
-        """Return the graph, with what is wrong with it as its problem.
-
-        Args:
-            wanted: The attributes that every node and edge must have, and the place of each among
-                those that are listed; of None those that the graph has are dropped.
-        """
+        """Return the graph with ``columns_wanted`` alone, or with what is wrong as its problem."""
         if self.problem is not None:
             return self
         try:
@@ -241,7 +236,5 @@ def join(graphs: Sequence[RawGraph]) -> RawGraphs:
 
 
 def _joined(parts: Sequence[Column]) -> Column:
-    parts = [part for part in parts if len(part)]
-    if any(part.dtype == object for part in parts):
-        parts = [part.astype(object) for part in parts]
+    parts = [part for part in parts if len(part)]  # whose type does not count
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

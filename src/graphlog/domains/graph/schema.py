@@ -181,15 +181,7 @@ class Survey:
             self._max_degree = max(self._max_degree, int(graphs.degrees.max(initial=0)))
 
     def schema(self, kinds: Mapping[str, str] | None = None) -> FeatureSchema:
-        """Return the schema of the graphs, without means and deviations.
-
-        Args:
-            kinds: Columns to be read as ``categorical`` or ``continuous`` whatever they hold.
-
-        Raises:
-            ConfigError: If ``kinds`` has an unknown column or kind.
-            DataError: If a column has too many categories.
-        """
+        """Return the schema of the graphs, without means; ``kinds`` as in ``GraphReading``."""
         chosen: dict[str, Any] = dict(kinds or {})
         known = (*self._columns["node"], *self._columns["edge"])
         for key, kind in chosen.items():
@@ -213,14 +205,7 @@ class Survey:
         )
 
     def labels(self, known: Mapping[str, Sequence[str]]) -> tuple[Attribute, ...]:
-        """Return the labels: words are classes, numbers quantities.
-
-        Args:
-            known: Classes of labels in the order of their numbers, if they are fixed.
-
-        Raises:
-            DataError: If a label has too many classes.
-        """
+        """Return the labels: words are classes (by the numbers ``known``), numbers quantities."""
         labels: list[Attribute] = []
         for name, survey in self._columns["graph"].items():
             classes = tuple(known.get(name, ()))
@@ -242,15 +227,8 @@ def columns_wanted(
 ) -> dict[str, int] | None:
     """Return the attributes that every node or edge must have, and where the input lists each.
 
-    None if the schema wants none of the input's own. A header may list them in any order.
-
-    Args:
-        graphs: The input.
-        item: Whether those of nodes or of edges.
-        columns: Those of the schema; None where the input decides.
-
-    Raises:
-        DataError: If a header lacks a column of the schema, or has one that it does not know.
+    None if the schema wants none of the input's own. Under a header they may come in any order, but
+    must be those of the schema.
     """
     found = graphs.node if item == "node" else graphs.edge
     wanted = found if columns is None else tuple(column.name for column in columns)
@@ -269,9 +247,7 @@ def columns_wanted(
             "missing": [name for name in wanted if name not in found],
             "unknown": [name for name in found if name not in wanted],
         }
-        other = "; ".join(
-            f"{what}: {', '.join(which)}" for what, which in differences.items() if which
-        )
+        other = "; ".join(f"{k}: {', '.join(names)}" for k, names in differences.items() if names)
         known = ", ".join(wanted) or "none"
         raise DataError(
             f"{graphs.name}: {item} columns must be those of the schema ({known}), in any order; "

@@ -73,10 +73,6 @@ def find_trails(ends: Int[Array, "B 2"], num_atoms: int) -> list[Trails]:
     """Return all trails of no bond to four bonds.
 
     As for RDKit, a ring is one that ends where it began; here without its last atom.
-
-    Args:
-        ends: The two atoms of each bond.
-        num_atoms: Atoms of the molecule.
     """
     bonds = np.concatenate([ends, ends[:, ::-1]])
     bonds = bonds[np.argsort(bonds[:, 0], kind="stable")]
@@ -109,10 +105,6 @@ def connectivity(trails: list[Trails], delta: Float[Array, "V"]) -> list[float]:
 
     An atom with a delta of 0 counts as 0. In a ring of three with a tail the atom that both share
     is counted twice, as RDKit has it.
-
-    Args:
-        trails: Those of the molecule.
-        delta: Hall and Kier's delta of each atom.
     """
     weight = np.zeros(len(delta))
     np.power(delta, -0.5, out=weight, where=delta > 0)

@@ -528,11 +528,8 @@ def in_one_form(mol: Chem.Mol, keep_isotopes: bool = False) -> Chem.Mol:
     """Return a molecule as ``molecule-cip`` sees it, however bonds to metals are written.
 
     N, O, P, S, As and Se are bound to a metal by dative bonds, and have the hydrogens and charges
-    of free ligands; halogens are bound by single bonds. Hydrogens of any isotope are hydrogens.
-
-    Args:
-        mol: An RDKit molecule.
-        keep_isotopes: Whether hydrogens of an isotope stay atoms.
+    of free ligands; halogens are bound by single bonds. Hydrogens of any isotope are hydrogens,
+    which stay atoms with ``keep_isotopes``.
     """
     editable = Chem.RWMol(mol)
     hydrogens = [a for a in editable.GetAtoms() if a.GetAtomicNum() == 1 and a.GetIsotope()]
@@ -599,12 +596,7 @@ def cip_codes(
 
     What carries a tag but is no stereo element by the rules, since two of its branches are the
     same, has code 0. RDKit's older labels are not looked at: they differ between two ways of
-    writing some molecules.
-
-    Args:
-        mol: An RDKit molecule; its stereo properties are overwritten.
-        atoms: Its atoms, by index.
-        bonds: Its bonds, by index.
+    writing some molecules. The stereo properties of ``mol`` are overwritten.
     """
     tags, stereo = list(map(Chem.Atom.GetChiralTag, atoms)), list(map(Chem.Bond.GetStereo, bonds))
     centers, axes = [0] * len(atoms), [0] * len(bonds)

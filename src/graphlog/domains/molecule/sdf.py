@@ -70,14 +70,11 @@ def _filled(rows: Iterable[Row], columns: Sequence[str], path: Path) -> Iterator
 
 
 def _molecules(stream: BufferedIOBase) -> Iterator[Chem.Mol | None]:
-    """Yield the molecule of each record, its data fields as properties; None for a bad record.
-
-    RDKit reserves memory for as many atoms as a record claims to have. One that claims more than it
-    has lines, which each describe an atom or a bond at most, is bad.
-    """
+    """Yield the molecule of each record, its data fields as properties; None for a bad record."""
     supplier = Chem.SDMolSupplier()
     for record in _records(stream):
         counts = _COUNTS.search(_CONTINUED.sub(b"", record)) if b"V30" in record else None
+        # RDKit reserves memory for as many atoms as are claimed; each has a line
         if counts is not None and max(int(counts[1]), int(counts[2])) > record.count(b"\n"):
             yield None
             continue

@@ -258,14 +258,7 @@ def split_proteins(
 
 
 def find_communities(network: ProteinNetwork) -> Int[np.ndarray, "N"]:
-    """Return the community of every protein: METIS' partition into 20 parts.
-
-    The result is always the same.
-
-    Raises:
-        DataError: If the network is too small.
-        MissingExtraError: If METIS is not installed.
-    """
+    """Return the community of every protein, always the same: METIS' partition into 20 parts."""
     try:
         import pymetis as metis
     except ImportError:

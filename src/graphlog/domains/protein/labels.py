@@ -89,11 +89,7 @@ def choose_terms(
 
 
 def read_ontology(path: Path | str) -> Ontology:
-    """Return the Gene Ontology of an OBO file, ``go-basic.obo``.
-
-    Raises:
-        DataError: If the file is none, or a relation refers to an unknown term.
-    """
+    """Return the Gene Ontology of an OBO file, ``go-basic.obo``."""
     branches: dict[str, str] = {}
     links: list[tuple[int, str, str]] = []
     renamed: dict[str, str] = {}
@@ -164,10 +160,6 @@ class Functions:
 
     A name is looked up as written, then among aliases. The name of a gene stands for all its
     isoforms (``D1.2`` for ``D1.2a`` and ``D1.2b``).
-
-    Args:
-        proteins: Names of the proteins.
-        aliases: Proteins by other names.
     """
 
     def __init__(self, proteins: Sequence[str], aliases: Mapping[str, str] | None = None) -> None:
@@ -231,11 +223,7 @@ class Functions:
         options: ProteinOptions,
         path: Path | str,
     ) -> None:
-        """Take the terms that ``choose_terms`` chooses, of proteins and terms in pairs.
-
-        Raises:
-            DataError: If no term has enough positives.
-        """
+        """Take the terms that ``choose_terms`` chooses, of proteins and terms in pairs."""
         shape = (len(self.proteins), len(ontology.terms))
         holds = propagate(pair_matrix(pairs, shape), ontology.parents)
         chosen = choose_terms(holds, ontology, options)
@@ -254,11 +242,7 @@ def read_annotations(
 ) -> None:
     """Take labels from GO annotation files (GAF 2.x), for the best terms.
 
-    Annotations with ignored evidence and those that say NOT do not count; the others hold for all
-    broader terms too.
-
-    Raises:
-        DataError: If no term has enough positives, or a file is not GAF.
+    Annotations with ignored evidence and those that say NOT do not count.
     """
     pairs: list[tuple[int, int]] = []
     functions.count_files(len(files))
@@ -301,11 +285,7 @@ def _gaf_lines(path: Path | str) -> Iterator[tuple[int, list[str]]]:
 def read_labels(functions: Functions, path: Path | str, options: ProteinOptions) -> None:
     """Take the labels of a table: ``protein`` and a 0/1 column for each, or a list for each.
 
-    Of lists (a column ``go_terms``, ``complexes`` or ``terms``), those functions become labels that
-    have enough positives and little overlap, as for annotations.
-
-    Raises:
-        DataError: Naming file and line, if a label is not 0 or 1, or a protein is listed twice.
+    Of lists (a column ``go_terms``, ``complexes`` or ``terms``), the best functions become labels.
     """
     functions.count_files(1)
     with open_columns(path) as table:

@@ -127,16 +127,8 @@ def read_interactions(path: Path | str, species: str | None = None) -> Interacti
     Two layouts are read: ``protein1 protein2``, the seven channels and ``combined_score`` (0 to
     1000; STRING's ``protein.links.detailed``, or any table with these columns); and ``gene1 gene2
     network weight`` with one line for each kind of evidence, whose weights from 0 to 1 become
-    scores of the channel given by :data:`EVIDENCE_CHANNELS`.
-
-    Args:
-        path: The file.
-        species: NCBI taxon id; None takes it from the names of the proteins (``6239.2RSSE.1``) or
-            else from the name of the file (``6239.protein.links…``).
-
-    Raises:
-        DataError: Naming file and line, if the file is not such a table, a score is out of range,
-            or species are mixed.
+    scores of the channel given by :data:`EVIDENCE_CHANNELS`. Without a ``species`` the names of the
+    proteins (``6239.2RSSE.1``) or else of the file (``6239.protein.links…``) tell it.
     """
     species = species or species_of(Path(path).name)
     numbers: dict[str, int] = {}

@@ -112,12 +112,7 @@ def as_list(files: Files | None) -> list[str | Path]:
 
 
 def network_files(source: Files, data_dir: Path | str | None = None) -> list[NetworkFile]:
-    """Return the network files that ``source`` names.
-
-    Raises:
-        DataError: If a folder holds none, or there is nothing to read.
-        ConfigError: If a name is unknown.
-    """
+    """Return the network files that ``source`` names: files, those in folders, data sets."""
     files: list[NetworkFile] = []
     proteins = (spec for spec in DATASETS.values() if spec.domain == PROTEIN.domain)
     known = {spec.name: spec for spec in proteins if not details_of(spec).networks}

@@ -37,12 +37,7 @@ class ColumnTable(NamedTuple):
     ) -> Iterator[tuple[Int[np.ndarray, "B"], list[tuple[str, ...]]]]:
         """Yield the numbers (from 1) and some columns of many lines at a time, but for blank ones.
 
-        Args:
-            names: The columns, as :meth:`find` takes them.
-            advice: What to do where one is missing; ends the message.
-
-        Raises:
-            DataError: If a column is missing, or a line has more or fewer fields than the header.
+        The columns are named as :meth:`find` takes them; ``advice`` is for one that is missing.
         """
         indices = [k for name in names if (k := self.find(name)) is not None]
         if len(indices) < len(names):
@@ -66,11 +61,7 @@ class ColumnTable(NamedTuple):
 
 @contextmanager
 def open_columns(path: Path | str) -> Generator[ColumnTable]:
-    """Open a table with a header line; fields are separated by tabs, commas or single spaces.
-
-    Raises:
-        DataError: If it cannot be read or is empty.
-    """
+    """Open a table with a header line; fields are separated by tabs, commas or single spaces."""
     with open_text(path) as lines:
         first = next(lines, "").rstrip("\r\n")
         if not first.strip():
