@@ -285,14 +285,11 @@ class MoleculeDomain(RecordDomain):
         """Return structures, atoms colored by weights; empty for molecules too large to be read."""
         if not store.has_texts:
             return [""] * len(graphs)
-        drawn: list[str] = []
-        sizes = store.num_nodes[list(graphs)].tolist()
-        for k, text in enumerate(store.texts(list(graphs))):
-            drawn.append("")
-            if sizes[k] <= _LARGEST_DRAWN:
-                colors = None if weights is None else weights[k].tolist()
-                with suppress(DataError):
-                    drawn[-1] = molecule.drawing.draw_svg(text, width, height, weights=colors)
+        drawn, texts = [""] * len(graphs), store.texts(list(graphs))
+        for k in np.flatnonzero(store.num_nodes[list(graphs)] <= _LARGEST_DRAWN).tolist():
+            colors = None if weights is None else weights[k].tolist()
+            with suppress(DataError):
+                drawn[k] = molecule.drawing.draw_svg(texts[k], width, height, weights=colors)
         return drawn
 
     def node_fields(
