@@ -103,11 +103,12 @@ def test_another_content_is_refused_and_not_kept(
     assert list((cache / "public").iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["freesolv", "worm-go40"])  # the second has no public address
 def test_a_mirror_may_be_an_address(
-    served, cache: Path, monkeypatch: pytest.MonkeyPatch, mirror: Path
+    name: str, served, cache: Path, monkeypatch: pytest.MonkeyPatch, mirror: Path
 ) -> None:
     url, folder = served
-    spec = DATASETS["freesolv"]
+    spec = DATASETS[name]
     target = folder / "sub" / spec.path
     target.parent.mkdir(parents=True)
     target.write_bytes((mirror / spec.path).read_bytes())

@@ -171,17 +171,17 @@ class HasDataSets:
                 f"data set '{spec.name}' comes with RDKit, but this RDKit has no {spec.path} as "
                 "pinned; pip install -U rdkit"
             )
-        if url is None:
-            raise DataError(
-                f"data set '{spec.name}' has no public address; put it at {spec.path} below "
-                "$GRAPHLOG_MIRROR."
-            )
         if "://" in mirror:
             target = root / spec.path
             with _blame_network(spec, mirror):
                 address = f"{mirror.rstrip('/')}/{spec.path}"
                 download(address, target, lambda path: self._is_right(path, spec))
             return target
+        if url is None:
+            raise DataError(
+                f"data set '{spec.name}' has no public address; put it at {spec.path} below "
+                "$GRAPHLOG_MIRROR."
+            )
         target = _public_path(spec, root)
         with _blame_network(spec, url):
             if spec.origin == "molsets":
