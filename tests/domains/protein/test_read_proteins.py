@@ -118,6 +118,11 @@ def test_bad_networks_are_named_by_file_and_line(tmp_path: Path, text: str) -> N
     assert "net.txt" in str(caught.value)
 
 
+def test_nothing_to_read_is_told() -> None:
+    with pytest.raises(DataError, match="no network to read; name at least one file"):
+        read_proteins([])
+
+
 def test_what_the_command_line_cannot_ask_for(tmp_path: Path) -> None:
     network = write(tmp_path / "9.txt", links([("a", "b", 900)]))
     with pytest.raises(ConfigError, match="did you mean 'radius'"):

@@ -89,7 +89,8 @@ class ProteinDomain(Domain):
         assert isinstance(reading, ProteinReading)
         spec = source.spec
         if spec is None:
-            return read_proteins(list(source.records or ()) or str(source.path), reading)
+            files = () if source.path is None else (source.path,)
+            return read_proteins(files if source.records is None else source.records, reading)
         if reading.own and details_of(spec).networks:
             raise ConfigError(
                 f"how '{source.name}' is cut and labeled is fixed; to use other options "
