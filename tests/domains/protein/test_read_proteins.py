@@ -118,6 +118,22 @@ def test_bad_networks_are_named_by_file_and_line(tmp_path: Path, text: str) -> N
     assert "net.txt" in str(caught.value)
 
 
+def test_other_names_are_found_where_they_are_clear(tmp_path: Path) -> None:
+    network = write(tmp_path / "9.txt", links([("a", "b", 900), ("b", "c", 900)]))
+    listed = "9.a\tx\n9.b\ty\n9.c\ty\n9.b\t9.a\n8.q\tz\n"
+    aliases = write(tmp_path / "aliases.txt", f"#string_protein_id\talias\n{listed}")
+    labels = write(tmp_path / "labels.csv", "gene,t\nx,1\ny,1\nz,1\nb,0\n")
+    store = read_proteins(network, labels=labels, aliases=aliases)
+    assert dict(zip(store.texts(), store.labels[:, 0].tolist(), strict=True)) == {
+        "9.a": 1,
+        "9.b": 0,
+        "9.c": pytest.approx(np.nan, nan_ok=True),
+    }
+    assert {reject.text for reject in store.rejects} == {"y", "z"}
+    plain = read_proteins(network, labels=labels)
+    assert {reject.text for reject in plain.rejects} == {"x", "y", "z"}
+
+
 def test_nothing_to_read_is_told() -> None:
     with pytest.raises(DataError, match="no network to read; name at least one file"):
         read_proteins([])
