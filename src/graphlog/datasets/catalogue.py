@@ -172,9 +172,8 @@ class HasDataSets:
                 "pinned; pip install -U rdkit"
             )
         if "://" in mirror:
-            target = root / spec.path
+            address, target = f"{mirror.rstrip('/')}/{spec.path}", root / spec.path
             with _blame_network(spec, mirror):
-                address = f"{mirror.rstrip('/')}/{spec.path}"
                 download(address, target, lambda path: self._is_right(path, spec))
             return target
         if url is None:
@@ -183,11 +182,9 @@ class HasDataSets:
                 "$GRAPHLOG_MIRROR."
             )
         target = _public_path(spec, root)
+        get = _unpack_moses if spec.origin == "molsets" else download
         with _blame_network(spec, url):
-            if spec.origin == "molsets":
-                _unpack_moses(url, target, lambda path: self.verify(path, spec))
-            else:
-                download(url, target, lambda path: self.verify(path, spec))
+            get(url, target, lambda path: self.verify(path, spec))
         write_text(_note(target), hash_file(target))
         return target
 

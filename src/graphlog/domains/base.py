@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Num
@@ -86,10 +86,14 @@ class Reading:
     """Where downloaded data sets are kept."""
     progress: Callable[[int, int], None] | None = None
     """Called as ``progress(rows done, rows rejected)``."""
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {"on_error": ON_ERROR}
+    """Options with few values besides None."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        check_choice("on_error", self.on_error, ON_ERROR)
+        for option, known in self.choices.items():
+            if (value := getattr(self, option)) is not None:
+                check_choice(option, value, known)
         check_workers(self.workers)
         if self.limit is not None and self.limit < 1:
             raise out_of_range("limit", "1 or more", self.limit)

@@ -34,7 +34,7 @@ from graphlog.data.tables import (
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, Input, Reading
-from graphlog.errors import ConfigError, DataError, check_choice, setting
+from graphlog.errors import ConfigError, DataError, setting
 
 Featurizer = Callable[..., tuple[GraphChunk, Sequence[tuple[int, str] | Refused]]]
 """From texts and ``schema`` to graphs and the texts that are none."""
@@ -86,12 +86,7 @@ class TableReading(Reading):
     """Whether labels have a decimal point (``.``) or comma (``,``); None finds out."""
     keep_texts: bool = True
     """Whether the store keeps the texts."""
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        super().__post_init__()
-        if self.decimal is not None:
-            check_choice("decimal", self.decimal, DECIMALS)
+    choices = {**Reading.choices, "decimal": DECIMALS}  # noqa: RUF012 - constant
 
 
 class RecordDomain(Domain):

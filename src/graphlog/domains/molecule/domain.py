@@ -31,7 +31,7 @@ from graphlog.domains.molecule.schema import (
     WILDCARD,
 )
 from graphlog.domains.records import Featurizer, RecordDomain, TableReading, details_of, hash_smiles
-from graphlog.errors import DataError, check_choice, setting
+from graphlog.errors import DataError, setting
 
 STANDARDIZE = ("parent", "parent-tautomer")
 """How molecules may be changed before they are read."""
@@ -53,12 +53,7 @@ class MoleculeReading(TableReading):
     """``parent`` reads the parent of each molecule: its largest organic fragment but common
     counter-ions, neutral; ``parent-tautomer`` its canonical tautomer. None reads molecules as they
     are written."""
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        super().__post_init__()
-        if self.standardize is not None:
-            check_choice("standardize", self.standardize, STANDARDIZE)
+    choices = {**TableReading.choices, "standardize": STANDARDIZE}  # noqa: RUF012 - constant
 
 
 class MoleculeDomain(RecordDomain):
