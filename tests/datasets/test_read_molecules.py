@@ -153,6 +153,8 @@ def test_molecules_of_other_files_are_left_out_whatever_their_stereo(tmp_path: P
 
 def test_leaving_out_most_of_a_file_is_no_sign_of_a_wrong_column(tmp_path: Path) -> None:
     path = write(tmp_path, "smiles\n" + "CCO\n" * 50 + "C\n")
+    assert len(read_molecules(path, exclude=str(path), workers=1)) == 0
+    assert "holds graphs, not molecules" in refusal(path, ConfigError, exclude="mutag")
     assert len(read_molecules(path, exclude=[path], workers=1, on_error="fail")) == 0
     read_molecules(["C"], store_path=tmp_path / "store")
     assert "is a store already" in refusal(tmp_path / "store", ConfigError, exclude=[path])

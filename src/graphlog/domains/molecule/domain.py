@@ -20,7 +20,14 @@ from graphlog.data.tables import Table, listed_rows, open_table
 from graphlog.data.workers import spread_texts
 from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
 from graphlog.domains import molecule
-from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input, Reading
+from graphlog.domains.base import (
+    DOMAINS,
+    BaselineFeatures,
+    CommonPart,
+    GraphFeature,
+    Input,
+    Reading,
+)
 from graphlog.domains.molecule.schema import (
     ATOM,
     MOLECULE,
@@ -31,7 +38,7 @@ from graphlog.domains.molecule.schema import (
     WILDCARD,
 )
 from graphlog.domains.records import Featurizer, RecordDomain, TableReading, details_of, hash_smiles
-from graphlog.errors import DataError, setting
+from graphlog.errors import ConfigError, DataError, setting
 
 STANDARDIZE = ("parent", "parent-tautomer")
 """How molecules may be changed before they are read."""
@@ -46,7 +53,7 @@ _LARGEST_DRAWN = 120
 class MoleculeReading(TableReading):
     """How molecules are read."""
 
-    exclude: Sequence[str | Path] = ()
+    exclude: str | Path | Sequence[str | Path] = ()
     """Files, or names of data sets, whose molecules are left out, whatever their salts, charges,
     stereo and isotopes; such rows are among the rejects, with a kind of their own."""
     standardize: str | None = None
@@ -92,10 +99,17 @@ class MoleculeDomain(RecordDomain):
     def _keys_of(self, reading: MoleculeReading) -> UInt64[np.ndarray, "K"]:
         """Return the keys of every molecule to exclude, sorted."""
         keys: list[np.ndarray] = []
-        for file in map(str, reading.exclude):
+        one = isinstance(reading.exclude, str | Path)
+        for file in map(str, [reading.exclude] if one else reading.exclude):
             source = Input(name=file, path=Path(file))
             if file in DATASETS and not Path(file).exists():
                 source = Input(name=file, spec=DATASETS[file])
+                if DATASETS[file].domain != self.name:
+                    raise ConfigError(
+                        f"{setting('exclude')}: data set '{file}' holds "
+                        f"{DOMAINS[DATASETS[file].domain].records}, not {self.records}.",
+                        option="exclude",
+                    )
             with self.open(source, TableReading(data_dir=reading.data_dir)) as table:
                 texts = [row.record for row in table.rows]
                 keys += spread_texts(molecule.parse.constitution_keys, texts, reading.workers)
