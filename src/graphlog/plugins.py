@@ -86,6 +86,13 @@ class Registry(UserDict[str, T]):
 
     def items(self) -> ItemsView[str, T]:
         """Return names and parts; those of packages that cannot be used are warned of instead."""
+        return self._usable().items()
+
+    def values(self) -> ValuesView[T]:
+        """Return the parts; those of packages that cannot be used are warned of instead."""
+        return self._usable().values()
+
+    def _usable(self) -> dict[str, T]:
         parts: dict[str, T] = {}
         for name in self:
             is_known = name in self._broken
@@ -93,12 +100,8 @@ class Registry(UserDict[str, T]):
                 parts[name] = self[name]
             except ConfigError as e:
                 if not is_known:
-                    warnings.warn(str(e), stacklevel=2)
-        return parts.items()
-
-    def values(self) -> ValuesView[T]:
-        """Return the parts; those of packages that cannot be used are warned of instead."""
-        return dict(self.items()).values()
+                    warnings.warn(str(e), stacklevel=3)
+        return parts
 
     def package(self, name: str) -> dict[str, str]:
         """Return the installed package that a part comes from, by kind; nothing for other parts."""

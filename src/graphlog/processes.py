@@ -54,7 +54,7 @@ def is_orphan() -> bool:
 
 @contextmanager
 def signals_handled_by(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
-    """Pass SIGINT and SIGTERM to ``handler`` inside the block, but those ignored (nohup)."""
+    """Pass SIGINT and SIGTERM to ``handler`` inside the block, unless they are ignored (nohup)."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     heard = {k: v for k, v in before.items() if v not in (signal.SIG_IGN, None)}
     for number in heard:

@@ -212,8 +212,9 @@ def balanced_assignment(
 
     Sinkhorn's iterations in log space scale the rows and columns of :math:`\exp(s / \tau)` until
     rows sum to 1 and columns to ``N / K`` (Asano et al., 2020; Caron et al., 2020). The rows come
-    last and are exact. Unlike the model's own softmax, whose expected cross-entropy gradient
-    vanishes, the result, which is sharper, has a gradient, and no prototype stays without graphs.
+    last and are exact. Chains drawn from the model's own softmax leave the cross-entropy without a
+    gradient in expectation; this result has one where ``temperature`` is below that of the loss,
+    and no prototype stays without graphs.
     """
     log_share = similarity / temperature
     target = math.log(max(similarity.shape[0], 1) / similarity.shape[1])
@@ -521,7 +522,9 @@ def fit_competitive(
 ) -> PrototypeForest:
     """Return prototypes initialized as in the authors' script, from centers uniform in [0, 1).
 
-    Moving averages in ``passes`` below, rival-penalized competition above: a departure from the
+    The bottom layer has ``centers`` of them, which move by averages that keep a share of ``decay``
+    in every step of ``passes`` passes; the ``depth - 1`` layers above are found by rival-penalized
+    competition: a departure from the
     paper's K-means, kept for the ``released`` recipe only. Both are sequential by nature; the loops
     run over batches and over at most a few dozen prototypes, never over graphs. Bottom centers with
     fewer than ``min_members`` members, in all passes together, are dropped.

@@ -148,7 +148,13 @@ class _FineTunedEstimator(BaseEstimator):
             if not 0 < share < 1:
                 raise ConfigError(f"`validation_fraction` must be between 0 and 1, found {share}.")
             strata = np.zeros(len(labels), np.int64) if classes is None else classes[store.rows]
-            split = stratified_split(strata, (1 - share, share, 0.0), seed)
+            try:
+                split = stratified_split(strata, (1 - share, share, 0.0), seed)
+            except DataError:
+                raise DataError(
+                    f"`validation_fraction` of {share} holds back all {len(labels)} molecules; "
+                    "lower it, or drop `patience`."
+                ) from None
         metric = "roc_auc" if self._task == "classification" else "rmse"
         if weights is not None and not weights[split.train].any():
             raise DataError("all weights of the molecules to learn from are zero.")

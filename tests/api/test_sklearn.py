@@ -206,6 +206,8 @@ def test_wrong_use_is_named(model: Path):
         GraphRegressor(model, patience=1, validation_fraction=1).fit(CHAINS, LENGTH)
     with pytest.raises(DataError, match="`patience` needs molecules of two classes among the 47"):
         GraphClassifier(model, patience=1, validation_fraction=0.02).fit(CHAINS, IS_ALCOHOL)
+    with pytest.raises(DataError, match=r"0\.9 holds back all 3 molecules; lower it, or drop"):
+        GraphClassifier(model, patience=1, validation_fraction=0.9).fit(CHAINS[:3], [0, 1, 1])
 
 
 def test_labels_that_are_missing_or_no_numbers_are_named(model: Path) -> None:

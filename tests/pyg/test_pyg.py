@@ -12,6 +12,7 @@ from torch_geometric.loader import DataLoader
 
 from downstream_support import tiny_encoder
 from graphlog.api import read_graphs
+from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.errors import ConfigError, DataError
 from graphlog.pyg import from_pyg, to_pyg
@@ -322,3 +323,11 @@ def test_a_store_of_graphs_serves_as_their_schema():
     assert again[:].x[:, 0].tolist() == [2, 2, 1, 1]
     with pytest.raises(ConfigError, match=r"`directed`.* by `graphlog.from_pyg`"):
         read_graphs([_values([1, 1, 0, 0])], directed=True)
+
+
+def test_two_columns_may_have_one_name() -> None:
+    node = (Attribute("a", 4), Attribute("a", 4))
+    schema = FeatureSchema("mine", "graph", node, (), "node", node_mask=(3.0, 3.0))
+    x, edges = torch.tensor([[0, 1], [1, 2], [2, 0]]), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    store = from_pyg([Data(x=x, edge_index=edges)], schema)
+    assert store[:].x.tolist() == x.tolist()

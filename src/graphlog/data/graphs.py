@@ -118,7 +118,7 @@ class FeatureSchema:
                 )
 
     def mask_row(self, columns: MaskedColumns = "all") -> tuple[float, ...]:
-        """Return the row that stands for "masked"; of ``first`` columns the mask code alone.
+        """Return the row that stands for "masked"; with ``first`` it is 0 but for the first column.
 
         Raises:
             ConfigError: If there is none.

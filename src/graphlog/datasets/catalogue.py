@@ -91,6 +91,7 @@ def _each(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _filled(fields: dict[str, Any], words: dict[str, str]) -> dict[str, Any]:
+    """Return fields with ``{word}`` replaced; words are plain: no quotes, no backslashes."""
     return json.loads(re.sub(r"\{(\w+)\}", lambda found: words[found[1]], json.dumps(fields)))
 
 

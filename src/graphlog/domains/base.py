@@ -87,7 +87,7 @@ class Reading:
     progress: Callable[[int, int], None] | None = None
     """Called as ``progress(rows done, rows rejected)``."""
     choices: ClassVar[Mapping[str, Sequence[str]]] = {"on_error": ON_ERROR}
-    """Options with few values besides None."""
+    """The values that an option may have, besides None."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -190,7 +190,7 @@ class Domain(HasDataSets, ABC):
     """One kind of graph; stateless, so that any process may use it.
 
     A subclass sets ``name`` and implements :meth:`read`; everything else has a default. It may also
-    be one that :class:`Draws`. Registering an instance in :data:`graphlog.domains.DOMAINS` makes
+    implement :class:`Draws`. Registering an instance in :data:`graphlog.domains.DOMAINS` makes
     every verb and every public call work with it.
     """
 

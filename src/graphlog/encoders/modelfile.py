@@ -31,16 +31,16 @@ class NewerFormatError(ModelFileError):
 
 
 class ModelFile(NamedTuple):
-    """What a model file holds."""
+    """What a model file holds, or a finished run would write into one."""
 
     encoder: GraphEncoder
-    """The encoder, in evaluation mode, on the CPU."""
+    """The encoder, in evaluation mode; of a file, on the CPU."""
     info: dict[str, Any]
-    """How it came about: whatever JSON was given to :func:`save_model`."""
+    """How it came about, JSON-ready."""
     extra: dict[str, Tensor]
     """Tensors of the objective (heads, prototypes), by name."""
     sha256: str = ""
-    """Of weights and description, as the file has it."""
+    """Of weights and description, as the file has it; empty where there is no file."""
     version: str | None = None
     """Of the graphlog that wrote the file."""
 

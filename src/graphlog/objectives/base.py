@@ -48,7 +48,10 @@ class LossTerms(NamedTuple):
 
 
 EmbedStore: TypeAlias = Callable[[int | None], Float[Tensor, "M D"]]
-"""Embeds the collection being trained on, or a sample of it, in evaluation mode."""
+"""Embeds the collection being trained on, in the order of its store, or a sample of that size.
+
+The encoder is in evaluation mode meanwhile.
+"""
 
 
 class Objective(nn.Module, ABC, Generic[Views]):

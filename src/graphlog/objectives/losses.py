@@ -55,9 +55,9 @@ def graph_loss(
     with one other graph ``r`` of the batch drawn for every ``n``. The views are the anchors. The
     other forms are departures: ``"expected-margin"`` averages over all other graphs instead of
     drawing one (same expectation, less noise); ``"infonce"`` is the cross-entropy of finding
-    ``h_n`` among the batch from ``h'_n``, the authors' script, and alone has a ``temperature``. A
-    batch of one graph has no negative: only its positive pair counts (0 under InfoNCE). ``eps`` is
-    added to the denominators of cosine and softmax (the authors' script: 1e-6).
+    ``h_n`` among the batch from ``h'_n``, the authors' script, and only this form uses
+    ``temperature``. A batch of one graph has no negative: only its positive pair counts (0 under
+    InfoNCE). ``eps`` is added to the denominators of cosine and softmax (authors' script: 1e-6).
     """
     similarity = cosine_similarity(view_emb, graph_emb, eps)
     num = similarity.shape[0]

@@ -39,15 +39,15 @@ class Progress:
 
     def __call__(self, done: int, rejected: int) -> None:
         """Show how many rows of an input have been read so far; readers call this."""
-        if (since := self._reading_since) is None:
-            since = self._drawn = time.monotonic()
+        if self._reading_since is None:
+            self._reading_since = self._drawn = time.monotonic()
         if self._is_due():
+            since = self._reading_since
             if not self._is_reading:
-                self.begin(0)
-            self._is_reading = True
+                self.begin(0)  # which forgets that something is read
+                self._reading_since, self._is_reading = since, True
             speed = _rate(done, since)
             self.stage(f"read {done:,} rows, {rejected:,} rejected, {speed} rows/s")
-        self._reading_since = since
 
     def begin(self, total: int, done: int = 0) -> None:
         """Expect ``total`` graphs, ``done`` of which an earlier process has handled.
@@ -57,22 +57,22 @@ class Progress:
         self._total, self._done, self._first, self._losses = total, done, done, ""
         self._started = self._drawn = time.monotonic()
         self._reading_since, self._is_reading = None, False
-        self._show("begin")
+        self._show()
 
     def stage(self, text: str) -> None:
         """Say what the run is doing now."""
         self._stage = text
-        self._show("stage")
+        self._show()
 
     def advance(self, graphs: int) -> None:
         """Count graphs of one step."""
         self._done += graphs
-        self._show("advance")
+        self._show()
 
     def report(self, values: Mapping[str, float]) -> None:
         """Show the newest means of the losses."""
         self._losses = " ".join(f"{name} {value:.3f}" for name, value in values.items())
-        self._show("report")
+        self._show()
 
     def say(self, line: str) -> None:
         """Print one line that stays."""
@@ -91,8 +91,8 @@ class Progress:
         finally:
             self.end()
 
-    def _show(self, called: str) -> None:
-        """Show the new state, after the method of this name was called."""
+    def _show(self) -> None:
+        """Show the new state."""
 
     def _is_due(self) -> bool:
         is_due = time.monotonic() - self._drawn >= self.every_s
@@ -120,10 +120,15 @@ class Lines(Progress):
         """Wait ``every_s`` seconds between two lines of progress."""
         self.every_s = every_s
 
-    def _show(self, called: str) -> None:
-        if called == "stage":
-            self.say(self._stage)
-        if called != "advance" or not self._is_due():
+    def stage(self, text: str) -> None:
+        """Print the new stage."""
+        super().stage(text)
+        self.say(text)
+
+    def advance(self, graphs: int) -> None:
+        """Count, and print a line when one is due."""
+        super().advance(graphs)
+        if not self._is_due():
             return
         state, left, fresh = self._speed(), "", self._done - self._first
         if self._is_counted():
@@ -168,6 +173,14 @@ class Bar(Progress):
             transient=True,
         )
 
+    def begin(self, total: int, done: int = 0) -> None:
+        """Show a new bar."""
+        for old in self._bar.task_ids:
+            self._bar.remove_task(old)
+        self._bar.add_task("", total=total or None, speed="", losses="")
+        super().begin(total, done)
+        self._bar.start()
+
     def say(self, line: str) -> None:
         """Print ``line`` above the bar."""
         self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -176,12 +189,7 @@ class Bar(Progress):
         """Take the bar away."""
         self._bar.stop()
 
-    def _show(self, called: str) -> None:
-        if called == "begin":
-            for old in self._bar.task_ids:
-                self._bar.remove_task(old)
-            self._bar.add_task("", total=self._total or None, speed="", losses="")
-            self._bar.start()
+    def _show(self) -> None:
         for task in self._bar.tasks:  # none before `begin`
             speed = self._speed()
             if self._is_counted():

@@ -294,7 +294,9 @@ def has_fast_bf16(device: torch.device) -> bool:
     """Return whether bf16 products run in hardware; emulated ones are far slower than fp32."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.11 cannot say
+    if not hasattr(torch.cpu, "get_capabilities"):  # torch before 2.11 cannot say
+        return False
+    capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(flag, False) for flag in ("avx512_bf16", "amx_bf16"))
 
 

@@ -11,9 +11,8 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -189,9 +188,10 @@ class NamedAdam:
         factors: Mapping[str, float] | None = None,
         weight_decay: float = 0.0,
     ) -> None:
-        """Collect the parameters that take gradients; no weight decay, as in the paper, is Adam.
+        """Collect the parameters that take gradients.
 
-        ``factors`` are multiples of the step size for the parameters whose names start so.
+        ``factors`` are multiples of the step size for the parameters whose names start so. Without
+        ``weight_decay``, as in the paper, this is Adam.
         """
         self.parameters = {name: p for name, p in parameters if p.requires_grad}
         groups: dict[float, list[nn.Parameter]] = {}
@@ -464,8 +464,11 @@ class Trainer:
         if bool(finite.all()):
             return
         step, indices, losses = unchecked[int((~finite).nonzero()[0])]
-        terms = {f"loss term '{k}'": v for k, v in losses.terms.items() if not v.isfinite()}
-        name, bad = next(iter({**terms, "the total loss": losses.total}.items()))
+        name, bad = "the total loss", losses.total
+        for term, value in losses.terms.items():
+            if not bool(value.isfinite()):
+                name, bad = f"loss term '{term}'", value
+                break
         where = self.job.describe_batch(step, indices)
         raise NonFiniteLossError(f"{name} became {bad.item()} at step {step}; {where}")
 
@@ -575,14 +578,14 @@ class Trainer:
         if self.job.setting.device.type == "cpu":
             yield from map(self.job.load, batches)
             return
+        if not batches:  # the run was stopped in the epoch's last step
+            return
         with ThreadPoolExecutor(max_workers=1) as worker:
-            waiting = deque[Future[Any]]()
-            for indices in batches:
-                waiting.append(worker.submit(self.job.load, indices))
-                if len(waiting) > 1:
-                    yield waiting.popleft().result()
-            for last in waiting:
-                yield last.result()
+            pending = worker.submit(self.job.load, batches[0])
+            for following in batches[1:]:
+                batch, pending = pending.result(), worker.submit(self.job.load, following)
+                yield batch
+            yield pending.result()
 
     def _log(self) -> None:
         self._check_losses()
@@ -625,7 +628,10 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signal() -> Generator[StopRequest, None, None]:
-    """Turn SIGINT and SIGTERM into a request inside the block; not outside the main thread."""
+    """Turn SIGINT and SIGTERM into a request inside the block.
+
+    Outside the main thread nothing changes.
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request

@@ -51,6 +51,17 @@ def test_a_folder_of_tables(tmp_path):
     assert store.labels[:, 0].tolist() == [1, 0]
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are listed on Linux")
+def test_an_error_that_is_kept_keeps_no_file_open(tmp_path):
+    folder = tables(tmp_path / "f", graphs="graph,y\nb,no\n")
+    open_before, errors = len([*Path("/proc/self/fd").iterdir()]), []
+    for _ in range(3):
+        with pytest.raises(DataError) as kept:
+            read_graphs(folder)
+        errors.append(kept)
+    assert len([*Path("/proc/self/fd").iterdir()]) == open_before
+
+
 def test_edges_alone_name_the_nodes(tmp_path):
     store = read_graphs(
         tables(tmp_path / "f", "graph,source,target\n0,5,9\n0,9,11\n1,ann,bob\n", None, None)

@@ -129,7 +129,7 @@ def pack(
         )
     directed, is_inferred = bool(known if how.directed is None else how.directed), schema is None
     columns = read_as or schema
-    wanted: dict[Item, dict[str, int] | None] = {
+    wanted: dict[Item, list[tuple[str, int]] | None] = {
         "node": columns_wanted(graphs, "node", columns and columns.node),
         "edge": columns_wanted(graphs, "edge", columns and columns.edge),
     }

@@ -6,7 +6,8 @@
 import csv
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path, PurePosixPath
@@ -242,7 +243,7 @@ class _Table:
                 raise DataError(f"{path}: must have one column '{name}', found {found}.")
         self.columns = tuple(name for name in self._header if name not in keys)
 
-    def graphs(self) -> Iterator[_Rows]:
+    def graphs(self) -> Generator[_Rows]:
         """Yield the rows graph by graph."""
         keys = [self._header.index(key) for key in self._keys]
         values = [self._header.index(name) for name in self.columns]
@@ -297,25 +298,26 @@ def _open_tables(folder: Path, paths: Mapping[str, Path]) -> Collection:
 
 def _read_tables(tables: Mapping[str, _Table]) -> Iterator[RawGraph]:
     order, number = next(iter(tables)), 0
-    groups = {name: table.graphs() for name, table in tables.items()}
-    following = {name: next(rows, None) for name, rows in groups.items()}
-    while (current := following[order]) is not None:
-        found: dict[str, _Rows] = {}
+    with ExitStack() as stack:  # an error that is kept must not keep files open
+        groups = {k: stack.enter_context(closing(table.graphs())) for k, table in tables.items()}
+        following = {name: next(rows, None) for name, rows in groups.items()}
+        while (current := following[order]) is not None:
+            found: dict[str, _Rows] = {}
+            for name, rows in following.items():
+                if rows is not None and rows.graph == current.graph:
+                    found[name], following[name] = rows, next(groups[name], None)
+            try:
+                yield _graph_of_tables(number, current.graph, found, tables)
+            except BadGraphError as e:
+                yield RawGraph(number, current.graph, problem=str(e), name=current.graph)
+            number += 1
         for name, rows in following.items():
-            if rows is not None and rows.graph == current.graph:
-                found[name], following[name] = rows, next(groups[name], None)
-        try:
-            yield _graph_of_tables(number, current.graph, found, tables)
-        except BadGraphError as e:
-            yield RawGraph(number, current.graph, problem=str(e), name=current.graph)
-        number += 1
-    for name, rows in following.items():
-        if rows is not None:
-            where = f"{tables[name].path}, line {rows.place.lines[0]}"
-            raise DataError(
-                f"{where}: graph {rows.graph[:40]!r} is not in {tables[order].path.name}, or "
-                "not in its place; list graphs in the same order."
-            )
+            if rows is not None:
+                where = f"{tables[name].path}, line {rows.place.lines[0]}"
+                raise DataError(
+                    f"{where}: graph {rows.graph[:40]!r} is not in {tables[order].path.name}, or "
+                    "not in its place; list graphs in the same order."
+                )
 
 
 def _graph_of_tables(

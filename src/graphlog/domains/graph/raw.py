@@ -73,7 +73,7 @@ class RawGraph(NamedTuple):
         place = self.node_place if item == "node" else self.edge_place
         return f"{place.of(number)}{item} {number}: "
 
-    def checked(self, wanted: Mapping[Item, Mapping[str, int] | None]) -> "RawGraph":
+    def checked(self, wanted: Mapping[Item, Sequence[tuple[str, int]] | None]) -> "RawGraph":
         """Return the graph with ``columns_wanted`` alone, or with what is wrong as its problem."""
         if self.problem is not None:
             return self
@@ -100,7 +100,11 @@ class RawGraph(NamedTuple):
             raise BadGraphError(f"{self.edge_place.of(e)}{must}")
 
     def _fitting(
-        self, item: Item, count: int, columns: tuple[Column, ...], wanted: Mapping[str, int] | None
+        self,
+        item: Item,
+        count: int,
+        columns: tuple[Column, ...],
+        wanted: Sequence[tuple[str, int]] | None,
     ) -> tuple[Column, ...]:
         if wanted is None:
             return ()
@@ -109,11 +113,12 @@ class RawGraph(NamedTuple):
             found = f"found those of {len(columns[0])}"
             raise BadGraphError(f"{where}must have attributes of {count} {item}s, {found}")
         if count and len(columns) != len(wanted):
-            must = f"{len(wanted)} attributes ({', '.join(wanted) or 'none'})"
+            names = ", ".join(name for name, _ in wanted) or "none"
+            must = f"{len(wanted)} attributes ({names})"
             raise BadGraphError(f"{where}every {item} must have {must}, found {len(columns)}")
         if not count:
             return (np.zeros(0, dtype=np.int64),) * len(wanted)
-        return tuple(columns[k] for k in wanted.values())
+        return tuple(columns[k] for _, k in wanted)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

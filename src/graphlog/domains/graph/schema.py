@@ -224,7 +224,7 @@ def _hot_positions(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
 
 def columns_wanted(
     graphs: Collection, item: Literal["node", "edge"], columns: tuple[Attribute, ...] | None
-) -> dict[str, int] | None:
+) -> list[tuple[str, int]] | None:
     """Return the attributes that every node or edge must have, and where the input lists each.
 
     None if the schema wants none of the input's own. Under a header they may come in any order, but
@@ -235,14 +235,14 @@ def columns_wanted(
     origin = columns[0].origin if columns else "given"
     if origin == "degree":
         return None
-    if origin == "one-hot" and columns:
+    if columns and origin == "one-hot":
         wanted = found if len(found) == 1 else tuple(map(str, range(len(columns[0].values))))
-    elif graphs.has_header and set(found) == set(wanted):
-        return {name: found.index(name) for name in wanted}
+        return [(name, k) for k, name in enumerate(wanted)]
+    if graphs.has_header and set(found) == set(wanted):
+        return [(name, found.index(name)) for name in wanted]
     # the schema of a file without a header has numbers for names
-    elif graphs.has_header and (
-        not wanted or wanted != tuple(f"{item}_{k}" for k in range(len(wanted)))
-    ):
+    is_numbered = bool(wanted) and wanted == tuple(f"{item}_{k}" for k in range(len(wanted)))
+    if graphs.has_header and not is_numbered:
         differences = {
             "missing": [name for name in wanted if name not in found],
             "unknown": [name for name in found if name not in wanted],
@@ -253,7 +253,7 @@ def columns_wanted(
             f"{graphs.name}: {item} columns must be those of the schema ({known}), in any order; "
             f"{other}. Rename, add or drop columns."
         )
-    return {name: k for k, name in enumerate(wanted)}
+    return [(name, k) for k, name in enumerate(wanted)]
 
 
 def attribute_codes(

@@ -66,13 +66,14 @@ def target_values(smiles: Sequence[str]) -> Float32[np.ndarray, "N K"]:
 
 
 Trails = list[tuple[Int[Array, "_ _"], int]]
-"""Sequences of as many bonds, each a row of atoms; and how often each set of bonds is listed."""
+"""Trails of one number of bonds, each a row of atoms, and how often each is listed."""
 
 
 def find_trails(ends: Int[Array, "B 2"], num_atoms: int) -> list[Trails]:
-    """Return all trails of no bond to four bonds.
+    """Return the trails of 0, 1, 2, 3 and 4 bonds, and how often each is listed.
 
-    As for RDKit, a ring is one that ends where it began; here without its last atom.
+    A trail is listed in both directions. One that ends where it began, a ring of three or four, is
+    listed without its last atom, from every atom in both directions: six or eight times.
     """
     bonds = np.concatenate([ends, ends[:, ::-1]])
     bonds = bonds[np.argsort(bonds[:, 0], kind="stable")]
@@ -253,7 +254,10 @@ def morgan_fingerprints(smiles: Sequence[str]) -> UInt8[np.ndarray, "N 2048"]:
     Raises:
         DataError: Naming the first SMILES that cannot be parsed.
     """
-    return morgan_counts(smiles).astype(np.bool_).toarray().astype(np.uint8)
+    out = np.zeros((len(smiles), BITS), dtype=np.uint8)
+    for row, bits in enumerate(_fingerprints(smiles, "GetFingerprintAsNumPy")):
+        out[row] = bits
+    return out
 
 
 def morgan_counts(smiles: Sequence[str]) -> csr_matrix:
@@ -265,15 +269,15 @@ def morgan_counts(smiles: Sequence[str]) -> csr_matrix:
     Raises:
         DataError: Naming the first SMILES that cannot be parsed.
     """
-    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS)
+    return _sparse(_fingerprints(smiles, "GetCountFingerprintAsNumPy"), BITS)
 
-    def rows() -> Iterator[np.ndarray]:
-        for row, mol in enumerate(parsed_in_one_form(smiles)):
-            if isinstance(mol, str):
-                raise DataError(f"no fingerprint for {str(smiles[row])[:80]!r} (row {row}): {mol}.")
-            yield generator.GetCountFingerprintAsNumPy(mol)
 
-    return _sparse(rows(), BITS)
+def _fingerprints(smiles: Sequence[str], kind: str) -> Iterator[np.ndarray]:
+    make = getattr(rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS), kind)
+    for row, mol in enumerate(parsed_in_one_form(smiles)):
+        if isinstance(mol, str):
+            raise DataError(f"no fingerprint for {str(smiles[row])[:80]!r} (row {row}): {mol}.")
+        yield make(mol)
 
 
 def count_fingerprints(smiles: Sequence[str]) -> csr_matrix:

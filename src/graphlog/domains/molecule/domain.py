@@ -99,8 +99,8 @@ class MoleculeDomain(RecordDomain):
     def _keys_of(self, reading: MoleculeReading) -> UInt64[np.ndarray, "K"]:
         """Return the keys of every molecule to exclude, sorted."""
         keys: list[np.ndarray] = []
-        one = isinstance(reading.exclude, str | Path)
-        for file in map(str, [reading.exclude] if one else reading.exclude):
+        given = reading.exclude
+        for file in map(str, [given] if isinstance(given, str | Path) else given):
             source = Input(name=file, path=Path(file))
             if file in DATASETS and not Path(file).exists():
                 source = Input(name=file, spec=DATASETS[file])

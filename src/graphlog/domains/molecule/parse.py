@@ -240,7 +240,10 @@ def parse_smiles(text: object) -> Chem.Mol | str:
 
 
 def _parsed(text: object) -> tuple[Chem.Mol | str, bool]:
-    """Return :func:`parse_smiles` of a text, and whether it is flat, which takes a third less."""
+    """Return :func:`parse_smiles` of a text, and whether it was read without a search for stereo.
+
+    That takes a third less.
+    """
     if isinstance(text, str) and len(text) <= LONGEST and is_flat(text):
         with suppress(Exception):  # whatever RDKit raises, the careful way says it better
             mol = _unchecked(text)
@@ -321,7 +324,7 @@ def _diagnose(text: str) -> str:
 
 
 def _lookup(values: Iterable[SupportsInt], other: int) -> Codes:
-    """Return the table of the place of each value; of all others, as of its middle, ``other``."""
+    """Return a table from values to their places; all others give ``other``, as its middle does."""
     places = {int(value): place for place, value in enumerate(values)}
     beyond = max(map(abs, places)) + 1
     table = np.full(2 * beyond + 1, other)
@@ -348,7 +351,7 @@ _RICH_CHIRALITY = _lookup((_TAG.CHI_UNSPECIFIED, *_TETRAHEDRAL_TAGS, _TAG.CHI_OT
 _DIRECTION = _lookup((_DIR.NONE, _DIR.ENDUPRIGHT, _DIR.ENDDOWNRIGHT), OTHER_DIRECTION)
 _BOND_STEREO = _lookup((_CIS.STEREONONE, *_PLANAR, _CIS.STEREOANY), 6)
 _CIP = _lookup(range(6), 0)
-"""The codes of ``cip_codes``, which are codes already."""
+"""Leaves the codes of ``cip_codes`` as they are."""
 _YES_NO = _lookup(range(2), 0)
 _RICH_ATOM: Mapping[Callable[[Chem.Atom], int], Codes] = {
     Chem.Atom.GetTotalDegree: _lookup(range(11), 11),
@@ -411,8 +414,12 @@ class _Columns:
             centers = list(map(Chem.Atom.GetChiralTag, atoms))
             axes = list(map(self._axis, bonds))
         return [
-            *(elements, centers, *(list(map(ask, atoms)) for ask in self._of_atoms)),
-            *(kinds, axes, *(list(map(ask, bonds)) for ask in self._of_bonds)),
+            elements,
+            centers,
+            *(list(map(ask, atoms)) for ask in self._of_atoms),
+            kinds,
+            axes,
+            *(list(map(ask, bonds)) for ask in self._of_bonds),
             list(map(Chem.Bond.GetBeginAtomIdx, bonds)),
             list(map(Chem.Bond.GetEndAtomIdx, bonds)),
         ]
@@ -576,7 +583,8 @@ def _coordinate(editable: Chem.RWMol, begin: int, end: int) -> None:
 UNKNOWN_CENTER, UNKNOWN_BOND = 5, 3
 """Codes of ``molecule-cip`` for stereo without a label.
 
-It is not tetrahedral, axial, or in molecules too symmetric to rank their branches.
+It is at centers that are not tetrahedral, at axial bonds, or in molecules too symmetric to rank
+their branches.
 """
 
 _MOST_COMPARISONS = 125_000

@@ -56,7 +56,7 @@ class ProteinReading(Reading):
     aliases: Files | None = None
     """STRING's alias files, where annotations use other names than the networks."""
     labels: str | Path | Labeler | None = None
-    """Instead of annotations, a table of labels, or what labels the proteins."""
+    """Instead of annotations, a table of labels; or, in the catalogue, what fills them in."""
     species: str | int | None = None
     """Taxon of network files that do not tell it."""
     cutting: ProteinOptions = field(default_factory=ProteinOptions)
