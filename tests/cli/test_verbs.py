@@ -7,6 +7,8 @@ import pytest
 
 import graphlog
 from cli_support import SMALL, Cli, left_in, read_table
+from graphlog.cli.command import Command
+from graphlog.data.html import Table
 from graphlog.training.settings import read_config
 from graphs_support import rings
 
@@ -94,6 +96,13 @@ def test_probe_prints_a_row_for_each_model(cli: Cli):
     for model in ("random forest", "logistic regression"):
         assert f"ECFP4 + {model}" in shown
     assert cli(words, "--baselines none --json").json["metric"] == "roc_auc"
+    assert "untrained encoder" not in cli(words, "--baselines none").out
+    assert "untrained encoder" in cli(words, "--baselines= --device=").out  # as if not given
+
+
+def test_a_table_of_nothing_prints_nothing(capsys: pytest.CaptureFixture[str]):
+    Command(quiet=False, as_json=False).result({}, Table(("",), []))
+    assert capsys.readouterr().out == ""
 
 
 def test_finetune_then_predict(cli: Cli, finetuned: Path):

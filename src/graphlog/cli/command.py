@@ -10,9 +10,10 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from enum import StrEnum
 from functools import partial
 from inspect import signature
@@ -136,7 +137,13 @@ Threads = Annotated[
     int | None, _shared("Threads for computation (default: all cores).", "N", min=1)
 ]
 Device = Annotated[
-    str | None, _shared("Where to compute (default: auto).", "auto|cpu|cuda", show_default=False)
+    str | None,
+    _shared(
+        "Where to compute (default: auto).",
+        "auto|cpu|cuda",
+        show_default=False,
+        parser=lambda text: text or "auto",
+    ),
 ]
 Engine = Annotated[
     Literal["local", "ray"],
@@ -202,6 +209,10 @@ Resume = Annotated[bool, _shared("Continue from the last checkpoint in RUN.", No
 Overwrite = Annotated[bool, _shared("Replace an existing output.", None, "--overwrite")]
 SEEDS: Any = option("0,1,2", "One run per seed; scores are mean and SD.", "0,1,2", parser=integers)
 """Default of a field of seeds, whose type is ``Sequence[int]``."""
+
+
+_IN_EFFECT = ("data_dir", "excel_safe", "threads")
+"""Options that :func:`in_effect` sees to; no call takes them."""
 
 
 @dataclass(kw_only=True)
@@ -283,9 +294,6 @@ class Inference(Computing):
     device: Device = "auto"
 
 
-_IN_EFFECT = ("data_dir", "excel_safe", "threads")
-
-
 @contextmanager
 def in_effect(command: object) -> Generator[None]:
     """Find data, write tables and compute as the options of a command say, inside the block."""
@@ -345,7 +353,7 @@ def _written(found: Any, value: object) -> str:
 
 def chosen_settings(
     call: Callable[..., object],
-    options: Collection[str],
+    command: "Command",
     named: Mapping[str, Any],
     pairs: Sequence[str] | None,
 ) -> dict[str, Any]:
@@ -353,7 +361,7 @@ def chosen_settings(
 
     Args:
         call: What takes them; its other arguments are no settings.
-        options: Names of the options that it takes beside them, no settings either.
+        command: What was typed; its other options are no settings either.
         named: Value of each option by the setting it stands for; None where it was not given.
         pairs: ``key=value`` texts of ``--set``.
 
@@ -363,7 +371,9 @@ def chosen_settings(
     from graphlog.config import parse_override  # late: pydantic would slow down --help
 
     chosen = {key: value for key, value in named.items() if value is not None}
-    arguments = {*signature(call).parameters, *options} - named.keys()
+    options = (field.name for field in fields(command))
+    arguments = {*signature(call).parameters, *options}
+    arguments -= {key.rpartition(".")[2] for key in named}
     for pair in pairs or ():
         path, value = parse_override(pair)
         # the full names of what may be given by a shorter one
@@ -414,10 +424,13 @@ class Command:
         """Make one call of graphlog and print the outcome; return an exit code other than 0."""
         raise NotImplementedError
 
-    def given(self, *others: str) -> dict[str, Any]:
-        """Return the options that were given, as a call of graphlog takes them, but ``others``."""
-        left_out = {"quiet", "as_json", *_IN_EFFECT, *others}
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in left_out}
+    def given(self, *left_out: str) -> dict[str, Any]:
+        """Return the options that have a value, as a call of graphlog takes them.
+
+        Those that are ``left_out``, and those that are of no call, are not among them.
+        """
+        others = {"quiet", "as_json", *_IN_EFFECT, *left_out}
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
         return {name: value for name, value in own.items() if value is not None}
 
     def say(self, text: str) -> None:
@@ -509,7 +522,7 @@ def _print(table: Table, to: "TextIO | None") -> None:
         if table.title:
             console.print(Text(table.title, "italic"), soft_wrap=True)
         console.print(drawn)
-    print("\n".join(line.rstrip() for line in lines.get().splitlines()), file=file)
+    file.writelines(f"{line.rstrip()}\n" for line in lines.get().splitlines())
 
 
 def _text(value: object) -> str:
@@ -658,9 +671,12 @@ def _usage_message(error: BaseException) -> str:
     if not message or type(error).__name__ == "NoArgsIsHelpError":
         return ""
     message = message.replace("Value error, ", "").replace("Input should be", "must be")
+    near: Sequence[str] = ()
     if (option := getattr(error, "option_name", None)) and message.startswith("No such option"):
-        near = [*(getattr(error, "possibilities", None) or ())][:1]
-        message = f"unknown option '{option}'" + "".join(f"; did you mean '{o}'?" for o in near)
+        message, near = f"unknown option '{option}'", getattr(error, "possibilities", None) or ()
+    elif choice := re.search(r"'([^']*)' is not one of (.*)", message):
+        near = get_close_matches(choice[1], re.findall("'(.*?)'", choice[2]), cutoff=0.5)
+    message = message.rstrip(".") + "".join(f"; did you mean '{name}'?" for name in near[:1])
     end = "" if message.endswith("?") else "."
     path = context.command_path if context is not None else "graphlog"
-    return f"{message.rstrip('.')}{end} See: {path} --help"
+    return f"{message}{end} See: {path} --help"

@@ -130,9 +130,12 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
         options = self.given("kinds", "continuous", "keep_texts")
         kinds = dict.fromkeys(self.kinds or (), "categorical")
         kinds |= dict.fromkeys(self.continuous or (), "continuous")
-        options |= {"kinds": kinds} if kinds else {}
-        options |= {} if self.keep_texts else {"keep_texts": False}
-        options |= {"targets": "auto"} if self.targets == ["auto"] else {}
+        if kinds:
+            options["kinds"] = kinds
+        if not self.keep_texts:
+            options["keep_texts"] = False
+        if self.targets == ["auto"]:
+            options["targets"] = "auto"
         progress = self.progress()
         store = graphlog.featurize(**options, progress=progress)
         progress.end()

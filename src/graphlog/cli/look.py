@@ -90,14 +90,19 @@ class Prototypes(o.Reading, o.Computing, Command):
         False, "Fit a new tree to INPUT, with leaves of equal size.", None, "--fit"
     )
     graphs: o.Sample = 2000
-    targets: o.Targets = None
+    targets: Sequence[str] | None = o.option(
+        None, "Label columns; known data sets need none.", "A,B", parser=o.names
+    )
     seed: o.Seed = 0
     precision: o.Precision = None
     device: o.Device = "auto"
 
     def run(self) -> None:
         _check_reading(self, self.source, self.targets)
-        written = graphlog.write_prototypes(**self.given(), progress=self.progress())
+        options = self.given("targets")
+        if self.targets:
+            options["targets"] = self.targets
+        written = graphlog.write_prototypes(**options, progress=self.progress())
         self.summary(
             {
                 "graphs": written.graphs,

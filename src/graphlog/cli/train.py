@@ -88,7 +88,7 @@ class Pretrain(o.Reading, o.Computing, Command):
             **self.given("backbone", "settings", "processes", *named, *reading),
             progress=self.progress(),
             reading=reading,
-            **o.chosen_settings(graphlog.pretrain, reading, named, self.settings),
+            **o.chosen_settings(graphlog.pretrain, self, named, self.settings),
         )
         if not is_first():
             return 0
@@ -157,12 +157,11 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
 
     def run(self) -> None:
         named = {name: getattr(self, name) for name in (*_FINETUNING, *_BOTH)}
-        options = self.given("model", "source", "config", "settings", *named)
-        chosen = o.chosen_settings(graphlog.finetune, options, named, self.settings)
+        chosen = o.chosen_settings(graphlog.finetune, self, named, self.settings)
         predictor = graphlog.finetune(
             self.model,
             self.source,
-            **options,
+            **self.given("model", "source", "config", "settings", *named),
             progress=self.progress(),
             **o.finetuning_settings(self.config, chosen),
         )

@@ -18,6 +18,13 @@ _OF_SPLITS = {
     "head": "linear",
 }
 """Options of ``probe`` that 10-fold lacks, and their defaults."""
+_OF_PROTOCOLS = ("c", "baseline_seeds", "folds_seeds", "classifier")
+"""Options that some protocols ignore."""
+
+
+def _baselines(text: str) -> list[str] | None:
+    """Return the baselines in a list; of an empty one None, which stands for the usual ones."""
+    return o.names(text) if text else None
 
 
 @verb("embed", USE, "graphlog embed molecules.csv -m run -o embeddings.npz")
@@ -68,11 +75,11 @@ class Predict(o.Inference, o.Reading, Command):
     engine: o.Engine = "local"
 
     def run(self) -> None:
-        options: dict[str, Any] = {"batch_size": 2048, **self.given("explain")}
+        options: dict[str, Any] = {"batch_size": 2048, **self.given("explain", "engine")}
         options["progress"] = self.progress()
         if not self.explain:
-            written = graphlog.predict_file(**options)
-        elif options.pop("engine") == "local" and not options.keys() & {"format", "interval"}:
+            written = graphlog.predict_file(**options, engine=self.engine)
+        elif (self.format, self.interval, self.engine) == (None, None, "local"):
             written = graphlog.explain_file(**options)
         else:
             raise ConfigError(
@@ -109,7 +116,7 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
         "random, ecfp-rf, ecfp-lr, all or none (default: random,ecfp-lr); with 10-fold: random, "
         "wl.",
         "A,B",
-        parser=o.names,
+        parser=_baselines,
     )
     baseline_seeds: Sequence[int] = o.option(
         "0", "Seeds of untrained encoders and forests.", "0,1,2", parser=o.integers
@@ -129,7 +136,7 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
     device: o.Device = "auto"
 
     def run(self) -> None:
-        options = self.given("model", "source", "protocol", "folds_seeds", "classifier")
+        options = self.given(*_OF_SPLITS, *_OF_PROTOCOLS, "model", "source", "protocol")
         options["progress"] = self.progress()
         if self.protocol == "10-fold":
             for option, usual in _OF_SPLITS.items():
@@ -139,16 +146,29 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
                         "--protocol 10-fold.",
                         option=option,
                     )
-            for option in (*_OF_SPLITS, "c", "baseline_seeds"):
-                options.pop(option, None)
-            options |= {"seeds": self.folds_seeds, "classifier": self.classifier}
-            report = graphlog.fold_probe(self.model, self.source, **options)
+            report = graphlog.fold_probe(
+                self.model,
+                self.source,
+                classifier=self.classifier,
+                seeds=self.folds_seeds,
+                **options,
+            )
         else:
             if self.baselines == ["all"]:
                 options["baselines"] = _ALL_BASELINES
-            if self.protocol == "splits":
-                options["folds_seeds"] = self.folds_seeds
-            report = graphlog.probe(self.model, self.source, **options)
+            report = graphlog.probe(
+                self.model,
+                self.source,
+                self.split,
+                head=self.head,
+                c=self.c,
+                with_features=self.with_features or (),
+                baseline_seeds=self.baseline_seeds,
+                folds_seeds=self.folds_seeds if self.protocol == "splits" else None,
+                run_dir=self.run_dir,
+                overwrite=self.overwrite,
+                **options,
+            )
         kept = {} if self.run_dir is None else {"run": str(self.run_dir)}
         self.result({**kept, **report.to_dict()}, *report.tables())
         if self.run_dir is not None:

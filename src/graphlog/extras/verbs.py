@@ -69,10 +69,13 @@ class Tune(o.Labeling, o.Reading, o.Computing, Command):
 
     def run(self) -> None:
         named = {"freeze": self.freeze, "device": self.device}
-        options = self.given("model", "source", "settings", *named)
-        chosen = o.chosen_settings(graphlog.tune, options, named, self.settings)
-        progress = self.progress()
-        tuned = graphlog.tune(self.model, self.source, **options, **chosen, progress=progress)
+        tuned = graphlog.tune(
+            self.model,
+            self.source,
+            **self.given("model", "source", "settings", *named),
+            progress=self.progress(),
+            **o.chosen_settings(graphlog.tune, self, named, self.settings),
+        )
         names = list(tuned.trials[0].settings)
         rows = [
             (t.number, t.state, t.score, t.epochs, *(t.settings.get(name) for name in names))
