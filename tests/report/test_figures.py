@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from matplotlib.collections import PathCollection
+
 from graphlog.errors import GraphLoGError
 from graphlog.inputs import remember_input, resolve
 from graphlog.report.drawings import embedding_map, group_maps
@@ -118,6 +120,24 @@ def test_the_largest_groups_get_hues_and_the_rest_is_counted():
     said = _texts(embedding_map(rng.normal(size=(len(groups), 2)), groups, title="t"))
     assert "g0 (12)" in said
     assert "5 others (15)" in said
+
+
+def test_points_are_shapes_without_edges(tmp_path: Path):
+    """Which are written once a group, not once a point."""
+    points = np.random.default_rng(0).normal(size=(60, 2))
+    groups = [f"g{k % 12}" for k in range(60)]
+    maps = [embedding_map(points, groups, title="t"), group_maps(points, groups, title="t")]
+    for figure in (*maps, embedding_map(points, values=points[:, 0], title="t")):
+        clouds = figure.findobj(PathCollection)
+        assert all([*cloud.get_linewidths()] == [0] for cloud in clouds)
+        assert clouds
+    save_figure(maps[0], tmp_path / "map")
+    assert "<image" not in (tmp_path / "map.svg").read_text()
+
+
+def test_no_scores_make_no_bars():
+    figure = score_chart([("bbbp", "roc_auc", [Score("ours", float("nan"))])])
+    assert len(figure.axes[0].patches) == 0
 
 
 def test_a_map_of_values_or_of_nothing_is_drawn():

@@ -239,7 +239,7 @@ def map_figure(
 def _draw_map(axis: Axes, arrays: Mapping[str, np.ndarray]) -> None:
     points, clusters, prototypes = (arrays[k] for k in ("coordinates", "cluster", "prototypes"))
     size = float(np.clip(6000 / max(len(points), 1), 2.5, 14))
-    scatter_groups(axis, points, clusters, size, 0.7)
+    scatter_groups(axis, points, clusters, size, 0.7, rasterized=True)
     (below,) = np.nonzero(arrays["parent"] >= 0)
     ends = prototypes[np.stack([arrays["parent"][below], below])]
     axis.plot(*ends.transpose(2, 0, 1), color=INK, linewidth=0.6, alpha=0.45)

@@ -266,6 +266,9 @@ class Index:
         file = path / (_ARRAY if about.get("exact") else _GRAPH)
         if not file.is_file() or hash_file(file) != about.get("vectors"):
             raise ModelFileError(f"{file} is damaged or missing; build the index again.")
+        contradiction = ModelFileError(
+            f"{path}: its files contradict each other; build the index again."
+        )
         try:
             if about["exact"]:
                 vectors: Any = np.load(file, mmap_mode="r")
@@ -285,8 +288,8 @@ class Index:
         except MissingExtraError:
             raise
         except Exception:  # whatever files that were signed anew make of these calls
-            pass
-        raise ModelFileError(f"{path}: its files contradict each other; build the index again.")
+            raise contradiction from None
+        raise contradiction
 
 
 def check_new(folder: Path) -> None:

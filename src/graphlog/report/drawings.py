@@ -102,10 +102,10 @@ def embedding_map(
         size = float(np.clip(9000 / max(len(points), 1), 4, 24))
         if values is not None:
             known = np.isfinite(values)
-            axes.scatter(*points[~known].T, s=size * 0.7, c=FAINT)
+            axes.scatter(*points[~known].T, s=size * 0.7, c=FAINT, linewidths=0)
             low, high = np.percentile(values[known], (2, 98)) if known.any() else (0.0, 1.0)
             style: dict[str, Any] = {"vmin": low, "vmax": high, "cmap": "cividis", "alpha": 0.85}
-            marks = axes.scatter(*points[known].T, s=size, c=values[known], **style)
+            marks = axes.scatter(*points[known].T, s=size, c=values[known], linewidths=0, **style)
             bar = figure.colorbar(marks, ax=axes, shrink=0.7, pad=0.02, extend="both")
             bar.set_label(literal(legend))
             bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -146,13 +146,13 @@ def group_maps(
     with house_style():
         rows = -(-(1 + len(order)) // columns)
         figure, axes = new_figure(rows, columns, 3.1 * columns, 3.2 * rows)
-        axes[0].scatter(*points.T, s=size, c=FAINT)
+        axes[0].scatter(*points.T, s=size, c=FAINT, linewidths=0)
         axes[0].set_title(literal(title))
         for panel, k in zip(axes[1:], order.tolist(), strict=False):
             members, color = points[of_point == names[k]], colors[str(names[k])]
-            axes[0].scatter(*members.T, s=size, c=color, alpha=0.8)
-            panel.scatter(*points.T, s=size * 0.6, c=FAINT)
-            panel.scatter(*members.T, s=size, c=color)
+            axes[0].scatter(*members.T, s=size, c=color, linewidths=0, alpha=0.8)
+            panel.scatter(*points.T, s=size * 0.6, c=FAINT, linewidths=0)
+            panel.scatter(*members.T, s=size, c=color, linewidths=0)
             share = f"{100 * len(members) / len(points):.0f} %"
             panel.set_title(literal(f"{names[k]}: {share}"), color=color)
         for panel in axes[: 1 + len(order)]:

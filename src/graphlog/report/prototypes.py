@@ -445,7 +445,8 @@ def _layout(count: int, source: np.ndarray, target: np.ndarray) -> Float[np.ndar
     squared = np.where(np.isfinite(steps), steps, farthest + 2) ** 2
     center = np.eye(count) - 1 / count
     values, vectors = np.linalg.eigh(-0.5 * center @ squared @ center)
-    plane = (vectors * np.sqrt(np.maximum(values, 0)))[:, :-3:-1]
+    axes = vectors * np.sqrt(np.maximum(values, 0))
+    plane = axes[:, :-3:-1]  # the last two, largest first
     plane = np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
     low, extent = plane.min(axis=0), np.maximum(np.ptp(plane, axis=0), 1e-9)
     room = np.array([WIDTH - 2 * _MARGIN, HEIGHT - 2 * _MARGIN])

@@ -129,14 +129,25 @@ def _draw_finetuning(run: Path, out: Path) -> list[Path]:
     return paths
 
 
+class Line(NamedTuple):
+    """One line of a panel."""
+
+    label: str
+    key: str
+    """Where its values stand in a row of the log."""
+    divide_by: float = 1.0
+    dashed: bool = False
+    hue: int | None = None
+    """Index of its color; None takes its place in the panel."""
+
+
 class Panel(NamedTuple):
     """Lines that share an axis."""
 
     title: str
     sentence: str
     """What the panel tells, for those who see it for the first time."""
-    lines: Mapping[str, tuple[str, str]]
-    """By label: where the values stand in a row of the log, and the format of the line."""
+    lines: Sequence[Line]
     alarm_below: float | None = None
     alarm_above: float | None = None
     from_zero: bool = False
@@ -151,36 +162,33 @@ def pretraining_curves(rows: Sequence[LogRow], dim: int, batch_size: int | None 
         batch_size: Graphs a step, of which a layer of more prototypes can use no more.
     """
     log = _table(rows, "step")
-    losses = {
-        k.removeprefix("loss_"): (k, "-") for k in sorted(log.columns) if k.startswith("loss_")
-    }
+    keys = sorted(log.columns)
+    losses = [Line(k.removeprefix("loss_"), k) for k in keys if k.startswith("loss_")]
     sizes: list[int] = []  # of each layer, as last logged
     last = log.filter(like="prototypes_total_").ffill().iloc[-1]
     while (count := last.get(f"prototypes_total_{len(sizes)}", 0)) >= 1:
         sizes.append(round(count))
-    for k, size in enumerate(sizes):
-        log[log.filter(regex=f"_(used_nearest|used_estep|perplexity)_{k}$").columns] /= size
-    used = {
-        f"layer {k} ({size}) {rule}": (f"prototypes_used_{key}_{k}", f"C{k}{dash}")
-        for rule, key, dash in (("nearest", "nearest", "-"), ("E-step", "estep", "--"))
+    used = [
+        Line(f"layer {k} ({size}) {rule}", f"prototypes_used_{key}_{k}", size, key == "estep", k)
+        for rule, key in (("nearest", "nearest"), ("E-step", "estep"))
         for k, size in enumerate(sizes)
-    }
-    shared = {
-        f"layer {k} ({size})": (f"posterior_perplexity_{k}", f"C{k}-")
+    ]
+    shared = [
+        Line(f"layer {k} ({size})", f"posterior_perplexity_{k}", size, hue=k)
         for k, size in enumerate(sizes)
-    }
+    ]
     share = min(1.0, batch_size / max(sizes)) if batch_size and sizes else 1.0
     panels = [
         Panel(
             "Losses",
             "What training minimizes: each line should fall, then level off.",
-            losses or {"total": ("loss", "-")},
+            losses or [Line("total", "loss")],
         ),
         Panel(
             f"Effective rank (RankMe, of {dim})",
             "How many directions the embeddings use: a fall into the red zone means that all "
             "graphs become alike.",
-            {"graph embeddings": ("rank", "-")},
+            [Line("graph embeddings", "rank")],
             alarm_below=RANK_FLOOR * dim,
             from_zero=True,
         ),
@@ -188,21 +196,21 @@ def pretraining_curves(rows: Sequence[LogRow], dim: int, batch_size: int | None 
             "Alignment and uniformity",
             "Alignment: how far two views of a graph lie apart. Uniformity: how unevenly graphs "
             "spread. Lower is better.",
-            {
-                "alignment (0 is best)": ("alignment", "-"),
-                "uniformity (lower is better)": ("uniformity", "-"),
-            },
+            [
+                Line("alignment (0 is best)", "alignment"),
+                Line("uniformity (lower is better)", "uniformity"),
+            ],
         ),
         Panel(
             "Cosine of pairs",
             "How alike embeddings are: matching pairs (solid) should stay above other pairs "
             "(dashed).",
-            {
-                "graphs, positive": ("cos_graph_pos", "C0-"),
-                "graphs, negative": ("cos_graph_neg", "C0--"),
-                "nodes, positive": ("cos_node_pos", "C1-"),
-                "nodes, negative": ("cos_node_neg", "C1--"),
-            },
+            [
+                Line("graphs, positive", "cos_graph_pos", hue=0),
+                Line("graphs, negative", "cos_graph_neg", dashed=True, hue=0),
+                Line("nodes, positive", "cos_node_pos", hue=1),
+                Line("nodes, negative", "cos_node_neg", dashed=True, hue=1),
+            ],
         ),
         Panel(
             "Prototypes in use (share)",
@@ -220,7 +228,7 @@ def pretraining_curves(rows: Sequence[LogRow], dim: int, batch_size: int | None 
             from_zero=True,
         ),
     ]
-    known = [panel for panel in panels if any(key in log for key, _ in panel.lines.values())]
+    known = [panel for panel in panels if any(line.key in log for line in panel.lines)]
     return _draw_curves(known, log, "step")
 
 
@@ -228,10 +236,13 @@ def finetuning_curves(rows: Sequence[LogRow]) -> Figure:
     """Draw loss and scores over the epochs of a fine-tuning run: mean and range of its seeds."""
     log = _table(rows, "epoch")
     loss = "What training minimizes: it should fall, then level off. The band spans the seeds."
-    panels = [Panel("Training loss", loss, {"loss": ("loss", "-")})]
+    panels = [Panel("Training loss", loss, [Line("loss", "loss")])]
     for name in sorted({key.split("/")[1] for key in log.columns if "/" in key}):
         better = "Lower" if name in LOWER_IS_BETTER else "Higher"
-        folds = {"validation": (f"valid/{name}", "C1--"), "test": (f"test/{name}", "C0-")}
+        folds = [
+            Line("validation", f"valid/{name}", dashed=True, hue=1),
+            Line("test", f"test/{name}", hue=0),
+        ]
         until = "Once the validation line gets no better, more epochs do not help."
         panels.append(Panel(METRIC_NAMES.get(name, name), f"{better} is better. {until}", folds))
     return _draw_curves(panels, log, "epoch")
@@ -267,14 +278,16 @@ def _draw_curves(panels: Sequence[Panel], log: pd.DataFrame, x: str) -> Figure:
 
 
 def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
-    for label, (key, form) in panel.lines.items():
-        if key not in log:
+    for place, line in enumerate(panel.lines):
+        if line.key not in log:
             continue
-        values = log[key].dropna().groupby(log[x])  # several seeds give several values
-        means = values.mean()
-        marker = "o" if len(means) < 30 else None
-        (line,) = axis.plot(means, form, label=label, marker=marker, markersize=3)
-        band: dict[str, Any] = {"color": line.get_color(), "alpha": 0.15, "linewidth": 0}
+        # several seeds give several values at one place
+        values = (log[line.key] / line.divide_by).dropna().groupby(log[x])
+        means, color = values.mean(), HUES[(place if line.hue is None else line.hue) % len(HUES)]
+        style: dict[str, Any] = {"linestyle": "--" if line.dashed else "-", "markersize": 3}
+        style["marker"] = "o" if len(means) < 30 else None
+        axis.plot(means, color=color, label=line.label, **style)
+        band: dict[str, Any] = {"color": color, "alpha": 0.15, "linewidth": 0}
         axis.fill_between(means.index, values.min(), values.max(), **band)
     axis.set_title(panel.title, pad=36)  # room for three lines
     axis.annotate(
@@ -349,24 +362,26 @@ def draw_bars(
     axis: Axes, scores: Sequence[Score], texts: Sequence[str], start: float = 0.0
 ) -> None:
     """Draw a bar from ``start`` for each score, the first on top, with a text at its end."""
-    names, means, deviations, highlighted = [*zip(*scores, strict=True)] or [()] * 4
-    places, lengths = range(len(scores)), np.array(means) - start
-    spreads = np.nan_to_num(np.array(deviations))
+    places, means = range(len(scores)), np.array([score.mean for score in scores])
+    deviations = np.array([score.sd for score in scores])
+    lengths, spreads = means - start, np.nan_to_num(deviations)
     low, high = lengths - spreads, lengths + spreads
     reach = float(np.abs(high).max(initial=0.0)) or 1.0
     below = float(low.min(initial=0.0))
     fill: dict[str, Any] = {
-        "color": [HUES[0] if own else REFERENCE for own in highlighted],
-        "hatch": ["" if own else "//" for own in highlighted],
+        "color": [HUES[0] if score.highlighted else REFERENCE for score in scores],
+        "hatch": ["" if score.highlighted else "//" for score in scores],
         "edgecolor": "white",
     }
     axis.barh(places, lengths, left=start, height=0.66, **fill)
     style: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.0, "capsize": 2.5}
     axis.errorbar(means, places, xerr=deviations, **style)  # NaN: none
-    for place, text in enumerate(texts):
-        end = start + max(high[place], 0.0) + 0.02 * reach
-        weight = "bold" if highlighted[place] else "normal"
+    spare = 0.02 * reach
+    for place, (score, text) in enumerate(zip(scores, texts, strict=True)):
+        end = start + max(high[place], 0.0) + spare
+        weight = "bold" if score.highlighted else "normal"
         axis.text(end, place, text, va="center", fontsize=8, color=INK, fontweight=weight)
-    as_rows(axis, places, names)
-    axis.set_xlim(start + below - 0.02 * reach * (below < 0), start + 1.28 * reach)
+    as_rows(axis, places, [score.name for score in scores])
+    left = start + below - spare if below < 0 else start
+    axis.set_xlim(left, start + 1.28 * reach)
     axis.axvline(start, color=MUTED, linewidth=0.8)

@@ -73,7 +73,6 @@ _STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 8,
     "lines.linewidth": 1.6,
-    "scatter.edgecolors": "none",
     "svg.fonttype": "none",
     "svg.hashsalt": "graphlog",
 }
@@ -111,9 +110,19 @@ def as_rows(axes: Axes, places: Iterable[float], names: Sequence[str]) -> None:
 
 
 def scatter_groups(
-    axes: Axes, points: Float[np.ndarray, "N 2"], groups: np.ndarray, size: float, alpha: float
+    axes: Axes,
+    points: Float[np.ndarray, "N 2"],
+    groups: np.ndarray,
+    size: float,
+    alpha: float,
+    *,
+    rasterized: bool = False,
 ) -> int:
-    """Draw the largest groups in a hue and a marker each, others faint; return their number."""
+    """Draw the largest groups in a hue and a marker each, others faint; return their number.
+
+    Where they are ``rasterized``, SVG files hold an image of them, else a shape for each point.
+    """
+    style: dict[str, Any] = {"linewidths": 0, "rasterized": rasterized}
     names, counts = np.unique(groups, return_counts=True)
     shown = names
     if len(names) > len(HUES):  # the last hue is that of none, so that the rest is quieter
@@ -122,10 +131,10 @@ def scatter_groups(
         own = points[groups == name]
         label = f"{literal(str(name))} ({len(own):,})"
         look: dict[str, Any] = {"c": color, "marker": marker, "label": label, "alpha": alpha}
-        axes.scatter(*own.T, s=size, rasterized=True, **look)
+        axes.scatter(*own.T, s=size, **look, **style)
     if len(rest := points[~np.isin(groups, shown)]):
         label = f"{len(names) - len(shown)} others ({len(rest):,})"
-        axes.scatter(*rest.T, s=0.7 * size, c=FAINT, label=label, zorder=0)
+        axes.scatter(*rest.T, s=0.7 * size, c=FAINT, label=label, zorder=0, **style)
     return len(names)
 
 
