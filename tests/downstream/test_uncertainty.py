@@ -174,7 +174,10 @@ def test_empty_intervals_are_explained(tmp_path: Path, regressor: Predictor):
 
 
 def test_without_a_calibration_there_is_no_interval(regressor: Predictor):
-    plain = Predictor(regressor.members, regressor.targets, regressor.report)
+    targets = list(regressor.targets)
+    plain = Predictor(list(regressor.members), targets, regressor.report, None, joined=None)
+    assert (plain.members, plain.targets) == (regressor.members, regressor.targets)
+    assert (plain.info, plain.joined) == ({}, {})
     found = plain.predict_uncertain(["CCO"])
     assert (found.calibrated, found.novelty) == (None, None)
     assert "graphlog_novelty" not in found.columns()

@@ -70,10 +70,12 @@ def fold_probe(
 
     Raises:
         DataError: If there is not one target, or a class has fewer graphs than there are folds.
-        ConfigError: If a name is unknown.
+        ConfigError: If a name is unknown, or there is no seed.
     """
     from sklearn.model_selection import GridSearchCV, StratifiedKFold  # slow to import
 
+    if not seeds:
+        raise out_of_range("seeds", "at least one whole number", list(seeds))
     check_name("classifier", classifier, CLASSIFIERS)
     check_baselines(baselines, BASELINES)
     bar = as_progress(progress)

@@ -410,45 +410,60 @@ class KernelModel:
             KeyError: If some are missing.
             ValueError: If some do not fit each other, or are out of range.
         """
+        coefficients = _taken(tensors, "coefficients", None, targets)
         quantities = {name: width for name, width in columns.items() if width is not None}
         counts = [name for name, width in columns.items() if width is None]
-        own, taken, supports = tuple(quantities.values()), partial(_taken, tensors), list[Support]()
-        coefficients, blocks = taken("coefficients", None, targets), bool(own) + len(counts)
-        widths, shares = taken("widths", blocks), taken("shares", blocks)
-        penalty = taken("penalty", 1)
+        blocks = bool(quantities) + len(counts)
+        widths, shares = (_taken(tensors, name, blocks) for name in ("widths", "shares"))
+        penalty = _taken(tensors, "penalty", 1)
         if (np.abs([*widths, *penalty]) > _FARTHEST_SETTING).any():
             raise ValueError("`widths` or `penalty` is out of range")
-        if quantities:
-            if (found := taken("0.columns", len(own)).tolist()) != [*own]:
-                raise ValueError(f"`0.columns` are {found}, not {[*own]}")
-            width, median, directions = sum(own), taken("0.median", 1), None
-            scaling = Scaling(taken("0.mean", width), taken("0.deviation", width))
-            if median <= 0 or (scaling.deviation <= 0).any():
-                raise ValueError("`0.median` or `0.deviation` is not positive")
-            if "0.directions" in tensors:
-                directions = taken("0.directions", width, None)
-            added = 0 if directions is None else directions.shape[1]
-            values, name = taken("0.values", len(coefficients), width + added), tuple(quantities)
-            supports.append(Support(name, values, scaling, own, float(median[0]), directions))
+        supports = [_quantities_from(tensors, quantities, len(coefficients))] if quantities else []
         for k, name in enumerate(counts, len(supports)):
-            (width,) = taken(f"{k}.columns", 1).tolist()
-            if not 0 < width <= _MOST_LEVELS:
-                raise ValueError(f"`{k}.columns` is {width}")
-            indices, ends = taken(f"{k}.indices", None), taken(f"{k}.indptr", None)
-            cells = np.ones(len(indices), np.float32), indices, ends
-            levels = csr_matrix(cells, shape=(len(coefficients), int(width)))
-            levels.check_format(full_check=True)
-            supports.append(Support((name,), levels))
+            supports.append(_counts_from(tensors, k, name, len(coefficients)))
         return cls(
             task,
             tuple(supports),
             Settings(tuple(widths.tolist()), tuple(shares.tolist()), float(penalty[0])),
             coefficients.astype(np.float64),
-            taken("shift", targets),
-            taken("scale", targets),
-            taken("link", 2, targets),
-            taken("spread", 6, targets),
+            _taken(tensors, "shift", targets),
+            _taken(tensors, "scale", targets),
+            _taken(tensors, "link", 2, targets),
+            _taken(tensors, "spread", 6, targets),
         )
+
+
+def _quantities_from(
+    tensors: Mapping[str, Tensor], columns: Mapping[str, int], count: int
+) -> Support:
+    """Return the first block of a file, ``count`` rows of quantities in these columns."""
+    own = tuple(columns.values())
+    found = _taken(tensors, "0.columns", len(own)).tolist()
+    if found != [*own]:
+        raise ValueError(f"`0.columns` are {found}, not {[*own]}")
+    width = sum(own)
+    scaling = Scaling(*(_taken(tensors, f"0.{name}", width) for name in ("mean", "deviation")))
+    median = _taken(tensors, "0.median", 1)
+    if median <= 0 or (scaling.deviation <= 0).any():
+        raise ValueError("`0.median` or `0.deviation` is not positive")
+    directions = None
+    if "0.directions" in tensors:
+        directions = _taken(tensors, "0.directions", width, None)
+    added = 0 if directions is None else directions.shape[1]
+    values = _taken(tensors, "0.values", count, width + added)
+    return Support(tuple(columns), values, scaling, own, float(median[0]), directions)
+
+
+def _counts_from(tensors: Mapping[str, Tensor], k: int, name: str, count: int) -> Support:
+    """Return block ``k`` of a file, ``count`` rows of counts."""
+    (width,) = _taken(tensors, f"{k}.columns", 1).tolist()
+    if not 0 < width <= _MOST_LEVELS:
+        raise ValueError(f"`{k}.columns` is {width}")
+    indices, ends = (_taken(tensors, f"{k}.{part}", None) for part in ("indices", "indptr"))
+    cells = np.ones(len(indices), np.float32), indices, ends
+    levels = csr_matrix(cells, shape=(count, int(width)))
+    levels.check_format(full_check=True)
+    return Support((name,), levels)
 
 
 def _taken(tensors: Mapping[str, Tensor], name: str, *shape: int | None) -> np.ndarray:
@@ -593,7 +608,7 @@ class _Problem:
     def exactly(
         self, settings: Settings, kernel: Float[Tensor, "R R"] | None = None
     ) -> tuple[Float64[np.ndarray, "R T"], Float64[np.ndarray, "R T"]]:
-        """Return coefficients and outputs for held-out rows; a ``kernel`` that is given is lost."""
+        """Return coefficients and outputs for held-out rows; a ``kernel`` given is overwritten."""
         count = len(self.labels)
         if kernel is None:
             kernel = torch.empty(count, count, dtype=torch.float64)

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -104,10 +104,12 @@ class Head(nn.Module):
         they would come to rule the output.
         """
         spread = embeddings.std(axis=0, dtype=np.float64)
-        floor = max((least_spread or 0.0) * float(np.median(spread)), _SMALLEST_SPREAD)
-        scale = 1.0 / np.maximum(spread, floor)
         if least_spread is None:
-            scale[spread <= floor] = 0.0
+            varies = spread > _SMALLEST_SPREAD
+            scale = np.where(varies, 1.0 / np.maximum(spread, _SMALLEST_SPREAD), 0.0)
+        else:
+            floor = max(least_spread * float(np.median(spread)), _SMALLEST_SPREAD)
+            scale = 1.0 / np.maximum(spread, floor)
         self.clip.fill_(FARTHEST)
         self.input_shift.copy_(torch.from_numpy(embeddings.mean(axis=0, dtype=np.float64)))
         self.input_scale.copy_(torch.from_numpy(scale))
@@ -246,9 +248,13 @@ class Prediction:
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Return the predictions for consecutive rows as one."""
-        values = ([getattr(part, f.name) for part in parts] for f in fields(cls)[1:])
-        arrays: Any = (None if own[0] is None else np.concatenate(own) for own in values)
-        return cls(parts[0].targets, *arrays)
+        values: dict[str, Any] = {
+            f.name: [getattr(part, f.name) for part in parts] for f in fields(cls)[1:]
+        }
+        arrays: dict[str, Any] = {
+            name: None if own[0] is None else np.concatenate(own) for name, own in values.items()
+        }
+        return cls(parts[0].targets, **arrays)
 
     def columns(self) -> dict[str, Float[np.ndarray, "M"]]:
         """Return every column by its name in a file: ``predicted_<target>``, ..``_std``, ...
@@ -271,7 +277,6 @@ class Prediction:
         return columns if self.novelty is None else {**columns, "graphlog_novelty": self.novelty}
 
 
-@dataclass(eq=False, repr=False)
 class Predictor:
     """The fine-tuned models of all seeds, whose mean is the prediction, or the models of a probe.
 
@@ -280,25 +285,33 @@ class Predictor:
     embedding of the one member and other features together; it predicts instead of the head.
     """
 
-    members: Sequence[FineTuned]
-    """The models of all seeds, alike in everything but weights."""
-    targets: tuple[str, ...]
-    """Names of the predicted columns."""
-    report: Report
-    """Scores of every selection rule and baseline, mean and deviation over seeds."""
-    info: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What its file says about it."""
-    calibration: Calibration | None = None
-    """What intervals and calibrated probabilities are made of."""
-    novelty: Novelty | None = None
-    """What the training fold looks like to the first seed's encoder."""
-    joined: Mapping[str, Head] = field(default_factory=dict[str, Head])
-    """Heads of other features by their names, averaged with the mean of the members."""
-    kernel: KernelModel | None = None
-    """What predicts from the embedding, in place of the head; None: the heads do."""
-
-    def __post_init__(self) -> None:
-        """Put the models into evaluation mode."""
+    def __init__(
+        self,
+        members: Sequence[FineTuned],
+        targets: Sequence[str],
+        report: Report,
+        info: Mapping[str, Any] | None = None,
+        calibration: Calibration | None = None,
+        novelty: Novelty | None = None,
+        joined: Mapping[str, Head] | None = None,
+        kernel: KernelModel | None = None,
+    ) -> None:
+        """Join the models of all seeds, alike in everything but weights."""
+        self.members = tuple(members)
+        self.targets = tuple(targets)
+        """Names of the predicted columns."""
+        self.report = report
+        """Scores of every selection rule and baseline, mean and deviation over seeds."""
+        self.info: dict[str, Any] = dict(info or {})
+        """What its file says about it."""
+        self.calibration = calibration
+        """What intervals and calibrated probabilities are made of."""
+        self.novelty = novelty
+        """What the training fold looks like to the first seed's encoder."""
+        self.joined = dict(joined or {})
+        """Heads of other features by their names, averaged with the mean of the members."""
+        self.kernel = kernel
+        """What predicts from the embedding, in place of the head; None: the heads do."""
         for member in self.members:
             member.eval()
 
@@ -544,9 +557,12 @@ class Predictor:
         elif calibration is not None and interval is not None:
             width = calibration.half_widths(interval)
             low, high = mean - width, mean + width
-        values = (mean, std, calibrated, low, high, novelty)
-        aligned: Any = (None if own is None else part.aligned(own) for own in values)
-        return Prediction(self.targets, *aligned)
+        values = {"mean": mean, "std": std, "calibrated": calibrated}
+        values |= {"low": low, "high": high, "novelty": novelty}
+        aligned: dict[str, Any] = {
+            name: None if own is None else part.aligned(own) for name, own in values.items()
+        }
+        return Prediction(self.targets, **aligned)
 
     def _judged(
         self,

@@ -416,7 +416,8 @@ def _split_graphs(
         hashes = source.hashes()
         known = [*hashes, store.digest] if hashes else ()
         rows = Split.load(split, store.num_rows, known, strict=source.file is not None)
-        kind = str(json.loads(Path(split).read_text(encoding="utf-8")).get("kind"))
+        kind = json.loads(Path(split).read_text(encoding="utf-8")).get("kind")
+        kind = kind if isinstance(kind, str) else None
         folds, name = _graphs_of_rows(store, rows), str(split)
     else:
         kind = str(split)

@@ -80,6 +80,8 @@ def test_the_protocol_refuses_what_it_cannot_judge(tmp_path):
         graphlog.fold_probe(encoder, store)
     with pytest.raises(ConfigError, match="did you mean 'svm'"):
         graphlog.fold_probe(encoder, store, classifier="svn")
+    with pytest.raises(ConfigError, match="`seeds` must be at least one whole number"):
+        graphlog.fold_probe(encoder, store, seeds=())
 
 
 def test_subtree_counts_tell_apart_what_a_degree_cannot(tmp_path):
