@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from graphlog.extras.tune import Tuned, tune
 from graphlog.inputs import recall_input
 from graphlog.training.trainer import TrainingInterrupted
 
-pytest.importorskip("optuna")
+optuna = pytest.importorskip("optuna")
 FIXED: dict[str, Any] = {
     "epochs": 2,
     "batch_size": 8,
@@ -78,6 +79,27 @@ def test_trials_never_see_the_test_fold(tmp_path: Path):
     assert other.predictor.report.mean > 1e5
 
 
+def _states(out: Path) -> list[str]:
+    """Return how the trials of a search have ended."""
+    storage = f"sqlite:///{out / 'study.db'}"
+    study = optuna.load_study(study_name="finetune", storage=storage)
+    return [trial.state.name for trial in study.trials]
+
+
+def test_a_trial_that_crashes_or_has_no_score_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(SeedJob, "loss", Mock(side_effect=RuntimeError("no")))
+        with pytest.raises(RuntimeError, match="no"):
+            _search(tmp_path / "a")
+    assert _states(tmp_path / "a") == ["FAIL"]
+    monkeypatch.setattr(SeedJob, "valid_score", lambda *_: float("nan"))
+    with pytest.raises(ConfigError, match="no trial was completed"):
+        _search(tmp_path / "b", trials=2)
+    assert _states(tmp_path / "b") == ["FAIL", "FAIL"]
+
+
 def test_a_search_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     out, loss, steps = tmp_path / "out", SeedJob.loss, list[int]()
 
@@ -91,6 +113,7 @@ def test_a_search_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pyt
         patch.setattr(SeedJob, "loss", failing)
         with pytest.raises(TrainingInterrupted, match="trial 2 of 3; continue with `resume=True`"):
             _search(out)
+    assert _states(out) == ["COMPLETE", "FAIL"]
     with pytest.raises(ConfigError, match="`resume=True` or replace it with `overwrite=True`"):
         _search(out)
     with pytest.raises(ConfigError, match="other settings, model or data"):

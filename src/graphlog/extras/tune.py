@@ -175,19 +175,25 @@ def tune(
             study.sampler = optuna.samplers.TPESampler(seed=seed)
             trial, which = study.ask(ranges), f"trial {done + 1} of {trials}"
             bar.say(f"{which}: {', '.join(f'{k} {v:.3g}' for k, v in trial.params.items())}")
-            start = start_of(model, hidden, fixed.updated(trial.params))
-            job = _TrialJob(start, int(seeds[0]), Progress())
-            job.trial = trial
+            failed = optuna.trial.TrialState.FAIL
             try:
+                start = start_of(model, hidden, fixed.updated(trial.params))
+                job = _TrialJob(start, int(seeds[0]), Progress())
+                job.trial = trial
                 Trainer(job).run(stop)
+                if math.isnan(job.score):
+                    raise NonFiniteLossError(f"the validation {data.metric} is not defined")
             except NonFiniteLossError as e:
                 bar.say(f"  failed: {e}")
                 trial.set_user_attr("error", str(e))
-                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                study.tell(trial, state=failed)
                 continue
-            except TrainingInterrupted:
-                message = f"stopped in {which}; continue with {setting('resume', True)}."
-                raise TrainingInterrupted(message) from None
+            except BaseException as e:
+                study.tell(trial, state=failed)  # without an error it does not count
+                if isinstance(e, TrainingInterrupted):
+                    message = f"stopped in {which}; continue with {setting('resume', True)}."
+                    raise TrainingInterrupted(message) from None
+                raise
             trial.set_user_attr("epochs", len(job.history))
             bar.say(f"  {'pruned at' if job.is_pruned else 'valid'} {data.metric} {job.score:.4f}")
             if job.is_pruned:
@@ -255,8 +261,12 @@ def _ranges(
     searched = {name: kind for name, kind in ranges.items() if name not in idle}
     usual = fixed.model_dump(include=set(searched))
     usual |= {"dropout": min(fixed.dropout, 0.5), "weight_decay": 1e-6}
-    choices = {name: getattr(kind, "choices", [usual[name]]) for name, kind in searched.items()}
-    return searched, {name: usual[name] for name in searched if usual[name] in choices[name]}
+    first = {
+        name: usual[name]
+        for name, kind in searched.items()
+        if not hasattr(kind, "choices") or usual[name] in kind.choices
+    }
+    return searched, first
 
 
 def _finished(study: Any) -> list[Any]:
