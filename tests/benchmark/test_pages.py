@@ -18,7 +18,14 @@ from graphlog.benchmark import Request, draw_figures
 from graphlog.benchmark.cells import PAPER, SUITES, plan_cells
 from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.speed import OF_A_STEP
-from graphlog.benchmark.tables import Table, score_tables, speed_frames, spread, write_pages
+from graphlog.benchmark.tables import (
+    Table,
+    in_latex,
+    score_tables,
+    speed_frames,
+    spread,
+    write_pages,
+)
 from graphlog.errors import DataError
 
 FOUR = ("bbbp", "sider", "clintox", "bace")
@@ -394,6 +401,14 @@ def test_without_matplotlib_tables_are_written_and_the_index_says_what_is_missin
     latex = (tmp_path / "out" / "molecules.tex").read_text(encoding="utf-8")
     assert "*" not in latex
     assert r"95 \% CI" in latex
+
+
+def test_latex_has_no_marks_of_markdown_but_asterisks_of_names():
+    frame = pd.DataFrame({"Method": ["A* search", "*paper*"], "bbbp": ["**61.2 ± 0.3**", 1.5]})
+    latex = in_latex(frame, "t")
+    assert r"A* search & 61.2 ± 0.3 \\" in latex
+    assert r"paper & 1.5" in latex
+    assert latex.count("*") == 1
 
 
 def test_a_damaged_map_is_named(tmp_path: Path):

@@ -470,10 +470,7 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
                 lines += [f"![{head}]({path.name})", ""]
         lines += ["<!-- notes -->", "## How to read this page", ""]
         lines += [f"- {note}" for note in [*(_LEGEND if tables else ()), *_notes(name, rows)]]
-        latex = (
-            frame.replace(r"\*", "", regex=True).to_latex(index=False, escape=True, caption=head)
-            for head, frame in frames.items()
-        )
+        latex = [in_latex(frame, head) for head, frame in frames.items()]
         records = [table.records() for table in tables] or list(frames.values())
         texts = {"md": "\n".join(lines) + "\n", "tex": "\n".join(latex)}
         texts["csv"] = pd.concat(records).to_csv(index=False)
@@ -490,6 +487,12 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
 
 def _markdown(frame: pd.DataFrame) -> str:
     return frame.to_markdown(index=False, floatfmt=",.4g", missingval=DASH)
+
+
+def in_latex(frame: pd.DataFrame, caption: str) -> str:
+    """Return a table in LaTeX; cells that are marked in Markdown, ``**so**`` or ``*so*``, plain."""
+    plain = frame.replace(r"^(\*\*?)(.*)\1$", r"\2", regex=True)
+    return plain.to_latex(index=False, escape=True, caption=caption)
 
 
 def _notes(name: str, rows: pd.DataFrame) -> list[str]:
