@@ -461,16 +461,16 @@ class _Fits:
             case _:
                 is_forest = model is Model.FOREST
                 names.append("random forest" if is_forest else "boosted trees")
-                how, detail = "100 rounds", {}
+                drawn, how, detail = seeds, "100 rounds", {}
                 if is_forest:
                     # a forest a target: hundreds of them take minutes a seed
                     is_large = len(data.targets) > MANY_TASKS
-                    trees, seeds = (TREES_MANY_TASKS, seeds[:1]) if is_large else (TREES, seeds)
-                    how, detail = f"{trees} trees", {"seeds": list(seeds)}
+                    trees, drawn = (TREES_MANY_TASKS, seeds[:1]) if is_large else (TREES, seeds)
+                    how, detail = f"{trees} trees", {"seeds": list(drawn)}
                 values = next(iter(each[0].values())).values
                 known = values, data.labels, data.split.train, data.task
                 predictions = [
-                    tree_predictions(*known, seed, boosted=not is_forest) for seed in seeds
+                    tree_predictions(*known, seed, boosted=not is_forest) for seed in drawn
                 ]
                 found = [(Rule.FIXED, how, predictions, detail)]
         title = " + ".join(names)
