@@ -9,6 +9,7 @@ from typer.main import get_command
 import graphlog
 from cli_support import SMALL, Cli, left_in, read_table
 from graphlog.cli.main import app
+from graphlog.config import read_toml
 from graphlog.training.log import numbers, read_metrics
 
 pytestmark = pytest.mark.usefixtures("blank")
@@ -59,6 +60,11 @@ def test_probe_tune_and_split_take_the_first_rows(cli: Cli):
     tune = "tune {molecules} -m {pretrained} -o t --trials 1 --limit 60 --set epochs=1 --freeze"
     told = cli(tune, LABELS, "--seeds 0 --baselines none --json").json
     assert sum(told["report"]["sizes"].values()) == 60
+    again = "finetune {molecules} -m {pretrained} -o again --config t/best.toml --limit 60 --json"
+    told = cli(again, LABELS, "--baselines none --standardize parent --seeds 0 --epochs 2").json
+    assert sum(told["sizes"].values()) == 60
+    best, settings = (read_toml(Path(f))["finetune"] for f in ("t/best.toml", "again/config.toml"))
+    assert settings == best | {"epochs": 2, "seeds": [0]}
 
 
 def test_neighbors_take_the_first_rows_of_both(cli: Cli):

@@ -389,7 +389,10 @@ def chosen_settings(
 
 
 def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a file, such as ``best.toml`` or a run's, with ``chosen`` over them.
+    """Return what ``finetune`` takes of a file, such as ``best.toml`` or a run's, and ``chosen``.
+
+    Settings, the chosen ones over those of the file, are its ``config``: readers have options of
+    the same name.
 
     Raises:
         ConfigError: If the file has no settings of fine-tuning.
@@ -397,11 +400,15 @@ def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[st
     if file is None:
         return dict(chosen)
     from graphlog.config import read_toml
+    from graphlog.downstream.finetune import FinetuneConfig
 
     tables = read_toml(file).get("finetune")
     if not isinstance(tables, Mapping):
         raise ConfigError(f"{file} has no table [finetune]; name a best.toml or config.toml.")
-    return {key: value for key, value in tables.items() if key != "seeds"} | dict(chosen)  # pyright: ignore[reportUnknownVariableType]
+    settings = {key: chosen[key] for key in chosen if key in FinetuneConfig.model_fields}
+    stored: dict[str, Any] = {key: value for key, value in tables.items() if key != "seeds"}  # pyright: ignore[reportUnknownVariableType]
+    others = {key: value for key, value in chosen.items() if key not in settings}
+    return {"config": FinetuneConfig.parse(stored | settings), **others}
 
 
 START, DATA, TRAIN, USE, LOOK = "Start here", "Data", "Train", "Use an encoder", "Look at results"
