@@ -232,7 +232,7 @@ def undisturbed(request: pytest.FixtureRequest) -> tuple[FinetuneConfig, np.ndar
         changes = {"epochs": 40, "learning_rate": 0.05, "patience": 3, "select": "best-valid"}
         config = config.updated(changes)
     if request.param == "default":
-        changes = {"hidden": 8, "standardize": True, "freeze_batch_norm": True}
+        changes = {"hidden": 8, "standardize_embedding": True, "freeze_batch_norm": True}
         config = config.updated({"protocol": "default", **changes})
     return config, tuned(encoder=tiny_encoder("jk"), config=config).predict(CHAINS)
 
@@ -354,7 +354,7 @@ def test_the_paper_protocol_is_the_papers():
     paper = FinetuneConfig(protocol="paper")
     assert (paper.epochs, paper.batch_size, paper.dropout) == (100, 32, 0.5)
     assert (paper.schedule, paper.encoder_rate, paper.learning_rate) == ("step", None, 1e-3)
-    assert (paper.hidden, paper.standardize) == (0, False)
+    assert (paper.hidden, paper.standardize_embedding) == (0, False)
     assert not paper.freeze_batch_norm
     assert FinetuneConfig(protocol="paper", epochs=5).epochs == 5
     assert paper.updated({"epochs": 7}).schedule == "step"
@@ -373,7 +373,7 @@ def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
     hidden = replace(data, labels=data.labels.copy())
     hidden.labels[data.split.test] = NAN
     # one epoch from random weights learns nothing
-    changes = {"protocol": "default", "standardize": False, "epochs": 1}
+    changes = {"protocol": "default", "standardize_embedding": False, "epochs": 1}
     config = FinetuneConfig.parse({**QUICK.model_dump(), **changes})
     cases = ((data, config), (hidden, config), (data, QUICK))
     found = [tuned(d, encoder, config=c, seeds=(0,)).report for d, c in cases]

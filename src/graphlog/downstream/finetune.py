@@ -76,7 +76,7 @@ PAPER: Mapping[str, Any] = {
     "schedule": "step",
     "dropout": 0.5,
     "hidden": 0,
-    "standardize": False,
+    "standardize_embedding": False,
     **FROM_SCRATCH,
 }
 """What the paper does otherwise: one step size for all, which falls to 0.3 of itself after every 30
@@ -117,7 +117,7 @@ class FinetuneConfig(FrozenConfig):
     inputs of a head with a hidden layer and its units."""
     hidden: int = Field(default=512, ge=0)
     """Units of the head's hidden layer; 0 is a linear head."""
-    standardize: bool = True
+    standardize_embedding: bool = True
     """Standardize what the head sees, by the embedding of the training fold before training."""
     freeze_batch_norm: bool = True
     """Keep the statistics of batch normalization as they came with the encoder."""
@@ -714,7 +714,7 @@ def start_of(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> S
     network = with_settings(encoder.network, dropout=0.0)
     encoder = Encoder(network, encoder.layer, encoder.info).to(choose_device(config.device))
     embeddings = None
-    if config.freeze or config.standardize:
+    if config.freeze or config.standardize_embedding:
         graphs = data.store if config.freeze else data.store.subset(data.split.train)
         embeddings = encoder.embed_store(graphs, config.layer_of(encoder))
     digest = run_digest(encoder, data, config)
