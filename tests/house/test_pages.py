@@ -602,8 +602,7 @@ def test_five_scaffold_splits_of_adme():
 
 
 @pytest.mark.parametrize(
-    "heading",
-    ["By the paper's protocol, so far", "The shipped model by the same protocol"],
+    "heading", ["By the paper's protocol, so far", "The shipped model by the same protocol"]
 )
 def test_the_papers_protocol(heading: str):
     rows = rows_of("selection/finetuned.csv").assign(dataset=lambda f: f["dataset"].str.lower())
