@@ -11,9 +11,9 @@ from torch import nn
 
 from graphlog.data.store import epoch_batches
 from graphlog.encoders.encoder import BATCH_SIZE, BATCHES, build_encoder, calibrate
-from graphlog.encoders.modelfile import read_model
+from graphlog.encoders.modelfile import read_model, tensors_below
 from graphlog.training.pretrain import run_pretraining
-from graphlog.training.runfolder import load_checkpoint, part
+from graphlog.training.runfolder import load_checkpoint
 from graphlog.training.trainer import WeightAverage, scheduled_rate
 from training_support import families, small_config
 
@@ -62,7 +62,8 @@ def test_a_run_ends_with_the_average_and_statistics_of_clean_graphs(tmp_path: Pa
     store, config = families(), small_config(average=0.8, warmup=0.1)
     trained = run_pretraining(store, config, tmp_path / "run").encoder
     checkpoint = load_checkpoint(tmp_path / "run" / "checkpoint", print)
-    last, averaged = part(checkpoint.tensors, "model."), part(checkpoint.tensors, "average.model.")
+    last = tensors_below(checkpoint.tensors, "model.")
+    averaged = tensors_below(checkpoint.tensors, "average.model.")
     for name, parameter in trained.named_parameters():
         assert torch.equal(parameter, averaged[name])
     assert any(

@@ -40,14 +40,14 @@ from graphlog.downstream.report import ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import LABELING, LabeledGraphs, SplitChoice, check_learnable, labeled
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import EmbeddingLayer, with_settings
-from graphlog.encoders.modelfile import digest_of
+from graphlog.encoders.modelfile import digest_of, tensors_below
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError, out_of_range, setting, unknown_name
 from graphlog.files import writing
 from graphlog.inputs import InputLike
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, as_progress
-from graphlog.training.runfolder import RunFolder, check_usable, part
+from graphlog.training.runfolder import RunFolder, check_usable
 from graphlog.training.settings import (
     NumberFormat,
     Precision,
@@ -320,8 +320,8 @@ class SeedJob(Job):
                 f"ones to resume it, or replace it with {setting('overwrite', True)}.",
                 option="overwrite",
             )
-        self.model.load_state_dict(part(tensors, "model."))
-        self.best, self.best_epoch = part(tensors, "best."), fields["best_epoch"]
+        self.model.load_state_dict(tensors_below(tensors, "model."))
+        self.best, self.best_epoch = tensors_below(tensors, "best."), fields["best_epoch"]
         self.history = list(fields["history"])
 
     def describe_batch(self, step: int, indices: np.ndarray) -> str:

@@ -41,12 +41,11 @@ from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration
 from graphlog.downstream.writers import Results, Written, choose_format, write_aligned
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
-from graphlog.encoders.modelfile import read_model, save_model
+from graphlog.encoders.modelfile import read_model, save_model, tensors_below
 from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, ModelFileError, first_line, out_of_range, setting
 from graphlog.inputs import InputLike, Part, rereadable, resolve, rows_of, stream
 from graphlog.training.log import Progress, as_progress
-from graphlog.training.runfolder import part
 from graphlog.training.settings import (
     NumberFormat,
     Precision,
@@ -640,7 +639,7 @@ class Predictor:
                 raise ValueError(f"{described['members']} members of task {task!r}")
 
             def head_of(name: str, inputs: int) -> Head:
-                tensors = part(found.extra, f"{name}.")
+                tensors = tensors_below(found.extra, f"{name}.")
                 hidden = len(tensors["hidden.bias"]) if "hidden.bias" in tensors else 0
                 with torch.random.fork_rng(devices=[]):
                     head = Head(inputs, len(targets), task, hidden)
@@ -651,7 +650,7 @@ class Predictor:
                 network = found.encoder
                 if k and not described["shared_encoder"]:
                     network = deepcopy(network)
-                    network.load_state_dict(part(found.extra, f"member.{k}."))
+                    network.load_state_dict(tensors_below(found.extra, f"member.{k}."))
                 members.append(FineTuned(network, head_of(f"head.{k}", width), layer))
             names = described.get("joined", ())
             joined = {name: head_of(f"joined.{name}", len(known[name])) for name in names}
@@ -661,7 +660,7 @@ class Predictor:
                     "": width,
                     **{n: None if n == COUNTS else len(known[n]) for n in described["kernel"]},
                 }
-                tensors = part(found.extra, "kernel.")
+                tensors = tensors_below(found.extra, "kernel.")
                 kernel = KernelModel.of(task, columns, tensors, len(targets))
             report = Report.from_dict(described["report"])
             calibration = Calibration.of(task, found.extra)

@@ -15,7 +15,7 @@ from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.domains.molecule.schema import MOLECULE
 from graphlog.domains.protein.schema import PROTEIN
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, encoder_from_state
-from graphlog.encoders.modelfile import ModelFile
+from graphlog.encoders.modelfile import ModelFile, tensors_below
 from graphlog.errors import ModelFileError, first_line
 
 
@@ -43,7 +43,7 @@ def convert_pth(path: Path | str) -> ModelFile:
     prefixes = {m[1] for k in states[0] if (m := re.match(r"(|.*\.)gnns\.0\.", k))}
     # of several encoders, the one nearest the top
     prefix = min(prefixes, key=lambda p: (p.count("."), len(p), p))
-    weights = _below(prefix, states[0])
+    weights = tensors_below(states[0], prefix)
     named = [n for n in ("graphsage", "gcn") if n in path.name.lower()]
     backbone = _backbone(weights, named[0] if len(named) == 1 else None)
     if backbone is None:
@@ -119,7 +119,7 @@ def _backbone(weights: Mapping[str, Tensor], hint: str | None) -> str | None:
     if hint is not None or "batch_norms.0.running_var" not in weights:
         return hint
     # GraphSAGE's outputs have unit length, so that the mean squares of all columns add up to 1.
-    norm = _below("batch_norms.0.", weights)
+    norm = tensors_below(weights, "batch_norms.0.")
     square = (norm["running_var"] + norm["running_mean"] ** 2).sum()
     return "graphsage" if abs(float(square) - 1) < 0.1 else "gcn"
 
@@ -146,18 +146,14 @@ def encoder_from_weights(weights: Mapping[str, Tensor], backbone: str) -> GraphE
     config = EncoderConfig.parse({**shape, **heads})
     state = {"node.weight": nodes}
     for number in numbers:
-        layer = _layer(_below(f"gnns.{number}.", weights), schema)
+        layer = _layer(tensors_below(weights, f"gnns.{number}."), schema)
         state |= {f"layers.{number}.{k}": v for k, v in layer.items()}
-    state |= {f"norms.{k}": v for k, v in _below("batch_norms.", weights).items()}
+    state |= {f"norms.{k}": v for k, v in tensors_below(weights, "batch_norms.").items()}
     for name in [name for name in state if name.endswith(".running_mean")]:
         # checkpoints older than torch 0.4.1 do not count batches
         counter = name.replace("running_mean", "num_batches_tracked")
         state.setdefault(counter, torch.tensor(0))
     return encoder_from_state(config, schema, state)
-
-
-def _below(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
 
 
 def _layer(weights: Mapping[str, Tensor], schema: FeatureSchema) -> dict[str, Tensor]:

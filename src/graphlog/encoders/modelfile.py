@@ -133,6 +133,11 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
     return {**described, "sha256": digest}, tensors
 
 
+def tensors_below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names start with ``prefix``, without it."""
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
 def digest_of(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
     """Return the SHA-256 of the description and of every tensor's name, type, shape and bytes."""
     sha = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
@@ -159,9 +164,10 @@ def read_model(path: Path | str) -> ModelFile:
         packages = about.get("plugins", {})
         LAYERS.check_installed(about["config"]["backbone"], packages)
         DOMAINS.check_installed(about["schema"]["domain"], packages)
-        weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
         encoder = encoder_from_state(
-            EncoderConfig.parse(about["config"]), FeatureSchema.from_dict(about["schema"]), weights
+            EncoderConfig.parse(about["config"]),
+            FeatureSchema.from_dict(about["schema"]),
+            tensors_below(tensors, ENCODER),
         )
         info = dict(about["info"])
     except MissingPluginError as e:
@@ -171,8 +177,7 @@ def read_model(path: Path | str) -> ModelFile:
             f"{path}: does not describe a model this version can build ({first_line(e)})."
         ) from None
     extra = {
-        k.removeprefix(EXTRA): v.float() if v.dtype == torch.float16 else v
-        for k, v in tensors.items()
-        if k.startswith(EXTRA)
+        k: v.float() if v.dtype == torch.float16 else v
+        for k, v in tensors_below(tensors, EXTRA).items()
     }
     return ModelFile(encoder.eval(), info, extra, about["sha256"], about.get("graphlog"))

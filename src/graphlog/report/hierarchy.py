@@ -16,6 +16,7 @@ from graphlog.domains import domain_of
 from graphlog.domains.base import CommonPart, Draws, GraphFeature
 from graphlog.downstream.label_checks import repeat_kinds
 from graphlog.downstream.pretrained import Encoder, evaluating, ranges_of
+from graphlog.encoders.modelfile import tensors_below
 from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, DataError, ModelFileError, setting
 from graphlog.objectives.base import ProjectionHead
@@ -89,10 +90,9 @@ class Hierarchy:
         novelty, head = Novelty.of(model.extra, model.width("jk")), None
         settings = model.info.get("settings", {}).get("objective", {})
         if settings.get("projection_head", "head.0.weight" in model.extra):
-            own = {name: t for name, t in model.extra.items() if name.startswith("head.")}
             head = ProjectionHead(forest.layers[0].shape[1])
             try:
-                head.load_state_dict({name[len("head.") :]: t for name, t in own.items()})
+                head.load_state_dict(tensors_below(model.extra, "head."))
             except RuntimeError:
                 raise ModelFileError(
                     "the model has prototypes but not the projection head they were trained with; "
@@ -299,7 +299,8 @@ def traits_of(
     chances = [_chance(feature, known) for _, feature, known in tests]
     q_values = false_discovery_control(chances).tolist() if tests else []
     for (number, feature, known), q in zip(tests, q_values, strict=True):
-        (overall, spread), here = feature.overall, float(known.mean())
+        overall, spread = feature.overall
+        here = float(known.mean())
         effect = (here - overall) / spread
         if abs(effect) >= _CLEAR and q <= _SIGNIFICANT:
             traits[number].append(Trait(feature.name, feature.kind, here, overall, effect, q))
@@ -330,7 +331,8 @@ def _chance(feature: GraphFeature, here: Float[np.ndarray, "K"]) -> float:
 def _labels(store: GraphStore) -> list[GraphFeature]:
     if store.labels is None:
         return []
-    features, classes = list[GraphFeature](), store.source.classes
+    features: list[GraphFeature] = []
+    classes = store.source.classes
     for name, column in zip(store.tasks, store.labels.T.astype(np.float64), strict=True):
         if name in classes:  # numbers of classes are no quantities
             for number, label in enumerate(classes[name]):

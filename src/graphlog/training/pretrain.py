@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from graphlog import __version__
 from graphlog.data.store import GraphBatch, GraphStore, epoch_batches
 from graphlog.encoders.encoder import GraphEncoder, NodeNorm, build_encoder, calibrate
-from graphlog.encoders.modelfile import ModelFile, digest_of, read_model, save_model
+from graphlog.encoders.modelfile import ModelFile, digest_of, read_model, save_model, tensors_below
 from graphlog.encoders.novelty import PREFIX, fit_novelty
 from graphlog.errors import (
     ConfigError,
@@ -32,7 +32,7 @@ from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective, RegressionHead
 from graphlog.ops.collectives import Peers
 from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress
-from graphlog.training.runfolder import CHECKPOINTS, CONFIG, MODEL, RunFolder, part, versions
+from graphlog.training.runfolder import CHECKPOINTS, CONFIG, MODEL, RunFolder, versions
 from graphlog.training.settings import (
     PretrainConfig,
     Setting,
@@ -266,15 +266,15 @@ class Pretraining(Job):
                     "the last bits may differ"
                 )
         device = self.setting.device
-        learned = part(tensors, "objective.")
+        learned = tensors_below(tensors, "objective.")
         self.objective.prepare_state(learned)
         self.objective.to(device).load_state_dict(learned)
-        self.encoder.load_state_dict(part(tensors, "model."))
+        self.encoder.load_state_dict(tensors_below(tensors, "model."))
         if self.average is not None:
             known = dict(self.parameters())
-            for name, value in part(tensors, "average.").items():
+            for name, value in tensors_below(tensors, "average.").items():
                 self.average.averages[name] = value.to(known[name].device, copy=True)
-        self.watch.load_state(part(tensors, "watch."), fields["watch"], device)
+        self.watch.load_state(tensors_below(tensors, "watch."), fields["watch"], device)
 
     def check_same(self, settings: Mapping[str, Any], digest: str) -> None:
         """Check that nothing that decides the outcome has changed since a run was started.

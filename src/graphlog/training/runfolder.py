@@ -6,7 +6,7 @@ A checkpoint is a file, complete or not there at all.
 import os
 import platform
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -288,11 +288,6 @@ def _keep(root: Path, kept: Collection[Path]) -> None:
     for path in list(root.iterdir()):
         if _STEP_OR_PART.fullmatch(path.name) and not path.is_dir() and path not in kept:
             path.unlink()
-
-
-def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names start with ``prefix``, without it."""
-    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 
 def _newest_first(root: Path) -> list[Path]:

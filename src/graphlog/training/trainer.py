@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from graphlog.encoders.modelfile import tensors_below
 from graphlog.errors import (
     ConfigError,
     ModelFileError,
@@ -39,13 +40,7 @@ from graphlog.objectives.base import LossTerms, Phase
 from graphlog.ops.collectives import Peers
 from graphlog.processes import is_orphan, signals_handled_by, size
 from graphlog.training.log import Callbacks, Meter, MetricsFile, Progress
-from graphlog.training.runfolder import (
-    Checkpoint,
-    discard_after,
-    load_checkpoint,
-    part,
-    save_checkpoint,
-)
+from graphlog.training.runfolder import Checkpoint, discard_after, load_checkpoint, save_checkpoint
 from graphlog.training.settings import Schedule, Setting
 
 _STEP_TIMEOUT = timedelta(minutes=10)
@@ -520,7 +515,7 @@ class Trainer:
         try:
             self.cursor = Cursor(**checkpoint.fields["cursor"])
             self.job.load_state(checkpoint.tensors, checkpoint.fields)
-            sums, order = part(checkpoint.tensors, "meter."), checkpoint.fields["meter"]
+            sums, order = tensors_below(checkpoint.tensors, "meter."), checkpoint.fields["meter"]
             self.meter.load_state(sums, order, self.job.setting.device)
         except (RuntimeError, KeyError, TypeError) as e:
             raise ModelFileError(
@@ -531,7 +526,7 @@ class Trainer:
         if self.job.team.is_first:
             with writing(self.checkpoints):
                 discard_after(self.checkpoints, checkpoint.step)
-        moments = part(checkpoint.tensors, "optim.")
+        moments = tensors_below(checkpoint.tensors, "optim.")
         if self.cursor.begun or moments:
             self._start_optimizer(moments)
         return True
