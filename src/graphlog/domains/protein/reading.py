@@ -260,8 +260,8 @@ def open_named_proteins(name: str, reading: Reading | None = None) -> GraphStore
                 return open_store(path)  # another process has built it meanwhile
             if path.exists():
                 shutil.rmtree(path)  # damaged; all it is made from is here
-            cut = ProteinReading(
-                **_labels(spec, files),
+            cut = replace(
+                _labeling(spec, files),
                 cutting=details.options,
                 data_dir=how.data_dir,
                 store_path=path,
@@ -303,17 +303,18 @@ def _taxa(spec: DatasetSpec) -> list[str]:
     return [name.removeprefix("string-") for name in details_of(spec).networks]
 
 
-def _labels(spec: DatasetSpec, files: dict[str, Path]) -> dict[str, Any]:
-    """Return the options by which a named set is labeled."""
+def _labeling(spec: DatasetSpec, files: dict[str, Path]) -> ProteinReading:
+    """Return how a named set is labeled."""
     match details_of(spec).labeling:
         case "go":
             annotations = [files[f"gaf-{taxon}"] for taxon in _taxa(spec)]
             aliases = [files[f"aliases-{taxon}"] for taxon in _taxa(spec)]
-            return {"annotations": annotations, "aliases": aliases, "go": files[_ONTOLOGY]}
+            return ProteinReading(annotations=annotations, aliases=aliases, go=files[_ONTOLOGY])
         case "complexes":
-            tables = {"annotated": files[spec.name], "complexes": files["yeast-complexes"]}
-            return {"labels": partial(read_complexes, **tables)}
+            annotated, complexes = files[spec.name], files["yeast-complexes"]
+            fill = partial(read_complexes, annotated=annotated, complexes=complexes)
+            return ProteinReading(labels=fill)
         case "table":
-            return {"labels": files[spec.name]}
+            return ProteinReading(labels=files[spec.name])
         case _:
-            return {}
+            return ProteinReading()
