@@ -16,11 +16,6 @@ _protein = partial(o.option, None, rich_help_panel="Proteins", show_default=Fals
 _graph = partial(o.option, None, rich_help_panel="Any graphs", show_default=False)
 
 
-def _tuple(text: str) -> tuple[str, ...]:
-    """Return the names in a list as the reader of proteins takes them."""
-    return tuple(o.names(text))
-
-
 def _channel_scores(text: str) -> int | dict[str, int]:
     def parse(text: str) -> int | dict[str, int]:
         if "=" not in text:
@@ -43,11 +38,11 @@ class Proteins:
     """How protein networks are read."""
 
     annotations: Sequence[str] | None = _protein(
-        "GO annotation files (GAF) to take labels from.", "A,B", parser=_tuple
+        "GO annotation files (GAF) to take labels from.", "A,B", parser=o.names
     )
     go: Path | None = _protein("The Gene Ontology, go-basic.obo.", "FILE")
     aliases: Sequence[str] | None = _protein(
-        "STRING's protein.aliases files.", "A,B", parser=_tuple
+        "STRING's protein.aliases files.", "A,B", parser=o.names
     )
     labels: Path | None = _protein("A table of labels, instead of annotations.", "FILE")
     species: str | None = _protein("Species of a network that does not name it.", "TAXON")
@@ -70,7 +65,7 @@ class Proteins:
         "Evidence codes to ignore (default: IEA,ND,NAS).",
         "A,B",
         "--without-evidence",
-        parser=_tuple,
+        parser=o.names,
     )
 
 
