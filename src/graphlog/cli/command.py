@@ -19,7 +19,16 @@ from functools import partial
 from inspect import signature
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TextIO,
+    TypeVar,
+    dataclass_transform,
+)
 
 import typer
 
@@ -37,8 +46,6 @@ from graphlog.files import excel_safe
 from graphlog.processes import PEER_LOST, is_first, is_supervised
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
     from graphlog.training.log import Progress
 
 Value = TypeVar("Value")
@@ -461,7 +468,7 @@ class Command:
             self.result(fields, *(tables or (fields_table(fields),)), to=to)
 
     def result(
-        self, value: Mapping[str, Any] | Sequence[Any], *tables: Table, to: "TextIO | None" = None
+        self, value: Mapping[str, Any] | Sequence[Any], *tables: Table, to: TextIO | None = None
     ) -> None:
         """Print what was asked for: ``value`` as JSON with ``--json``, ``tables`` otherwise."""
         if self.as_json:
@@ -499,7 +506,7 @@ def verb(name: str, panel: str, example: str) -> Callable[[Kind], Kind]:
     return added
 
 
-def _print(table: Table, to: "TextIO | None") -> None:
+def _print(table: Table, to: TextIO | None) -> None:
     """Write a table: with lines and folded on a terminal, as aligned plain text elsewhere."""
     cells = [[_text(cell) for cell in row] for row in table.rows]
     columns = [[row[i] for row in cells if row[i]] for i in range(len(table.columns))]

@@ -341,7 +341,8 @@ def fit_logistic(
     fitted = torch.zeros(shape) if start is None else torch.from_numpy(start).float().clone()
     targets = torch.arange(shape[1])
     w, logits = fitted.clone(), _product(x, fitted)
-    steps, changes = list[Tensor](), list[Tensor]()
+    steps: list[Tensor] = []
+    changes: list[Tensor] = []
     gradient = _gradient(x, share * (logits.sigmoid() - y)) + penalty * w
     for _ in range(MAX_ITERATIONS):
         running = gradient.abs().amax(dim=0) > _TOLERANCE
