@@ -146,26 +146,13 @@ def tune(
     check_folds(data, fixed.updated({"select": "best-valid"}))  # trials are judged by it
     nothing = np.empty(0, dtype=np.int64)
     hidden = replace(data, split=Split(data.split.train, data.split.valid, nothing))
+    what = [run_digest(model, hidden, fixed), fixed.select, int(seeds[0]), sorted(settings)]
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         mark_folder(folder, _KIND)
-        study = optuna.create_study(
-            storage=f"sqlite:///{(folder / STUDY).absolute()}",
-            study_name="finetune",
-            direction="minimize" if data.metric in LOWER_IS_BETTER else "maximize",
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=3),
-            load_if_exists=True,
-        )
-        what = [run_digest(model, hidden, fixed), fixed.select, int(seeds[0]), sorted(settings)]
-        digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()
-        if study.user_attrs.get("digest", digest) != digest:
-            raise ConfigError(
-                f"{folder} holds a search of other settings, model or data; give the same "
-                f"ones to resume it, or replace it with {setting('overwrite', True)}.",
-                option="overwrite",
-            )
-        study.set_user_attr("digest", digest)
+        study = _opened(optuna, folder, data.metric, what)
     ranges, usual = _ranges(optuna.distributions, model, fixed, settings)
+    states = optuna.trial.TrialState
     with stop_on_signal() as stop:
         while (done := len(_finished(study))) < trials:
             if not done and not any(t.state.name == "WAITING" for t in study.trials):
@@ -173,9 +160,10 @@ def tune(
             # seeded by what is done: a trial that was killed is drawn again as it was
             seed = (10_007 * int(seeds[0]) + done) % 2**32
             study.sampler = optuna.samplers.TPESampler(seed=seed)
-            trial, which = study.ask(ranges), f"trial {done + 1} of {trials}"
+            trial = study.ask(ranges)
+            which = f"trial {done + 1} of {trials}"
             bar.say(f"{which}: {', '.join(f'{k} {v:.3g}' for k, v in trial.params.items())}")
-            failed = optuna.trial.TrialState.FAIL
+            score, state = None, states.FAIL  # without an error it does not count
             try:
                 start = start_of(model, hidden, fixed.updated(trial.params))
                 job = _TrialJob(start, int(seeds[0]), Progress())
@@ -183,23 +171,20 @@ def tune(
                 Trainer(job).run(stop)
                 if math.isnan(job.score):
                     raise NonFiniteLossError(f"the validation {data.metric} is not defined")
+                trial.set_user_attr("epochs", len(job.history))
+                ended = "pruned at" if job.is_pruned else "valid"
+                bar.say(f"  {ended} {data.metric} {job.score:.4f}")
+                score, state = job.score, states.COMPLETE
+                if job.is_pruned:
+                    score, state = None, states.PRUNED
             except NonFiniteLossError as e:
                 bar.say(f"  failed: {e}")
                 trial.set_user_attr("error", str(e))
-                study.tell(trial, state=failed)
-                continue
-            except BaseException as e:
-                study.tell(trial, state=failed)  # without an error it does not count
-                if isinstance(e, TrainingInterrupted):
-                    message = f"stopped in {which}; continue with {setting('resume', True)}."
-                    raise TrainingInterrupted(message) from None
-                raise
-            trial.set_user_attr("epochs", len(job.history))
-            bar.say(f"  {'pruned at' if job.is_pruned else 'valid'} {data.metric} {job.score:.4f}")
-            if job.is_pruned:
-                study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-            else:
-                study.tell(trial, job.score)
+            except TrainingInterrupted:
+                message = f"stopped in {which}; continue with {setting('resume', True)}."
+                raise TrainingInterrupted(message) from None
+            finally:
+                study.tell(trial, score, state)
     tried = _ranked(study, data.metric)
     best = fixed.updated(tried[0].settings)
     write_text(folder / BEST, tomli_w.dumps({"finetune": best.written()}))
@@ -239,6 +224,26 @@ class _TrialJob(SeedJob):
         """Validation score of the epoch whose weights would be kept."""
         is_best = self.config.select == "best-valid"
         return self.valid_score(self.best_epoch if is_best else len(self.history))
+
+
+def _opened(optuna: Any, folder: Path, metric: str, what: Sequence[object]) -> Any:
+    """Return the study in a folder, new or continued, if it is a search of ``what``."""
+    study = optuna.create_study(
+        storage=f"sqlite:///{(folder / STUDY).absolute()}",
+        study_name="finetune",
+        direction="minimize" if metric in LOWER_IS_BETTER else "maximize",
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=3),
+        load_if_exists=True,
+    )
+    digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()
+    if study.user_attrs.get("digest", digest) != digest:
+        raise ConfigError(
+            f"{folder} holds a search of other settings, model or data; give the same "
+            f"ones to resume it, or replace it with {setting('overwrite', True)}.",
+            option="overwrite",
+        )
+    study.set_user_attr("digest", digest)
+    return study
 
 
 def _ranges(
