@@ -1,6 +1,7 @@
 """Graphs as a file lists them, numbers or words in columns, before their attributes have codes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -204,10 +205,8 @@ def column(values: Sequence[Any]) -> Column:
     """
     kinds = {type(v) for v in values}
     if kinds <= {int, bool}:
-        try:
+        with suppress(OverflowError):
             return np.array(values, dtype=np.int64)
-        except OverflowError:
-            pass
     if kinds <= {int, bool, float}:
         return np.array([_as_float(v) for v in values], dtype=np.float64)
     array = np.empty(len(values), dtype=object)
