@@ -40,7 +40,7 @@ from peers import HAS_CHEMPROP, HAS_MINIMOL, chemprop_predictions, minimol_embed
 
 ENDPOINTS = ("hlm", "mdr1", "rlm", "solubility", "hppb", "rppb")
 RESULTS = Path(__file__).parent / "results" / "adme.csv.gz"
-MODEL, NETWORKS, DRAWS = "graphlog-mol", 3, 3
+MODEL, NETWORKS, DRAWS, FINE_TUNED = "graphlog-mol", 3, 3, 5
 LINEAR = ("ecfp4", "descriptors", "untrained", "model")
 JOINED = (
     *("untrained+counts", "untrained+counts+descriptors"),
@@ -80,7 +80,7 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
         for head in (["linear", "kernel"] if name in LINEAR else ["kernel"])
     ]
     cells += [("model+counts", "random split", draw) for draw in range(DRAWS)]
-    cells.append(("model", "fine-tuned", 0))
+    cells += [("model", "fine-tuned", seed) for seed in range(FINE_TUNED)]
     cells += [("minimol", head, 0) for head in ("linear", "kernel") if HAS_MINIMOL]
     cells += [("chemprop", "from scratch", 0)] * HAS_CHEMPROP
     for name, head, seed in cells:
