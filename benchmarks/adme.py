@@ -90,7 +90,9 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
             continue
         if name == "minimol" and name not in known:
             known[name] = minimol_embedding(data["smiles"])
-        own, began = {**known, "untrained": embedded[seed]}, time.monotonic()
+        if name.startswith("untrained"):
+            known["untrained"] = embedded[seed]
+        began = time.monotonic()
         train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
         if head == "random split":
             order = np.random.default_rng(seed).permutation(len(labels))
@@ -99,10 +101,10 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
         if head in ("fine-tuned", "from scratch"):
             mean = trained(head, data, train, test, seed)
         elif head == "linear":
-            mean = linear(name, own, labels, train)[test]
+            mean = linear(name, known, labels, train)[test]
         else:
             # of fingerprints a kernel model sees the counts
-            parts = {n: own[n] for n in (["counts"] if name == "ecfp4" else name.split("+"))}
+            parts = {n: known[n] for n in (["counts"] if name == "ecfp4" else name.split("+"))}
             fitted = fit_kernel(parts, labels, train, "regression").model
             mean, std = fitted.predict([values[test] for values in parts.values()])
         columns = (*cell, store.rows[test], labels[test, 0], mean[:, 0], std[:, 0])
