@@ -232,6 +232,33 @@ def test_a_row_of_weight_0_is_left_out_and_others_count_by_their_weight():
     np.testing.assert_allclose(found.predict([x]).mean[:, 0], expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("weights", [None, np.where(np.arange(90) % 3 == 2, 0.0, 1.0)])
+def test_a_class_that_no_row_teaches_has_probability_0(weights: np.ndarray | None):
+    x, _ = quantities(90)
+    classes = np.eye(3)[np.arange(90) % 3]
+    rows = np.flatnonzero(np.arange(90) % 3 < 2) if weights is None else np.arange(90)
+    likely = fit_kernel({"": x}, classes, rows, "multiclass", weights).model.predict([x]).mean
+    assert (likely[:, 2] == 0).all()
+    np.testing.assert_allclose(likely.sum(axis=1), 1, rtol=1e-6)
+    if weights is not None:
+        with pytest.raises(DataError, match="no target has two different labels"):
+            fit_kernel({"": x}, classes[:, :1], rows, "classification", classes[:, 0])
+
+
+def test_weights_of_classes_move_their_probabilities():
+    x, y = quantities(300)
+    rare = (y > np.quantile(y, 0.8)).astype(np.float64)
+    balanced = np.where(rare[:, 0] == 1, 2.5, 0.625)
+    known = np.arange(300)
+    plain, moved = (
+        fit_kernel({"": x}, rare, known, "classification", weights).held_out[:, 0]
+        for weights in (None, balanced)
+    )
+    # a logistic curve with an intercept meets the weighted share of its class, 1/5 and 1/2
+    assert plain.mean() == pytest.approx(0.2, abs=0.02)
+    assert np.average(moved, weights=balanced) == pytest.approx(0.5, abs=0.02)
+
+
 def test_landmarks_that_are_all_rows_give_the_exact_model(monkeypatch: pytest.MonkeyPatch):
     x, y = quantities(100)
     exact = fit_kernel({"": x}, y, np.arange(100), "regression")

@@ -116,6 +116,17 @@ def test_logistic_regressions_of_many_targets_are_those_of_scikit_learn(c: float
     )
 
 
+def test_a_weight_of_logistic_regression_is_scikit_learns() -> None:
+    draw = np.random.default_rng(3)
+    x = draw.normal(size=(200, 5)).astype(np.float32)
+    y = (x[:, :1] + draw.normal(size=(200, 1)) > 0).astype(np.float64)
+    weights = draw.uniform(0, 4, 200)
+    found = fit_logistic(x, y, 0.1, weights=weights)
+    model = LogisticRegression(C=0.1, max_iter=2000, tol=1e-8).fit(x, y[:, 0], weights)
+    far = np.sqrt(6) * 1e-4 * 0.1 * weights.sum()  # as above
+    assert np.linalg.norm(found[:-1, 0] - model.coef_[0]) < far
+
+
 def test_a_start_changes_the_way_and_not_the_end() -> None:
     draw = np.random.default_rng(2)
     x = draw.normal(size=(200, 20)).astype(np.float32)

@@ -364,6 +364,7 @@ class KernelModel:
         likely = expit(outputs * self.link[0] + self.link[1])
         if self.task == "classification":
             return likely + 0 * self.shift
+        likely[:, np.isnan(self.shift)] = 0  # classes that no row to learn from has
         return likely / likely.sum(axis=1, keepdims=True)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -517,10 +518,9 @@ def fit_kernel(
         DataError: If no target has two labels that differ, or features are unusable.
     """
     labels = np.asarray(labels, dtype=np.float64)
+    train = train if weights is None else train[weights[train] > 0]
     able = learnable(labels[train])
     present = ~np.isnan(labels[train][:, able]).all(axis=1)
-    if weights is not None:
-        present &= weights[train] > 0
     if not able.any() or present.sum() < 2:
         raise DataError(
             "no target has two different labels among the rows to learn from: a kernel has nothing "
@@ -552,7 +552,7 @@ def fit_kernel(
         coefficients,
         shift,
         scale,
-        _links(held, y) if task != "regression" else np.zeros((2, y.shape[1])),
+        _links(held, y, own) if task != "regression" else np.zeros((2, y.shape[1])),
         np.zeros((6, y.shape[1])),
     )
     if task == "regression":
@@ -989,7 +989,9 @@ def _turn(
 
 
 def _links(
-    outputs: Float64[np.ndarray, "R T"], labels: Float64[np.ndarray, "R T"]
+    outputs: Float64[np.ndarray, "R T"],
+    labels: Float64[np.ndarray, "R T"],
+    weights: Float[np.ndarray, "R"],
 ) -> Float64[np.ndarray, "2 T"]:
     """Return slope and intercept of each target's probabilities, from held-out outputs.
 
@@ -1001,7 +1003,8 @@ def _links(
         y, f = labels[known, t], outputs[known, t]
         positives, negatives = y.sum(), (1 - y).sum()
         smooth = np.where(y == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
-        found = fit_logistic(f[:, None].astype(np.float32), smooth[:, None], 1e3)
+        own = weights[known] / weights[known].mean()
+        found = fit_logistic(f[:, None].astype(np.float32), smooth[:, None], 1e3, weights=own)
         link[:, t] = max(float(found[0, 0]), 1e-3), float(found[1, 0])
     return link
 

@@ -320,11 +320,13 @@ def fit_logistic(
     labels: Float[np.ndarray, "M T"],
     c: float,
     start: Float[np.ndarray, "W+1 T"] | None = None,
+    weights: Float[np.ndarray, "M"] | None = None,
 ) -> Float[np.ndarray, "W+1 T"]:
     """Return the weights of one logistic regression a target, the intercepts in the last row.
 
     Each minimizes, over its own labeled rows, the sum of the cross-entropies times ``c`` plus half
     the squared length of its weights, intercept excepted: scikit-learn's ``LogisticRegression``.
+    ``weights`` say how often each row counts, once if None.
     All targets take their steps of L-BFGS together, so that a step is two matrix products over the
     features whatever the number of targets, and the line search, in which the logits are linear,
     is none. One tolerance suits all columns because they are standardized. Each target has both
@@ -332,8 +334,10 @@ def fit_logistic(
     """
     x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
     y = torch.from_numpy(labels).float()
-    known = ~y.isnan()
-    y = torch.where(known, y, 0.0)
+    known = (~y.isnan()).float()
+    if weights is not None:
+        known *= torch.from_numpy(weights).float()[:, None]
+    y = y.nan_to_num(0.0)
     rows = known.sum(dim=0).clamp_min(1e-12)
     share = known / rows
     penalty = torch.cat([torch.ones(x.shape[1], 1), torch.zeros(1, 1)]) / (c * rows)
