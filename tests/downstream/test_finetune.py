@@ -439,6 +439,20 @@ def test_weights_change_what_is_learned_and_nothing_is_the_default():
     assert any("weights are used in fine-tuning only" in note for note in found.report.notes)
 
 
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_a_target_without_a_label_to_learn_from_is_predicted_nan(task: str, tmp_path: Path):
+    y = LENGTH if task == "regression" else IS_ALCOHOL
+    data = labeled(np.stack([y, y], axis=1), task, ("y", "z"))
+    labels = data.labels.copy()
+    labels[data.split.train, 1] = np.nan
+    found = tuned(replace(data, labels=labels), seeds=(0,), run_dir=tmp_path / "run")
+    for predictor in (found, Predictor.load(tmp_path / "run" / "model.safetensors")):
+        uncertain = predictor.predict_uncertain(CHAINS)
+        assert np.isfinite(uncertain.mean[:, 0]).all()
+        assert np.isnan(uncertain.mean[:, 1]).all()
+        assert uncertain.calibrated is None or np.isnan(uncertain.calibrated[:, 1]).all()
+
+
 def test_class_weights_need_classes():
     with pytest.raises(ConfigError, match="class weights are for classes"):
         tuned(lengths(), class_weight="balanced")

@@ -342,11 +342,14 @@ class SeedJob(Job):
     def chosen(self) -> FineTuned:
         """Return the model with the weights under the rule asked for, on the CPU.
 
-        Where no epoch was scored, the best is the last.
+        Where no epoch was scored, the best is the last. Targets that have no label in the training
+        fold are predicted NaN.
         """
         if self.config.select == "best-valid" and self.best:
             self.model.load_state_dict(self.best)
-        return self.model.cpu().eval()
+        model, labels = self.model.cpu().eval(), self.data.labels[self.data.split.train]
+        model.head.target_shift[torch.from_numpy(np.isnan(labels).all(axis=0))] = math.nan
+        return model
 
     def predictions(self, rule: str) -> Float[np.ndarray, "M T"]:
         """Return the predictions under a rule, in full precision; NaN in the training fold."""
@@ -536,9 +539,10 @@ def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     Raises:
         ConfigError: If there is none, one is negative, or one is given twice.
     """
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise out_of_range("seeds", "different whole numbers from 0, at least one", list(seeds))
-    return tuple(int(s) for s in seeds)
+    found = tuple(int(s) for s in seeds)
+    if not found or min(found) < 0 or len(set(found)) < len(found):
+        raise out_of_range("seeds", "different whole numbers from 0, at least one", list(found))
+    return found
 
 
 def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
@@ -607,9 +611,10 @@ def _predictor(
     """Return the trained models with their scores, beside those of the baselines."""
     data, seeds = jobs[0].data, [job.seed for job in jobs]
     rows, mean = _result_rows("fine-tuned", jobs)
-    valid = data.split.valid
-    calibration = Calibration.fit(data.task, data.labels[valid], mean[valid])
-    judged = calibration.rows(data, mean)
+    valid, has_label = data.split.valid, ~np.isnan(data.labels[data.split.train]).all(axis=0)
+    known = replace(data, labels=np.where(has_label, data.labels, np.nan))
+    calibration = Calibration.fit(data.task, known.labels[valid], mean[valid])
+    judged = calibration.rows(known, mean)
     rows += _result_rows("untrained encoder, fine-tuned", untrained)[0] if untrained else []
     extra, notes = ecfp_rows(data, baselines, seeds)
     notes += [statistics_note(encoder)] if untrained else []

@@ -89,7 +89,8 @@ class Head(nn.Module):
         self.register_buffer("clip", torch.tensor(torch.finfo(torch.float32).max))
         self.register_buffer("input_shift", torch.zeros(width))
         self.register_buffer("input_scale", torch.ones(width))
-        # labels may be far from 0 beside their spread, so their units are kept in double precision
+        # labels may be far from 0 beside their spread, so their units are kept in double precision;
+        # NaN where nothing could be learned
         self.register_buffer("target_shift", torch.zeros(targets, dtype=torch.float64))
         self.register_buffer("target_scale", torch.ones(targets, dtype=torch.float64))
 
@@ -185,9 +186,9 @@ class Head(nn.Module):
         return (losses * counted).sum() / torch.where(total > 0, total, 1.0)
 
     def predictions(self, outputs: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
-        """Return probabilities, or values in the labels' units."""
+        """Return probabilities, or values in the labels' units; NaN where the shift is."""
         if self.task == "classification":
-            return outputs.sigmoid()
+            return outputs.sigmoid() + self.target_shift.to(outputs.dtype)
         if self.task == "multiclass":
             return outputs.softmax(dim=1)
         return outputs.double() * self.target_scale + self.target_shift
