@@ -141,6 +141,15 @@ def check_name(kind: str, name: object, known: Collection[str], option: str | No
         raise unknown_name(kind, str(name), known, option)
 
 
+def check_list(option: str, names: Collection[str]) -> None:
+    """Raise a :class:`ConfigError` for one name in place of a list: its letters are no names."""
+    if isinstance(names, str):
+        raise ConfigError(
+            f"{setting(option)} is a list of names, found '{names}'; write ['{names}'].",
+            option=option,
+        )
+
+
 def check_choice(option: str, value: object, known: Collection[str]) -> None:
     """Raise a :class:`ConfigError` unless a setting has one of the ``known`` values."""
     check_name(setting(option), value, known, option)

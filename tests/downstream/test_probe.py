@@ -20,6 +20,7 @@ from downstream_support import (
     averaged_models,
     chain_store,
     labeled,
+    lengths,
     tiny_encoder,
     without_each_node,
     write_csv,
@@ -275,6 +276,26 @@ def test_a_head_that_does_not_fit_is_refused(change: dict[str, Any], tmp_path: P
     save_model(tmp_path / "odd.safetensors", found.encoder, info, found.extra)
     with pytest.raises(ModelFileError, match=r"heads are incomplete \('embedding'\)"):
         Predictor.load(tmp_path / "odd.safetensors")
+
+
+def test_only_kernel_models_weigh_graphs() -> None:
+    data = replace(labeled(LENGTH, "regression"), weights=np.arange(48.0) % 3)
+    for head in ("linear", "auto"):
+        with pytest.raises(ConfigError, match="weights need `head='kernel'`"):
+            graphlog.probe(tiny_encoder(), data, head=head)
+    report = graphlog.probe(tiny_encoder(), data, head="kernel", baselines=())
+    plain = graphlog.probe(tiny_encoder(), lengths(), head="kernel", baselines=())
+    assert report.mean != plain.mean
+    assert "weights are used by kernel models only, not in scores or other rows" in report.notes
+
+
+@pytest.mark.parametrize(
+    "options", [{"targets": "length"}, {"baselines": "none"}, {"with_features": "ecfp4"}]
+)
+def test_one_name_is_no_list_of_names(options: dict[str, Any]) -> None:
+    ((name, value),) = options.items()
+    with pytest.raises(ConfigError, match=rf"`{name}` is a list of names, .* write \['{value}'\]"):
+        graphlog.probe(tiny_encoder(), {"smiles": CHAINS, "length": LENGTH}, **options)
 
 
 def test_nothing_else_goes_on_in_its_folder(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from graphlog.data.store import ON_ERROR, GraphStore
 from graphlog.data.workers import check_workers
 from graphlog.datasets import DatasetSpec
 from graphlog.datasets.catalogue import HasDataSets
-from graphlog.errors import ConfigError, check_choice, check_name, out_of_range
+from graphlog.errors import ConfigError, check_choice, check_list, check_name, out_of_range
 from graphlog.files import hash_file
 from graphlog.plugins import Registry
 
@@ -387,8 +387,7 @@ class Domain(HasDataSets, ABC):
         Raises:
             ConfigError: If there is one; says which names there are.
         """
-        if isinstance(names, str):
-            raise ConfigError(f"features are a list of names, found '{names}'; write ['{names}'].")
+        check_list("with_features", names)
         if names and not self.feature_sets:
             raise ConfigError(f"{self.records} have no features to join to an embedding.")
         for name in names:

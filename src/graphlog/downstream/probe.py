@@ -5,6 +5,7 @@ of these fits.
 """
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -58,7 +59,7 @@ from graphlog.downstream.tasks import LabeledGraphs, SplitChoice, check_learnabl
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.encoders.novelty import fit_novelty
-from graphlog.errors import ConfigError, DataError, check_name, setting
+from graphlog.errors import ConfigError, DataError, check_list, check_name, setting
 from graphlog.files import write_json, write_text, writing
 from graphlog.inputs import InputLike, remember_input, resolve
 from graphlog.training.log import Progress, as_progress
@@ -140,7 +141,8 @@ def probe(
         labeling: Passed to ``open_labeled`` (``task``, ``smiles_column``, ...).
 
     Raises:
-        ConfigError: If a name is unknown, ``run_dir`` is not free, or folds cannot be drawn again.
+        ConfigError: If a name is unknown, ``run_dir`` is not free, folds cannot be drawn again, or
+            a linear model is asked to weigh graphs.
         DataError: If nothing can be learned that is to be kept.
     """
     check_baselines(baselines)
@@ -161,6 +163,7 @@ def probe(
     labeling |= {"split": split, "targets": targets}
     with using(engine, encoder.device.type), ExitStack() as stack:
         data = labeled(source, encoder.schema, **labeling)
+        _check_weights(data, head)
         domain_of(data.store.schema).check_feature_sets(with_features)
         splits = [data] if folds_seeds is None else in_other_folds(data, folds_seeds)
         if folds_seeds is None and (path is not None or head != "linear"):
@@ -179,6 +182,8 @@ def probe(
             known, notes = _fingerprints(data, baselines, usual)
             counts, lacking = (None, []) if head == "linear" else _substructures(data)
             notes += lacking
+            if data.weights is not None:
+                notes.append("weights are used by kernel models only, not in scores or other rows")
         heads = [model for model in (Model.LINEAR, Model.KERNEL) if head in (model.value, "auto")]
         seeds = [baseline_seeds] if folds_seeds is None else [[seed] for seed in folds_seeds]
         reports, each = list[Report](), list[dict[RowKey, _Candidate]]()
@@ -518,6 +523,7 @@ def kernel_predictions(encoder: Encoder, data: LabeledGraphs) -> Float[np.ndarra
 
 def check_baselines(names: Sequence[str], known: Sequence[str] = BASELINES) -> None:
     """Refuse a baseline of unknown name, before any work."""
+    check_list("baselines", names)
     for name in names:
         check_name("baseline", name, known)
 
@@ -629,6 +635,13 @@ def _judge(predictor: Predictor, kept: Kept, data: LabeledGraphs, predicted: Pre
     predictor.info["probe"] = settings
 
 
+def _check_weights(data: LabeledGraphs, head: str) -> None:
+    if data.weights is not None and head != "kernel":
+        raise ConfigError(
+            f"weights need {setting('head', 'kernel')}, or fine-tuning.", option="head"
+        )
+
+
 def fit_head(
     encoder: Encoder, data: LabeledGraphs, head: str, layer: str | None = None
 ) -> Predictor:
@@ -640,15 +653,15 @@ def fit_head(
         ConfigError: If the head is unknown, or a linear model is asked to weigh molecules.
     """
     check_name("head", head, HEADS)
-    if data.weights is not None and head != "kernel":
-        raise ConfigError(
-            f"weights need {setting('head', 'kernel')}, or fine-tuning.", option="head"
-        )
+    _check_weights(data, head)
     check_learnable(data)
     layer = encoder.head_layer(layer)
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     found: dict[Model | float, float] = {}
-    fits = _Fits(data, counts=None if head == "linear" else _substructures(data)[0])
+    counts, notes = (None, []) if head == "linear" else _substructures(data)
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    fits = _Fits(data, counts=counts)
     if head != "linear":
         found[Model.KERNEL] = data.score(fits.kernel(parts)[0].held_out, "train")
     if head != "kernel":
