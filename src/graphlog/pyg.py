@@ -117,11 +117,16 @@ def to_pyg(graphs: GraphStore | GraphBatch) -> list[Data]:
 
     ``x`` and ``edge_attr`` hold the codes of the store: a category as the number of its place in
     the schema, a quantity as it is. ``codes`` keeps the schema, so that :func:`from_pyg`, ``embed``
-    and the like read them back; graphs of a batch, which has no schema, need ``schema=``.
+    and the like read them back; graphs of a batch, which has no schema, need ``schema=``. ``y`` is
+    float32, as losses want it: labels are rounded to seven digits. Molecules of a store that keeps
+    its texts have ``smiles``.
     """
+    texts: list[str] = []
     if isinstance(graphs, GraphBatch):
         batch, codes = graphs, Codes(None)
     else:
+        if graphs.schema.domain == "molecule" and graphs.has_texts:
+            texts = graphs.texts()
         batch, schema = graphs.take(np.arange(len(graphs))), graphs.schema
         if schema.domain == "graph":
             schema = replace(schema, directed=not graphs.undirected)
@@ -133,10 +138,13 @@ def to_pyg(graphs: GraphStore | GraphBatch) -> list[Data]:
     edge_attr = batch.edge_attr[order].split(counts)
     nodes = batch.x.split(batch.sizes.tolist())
     labels = [None] * batch.num_graphs if batch.y is None else list(batch.y[:, None])
-    return [
+    found = [
         Data(x=x, edge_index=e, edge_attr=a if a.shape[1] else None, y=y, codes=codes)
         for x, e, a, y in zip(nodes, edge_index, edge_attr, labels, strict=True)
     ]
+    for data, text in zip(found, texts, strict=False):
+        data.smiles = text
+    return found
 
 
 def _split(item: Any, number: int) -> list[Any]:

@@ -243,10 +243,15 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
         y = _targets(y, self)
         self.multilabel_ = y.ndim == 2 and y.shape[1] > 1
         if self.multilabel_:
-            labels, classes = y.astype(np.float64), None
+            columns = int(y.shape[1])
+            refused = DataError("several columns of classes must hold 0, 1 or NaN.")
+            try:
+                labels, classes = np.asarray(y, dtype=np.float64), None
+            except ValueError:  # words
+                raise refused from None
             if not np.isin(labels[~np.isnan(labels)], (0, 1)).all():
-                raise DataError("several columns of classes must hold 0, 1 or NaN.")
-            self.classes_ = [np.array([0, 1])] * y.shape[1]
+                raise refused
+            self.classes_ = [np.array([0, 1])] * columns
         else:
             y = y.reshape(-1)
             missing = sum(value != value for value in y.tolist())  # only NaN does
@@ -254,6 +259,11 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
                 raise DataError(
                     f"`y` has no class in {missing} rows (NaN or None); leave these rows out."
                 )
+            kinds = {isinstance(value, str) for value in y.tolist()}
+            if len(kinds) > 1:
+                raise DataError("`y` holds both text and numbers; write all classes in one way.")
+            if kinds == {False}:  # objects, as a column with gaps leaves them
+                y = np.array(y.tolist())
             if type_of_target(y) not in {"binary", "multiclass"}:
                 raise DataError(
                     f"Unknown label type: {type_of_target(y)} values are not classes; use "
@@ -280,12 +290,15 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
         return outputs / outputs.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """Return the most probable class; None (0/1 columns: NaN) where a molecule is invalid."""
+        """Return the most probable class; None (0/1 columns: NaN) where a molecule is invalid.
+
+        A 0/1 column that holds one class only may be NaN throughout.
+        """
         probabilities = self.predict_proba(X)
-        unknown = np.asarray(np.isnan(probabilities).any(axis=1))
         if self.multilabel_:
-            classes = (probabilities >= 0.5).astype(np.int64)
-            return np.where(unknown[:, None], np.nan, classes) if unknown.any() else classes
+            classes, unknown = (probabilities >= 0.5).astype(np.int64), np.isnan(probabilities)
+            return np.where(unknown, np.nan, classes) if unknown.any() else classes
+        unknown = np.asarray(np.isnan(probabilities).any(axis=1))
         classes = np.asarray(self.classes_)
         predicted = classes[np.nan_to_num(probabilities).argmax(axis=1)]
         if unknown.any():
@@ -319,6 +332,12 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
             labels = np.asarray(y, dtype=np.float64)
         except ValueError:
             raise DataError("`y` must hold numbers; for classes use GraphClassifier.") from None
+        infinite = np.flatnonzero(np.isinf(labels.reshape(len(labels), -1)).any(axis=1))
+        if len(infinite):
+            raise DataError(
+                f"`y` is infinite in row {infinite[0]} ({len(infinite)} such rows); leave these "
+                "rows out, or give NaN where a value is unknown."
+            )
         self.is_flat_ = labels.ndim == 1
         labels = labels.reshape(len(labels), -1)
         self._train(X, labels, [f"value{k}" for k in range(labels.shape[1])], sample_weight)

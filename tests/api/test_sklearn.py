@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,52 @@ def test_classifier_of_several_classes_and_columns(model: Path):
     assert several.predict_proba(CHAINS).shape == several.predict(CHAINS).shape == columns.shape
 
 
+@pytest.mark.parametrize("head", ["linear", "kernel"])
+def test_a_column_that_cannot_be_learned_spoils_no_other(model: Path, head: str):
+    columns = np.stack([IS_ALCOHOL, np.zeros(len(CHAINS)), 1 - IS_ALCOHOL], axis=1)
+    classes = GraphClassifier(model, head=head).fit(CHAINS, columns).predict(CHAINS)
+    assert np.isnan(classes[:, 1]).all()
+    assert (classes[:, [0, 2]] == columns[:, [0, 2]]).mean() > 0.9
+
+
+@pytest.mark.parametrize("kind", [bool, int, float])
+def test_classes_may_be_objects(model: Path, kind: Any):
+    y = np.array([kind(v) for v in IS_ALCOHOL], dtype=object)
+    found = GraphClassifier(model, head="linear").fit(CHAINS, y)
+    assert found.classes_.tolist() == [kind(0), kind(1)]
+
+
+def test_a_fitted_model_can_be_shown_and_saved(model: Path, tmp_path: Path):
+    for head in ("linear", "kernel", None):
+        fitted = GraphRegressor(model, head=head, **QUICK).fit(CHAINS, LENGTH)
+        assert "48" in str(fitted.model_.report)
+        fitted.model_.save(tmp_path / "kept.safetensors")
+        again = graphlog.load_predictor(tmp_path / "kept.safetensors")
+        np.testing.assert_array_equal(again.predict(CHAINS), fitted.model_.predict(CHAINS))
+        assert fitted.predict([]).shape == (0,)
+
+
+def test_threads_do_not_change_a_model(model: Path):
+    def fitted(_: int) -> np.ndarray:
+        return GraphRegressor(model, **QUICK).fit(CHAINS, LENGTH).predict(CHAINS)
+
+    alone = fitted(0)
+    with ThreadPool(3) as pool:
+        for found in pool.map(fitted, range(6)):
+            np.testing.assert_array_equal(found, alone)
+
+
+def test_molecules_of_torch_geometric_keep_their_counts(model: Path):
+    graphs, other = graphlog.to_pyg(chain_store()), graphlog.to_pyg(chain_store())
+    for graph in other:
+        del graph.smiles
+    regressor = GraphRegressor(model, head="kernel")
+    found = regressor.fit(graphs, LENGTH).predict(graphs)
+    np.testing.assert_array_equal(found, clone(regressor).fit(CHAINS, LENGTH).predict(CHAINS))
+    with pytest.warns(UserWarning, match="no substructure counts"):
+        regressor.fit(other, LENGTH)
+
+
 def test_the_same_state_gives_the_same_model(model: Path):
     first, second, other = (
         GraphRegressor(model, random_state=s, **QUICK).fit(CHAINS, LENGTH).predict(CHAINS)
@@ -218,6 +265,17 @@ def test_labels_that_are_missing_or_no_numbers_are_named(model: Path) -> None:
             GraphClassifier(model, **QUICK).fit(CHAINS, words)
     with pytest.raises(DataError, match="`y` must hold numbers"):
         GraphRegressor(model, **QUICK).fit(CHAINS, words)
+    for bad, reason in (
+        (np.array(["a", 1] * 24, dtype=object), "both text and numbers"),
+        (np.array([["a", "b"]] * 48), "must hold 0, 1 or NaN"),
+    ):
+        with pytest.raises(DataError, match=reason):
+            GraphClassifier(model, **QUICK).fit(CHAINS, bad)
+    for head in (None, "linear", "kernel"):
+        with pytest.raises(DataError, match=r"`y` is infinite in row 5 \(1 such rows\)"):
+            GraphRegressor(model, head=head).fit(
+                CHAINS, np.where(np.arange(48) == 5, -np.inf, LENGTH)
+            )
     some = np.where(LENGTH == 3, np.nan, LENGTH).astype(np.float64)
     found, wanted = (
         GraphRegressor(model, head="linear").fit(CHAINS, y).predict(CHAINS)

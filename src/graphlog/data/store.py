@@ -437,6 +437,8 @@ class GraphStore:
         Raises:
             DataError: If the store was built without texts.
         """
+        if not len(self):
+            return []
         if not self.has_texts:
             what = "texts (SMILES)" if self.schema.domain == "molecule" else "texts"
             raise DataError(

@@ -130,13 +130,13 @@ class Report:
 
     @property
     def mean(self) -> float:
-        """Mean over seeds of the first row's test score."""
-        return self.rows[0].mean(self.metric)
+        """Mean over seeds of the first row's test score; NaN where nothing was scored."""
+        return self.rows[0].mean(self.metric) if self.rows else math.nan
 
     @property
     def sd(self) -> float:
         """Sample standard deviation over seeds of the first row's test score; NaN for one seed."""
-        return self.rows[0].sd(self.metric)
+        return self.rows[0].sd(self.metric) if self.rows else math.nan
 
     @property
     def scores(self) -> list[dict[str, Any]]:
@@ -222,7 +222,7 @@ class Report:
 
     def tables(self) -> list[Table]:
         """Return what commands, notebooks and ``str`` show of a report."""
-        metric, first = self.metric, self.rows[0]
+        metric, first = self.metric, next(iter(self.rows), None)
         sizes = ", ".join(f"{name} {count:,}" for name, count in self.sizes.items())
         name = metric.replace("_", "-").upper() + (" (%)" if self.is_percent else "")
         title = f"{self.dataset}: {name}, {self.split} split ({sizes})"
@@ -238,7 +238,7 @@ class Report:
                 cells = *cells, *(("-", "-") if row is first else (mean, f"± {half}"))
             rows.append(cells)
         tables = [Table(heads, rows, title)]
-        if first.halves:
+        if first is not None and first.halves:
             heads = ("model", "rule", *(half.replace("_", " ") for half in first.halves))
             rows = [
                 (r.model, r.rule, *(self.shown(r.mean(metric, half)) for half in first.halves))
@@ -246,7 +246,7 @@ class Report:
                 if r.halves
             ]
             tables.append(Table(heads, rows, "random halves of the test fold"))
-        if len(self.tasks) > 1 and first.per_task:
+        if first is not None and len(self.tasks) > 1 and first.per_task:
             rows = [(task, self.shown(first.per_task.get(task, math.nan))) for task in self.tasks]
             title = f"{first.model}, {first.rule}, by task"
             tables.append(Table(("task", "test"), rows, title))
