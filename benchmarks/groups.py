@@ -2,6 +2,7 @@
 
     python benchmarks/groups.py runs/stores/near hiv tox21 muv toxcast mix
     python benchmarks/groups.py prototypes runs/near with-0=runs/with-0 without-0=runs/without-0
+    python benchmarks/groups.py proteins runs/worm-go40 with-0=runs/worm-with-0    # and all others
     python benchmarks/groups.py report
 
 Retrieval (hiv, tox21, muv): each of up to 20 active molecules of an assay is a query; all other
@@ -12,10 +13,11 @@ from. Sets are random samples of :data:`SAMPLE` molecules, for retrieval with ev
 besides; they are read from $GRAPHLOG_MIRROR. Untrained networks are calibrated on the graph store
 named, which must be that of the shipped model's pre-training. ``prototypes`` repeats retrieval and
 groups for other models of that store, ``NAME-SEED=PATH``, by the embedding of their last layer and
-of all layers, with leaves of the tree that they were trained with. Rows go to
-results/groups.csv.gz; sets that are there are not computed again. ``report`` prints the tables of
-docs/results.md and docs/two-losses.md, that of molecules chosen to be labeled among them, whose
-rows an earlier version of this script wrote.
+of all layers, with leaves of the tree that they were trained with. ``proteins`` does so for models
+of ego-networks, whose groups are compared with their GO terms, and scores linear models of their
+last layer. Rows go to results/groups.csv.gz; sets that are there are not computed again. ``report``
+prints the tables of docs/results.md and docs/two-losses.md, that of molecules chosen to be labeled
+among them, whose rows an earlier version of this script wrote.
 """
 
 import os
@@ -32,8 +34,9 @@ from sklearn.metrics import adjusted_mutual_info_score
 
 import graphlog
 from graphlog.data.split import group_numbers
-from graphlog.data.store import open_store
+from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import find_spec
+from graphlog.domains import domain_of
 from graphlog.domains.molecule import morgan_fingerprints, scaffolds
 from graphlog.domains.molecule.descriptors import target_values
 from graphlog.downstream.linear import standardize
@@ -47,7 +50,8 @@ CHOSEN = ("bace", "bbbp", "hlm", "mdr1", "lipophilicity", "esol")
 BUDGETS = (50, 100)
 PROTOTYPES = "prototypes: "
 RESULTS = Path(__file__).parent / "results" / "groups.csv.gz"
-UNTRAINED, ECFP4, DESCRIPTORS = "untrained", "ECFP4", "descriptors"
+UNTRAINED, ECFP4, DESCRIPTORS, STATISTICS = "untrained", "ECFP4", "descriptors", "statistics"
+WORM = "worm-go40"
 FUSIONS = ((MODEL, ECFP4), (MODEL, ECFP4, DESCRIPTORS), (ECFP4, DESCRIPTORS))
 Matrices = dict[str, np.ndarray]
 """A row a molecule, by the name of what represents it."""
@@ -66,21 +70,28 @@ def sample(name: str, actives: bool) -> pd.DataFrame:
     return table.iloc[graphlog.read_molecules(table["smiles"].tolist()).rows].reset_index(drop=True)
 
 
+def untrained_like(models: dict[str, Any], store: GraphStore) -> list[Any]:
+    """Return networks of the same settings; refuse a store that models were not pre-trained on."""
+    if any(model.info["data_digest"] != store.digest for model in models.values()):
+        raise SystemExit("the store is not what all of the models were pre-trained on.")
+    first, how = next(iter(models.values())), {"layer": "jk", "graphs": store}
+    return [graphlog.random_encoder(first.config, first.schema, seed=s, **how) for s in SEEDS]
+
+
 def represent(
-    models: dict[str, Any], smiles: list[str], collection: Path
+    models: dict[str, Any], graphs: GraphStore, store: GraphStore
 ) -> tuple[Matrices, Trees]:
-    """Return what represents molecules, and where they lie in the trees of models that have one.
+    """Return what represents graphs, and where they lie in the trees of models that have one.
 
     The shipped model stands beside untrained networks, fingerprints and descriptors; others, which
-    have the same settings, beside untrained networks, each by its last layer and by all layers.
+    have the same settings, beside untrained networks, each by its last layer and by all layers, and
+    ego-networks beside statistics of theirs.
     """
-    is_shipped, first, store = MODEL in models, next(iter(models.values())), open_store(collection)
-    if any(model.info["data_digest"] != store.digest for model in models.values()):
-        raise SystemExit(f"{collection} is not what all of the models were pre-trained on.")
-    graphs, rows = graphlog.read_molecules(smiles, schema=first.schema), np.arange(len(smiles))
-    how = {"layer": "jk", "graphs": store}
-    drawn = [graphlog.random_encoder(first.config, first.schema, seed=s, **how) for s in SEEDS]
-    untrained = {f"{UNTRAINED}{' ' if is_shipped else '-'}{s}": drawn[s] for s in SEEDS}
+    is_shipped, rows = MODEL in models, np.arange(len(graphs))
+    untrained = {
+        f"{UNTRAINED}{' ' if is_shipped else '-'}{s}": network
+        for s, network in zip(SEEDS, untrained_like(models, store), strict=True)
+    }
     layers = {"": None} if is_shipped else {", last": "last", ", jk": "jk"}
     values, trees = Matrices(), Trees()
     for name, model in {**models, **untrained}.items():
@@ -89,8 +100,11 @@ def represent(
         if (hierarchy := Hierarchy.of(model)) is not None:
             trees[name] = (hierarchy.assign(graphs).paths, hierarchy.forest.sizes)
     if is_shipped:
-        values[ECFP4] = morgan_fingerprints(smiles).astype(np.float32)
-        values[DESCRIPTORS] = standardize(target_values(smiles), rows)
+        values[ECFP4] = morgan_fingerprints(graphs.texts()).astype(np.float32)
+        values[DESCRIPTORS] = standardize(target_values(graphs.texts()), rows)
+    if graphs.schema.domain == "protein":
+        known = domain_of(graphs.schema).feature_set(STATISTICS, graphs).values
+        values[STATISTICS] = standardize(known, rows)
     return values, trees
 
 
@@ -153,15 +167,31 @@ def profiles(dataset: str, table: pd.DataFrame) -> tuple[str, np.ndarray]:
     return "assay family of most hits", np.where(active.any(axis=1), best, -1)
 
 
+def functions(labels: np.ndarray) -> np.ndarray:
+    """Return the GO terms of each protein, as codes; -1 for one without any."""
+    found = np.unique(labels == 1, axis=0, return_inverse=True)[1].ravel()
+    return np.where((labels == 1).any(axis=1), found, -1)
+
+
+def probe(models: dict[str, Any], place: Path) -> Iterator[dict[str, Any]]:
+    """Yield test ROC-AUCs of linear models of the last layer, in two splits."""
+    networks = untrained_like(models, store := open_store(place))
+    models = models | {f"{UNTRAINED}-{s}": own for s, own in zip(SEEDS, networks, strict=True)}
+    for split in ("random", "network"):
+        for name, model in models.items():
+            report = graphlog.probe(model, store, split, layer="last", baselines=())
+            value = report.rows[0].mean("roc_auc")
+            row = {"task": f"probe: {split}", "of": "GO terms", "model": name, "seed": 0}
+            yield {**row, "molecules": len(store), "metric": "ROC-AUC", "value": value}
+
+
 def group(
-    dataset: str, table: pd.DataFrame, values: Matrices, trees: Trees
+    truths: dict[str, np.ndarray], values: Matrices, trees: Trees
 ) -> Iterator[dict[str, Any]]:
-    """Yield how far partitions agree with what chemists and assays tell apart.
+    """Yield how far partitions agree with what is known of graphs, as codes; -1 is unknown.
 
     K-means makes as many groups as the tree of the same model, or else of the first, has nodes.
     """
-    name, codes = profiles(dataset, table)
-    truths = {"scaffold": group_numbers(scaffolds.scaffolds(table["smiles"].tolist())), name: codes}
     _, usual = next(iter(trees.values()))
     for level, layer in (("roots", 0), ("leaves", -1)):
         partitions = [
@@ -183,9 +213,10 @@ def group(
                 yield {**row, "metric": "AMI", "value": value}
 
 
-def measure(collection: Path, datasets: list[str], models: dict[str, Any]) -> None:
+def measure(place: Path, datasets: list[str], models: dict[str, Any]) -> None:
     """Add the rows of each data set that has none yet."""
-    rows = pd.read_csv(RESULTS)
+    rows, store = pd.read_csv(RESULTS), open_store(place)
+    schema = store.schema
     prefix = "" if MODEL in models else PROTOTYPES
     for dataset in datasets:
         alike = rows["task"].str.startswith(PROTOTYPES) == bool(prefix)
@@ -194,11 +225,17 @@ def measure(collection: Path, datasets: list[str], models: dict[str, Any]) -> No
         found: list[dict[str, Any]] = []
         if dataset in RETRIEVED:
             table = sample(dataset, actives=True)
-            found += retrieve(table, represent(models, table["smiles"].tolist(), collection)[0])
+            graphs = graphlog.read_molecules(table["smiles"].tolist(), schema=schema)
+            found += retrieve(table, represent(models, graphs, store)[0])
         if dataset in GROUPED:
             table = sample(dataset, actives=False)
-            placed = represent(models, table["smiles"].tolist(), collection)
-            found += group(dataset, table, *placed)
+            graphs = graphlog.read_molecules(table["smiles"].tolist(), schema=schema)
+            kinds = group_numbers(scaffolds.scaffolds(table["smiles"].tolist()))
+            known = dict([("scaffold", kinds), profiles(dataset, table)])
+            found += group(known, *represent(models, graphs, store))
+        if dataset == WORM:
+            known = {"GO terms": functions(store.labels)}
+            found += [*group(known, *represent(models, store, store)), *probe(models, place)]
         new = pd.DataFrame(found).assign(dataset=dataset).round({"value": 5})
         rows = pd.concat([rows, new.assign(task=prefix + new["task"])])
         rows.to_csv(RESULTS, index=False)
@@ -212,13 +249,15 @@ def tables(rows: pd.DataFrame) -> str:
     is_other = rows["task"].str.startswith(PROTOTYPES)
     rows["task"] = rows["task"].str.removeprefix(PROTOTYPES)
     is_search, is_group = rows["task"] == "retrieve", rows["metric"] == "AMI"
+    is_worm = rows["dataset"] == WORM
     search, group = ["dataset", "metric"], ["task", "dataset", "of"]
     lines = [
         *mean_table(rows[is_search & ~is_other], search, 1),
         *mean_table(rows[is_group & ~is_other], group, 100),
         *choice_table(rows),
         *mean_table(rows[is_search & is_other], search, 1),
-        *mean_table(rows[is_group & is_other], group, 100),
+        *mean_table(rows[is_group & is_other & ~is_worm], group, 100),
+        *mean_table(rows[is_worm], ["task"], 100),
     ]
     return "\n".join(lines)
 
@@ -266,6 +305,9 @@ if __name__ == "__main__":
         case ["prototypes", place, *named]:
             loaded = {n: graphlog.load(p) for n, _, p in (spec.partition("=") for spec in named)}
             measure(Path(place), ["hiv", "tox21", "muv", "mix"], loaded)
+        case ["proteins", place, *named]:
+            loaded = {n: graphlog.load(p) for n, _, p in (spec.partition("=") for spec in named)}
+            measure(Path(place), [WORM], loaded)
         case [place, *datasets] if {*datasets} <= {*RETRIEVED, *GROUPED}:
             measure(Path(place), datasets, {MODEL: graphlog.load(MODEL)})
         case _:
