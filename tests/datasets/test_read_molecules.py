@@ -137,16 +137,19 @@ def test_limit_and_progress_and_texts(tmp_path: Path) -> None:
 
 def test_molecules_of_other_files_are_left_out_whatever_their_stereo(tmp_path: Path) -> None:
     unwanted = tmp_path / "b.csv"
-    unwanted.write_text("id,smiles\n1,C[C@@H](N)C(O)=O\n2,C1CCCCC1.Cl\n3,xx\n")
+    unwanted.write_text("id,smiles\n1,C[C@@H](N)C(O)=O\n2,C1CCCCC1.Cl\n3,xx\n4,[CH3:1][OH:2]\n")
     smiles = ["CCO", "OC(=O)C(C)N", "N[C@H](C)C(=O)O", "C1C", "C1CCCCC1.[Na+]", "C1CCCC[13CH2]1"]
+    smiles += ["CO", "C1CCCC[CH2:1]1"]
     store = read_molecules(smiles, exclude=[unwanted])
-    assert (store.rows.tolist(), store.num_rows) == ([0], 6)
+    assert (store.rows.tolist(), store.num_rows) == ([0], 8)
     assert [(r.row, r.kind == RejectKind.EXCLUDED) for r in store.rejects] == [
         (1, True),
         (2, True),
         (3, False),
         (4, True),  # of a salt, the parent counts
         (5, True),
+        (6, True),
+        (7, True),
     ]
     assert store.texts() == ["CCO"]
 

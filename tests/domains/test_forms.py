@@ -1,4 +1,4 @@
-"""Isotopes of hydrogen and ways to write bonds to a metal make one graph."""
+"""Isotopes, atom map numbers and ways to write bonds to a metal make one graph."""
 
 import numpy as np
 import pytest
@@ -32,6 +32,8 @@ SAME = [
     ("NC(=O)N->[Zn]", "NC(=O)N[Zn]"),
     ("[Cl-]->[Pt+]", "Cl[Pt]"),
     ("O=C1O[Cu]OC1=O", "O=C1[O-]->[Cu+2]<-[O-]C1=O"),
+    ("CC(C)O", "[CH3:1][C@H:2]([CH3:3])[O:4][H:5]"),
+    ("CCOP(=S)(OCC)SC", "[CH3:1][CH2:2][O:3][P:4](=[S:5])([O:6][CH2:7][CH3:8])[S:9][CH3:10]"),
 ]
 
 
@@ -54,9 +56,9 @@ def test_one_set_of_features(one: str, other: str) -> None:
         assert (first != second).nnz == 0
 
 
-def test_an_isotope_changes_no_scaffold() -> None:
-    store = graphlog.read_molecules(["c1ccccc1C", "[13cH]1ccccc1C", "[2H]c1ccccc1C"])
-    assert len(set(DOMAINS["molecule"].groups(store))) == 1
+def test_isotopes_and_atom_map_numbers_change_no_scaffold() -> None:
+    rings = ["c1ccccc1C", "[13cH]1ccccc1C", "[2H]c1ccccc1C", "[cH:1]1ccccc1C", "c1ccccc1[CH3:1].Cl"]
+    assert DOMAINS["molecule"].groups(graphlog.read_molecules(rings)) == ["c1ccccc1"] * len(rings)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from rdkit import Chem
 import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, labeled, tiny_encoder, tuned, write_csv
 from graphlog.data.split import Split
-from graphlog.domains.molecule.parse import may_have_parent, parent_of
+from graphlog.domains.molecule.parse import may_have_parent, parent_of, parse_smiles
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP
 from graphlog.downstream.label_checks import repeat_kinds, same_structure, unusual_labels
 from graphlog.downstream.probe import probe
@@ -242,11 +242,12 @@ def test_graphs_without_smiles_are_said_to_hide_salts(tmp_path: Path) -> None:
         ("[NH3+]CC([O-])=O", "NCC(=O)O"),
         ("C[N+](C)(C)C.[I-]", "C[N+](C)(C)C"),
         ("[Na+].[O-]C(=O)c1ccccc1", "O=C(O)c1ccccc1"),
+        ("[CH3:1][NH2:2].[OH:3][C:4](=[O:5])[c:6]1ccccc1", "CN"),
     ],
 )
 def test_the_parent_of_a_molecule(smiles: str, parent: str) -> None:
     assert may_have_parent(smiles)
-    assert parent_of(Chem.MolFromSmiles(smiles)) == parent
+    assert parent_of(parse_smiles(smiles)) == parent
     kept = graphlog.read_molecules([smiles])
     assert (kept.texts(), kept.parents()) == ([smiles], [parent])
     assert graphlog.read_molecules([smiles], standardize="parent").texts() == [parent]

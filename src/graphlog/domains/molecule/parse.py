@@ -172,6 +172,8 @@ an element by its number."""
 _HAS_VARIANTS = re.compile(rf"^InChI=|->|<-|\[[1-9]\d*H|{METAL}")
 """Dative bonds, isotopes of hydrogen, metals: what can be written in several ways."""
 _FOREIGN = re.compile(r"[^!-~]")
+_MAP = re.compile(r":\d+\]")
+"""The end of an atom in a SMILES that has a map number."""
 
 _INCHI = "InChI="
 _OTHER_NOTATIONS = {
@@ -195,7 +197,12 @@ _BARE.removeHs = False
 
 def _unchecked(text: str) -> Chem.Mol | None:
     """Return the molecule of a SMILES whatever its chemistry; None where its syntax is wrong."""
-    return Chem.MolFromSmiles(text, _BARE)
+    return Chem.MolFromSmiles(_without_maps(text), _BARE)
+
+
+def _without_maps(text: str) -> str:
+    """Return a SMILES without atom map numbers: they would tell equal atoms apart."""
+    return _MAP.sub("]", text) if ":" in text else text
 
 
 def is_flat(text: str) -> bool:
@@ -204,7 +211,7 @@ def is_flat(text: str) -> bool:
 
 
 def parse_smiles(text: object) -> Chem.Mol | str:
-    """Return RDKit's molecule, or the reason (a str) why there is none.
+    """Return RDKit's molecule without atom map numbers, or the reason (a str) why there is none.
 
     RDKit's own messages are left to the caller to silence.
     """
@@ -229,7 +236,7 @@ def parse_smiles(text: object) -> Chem.Mol | str:
     try:
         if (reason := _complexity(text)) is not None:
             return reason
-        mol = Chem.MolFromInchi(text) if is_inchi else Chem.MolFromSmiles(text)
+        mol = Chem.MolFromInchi(text) if is_inchi else Chem.MolFromSmiles(_without_maps(text))
         if mol is None and is_inchi:
             return "RDKit cannot parse: not a valid InChI"
         if mol is None:
