@@ -139,9 +139,9 @@ def test_molecules_of_other_files_are_left_out_whatever_their_stereo(tmp_path: P
     unwanted = tmp_path / "b.csv"
     unwanted.write_text("id,smiles\n1,C[C@@H](N)C(O)=O\n2,C1CCCCC1.Cl\n3,xx\n4,[CH3:1][OH:2]\n")
     smiles = ["CCO", "OC(=O)C(C)N", "N[C@H](C)C(=O)O", "C1C", "C1CCCCC1.[Na+]", "C1CCCC[13CH2]1"]
-    smiles += ["CO", "C1CCCC[CH2:1]1"]
+    smiles += ["CO", "C1CCCC[CH2:1]1", "[2H]OC"]
     store = read_molecules(smiles, exclude=[unwanted])
-    assert (store.rows.tolist(), store.num_rows) == ([0], 8)
+    assert (store.rows.tolist(), store.num_rows) == ([0], 9)
     assert [(r.row, r.kind == RejectKind.EXCLUDED) for r in store.rejects] == [
         (1, True),
         (2, True),
@@ -150,6 +150,7 @@ def test_molecules_of_other_files_are_left_out_whatever_their_stereo(tmp_path: P
         (5, True),
         (6, True),
         (7, True),
+        (8, True),
     ]
     assert store.texts() == ["CCO"]
 

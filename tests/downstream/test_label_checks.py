@@ -242,6 +242,7 @@ def test_graphs_without_smiles_are_said_to_hide_salts(tmp_path: Path) -> None:
         ("[NH3+]CC([O-])=O", "NCC(=O)O"),
         ("C[N+](C)(C)C.[I-]", "C[N+](C)(C)C"),
         ("[Na+].[O-]C(=O)c1ccccc1", "O=C(O)c1ccccc1"),
+        ("CN.[2H]OC(=O)C(F)(F)F", "CN"),
         ("[CH3:1][NH2:2].[OH:3][C:4](=[O:5])[c:6]1ccccc1", "CN"),
     ],
 )

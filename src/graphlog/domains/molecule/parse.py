@@ -67,13 +67,8 @@ with rdBase.BlockLogs():  # they announce themselves
     _CHARGES, _TAUTOMERS = rdMolStandardize.Uncharger(), rdMolStandardize.TautomerEnumerator()
 
 
-def _plain_name(fragment: Chem.Mol) -> str:
-    """Return what is the same for all charges and stereoisomers of a fragment."""
-    return Chem.MolToSmiles(_CHARGES.uncharge(fragment), isomericSmiles=False)
-
-
 _COUNTERIONS = frozenset(
-    _plain_name(Chem.MolFromSmiles(text))
+    Chem.CanonSmiles(text)
     for text in """
     OC=O CC(O)=O OC(=O)C(F)(F)F OC(=O)C(O)=O OC(=O)CC(O)=O OC(=O)CCC(O)=O OC(=O)C=CC(O)=O
     CC(O)C(O)=O OC(=O)CC(O)C(O)=O OC(=O)C(O)C(O)C(O)=O OC(=O)CC(O)(CC(O)=O)C(O)=O
@@ -128,11 +123,22 @@ def _main_fragment(mol: Chem.Mol) -> Chem.Mol:
         size = fragment.GetNumAtoms()
         is_organic = any(atom.GetAtomicNum() == 6 for atom in fragment.GetAtoms())
         is_small = size <= _LARGEST_COUNTERION
-        is_compound = is_organic and not (is_small and _plain_name(fragment) in _COUNTERIONS)
+        is_compound = is_organic and not (is_small and _is_counterion(fragment))
         weight = rdMolDescriptors.CalcExactMolWt(fragment)
         return is_compound, is_organic, size, weight, Chem.MolToSmiles(fragment)
 
     return max(fragments, key=rank)
+
+
+def _is_counterion(fragment: Chem.Mol) -> bool:
+    return _plain_name(_CHARGES.uncharge(fragment)) in _COUNTERIONS
+
+
+def _plain_name(mol: Chem.Mol) -> str:
+    """Return what is the same for all stereoisomers and isotopes of a molecule."""
+    if any(map(Chem.Atom.GetIsotope, mol.GetAtoms())):  # deuterium is an atom to RDKit
+        mol = in_one_form(mol)
+    return Chem.MolToSmiles(mol, isomericSmiles=False)
 
 
 def _with_plain_sulfoxides(mol: Chem.Mol) -> Chem.Mol:
@@ -153,7 +159,7 @@ def constitution_key(mol: Chem.Mol, text: str) -> int:
     """Return the number of a molecule that was written as ``text``; see ``constitution_keys``."""
     parent = parent_of(mol) if may_have_parent(text) else None
     whole = mol if parent is None else Chem.MolFromSmiles(parent)
-    name = Chem.MolToSmiles(whole or mol, isomericSmiles=False)
+    name = _plain_name(whole or mol)
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") or 1
 
 
@@ -169,8 +175,8 @@ _FEW_RINGS = 60
 _NEEDS_CARE = re.compile(r"[^!-~]|[@/\\<>~]|\[(?:\d*H|#)")
 """CXSMILES extension, foreign character, stereo, dative or unspecified bond, explicit hydrogen,
 an element by its number."""
-_HAS_VARIANTS = re.compile(rf"^InChI=|->|<-|\[[1-9]\d*H|{METAL}")
-"""Dative bonds, isotopes of hydrogen, metals: what can be written in several ways."""
+_HAS_VARIANTS = re.compile(rf"^InChI=|->|<-|\[\d|{METAL}")
+"""Dative bonds, isotopes, metals: what can be written in several ways."""
 _FOREIGN = re.compile(r"[^!-~]")
 _MAP = re.compile(r":\d+\]")
 """The end of an atom in a SMILES that has a map number."""
@@ -267,15 +273,10 @@ def parsed(texts: Iterable[object]) -> Iterator[Chem.Mol | str]:
 
 
 def parsed_in_one_form(texts: Sequence[str]) -> Iterator[Chem.Mol | str]:
-    """Yield the molecules of :func:`parsed` by :func:`in_one_form`, without isotopes."""
+    """Yield the molecules of :func:`parsed` by :func:`in_one_form`."""
     for text, mol in zip(texts, parsed(texts), strict=True):
-        if isinstance(mol, str) or ("[" not in text and not text.startswith(_INCHI)):
-            yield mol
-            continue
-        plain = in_one_form(mol) if _HAS_VARIANTS.search(text) else mol
-        for atom in plain.GetAtoms():
-            atom.SetIsotope(0)
-        yield plain
+        has_variants = not isinstance(mol, str) and _HAS_VARIANTS.search(text)
+        yield in_one_form(mol) if has_variants else mol
 
 
 def _complexity(text: str) -> str | None:
@@ -540,22 +541,21 @@ def in_one_form(mol: Chem.Mol, keep_isotopes: bool = False) -> Chem.Mol:
     """Return a molecule as ``molecule-cip`` sees it, however bonds to metals are written.
 
     N, O, P, S, As and Se are bound to a metal by dative bonds, and have the hydrogens and charges
-    of free ligands; halogens are bound by single bonds. Hydrogens of any isotope are hydrogens,
-    which stay atoms with ``keep_isotopes``.
+    of free ligands; halogens are bound by single bonds. There are no isotopes, and so no stereo
+    by them, unless ``keep_isotopes``.
     """
     editable = Chem.RWMol(mol)
-    hydrogens = [a for a in editable.GetAtoms() if a.GetAtomicNum() == 1 and a.GetIsotope()]
+    labeled = [atom for atom in editable.GetAtoms() if atom.GetIsotope() and not keep_isotopes]
+    for atom in labeled:
+        atom.SetIsotope(0)
+    as_written = Chem.Mol(editable)
     for ends in [(b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in editable.GetBonds()]:
         _coordinate(editable, *ends)
     try:
         Chem.SanitizeMol(editable)
-        if hydrogens and not keep_isotopes:
-            for atom in hydrogens:
-                atom.SetIsotope(0)
-            return Chem.RemoveHs(editable)
+        return Chem.RemoveHs(editable) if labeled else editable.GetMol()
     except Exception:  # no valence model fits it in this form: it stays as it is written
-        return mol
-    return editable.GetMol()
+        return as_written
 
 
 def _coordinate(editable: Chem.RWMol, begin: int, end: int) -> None:
