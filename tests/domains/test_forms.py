@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rdkit import Chem
 
 import graphlog
 from graphlog.domains import DOMAINS
@@ -13,7 +14,7 @@ from graphlog.domains.molecule.descriptors import (
     target_values,
 )
 from graphlog.domains.molecule.drawing import draw_svg
-from graphlog.domains.molecule.parse import featurize_smiles
+from graphlog.domains.molecule.parse import featurize_smiles, parsed
 from graphlog.domains.molecule.scaffolds import scaffolds
 from graphlog.downstream.label_checks import same_structure
 
@@ -96,6 +97,16 @@ def test_an_inchi_is_read() -> None:
     assert kinds[0] == kinds[1]
     assert kinds[2] == kinds[3]
     assert scaffolds([inchi]) == ["c1ccccc1"]
+
+
+def test_an_inchi_is_read_with_the_hydrogens_of_tables() -> None:
+    smiles = """
+        CC(=O)O CCOc1ccc(NC(C)=O)cc1 NC(N)=O CC(N)=S C/C=C/C(=O)NC O=C1CCCCCN1 CONC(C)=O
+        C[C@H](N)C(=O)N[C@@H](C)C(=O)O O=c1cccc[nH]1 O=c1cc[nH]c(=O)[nH]1 Nc1cc[nH]c(=O)n1
+        CCNc1nc(Cl)nc(NC(C)C)n1 Nc1ccc(S(=O)(=O)Nc2ccccn2)cc1 CCc1nc(=O)[nH][nH]1
+    """.split()
+    read = parsed([Chem.MolToInchi(Chem.MolFromSmiles(text)) for text in smiles])
+    assert [Chem.MolToSmiles(mol) for mol in read if not isinstance(mol, str)] == smiles
 
 
 def test_distances_within_large_molecules_are_those_of_rdkit(

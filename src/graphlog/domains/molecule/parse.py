@@ -242,7 +242,7 @@ def parse_smiles(text: object) -> Chem.Mol | str:
     try:
         if (reason := _complexity(text)) is not None:
             return reason
-        mol = Chem.MolFromInchi(text) if is_inchi else Chem.MolFromSmiles(_without_maps(text))
+        mol = _from_inchi(text) if is_inchi else Chem.MolFromSmiles(_without_maps(text))
         if mol is None and is_inchi:
             return "RDKit cannot parse: not a valid InChI"
         if mol is None:
@@ -250,6 +250,40 @@ def parse_smiles(text: object) -> Chem.Mol | str:
     except Exception as e:  # Boost.Python: of lone surrogates, of elements beyond 118
         return f"RDKit cannot parse: {one_line(e)}"
     return mol if mol.GetNumAtoms() else "empty"
+
+
+_MISPLACED = tuple(map(Chem.MolFromSmarts, ("[O,S;D1H][#6X3]=,:[#7X2+0]", "[nD2H]:c=[NX2+0;!R]")))
+"""Hydrogen, the atom between, and where tables write it: amides and lactams, aromatic amines."""
+
+
+def _from_inchi(text: str) -> Chem.Mol | None:
+    """Return the molecule of an InChI, with mobile hydrogens where tables write them.
+
+    An InChI does not say where they are, and RDKit makes imidic acids of amides.
+    """
+    mol = Chem.MolFromInchi(text)
+    while mol is not None:
+        matches = (match for pattern in _MISPLACED for match in mol.GetSubstructMatches(pattern))
+        moved = next(filter(None, (_with_moved_hydrogen(mol, *match) for match in matches)), None)
+        if moved is None:
+            break
+        mol = moved
+    return mol
+
+
+def _with_moved_hydrogen(mol: Chem.Mol, donor: int, middle: int, taker: int) -> Chem.Mol | None:
+    """Return a molecule with a hydrogen moved over two bonds; None where that makes no molecule."""
+    editable = Chem.RWMol(mol)
+    for end, kind, hydrogens in ((donor, _TYPE.DOUBLE, -1), (taker, _TYPE.SINGLE, 1)):
+        atom, bond = editable.GetAtomWithIdx(end), editable.GetBondBetweenAtoms(end, middle)
+        atom.SetNumExplicitHs(atom.GetNumExplicitHs() + hydrogens)
+        bond.SetStereo(_CIS.STEREONONE)
+        if bond.GetBondType() != _TYPE.AROMATIC:
+            bond.SetBondType(kind)
+    with suppress(Exception):  # RDKit's own types: bonds of its rings cannot be set
+        Chem.SanitizeMol(editable)
+        return editable.GetMol()
+    return None
 
 
 def _parsed(text: object) -> tuple[Chem.Mol | str, bool]:
