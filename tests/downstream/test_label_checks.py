@@ -296,6 +296,13 @@ def test_what_becomes_of_repeats(how: str, labels: list[float]) -> None:
     assert data.labels[np.isfinite(data.labels)].tolist() == labels
 
 
+def test_the_class_of_repeats_is_missing_where_they_contradict_each_other() -> None:
+    table = {**REPEATED, "y": [0.0, 1, 1, 1, 0, 1]}
+    options = {"targets": ["y"], "split": "random", "on_repeats": "mean"}
+    data = open_labeled(table, MOLECULE, fractions=(0.5, 0.25, 0.25), **options)
+    np.testing.assert_array_equal(data.labels[:, 0], [np.nan, np.nan, 1, np.nan, 0, 1])
+
+
 def test_repeats_can_be_refused() -> None:
     with pytest.raises(DataError, match=r"2 molecules repeat an earlier one \(rows 1, 3\)"):
         open_labeled(REPEATED, MOLECULE, targets=["y"], on_repeats="fail")

@@ -221,7 +221,7 @@ def settle_repeats(
         )
     settled = labels.copy()
     if how == "mean":
-        mean = pd.DataFrame(labels).groupby(kinds).transform("mean").to_numpy()
+        mean = pd.DataFrame(labels).groupby(kinds).transform("mean").to_numpy(copy=True)
         if not is_regression:
             mean[(mean != 0) & (mean != 1)] = np.nan
         is_several = np.asarray(pd.Series(kinds).duplicated(keep=False))
