@@ -113,10 +113,15 @@ def test_decimal_commas(
     ("cells", "decimal", "message"),
     [
         (("1,234", "2,567"), None, "'1,234' may have a decimal comma or a comma between thousands"),
-        (("0,79", "1.5"), None, "must be a number"),
-        (("1.5", "0,79"), None, "must be a number"),
-        (("1.5", "2"), ",", "must be a number"),
-        (("1,5", "2"), ".", "must be a number"),
+        (("0,79", "1.5"), None, "must be a number.* write a decimal point as a comma"),
+        (("1.5", "0,79"), None, "must be a number.* write a decimal comma as a point"),
+        (("1.5", "2"), ",", "must be a number.* write a decimal point as a comma"),
+        (("1,5", "2"), ".", "must be a number.* write a decimal comma as a point"),
+        (("1,234.5", "2"), None, "must be a number.* take out what stands between thousands"),
+        (("1,234,567", "2"), None, "must be a number.* take out what stands between thousands"),
+        (("0,5", "1.234,5"), None, "must be a number.* take out what stands between thousands"),
+        (("1,234", "2"), ".", "must be a number.* take out what stands between thousands"),
+        (("1.234", "2"), ",", "must be a number.* take out what stands between thousands"),
     ],
 )
 def test_mixed_or_ambiguous_decimals_are_refused(

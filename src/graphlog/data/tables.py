@@ -34,6 +34,8 @@ DECIMALS = (".", ",")
 _COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 """Of the cells with a comma, those in which it may stand between thousands."""
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}([.,' ])\d{3}(\1\d{3})*([.,]\d+)?")
+"""Cells in which something may stand between thousands."""
 _NUMBERS_NOT_LABELS = frozenset({"id", "index", "row", "cid", "num", "number", "no"})
 _SHOWN = 20
 
@@ -316,12 +318,17 @@ class LabelReader:
     def _no_numbers(self, task: str, row: int, bad: Sequence[str]) -> DataError:
         others = ", ".join(f"{cell[:20]!a}" for cell in list(dict.fromkeys(bad))[1:4])
         more = f" (and further down {others})" if others else ""
-        mark = {".": "comma as a point", ",": "point as a comma"}[self._decimal or "."]
+        if _GROUPED.fullmatch(bad[0]):
+            how = "take out what stands between thousands"
+        elif self._decimal == ",":
+            how = "write a decimal point as a comma"
+        else:
+            how = "write a decimal comma as a point"
         return DataError(
             f"{self._where}, data row {row}: label '{task}' must be a number, 0/1, yes/no, "
             "true/false, active/inactive, positive/negative, or empty, found "
-            f"{bad[0][:40]!a}{more}; leave out units and bounds such as >, write a decimal {mark}, "
-            f"or choose other {setting('targets')}.",
+            f"{bad[0][:40]!a}{more}; leave out units and bounds such as >, {how}, or "
+            f"choose other {setting('targets')}.",
             option="targets",
             row=row,
         )
