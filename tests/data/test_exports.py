@@ -71,6 +71,20 @@ def test_what_has_no_sheets_says_so(source: object, tmp_path: Path) -> None:
         graphlog.read_molecules(source, sheet="data")
 
 
+@pytest.mark.parametrize("mark", [";", ",", "\t", "|"])
+@pytest.mark.parametrize("name", ["a.csv", "a.txt"])
+def test_what_excel_writes_into_text_is_understood(mark: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    lines = [f"sep={mark}", "id;smiles;y", "1;CCO;1.5", "2;CCN;#N/A"]
+    path.write_text("\r\n".join(lines).replace(";", mark))
+    store = graphlog.read_molecules(path, targets=["y"])
+    assert (store.rows.tolist(), store.texts()) == ([0, 1], ["CCO", "CCN"])
+    np.testing.assert_array_equal(store.labels[:, 0], [1.5, np.nan])
+    path.write_text("sep=;\n")
+    with pytest.raises(DataError, match="is empty"):
+        graphlog.read_molecules(path)
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
 def test_utf16_is_read_and_said(encoding: str, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"

@@ -22,7 +22,7 @@ from jaxtyping import Float64, Integer
 from graphlog.errors import DataError, MissingExtraError, first_line, setting
 from graphlog.files import COMPRESSED, LONGEST_LINE, open_text
 
-ABSENT = frozenset({"", "nan", "na", "n/a", "null", "none", "-", "?", "<na>"})
+ABSENT = frozenset({"", "nan", "na", "n/a", "null", "none", "-", "?", "<na>", "#n/a"})
 """What stands in a cell without a label, in any case."""
 WORDS = {
     **dict.fromkeys(("true", "yes", "active", "positive"), 1.0),
@@ -36,6 +36,8 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 """Of the cells with a comma, those in which it may stand between thousands."""
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}([.,' ])\d{3}(\1\d{3})*([.,]\d+)?")
 """Cells in which something may stand between thousands."""
+_EXCEL_HINT = re.compile(r"sep=(.)[\r\n]*")
+"""A first line that tells Excel what separates the columns."""
 _NUMBERS_NOT_LABELS = frozenset({"id", "index", "row", "cid", "num", "number", "no"})
 _SHOWN = 20
 
@@ -431,7 +433,10 @@ def open_table(
             yield _table(where, columns, records, rule.find(columns, wanted, where))
         return
     with open_text(path) as lines:
-        first = next((line for line in lines if line.strip("\r\n\t ,;\0")), None)
+        filled = (line for line in lines if line.strip("\r\n\t ,;\0"))
+        first = next(filled, None)
+        if first and header is None and (hint := _EXCEL_HINT.fullmatch(first)):
+            kind, first = hint[1], next(filled, None)
         if first is None:
             raise DataError(f"{where}: is empty; it must hold at least one row.")
         if header is None:
