@@ -14,6 +14,7 @@ from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.fold_probe import fold_probe
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.tasks import LabeledGraphs, decide_task, open_labeled, split_file
+from graphlog.downstream.uncertainty import calibration_notes
 from graphlog.errors import ConfigError, DataError
 from graphlog.inputs import read
 
@@ -116,6 +117,9 @@ def test_a_split_without_a_validation_fold_is_taken(
     assert data.split.test.tolist() == given["test"]
     assert 1 <= len(data.split.valid) <= 4
     assert f"validation fold: {len(data.split.valid)} graphs, " in data.split_name
+    assert data.split_name.startswith(str(file) if kind is None else f"{kind} ({file})")
+    notes = calibration_notes((), data.split_name, None)
+    assert any("not guaranteed" in note for note in notes) == (kind != "random")
 
 
 def test_a_share_of_nothing_for_validation_is_taken(alcohols: Path):

@@ -419,7 +419,8 @@ def _split_graphs(
         rows = Split.load(split, store.num_rows, known, strict=source.file is not None)
         kind = json.loads(Path(split).read_text(encoding="utf-8")).get("kind")
         kind = kind if isinstance(kind, str) else None
-        folds, name = _graphs_of_rows(store, rows), str(split)
+        folds = _graphs_of_rows(store, rows)
+        name = str(split) if kind is None else f"{kind.partition(' (')[0]} ({split})"
     else:
         kind = str(split)
         folds = _drawn(store, labels, kind, tuple(fractions), seed, source)
