@@ -155,9 +155,11 @@ def domain_name(source: Input, schema: str | None = None) -> str:
 
 def schema_for(source: Input, name: str) -> FeatureSchema | None:
     """Return schema ``name`` if the input can be read in it; None for the input's own."""
+    # what has a schema of its own may call it by a name that is none of the fixed ones
+    if source.store is not None or not DOMAINS[source.domain or _DEFAULT_DOMAIN].schemas:
+        return None
     schema = schema_named(name)
-    is_free = source.store is None and source.domain in (None, schema.domain)
-    return schema if is_free else None
+    return schema if source.domain in (None, schema.domain) else None
 
 
 def reader_of(source: Input, schema: FeatureSchema | None, domain: str | None = None) -> Domain:

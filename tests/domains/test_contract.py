@@ -1,7 +1,10 @@
 """What every domain must do, and a domain that is defined only here: from file to predictions."""
 
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,10 +15,11 @@ import graphlog
 from cli_support import Cli, read_table
 from graphlog.domains import DOMAINS, Domain, domain_of, register, schema_named
 from graphlog.domains.base import Draws
-from graphlog.errors import ConfigError
+from graphlog.errors import ConfigError, TrainingInterrupted
 from graphlog.inputs import read, resolve
 from graphs_support import rings
 from protein_support import clustered_links, write
+from training_support import After, outcome
 from words_domain import DOMAIN, PATH
 
 SMALL = {"dim": 8, "layers": 2}
@@ -143,6 +147,30 @@ def test_from_a_file_to_predictions(case: Case, cli: Cli) -> None:
     run(f"info {store}")
     if source != store:
         run(f"featurize {source} -o again --like run")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_run_that_is_killed_ends_as_if_nothing_had_happened(
+    case: Case, packed: bool, cli: Cli, tmp_path: Path
+) -> None:
+    source = case.source
+    if packed and source.suffix != ".store":
+        source = tmp_path / "a.store"
+        cli(f"featurize {case.source} -o {source} {' '.join(case.schema)}")
+    given = {"objective": "attrmasking", "epochs": 2, "batch_size": 16, "encoder": SMALL}
+    given |= {"schema": case.schema[1]} if case.schema and not packed else {}
+
+    def encoder(run: str, **options: Any) -> None:
+        graphlog.pretrain(source, run_dir=tmp_path / run, **options)
+
+    encoder("whole", **given)
+    stop = After(2, partial(os.kill, os.getpid(), signal.SIGTERM))
+    with pytest.raises(TrainingInterrupted):
+        encoder("run", **given, progress=stop)
+    encoder("run", resume=True)
+    encoder("again", config=tmp_path / "run" / "config.toml")
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "again") == outcome(tmp_path / "whole")
 
 
 def test_an_input_of_another_domain_is_refused_in_one_line(tmp_path: Path) -> None:
