@@ -78,6 +78,29 @@ def test_encoders_read_continuous_columns_with_mean_0_and_deviation_1(values):
     assert spread == pytest.approx(1.0, abs=1e-2) or attribute.scale == 1.0
 
 
+def _read(values: np.ndarray) -> np.ndarray:
+    """Return quantities, stored in 32 bits, as encoders read them."""
+    stored = torch.from_numpy(values.astype(np.float32))[:, None]
+    return standardized(stored, _schema(values.tolist()).node).numpy()[:, 0]
+
+
+@given(
+    st.lists(st.integers(-999, 999), min_size=2, max_size=40, unique=True),
+    st.integers(-36, 33),
+    st.integers(-100_000, 100_000),
+)
+def test_neither_unit_nor_origin_matters_to_encoders(numbers, power, origin):
+    values = np.array(numbers) / 7
+    moved = (values + origin) * 10.0**power
+    rounding = np.finfo(np.float32).eps * (10 + np.abs(moved).max() / moved.std())
+    np.testing.assert_allclose(_read(moved), _read(values), rtol=0, atol=rounding)
+
+
+@pytest.mark.parametrize("values", [[0.1] * 7, [1e-30] * 7, [0.0, 0.0], [1.2e8 + 0.1, 1.2e8 + 0.2]])
+def test_what_is_equal_as_it_is_stored_has_deviation_1(values):
+    assert _schema(values).node[0].scale == 1.0
+
+
 def test_kinds_by_what_is_there():
     assert _schema([0, 1, 2]).node[0].values == ("0", "1", "2")
     # codes as they are; 0 and 2 were never seen

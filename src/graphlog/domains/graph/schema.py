@@ -24,8 +24,8 @@ DEGREE_CAP = 255
 """Largest degree with a code of its own."""
 _SPECIAL_CODES: Mapping[Item, int] = {"node": 1, "edge": 2}
 """Codes after the values: "masked", and for edges "self-loop"."""
-_SMALLEST_SPREAD = 1e-6
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_FLOAT32 = np.finfo(np.float32)
+_FLOAT32_MAX = float(_FLOAT32.max)
 
 
 class Moments:
@@ -49,7 +49,9 @@ class Moments:
     def scaled(self, columns: Sequence[Attribute]) -> tuple[Attribute, ...]:
         """Return the columns, quantities with their mean and deviation (1 if they are equal)."""
         spread = np.sqrt(self.squares / max(self.count, 1))
-        is_spread = spread > _SMALLEST_SPREAD * np.maximum(1.0, np.abs(self.mean))
+        # stores round to 32 bits; smaller differences are not there
+        rounding = float(_FLOAT32.eps) * np.abs(self.mean) + float(_FLOAT32.smallest_subnormal)
+        is_spread = spread > rounding
         scales = np.where(is_spread, spread, 1.0).tolist()
         return tuple(
             a if a.is_categorical else replace(a, shift=shift, scale=scale)
