@@ -4,9 +4,11 @@ import csv
 import zipfile
 from typing import Any
 
+import numpy as np
 import pytest
 
 from graphlog.api import read_graphs
+from graphlog.domains.graph.raw import cell, is_absent
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.errors import DataError
 from graphs_support import lines, tables
@@ -55,6 +57,54 @@ def test_a_class_is_the_same_however_it_is_written(tmp_path):
     assert store.source.classes == {"y": ["0", "1", "other"]}
     assert store.labels[:7, 0].tolist() == [1, 1, 1, 1, 0, 0, 2]
     assert (store.labels[7:] != store.labels[7:]).all()
+
+
+LABELS: list[tuple[list[str], list[str] | None, str, str]] = [
+    # labels, their classes, what a user is told, and why the last graph is rejected
+    (["yes", "no", "NA", "N/A"], ["no", "yes"], "read as missing: N/A, NA", ""),
+    (["0", "1", "NA", "null"], None, "read as missing: NA, null", ""),
+    (["0.5", "1", "2.5", "-"], None, "read as missing: -", ""),
+    (["yes", "no", "YES", ""], ["YES", "no", "yes"], "3 classes (YES, no, yes)", ""),
+    (["0,5", "1,5", "2,5", "3,5"], ["0,5", "1,5", "2,5", "3,5"], "4 classes (0,5, 1,5,", ""),
+    (["1", "2", "2", "b"], ["1", "2", "b"], "3 classes (1, 2, b)", ""),
+    (["0.5", "1", "2.5", "low"], None, "", "label 'y' must be a finite number"),
+]
+
+
+@pytest.mark.parametrize(("labels", "classes", "note", "reason"), LABELS)
+def test_what_words_are_as_labels(tmp_path, labels, classes, note, reason):
+    rows = "".join(f'{k},2,"{label}"\n' for k, label in enumerate(labels))
+    edges = "graph,source,target\n0,0,1\n"
+    folder = tables(tmp_path / "f", edges, None, f"graph,num_nodes,y\n{rows}")
+    records = [{"edges": [], "num_nodes": 2, "y": cell(label)} for label in labels]
+    for source in (folder, lines(tmp_path / "g.jsonl", records)):
+        store = read_graphs(source)
+        assert store.source.classes == ({"y": classes} if classes else {})
+        assert note in " ".join(store.source.notes)
+        assert bool(note) == bool(store.source.notes)
+        assert [(r.row, r.reason[: len(reason)]) for r in store.rejects] == [(3, reason)] * bool(
+            reason
+        )
+        if "read as missing" in note:
+            known = [not is_absent(label) for label in labels]
+            assert np.isfinite(store.labels[:, 0]).tolist() == known
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "bad"),
+    [
+        ([0, 1, 2, "NA"], ("0", "1", "2"), [3]),
+        ([0.5, 1, "n/a", "null"], (), [2, 3]),  # quantities
+        (["Na", "C", "C", "O"], ("C", "Na", "O"), []),
+        (["-", "-", "-", "-"], ("-",), []),
+        ([1, "-", "=", "-"], ("1", "-", "="), []),
+    ],
+)
+def test_a_word_for_missing_is_a_category_beside_other_words(tmp_path, values, kind, bad):
+    graphs = [{"edges": [[0, 1]], "x": [["Q", 0], ["R", 1]], "edge_attr": [v]} for v in values]
+    store = read_graphs(lines(tmp_path / "g.jsonl", graphs))
+    assert store.schema.edge[0].values == kind
+    assert [r.row for r in store.rejects] == bad
 
 
 def test_named_labels_may_come_in_any_order(tmp_path):

@@ -7,14 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphlog.data.graphs import Attribute, FeatureSchema
-from graphlog.domains.graph.raw import Collection, RawGraph, RawGraphs, column, join
+from graphlog.domains.graph.raw import Collection, RawGraph, RawGraphs, column, is_absent, join
 from graphlog.domains.graph.schema import Moments, Survey, attribute_codes, chunk_of, with_columns
 from graphlog.encoders.encoder import AttributeTable, expand_attributes, standardized
 from graphlog.errors import DataError
 
 whole = st.lists(st.integers(-(2**31), 2**31), min_size=1, max_size=40)
 words = st.lists(
-    st.one_of(st.text(min_size=1, max_size=3), st.integers(0, 5)), min_size=1, max_size=40
+    st.one_of(
+        st.text(min_size=1, max_size=3).filter(lambda word: not is_absent(word)), st.integers(0, 5)
+    ),
+    min_size=1,
+    max_size=40,
 )
 fractions = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40)
 

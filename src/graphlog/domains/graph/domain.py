@@ -146,15 +146,10 @@ def pack(
                 survey.add(join(usable))
     labels = survey.labels({} if how.like is None else how.like.source.classes)
     classes = {label.name: list(label.values) for label in labels if label.values}
-    notes = tuple(
-        f"label '{label}': class 0 is {words[0]}, class 1 is {words[1]}"
-        for label, words in classes.items()
-        if len(words) == 2 and words != ["0", "1"]
-    )
     schema = schema or survey.schema(how.kinds)
     if schema.domain == DOMAIN.name:
         schema = replace(schema, directed=directed)
-    origin = Source(name=name, classes=classes, notes=notes)
+    origin = Source(name=name, classes=classes, notes=survey.notes(classes))
     with StoreBuilder(schema, how.store_path, graphs.labels, origin) as builder:
         collector = RowCollector(builder, graphs.name, how.on_error, how.progress, "graph")
         node, edge = Moments(len(schema.node)), Moments(len(schema.edge))

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from jaxtyping import Int64
 from scipy.sparse import csr_matrix
 
+from graphlog.data.tables import ABSENT
+
 Column = npt.NDArray[Any]
 """One attribute of many nodes or edges: int64, float64, or objects (numbers, words, None)."""
 Item = Literal["node", "edge", "graph"]
@@ -192,6 +194,11 @@ def cell(text: str) -> Any:
         except ValueError:
             continue
     return text
+
+
+def is_absent(value: object) -> bool:
+    """Return whether a field is a word for a missing value, as R and pandas write."""
+    return isinstance(value, str) and value.strip().lower() in ABSENT
 
 
 def column(values: Sequence[Any]) -> Column:

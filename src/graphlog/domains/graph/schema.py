@@ -8,7 +8,16 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from graphlog.data.graphs import Attribute, FeatureSchema, GraphChunk, Reject, is_continuous
-from graphlog.domains.graph.raw import Collection, Column, Item, RawGraph, RawGraphs, join
+from graphlog.data.tables import listed
+from graphlog.domains.graph.raw import (
+    Collection,
+    Column,
+    Item,
+    RawGraph,
+    RawGraphs,
+    is_absent,
+    join,
+)
 from graphlog.errors import DataError, check_name
 
 Kind = Literal["categorical", "continuous"]
@@ -83,6 +92,8 @@ class ColumnSurvey:
 
     def __init__(self) -> None:
         self.values: set[Any] = set()
+        self.absent: set[str] = set()
+        """Words for a missing value; beside other words, an attribute may mean them: Na, none."""
         self.num_words = self.num_numbers = 0
         self.has_fractions = False
 
@@ -91,6 +102,8 @@ class ColumnSurvey:
         words: list[str] = []
         if column.dtype == object:
             words = [v for v in column.tolist() if isinstance(v, str)]
+            self.absent.update(filter(is_absent, set(words)))
+            words = [word for word in words if word not in self.absent]
             numbers = [v for v in column.tolist() if not isinstance(v, str) and v is not None]
             is_float = any(isinstance(v, float) for v in numbers)
             column = np.array(numbers, dtype=np.float64 if is_float else np.int64)
@@ -108,14 +121,20 @@ class ColumnSurvey:
             self.values.update(np.unique(column).tolist(), words)
 
     @property
+    def _different(self) -> set[Any]:
+        is_numbers = self.num_numbers > 0 and not self.num_words
+        return self.values if is_numbers else self.values | self.absent
+
+    @property
     def is_constant(self) -> bool:
         """Whether there is only one value, and it is a category."""
-        return not self.has_fractions and len(self.values) == 1
+        return not self.has_fractions and len(self._different) == 1
 
     @property
     def _are_codes(self) -> bool:
-        return not self.num_words and all(
-            0 <= value < MAX_CODES and value == int(value) for value in self.values
+        return all(
+            not isinstance(value, str) and 0 <= value < MAX_CODES and value == int(value)
+            for value in self._different
         )
 
     def kind(self) -> Kind:
@@ -127,26 +146,38 @@ class ColumnSurvey:
         is_few = len(self.values) <= (MAX_CODES if self._are_codes else FEW_VALUES)
         return "categorical" if is_few and not self.has_fractions else "continuous"
 
-    def categories(self, name: str, most: int) -> tuple[str, ...]:
-        """Return the different values, numbers first; refuse more than ``most``."""
-        if len(self.values) > most:
-            raise DataError(
-                f"'{name}' has more than {most:,} different values, too many for categories; leave "
-                "it out if it is a name, and give quantities as numbers (TUDataset: in its files "
-                "of attributes)."
-            )
-        ordered = sorted(self.values, key=lambda value: (isinstance(value, str), value))
-        return tuple(dict.fromkeys(map(text_of, ordered)))
+    @property
+    def is_class(self) -> bool:
+        """Whether words make it a class, as a label: more than a few mistakes among fractions."""
+        # numbers of classes may be written with a point
+        has_fractions = any(isinstance(v, float) and v % 1 for v in self.values)
+        return self.num_words > (self.num_numbers if has_fractions else 0)
+
+    def classes(self, name: str) -> tuple[str, ...]:
+        """Return the names of the classes of a label."""
+        return _names(name, self.values, MAX_CLASSES)
 
     def attribute(self, name: str, kind: Kind, special: int) -> Attribute:
         """Return the column of the schema, with ``special`` codes after the values."""
         if kind == "continuous":
             return Attribute(name, 0)
-        values = self.categories(name, MAX_CODES)
+        values = _names(name, self._different, MAX_CODES)
         if self._are_codes:  # each number is its own code
             codes = range(int(max(self.values, default=0)) + 1)
             values = tuple(str(code) if str(code) in values else "" for code in codes)
         return Attribute(name, len(values) + special, values=values)
+
+
+def _names(column: str, values: set[Any], most: int) -> tuple[str, ...]:
+    """Return the names of categories, numbers first; refuse more than ``most``."""
+    if len(values) > most:
+        raise DataError(
+            f"'{column}' has more than {most:,} different values, too many for categories; leave "
+            "it out if it is a name, and give quantities as numbers (TUDataset: in its files of "
+            "attributes)."
+        )
+    ordered = sorted(values, key=lambda value: (isinstance(value, str), value))
+    return tuple(dict.fromkeys(map(text_of, ordered)))
 
 
 class Survey:
@@ -211,10 +242,24 @@ class Survey:
         labels: list[Attribute] = []
         for name, survey in self._columns["graph"].items():
             classes = tuple(known.get(name, ()))
-            if not classes and (survey.num_words or name in self._graphs.classes):
-                classes = survey.categories(name, MAX_CLASSES)
+            if not classes and (survey.is_class or name in self._graphs.classes):
+                classes = survey.classes(name)
             labels.append(Attribute(name, len(classes), values=classes))
         return tuple(labels)
+
+    def notes(self, classes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+        """Return one line for each label that was not taken literally."""
+        notes: list[str] = []
+        for name, survey in self._columns["graph"].items():
+            words = classes.get(name, ())
+            if len(words) == 2 and words != ["0", "1"]:
+                notes.append(f"label '{name}': class 0 is {words[0]}, class 1 is {words[1]}")
+            elif words and len(words) != 2:
+                notes.append(f"label '{name}': {len(words)} classes ({listed(words)})")
+            if survey.absent:
+                absent = listed(sorted(survey.absent))
+                notes.append(f"label '{name}': read as missing: {absent}")
+        return tuple(notes)
 
 
 def _hot_positions(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
@@ -283,7 +328,8 @@ def attribute_codes(
         codes[:, k], is_bad = convert(values, attribute)
         what = "label" if item == "graph" else f"{item} attribute"
         if item == "graph":
-            is_missing = np.array([v is None or v != v for v in values.tolist()], dtype=np.bool_)
+            missing = [v is None or v != v or is_absent(v) for v in values.tolist()]
+            is_missing = np.array(missing, dtype=np.bool_)
             codes[is_missing, k] = np.nan
             is_bad = is_bad & ~is_missing
         for position in np.flatnonzero(is_bad).tolist():
