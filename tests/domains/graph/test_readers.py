@@ -263,6 +263,17 @@ def test_a_bad_line_of_a_file_is_named(tmp_path, made, words):
         read_graphs(made(tmp_path), on_error="fail")
 
 
+@pytest.mark.parametrize("limit", [None, 1, 2])
+@pytest.mark.parametrize("order", ["cab", "bca", "bac"])
+def test_tables_in_another_order_are_refused_however_few_graphs_are_read(tmp_path, order, limit):
+    edges = "".join(f"{graph},0,1\n" for graph in order)
+    counts = "graph,num_nodes\na,2\nb,2\nc,2\n"
+    folder = tables(tmp_path / "f", f"graph,source,target\n{edges}", None, counts)
+    line = 2 + next(k for k in (1, 2) if order[k] < order[k - 1])
+    with pytest.raises(DataError, match=rf"edges\.csv, line {line}: .* in the same order"):
+        read_graphs(folder, limit=limit)
+
+
 def test_quantities_as_labels_of_a_tudataset_are_refused_in_one_line(tmp_path):
     count = 1100
     numbers = "".join(f"{k}\n" for k in range(1, count + 1))

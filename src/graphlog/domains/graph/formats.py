@@ -235,6 +235,8 @@ class _Table:
 
     def __init__(self, path: Path, keys: Sequence[str]) -> None:
         self.path, self._keys = path, keys
+        self.is_in_order = False
+        """Whether its graphs are known to be in the order of those of the first table."""
         _, header = next(self._rows(), (0, []))
         self._header = [name.strip() for name in header]
         for name in (*keys, *self._header):
@@ -263,6 +265,19 @@ class _Table:
                 [[row[k].strip() for k in keys[1:]] for row in rows],
                 [[cell(row[k]) for k in values] for row in rows],
             )
+
+    def check_order(self, first: "_Table") -> None:
+        """Refuse graphs that are not in the first table, or in another order."""
+        with closing(first.graphs()) as known, closing(self.graphs()) as own:
+            names = (rows.graph for rows in known)
+            for rows in own:
+                if rows.graph not in names:  # looks on from the last one found
+                    raise DataError(
+                        f"{self.path}, line {rows.place.lines[0]}: graph {rows.graph[:40]!r} is "
+                        f"not in {first.path.name}, or not in its place; list graphs in the same "
+                        "order."
+                    )
+        self.is_in_order = True
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """Yield line and fields of each row that is not blank, the header first."""
@@ -306,6 +321,9 @@ def _read_tables(tables: Mapping[str, _Table]) -> Iterator[RawGraph]:
             for name, rows in following.items():
                 if rows is not None and rows.graph == current.graph:
                     found[name], following[name] = rows, next(groups[name], None)
+                elif rows is not None and not tables[name].is_in_order:
+                    # it has no rows there, or further down, where a limit may hide them
+                    tables[name].check_order(tables[order])
             try:
                 yield _graph_of_tables(number, current.graph, found, tables)
             except BadGraphError as e:
@@ -313,11 +331,7 @@ def _read_tables(tables: Mapping[str, _Table]) -> Iterator[RawGraph]:
             number += 1
         for name, rows in following.items():
             if rows is not None:
-                where = f"{tables[name].path}, line {rows.place.lines[0]}"
-                raise DataError(
-                    f"{where}: graph {rows.graph[:40]!r} is not in {tables[order].path.name}, or "
-                    "not in its place; list graphs in the same order."
-                )
+                tables[name].check_order(tables[order])
 
 
 def _graph_of_tables(
