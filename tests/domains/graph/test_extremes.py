@@ -107,6 +107,16 @@ def test_a_word_for_missing_is_a_category_beside_other_words(tmp_path, values, k
     assert [r.row for r in store.rejects] == bad
 
 
+def test_zeros_before_digits_make_another_category_in_every_format(tmp_path):
+    kinds = ["007", "07", "7", "0", "00"]
+    nodes = "".join(f"a,{k},{kind}\n" for k, kind in enumerate(kinds))
+    folder = tables(tmp_path / "f", "graph,source,target\na,0,1\n", f"graph,node,k\n{nodes}", None)
+    record = {"edges": [[0, 1]], "x": ["007", "07", 7, 0, "00"]}
+    for source in (folder, lines(tmp_path / "g.jsonl", [record])):
+        (column,) = read_graphs(source).schema.node
+        assert column.values == ("0", "7", "00", "007", "07")
+
+
 def test_named_labels_may_come_in_any_order(tmp_path):
     labels = ({"a": 1, "b": 0}, {"b": 5, "a": 2})
     store = read_graphs(lines(tmp_path / "g.jsonl", [GRAPH | {"y": y} for y in labels]))

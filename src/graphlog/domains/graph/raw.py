@@ -182,11 +182,12 @@ def cell(text: str) -> Any:
     """Return the content of a field: a whole number, a number, a word, or None if it is empty.
 
     Example:
-        >>> cell("3"), cell(" 3.0"), cell("C.ar"), cell("")
-        (3, 3.0, 'C.ar', None)
+        >>> cell("3"), cell(" 3.0"), cell("C.ar"), cell("007"), cell("")
+        (3, 3.0, 'C.ar', '007', None)
     """
     text = text.strip()
-    if not text or "_" in text:  # Python's numbers may contain underscores; data's may not
+    # Python's numbers may contain underscores; data's may not. Zeros before digits make a name.
+    if not text or "_" in text or (text[0] == "0" and text.isdigit() and text != "0"):
         return text or None
     for kind in (int, float):
         try:
