@@ -116,6 +116,18 @@ def test_tudataset(tmp_path, packed):
     assert store[:].edge_attr[:, 0].tolist() == [0, 0, 1, 1, 0, 0]
 
 
+def test_attributes_of_a_tudataset_are_quantities_even_if_whole(tmp_path):
+    whole = {"node_attributes": "1\n2\n300\n4\n5\n", "edge_attributes": "1\n1\n2\n2\n3\n3\n"}
+    first = read_graphs(tu_folder(tmp_path / "SET", **whole))
+    for columns in (first.schema.node, first.schema.edge):
+        assert [(a.name, a.is_categorical) for a in columns] == [
+            ("label", True),
+            ("attribute", False),
+        ]
+    new = tu_folder(tmp_path / "NEW", **(whole | {"node_attributes": "1\n7\n8\n9\n10\n"}))
+    assert not read_graphs(new, schema=first.schema).rejects
+
+
 def test_what_is_a_collection_of_graphs(tmp_path):
     (tmp_path / "m.txt").write_text("CCO\n")
     (tmp_path / "g.txt").write_text(GIN)

@@ -25,6 +25,7 @@ from graphlog.domains.graph.raw import (
     Column,
     Place,
     RawGraph,
+    as_float,
     cell,
     column,
 )
@@ -492,6 +493,8 @@ def _tu_columns(files: Mapping[str, _TextFile], kind: str) -> dict[str, Column]:
         file = files.get(f"{kind}_{stem}s")
         rows = file.rows if file is not None else []
         for k, values in enumerate(zip(*rows, strict=True)):
+            if stem == "attribute":
+                values = [as_float(v) if isinstance(v, int) else v for v in values]
             columns[stem if len(rows[0]) == 1 else f"{stem}_{k}"] = column(values)
     return columns
 

@@ -216,13 +216,14 @@ def column(values: Sequence[Any]) -> Column:
         with suppress(OverflowError):
             return np.array(values, dtype=np.int64)
     if kinds <= {int, bool, float}:
-        return np.array([_as_float(v) for v in values], dtype=np.float64)
+        return np.array([as_float(v) for v in values], dtype=np.float64)
     array = np.empty(len(values), dtype=object)
-    array[:] = [_as_float(v) if isinstance(v, int) and v not in _INT64 else v for v in values]
+    array[:] = [as_float(v) if isinstance(v, int) and v not in _INT64 else v for v in values]
     return array
 
 
-def _as_float(value: float) -> float:
+def as_float(value: float) -> float:
+    """Return a number as a floating-point number, infinite if it is too large for one."""
     try:
         return float(value)
     except OverflowError:
