@@ -225,6 +225,8 @@ def test_a_parquet_file_with_a_text_that_is_not_utf8(parquet, use_dictionary: bo
         ("a.tsv", "name,y\nCCO,1\n", "separate columns by commas in a .csv, by tabs in a .tsv"),
         ("a.csv", 'smiles,y\n"CCO,1\n' + "C,1\n" * 2000, "is never closed"),
         ("a.sdf", "whatever", "cannot tell what kind of file this is"),
+        ("a.json", "[]", "files of graphs: .jsonl, .ndjson, .zip, or a folder of tables"),
+        ("edges.csv", "graph,source,target\na,0,1\n", "tables of graphs; name their folder"),
     ],
 )
 def test_files_that_cannot_be_read(

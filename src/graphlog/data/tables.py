@@ -94,6 +94,11 @@ class RecordColumn(NamedTuple):
                 )
         if wanted is not None:
             raise no_such_column(columns, wanted, where)
+        if "graph" in columns[:1]:
+            raise DataError(
+                f"{where}: is one of several tables of graphs; name their folder, which must hold "
+                f"edges.csv. Columns: {listed(columns)}"
+            )
         raise DataError(
             f"{where}: no {self.what} column found; name one with {setting('smiles_column')} (save "
             "a file without a header as .smi; separate columns by commas in a .csv, by tabs in a "
@@ -513,7 +518,7 @@ def kind_of(path: Path) -> str:
     _check_exists(path)
     raise DataError(
         f"{path}: cannot tell what kind of file this is; name it {', '.join(ENDINGS)} (those of "
-        "text also .gz or .zst)."
+        "text also .gz or .zst); files of graphs: .jsonl, .ndjson, .zip, or a folder of tables."
     )
 
 

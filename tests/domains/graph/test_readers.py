@@ -1,6 +1,7 @@
 """Every format gives the same graphs, by name; what cannot be used is named by file or line."""
 
 import gzip
+import io
 import json
 import os
 import zipfile
@@ -388,9 +389,10 @@ def _embed(source, out, **options):
 
 def test_ids_of_json_lines(tmp_path, graphs):
     del graphs[5]["id"]
+    graphs[7]["id"] = None
     path = lines(tmp_path / "g.jsonl", [*graphs[:3], "{", *graphs[3:]])
     encoder = _embed(path, tmp_path / "e.csv")
-    expected = ["g0", "g1", "g2", "", "g3", "g4", "", "g6", "g7"]
+    expected = ["g0", "g1", "g2", "", "g3", "g4", "", "g6", ""]
     assert _column(tmp_path / "e.csv", "id") == expected
     assert _column(tmp_path / "e.csv", "row") == [str(k) for k in range(9)]
     graphlog.embed_file(encoder, path, tmp_path / "few.csv", limit=4)
@@ -398,6 +400,16 @@ def test_ids_of_json_lines(tmp_path, graphs):
     graphlog.neighbors_file(encoder, path, path, tmp_path / "n.csv", k=1)
     assert _column(tmp_path / "n.csv", "id") == expected
     assert set(_column(tmp_path / "n.csv", "neighbor_id")) <= {*expected, ""}
+
+
+def test_graphs_from_standard_input(tmp_path, graphs, monkeypatch):
+    path = lines(tmp_path / "g.jsonl", graphs)
+    encoder = _embed(path, tmp_path / "e.csv")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    graphlog.embed_file(encoder, "-", tmp_path / "again.csv")
+    assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "e.csv").read_bytes()
+    with pytest.raises(DataError, match="standard input: graphs are read twice; save them"):
+        read_graphs("-")
 
 
 def test_a_bad_first_line_does_not_hide_the_names(tmp_path, graphs):

@@ -47,7 +47,7 @@ _PARTS = (
     "graph_attributes"
 ).split()
 """What follows ``NAME_`` in the files of TUDataset; the first two are required."""
-_GIN_SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
+_TEXT_SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
 _MOST_DIGITS = 18
 """Digits of a number of graphs or nodes."""
 _MIN_BOMB, _BOMB_RATIO = 1 << 26, 200
@@ -62,7 +62,9 @@ def open_collection(path: Path) -> Collection:
     if path.is_dir():
         known = "edges.csv, a .jsonl file, or NAME_A.txt and NAME_graph_indicator.txt"
         raise DataError(f"{path}: holds no graphs; a folder of graphs has {known}.")
-    known = ".jsonl, TUDataset's .zip, and GIN's .txt"
+    if str(path) == "-":
+        raise DataError("standard input: graphs are read twice; save them as a file, and name it.")
+    known = "a folder of tables, .jsonl, .ndjson, TUDataset's .zip, and GIN's .txt"
     raise DataError(f"{path}: is not a file of graphs; known are {known}.")
 
 
@@ -82,8 +84,7 @@ def find_opener(path: Path) -> Callable[[], Collection] | None:
         return partial(open_tudataset, path)
     if path.name.endswith(_JSON_SUFFIXES):
         return partial(_open_jsonlines, path)
-    is_gin = path.name.endswith(_GIN_SUFFIXES) and _looks_like_gin(path)
-    return partial(_open_gin, path) if is_gin else None
+    return _find_opener_of_text(path) if path.name.endswith(_TEXT_SUFFIXES) else None
 
 
 _End = Annotated[int, Field(gt=-(2**31), lt=2**31)]
@@ -178,7 +179,7 @@ def _graph_of_line(row: int, text: str, labels: tuple[str, ...]) -> RawGraph:
     if found and found.keys() != set(labels):
         expected = f"`y` must be {len(labels)} labels ({', '.join(labels)})"
         raise BadGraphError(f"{expected}, found {', '.join(found):.80}")
-    name = str(line.id)[:_MAX_TEXT]
+    name = "" if line.id is None else str(line.id)[:_MAX_TEXT]
     return RawGraph(
         row=row,
         text=name or text[:_MAX_TEXT],
@@ -553,16 +554,19 @@ def _read_tudataset(
         )
 
 
-def _looks_like_gin(path: Path) -> bool:
-    """Return whether a file begins as the GIN family's format: a number, then two."""
+def _find_opener_of_text(path: Path) -> Callable[[], Collection] | None:
+    """Return what opens a file that begins as JSON, or as GIN's format: a number, then two."""
     try:
         with open_text(path) as lines:
             first, second = (next(lines, "").split() for _ in range(2))
     except DataError:
-        return False
+        return None
+    if "".join(first).startswith('{"'):  # as standard input is, which has no name
+        return partial(_open_jsonlines, path)
     counts = [*first, *second[:1]]
     are_counts = all(word.isdecimal() and len(word) <= _MOST_DIGITS for word in counts)
-    return (len(first), len(second)) == (1, 2) and are_counts
+    is_gin = (len(first), len(second)) == (1, 2) and are_counts
+    return partial(_open_gin, path) if is_gin else None
 
 
 def _open_gin(path: Path) -> Collection:
