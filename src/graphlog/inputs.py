@@ -422,8 +422,8 @@ def _fitting(
         kinds = {True: "directed graphs", False: "undirected graphs", None: "graphs"}
         raise ConfigError(
             f"the store holds {kinds[own.directed]} of schema '{own.name}', but the model reads "
-            f"{kinds[schema.directed]} of schema '{schema.name}' with columns and codes of its "
-            f"own; build it again from its input with {setting('like', 'MODEL')}.",
+            f"{kinds[schema.directed]} of schema '{schema.name}' ({schema.difference(own)}); build "
+            f"it again from its input with {setting('like', 'MODEL')}.",
             option="like",
         )
     reading = Reading.of(options)

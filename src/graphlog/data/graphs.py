@@ -139,6 +139,35 @@ class FeatureSchema:
         """Return whether one is of directed graphs and the other of undirected ones."""
         return {self.directed, other.directed} == {True, False}
 
+    def difference(self, other: "FeatureSchema") -> str:
+        """Return in words the first thing in which ``other``, named last, differs.
+
+        Example:
+            >>> of_mean = lambda mean: (Attribute("mass", 0, shift=mean),)
+            >>> one, two = (FeatureSchema("s", "graph", of_mean(m), (), "node") for m in (1.5, 2.5))
+            >>> one.difference(two)
+            "mean and deviation of node column 'mass': 1.5 and 1.0, not 2.5 and 1.0"
+        """
+        if self.contradicts(other):
+            return "one of the two is of directed graphs"
+        for kind, own, others in (("node", self.node, other.node), ("edge", self.edge, other.edge)):
+            names, their_names = ([a.name for a in columns] for columns in (own, others))
+            if names != their_names:
+                x, y = (", ".join(some) or "none" for some in (names, their_names))
+                return f"{kind} columns: {x:.80}, not {y:.80}"
+            for a, b in zip(own, others, strict=True):
+                where = f"of {kind} column '{a.name}'"
+                if a.values != b.values:
+                    x = ", ".join(text for text in a.values if text not in b.values) or "none"
+                    y = ", ".join(text for text in b.values if text not in a.values) or "none"
+                    return f"categories {where}: {x:.40}, not {y:.40}"
+                if (a.shift, a.scale) != (b.shift, b.scale):
+                    x, y = (f"{c.shift} and {c.scale}" for c in (a, b))
+                    return f"mean and deviation {where}: {x}, not {y}"
+                if a != b:
+                    return f"codes {where}"
+        return "names"
+
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; :meth:`from_dict` reads it back."""
         described = asdict(self)

@@ -203,7 +203,7 @@ def check_fits(init: GraphEncoder, config: PretrainConfig, schema: FeatureSchema
     if init.schema != schema or init.schema.contradicts(schema):
         raise ConfigError(
             f"the model to start from reads schema '{init.schema.name}', the graphs have "
-            f"'{schema.name}', or one of the two is of directed graphs; featurize them alike."
+            f"'{schema.name}' ({init.schema.difference(schema)}); featurize them alike."
         )
     # equal environments may be computed once or not: no weight depends on it
     wanted = config.encoder.resolve_auto(schema.domain).model_dump(exclude={"sharing"})

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+import graphlog
 from graphlog.api import read_graphs
-from graphlog.errors import DataError
+from graphlog.downstream.pretrained import random_encoder
+from graphlog.errors import ConfigError, DataError
 from graphs_support import lines, tables
 
 EDGES = "graph,source,target,type,stage\na,0,1,1,2\na,1,2,2,1\nb,0,1,2,2\n"
@@ -111,3 +113,25 @@ def test_edges_that_are_dropped_do_not_count_in_means(tmp_path):
     assert schema.self_loop == schema.edge_mask == (schema.edge[0].shift,)
     listed = read_graphs(path, directed=True).schema.edge[0]
     assert listed.shift == pytest.approx(np.mean([0.5, 0.5, 1e20, 2.5, 3.75]))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "difference"),
+    [
+        (NODES.replace("charge", "Charge"), EDGES, "node columns: mass, charge, not mass, Charge"),
+        (
+            NODES.replace("71.5", "72.5"),
+            EDGES,
+            "mean and deviation of node column 'mass': 54.9 and",
+        ),
+        (NODES, EDGES.replace("a,0,1,1", "a,0,1,3"), "of edge column 'type': 1, not 3"),
+    ],
+)
+def test_a_store_of_another_schema_is_told_where_it_differs(tmp_path, nodes, edges, difference):
+    first = read_graphs(tables(tmp_path / "a", EDGES, NODES, None))
+    other = read_graphs(tables(tmp_path / "b", edges, nodes, None))
+    model = random_encoder(schema=first.schema, graphs=first)
+    with pytest.raises(ConfigError, match=difference):
+        model.embed(other)
+    with pytest.raises(ConfigError, match=difference):
+        graphlog.pretrain(other, init=model)
