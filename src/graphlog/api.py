@@ -160,7 +160,7 @@ def featurize(
             option="overwrite",
         )
     folder = output.absolute().parent
-    check_rejects(folder, output.name, source if isinstance(source, str) else None)
+    check_rejects(folder, output.name, source)
     wanted = None if schema is None else schema_named(schema)
     names = source.split(",") if isinstance(source, str) and not Path(source).exists() else []
     if len(names) > 1 and (domain or (wanted and wanted.domain)) == "protein":

@@ -18,6 +18,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.writers import WRITERS, Results
 from graphlog.errors import ConfigError, DataError, GraphLoGError
+from graphlog.extras.explain import explain_file
 from graphlog.inputs import Part
 
 SMILES = ["CCO", "no molecule", "c1ccccc1", "", "C", "CCN"]
@@ -262,6 +263,8 @@ def test_the_input_and_lists_of_others_are_never_written_over(
         embed_file(tiny_encoder(), table, table)
     with pytest.raises(ConfigError, match="is the input itself"):
         predictor.predict_file(table, tmp_path / "." / "in.csv")
+    with pytest.raises(ConfigError, match="is the input itself"):
+        explain_file(predictor, table, table)
     assert table.read_bytes() == before
     others = tmp_path / "rejects.csv"
     others.write_text("smiles\nCCO\n")
@@ -270,6 +273,19 @@ def test_the_input_and_lists_of_others_are_never_written_over(
             embed_file(tiny_encoder(), source, tmp_path / "out.csv")
     assert others.read_text() == "smiles\nCCO\n"
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_models_and_files_of_runs_are_never_written_over(tmp_path: Path, predictor: Predictor):
+    model, run = tmp_path / "model.safetensors", tmp_path / "run"
+    predictor.save(model)
+    tuned(run_dir=run, seeds=(0,))
+    for file in (model, run / "model.safetensors", run / "metrics.jsonl", run / "scores.json"):
+        before = file.read_bytes()
+        with pytest.raises(ConfigError, match="a model or a file of a run and would be lost"):
+            predictor.predict_file(["CCO"], file, format="csv")
+        assert file.read_bytes() == before
+    for _ in range(2):  # what is no file of the run may lie there and be replaced
+        predictor.predict_file(["CCO"], run / "predictions.csv")
 
 
 @pytest.mark.parametrize("ending", [".npz", ".npy", ".csv", ".jsonl", ".parquet", ".sdf"])

@@ -197,6 +197,17 @@ def test_files_of_neighbors(tmp_path: Path):
         )
 
 
+def test_query_and_library_are_never_written_over(tmp_path: Path) -> None:
+    query, library = (write_csv(tmp_path / f"{n}.csv", CHAINS[:3]) for n in ("query", "library"))
+    linked = tmp_path / "linked.csv"
+    linked.symlink_to(library)
+    before = query.read_bytes()
+    for out in (query, library, linked):
+        with pytest.raises(ConfigError, match="is the input itself and would be lost"):
+            neighbors_file(tiny_encoder(), str(query), library, out, 1)
+    assert query.read_bytes() == library.read_bytes() == before
+
+
 def test_one_molecule_on_the_command_line(capfd: pytest.CaptureFixture[str]):
     neighbors_file(tiny_encoder(), "CCO", CHAINS, "-", 1)
     head, line = capfd.readouterr().out.splitlines()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 import sys
 import warnings
@@ -28,6 +29,7 @@ from graphlog.domains import Input, domain_of
 from graphlog.errors import ConfigError, MissingExtraError, setting, unknown_name
 from graphlog.files import open_csv, put, scratch_folder, writing
 from graphlog.inputs import Part, temporary_folder
+from graphlog.training.runfolder import is_of_run
 
 STATUS = "graphlog_status"
 """Column that says what became of a row: ``ok``, or why it could not be used."""
@@ -363,12 +365,18 @@ def choose_format(out: Path, format: str | None = None, source: Input | str | No
     return chosen
 
 
-def check_output(out: Path, formats: tuple[str, ...], source: Input | str | None = None) -> None:
+def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
     """Refuse an output file that could not or should not be written, before any work.
+
+    Args:
+        out: The file.
+        formats: Endings that it may have.
+        sources: What is read; only an :class:`Input` or a path can be ``out``.
 
     Raises:
         ConfigError: If its ending is none of ``formats``, its folder does not exist, it is a
-            folder or ``source`` itself, or a ``rejects.csv`` beside it is no list of rejected rows.
+            folder, one of ``sources``, a model or a file of a run, or a ``rejects.csv`` beside it
+            is no list of rejected rows.
     """
     if out.suffix.lower() not in formats:
         raise ConfigError(
@@ -381,13 +389,17 @@ def check_output(out: Path, formats: tuple[str, ...], source: Input | str | None
         raise ConfigError(
             f"there is no folder {out.absolute().parent}; create it, or choose another one."
         )
-    if _is_input(out, source):
+    what = None
+    if _is_input(out, *sources):
+        what = "the input itself"
+    elif out.exists() and (out.suffix.lower() == ".safetensors" or is_of_run(out)):
+        what = "a model or a file of a run"
+    if what is not None:
         raise ConfigError(
-            f"{out} is the input itself and would be lost; name another file with "
-            f"{setting('out')}.",
+            f"{out} is {what} and would be lost; name another file with {setting('out')}.",
             option="out",
         )
-    check_rejects(out.absolute().parent, out.name, source)
+    check_rejects(out.absolute().parent, out.name, *sources)
 
 
 def _copy_to_standard_output(file: Path) -> None:
@@ -402,8 +414,8 @@ def _copy_to_standard_output(file: Path) -> None:
     binary.flush()
 
 
-def check_rejects(folder: Path, output: str, source: Input | str | None = None) -> None:
-    """Refuse to list rejected rows of ``output`` in the input, or in a file that is no such list.
+def check_rejects(folder: Path, output: str, *sources: object) -> None:
+    """Refuse to list rejected rows of ``output`` in an input, or in a file that is no such list.
 
     Raises:
         ConfigError: If they would be.
@@ -412,7 +424,7 @@ def check_rejects(folder: Path, output: str, source: Input | str | None = None) 
     if not path.exists():
         return
     reason = None if is_reject_list(path) else "holds something else"
-    if _is_input(path, source):
+    if _is_input(path, *sources):
         reason = "is the input"
     if reason:
         raise ConfigError(
@@ -421,6 +433,7 @@ def check_rejects(folder: Path, output: str, source: Input | str | None = None) 
         )
 
 
-def _is_input(path: Path, source: Input | str | None) -> bool:
-    given = source.path if isinstance(source, Input) else None if source is None else Path(source)
-    return given is not None and given.exists() and path.exists() and path.samefile(given)
+def _is_input(path: Path, *sources: object) -> bool:
+    given = (source.path if isinstance(source, Input) else source for source in sources)
+    files = (Path(one) for one in given if isinstance(one, str | os.PathLike))
+    return path.exists() and any(file.exists() and path.samefile(file) for file in files)

@@ -156,7 +156,7 @@ def explain_file(
             asked for, or their schema has nothing that stands for masked.
     """
     path = Path(out)
-    check_output(path, ENDINGS)
+    check_output(path, ENDINGS, source)
     found = predictor if isinstance(predictor, Predictor) else Predictor.load(predictor, device)
     is_page = path.suffix.lower() == ".html"
     if is_page and not isinstance(domain_of(found.schema), Draws):

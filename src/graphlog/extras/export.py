@@ -100,7 +100,7 @@ def export_onnx(
         MissingExtraError: If the extra ``onnx`` is not installed.
     """
     path, encoder = Path(out), load(model)
-    check_output(path, (".onnx",), None if isinstance(model, Encoder) else str(model))
+    check_output(path, (".onnx",), model)
     chosen = check_layer(layer or encoder.layer)
     dense = DenseEncoder(encoder.copy().to("cpu").network, chosen)
     try:

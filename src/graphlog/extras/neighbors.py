@@ -445,7 +445,8 @@ def neighbors_file(
     if format is not None:
         check_choice("format", format, [ending[1:] for ending in ENDINGS])
     if is_file:
-        check_output(path, ENDINGS if format is None else (path.suffix.lower(),))
+        endings = ENDINGS if format is None else (path.suffix.lower(),)
+        check_output(path, endings, query, library)
     if save is not None:
         if index is not None:
             raise ConfigError(

@@ -173,6 +173,12 @@ def _is_unfinished(name: str) -> bool:
     return found is not None and (found[1] == MARK or _OURS.fullmatch(found[1]) is not None)
 
 
+def is_of_run(file: Path) -> bool:
+    """Return whether a run wrote the file, which no later command is to replace."""
+    is_run = folder_kind(file.absolute().parent) in ("pretrain", *LABELED_KINDS)
+    return is_run and _OURS.fullmatch(file.name) is not None
+
+
 def remove_checkpoints(root: Path) -> None:
     """Remove the checkpoints below a folder, and the folder if it holds nothing else."""
     _clear(root, _STEP_OR_PART)
