@@ -1,6 +1,9 @@
 """The search for settings: by validation alone, continued after a kill, refitted once."""
 
+import os
+import re
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,10 @@ from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, lengths, tin
 from graphlog.config import read_toml
 from graphlog.downstream.finetune import SeedJob
 from graphlog.downstream.predictor import Predictor
-from graphlog.errors import ConfigError, MissingExtraError
+from graphlog.errors import ConfigError, GraphLoGError, MissingExtraError
 from graphlog.extras.tune import Tuned, tune
 from graphlog.inputs import recall_input
+from graphlog.training.runfolder import RunFolder
 from graphlog.training.trainer import TrainingInterrupted
 
 optuna = pytest.importorskip("optuna")
@@ -34,9 +38,14 @@ def _search(out: Path, trials: int = 3, data: Any = None, **more: Any) -> Tuned:
     return tune(tiny_encoder(), data, out, trials=trials, **(FIXED | more))
 
 
-def test_a_search_ends_in_a_predictor_and_settings(tmp_path: Path):
-    found = _search(tmp_path / "out")
-    assert sorted(t.number for t in found.trials) == [0, 1, 2]
+def test_a_search_ends_in_a_predictor_and_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    found = _search(tmp_path / "out", progress=True)
+    said = capsys.readouterr().err
+    numbers = [int(number) for number in re.findall(r"^ *trial (\d+), ", said, re.MULTILINE)]
+    assert numbers == sorted(t.number for t in found.trials) == [0, 1, 2]
+    assert f"with the settings of trial {found.trials[0].number}" in said
     assert all(set(t.settings) == set(found.trials[0].settings) for t in found.trials)
     assert set(found.trials[0].settings) == {
         *("learning_rate", "encoder_rate", "dropout", "weight_decay")
@@ -60,6 +69,34 @@ def test_what_the_final_run_would_refuse_is_refused_first(tmp_path: Path):
     with pytest.raises(ConfigError, match="did you mean 'dropout'"):
         _search(tmp_path / "out", dropuot=0.1)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_search_is_replaced_only_once_all_is_checked(tmp_path: Path):
+    _search(tmp_path, 1)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    assert {"study.db", "best.toml", "trials.json"} <= before.keys()
+    wrong: tuple[dict[str, Any], ...] = (
+        *({"seeds": ()}, {"dropuot": 0.1}, {"select": "best"}),
+        {"data": write_csv(tmp_path / "m.csv", CHAINS, y=LENGTH), "targets": ["nope"]},
+    )
+    for choice in wrong:
+        with pytest.raises(GraphLoGError):
+            _search(tmp_path, overwrite=True, **choice)
+    for name, content in before.items():
+        assert (tmp_path / name).read_bytes() == content
+    (tmp_path / "split.json").write_text("mine")
+    assert len(_search(tmp_path, 1, overwrite=True).trials) == 1
+    assert (tmp_path / "split.json").read_text() == "mine"
+
+
+def test_two_searches_do_not_share_a_folder(tmp_path: Path):
+    _search(tmp_path, 1)
+    before = (tmp_path / "study.db").read_bytes()
+    with closing(RunFolder.open(tmp_path, "search", resume=True)):
+        for choice in ("resume", "overwrite"):
+            with pytest.raises(ConfigError, match=f"in use by process {os.getpid()}; wait"):
+                _search(tmp_path, 2, **{choice: True})
+    assert (tmp_path / "study.db").read_bytes() == before
 
 
 def test_the_best_run_knows_its_input(tmp_path: Path):
@@ -111,7 +148,7 @@ def test_a_search_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pyt
 
     with monkeypatch.context() as patch:
         patch.setattr(SeedJob, "loss", failing)
-        with pytest.raises(TrainingInterrupted, match="trial 2 of 3; continue with `resume=True`"):
+        with pytest.raises(TrainingInterrupted, match="in trial 1; continue with `resume=True`"):
             _search(out)
     assert _states(out) == ["COMPLETE", "FAIL"]
     with pytest.raises(ConfigError, match="`resume=True` or replace it with `overwrite=True`"):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,10 @@ from graphlog.errors import (
     TrainingInterrupted,
     setting,
 )
-from graphlog.files import folder_kind, mark_folder, write_json, write_text, writing
+from graphlog.files import folder_kind, write_json, write_text, writing
 from graphlog.inputs import InputLike, remember_input
 from graphlog.training.log import Progress, as_progress
-from graphlog.training.runfolder import check_usable
+from graphlog.training.runfolder import RunFolder, check_usable
 from graphlog.training.trainer import Cursor, Trainer, stop_on_signal
 
 STUDY, BEST, RUN = "study.db", "best.toml", "best"
@@ -134,8 +135,6 @@ def tune(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     bar, folder = as_progress(progress), Path(out)
     check_usable(folder, _KIND, resume, overwrite)
-    for name in _FILES if overwrite else ():
-        (folder / name).unlink(missing_ok=True)
     check_seeds(seeds)
     check_baselines(baselines)
     labeling = take_labeling(settings, "tune")
@@ -147,57 +146,60 @@ def tune(
     nothing = np.empty(0, dtype=np.int64)
     hidden = replace(data, split=Split(data.split.train, data.split.valid, nothing))
     what = [run_digest(model, hidden, fixed), fixed.select, int(seeds[0]), sorted(settings)]
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        mark_folder(folder, _KIND)
-        study = _opened(optuna, folder, data.metric, what)
-    ranges, usual = _ranges(optuna.distributions, model, fixed, settings)
-    states = optuna.trial.TrialState
-    with stop_on_signal() as stop:
-        while (done := len(_finished(study))) < trials:
-            if not done and not any(t.state.name == "WAITING" for t in study.trials):
-                study.enqueue_trial(usual)
-            # seeded by what is done: a trial that was killed is drawn again as it was
-            seed = (10_007 * int(seeds[0]) + done) % 2**32
-            study.sampler = optuna.samplers.TPESampler(seed=seed)
-            trial = study.ask(ranges)
-            which = f"trial {done + 1} of {trials}"
-            bar.say(f"{which}: {', '.join(f'{k} {v:.3g}' for k, v in trial.params.items())}")
-            score, state = None, states.FAIL  # without an error it does not count
-            try:
-                start = start_of(model, hidden, fixed.updated(trial.params))
-                job = _TrialJob(start, int(seeds[0]), Progress())
-                job.trial = trial
-                Trainer(job).run(stop)
-                if math.isnan(job.score):
-                    raise NonFiniteLossError(f"the validation {data.metric} is not defined")
-                trial.set_user_attr("epochs", len(job.history))
-                ended = "pruned at" if job.is_pruned else "valid"
-                bar.say(f"  {ended} {data.metric} {job.score:.4f}")
-                score, state = job.score, states.COMPLETE
-                if job.is_pruned:
-                    score, state = None, states.PRUNED
-            except NonFiniteLossError as e:
-                bar.say(f"  failed: {e}")
-                trial.set_user_attr("error", str(e))
-            except TrainingInterrupted:
-                message = f"stopped in {which}; continue with {setting('resume', True)}."
-                raise TrainingInterrupted(message) from None
-            finally:
-                study.tell(trial, score, state)
-    tried = _ranked(study, data.metric)
-    best = fixed.updated(tried[0].settings)
-    write_text(folder / BEST, tomli_w.dumps({"finetune": best.written()}))
-    write_json(folder / "trials.json", [json_ready(asdict(trial)) for trial in tried])
-    again = folder_kind(folder / RUN) == "finetune"
-    bar.say(f"fine-tuning with the settings of trial {tried[0].number}")
-    how: dict[str, Any] = {"seeds": seeds, "baselines": baselines, "progress": bar}
-    replaced = again and (overwrite or not _same(folder / RUN, best))
-    how |= {"run_dir": folder / RUN, "overwrite": replaced, "resume": again and not replaced}
-    predictor = finetune(model, data, config=best, **how)
-    if isinstance(source, Input):
-        remember_input(folder / RUN, source, **labeling)
-    return Tuned(folder, data.metric, tuple(tried), predictor)
+    # emptied below: a search has files of other names than a run
+    with closing(RunFolder.open(folder, _KIND, resume=resume or overwrite)):
+        with writing(folder):
+            for name in _FILES if overwrite else ():
+                (folder / name).unlink(missing_ok=True)
+            study = _opened(optuna, folder, data.metric, what)
+        ranges, usual = _ranges(optuna.distributions, model, fixed, settings)
+        states = optuna.trial.TrialState
+        with stop_on_signal() as stop:
+            while (done := len(_finished(study))) < trials:
+                if not done and not any(t.state.name == "WAITING" for t in study.trials):
+                    study.enqueue_trial(usual)
+                # seeded by what is done: a trial that was killed is drawn again as it was
+                seed = (10_007 * int(seeds[0]) + done) % 2**32
+                study.sampler = optuna.samplers.TPESampler(seed=seed)
+                trial = study.ask(ranges)
+                which = f"trial {trial.number}"
+                values = ", ".join(f"{k} {v:.3g}" for k, v in trial.params.items())
+                bar.say(f"{which}, {done} of {trials} done: {values}")
+                score, state = None, states.FAIL  # without an error it does not count
+                try:
+                    start = start_of(model, hidden, fixed.updated(trial.params))
+                    job = _TrialJob(start, int(seeds[0]), Progress())
+                    job.trial = trial
+                    Trainer(job).run(stop)
+                    if math.isnan(job.score):
+                        raise NonFiniteLossError(f"the validation {data.metric} is not defined")
+                    trial.set_user_attr("epochs", len(job.history))
+                    ended = "pruned at" if job.is_pruned else "valid"
+                    bar.say(f"  {ended} {data.metric} {job.score:.4f}")
+                    score, state = job.score, states.COMPLETE
+                    if job.is_pruned:
+                        score, state = None, states.PRUNED
+                except NonFiniteLossError as e:
+                    bar.say(f"  failed: {e}")
+                    trial.set_user_attr("error", str(e))
+                except TrainingInterrupted:
+                    message = f"stopped in {which}; continue with {setting('resume', True)}."
+                    raise TrainingInterrupted(message) from None
+                finally:
+                    study.tell(trial, score, state)
+        tried = _ranked(study, data.metric)
+        best = fixed.updated(tried[0].settings)
+        write_text(folder / BEST, tomli_w.dumps({"finetune": best.written()}))
+        write_json(folder / "trials.json", [json_ready(asdict(trial)) for trial in tried])
+        again = folder_kind(folder / RUN) == "finetune"
+        bar.say(f"fine-tuning with the settings of trial {tried[0].number}")
+        how: dict[str, Any] = {"seeds": seeds, "baselines": baselines, "progress": bar}
+        replaced = again and (overwrite or not _same(folder / RUN, best))
+        how |= {"run_dir": folder / RUN, "overwrite": replaced, "resume": again and not replaced}
+        predictor = finetune(model, data, config=best, **how)
+        if isinstance(source, Input):
+            remember_input(folder / RUN, source, **labeling)
+        return Tuned(folder, data.metric, tuple(tried), predictor)
 
 
 class _TrialJob(SeedJob):
