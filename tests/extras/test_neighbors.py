@@ -93,6 +93,22 @@ def test_an_index_is_written_whole_or_not_at_all(
     assert len(Index.load(tmp_path / "index")) == 1
 
 
+def test_of_two_that_save_one_index_the_slower_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, out = Index.build(tiny_encoder(), ["CCO"]), tmp_path / "index"
+
+    def overtaken(*parts: Any) -> None:
+        write_tensors(*parts)
+        out.mkdir()
+        (out / "vectors.npy").touch()
+
+    monkeypatch.setattr("graphlog.extras.neighbors.write_tensors", overtaken)
+    with pytest.raises(ConfigError, match="index exists; remove it"):
+        index.save(out)
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
+
+
 HEADER = (
     b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, 'shape': (3,\0}" + b" " * 99
 )
@@ -195,6 +211,21 @@ def test_files_of_neighbors(tmp_path: Path):
         neighbors_file(
             encoder, queries, tmp_path / "index", tmp_path / "o.csv", save=tmp_path / "new"
         )
+
+
+def test_a_saved_index_decides_layer_and_search(tmp_path: Path) -> None:
+    encoder, out = tiny_encoder(), tmp_path / "out.csv"
+    index = Index.build(encoder, CHAINS, layer="last", exact=True)
+    index.save(tmp_path / "index")
+    for wrong, told in (
+        ({"layer": "jk"}, "`layer='jk'` does not fit the index, which is of layer 'last'; drop it"),
+        ({"exact": False}, "`exact=False` does not fit the index, which is exact; drop it"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            neighbors(encoder, ["CCO"], index, 1, **wrong)
+        with pytest.raises(ConfigError, match=told):
+            neighbors_file(encoder, "CCO", tmp_path / "index", out, 1, **wrong)
+    neighbors_file(encoder, "CCO", tmp_path / "index", out, 1, layer="last", exact=True)
 
 
 def test_query_and_library_are_never_written_over(tmp_path: Path) -> None:

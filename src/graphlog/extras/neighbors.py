@@ -246,7 +246,11 @@ class Index:
                 "records": torch.frombuffer(records, dtype=torch.uint8),
             }
             write_tensors(new / _FILE, "index", about, tensors)
-            new.replace(out)
+            try:
+                new.replace(out)
+            except OSError:
+                check_new(out)  # another process may have been faster
+                raise
 
     @classmethod
     def load(cls, folder: str | Path) -> "Index":
@@ -388,7 +392,7 @@ def neighbors(
         >>> found.rows[0].tolist()
         [1, 2]
     """
-    index, source = _opened(library)
+    index, source = _opened(library, layer, exact)
     encoder = load(model, device=device, source=source)
     if index is None:
         index = Index.build(encoder, source, layer=layer, exact=exact, **options)
@@ -439,7 +443,7 @@ def neighbors_file(
         ConfigError: If the output cannot be written, or the index is of another model.
         DataError: If query or library cannot be read.
     """
-    path, (index, source) = Path(out), _opened(library)
+    path, (index, source) = Path(out), _opened(library, layer, exact)
     is_file = not is_standard_output(path)
     kind = format or (path.suffix.lower().removeprefix(".") if is_file else "csv")
     if format is not None:
@@ -495,12 +499,30 @@ def neighbors_file(
     return Written(path, len(fields), store.num_output_rows - len(store), rejects, content)
 
 
-def _opened(library: Any) -> tuple[Index | None, Any]:
-    """Return the index that a library is or names, or None and what is yet to be embedded."""
-    if isinstance(library, Index):
-        return library, None
-    is_index = isinstance(library, str | os.PathLike) and (Path(library) / _FILE).is_file()
-    return (Index.load(Path(library)), None) if is_index else (None, library)
+def _opened(
+    library: InputLike | Index, layer: str | None, exact: bool | None
+) -> tuple[Index | None, Any]:
+    """Return the index that a library is or names, or None and what is yet to be embedded.
+
+    Raises:
+        ConfigError: If the index is of another layer or kind of search than is asked for.
+    """
+    if isinstance(library, str | os.PathLike) and (Path(library) / _FILE).is_file():
+        library = Index.load(Path(library))
+    if not isinstance(library, Index):
+        return None, library
+    search = "exact" if library.is_exact else "approximate"
+    for option, wanted, own, found in (
+        ("layer", layer, library.layer, f"of layer '{library.layer}'"),
+        ("exact", exact, library.is_exact, search),
+    ):
+        if wanted not in (None, own):
+            raise ConfigError(
+                f"{setting(option, wanted)} does not fit the index, which is {found}; drop it, or "
+                "build another index.",
+                option=option,
+            )
+    return library, None
 
 
 def _molecule_or_source(query: Any, encoder: Encoder) -> Any:
