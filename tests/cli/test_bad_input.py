@@ -35,6 +35,7 @@ FILES: dict[str, str | bytes] = {
     "single.csv": "smiles,y\nCO,1\n",
     "pickle.pth": b"\x80\x04\x95cos\nsystem\n(S'true'\ntR.",
     "bad.toml": "[encoder\n",
+    "seeds.toml": "[finetune]\nseeds = 'a'\n",
     "thesis.safetensors": "",
 }
 
@@ -95,6 +96,15 @@ WRONG: dict[str, str] = {
     },
     "pretrain {store} -o run --precision bf61": "bf16",
     "pretrain {store} -o run --config gone.toml": "gone.toml",
+    "pretrain {store} -o run --config {finetuned}/config.toml": (
+        "config.toml has settings of finetune; name the config.toml of a run of pretrain"
+    ),
+    "finetune {store} -m random -o run --config done/config.toml": (
+        "done/config.toml has no table [finetune]: it is of a run of pretrain; name the best.toml"
+    ),
+    "finetune {store} -m random -o run --config seeds.toml": (
+        "seeds.toml: seeds must be whole numbers | found 'a'"
+    ),
     "pretrain {store} -o run --epoch 3": "did you mean '--epochs'? See",
     "pretrain {store} -o run --log wandbb": "did you mean 'wandb'? See",
     "probe {molecules} -m random --on-error fial": "did you mean 'fail'? See",

@@ -67,6 +67,16 @@ def test_probe_tune_and_split_take_the_first_rows(cli: Cli):
     assert settings == best | {"epochs": 2, "seeds": [0]}
 
 
+def test_settings_of_a_run_come_with_its_seeds(cli: Cli):
+    words = "finetune {molecules} -m {pretrained} --config {finetuned}/config.toml --limit 60 -o"
+    more = f"{LABELS} --baselines none --epochs 1"
+    ended = cli(words, "a", more)
+    assert "targets, task and split are those of this command" in ended.err
+    cli(words, "b --seeds 4 -q", more)
+    first, given = (read_toml(Path(f"{run}/config.toml"))["finetune"] for run in "ab")
+    assert (first["seeds"], given["seeds"]) == ([0, 1], [4])
+
+
 def test_neighbors_take_the_first_rows_of_both(cli: Cli):
     words = "neighbors {molecules} --in {molecules} -m {pretrained} --limit 5"
     cli(words, "-k 9 -o near.csv --quiet")

@@ -399,7 +399,7 @@ def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[st
     """Return what ``finetune`` takes of a file, such as ``best.toml`` or a run's, and ``chosen``.
 
     Settings, the chosen ones over those of the file, are its ``config``: readers have options of
-    the same name.
+    the same name. Seeds are among what is returned where the file has some.
 
     Raises:
         ConfigError: If the file has no settings of fine-tuning.
@@ -409,12 +409,27 @@ def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[st
     from graphlog.config import read_toml
     from graphlog.downstream.finetune import FinetuneConfig
 
-    tables = read_toml(file).get("finetune")
-    if not isinstance(tables, Mapping):
-        raise ConfigError(f"{file} has no table [finetune]; name a best.toml or config.toml.")
+    tables = read_toml(file)
+    if not isinstance(tables.get("finetune"), Mapping):
+        of = {"probe": ": it is of a run of probe", "training": ": it is of a run of pretrain"}
+        kind = next((of[name] for name in of if name in tables), "")
+        raise ConfigError(
+            f"{file} has no table [finetune]{kind}; name the best.toml of tune or the config.toml "
+            "of a run of finetune.",
+            file=file,
+        )
     settings = {key: chosen[key] for key in chosen if key in FinetuneConfig.model_fields}
-    stored: dict[str, Any] = {key: value for key, value in tables.items() if key != "seeds"}  # pyright: ignore[reportUnknownVariableType]
     others = {key: value for key, value in chosen.items() if key not in settings}
+    stored = dict[str, Any](tables["finetune"])
+    seeds: Any = stored.pop("seeds", None)
+    if seeds is not None:
+        if not isinstance(seeds, list) or any(type(seed) is not int for seed in seeds):  # pyright: ignore[reportUnknownVariableType]
+            raise ConfigError(
+                f"{file}: seeds must be whole numbers such as [0, 1, 2], found {seeds!r}.",
+                option="seeds",
+                file=file,
+            )
+        others["seeds"] = seeds
     return {"config": FinetuneConfig.parse(stored | settings), **others}
 
 

@@ -126,7 +126,12 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     protocol: Literal["default", "paper"] | None = o.option(
         None, "default: a head with a hidden layer, a slow encoder; paper: a linear head, one rate."
     )
-    seeds: Sequence[int] = o.SEEDS
+    seeds: Sequence[int] | None = o.option(
+        None,
+        "One run per seed; scores are mean and SD (default: 0,1,2, or those of --config).",
+        "0,1,2",
+        parser=o.integers,
+    )
     select: Literal["last", "best-valid"] | None = o.option(
         None, "Epoch whose weights are used (default: last; with --patience: best-valid)."
     )
@@ -143,7 +148,10 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     layer: o.Layer = None
     batch_size: o.BatchSize = None
     config: Path | None = o.option(
-        None, "Settings of a run or of tune; options override them.", "FILE"
+        None,
+        "Settings and seeds of a run, or settings of tune; options override them. Targets, task "
+        "and split are not taken from it.",
+        "FILE",
     )
     settings: o.Settings = None
     baselines: Sequence[str] = o.option(
@@ -158,12 +166,17 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     def run(self) -> None:
         named = {name: getattr(self, name) for name in (*_FINETUNING, *_BOTH)}
         chosen = o.chosen_settings(graphlog.finetune, self, named, self.settings)
+        stored = o.finetuning_settings(self.config, chosen)
+        if self.config is not None:
+            self.say(
+                f"note: of {self.config} settings and seeds are used; targets, task and split are "
+                "those of this command"
+            )
         predictor = graphlog.finetune(
             self.model,
             self.source,
-            **self.given("model", "source", "config", "settings", *named),
+            **stored | self.given("model", "source", "config", "settings", *named),
             progress=self.progress(),
-            **o.finetuning_settings(self.config, chosen),
         )
         report = {"run": str(self.run_dir), **predictor.report.to_dict()}
         self.result(report, *predictor.report.tables())

@@ -158,10 +158,23 @@ def _objective(name: str, tables: Mapping[str, Any]) -> type[Objective[Any]]:
 def settings_tables(
     config: "PretrainConfig | Mapping[str, Any] | str | Path | None",
 ) -> dict[str, Any]:
-    """Return nested tables of an object, tables, the path of a TOML file, or nothing."""
+    """Return nested tables of an object, tables, the path of a TOML file, or nothing.
+
+    Raises:
+        ConfigError: If the file has settings of another command.
+    """
     if isinstance(config, PretrainConfig):
         config = config.to_tables()
-    return _arrange(read_toml(Path(config)) if isinstance(config, str | Path) else config or {})
+    if not isinstance(config, str | Path):
+        return _arrange(config or {})
+    tables = read_toml(Path(config))
+    for kind in ("finetune", "probe"):
+        if kind in tables:
+            raise ConfigError(
+                f"{config} has settings of {kind}; name the config.toml of a run of pretrain.",
+                file=config,
+            )
+    return _arrange(tables)
 
 
 def recorded_config(tables: Mapping[str, Any]) -> PretrainConfig:
