@@ -91,15 +91,21 @@ def test_what_does_not_fit_is_refused(
         read_vectors(saved(tmp_path / "v.npz", **arrays), store)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 cut", b"\x93NUMPY\x01\x00"])
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"PK\x03\x04 cut", b"\x93NUMPY\x01\x00", b"smiles,e0\nCCO,1\n", [{"pickled": 1}]],
+)
 def test_a_file_that_is_no_npz_is_refused(
-    store: graphlog.GraphStore, tmp_path: Path, content: bytes | None
+    store: graphlog.GraphStore, tmp_path: Path, content: bytes | list[Any] | None
 ):
     file = tmp_path / "v.npz"
-    if content is not None:
+    if isinstance(content, list):
+        np.savez(file, v=np.array(content, dtype=object))
+    elif content is not None:
         file.write_bytes(content)
-    with pytest.raises(DataError, match=r"v\.npz: no"):
+    with pytest.raises(DataError, match=r"v\.npz: no") as caught:
         read_vectors(file, store)
+    assert "pickle" not in str(caught.value)
 
 
 def test_a_damaged_file_is_refused_or_read_right(store: graphlog.GraphStore, tmp_path: Path):

@@ -7,7 +7,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 import torch
@@ -76,11 +76,15 @@ def read_vectors(path: Path, store: GraphStore) -> Float16[np.ndarray, "M K"]:
         return DataError(f"{path}: {problem}", file=path)
 
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files}
+        with path.open("rb") as file:
+            if not is_zipfile(file):  # numpy would advise to unpickle it
+                raise BadZipFile
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as content:
+                arrays = {name: content[name] for name in content.files}
     except _UNREADABLE as e:
-        reason = "no such file" if isinstance(e, FileNotFoundError) else f"no readable .npz ({e})"
-        raise refused(f"{reason}; write one with `graphlog embed`.") from None
+        reason = getattr(e, "strerror", None) or "no .npz of plain arrays, or a damaged one"
+        raise refused(f"{reason.lower()}; write one with `graphlog embed`.") from None
     tables = [a for a in arrays.values() if a.ndim == 2 and a.dtype.kind in "fiu"]
     if len(tables) != 1 or 0 in tables[0].shape:
         shapes = ", ".join(f"{k} {a.shape}" for k, a in arrays.items()) or "nothing"
