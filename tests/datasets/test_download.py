@@ -147,6 +147,21 @@ def test_no_network_is_one_line_that_says_what_to_do(cache: Path) -> None:
     assert "chem/downstream/esol.csv.gz below $GRAPHLOG_MIRROR, or use nci5k" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["esol", "worm-go40"])  # the second has no public address
+def test_a_mirror_that_lacks_the_file_is_named(
+    name: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, mirror = DATASETS[name], tmp_path / "mirror"
+    if spec.url is not None:
+        spec = changed(name, "http://127.0.0.1:9/delaney.csv", ["CCO", "C"])
+    monkeypatch.setenv("GRAPHLOG_MIRROR", str(mirror))
+    with pytest.raises(DataError, match=rf"\$GRAPHLOG_MIRROR \({mirror}, which is no folder\)"):
+        fetch(spec)
+    mirror.mkdir()
+    with pytest.raises(DataError, match=rf"\({mirror}, which has no {spec.path}\)"):
+        fetch(spec)
+
+
 def test_what_a_killed_download_left_goes_with_the_next(served, tmp_path: Path) -> None:
     url, folder = served
     (folder / "a").write_bytes(b"whole")

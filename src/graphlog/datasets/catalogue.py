@@ -180,7 +180,7 @@ class HasDataSets:
         if url is None:
             raise DataError(
                 f"data set '{spec.name}' has no public address; put it at {spec.path} below "
-                "$GRAPHLOG_MIRROR."
+                f"$GRAPHLOG_MIRROR{_about_mirror(spec)}."
             )
         target = _public_path(spec, root)
         get = _unpack_moses if spec.origin == "molsets" else download
@@ -276,9 +276,18 @@ def _blame_network(spec: DatasetSpec, url: str) -> Generator[None]:
         why = getattr(e, "reason", None) or e
         raise DataError(
             f"data set '{spec.name}' is not here and cannot be fetched from {url} ({why}). "
-            f"Offline, put it at {spec.path} below $GRAPHLOG_MIRROR, or use nci5k, wehi10k or "
-            "chembl2321810, which come with RDKit."
+            f"Offline, put it at {spec.path} below $GRAPHLOG_MIRROR{_about_mirror(spec)}, or use "
+            "nci5k, wehi10k or chembl2321810, which come with RDKit."
         ) from None
+
+
+def _about_mirror(spec: DatasetSpec) -> str:
+    """Return why a folder that is set as the mirror has not given the file; empty where none is."""
+    mirror = os.environ.get("GRAPHLOG_MIRROR", "")
+    if not mirror or "://" in mirror:
+        return ""
+    lack = f"has no {spec.path}" if Path(mirror).is_dir() else "is no folder"
+    return f" ({mirror}, which {lack})"
 
 
 def _public_path(spec: DatasetSpec, root: Path) -> Path:
