@@ -12,9 +12,12 @@ from typer.main import get_command
 
 import graphlog
 from cli_support import Cli, left_in
+from downstream_support import tiny_encoder
 from graphlog.cli.command import as_flags
 from graphlog.cli.main import app
 from graphlog.errors import ConfigError
+from graphlog.extras.neighbors import Index
+from graphlog.files import mark_folder
 
 SETTINGS = {"setting", "out_of_range", "check_choice"}
 PYTHON_ONLY = {"folds", "save"}
@@ -51,6 +54,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory, store: Path, pretrained: Pa
     (made / "cut.safetensors").write_bytes(model[:-100])
     shutil.copytree(pretrained, made / "done")
     (made / "folder.npz").mkdir()
+    for name, kind in (("searched", "search"), ("tree", "prototypes")):
+        (made / name).mkdir()
+        mark_folder(made / name, kind)
+    Index.build(tiny_encoder(), ["CCO"]).save(made / "x.index")
     endpoints = Path(shutil.copytree(store, made / "cut.store")) / "endpoints.bin"
     endpoints.write_bytes(endpoints.read_bytes()[:-4])
     return made
@@ -142,6 +149,12 @@ WRONG: dict[str, str] = {
     "info thesis.safetensor": "did you mean thesis.safetensors?",
     "info .": "not a model, store or run | config.toml | name a run folder or a graph store",
     "info {molecules}": "table | featurize",
+    "info random": "untrained encoder | graphlog finetune INPUT -m random",
+    "info searched": "search of tune | graphlog info searched/best",
+    "info tree": "tree of prototypes | tree/atlas.html",
+    "info x.index": "index of neighbors | graphlog neighbors QUERY --in x.index",
+    "predict {molecules} -m searched -o p.csv": "of tune | searched/best",
+    "predict {molecules} -m random -o p.csv": "a head to predict | finetune INPUT -m random",
     "info pickle.pth": "graphlog convert",
     "prototypes random -o t --input {molecules}": "no prototypes | --fit",
     "prototypes {finetuned} -o t --input {molecules}": "no prototypes",

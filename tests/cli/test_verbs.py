@@ -136,7 +136,9 @@ def test_data_names_what_there_is(cli: Cli):
 
 def test_models_are_listed_with_the_untrained_one(cli: Cli):
     assert "random" in cli("models").out
-    assert isinstance(cli("models --json").json["models"], dict)
+    models = cli("models --json").json["models"]
+    assert {"graphlog-mol", "random"} <= models.keys()
+    assert models["random"]["objective"] == "none"
 
 
 def test_info_describes_and_verifies_a_store(cli: Cli):

@@ -16,11 +16,12 @@ class Models(Command):
     """List the shipped models."""
 
     def run(self) -> None:
-        shipped = graphlog.describe_models()
         columns = ("name", "objective", "recipe", "graphs", "encoder", "embedding", "size")
-        rows = [(name, *(about[key] for key in columns[1:])) for name, about in shipped.items()]
-        rows.append(("random", "none", "", 0, "untrained, of the default recipe", "jk", ""))
-        self.result({"models": shipped}, Table(columns, rows))
+        untrained = ("none", None, 0, "untrained, of the default recipe", "jk", None)
+        models = graphlog.describe_models()
+        models["random"] = dict(zip(columns[1:], untrained, strict=True))
+        rows = [(name, *(about[key] for key in columns[1:])) for name, about in models.items()]
+        self.result({"models": models}, Table(columns, rows))
         self.say(
             "use one: graphlog embed molecules.csv -m NAME -o embeddings.npz; "
             "details: graphlog info NAME"

@@ -40,6 +40,7 @@ from graphlog.errors import (
     setting,
     unknown_name,
 )
+from graphlog.files import folder_kind
 from graphlog.inputs import InputLike, has_column, read, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.settings import (
@@ -483,13 +484,16 @@ def model_path(model: str | Path) -> Path:
 
     Raises:
         ModelFileError: If it is a file or folder without a model.
-        ConfigError: If there is nothing of that name; the nearest name is suggested.
+        ConfigError: If there is nothing of that name (the nearest one is suggested), or it is
+            ``random``.
     """
     path = Path(model)
     if path.is_dir():
         if (path / "model.safetensors").is_file():
             return path / "model.safetensors"
         advice = "Name a run folder or a model file."
+        if folder_kind(path) == "search":
+            advice = f"It is of tune; name the run in it: {path / 'best'}."
         if (path / "config.toml").is_file():
             advice = f"It was interrupted; continue it with {setting('resume', True)}."
         raise ModelFileError(
@@ -505,6 +509,11 @@ def model_path(model: str | Path) -> Path:
     shipped = list_models()
     if str(model) in shipped:
         return shipped[str(model)]
+    if str(model) == RANDOM:
+        raise ConfigError(
+            f"'{RANDOM}' is an untrained encoder, without a file to describe or a head to predict "
+            f"with; train one first: graphlog finetune INPUT -m {RANDOM} -o RUN"
+        )
     if path.suffix or len(path.parts) > 1:
         raise ModelFileError(f"no such model file or run folder: {path}{_nearest_file(path)}")
     near = get_close_matches(str(model), [*shipped, RANDOM], n=1, cutoff=0.5)

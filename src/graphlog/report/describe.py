@@ -19,6 +19,7 @@ from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
 from graphlog.encoders.novelty import Novelty
 from graphlog.errors import DataError, ModelFileError
+from graphlog.files import folder_kind
 
 
 def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
@@ -42,10 +43,23 @@ def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
     return describe_model(model_path(path))
 
 
+_OTHER_FOLDERS = {
+    "search": "it is a search of tune; describe its run: graphlog info {0}/best",
+    "prototypes": "it is a tree of prototypes; open {0}/atlas.html, or read {0}/members.csv",
+    "index": "it is an index of neighbors; search it: graphlog neighbors QUERY --in {0} -m MODEL "
+    "-o near.csv",
+}
+"""What other folders of ours are, by kind, and the next step."""
+
+
 def _explain(path: Path) -> str:
     """Return what a file or folder of another kind is, and which command reads it."""
     name = path.name.lower()
     if path.is_dir():
+        if (kind := folder_kind(path)) in _OTHER_FOLDERS:
+            return _OTHER_FOLDERS[kind].format(path)
+        if (path / "index.safetensors").is_file():
+            return _OTHER_FOLDERS["index"].format(path)
         return (
             "it has no manifest.json, config.toml or model.safetensors; name a run folder or a "
             "graph store"
