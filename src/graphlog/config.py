@@ -5,9 +5,9 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from graphlog.errors import ConfigError, DataError, out_of_range, setting
 
@@ -16,6 +16,15 @@ class FrozenConfig(BaseModel):
     """Base of every settings class: immutable, no unknown keys, no silent coercion of text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_truth_for_a_number(cls, value: object, field: ValidationInfo) -> object:
+        annotation = cls.model_fields[str(field.field_name)].annotation
+        kinds = {annotation, *get_args(annotation)}
+        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            raise ValueError(f"must be a number, found {value}")
+        return value
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], where: str = "") -> Self:
