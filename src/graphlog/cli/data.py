@@ -134,7 +134,7 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
         progress = self.progress()
         store = graphlog.featurize(**options, progress=progress)
         progress.end()
-        rejects = rejects_of_output(self.output.absolute().parent, self.output.name)
+        rejects = rejects_of_output(self.output.parent, self.output.name)
         summary: dict[str, Any] = {**describe_store(self.output), "rejects": str(rejects)}
         if self.exclude:
             excluded = sum(r.kind == RejectKind.EXCLUDED for r in store.iter_rejects())
