@@ -185,6 +185,7 @@ def test_what_is_merely_odd_is_read(cli: Cli):
     Path("in.csv").write_bytes(b"\n".join([b"smiles,name", *rows]))
     told = cli("featurize in.csv -o s --workers 1 --json").json
     assert (told["graphs"], told["rejected rows"]) == (7, 3)
+    assert told["rejects"] == "rejects.csv"  # as the output was named
 
 
 def test_ctrl_c_is_answered(cli: Cli, monkeypatch: pytest.MonkeyPatch):
@@ -268,6 +269,13 @@ def test_every_setting_in_a_message_is_an_option_of_a_verb():
             {"option": "targets", "row": 0},
         ),
         ("finetune {molecules} -m {pretrained} -o r", {"option": "targets"}),
+        ("finetune {molecules} -m {pretrained} -o r --targets nope", {"option": "targets"}),
+        ("embed {molecules} -m nope -o e.npz", {"option": "model"}),
+        ("embed {molecules} -m x/nope -o e.npz", {"option": "model", "file": "x/nope"}),
+        (
+            "embed {molecules} -m {pretrained} -o e.npz --smiles-column nope",
+            {"option": "smiles_column"},
+        ),
     ],
 )
 def test_errors_are_json_where_results_are(cli: Cli, line: str, expected: dict[str, object]):

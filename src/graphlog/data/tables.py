@@ -93,7 +93,7 @@ class RecordColumn(NamedTuple):
                     option="smiles_column",
                 )
         if wanted is not None:
-            raise no_such_column(columns, wanted, where)
+            raise no_such_column(columns, wanted, where, "smiles_column")
         if "graph" in columns[:1]:
             raise DataError(
                 f"{where}: is one of several tables of graphs; name their folder, which must hold "
@@ -117,11 +117,12 @@ def _plain(name: str) -> str:
     return re.sub(r"[\W_]+", "_", name.strip().lower()).strip("_")
 
 
-def no_such_column(columns: Sequence[str], wanted: str, where: str) -> DataError:
+def no_such_column(columns: Sequence[str], wanted: str, where: str, option: str) -> DataError:
     """Return the error for a column that is not there, with the nearest one that is."""
     near = get_close_matches(wanted, columns, n=1, cutoff=0.6)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    return DataError(f"{where}: no column '{wanted}'; {hint}Columns: {listed(columns)}")
+    message = f"{where}: no column '{wanted}'; {hint}Columns: {listed(columns)}"
+    return DataError(message, option=option)
 
 
 def listed(columns: Sequence[str]) -> str:
@@ -366,7 +367,7 @@ def choose_tasks(
     names = [targets] if isinstance(targets, str) else list(targets or ())
     for name in names:
         if name not in columns:
-            raise no_such_column(columns, name, table.where)
+            raise no_such_column(columns, name, table.where, "targets")
         if name == record:
             raise DataError(
                 f"{table.where}: '{name}' is the SMILES column and cannot be a label too; choose "

@@ -515,11 +515,12 @@ def model_path(model: str | Path) -> Path:
             f"with; train one first: graphlog finetune INPUT -m {RANDOM} -o RUN"
         )
     if path.suffix or len(path.parts) > 1:
-        raise ModelFileError(f"no such model file or run folder: {path}{_nearest_file(path)}")
+        message = f"no such model file or run folder: {path}{_nearest_file(path)}"
+        raise ModelFileError(message, option="model", file=path)
     near = get_close_matches(str(model), [*shipped, RANDOM], n=1, cutoff=0.5)
     if not near and (file := _nearest_file(path)).startswith("; did"):
-        raise ConfigError(f"unknown model '{model}'{file}")
-    raise unknown_name("model", str(model), [*shipped, RANDOM])
+        raise ConfigError(f"unknown model '{model}'{file}", option="model")
+    raise unknown_name("model", str(model), [*shipped, RANDOM], "model")
 
 
 def random_encoder(
@@ -599,6 +600,8 @@ def statistics_note(encoder: Encoder) -> str:
 
 
 def _nearest_file(path: Path) -> str:
-    siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    """Return the end of a message: the model or folder beside a path that has a similar name."""
+    beside = path.parent.iterdir() if path.parent.is_dir() else []
+    siblings = [p.name for p in beside if p.suffix == ".safetensors" or p.is_dir()]
     near = get_close_matches(path.name, siblings, n=1, cutoff=0.6)
     return f"; did you mean {path.parent / near[0]}?" if near else "; check the path."
