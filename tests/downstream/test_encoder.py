@@ -132,7 +132,7 @@ def test_load_names_what_is_wrong(tmp_path: Path):
     with pytest.raises(ModelFileError, match="graphlog convert"):
         load(tmp_path / "old.pth")
     tiny_encoder().save(tmp_path / "model.safetensors")
-    (tmp_path / "modle.txt").touch()  # is no model, however near its name
+    (tmp_path / "modle.safetensors~").touch()  # is no model, however near its name
     with pytest.raises(ModelFileError, match=r"did you mean .*model\.safetensors"):
         load(tmp_path / "modle.safetensors")
 
