@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from graphlog.api import read_proteins
-from graphlog.data.store import open_store
+from graphlog.data.store import GraphStore, open_store
 from graphlog.domains.protein.labels import Functions, read_labels, read_ontology
 from graphlog.domains.protein.schema import ProteinOptions
 from graphlog.errors import ConfigError, DataError
@@ -81,6 +81,58 @@ def test_table_of_labels_and_several_species(tmp_path: Path) -> None:
     wrong = write(tmp_path / "wrong.csv", "protein,f\n9.a,yes\n")
     with pytest.raises(DataError, match="line 2: a label must be 0, 1 or empty, found 'yes'"):
         read_proteins(tmp_path, labels=wrong)
+
+
+@pytest.fixture
+def two_species(tmp_path: Path) -> Path:
+    """A folder with networks of two species whose proteins have the same names."""
+    folder = tmp_path / "two"
+    folder.mkdir()
+    for taxon in ("9", "10"):
+        text = links([("a", "b", 900), ("b", "c", 900)], taxon)
+        write(folder / f"{taxon}.protein.links.detailed.txt", text)
+    return folder
+
+
+def labels_by_protein(store: GraphStore) -> dict[str, float]:
+    """The first label of each protein that has one."""
+    pairs = zip(store.texts(), store.labels[:, 0].tolist(), strict=True)
+    return {name: label for name, label in pairs if not np.isnan(label)}
+
+
+def test_a_name_of_several_species_labels_none(two_species: Path, tmp_path: Path) -> None:
+    write(two_species / "11.protein.links.detailed.txt", links([("c", "d", 900)], "11"))
+    listed = "9.a\tx\n10.b\tx\n10.c\ty\n"
+    aliases = write(tmp_path / "aliases.txt", f"#string_protein_id\talias\n{listed}")
+    labels = write(tmp_path / "labels.csv", "protein,f\na,1\n9.a,0\nd,1\nx,1\ny,0\n")
+    store = read_proteins(two_species, labels=labels, aliases=aliases)
+    assert labels_by_protein(store) == {"9.a": 0, "11.d": 1, "10.c": 0}
+    reasons = {reject.text: reject.reason for reject in store.rejects}
+    assert reasons == {
+        "a": f"{labels}, line 2: has labels but fits 2 species; write 10.a or 9.a",
+        "x": f"{labels}, line 5: has labels but fits 2 species; write 10.b or 9.a",
+    }
+
+
+def test_annotations_are_of_the_species_they_tell(two_species: Path, tmp_path: Path) -> None:
+    aliases = [
+        write(tmp_path / f"{taxon}.txt", f"#string_protein_id\talias\n{taxon}.{name}\talso\n")
+        for taxon, name in (("9", "b"), ("10", "c"))
+    ]
+    lines = gaf([(name, "GO:0000003", "IDA", "") for name in ("a", "also", "z")]).splitlines()
+    lines[2] = lines[2].replace("taxon:9", "taxon:9|taxon:10")
+    lines[3] = lines[3].replace("taxon:9", "taxon:7").replace("x|z", "a")
+    given = {"go": write(tmp_path / "go.obo", OBO), "aliases": aliases, "min_positives": 1}
+    of_nine = write(tmp_path / "9.gaf", "\n".join(lines))
+    store = read_proteins(two_species, annotations=of_nine, **given)
+    assert labels_by_protein(store) == {"9.a": 1, "9.b": 1}
+    assert [reject.text for reject in store.rejects] == ["ID2"]  # of another species, though an a
+    strain = gaf([("a", "GO:0000003", "IDA", ""), ("10.b", "GO:0000003", "IDA", "")])
+    of_strain = write(tmp_path / "strain.gaf", strain.replace("taxon:9", "taxon:559292"))
+    store = read_proteins(two_species, annotations=of_strain, **given)
+    assert labels_by_protein(store) == {"10.b": 1}
+    [reject] = store.rejects
+    assert "line 2: is annotated but fits 2 species" in reject.reason
 
 
 def test_evidence_by_kind(tmp_path: Path) -> None:

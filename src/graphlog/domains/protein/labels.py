@@ -142,27 +142,38 @@ def _term_stanzas(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, list[st
             tags.setdefault(tag, []).append(value.partition(" ! ")[0].partition(" {")[0].strip())
 
 
-def read_aliases(path: Path | str) -> dict[str, str]:
-    """Return the protein of each unambiguous alias in STRING's ``protein.aliases`` file."""
-    proteins: dict[str, str] = {}
-    ambiguous: set[str] = set()
-    with open_columns(path) as table:
-        names = ("string_protein_id|protein", "alias")
-        for _, columns in table.blocks(names, "use STRING's protein.aliases file"):
-            for protein, alias in zip(*columns, strict=True):
-                if proteins.setdefault(alias, protein) != protein:
-                    ambiguous.add(alias)
-    return {alias: protein for alias, protein in proteins.items() if alias not in ambiguous}
+def read_aliases(paths: Sequence[Path | str]) -> dict[str, dict[str, str]]:
+    """Return the protein of each alias that is clear within its species, by species.
+
+    The files are STRING's ``protein.aliases``.
+    """
+    proteins: dict[str, dict[str, str]] = {}
+    ambiguous: set[tuple[str, str]] = set()
+    for path in paths:
+        with open_columns(path) as table:
+            names = ("string_protein_id|protein", "alias")
+            for _, columns in table.blocks(names, "use STRING's protein.aliases file"):
+                for protein, alias in zip(*columns, strict=True):
+                    species = protein.partition(".")[0]
+                    of_species = proteins.setdefault(species, {})
+                    if of_species.setdefault(alias, protein) != protein:
+                        ambiguous.add((species, alias))
+    for species, alias in ambiguous:
+        del proteins[species][alias]
+    return proteins
 
 
 class Functions:
     """Labels of the proteins of some networks, found by the names that other files use.
 
-    A name is looked up as written, then among aliases. The name of a gene stands for all its
-    isoforms (``D1.2`` for ``D1.2a`` and ``D1.2b``).
+    In each species, a name is looked up as written, then among aliases. The name of a gene stands
+    for all its isoforms (``D1.2`` for ``D1.2a`` and ``D1.2b``). A name that is known in several
+    species stands for none.
     """
 
-    def __init__(self, proteins: Sequence[str], aliases: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, proteins: Sequence[str], aliases: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
         self.proteins, self._aliases = proteins, aliases or {}
         self.tasks: tuple[str, ...] = ()
         """Ids of the functions."""
@@ -174,26 +185,47 @@ class Functions:
         """Number of annotations used, and ignored on purpose, by reason."""
 
     @cached_property
-    def _numbers(self) -> dict[str, tuple[int, ...]]:
+    def numbers(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """Numbers of the proteins that each name stands for, by species."""
         number = {name: k for k, name in enumerate(self.proteins)}
-        bare = [name.partition(".")[2] for name in self.proteins]
-        genes: dict[str, tuple[int, ...]] = {}
-        for k, name in enumerate(bare):
-            gene = _ISOFORM.sub("", name)
-            genes[gene] = (*genes.get(gene, ()), k)
-        numbers = genes | {name: (k,) for k, name in enumerate(bare)}
-        numbers |= {name: (k,) for name, k in number.items()}
-        others = {a: (number[p],) for a, p in self._aliases.items() if p in number}
-        return others | numbers
+        of_species: dict[str, list[str]] = {}
+        for name in self.proteins:
+            of_species.setdefault(name.partition(".")[0], []).append(name)
+        numbers: dict[str, dict[str, tuple[int, ...]]] = {}
+        for species, names in of_species.items():
+            genes: dict[str, tuple[int, ...]] = {}
+            for name in names:
+                gene = _ISOFORM.sub("", name.partition(".")[2])
+                genes[gene] = (*genes.get(gene, ()), number[name])
+            exact = {name.partition(".")[2]: (number[name],) for name in names}
+            exact |= {name: (number[name],) for name in names}
+            aliases = self._aliases.get(species, {})
+            others = {a: (number[p],) for a, p in aliases.items() if p in number}
+            numbers[species] = others | genes | exact
+        return numbers
 
     def count_files(self, files: int) -> None:
         """Begin to count what is used of so many files."""
         kinds = ("with left-out evidence", "negated (NOT)", "used")
         self.counts = {"files": files, **dict.fromkeys(kinds, 0)}
 
-    def find(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Return the numbers for the first name that is known; empty if none is."""
-        return next((self._numbers[name] for name in names if name in self._numbers), ())
+    def find(self, names: Sequence[str], species: str | None = None) -> tuple[int, ...]:
+        """Return the numbers for the first name that is clear; empty if none is."""
+        found = (self._fitting(name, species) for name in names)
+        return next((fitting[0] for fitting in found if len(fitting) == 1), ())
+
+    def why_unclear(self, names: Sequence[str], species: str | None = None) -> str:
+        """Return why :meth:`find` finds nothing."""
+        for name in names:
+            if fitting := self._fitting(name, species):
+                written = " or ".join(self.proteins[members[0]] for members in fitting[:2])
+                return f"fits {len(fitting)} species; write {written}"
+        return "is in no network"
+
+    def _fitting(self, name: str, species: str | None) -> list[tuple[int, ...]]:
+        """Return the numbers for a name in each species that has it, or in the one given."""
+        tables = self.numbers.values() if species is None else [self.numbers.get(species, {})]
+        return [table[name] for table in tables if name in table]
 
     def find_rows(
         self, path: Path | str, lines: Int[np.ndarray, "B"], names: Sequence[str]
@@ -203,7 +235,7 @@ class Functions:
         for line, name, members in zip(lines.tolist(), names, rows, strict=True):
             self.counts["used"] += bool(members)
             if not members:
-                self.skip(name, path, line, "has labels but is in no network")
+                self.skip(name, path, line, f"has labels but {self.why_unclear((name,))}")
         return rows
 
     def skip(self, text: str, path: Path | str, line: int, reason: str) -> None:
@@ -242,14 +274,18 @@ def read_annotations(
 ) -> None:
     """Take labels from GO annotation files (GAF 2.x), for the best terms.
 
-    Annotations with ignored evidence and those that say NOT do not count.
+    Annotations with ignored evidence and those that say NOT do not count. A name is looked up in
+    the species of its line, but in every species where no line of the file has a species of the
+    networks: it may tell the taxon of a strain (yeast: 559292, not 4932).
     """
     pairs: list[tuple[int, int]] = []
     functions.count_files(len(files))
     for path in files:
+        tells = not functions.numbers.keys().isdisjoint(_taxon(f) for _, f in _gaf_lines(path))
         for line, fields in _gaf_lines(path):
+            species = _taxon(fields) if tells else None
             called = [name for name in (fields[1], fields[2], *fields[10].split("|")) if name]
-            go_id, members = fields[4], functions.find(called)
+            go_id, members = fields[4], functions.find(called, species)
             term = ontology.numbers.get(go_id)
             if fields[6] in options.evidence:
                 functions.counts["with left-out evidence"] += 1
@@ -261,11 +297,17 @@ def read_annotations(
                     reason = "is obsolete and has no single replacement"
                 functions.skip(go_id, path, line, reason)
             elif not members:
-                functions.skip(next(iter(called), ""), path, line, "is annotated but in no network")
+                why = functions.why_unclear(called, species)
+                functions.skip(next(iter(called), ""), path, line, f"is annotated but {why}")
             else:
                 pairs += [(member, term) for member in members]
                 functions.counts["used"] += 1
     functions.choose(pairs, ontology, options, files[0])
+
+
+def _taxon(fields: Sequence[str]) -> str:
+    """Return the species of an annotation; a second taxon is of what it interacts with."""
+    return fields[12].partition("|")[0].removeprefix("taxon:")
 
 
 def _gaf_lines(path: Path | str) -> Iterator[tuple[int, list[str]]]:

@@ -184,10 +184,7 @@ def _load(file: NetworkFile, species: str | int | None, options: ProteinOptions)
 
 def _functions(proteins: Sequence[str], reading: ProteinReading) -> Functions:
     """Return the labels of the proteins; no functions where none are asked for."""
-    aliases: dict[str, str] = {}
-    for file in as_list(reading.aliases):
-        aliases |= read_aliases(file)
-    functions = Functions(proteins, aliases)
+    functions = Functions(proteins, read_aliases(as_list(reading.aliases)))
     if callable(reading.labels):
         reading.labels(functions)
     elif reading.labels is not None:
@@ -223,7 +220,7 @@ def _add_network(
 
 
 _ONTOLOGY = "go-graph"
-_VERSION = 1
+_VERSION = 2
 """Increase when ego-networks are cut or labeled in another way, so that stores are built again."""
 
 
