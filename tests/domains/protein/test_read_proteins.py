@@ -143,6 +143,22 @@ def test_evidence_by_kind(tmp_path: Path) -> None:
     assert store[0].edge_attr[0].tolist() == [0, 0, 0, 1, 1, 0, 0, 0, 0]
 
 
+LAYOUTS = {
+    "commas": lambda text: text.replace(" ", ","),
+    "commas and blanks": lambda text: text.replace(" ", ", ") + " \n",
+    "tabs and blanks": lambda text: text.replace(" ", " \t "),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_of_one_network(tmp_path: Path, layout: str) -> None:
+    text = links([("a", "b", 900), ("b", "c", 800)])
+    found = read_proteins(write(tmp_path / "9.csv", LAYOUTS[layout](text)))
+    expected = read_proteins(write(tmp_path / "9.txt", text))
+    assert found.texts() == expected.texts() == ["9.a", "9.b", "9.c"]
+    np.testing.assert_array_equal(found[:].edge_attr, expected[:].edge_attr)
+
+
 GOOD = links([("a", "b", 900)])
 SHORT = "gene1,gene2,network,weight\na,b,"
 BAD_NETWORKS = {

@@ -47,6 +47,8 @@ class ColumnTable(NamedTuple):
         first, width = 2, len(self.header)
         while lines := list(islice(self.lines, _LINES_PER_BLOCK)):
             rows = [line.rstrip("\r\n").split(self.delimiter) for line in lines]
+            if self.delimiter != " " and " " in "".join(lines):
+                rows = [[text.strip() for text in row] for row in rows]
             numbers = np.arange(first, first + len(rows))
             first += len(rows)
             if any(len(row) != width for row in rows):
