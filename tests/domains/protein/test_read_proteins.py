@@ -83,6 +83,14 @@ def test_table_of_labels_and_several_species(tmp_path: Path) -> None:
         read_proteins(tmp_path, labels=wrong)
 
 
+def test_labels_are_called_as_in_the_header(tmp_path: Path) -> None:
+    network = write(tmp_path / "9.txt", links([("a", "b", 900)]))
+    table = write(tmp_path / "labels.csv", "Protein,TF,tf,go:1|2\na,1,0,\nb,0,1,1\n")
+    store = read_proteins(network, labels=table)
+    assert store.tasks == ("TF", "tf", "go:1|2")
+    np.testing.assert_array_equal(store.labels, [[1, 0, np.nan], [0, 1, 1]])
+
+
 @pytest.fixture
 def two_species(tmp_path: Path) -> Path:
     """A folder with networks of two species whose proteins have the same names."""

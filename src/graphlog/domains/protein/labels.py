@@ -152,7 +152,8 @@ def read_aliases(paths: Sequence[Path | str]) -> dict[str, dict[str, str]]:
     for path in paths:
         with open_columns(path) as table:
             names = ("string_protein_id|protein", "alias")
-            for _, columns in table.blocks(names, "use STRING's protein.aliases file"):
+            indices = table.find_all(names, "use STRING's protein.aliases file")
+            for _, columns in table.blocks(indices):
                 for protein, alias in zip(*columns, strict=True):
                     species = protein.partition(".")[0]
                     of_species = proteins.setdefault(species, {})
@@ -332,12 +333,13 @@ def read_labels(functions: Functions, path: Path | str, options: ProteinOptions)
     functions.count_files(1)
     with open_columns(path) as table:
         place = table.find("protein|gene")
-        columns = [name for k, name in enumerate(table.header) if k != place]
+        others = [k for k in range(len(table.header)) if k != place]
+        columns = [table.header[k] for k in others]
         if place is None or not columns or len(set(columns)) < len(columns):
             problem = "must have a column protein and one or more labels with different names"
             raise DataError(f"{path}: {problem}, found {listed(table.header)}.")
-        blocks = table.blocks(("protein|gene", *columns), "")
-        if len(columns) == 1 and columns[0] in _LIST_COLUMNS:
+        blocks = table.blocks((place, *others))
+        if len(columns) == 1 and columns[0].lower() in _LIST_COLUMNS:
             pairs: list[tuple[int, int]] = []
             numbers: dict[str, int] = {}
             for lines, (called, lists) in blocks:
@@ -350,7 +352,7 @@ def read_labels(functions: Functions, path: Path | str, options: ProteinOptions)
             flat = Ontology(tuple(numbers), _BRANCHES[:1] * len(numbers), pair_matrix([], shape))
             functions.choose(pairs, flat, options, path)
             return
-        values = functions.begin([n.upper() if n.startswith("go:") else n for n in columns])
+        values = functions.begin(columns)
         for lines, (called, *texts) in blocks:
             found = [[_LABELS.get(text.strip()) for text in column] for column in texts]
             for column, read in zip(texts, found, strict=True):
@@ -381,7 +383,8 @@ def read_complexes(functions: Functions, annotated: Path, complexes: Path) -> No
         (complexes, ("gene", "complexes"), None),
     ):
         with open_columns(path) as table:
-            for lines, (called, lists) in table.blocks(columns, "use the file of the data set"):
+            indices = table.find_all(columns, "use the file of the data set")
+            for lines, (called, lists) in table.blocks(indices):
                 rows = functions.find_rows(path, lines, called)
                 for members, text in zip(rows, lists, strict=True):
                     values[list(members)] = float(term is None or term in text.split())

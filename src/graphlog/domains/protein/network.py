@@ -142,7 +142,7 @@ def read_interactions(path: Path | str, species: str | None = None) -> Interacti
         )
         if table.find("network") is not None and table.find("weight") is not None:
             columns, parse, advice = _EVIDENCE_COLUMNS, _evidence_scores, "rename the columns"
-        for lines, (first, second, *scores) in table.blocks(columns, advice):
+        for lines, (first, second, *scores) in table.blocks(table.find_all(columns, advice)):
             pairs = [
                 [numbers.setdefault(n, len(numbers)) for n in names] for names in (first, second)
             ]

@@ -22,28 +22,30 @@ class ColumnTable(NamedTuple):
     path: Path | str
     """The file."""
     header: tuple[str, ...]
-    """Names of all columns, in lower case."""
+    """Names of all columns, as written."""
     delimiter: str
     """What separates fields: a tab, a comma or a space."""
     lines: Iterator[str]
     """The lines after the header."""
 
     def find(self, name: str) -> int | None:
-        """Return the position of a column; ``a|b`` finds ``a`` or else ``b``."""
-        return next((self.header.index(n) for n in name.split("|") if n in self.header), None)
+        """Return the position of a column in any case; ``a|b`` finds ``a`` or else ``b``."""
+        header = [column.lower() for column in self.header]
+        return next((header.index(n) for n in name.split("|") if n in header), None)
 
-    def blocks(
-        self, names: Sequence[str], advice: str
-    ) -> Iterator[tuple[Int[np.ndarray, "B"], list[tuple[str, ...]]]]:
-        """Yield the numbers (from 1) and some columns of many lines at a time, but for blank ones.
-
-        The columns are named as :meth:`find` takes them; ``advice`` is for one that is missing.
-        """
+    def find_all(self, names: Sequence[str], advice: str) -> list[int]:
+        """Return positions as :meth:`find` does; ``advice`` is for a column that is missing."""
         indices = [k for name in names if (k := self.find(name)) is not None]
         if len(indices) < len(names):
             missing = ", ".join(n.partition("|")[0] for n in names if self.find(n) is None)
             found = f"has no column {missing} (found {listed(self.header)})"
             raise DataError(f"{self.path}: {found}; {advice}.")
+        return indices
+
+    def blocks(
+        self, indices: Sequence[int]
+    ) -> Iterator[tuple[Int[np.ndarray, "B"], list[tuple[str, ...]]]]:
+        """Yield numbers (from 1) and some columns of many lines at a time, but for blank ones."""
         first, width = 2, len(self.header)
         while lines := list(islice(self.lines, _LINES_PER_BLOCK)):
             rows = [line.rstrip("\r\n").split(self.delimiter) for line in lines]
@@ -69,7 +71,7 @@ def open_columns(path: Path | str) -> Generator[ColumnTable]:
         if not first.strip():
             raise DataError(f"{path}: is empty; the first line must hold the column names.")
         delimiter = next((d for d in ("\t", ",", " ") if d in first), "\t")
-        header = tuple(name.strip().lstrip("#").lower() for name in first.split(delimiter))
+        header = tuple(name.strip().lstrip("#") for name in first.split(delimiter))
         yield ColumnTable(path, header, delimiter, lines)
 
 
