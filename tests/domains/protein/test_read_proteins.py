@@ -1,5 +1,6 @@
 """From network, ontology and annotation files to a store; and how such files can be wrong."""
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -58,6 +59,10 @@ def test_terms_are_narrow_frequent_and_different(tmp_path: Path) -> None:
     rows = [f"p{k}\tA {'B' if k < 5 else ''} {'C' if k < 3 else ''}\n" for k in range(6)]
     lists = write(tmp_path / "sets.tsv", "protein\tgo_terms\n" + "".join(rows))
     store = read_proteins(network, labels=lists, min_positives=3, max_overlap=0.8)
+    quoted = lists.read_text().replace("\tA", ',"A').replace("\n", '"\n').replace(" ", ", ")
+    quoted = write(tmp_path / "sets.csv", quoted.replace('\tgo_terms"', ",go_terms"))
+    again = read_proteins(network, labels=quoted, min_positives=3, max_overlap=0.8)
+    np.testing.assert_array_equal(again.labels, store.labels)
     assert store.tasks == ("A", "C")  # B shares 5/6 with A
     assert store.labels[:, 1].tolist() == [1, 1, 1, 0, 0, 0]
 
@@ -155,6 +160,9 @@ LAYOUTS = {
     "commas": lambda text: text.replace(" ", ","),
     "commas and blanks": lambda text: text.replace(" ", ", ") + " \n",
     "tabs and blanks": lambda text: text.replace(" ", " \t "),
+    "semicolons": lambda text: text.replace(" ", ";"),
+    "quotes": lambda text: re.sub(r"[^ \n]+", r'"\g<0>"', text).replace(" ", ", ") + "\n",
+    "tabs and quotes": lambda text: re.sub(r"[9a-z]\S+", r'"\g<0>"', text).replace(" ", "\t"),
 }
 
 
@@ -181,6 +189,7 @@ BAD_NETWORKS = {
     HEADER.replace(" ", ",") + "\n9.a,9.b,0,0,0,1,0,0,0, 900\n9.a,9.c,0,0,0,1,0,0,0,x\n": (
         "line 3: a score must be a whole number from 0 to 1000, found 'x'"
     ),
+    SHORT + '"ppi,2\n': "line 2: unexpected end of data; fix its quotes",
     SHORT + "ppi,2\n": "line 2: a weight must be a number from 0 to 1, found '2'",
     SHORT + "smell,1\n": "line 2: unknown evidence 'smell'",
     HEADER.replace(" ", ",") + "\na,b,0,0,0,1,0,0,0,900\n": "its taxon id, as in `species='6239'`",

@@ -1,5 +1,6 @@
 """Large tables with a header line, read column by column; errors name the file and the line."""
 
+import csv
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -24,7 +25,9 @@ class ColumnTable(NamedTuple):
     header: tuple[str, ...]
     """Names of all columns, as written."""
     delimiter: str
-    """What separates fields: a tab, a comma or a space."""
+    """What separates fields: a tab, a comma, a semicolon or a space."""
+    has_quotes: bool
+    """Whether fields may be in quotes; aliases in tables with tabs have some of their own."""
     lines: Iterator[str]
     """The lines after the header."""
 
@@ -48,9 +51,14 @@ class ColumnTable(NamedTuple):
         """Yield numbers (from 1) and some columns of many lines at a time, but for blank ones."""
         first, width = 2, len(self.header)
         while lines := list(islice(self.lines, _LINES_PER_BLOCK)):
-            rows = [line.rstrip("\r\n").split(self.delimiter) for line in lines]
-            if self.delimiter != " " and " " in "".join(lines):
-                rows = [[text.strip() for text in row] for row in rows]
+            text = "".join(lines)
+            if self.has_quotes and '"' in text:
+                numbered = enumerate(lines, start=first)
+                rows = [_unquoted(self.path, k, line, self.delimiter) for k, line in numbered]
+            else:
+                rows = [line.rstrip("\r\n").split(self.delimiter) for line in lines]
+            if self.delimiter != " " and " " in text:
+                rows = [[field.strip() for field in row] for row in rows]
             numbers = np.arange(first, first + len(rows))
             first += len(rows)
             if any(len(row) != width for row in rows):
@@ -65,14 +73,25 @@ class ColumnTable(NamedTuple):
 
 @contextmanager
 def open_columns(path: Path | str) -> Generator[ColumnTable]:
-    """Open a table with a header line; fields are separated by tabs, commas or single spaces."""
+    """Open a table with a header line; see :class:`ColumnTable`."""
     with open_text(path) as lines:
         first = next(lines, "").rstrip("\r\n")
         if not first.strip():
             raise DataError(f"{path}: is empty; the first line must hold the column names.")
-        delimiter = next((d for d in ("\t", ",", " ") if d in first), "\t")
-        header = tuple(name.strip().lstrip("#") for name in first.split(delimiter))
-        yield ColumnTable(path, header, delimiter, lines)
+        delimiter = next((d for d in ("\t", ",", ";", " ") if d in first), "\t")
+        has_quotes = '"' in first
+        fields = _unquoted(path, 1, first, delimiter) if has_quotes else first.split(delimiter)
+        header = tuple(name.strip().lstrip("#") for name in fields)
+        yield ColumnTable(path, header, delimiter, has_quotes or delimiter != "\t", lines)
+
+
+def _unquoted(path: Path | str, number: int, line: str, delimiter: str) -> list[str]:
+    """Return the fields of a line, without the quotes that some are in."""
+    reader = csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True)
+    try:
+        return next(reader, []) or [""]
+    except csv.Error as e:
+        raise line_error(path, number, f"{e}; fix its quotes") from None
 
 
 def line_error(path: Path | str, line: int, problem: str) -> DataError:
