@@ -1,8 +1,10 @@
 """Scaffolds, fingerprints, descriptors and drawings."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from rdkit import Chem
 from rdkit.Chem import Descriptors
@@ -11,10 +13,11 @@ from graphlog.data.split import group_numbers
 from graphlog.domains.molecule import draw_svg, morgan_fingerprints
 from graphlog.domains.molecule.descriptors import morgan_counts, target_values
 from graphlog.domains.molecule.parse import parsed_in_one_form
-from graphlog.domains.molecule.scaffolds import scaffolds
+from graphlog.domains.molecule.scaffolds import scaffold_split, scaffolds
 from graphlog.domains.molecule.schema import TARGETS
 from graphlog.domains.molecule.traits import traits
 from graphlog.errors import DataError
+from graphlog.inputs import read
 
 
 def test_scaffolds_keep_chirality_and_the_unparsable_are_groups_of_their_own() -> None:
@@ -25,6 +28,25 @@ def test_scaffolds_keep_chirality_and_the_unparsable_are_groups_of_their_own() -
     assert group_numbers(found).tolist() == [0, 1, 2, 3, 4, 3, 5]
     written = ["C[C@H]1CC[C@@H](C2=CC=CC=C2)CC1", "OC1=CC=CC=C1"]
     assert scaffolds(written, canonical_first=True) == scaffolds(map(Chem.CanonSmiles, written))
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        "esol",
+        Path("m.csv"),
+        {"smiles": ["CCO"]},
+        pd.DataFrame({"smiles": ["CCO", "CC"]}),
+        read(["CCO", "CC"]),
+    ],
+    ids=lambda whole: type(whole).__name__,
+)
+def test_only_lists_and_columns_are_split(whole: Any) -> None:
+    smiles = ["CCO", "CC", "C1CC1", "CCN"]
+    found = [scaffold_split(given) for given in (smiles, pd.Series(smiles), np.array(smiles))]
+    assert {str(split) for split in found} == {str(found[0])}
+    with pytest.raises(DataError, match=f"split a {type(whole).__name__}; give a list or column"):
+        scaffold_split(whole)
 
 
 def test_fingerprints_are_ecfp4_bits() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
@@ -14,6 +15,7 @@ from graphlog.data.split import (
     group_split,
     random_split,
 )
+from graphlog.data.store import GraphStore
 from graphlog.data.workers import spread_texts
 from graphlog.domains.molecule.parse import parse_smiles, parsed
 from graphlog.errors import DataError, check_name
@@ -85,7 +87,7 @@ def scaffold_split(
 
     Raises:
         ConfigError: If the kind is unknown or the fractions do not fit.
-        DataError: If there is nothing to train on.
+        DataError: If there is nothing to train on, or ``smiles`` is no list or column.
 
     Example:
         >>> smiles = ["c1ccccc1C", "c1ccccc1", "CCO", "CCN", "C1CCCCC1"]
@@ -93,6 +95,11 @@ def scaffold_split(
         >>> [len(part) for part in split]  # a group that does not fit goes to the next fold
         [3, 2, 0]
     """
+    if isinstance(smiles, str | bytes | Path | dict | GraphStore) or hasattr(smiles, "columns"):
+        raise DataError(
+            f"cannot split a {type(smiles).__name__}; give a list or column of SMILES (of a store: "
+            "its `texts()`), or split a file or data set with `graphlog.split_file`."
+        )
     check_name("split of molecules", kind, SPLITS)
     check_fractions(fractions)
     if not len(smiles):
