@@ -243,3 +243,16 @@ def test_a_view_has_no_rejected_rows(with_a_bad_row: Path):
     part = open_labeled(store.subset(np.arange(20)), MOLECULE, split="random")
     assert part.sizes == {"train": 16, "valid": 2, "test": 2, "rejected": 0}
     assert part.rejects == []
+
+
+def test_a_split_of_a_view_is_of_its_rows(tmp_path: Path, with_a_bad_row: Path):
+    view = read(with_a_bad_row, MOLECULE, targets=["y"]).subset(np.arange(40)[::-1].copy())
+    rows = np.random.default_rng(0).permutation(40)
+    folds = Split(rows[:20], rows[20:30], rows[30:])
+    folds.save(tmp_path / "split.json", "own", (), view.digest)
+    masks = [np.isin(np.arange(40), part) for part in folds]
+    for split in (folds, masks, tmp_path / "split.json"):
+        data = open_labeled(view, MOLECULE, split=split)
+        assert all(map(np.array_equal, map(np.sort, data.split), map(np.sort, folds)))
+    with pytest.raises(DataError, match="row 40 is out of range; the input has rows 0 to 39"):
+        open_labeled(view, MOLECULE, split=folds._replace(test=np.array([40])))

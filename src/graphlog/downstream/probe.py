@@ -697,7 +697,8 @@ def describe_run(
     }
     with writing(folder.path):
         write_json(folder.versions, versions(data.store.digest))
-        rows = Split(*(data.store.rows[part] for part in data.split))
+        input_rows = data.store.output_rows if data.rows is None else data.rows
+        rows = Split(*(input_rows[part] for part in data.split))
         rows.save(folder.path / "split.json", data.split_name, (), data.store.digest)
         write_text(folder.config, tomli_w.dumps(tables))
 

@@ -75,6 +75,8 @@ class LabeledGraphs:
     """How much each graph counts in the training loss; None: all alike."""
     draw: Callable[..., tuple[Split, str]] | None = field(default=None, repr=False)
     """Draws folds of store, labels and a seed, and names them; None: the folds were given."""
+    rows: Int[np.ndarray, "M"] | None = None
+    """Row of the input that each graph is; None: those of ``store.output_rows``."""
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -264,6 +266,7 @@ def open_labeled(
         row_weights = select_targets(store, [weights])[0][:, 0]
         check_weights(row_weights, f"column '{weights}'", store.rows)
     notes = [*store.source.notes, *domain.reading_notes(store)]
+    input_rows, num_rows = store.output_rows, store.num_output_rows
     if labels_range is not None:
         labels, outside = within_range(labels, names, store.rows, labels_range)
         notes += outside
@@ -274,7 +277,7 @@ def open_labeled(
         notes.append("label 0 is negative or unknown, as in the pre-train-GNNs family")
         if lacking := len(store) - len(rows):
             notes.append(f"{lacking:,} of {len(store):,} proteins have no label and are in no fold")
-        store, labels = store.subset(rows), labels[rows]
+        store, labels, input_rows = store.subset(rows), labels[rows], input_rows[rows]
         row_weights = None if row_weights is None else row_weights[rows]
     wanted = known if known is not None and task == "auto" else task
     labels, names, kind, unusual = _learned(labels, names, wanted, store)
@@ -285,7 +288,7 @@ def open_labeled(
     usual = spec.metric if spec is not None and kind == known else None
     if split is None:
         split = (spec.split if spec else None) or domain.default_split(store, kind)
-    draw = partial(_split_graphs, found, split, fractions)
+    draw = partial(_split_graphs, found, split, fractions, input_rows, num_rows)
     folds, split_name = draw(store, labels, split_seed)
     return LabeledGraphs(
         name=found.name,
@@ -299,6 +302,7 @@ def open_labeled(
         notes=tuple(notes),
         weights=row_weights,
         draw=draw,
+        rows=input_rows,
     )
 
 
@@ -402,24 +406,27 @@ def _split_graphs(
     source: Input,
     split: SplitChoice,
     fractions: Sequence[float],
+    input_rows: Int[np.ndarray, "M"],
+    num_rows: int,
     store: GraphStore,
     labels: Float[np.ndarray, "M T"],
     seed: int,
 ) -> tuple[Split, str]:
     """Return folds as graph indices of ``store`` and what to call them.
 
+    Each graph is one of the ``num_rows`` rows of the input, which split files and given folds mean.
     Rows that a split file names but that could not be read are left out of its folds.
     """
     kind = None
     if not isinstance(split, str | Path):
-        folds, name = _graphs_of_rows(store, Split.of(split, store.num_rows)), "given"
+        folds, name = _graphs_of_rows(input_rows, Split.of(split, num_rows)), "given"
     elif str(split).endswith(".json"):
         hashes = source.hashes()
         known = [*hashes, store.digest] if hashes else ()
-        rows = Split.load(split, store.num_rows, known, strict=source.file is not None)
+        rows = Split.load(split, num_rows, known, strict=source.file is not None)
         kind = json.loads(Path(split).read_text(encoding="utf-8")).get("kind")
         kind = kind if isinstance(kind, str) else None
-        folds = _graphs_of_rows(store, rows)
+        folds = _graphs_of_rows(input_rows, rows)
         name = str(split) if kind is None else f"{kind.partition(' (')[0]} ({split})"
     else:
         kind = str(split)
@@ -502,9 +509,10 @@ def check_learnable(data: LabeledGraphs) -> None:
         )
 
 
-def _graphs_of_rows(store: GraphStore, rows: Split) -> Split:
-    graph_of_row = np.full(store.num_rows, -1, dtype=np.int64)
-    graph_of_row[store.rows] = np.arange(len(store))
+def _graphs_of_rows(input_rows: Int[np.ndarray, "M"], rows: Split) -> Split:
+    last = max(part.max(initial=-1) for part in (input_rows, *rows))
+    graph_of_row = np.full(last + 1, -1, dtype=np.int64)
+    graph_of_row[input_rows] = np.arange(len(input_rows))
     found = (graph_of_row[wanted] for wanted in rows)
     return Split(*(graphs[graphs >= 0] for graphs in found))
 
@@ -542,9 +550,10 @@ def split_file(
     resolved, path = resolve(source), Path(path)
     check_output(path, (".json",), resolved)
     shares, graphs = check_fractions(fractions), read(resolved, **reading)
-    domain, store = domain_of(graphs.schema), graphs
+    domain, store, input_rows = domain_of(graphs.schema), graphs, graphs.output_rows
     if domain.drops_unlabeled and graphs.labels is not None:
-        store = graphs.subset(np.flatnonzero(~np.isnan(graphs.labels).all(axis=1)))
+        used = np.flatnonzero(~np.isnan(graphs.labels).all(axis=1))
+        store, input_rows = graphs.subset(used), input_rows[used]
     usual = resolved.spec.split if resolved.spec is not None and resolved.spec.task else None
     kind = kind or usual or domain.default_split(store, None)
     options = {
@@ -554,7 +563,7 @@ def split_file(
     }
     given = {key: value for key, value in options.items() if value}
     folds = _drawn(store, store.labels, kind, shares, seed, resolved, **given)
-    rows = Split(*(store.rows[part] for part in folds))
+    rows = Split(*(input_rows[part] for part in folds))
     file = resolved.file
     if resolved.spec is not None:
         file = DOMAINS[resolved.spec.domain].fetch(resolved.spec, reading.get("data_dir"))

@@ -10,6 +10,7 @@ import graphlog
 from downstream_support import averaged_models, tiny_encoder
 from graphlog import api
 from graphlog.api import read_proteins
+from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.domains.protein.network import STATISTICS, ego_statistics
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN
@@ -57,6 +58,16 @@ def test_unlabeled_proteins_are_left_out_and_the_test_fold_is_halved(store: Grap
     assert abs(len(first) - len(second)) <= 1
     again = open_labeled(store, PROTEIN).halves.values()
     assert [list(half) for half in again] == [first, second]
+
+
+def test_a_split_of_a_view_counts_its_unlabeled_proteins(store: GraphStore, tmp_path: Path) -> None:
+    view = store.subset(np.arange(96)[::-1].copy())  # the 12 without labels come first
+    rows = np.arange(12, 96)
+    folds = Split(rows[:60], rows[60:70], rows[70:])
+    graphlog.probe(tiny_encoder(schema=PROTEIN), view, split=folds, baselines=(), run_dir=tmp_path)
+    kept = Split.load(tmp_path / "split.json", len(view))
+    assert all(map(np.array_equal, kept, folds))
+    assert open_labeled(view, PROTEIN, split=folds).split.train.tolist() == list(range(60))
 
 
 def test_the_center_is_read_downstream_unless_told_otherwise(store: GraphStore) -> None:
