@@ -257,7 +257,7 @@ def tables(rows: pd.DataFrame) -> str:
         *choice_table(rows),
         *mean_table(rows[is_search & is_other], search, 1),
         *mean_table(rows[is_group & is_other & ~is_worm], group, 100),
-        *mean_table(rows[is_worm], ["task"], 100),
+        *(mean_table(rows[is_worm], ["task"], 100) if is_worm.any() else ()),
     ]
     return "\n".join(lines)
 

@@ -7,6 +7,7 @@ They take lists, arrays and columns of SMILES, also of shape (n, 1), and work in
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -33,6 +34,9 @@ __all__ = ["GraphClassifier", "GraphEmbedder", "GraphRegressor"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 DEFAULT_MODEL = "graphlog-mol"
+_GENERATOR = Lock()
+"""Held while networks are made or trained: torch's generator is that of the process, and what one
+thread draws would change the numbers of another."""
 
 
 @dataclass(eq=False, repr=False)
@@ -61,7 +65,8 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Load the encoder; nothing is learned from ``X``."""
         _texts(X, self)
-        self.encoder_ = load(self.encoder, device=self.device)
+        with _GENERATOR:
+            self.encoder_ = load(self.encoder, device=self.device)
         self.n_features_in_ = 1
         self.encoder_.feature_names(self.layer, self.with_features)  # refuses unknown ones
         self.width_ = self.encoder_.width(self.layer)
@@ -277,7 +282,8 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             shown = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
             labels = np.stack([y == c for c in shown], axis=1).astype(np.float64)
         names = [f"class{k}" for k in range(labels.shape[1])]
-        self._train(X, labels, names, sample_weight, classes)
+        with _GENERATOR:
+            self._train(X, labels, names, sample_weight, classes)
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
@@ -340,7 +346,9 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
             )
         self.is_flat_ = labels.ndim == 1
         labels = labels.reshape(len(labels), -1)
-        self._train(X, labels, [f"value{k}" for k in range(labels.shape[1])], sample_weight)
+        names = [f"value{k}" for k in range(labels.shape[1])]
+        with _GENERATOR:
+            self._train(X, labels, names, sample_weight)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:  # noqa: N803

@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from threading import RLock
 from typing import Any, Literal
 
 import tomli_w
@@ -382,20 +381,16 @@ def generator_for(
     return generator
 
 
-_GENERATORS = RLock()
-
-
 @contextmanager
 def global_seed(
     seed: int, *words: str | int, device: torch.device | str = "cpu"
 ) -> Generator[None, None, None]:
     """Seed torch's global generators inside the block and put them back after it.
 
-    Dropout and the initializers of ``torch.nn`` take no generator of their own. Other threads wait,
-    since the generators are those of the process.
+    Dropout and the initializers of ``torch.nn`` take no generator of their own.
     """
     device = torch.device(device)
     devices = [device] if device.type == "cuda" else []
-    with _GENERATORS, torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed_for(seed, *words))
         yield
