@@ -264,6 +264,12 @@ class Reading(Data):
         return {name: getattr(self, name) for name in names}
 
 
+SPLIT_KINDS = (
+    "Molecules: scaffold (default), scaffold-balanced, random-scaffold, random. Proteins: species, "
+    "network, random. Any graphs: stratified (default for classes), random."
+)
+
+
 @dataclass(kw_only=True)
 class Labeling:
     """What is learned, and of which rows."""
@@ -272,12 +278,7 @@ class Labeling:
     task: Literal["auto", "classification", "regression", "multiclass"] = option(
         "auto", "Kind of the labels."
     )
-    split: str | None = option(
-        None,
-        "scaffold, scaffold-balanced, random-scaffold, random, or a split.json "
-        "(default: that of the data set, else scaffold).",
-        "KIND|FILE",
-    )
+    split: str | None = option(None, f"Kind of split, or a split.json. {SPLIT_KINDS}", "KIND|FILE")
     on_repeats: Literal["keep", "mean", "drop", "fail"] = option(
         "keep",
         "Rows that repeat a molecule, or a salt of it: keep all, take the mean of their labels, "

@@ -176,12 +176,6 @@ class Convert(Command):
 _NAME = o.argument("Name of a data set; see: graphlog data list.", "NAME")
 
 
-_KINDS = (
-    "Molecules: scaffold (default), scaffold-balanced, random-scaffold, random. Proteins: species, "
-    "network, random. Any graphs: stratified (default for classes), random."
-)
-
-
 @verb("data list", COMMANDS, "graphlog data list")
 class ListDatasets(o.Data, Command):
     """List the data sets known by name."""
@@ -229,7 +223,7 @@ class SplitInput(o.Reading, Command):
 
     source: o.Input
     out: Path = o.option(..., "Split file to write (JSON).", "FILE", "--output", "-o")
-    kind: str | None = o.option(None, _KINDS, "KIND")
+    kind: str | None = o.option(None, o.SPLIT_KINDS, "KIND")
     fractions: Sequence[float] = o.option(
         "0.8,0.1,0.1", "Fractions of train, valid and test.", "A,B,C", parser=o.fractions
     )
