@@ -64,6 +64,18 @@ def test_every_graph_has_the_path_that_the_e_step_gives_it(trained: Encoder):
             assert places.similarities[n, level] == pytest.approx(cosine[path[level]], abs=1e-5)
 
 
+def test_prototypes_do_not_see_the_center_beside_the_mean():
+    """The readout of an embedding has no weights, and training sees the mean in both."""
+    how = {**SMALL, "encoder.readout": "mean+center", "recipe": "released"}
+    centered = graphlog.pretrain(CHAINS, schema="molecule", **how)
+    found, expected = (
+        hierarchy_of(model, "it").assign(chain_store())
+        for model in (centered, pretrained("released"))
+    )
+    np.testing.assert_array_equal(found.paths, expected.paths)
+    np.testing.assert_allclose(found.similarities, expected.similarities, atol=1e-5)
+
+
 def test_novelty_is_judged_by_the_graphs_of_the_training_or_of_the_fit(trained: Encoder):
     judge = Novelty.of(trained.extra, trained.width("jk"))
     distances = judge.distances(trained.embed(CHAINS, "jk"))

@@ -198,7 +198,9 @@ class Hierarchy:
         return Assignments(paths, similarities, percentiles, np.argsort(-distances, kind="stable"))
 
     def _projected(self, values: Float[np.ndarray, "N D"]) -> torch.Tensor:
-        emb = torch.from_numpy(values).to(self.forest.layers[0].device)
+        first = self.forest.layers[0]
+        # a center's embedding stands behind that of its graph, and training saw the latter alone
+        emb = torch.from_numpy(values[:, : first.shape[1]]).to(first.device)
         if self.head is None:
             return emb
         with torch.no_grad():
