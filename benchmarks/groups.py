@@ -41,6 +41,7 @@ from graphlog.domains.molecule import morgan_fingerprints, scaffolds
 from graphlog.domains.molecule.descriptors import target_values
 from graphlog.downstream.linear import standardize
 from graphlog.downstream.metrics import paired_interval
+from graphlog.downstream.tasks import open_labeled
 from graphlog.report.hierarchy import Hierarchy
 
 MODEL = "graphlog-mol"
@@ -173,13 +174,14 @@ def functions(labels: np.ndarray) -> np.ndarray:
     return np.where((labels == 1).any(axis=1), found, -1)
 
 
-def probe(models: dict[str, Any], place: Path) -> Iterator[dict[str, Any]]:
+def probe(models: dict[str, Any], store: GraphStore) -> Iterator[dict[str, Any]]:
     """Yield test ROC-AUCs of linear models of the last layer, in two splits."""
-    networks = untrained_like(models, store := open_store(place))
+    networks = untrained_like(models, store)
     models = models | {f"{UNTRAINED}-{s}": own for s, own in zip(SEEDS, networks, strict=True)}
     for split in ("random", "network"):
+        data = open_labeled(WORM, store.schema, split=split)
         for name, model in models.items():
-            report = graphlog.probe(model, store, split, layer="last", baselines=())
+            report = graphlog.probe(model, data, layer="last", baselines=())
             value = report.rows[0].mean("roc_auc")
             row = {"task": f"probe: {split}", "of": "GO terms", "model": name, "seed": 0}
             yield {**row, "molecules": len(store), "metric": "ROC-AUC", "value": value}
@@ -235,7 +237,7 @@ def measure(place: Path, datasets: list[str], models: dict[str, Any]) -> None:
             found += group(known, *represent(models, graphs, store))
         if dataset == WORM:
             known = {"GO terms": functions(store.labels)}
-            found += [*group(known, *represent(models, store, store)), *probe(models, place)]
+            found += [*group(known, *represent(models, store, store)), *probe(models, store)]
         new = pd.DataFrame(found).assign(dataset=dataset).round({"value": 5})
         rows = pd.concat([rows, new.assign(task=prefix + new["task"])])
         rows.to_csv(RESULTS, index=False)
