@@ -250,6 +250,8 @@ def pretrain(
     options: dict[str, Any] = dict(reading or {})
     if resolved.path is not None:
         options.setdefault("progress", progress)
+    if "schema" in overrides:  # one of a run's file may be the name of an input's own
+        schema_named(overrides["schema"])
     schema = schema_for(resolved, settings.schema) if start is None else start.schema
     store = read(resolved, None if resolved.store is not None else schema, **options)
     if resolved.store is None:

@@ -144,9 +144,9 @@ def check_name(kind: str, name: object, known: Collection[str], option: str | No
 def check_list(option: str, names: Collection[str]) -> None:
     """Raise a :class:`ConfigError` for one name in place of a list: its letters are no names."""
     if isinstance(names, str):
+        right = "()" if names == "none" else f"['{names}']"
         raise ConfigError(
-            f"{setting(option)} is a list of names, found '{names}'; write ['{names}'].",
-            option=option,
+            f"{setting(option)} is a list of names, found '{names}'; write {right}.", option=option
         )
 
 

@@ -119,7 +119,7 @@ def to_pyg(graphs: GraphStore | GraphBatch) -> list[Data]:
     the schema, a quantity as it is. ``codes`` keeps the schema, so that :func:`from_pyg`, ``embed``
     and the like read them back; graphs of a batch, which has no schema, need ``schema=``. ``y`` is
     float32, as losses want it: labels are rounded to seven digits. Molecules of a store that keeps
-    its texts have ``smiles``.
+    its texts have ``smiles``, as they were written.
     """
     texts: list[str] = []
     if isinstance(graphs, GraphBatch):

@@ -267,7 +267,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             kinds = {isinstance(value, str) for value in y.tolist()}
             if len(kinds) > 1:
                 raise DataError("`y` holds both text and numbers; write all classes in one way.")
-            if kinds == {False}:  # objects, as a column with gaps leaves them
+            if y.dtype == object and kinds == {False}:  # as a column with gaps leaves them
                 y = np.array(y.tolist())
             if type_of_target(y) not in {"binary", "multiclass"}:
                 raise DataError(

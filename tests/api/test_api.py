@@ -2,13 +2,15 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import graphlog
-from downstream_support import CHAINS, IS_ALCOHOL, write_csv
+from downstream_support import CHAINS, IS_ALCOHOL, chain_store, write_csv
+from graphlog.errors import ConfigError
 
 SMALL = {"encoder": {"dim": 8, "layers": 2}, "batch_size": 16}
 
@@ -79,3 +81,9 @@ def test_a_checkpoint_is_never_written_over(tmp_path: Path):
     with pytest.raises(graphlog.ConfigError, match="is the checkpoint itself"):
         graphlog.convert(old, old)
     assert old.read_bytes() == b"whatever it is"
+
+
+@pytest.mark.parametrize("source", [chain_store(), CHAINS], ids=["store", "list"])
+def test_an_unknown_schema_is_refused_whatever_the_input(source: Any):
+    with pytest.raises(ConfigError, match="unknown schema 'molecule-cpi'; did you mean"):
+        graphlog.pretrain(source, schema="molecule-cpi")

@@ -289,13 +289,22 @@ def test_only_kernel_models_weigh_graphs() -> None:
     assert "weights are used by kernel models only, not in scores or other rows" in report.notes
 
 
-@pytest.mark.parametrize(
-    "options", [{"targets": "length"}, {"baselines": "none"}, {"with_features": "ecfp4"}]
-)
+@pytest.mark.parametrize("options", [{"baselines": "ecfp-lr"}, {"with_features": "ecfp4"}])
 def test_one_name_is_no_list_of_names(options: dict[str, Any]) -> None:
     ((name, value),) = options.items()
     with pytest.raises(ConfigError, match=rf"`{name}` is a list of names, .* write \['{value}'\]"):
         graphlog.probe(tiny_encoder(), {"smiles": CHAINS, "length": LENGTH}, **options)
+
+
+def test_one_target_may_be_named_alone() -> None:
+    data = {"smiles": CHAINS, "length": LENGTH}
+    found, expected = (
+        graphlog.probe(tiny_encoder(), data, "random", targets=targets, baselines=()).mean
+        for targets in ("length", ["length"])
+    )
+    assert found == expected
+    with pytest.raises(ConfigError, match=r"write \(\)"):
+        graphlog.probe(tiny_encoder(), data, targets="length", baselines="none")
 
 
 def test_nothing_else_goes_on_in_its_folder(tmp_path: Path) -> None:

@@ -168,9 +168,10 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
         chosen = o.chosen_settings(graphlog.finetune, self, named, self.settings)
         stored = o.finetuning_settings(self.config, chosen)
         if self.config is not None:
+            used = "settings and seeds" if "seeds" in stored else "settings"
             self.say(
-                f"note: of {self.config} settings and seeds are used; targets, task and split are "
-                "those of this command"
+                f"note: of {self.config} {used} are used; targets, task and split are those of "
+                "this command"
             )
         predictor = graphlog.finetune(
             self.model,

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
+from operator import index
 from pathlib import Path
 from typing import Any, Literal
 
@@ -539,9 +540,12 @@ def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     Raises:
         ConfigError: If there is none, one is negative, or one is given twice.
     """
-    found = tuple(int(s) for s in seeds)
+    try:
+        found = tuple(map(index, seeds))
+    except TypeError:  # text or fractions
+        found = ()
     if not found or min(found) < 0 or len(set(found)) < len(found):
-        raise out_of_range("seeds", "different whole numbers from 0, at least one", list(found))
+        raise out_of_range("seeds", "different whole numbers from 0, at least one", list(seeds))
     return found
 
 

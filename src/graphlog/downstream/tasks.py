@@ -28,7 +28,7 @@ from graphlog.downstream.label_checks import (
 )
 from graphlog.downstream.metrics import Evaluation, TaskKind, check_metric, evaluate, learnable
 from graphlog.downstream.writers import check_output
-from graphlog.errors import ConfigError, DataError, check_choice, check_list, check_name, setting
+from graphlog.errors import ConfigError, DataError, check_choice, check_name, setting
 from graphlog.files import hash_file
 from graphlog.inputs import InputLike, read, resolve
 
@@ -244,7 +244,7 @@ def open_labeled(
         ConfigError: If a target, task, metric or split is unknown.
     """
     check_choice("on_repeats", on_repeats, get_args(OnRepeats))
-    check_list("targets", targets or ())
+    targets = [targets] if isinstance(targets, str) else targets
     found = resolve(source, schema)
     domain, spec = domain_of(schema), found.spec
     known = None if spec is None or targets else spec.task

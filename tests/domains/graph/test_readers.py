@@ -127,6 +127,17 @@ def test_attributes_of_a_tudataset_are_quantities_even_if_whole(tmp_path):
         ]
     new = tu_folder(tmp_path / "NEW", **(whole | {"node_attributes": "1\n7\n8\n9\n10\n"}))
     assert not read_graphs(new, schema=first.schema).rejects
+    gap = tu_folder(tmp_path / "GAP", **(whole | {"node_attributes": "1\nNaN\n300\n4\n5\n"}))
+    assert not read_graphs(gap, on_error="skip").schema.node[1].is_categorical
+
+
+def test_zeros_before_digits_are_no_names_where_numbers_are_meant(tmp_path):
+    counted = "graph,num_nodes,y\na,03,05\n"
+    folder = tables(tmp_path / "f", "graph,source,target\na,1,2\n", None, counted)
+    store = read_graphs(folder)
+    assert (store.num_nodes.tolist(), store.labels.tolist()) == ([3], [[5.0]])
+    named = tables(tmp_path / "g", "graph,source,target\na,10,01\na,02,10\n", None, None)
+    assert sorted(read_graphs(named)[0:1].edge_index[0].tolist()) == [0, 1, 2, 2]
 
 
 def test_what_is_a_collection_of_graphs(tmp_path):

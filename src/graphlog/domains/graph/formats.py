@@ -26,6 +26,7 @@ from graphlog.domains.graph.raw import (
     Place,
     RawGraph,
     as_float,
+    attribute_cell,
     cell,
     column,
 )
@@ -251,6 +252,7 @@ class _Table:
         """Yield the rows graph by graph."""
         keys = [self._header.index(key) for key in self._keys]
         values = [self._header.index(name) for name in self.columns]
+        content = attribute_cell if keys[1:] else cell  # rows of `graphs` are no attributes
         seen: set[str] = set()
         below_header = islice(self._rows(), 1, None)
         for graph, group in groupby(below_header, lambda item: item[1][keys[0]].strip()):
@@ -265,7 +267,7 @@ class _Table:
                 graph,
                 Place(self.path.name, numbers),
                 [[row[k].strip() for k in keys[1:]] for row in rows],
-                [[cell(row[k]) for k in values] for row in rows],
+                [[content(row[k]) for k in values] for row in rows],
             )
 
     def check_order(self, first: "_Table") -> None:
@@ -495,7 +497,9 @@ def _tu_columns(files: Mapping[str, _TextFile], kind: str) -> dict[str, Column]:
         rows = file.rows if file is not None else []
         for k, values in enumerate(zip(*rows, strict=True)):
             if stem == "attribute":
-                values = [as_float(v) if isinstance(v, int) else v for v in values]
+                # whole numbers beside a NaN would be categories
+                numbers = [as_float(v) if isinstance(v, int) else v for v in values]
+                values = [None if v != v else v for v in numbers]
             columns[stem if len(rows[0]) == 1 else f"{stem}_{k}"] = column(values)
     return columns
 

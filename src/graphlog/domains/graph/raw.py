@@ -182,12 +182,11 @@ def cell(text: str) -> Any:
     """Return the content of a field: a whole number, a number, a word, or None if it is empty.
 
     Example:
-        >>> cell("3"), cell(" 3.0"), cell("C.ar"), cell("007"), cell("")
-        (3, 3.0, 'C.ar', '007', None)
+        >>> cell("3"), cell(" 3.0"), cell("C.ar"), cell("")
+        (3, 3.0, 'C.ar', None)
     """
     text = text.strip()
-    # Python's numbers may contain underscores; data's may not. Zeros before digits make a name.
-    if not text or "_" in text or (text[0] == "0" and text.isdigit() and text != "0"):
+    if not text or "_" in text:  # Python's numbers may contain underscores; data's may not
         return text or None
     for kind in (int, float):
         try:
@@ -197,9 +196,20 @@ def cell(text: str) -> Any:
     return text
 
 
+def attribute_cell(text: str) -> Any:
+    """Return the content of an attribute's field: as :func:`cell`, but ``007`` is a name."""
+    text = text.strip()
+    return text if len(text) > 1 and text[0] == "0" and text.isdigit() else cell(text)
+
+
 def is_absent(value: object) -> bool:
     """Return whether a field is a word for a missing value, as R and pandas write."""
     return isinstance(value, str) and value.strip().lower() in ABSENT
+
+
+def may_be_class(word: str) -> bool:
+    """Return whether a word for a missing value may be the name of a class beside others."""
+    return word.strip().lower() in {"-", "?", "none"}
 
 
 def column(values: Sequence[Any]) -> Column:

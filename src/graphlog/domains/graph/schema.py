@@ -17,6 +17,7 @@ from graphlog.domains.graph.raw import (
     RawGraphs,
     is_absent,
     join,
+    may_be_class,
 )
 from graphlog.errors import DataError, check_name
 
@@ -153,9 +154,14 @@ class ColumnSurvey:
         has_fractions = any(isinstance(v, float) and v % 1 for v in self.values)
         return self.num_words > (self.num_numbers if has_fractions else 0)
 
+    @property
+    def absent_labels(self) -> set[str]:
+        """Words for a missing label; ``-`` and ``none`` are classes beside other words."""
+        return {word for word in self.absent if not (self.num_words and may_be_class(word))}
+
     def classes(self, name: str) -> tuple[str, ...]:
         """Return the names of the classes of a label."""
-        return _names(name, self.values, MAX_CLASSES)
+        return _names(name, self.values | (self.absent - self.absent_labels), MAX_CLASSES)
 
     def attribute(self, name: str, kind: Kind, special: int) -> Attribute:
         """Return the column of the schema, with ``special`` codes after the values."""
@@ -252,12 +258,15 @@ class Survey:
         notes: list[str] = []
         for name, survey in self._columns["graph"].items():
             words = classes.get(name, ())
-            if len(words) == 2 and words != ["0", "1"]:
+            if words == [str(k) for k in range(len(words))]:
+                pass  # they are as written
+            elif len(words) == 2:
                 notes.append(f"label '{name}': class 0 is {words[0]}, class 1 is {words[1]}")
-            elif words and len(words) != 2:
-                notes.append(f"label '{name}': {len(words)} classes ({listed(words)})")
-            if survey.absent:
-                absent = listed(sorted(survey.absent))
+            elif words:
+                kinds = "one class" if len(words) == 1 else f"{len(words)} classes"
+                notes.append(f"label '{name}': {kinds} ({listed(words)})")
+            if survey.absent_labels:
+                absent = listed(sorted(survey.absent_labels))
                 notes.append(f"label '{name}': read as missing: {absent}")
         return tuple(notes)
 
@@ -328,7 +337,10 @@ def attribute_codes(
         codes[:, k], is_bad = convert(values, attribute)
         what = "label" if item == "graph" else f"{item} attribute"
         if item == "graph":
-            missing = [v is None or v != v or is_absent(v) for v in values.tolist()]
+            missing = [
+                v is None or v != v or (is_absent(v) and v not in attribute.values)
+                for v in values.tolist()
+            ]
             is_missing = np.array(missing, dtype=np.bool_)
             codes[is_missing, k] = np.nan
             is_bad = is_bad & ~is_missing
