@@ -205,7 +205,7 @@ def pretrain(
         recipe: Named bundle of its settings; that for the domain unless ``config`` says otherwise.
         seed: Decides initial weights, order, masks and samples; 0 unless ``config`` says otherwise.
         run_dir: Folder for log, checkpoints and model; None keeps all in memory.
-        init: Encoder to continue from; it is copied, and its settings are those of the network.
+        init: Encoder to start from; it is copied, and its settings are those of the network.
         resume: Go on from the last checkpoint in ``run_dir``, with the settings of that run.
         overwrite: Replace the run in ``run_dir``.
         config: Settings to start from: an object, nested tables, or a TOML file.
@@ -222,6 +222,12 @@ def pretrain(
         >>> pretrain(["CCO", "CCN", "c1ccccc1"], epochs=2, batch_size=2, encoder=small).config.dim
         8
     """
+    if resume and init is not None:
+        raise ConfigError(
+            f"{setting('init')} starts a run and {setting('resume', True)} continues one; drop one "
+            "of the two.",
+            option="init",
+        )
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None and is_first():  # before the input is read, which may take long
         check_usable(folder, "pretrain", resume, overwrite)

@@ -71,6 +71,8 @@ def test_pretraining_from_smiles_settings_and_a_model(tmp_path: Path):
     more = graphlog.pretrain(CHAINS, init=first, config=tmp_path / "run" / "config.toml", seed=1)
     np.testing.assert_array_equal(first.embed(CHAINS[:3]), before)
     assert not np.array_equal(more.embed(CHAINS[:3]), before)
+    with pytest.raises(graphlog.ConfigError, match="`init` starts a run and `resume=True`"):
+        graphlog.pretrain(CHAINS, run_dir=tmp_path / "run", resume=True, init=more)
     resumed = graphlog.pretrain(CHAINS, run_dir=tmp_path / "run", resume=True)
     np.testing.assert_array_equal(resumed.embed(CHAINS[:3]), before)
 

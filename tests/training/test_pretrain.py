@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+import graphlog
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.encoders.encoder import build_encoder
-from graphlog.errors import ConfigError, DataError, NonFiniteLossError
+from graphlog.errors import ConfigError, DataError, NonFiniteLossError, TrainingInterrupted
 from graphlog.prototypes import PrototypeForest
 from graphlog.training import settings
 from graphlog.training.log import read_metrics
@@ -24,9 +25,10 @@ from graphlog.training.settings import (
     global_seed,
     has_fast_bf16,
     read_config,
+    resolve_config,
 )
 from graphlog.training.trainer import NamedAdam
-from training_support import After, Heard, blow_up, families, outcome, small_config
+from training_support import SMALL, After, Heard, blow_up, families, outcome, small_config
 
 
 def weights(result: Any) -> dict[str, torch.Tensor]:
@@ -99,6 +101,24 @@ def test_training_starts_from_the_untrained_encoder_of_its_seed(tmp_path: Path):
     start = dict(untrained.network.named_parameters())
     for name, weight in run_pretraining(store, config, None).encoder.named_parameters():
         torch.testing.assert_close(weight, start[name], rtol=0, atol=1e-20, msg=name)
+
+
+def test_a_start_from_a_model_outlives_a_stop_while_targets_are_computed(tmp_path: Path):
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    store = graphlog.read_molecules(["CCO", "c1ccccc1", "CC(=O)O", "CCN"])
+    config = resolve_config("descriptorpred", None, {**SMALL, "epochs": 1})
+
+    def run(folder: str, seed: int | None, **how: Any) -> dict[str, torch.Tensor]:
+        init = None if seed is None else build_encoder(config.encoder, store.schema, seed)
+        return weights(run_pretraining(store, config, tmp_path / folder, init=init, **how))
+
+    with pytest.raises(TrainingInterrupted, match="after step 0"):
+        run("stopped", 5, progress=After(1, stop))
+    whole, resumed = run("whole", 5), run("stopped", None, resume=True)
+    for name, value in whole.items():
+        assert torch.equal(value, resumed[name]), name
 
 
 def test_a_model_that_does_not_fit_is_named(tiny_store: Any):

@@ -77,10 +77,6 @@ class Pretrain(o.Reading, o.Computing, Command):
         from graphlog.domains import domain_of
 
         self.quiet = self.quiet or not is_first()
-        if self.resume and self.init is not None:
-            raise ConfigError(
-                "--init starts a run and --resume continues one; drop one of the two."
-            )
         named = {name: getattr(self, name) for name in (*_PRETRAINING, *_BOTH)}
         named["encoder.backbone"] = self.backbone
         reading = self.reading()

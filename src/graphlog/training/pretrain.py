@@ -510,6 +510,8 @@ def _train(job: Pretraining, path: Path | None, callbacks: Callbacks, resume: bo
                 )
             elif resume and path is not None:
                 progress.say(f"no checkpoint in {path}: starting from the beginning")
+            if not is_restored:
+                trainer.save()  # before the settings, which do not say what `init` gave
             if folder is not None:
                 write_text(folder.config, config.to_toml())
                 write_json(folder.versions, versions(job.store.digest))
