@@ -1,5 +1,6 @@
 """Vectors of a file as targets: which row belongs to which graph, and what is refused."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import graphlog
 from graphlog.errors import ConfigError, DataError
 from graphlog.training.targets import read_vectors
 from graphs_support import ring_store
+from training_support import Heard
 
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O", "not a molecule", "CCN", "CCCl", "CCO", "C1CCCCC1"]
 USED = [0, 1, 2, 4, 5, 6, 7]
+SIGNS = np.array([[1.0, -1.0]] * 4).reshape(-1, 1)
 VECTORS = np.random.default_rng(0).normal(3.0, 5.0, (len(SMILES), 4))
 TINY: dict[str, Any] = {
     "epochs": 2,
@@ -62,6 +65,35 @@ def test_vectors_belong_to_graphs_by_their_smiles(store: graphlog.GraphStore, tm
     np.testing.assert_array_equal(read_vectors(kept, store), wanted)
 
 
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        -40_000 + 0.03 * VECTORS,
+        1e9 + VECTORS,
+        np.float32(1e-9) * VECTORS.astype(np.float32),
+        1e149 * VECTORS,
+        10**12 + (100 * VECTORS).astype(np.int64),
+        (30 + VECTORS).astype(np.float16),
+    ],
+    ids=["offset", "large offset", "small", "huge", "integers", "half"],
+)
+def test_what_varies_is_a_target_whatever_its_offset_and_unit(
+    store: graphlog.GraphStore, tmp_path: Path, vectors: np.ndarray
+):
+    found = read_vectors(saved(tmp_path / "v.npz", v=vectors), store)
+    plain = read_vectors(saved(tmp_path / "p.npz", v=VECTORS), store)
+    np.testing.assert_allclose(found, plain, atol=0.05)
+
+
+def test_columns_that_do_not_vary_are_named(store: graphlog.GraphStore, tmp_path: Path):
+    vectors = VECTORS.copy()
+    vectors[:, 1], vectors[:, 3] = 7.0, np.nan
+    file, said = saved(tmp_path / "v.npz", v=vectors), Heard()
+    graphlog.pretrain(store, "descriptorpred", targets_from=str(file), progress=said, **TINY)
+    note = "2 of 4 columns of .*v.npz do not vary and teach nothing .counted from 0: 1, 3."
+    assert len([line for line in said.lines if re.search(note, line)]) == 1
+
+
 def test_unknown_values_stay_unknown(store: graphlog.GraphStore, tmp_path: Path):
     gaps = VECTORS.copy()
     gaps[2, 1] = gaps[4] = np.nan
@@ -78,6 +110,9 @@ def test_unknown_values_stay_unknown(store: graphlog.GraphStore, tmp_path: Path)
         ({"v": np.where(VECTORS > 9, np.inf, VECTORS)}, "infinite"),
         ({"v": np.full_like(VECTORS, np.nan)}, "no column varies"),
         ({"v": np.ones_like(VECTORS)}, "no column varies"),
+        ({"v": np.float32(0.1 * (1 + 2e-7 * SIGNS))}, "no column varies"),
+        ({"v": 1e200 * SIGNS}, r"row 0 has a value that is infinite or beyond 1e150"),
+        ({"v": np.full((8, 1), np.float16("inf"))}, "infinite"),
         ({"v": VECTORS[:, :0]}, "needs one array"),
         ({"v": VECTORS[:, 0]}, "needs one array"),
         ({"v": VECTORS, "w": VECTORS}, "needs one array"),

@@ -103,6 +103,13 @@ class Pretraining(Job):
         given = None
         if config.targets_from is not None:
             given, config = _with_vectors(config, kind, store)
+            constant = np.flatnonzero(~np.nan_to_num(given).any(axis=0))
+            if len(constant) > 0:
+                named = ", ".join(map(str, constant[:8])) + ", ..." * (len(constant) > 8)
+                say(
+                    f"note: {len(constant)} of {given.shape[1]} columns of {config.targets_from} "
+                    f"do not vary and teach nothing (counted from 0: {named})"
+                )
         self.config, self.setting = config, Setting(config.seed, device, precision)
         if init is None:
             start = torch.Generator().manual_seed(seed_for(config.seed, "encoder"))

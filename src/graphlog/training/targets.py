@@ -11,7 +11,7 @@ from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float16, Float32, Int
+from jaxtyping import Bool, Float, Float16, Float32, Int, Real
 
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import available_workers, map_in_order
@@ -29,6 +29,7 @@ _SAMPLE = 100_000
 """Records that mean and deviation are taken from, evenly spaced."""
 _RULE = f"tail {_TAIL}, sample {_SAMPLE}, clip {_LARGEST}"
 """Statistics of the standardization: what is kept under another rule is not used."""
+_LARGEST_GIVEN = 1e150
 _LARGEST_KEPT = float(np.finfo(np.float16).max)
 _COLUMNS_AT_ONCE = 16
 _SVD_SAMPLE = 30_000
@@ -65,11 +66,11 @@ def read_vectors(path: Path, store: GraphStore) -> Float16[np.ndarray, "M K"]:
     The file is one that :func:`graphlog.embed_file` writes, or any ``.npz`` with one array of two
     dimensions. Where an array of texts holds those of the graphs (their SMILES), vectors belong to
     graphs by them, else by the row of the input. NaN is an unknown value; a column that never
-    varies becomes 0.
+    varies by more than the noise of a computation in its number format becomes 0.
 
     Raises:
-        DataError: If the file cannot be read, has no such array, infinite or no known values, or
-            no vector for a graph.
+        DataError: If the file cannot be read, has no such array, infinite, huge or no known values,
+            or no vector for a graph.
     """
 
     def refused(problem: str) -> DataError:
@@ -93,8 +94,9 @@ def read_vectors(path: Path, store: GraphStore) -> Float16[np.ndarray, "M K"]:
             f"target, found {shapes}."
         )
     vectors = tables[0]
-    if (infinite := np.isinf(vectors).any(axis=1)).any():
-        raise refused(f"row {infinite.argmax()} has an infinite value.")
+    # compared in float64, in which squares up to there are finite
+    if (large := (np.abs(vectors) > np.array([_LARGEST_GIVEN])).any(axis=1)).any():
+        raise refused(f"row {large.argmax()} has a value that is infinite or beyond 1e150.")
     texts = [a for a in arrays.values() if a.dtype.kind == "U" and a.shape == vectors.shape[:1]]
     try:
         rows = _rows_of(store, len(vectors), texts)
@@ -102,7 +104,7 @@ def read_vectors(path: Path, store: GraphStore) -> Float16[np.ndarray, "M K"]:
         raise refused(f"{e}; give one for each row of the input, NaN where unknown.") from None
     found = _standardized(vectors[rows])
     if not np.nan_to_num(found).any():
-        raise refused("no column varies, so there is nothing to predict.")
+        raise refused("no column varies by more than its rounding, so there is nothing to predict.")
     return found
 
 
@@ -237,7 +239,7 @@ def _components(counts: list[Any]) -> Float16[np.ndarray, "M 256"]:
     return out
 
 
-def _standardized(raw: Float[np.ndarray, "M K"]) -> Float16[np.ndarray, "M K"]:
+def _standardized(raw: Real[np.ndarray, "M K"]) -> Float16[np.ndarray, "M K"]:
     """Return the columns with mean 0 and deviation 1, clipped.
 
     Both are those of the values between the outermost thousandths, so that a few outliers do not
@@ -248,24 +250,29 @@ def _standardized(raw: Float[np.ndarray, "M K"]) -> Float16[np.ndarray, "M K"]:
     out = np.zeros(raw.shape, dtype=np.float16)
     for start in range(0, raw.shape[1], _COLUMNS_AT_ONCE):
         columns = slice(start, start + _COLUMNS_AT_ONCE)
-        mean, scale = _statistics(raw[sample, columns].astype(np.float64))
+        mean, scale = _statistics(raw[sample, columns])
         out[:, columns] = ((raw[:, columns] - mean) / scale).clip(-_LARGEST, _LARGEST)
     return out
 
 
 def _statistics(
-    seen: Float[np.ndarray, "S K"],
+    raw: Real[np.ndarray, "S K"],
 ) -> tuple[Float[np.ndarray, "K"], Float[np.ndarray, "K"]]:
     """Return mean and deviation of each column; the deviation is infinite where it never varies."""
+    # two numbers of 16 bits that differ do not by the noise of a computation
+    kind = np.promote_types(raw.dtype, np.float32) if raw.dtype.kind == "f" else np.float64
+    noise = 8 * float(np.finfo(kind).eps)
+    seen = raw.astype(np.float64)
     seen = np.where(np.isnan(seen).all(axis=0), 0.0, seen)
     low, high = np.nanquantile(seen, (_TAIL, 1 - _TAIL), axis=0)
     inner = np.clip(seen, low, high)
-    inner = np.where(_varies(inner), inner, seen)
-    return np.nanmean(inner, axis=0), np.where(_varies(inner), np.nanstd(inner, axis=0), np.inf)
+    inner = np.where(_varies(inner, noise), inner, seen)
+    deviation = np.where(_varies(inner, noise), np.nanstd(inner, axis=0), np.inf)
+    return np.nanmean(inner, axis=0), deviation
 
 
-def _varies(values: Float[np.ndarray, "S K"]) -> Bool[np.ndarray, "K"]:
-    return np.nanstd(values, axis=0) > 1e-6 * (1 + np.abs(np.nanmean(values, axis=0)))
+def _varies(values: Float[np.ndarray, "S K"], noise: float) -> Bool[np.ndarray, "K"]:
+    return np.nanstd(values, axis=0) > noise * np.nanmax(np.abs(values), axis=0)
 
 
 def _stored(values: Float32[np.ndarray, "M K"]) -> Float16[np.ndarray, "M K"]:
