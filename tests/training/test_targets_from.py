@@ -68,7 +68,7 @@ def test_vectors_belong_to_graphs_by_their_smiles(store: graphlog.GraphStore, tm
 @pytest.mark.parametrize(
     "vectors",
     [
-        -40_000 + 0.03 * VECTORS,
+        -40_000 + 0.006 * VECTORS,
         1e9 + VECTORS,
         np.float32(1e-9) * VECTORS.astype(np.float32),
         1e149 * VECTORS,
@@ -188,3 +188,9 @@ def test_only_objectives_with_targets_take_vectors(tmp_path: Path):
     for objective, recipe in (("infomax", None), ("graphlog", "graphlog")):
         with pytest.raises(ConfigError, match="for objectives that predict descriptors"):
             graphlog.pretrain(SMILES, objective, recipe, targets_from=file, **TINY)
+
+
+@pytest.mark.parametrize("objective", ["graphlog", "descriptorpred"])
+def test_a_number_of_columns_without_their_file_is_refused(objective: str):
+    with pytest.raises(ConfigError, match=r"target_columns` says how many columns `targets_from`"):
+        graphlog.pretrain(SMILES, objective, **{**TINY, "objective.target_columns": 1})

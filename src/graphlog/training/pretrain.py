@@ -110,6 +110,12 @@ class Pretraining(Job):
                     f"note: {len(constant)} of {given.shape[1]} columns of {config.targets_from} "
                     f"do not vary and teach nothing (counted from 0: {named})"
                 )
+        elif "target_columns" in config.options:
+            raise ConfigError(
+                f"`objective.target_columns` says how many columns {setting('targets_from')} has; "
+                "give that file too, or drop the setting.",
+                option="targets_from",
+            )
         self.config, self.setting = config, Setting(config.seed, device, precision)
         if init is None:
             start = torch.Generator().manual_seed(seed_for(config.seed, "encoder"))
