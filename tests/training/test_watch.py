@@ -6,7 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import graphlog
 from graphlog.encoders.encoder import build_encoder
+from graphlog.training.pretrain import run_pretraining
+from graphlog.training.settings import resolve_config
 from graphlog.training.watch import (
     CollapseWatch,
     alignment,
@@ -14,7 +17,7 @@ from graphlog.training.watch import (
     mean_cosine,
     uniformity,
 )
-from training_support import families, small_config
+from training_support import SMALL, Heard, families, small_config
 
 
 @pytest.mark.parametrize(("rows", "width"), [(40, 8), (8, 40)])
@@ -103,6 +106,27 @@ def test_a_difference_of_energies_has_no_floor_to_be_alarmed_about():
     assert not any(
         watch.look({**HEALTHY, "loss_global": loss})[1] for loss in (-0.5, 0.05, 0.05, 0.05)
     )
+
+
+@pytest.mark.parametrize(
+    ("objective", "smiles", "rings"),
+    [
+        ("contextpred", ["CCO", "CCN", "c1ccccc1"], True),
+        ("contextpred", ["CCO", "CCN", "CCCCCCCCCC", "CCCCCCCCCN"], False),
+        ("edgepred", ["C", "N", "O"], True),
+        ("edgepred", ["CC", "CN", "CO"], False),
+        ("graphpartition", ["C", "N", "O"], True),
+    ],
+)
+def test_an_epoch_without_anything_to_learn_is_said_once(
+    objective: str, smiles: list[str], rings: bool
+):
+    said = Heard()
+    config = resolve_config(objective, None, {**SMALL, "batch_size": 2, "log_every": 1})
+    run_pretraining(graphlog.read_molecules(smiles * 2), config, None, progress=said)
+    found = [line for line in said.lines if "every loss of the first epoch was 0" in line]
+    assert len(found) == rings
+    assert not rings or f"{objective} finds nothing to learn" in found[0]
 
 
 def test_collapsed_embeddings_ring_and_spread_ones_do_not():

@@ -141,6 +141,7 @@ class Pretraining(Job):
         self._embed_at_most = embed_at_most
         self._given, self._targets = given, None
         self._phase, self._splits = 0, False
+        self._has_learned = False
 
     def join(self, team: Team) -> None:
         """Train together with other processes.
@@ -246,6 +247,13 @@ class Pretraining(Job):
     def row(self, means: dict[str, float], cursor: Cursor) -> dict[str, Any]:
         """Return losses and what the watch has seen; alarms are shown."""
         watched, alarms = self.watch.look(means) if self.watch.due(cursor.step) else ({}, [])
+        self._has_learned |= means["loss"] != 0
+        if not self._has_learned and cursor.step * self.config.epochs == self._steps:
+            alarms.append(
+                f"alarm: every loss of the first epoch was 0: {self.config.objective} finds nothing"
+                " to learn from in these graphs, which may be too small or without edges; choose "
+                "another objective, or other settings of it"
+            )
         self.progress.report(
             {k.removeprefix("loss_"): v for k, v in means.items() if k.startswith("loss")}
         )
