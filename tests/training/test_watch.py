@@ -101,6 +101,12 @@ def test_a_small_batch_cannot_use_more_prototypes_than_it_has_graphs():
     ]
 
 
+def test_a_single_root_is_assigned_alike_by_all():
+    watch = watch_of([])
+    single = {**HEALTHY, "assignment_gap": 0.0, "prototypes_total_0": 1.0}
+    assert not any(watch.look(single)[1] for _ in range(3))
+
+
 def test_a_difference_of_energies_has_no_floor_to_be_alarmed_about():
     watch = watch_of([])
     assert not any(

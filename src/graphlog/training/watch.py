@@ -193,7 +193,8 @@ def _alarms(
             f"prototype loss {loss:.3f} (alarm under {SOLVED_LOSS}): the E-step is solved, "
             "the global term has no effect",
         )
-    if (gap := values.get("assignment_gap")) is not None:
+    gap = values.get("assignment_gap")
+    if gap is not None and values["prototypes_total_0"] > 1:  # any two agree on a single one
         yield (
             "assignment_gap",
             gap < ASSIGNMENT_GAP,
