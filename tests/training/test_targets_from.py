@@ -171,9 +171,17 @@ def test_a_teacher_is_learned_and_a_run_keeps_its_vectors(tmp_path: Path):
     assert settings["objective"]["target_columns"] == width
     again = graphlog.pretrain(table, run_dir=run, resume=True)
     assert again.info["settings"] == settings
-    saved(teacher, embeddings=VECTORS)
+    moved = teacher.rename(tmp_path / "moved.npz")
+    graphlog.pretrain(table, run_dir=run, resume=True, targets_from=str(moved))
+    (run / "model.safetensors").unlink()  # and from a checkpoint
+    graphlog.pretrain(table, run_dir=run, resume=True, targets_from=str(moved))
+    saved(moved, embeddings=VECTORS)
     with pytest.raises(ConfigError, match="other vectors"):
         graphlog.pretrain(table, run_dir=run, resume=True)
+    # another run with the same settings may learn others
+    config = run / "config.toml"
+    other = graphlog.pretrain(table, config=config, targets_from=str(moved))
+    assert other.info["settings"]["objective"]["target_columns"] == VECTORS.shape[1]
 
 
 def test_graphs_without_descriptors_have_vectors(tmp_path: Path):

@@ -465,6 +465,8 @@ def run_pretraining(
     """
     if run_dir and resume and config.precision == "auto" and (run_dir / CONFIG).is_file():
         config = config.updated({"precision": read_config(run_dir / CONFIG).precision})
+    if not resume:  # settings of another run may have brought that of its vectors
+        config = config.updated({"targets_digest": None})
     job = Pretraining(store, config, init=init, progress=progress)
     with joined(job.setting.device) as team, ExitStack() as stack:
         job.join(team)

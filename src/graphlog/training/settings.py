@@ -33,6 +33,8 @@ _TOP = ("recipe", "schema", "embedding")
 _PLUGINS = "plugins"
 """Table of the packages that a run needs besides graphlog."""
 _TABLES = ("objective", "encoder", "training")
+_INDIFFERENT = ("training.checkpoint_every_s", "training.targets_from")
+"""Settings that may change in a run: of the vectors, the digest decides and not the place."""
 
 with warnings.catch_warnings():
     # pydantic reserves `schema` for a deprecated method; here it is the term of the domain
@@ -190,7 +192,7 @@ def first_difference(before: PretrainConfig, now: PretrainConfig) -> str | None:
     """Return the first setting that differs and decides the outcome, with both values."""
     old, new = flat_settings(before.to_tables()), flat_settings(now.to_tables())
     for key in sorted(old.keys() | new.keys()):
-        if key != "training.checkpoint_every_s" and old.get(key) != new.get(key):
+        if key not in _INDIFFERENT and old.get(key) != new.get(key):
             return f"{key} = {old.get(key)!r}, now {new.get(key)!r}"
     return None
 
