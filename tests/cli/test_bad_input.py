@@ -118,6 +118,7 @@ WRONG: dict[str, str] = {
     "probe {molecules} -m random --task clasification": "did you mean 'classification'? See",
     "probe {molecules} -m random --on-error zzz": "is not one of 'skip', 'fail'. See",
     "pretrain {store} -o run --epochs 0": "equal to 1. See: graphlog pretrain --help",
+    "pretrain {store} -o run --batch-size 1": "equal to 2. See: graphlog pretrain --help",
     "pretrain {store} -o run --config done/config.toml --recipe paper": "--recipe | contradicts",
     "pretrain {store} -o run --config bad.toml": "bad.toml | TOML",
     "pretrain {molecules} -o run --log tensorboard --log csv": "csv",
@@ -256,7 +257,7 @@ def test_every_setting_in_a_message_is_an_option_of_a_verb():
     ("line", "expected"),
     [
         (
-            "pretrain {molecules} -o r --batch-size 1",
+            "pretrain {molecules} -o r --set batch_size=1",
             {"kind": "ConfigError", "option": "batch_size"},
         ),
         ("embed {molecules} -m {pretrained} -o e.xlsx", {"kind": "ConfigError", "option": "out"}),

@@ -74,6 +74,7 @@ def test_nested_dotted_and_loose_keys_mean_the_same():
         ({"encoder": 3}, "`encoder` must be a table"),
         ({"encoder.backbone": "ginn"}, "did you mean 'gin'"),
         ({"batch_size": 1}, "`batch_size`"),
+        ({"objective.kmeans_sample": 1}, "`objective.kmeans_sample.*found 1"),
         ({"objective": {"name": ["graphlog"]}}, "unknown objective"),
         ({"recipe": ["paper"]}, "unknown recipe"),
         ({"encoder": {"backbone": ["gin"]}}, "backbone"),

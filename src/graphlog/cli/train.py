@@ -46,7 +46,7 @@ class Pretrain(o.Reading, o.Computing, Command):
     targets_from: str | None = o.option(
         None, "Vectors (.npz, as embed writes) to predict in place of descriptors.", "FILE"
     )
-    batch_size: o.BatchSize = None
+    batch_size: int | None = o.option(None, "Graphs in one batch.", "N", min=2)
     precision: o.Precision = None
     device: o.Device = None
     seed: int | None = o.option(None, "Random seed.", "N", min=0)

@@ -135,7 +135,7 @@ class GraphLoGConfig(FrozenConfig):
     kmeans_space: Space = "raw"
     """Cluster embeddings as they are or scaled to length 1. Prototypes much shorter than the
     embeddings are moved by their own length in a few steps and fall out of use."""
-    kmeans_sample: Annotated[int, Field(ge=1)] | Literal["all"] = 20_000
+    kmeans_sample: Annotated[int, Field(ge=2)] | Literal["all"] = 20_000
     """Graphs that the prototypes are fitted on."""
     competitive_passes: int = Field(5, ge=1)
     """Passes over the collection of the competitive initialization."""
