@@ -58,8 +58,8 @@ class Pretrain(o.Reading, o.Computing, Command):
     settings: o.Settings = None
     processes: int = o.option(
         1,
-        "Processes on this machine that share every batch (default: 1); results differ by rounding "
-        "only.",
+        "Processes on this machine that share every batch (default: 1); a step differs by rounding "
+        "only, but long runs may drift.",
         "K",
         min=1,
     )
