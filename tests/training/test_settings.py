@@ -74,6 +74,11 @@ def test_nested_dotted_and_loose_keys_mean_the_same():
         ({"encoder": 3}, "`encoder` must be a table"),
         ({"encoder.backbone": "ginn"}, "did you mean 'gin'"),
         ({"batch_size": 1}, "`batch_size`"),
+        *(
+            ({f"objective.{name}": value}, f"`objective.{name}` must be .* 1e")
+            for name in ("temperature", "e_step_temperature", "prototype_temperature")
+            for value in (1e-40, 1e30)
+        ),
         ({"objective.kmeans_sample": 1}, "`objective.kmeans_sample.*found 1"),
         ({"objective": {"name": ["graphlog"]}}, "unknown objective"),
         ({"recipe": ["paper"]}, "unknown recipe"),

@@ -2,10 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
@@ -24,6 +25,8 @@ Views = TypeVar("Views")
 Recipes = Mapping[str, Mapping[str, Any]]
 """Named bundles: ``{"objective": {...}, "encoder": {...}, "training": {...}, "schema": ...,
 "embedding": ...}``."""
+Temperature = Annotated[float, Field(ge=1e-6, le=1e6)]
+"""Divides cosines; beyond these bounds float32 leaves nothing of them."""
 COMPONENTS = 256
 """Columns that stand for the counts of substructures, after the targets."""
 

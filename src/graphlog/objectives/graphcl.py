@@ -14,6 +14,7 @@ from graphlog.objectives.base import (
     Objective,
     ProjectionHead,
     Recipes,
+    Temperature,
     comparison,
     published,
 )
@@ -28,7 +29,7 @@ class GraphCLConfig(AugmentConfig):
     """Perturbations of the first copy; for every graph one of them is drawn."""
     second: tuple[Augmentation, ...] = Field(("drop-nodes", "subgraph"), min_length=1)
     """Perturbations of the second copy."""
-    temperature: float = Field(0.1, gt=0)
+    temperature: Temperature = 0.1
     """Divides the cosines."""
 
 

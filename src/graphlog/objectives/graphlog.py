@@ -23,6 +23,7 @@ from graphlog.objectives.base import (
     ProjectionHead,
     Recipes,
     RegressionHead,
+    Temperature,
     chemistry,
     comparison,
     descriptor_losses,
@@ -98,7 +99,7 @@ class GraphLoGConfig(FrozenConfig):
     local_form: LocalForm = "infonce"
     """``margin``: differences of cosines with one drawn negative (Eqs. 6-7); ``infonce``:
     softmax over all negatives (script)."""
-    temperature: float = Field(0.1, gt=0)
+    temperature: Temperature = 0.1
     """Divides cosines in every softmax loss."""
     subgraph_anchors: Anchors = "all"
     """Nodes whose subgraphs are anchors: all (paper) or the masked ones (script; for edges:
@@ -145,10 +146,10 @@ class GraphLoGConfig(FrozenConfig):
     e_step: Literal["balanced", "sample", "greedy"] = "balanced"
     """``balanced``: leaves get equal shares of the batch (Sinkhorn), ancestors follow from the
     tree; ``sample``: draw chains (Eq. 12); ``greedy``: the nearest prototype down (script)."""
-    e_step_temperature: float = Field(0.05, gt=0)
+    e_step_temperature: Temperature = 0.05
     """Temperature of the assignment. The paper's is 1. Chains drawn at the temperature of the
     cross-entropy leave it without a gradient in expectation."""
-    prototype_temperature: float | None = Field(None, gt=0)
+    prototype_temperature: Temperature | None = None
     """Divides the cosines of the cross-entropy over prototypes; None: ``temperature`` does."""
     prototype_rate: float = Field(10.0, gt=0)
     """Learning rate of the prototypes, as a multiple of the others'."""
