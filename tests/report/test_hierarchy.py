@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import graphlog
-from downstream_support import CHAINS, chain_store, tiny_encoder
+from downstream_support import CHAINS, MOLECULE, chain_store, tiny_encoder
 from graphlog.downstream.pretrained import Encoder
 from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
+from graphlog.inputs import read
 from graphlog.report.hierarchy import Hierarchy, hierarchy_of
 
 SMALL = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}, "objective.centers": 8}
@@ -79,7 +80,8 @@ def test_prototypes_do_not_see_the_center_beside_the_mean():
 def test_novelty_is_judged_by_the_graphs_of_the_training_or_of_the_fit(trained: Encoder):
     judge = Novelty.of(trained.extra, trained.width("jk"))
     distances = judge.distances(trained.embed(CHAINS, "jk"))
-    places = hierarchy_of(trained, "it").assign(chain_store())
+    new = chain_store().subset(np.arange(len(CHAINS)))  # a view is another collection
+    places = hierarchy_of(trained, "it").assign(new)
     np.testing.assert_allclose(places.novelty, judge.percentiles(distances), atol=0.1)
     np.testing.assert_allclose(
         distances[places.oddest], np.sort(distances)[::-1], rtol=1e-3, atol=1e-3
@@ -88,6 +90,30 @@ def test_novelty_is_judged_by_the_graphs_of_the_training_or_of_the_fit(trained: 
     fitted = Hierarchy.fitted(trained, other, centers=4, depth=2)
     own = fit_novelty(trained.network, other)
     np.testing.assert_array_equal(fitted.novelty.quantiles, own.quantiles)
+
+
+STRANGE = "[Pt+2].[NH3].[NH3].[Cl-].[Cl-]"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_graph_is_judged_by_a_fit_that_has_seen_it(trained: Encoder, seed: int):
+    store = read([*CHAINS, STRANGE], MOLECULE)
+    tree = Hierarchy.fitted(trained, store, centers=4, depth=2, seed=seed)
+    places = tree.assign(store)
+    assert places.novelty[-1] == 100
+    assert places.oddest[0] == len(CHAINS)
+    # half of the graphs are those that the fit for other collections has not seen
+    alone = tree.assign(store.subset(np.arange(len(store)))).novelty
+    assert np.isclose(alone, places.novelty, atol=0.1).sum() >= len(store) // 2
+    assert not np.allclose(alone, places.novelty, atol=0.1)
+
+
+def test_the_graphs_of_a_run_are_judged_by_a_fit_that_has_not_seen_them():
+    graphs = [*CHAINS, STRANGE]
+    for seed in (0, 1, 2):
+        model = graphlog.pretrain(graphs, schema="molecule", seed=seed, **SMALL)
+        places = hierarchy_of(model, "it").assign(read(graphs, MOLECULE))
+        assert places.novelty[-1] == 100
 
 
 def test_the_shipped_model_has_its_prototypes_without_the_heads_of_its_training():

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphlog.data.store import GraphStore
@@ -56,8 +56,15 @@ class Novelty:
     """Of the squared distance over the collection, ascending, at equal steps from 0 to 100 %."""
 
     @classmethod
-    def fit(cls, embeddings: Float[np.ndarray, "N W"], seed: int = 0) -> Self | None:
+    def fit(
+        cls, embeddings: Float[np.ndarray, "N W"], seed: int = 0, exchanged: bool = False
+    ) -> Self | None:
         """Fit the distribution to one half of the graphs and take the quantiles from the other.
+
+        Args:
+            embeddings: Of the graphs.
+            seed: Decides the halves.
+            exchanged: Whether the halves change places.
 
         Returns:
             None where there are fewer than 20 graphs.
@@ -66,9 +73,10 @@ class Novelty:
             return None
         from sklearn.utils.extmath import randomized_svd  # slow to import; to judge needs none
 
-        order = np.random.default_rng(seed).permutation(len(embeddings))
+        first, second = _halves(len(embeddings), seed)
+        if exchanged:
+            first, second = second, first
         # one half at a time in double precision, which may be the most memory of a whole run
-        first, second = np.array_split(order, 2)
         fitted = np.asarray(embeddings[first], dtype=np.float64)
         width, mean = fitted.shape[1], fitted.mean(axis=0)
         z = _deviations(fitted, mean)
@@ -131,6 +139,11 @@ class Novelty:
         return cls(mean, scale, axes, variances, quantiles)
 
 
+def _halves(count: int, seed: int) -> list[Int[np.ndarray, "H"]]:
+    """Return the rows that the distribution is fitted to, and those that give the quantiles."""
+    return np.array_split(np.random.default_rng(seed).permutation(count), 2)
+
+
 def _deviations(
     embeddings: Float[np.ndarray, "N W"], mean: Float[np.ndarray, "W"]
 ) -> Float[np.ndarray, "N W"]:
@@ -145,11 +158,30 @@ def fit_novelty(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> Nov
 
     The network is in evaluation mode. Of large collections, 20,000 graphs are drawn.
     """
+    if len(graphs) < FEWEST:
+        return None
+    return Novelty.fit(_drawn(network, graphs, seed)[1], seed)
+
+
+def refit_novelty(
+    network: GraphEncoder, graphs: GraphStore, seed: int = 0
+) -> tuple[Novelty | None, Int[np.ndarray, "F"]]:
+    """Return what :func:`fit_novelty` does with its halves exchanged, and whom it has to judge.
+
+    A graph is near any distribution that was fitted to it. This one judges the graphs that the
+    first was fitted to; they are returned by their places in ``graphs``.
+    """
+    rows, embeddings = _drawn(network, graphs, seed)
+    return Novelty.fit(embeddings, seed, exchanged=True), rows[_halves(len(rows), seed)[0]]
+
+
+def _drawn(
+    network: GraphEncoder, graphs: GraphStore, seed: int
+) -> tuple[Int[np.ndarray, "J"], Float[np.ndarray, "J W"]]:
+    """Return the graphs that novelty is fitted to, by their places, and their embeddings."""
     rows = np.arange(len(graphs))
     if len(rows) > _JUDGED:
         rows = np.sort(np.random.default_rng(seed).choice(rows, _JUDGED, replace=False))
-    if len(rows) < FEWEST:
-        return None
     device = next(network.parameters()).device
     parts = np.array_split(rows, -(-len(rows) // _AT_ONCE))
     with torch.no_grad():
@@ -157,6 +189,4 @@ def fit_novelty(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> Nov
             network.embed_graphs(graphs.take(part).to(device), "jk").float().cpu().numpy()
             for part in parts
         ]
-    embeddings = np.concatenate(found)
-    del found  # as much again
-    return Novelty.fit(embeddings, seed)
+    return rows, np.concatenate(found)

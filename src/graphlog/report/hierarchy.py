@@ -17,7 +17,7 @@ from graphlog.domains.base import CommonPart, Draws, GraphFeature
 from graphlog.downstream.label_checks import repeat_kinds
 from graphlog.downstream.pretrained import Encoder, evaluating, ranges_of
 from graphlog.encoders.modelfile import tensors_below
-from graphlog.encoders.novelty import Novelty, fit_novelty
+from graphlog.encoders.novelty import Novelty, fit_novelty, refit_novelty
 from graphlog.errors import ConfigError, DataError, ModelFileError, setting
 from graphlog.objectives.base import ProjectionHead
 from graphlog.ops.contrastive import cosine_similarity, unit_rows
@@ -52,7 +52,7 @@ class Assignments:
     """Percentile, 0 to 100, among the graphs that the model was trained on or the tree fitted to;
     None where the model does not know them."""
     oddest: Int[np.ndarray, "K"]
-    """The graphs by distance from those, farthest first; none where it does not know them."""
+    """The graphs by novelty and distance, farthest first; none where it does not know them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,8 @@ class Hierarchy:
     by_leaf: bool = False
     """Whether a graph's path is its nearest leaf and that leaf's ancestors, as balanced assignments
     have it, or the walk of Eq. 12 at temperature 0, at each step to the nearest child."""
+    usual: tuple[str | None, int] = (None, 0)
+    """Digest of the collection that novelty was fitted to, and the seed of that fit."""
 
     @classmethod
     def of(cls, model: Encoder) -> Self | None:
@@ -99,7 +101,8 @@ class Hierarchy:
                     "use the model of the pre-training run."
                 ) from None
             head.to(model.device).eval()
-        return cls(model, forest, head, novelty, settings.get("e_step") == "balanced")
+        usual = model.info.get("data_digest"), model.info.get("seed", 0)
+        return cls(model, forest, head, novelty, settings.get("e_step") == "balanced", usual)
 
     @classmethod
     def fitted(
@@ -144,7 +147,7 @@ class Hierarchy:
         )
         with evaluating(model):
             novelty = fit_novelty(model.network, store, seed)
-        return cls(model, forest, head, novelty, by_leaf=True)
+        return cls(model, forest, head, novelty, True, (store.digest, seed))
 
     @property
     def parents(self) -> list[Int[np.ndarray, "_"]]:
@@ -166,11 +169,23 @@ class Hierarchy:
         precision: Precision = "fp32",
         progress: Progress | None = None,
     ) -> Assignments:
-        """Return path, similarities and novelty of every graph; memory is a few numbers a graph."""
+        """Return path, similarities and novelty of every graph; memory is a few numbers a graph.
+
+        In the collection that novelty was fitted to, each graph is judged by a fit that has not
+        seen it.
+        """
         depth = self.forest.depth
         paths = np.empty((len(store), depth), dtype=np.int64)
         similarities = np.empty((len(store), depth), dtype=np.float32)
-        distances = np.empty(len(store))
+        distances, percentiles = np.empty((2, len(store)))
+        judges = [] if self.novelty is None else [self.novelty]
+        judge_of, (digest, seed) = np.zeros(len(store), dtype=np.int64), self.usual
+        if judges and store.digest == digest:
+            with evaluating(self.model):
+                other, rows = refit_novelty(self.model.network, store, seed)
+            assert other is not None  # as many graphs as the first was fitted to
+            judges.append(other)
+            judge_of[rows] = 1
         network, width = self.model.network, self.model.width("last")
         for graphs, values in self.model.embed_batches(
             ranges_of(store, batch_size),
@@ -190,12 +205,14 @@ class Hierarchy:
             for level, cosine in enumerate(cosines):
                 own = cosine.gather(1, chains[:, level, None])[:, 0]
                 similarities[graphs, level] = own.cpu().numpy()
-            if self.novelty is not None:
-                distances[graphs] = self.novelty.distances(values[:, width:])
-        if self.novelty is None:
+            for number, judge in enumerate(judges):
+                mine = judge_of[graphs] == number
+                found = judge.distances(values[mine, width:])
+                distances[graphs][mine] = found
+                percentiles[graphs][mine] = judge.percentiles(found)
+        if not judges:
             return Assignments(paths, similarities, None, np.empty(0, dtype=np.int64))
-        percentiles = self.novelty.percentiles(distances)
-        return Assignments(paths, similarities, percentiles, np.argsort(-distances, kind="stable"))
+        return Assignments(paths, similarities, percentiles, np.lexsort((-distances, -percentiles)))
 
     def _projected(self, values: Float[np.ndarray, "N D"]) -> torch.Tensor:
         first = self.forest.layers[0]
