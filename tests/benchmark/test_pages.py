@@ -156,6 +156,28 @@ PRINTED: dict[str, tuple[list[dict[str, Any]], str, dict[str, str]]] = {
 }
 
 
+def test_a_page_has_a_table_and_a_figure_of_every_metric(tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    areas = scores(["untrained", "ecfp-lr"], ["bbbp"])
+    halves = scores(["untrained"], ["esol"], fold="test_first_half", metric="rmse")
+    halves += scores(["untrained"], ["bbbp"], fold="test_first_half")
+    write_table(tmp_path, "molecules", [*ERRORS, *areas, *halves])
+    written = write_pages(BenchmarkFolder(tmp_path), tmp_path / "out")
+    text = (tmp_path / "out" / "molecules.md").read_text(encoding="utf-8")
+    title = f"{SUITES['molecules'].title}: fine-tuned, last epoch"
+    for head, column in ((title, "bbbp"), (f"{title}, RMSE", "esol")):
+        for halved in ("", ", the two halves of the test set"):
+            _, _, page = text.partition(f"## {head}{halved}\n")
+            assert f"| {column}" in page.partition("\n## ")[0].lower()
+    pictures = [path.name for path in written if path.suffix == ".png"]
+    names = ["molecules-finetune-fixed.png", "molecules-finetune-fixed-rmse.png"]
+    assert sorted(pictures) == sorted(names)
+    for name in names:
+        assert f"({name})" in text
+        drawing = (tmp_path / "out" / name).with_suffix(".svg").read_text(encoding="utf-8")
+        assert (">GraphLoG<" in drawing) == ("rmse" in name)  # the other has no row of it
+
+
 @pytest.mark.parametrize("case", PRINTED)
 def test_how_a_row_is_printed(case: str):
     rows, name, expected = PRINTED[case]

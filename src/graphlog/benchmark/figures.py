@@ -115,9 +115,10 @@ def score_dots(table: Table) -> Figure:
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         headline(figure, table.title)
-        said = {"measured: mean, SD, seeds (|)": MUTED, "GraphLoG": _GRAPHLOG}
-        said["without an encoder"] = _BASELINE
-        keys = [Line2D([], [], marker="o", color=hue, label=text) for text, hue in said.items()]
+        said = {"GraphLoG": _GRAPHLOG, "without an encoder": _BASELINE}
+        shown = {"measured: mean, SD, seeds (|)": MUTED}
+        shown |= {text: hue for text, hue in said.items() if hue in colors}
+        keys = [Line2D([], [], marker="o", color=hue, label=text) for text, hue in shown.items()]
         if table.paper:
             keys.append(Line2D([], [], **_PAPERS, label="paper (fine-tuned): mean, SD"))
         figure.legend(handles=keys, loc="outside lower center", ncols=4 if columns > 2 else 2)

@@ -271,13 +271,15 @@ def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
         elif stage == "finetune" or not is_features.all():
             continue
         for metric, part in pd.concat([encoders, features]).groupby("metric"):
-            unit = "" if metric == "roc_auc" else f"-{metric}"
+            # title and name tell apart the tables of data sets with other metrics
+            is_usual = metric == "roc_auc"
+            unit, told = ("", "") if is_usual else (f"-{metric}", f", {label(str(metric))}")
             split = ", " + part["split"] if part["split"].nunique() > 1 else ""
             part = part.assign(column=part["column"] + split, row=part["method"])
             halves, part = part[part["fold"] != "test"], part[part["fold"] == "test"]
             is_protein = name == "biology" or name.endswith("-protein")
             names = {m: (label(m, is_protein),) for m in in_order(part["method"])}
-            stem, title = f"{name}-{stage}-{rule}{unit}", f"{suite.title}: {words}"
+            stem, title = f"{name}-{stage}-{rule}{unit}", f"{suite.title}: {words}{told}"
             table = Table(suite, stem, title, str(metric), part, names)
             if suite.vary:
                 tables += [_varied(table, v) for v in suite.vary if _is_varied(part, v).any()]
@@ -286,8 +288,8 @@ def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
             else:
                 tables.append(replace(table, paper=of_paper(suite.paper, table, table.columns)))
                 if len(halves):
-                    words = halves["column"] + ", " + halves["fold"].map(_HALVES)
-                    halves, stem = halves.assign(column=words), f"{stem}-halves"
+                    parts = halves["column"] + ", " + halves["fold"].map(_HALVES)
+                    halves, stem = halves.assign(column=parts), f"{stem}-halves"
                     title = f"{title}, the two halves of the test set"
                     halved = replace(table, name=stem, title=title, scores=halves, kind="parts")
                     tables.append(halved)
