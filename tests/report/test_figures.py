@@ -13,7 +13,7 @@ from matplotlib.collections import PathCollection
 
 from graphlog.errors import GraphLoGError
 from graphlog.inputs import remember_input, resolve
-from graphlog.report.drawings import embedding_map, group_maps
+from graphlog.report.drawings import embedding_map, group_maps, tree_figure
 from graphlog.report.hierarchy import project, sample_rows
 from graphlog.report.run import Score, finetuning_curves, pretraining_curves, score_chart
 from graphlog.report.style import HUES, MARKERS, save_figure
@@ -72,9 +72,26 @@ def _texts(figure) -> str:
 
 def test_curves_show_losses_watch_phases_and_alarms():
     said = _texts(pretraining_curves(ROWS, 64, 256))
-    words = ("Losses", "RankMe, of 64", "uniformity", "Prototypes in use", "layer 0 (4)")
+    words = ("Losses", "RankMe, of 64", "uniformity", "Prototypes in use", "leaves (4)")
     assert all(word in said for word in (*words, "local", "joint", "step 50: alarm: collapse"))
     assert "Cosine" not in said
+
+
+def test_curves_and_tree_call_the_layers_by_the_same_names():
+    keys = ("prototypes_total", "posterior_perplexity")
+    shared = {f"{key}_{layer}": 2.0 + layer for key in keys for layer in range(4)}
+    said = _texts(pretraining_curves([row | shared for row in ROWS], 64))
+    assert all(f"{name} (" in said for name in ("roots", "layer 2", "layer 3", "leaves"))
+    ticks = tree_figure([], 1, 4).axes[0].get_xticklabels()
+    assert [tick.get_text() for tick in ticks] == ["roots", "layer 2", "layer 3", "leaves"]
+
+
+def test_the_axis_of_a_single_epoch_has_whole_numbers():
+    rows = [{"step": 1, "epoch": 1, "seed": 0, "loss": 0.5, "valid/rmse": 0.5, "test/rmse": 0.7}]
+    figure = finetuning_curves(rows)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        assert all(place == int(place) for place in axes.get_xticks())
 
 
 def test_fine_tuning_curves_average_over_seeds():

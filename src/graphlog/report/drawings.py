@@ -10,7 +10,15 @@ from jaxtyping import Float
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.pretrained import Encoder
-from graphlog.report.hierarchy import Hierarchy, Node, build_tree, features_of, path_name, project
+from graphlog.report.hierarchy import (
+    Hierarchy,
+    Node,
+    build_tree,
+    features_of,
+    layer_names,
+    path_name,
+    project,
+)
 from graphlog.report.style import (
     FAINT,
     HUES,
@@ -188,10 +196,9 @@ def tree_figure(roots: Sequence[Node], graphs: int, depth: int) -> Figure:
             color = HUES[hue] if hue < len(HUES) else REFERENCE
             _draw_block(axes, root, top, graphs, depth, color, rank)
             top -= root.members / graphs
-        names = ["roots", *(f"layer {level + 1}" for level in range(1, depth - 1)), "leaves"]
         places = [*(level + 0.5 for level in range(depth - 1)), depth]
         axes.set(xlim=(0, depth + 1), ylim=(0, 1), yticks=[])
-        axes.set_xticks(places, names[-depth:])
+        axes.set_xticks(places, layer_names(depth))
         axes.set_title(
             f"{graphs:,} graphs in the tree of prototypes: {used} of {len(nodes)} hold some"
         )

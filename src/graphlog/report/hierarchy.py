@@ -423,6 +423,12 @@ def path_name(path: Sequence[int]) -> str:
     return "/".join(map(str, path))
 
 
+def layer_names(depth: int) -> list[str]:
+    """Return what the layers of a tree are called where they are drawn, roots first."""
+    names = ["roots", *(f"layer {level}" for level in range(2, depth)), "leaves"]
+    return names[len(names) - depth :]
+
+
 def build_tree(
     hierarchy: Hierarchy,
     assignments: Assignments,

@@ -16,7 +16,7 @@ from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError, setting
 from graphlog.inputs import read, recall_input
 from graphlog.report.drawings import draw_map, draw_tree
-from graphlog.report.hierarchy import sample_rows
+from graphlog.report.hierarchy import layer_names, sample_rows
 from graphlog.report.style import (
     ALARM,
     HUES,
@@ -168,14 +168,14 @@ def pretraining_curves(rows: Sequence[LogRow], dim: int, batch_size: int | None 
     last = log.filter(like="prototypes_total_").ffill().iloc[-1]
     while (count := last.get(f"prototypes_total_{len(sizes)}", 0)) >= 1:
         sizes.append(round(count))
+    layers = [f"{n} ({size})" for n, size in zip(layer_names(len(sizes)), sizes, strict=True)]
     used = [
-        Line(f"layer {k} ({size}) {rule}", f"prototypes_used_{key}_{k}", size, key == "estep", k)
+        Line(f"{layers[k]} {rule}", f"prototypes_used_{key}_{k}", size, key == "estep", k)
         for rule, key in (("nearest", "nearest"), ("E-step", "estep"))
         for k, size in enumerate(sizes)
     ]
     shared = [
-        Line(f"layer {k} ({size})", f"posterior_perplexity_{k}", size, hue=k)
-        for k, size in enumerate(sizes)
+        Line(layers[k], f"posterior_perplexity_{k}", size, hue=k) for k, size in enumerate(sizes)
     ]
     share = min(1.0, batch_size / max(sizes)) if batch_size and sizes else 1.0
     panels = [
@@ -312,7 +312,7 @@ def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
         axis.legend(fontsize=7.5, **below)
     axis.set_xlabel(x)
     axis.tick_params(labelbottom=True)
-    axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
     phases = log[[x, "phase"]].dropna() if "phase" in log else pd.DataFrame()
     starts = phases[phases["phase"] != phases["phase"].shift()] if len(phases) else phases
     for at, phase in starts.itertuples(index=False) if len(starts) > 1 else ():
