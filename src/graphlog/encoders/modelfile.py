@@ -92,7 +92,7 @@ def write_tensors(
     about = {**about, "format": f"graphlog-{kind}", "version": VERSION}
     about = json.loads(json.dumps(about))  # as it will be read, so that both sides hash the same
     signed = {**about, "sha256": digest_of(tensors, about)}
-    payload = save(tensors, metadata={KEY: json.dumps(signed, sort_keys=True)})
+    payload = save(tensors, metadata={KEY: json.dumps(signed)})
     with beside(path) as unfinished:
         # safetensors' own way makes a file for this user alone and hides why it fails
         unfinished.write_bytes(payload)
