@@ -119,6 +119,16 @@ def test_the_page_draws_every_row_and_runs_nothing(tmp_path: Path, predictor: Pr
     assert "http" not in re.sub(r"http://www\.w3\.org/\S+|http-equiv", "", text)
 
 
+def test_a_target_without_a_model_has_no_scale(tmp_path: Path):
+    data = labeled(np.stack([IS_ALCOHOL, np.ones(len(CHAINS))], 1), targets=("a", "one"))
+    graphlog.probe(tiny_encoder(), data, baselines=(), run_dir=tmp_path / "run")
+    graphlog.explain_file(tmp_path / "run", ROWS, tmp_path / "out.html")
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert "<th>one</th>" in text
+    assert text.count("class='scale'") == 1
+    assert "nan" not in text
+
+
 def test_the_table_has_a_line_for_each_node(tmp_path: Path, predictor: Predictor):
     graphlog.explain_file(predictor, ROWS, tmp_path / "out.csv")
     rows = read_table(tmp_path / "out.csv")

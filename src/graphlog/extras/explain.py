@@ -113,7 +113,8 @@ _LOWEST, _AN_ATOM, _HIGHEST = 120, 12, 360
 _STYLE = """
 table { border-collapse: collapse; width: 100% }
 th, td { border-top: 1px solid #8886; padding: .5rem; text-align: left; vertical-align: top }
-td { overflow-wrap: anywhere } td:first-child { min-width: 11rem; width: 20% }
+td { min-width: 14rem; overflow-wrap: anywhere }
+td:first-child { min-width: 11rem; width: 20% }
 figure { margin: 0 } figure svg { display: block; height: auto; width: 100% }
 .up { background: #d55e00; color: #fff; padding: 0 .4em } .down { background: #0072b2;
   color: #fff; padding: 0 .4em }
@@ -241,9 +242,12 @@ def _page(
         )
     large = np.quantile(np.abs(parts.values), 0.95, axis=0) if len(parts.values) else np.ones(1)
     scaled = parts.values / np.where(large > 0, large, 1.0)
+    scales = (  # a target without a model has none
+        "" if np.isnan(most) else f": {-most:.2g}<span class='scale'></span>{most:+.2g}"
+        for most in large.tolist()
+    )
     heads = "".join(
-        f"<th>{escape(name)}: {-most:.2g}<span class='scale'></span>{most:+.2g}</th>"
-        for name, most in zip(targets, large.tolist(), strict=False)
+        f"<th>{escape(name)}{scale}</th>" for name, scale in zip(targets, scales, strict=False)
     )
     width = max(_WIDTH // len(targets), _NARROWEST)
     yield f"<table><thead><tr><th>row</th>{heads}</tr></thead><tbody>\n"
