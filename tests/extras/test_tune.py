@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, lengths, tiny_encoder, write_csv
+from graphlog.cli.main import main
 from graphlog.config import read_toml
 from graphlog.downstream.finetune import SeedJob
 from graphlog.downstream.predictor import Predictor
@@ -59,6 +60,19 @@ def test_a_search_ends_in_a_predictor_and_settings(
     assert again.info["finetune"]["learning_rate"] == settings["learning_rate"]
     first = next(t for t in found.trials if t.number == 0)
     assert first.settings["learning_rate"] == 1e-3  # the defaults come first
+
+
+def test_areas_are_told_in_per_cent_as_in_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    source = write_csv(tmp_path / "m.csv", CHAINS, y=[int(n > 6) for n in LENGTH])
+    told = f"tune {source} -m random -o {tmp_path / 'out'} --targets y --trials 1"
+    told += " --split random --set epochs=1 --seeds 0 --baselines none --device cpu"
+    assert main(told.split()) == 0
+    said = capsys.readouterr()
+    (score,) = re.findall(r"valid roc_auc (\d+\.\d\d) %", said.err)
+    table = said.out.partition("valid ROC-AUC (%)")[2].splitlines()[1]
+    assert score in table
 
 
 def test_what_the_final_run_would_refuse_is_refused_first(tmp_path: Path):

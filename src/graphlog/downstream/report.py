@@ -206,6 +206,11 @@ class Report:
         """Whether scores are shown in percent: areas under curves and accuracies."""
         return self.metric in IN_PERCENT
 
+    @property
+    def metric_name(self) -> str:
+        """The metric and the unit of :meth:`shown`."""
+        return self.metric.replace("_", "-").upper() + (" (%)" if self.is_percent else "")
+
     def shown(self, value: float) -> str:
         """Return a score as reports show it, with as many decimals as the largest needs for three.
 
@@ -224,8 +229,7 @@ class Report:
         """Return what commands, notebooks and ``str`` show of a report."""
         metric, first = self.metric, next(iter(self.rows), None)
         sizes = ", ".join(f"{name} {count:,}" for name, count in self.sizes.items())
-        name = metric.replace("_", "-").upper() + (" (%)" if self.is_percent else "")
-        title = f"{self.dataset}: {name}, {self.split} split ({sizes})"
+        title = f"{self.dataset}: {self.metric_name}, {self.split} split ({sizes})"
         heads = ("model", "rule", "test", "SD", "valid", "seeds")
         if self.splits > 1:
             heads = (*heads[:-1], "splits", "minus the first row", "95 %")

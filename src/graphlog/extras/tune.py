@@ -25,7 +25,7 @@ from graphlog.downstream.finetune import (
     start_of,
     take_labeling,
 )
-from graphlog.downstream.metrics import LOWER_IS_BETTER
+from graphlog.downstream.metrics import IN_PERCENT, LOWER_IS_BETTER
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import RANDOM, Encoder
 from graphlog.downstream.probe import check_baselines, opened
@@ -175,7 +175,9 @@ def tune(
                         raise NonFiniteLossError(f"the validation {data.metric} is not defined")
                     trial.set_user_attr("epochs", len(job.history))
                     ended = "pruned at" if job.is_pruned else "valid"
-                    bar.say(f"  {ended} {data.metric} {job.score:.4f}")
+                    is_percent = data.metric in IN_PERCENT  # as the report shows it
+                    shown = f"{100 * job.score:.2f} %" if is_percent else f"{job.score:.4f}"
+                    bar.say(f"  {ended} {data.metric} {shown}")
                     score, state = job.score, states.COMPLETE
                     if job.is_pruned:
                         score, state = None, states.PRUNED

@@ -76,13 +76,18 @@ class Tune(o.Labeling, o.Reading, o.Computing, Command):
             progress=self.progress(),
             **o.chosen_settings(graphlog.tune, self, named, self.settings),
         )
-        names = list(tuned.trials[0].settings)
+        names, report = list(tuned.trials[0].settings), tuned.predictor.report
         rows = [
-            (t.number, t.state, t.score, t.epochs, *(t.settings.get(name) for name in names))
+            (
+                t.number,
+                t.state,
+                report.shown(t.score),
+                t.epochs,
+                *(t.settings.get(name) for name in names),
+            )
             for t in tuned.trials
         ]
-        heads = ("trial", "state", f"valid {tuned.metric}", "trained", *names)
-        report = tuned.predictor.report
+        heads = ("trial", "state", f"valid {report.metric_name}", "trained", *names)
         self.result(tuned.to_dict(), Table(heads, rows, "trials"), *report.tables())
         self.say(
             f"next: graphlog finetune INPUT -m MODEL -o RUN --config {self.out / 'best.toml'}; "
