@@ -178,6 +178,27 @@ def test_a_page_has_a_table_and_a_figure_of_every_metric(tmp_path: Path):
         assert (">GraphLoG<" in drawing) == ("rmse" in name)  # the other has no row of it
 
 
+@pytest.mark.usefixtures("no_matplotlib")
+@pytest.mark.parametrize("suite", ["molecules", "sensitivity", "speed"])
+def test_the_command_of_a_page_names_what_is_not_all_of_the_scale(suite: str, tmp_path: Path):
+    cells = plan_cells(Request(suite, "smoke"))
+    rows = [
+        {"fold": "test", "rule": "fixed", "metric": "roc_auc", "value": 0.5}
+        | {"stage": cell.stage, "method": method, **cell.labels}
+        for cell in cells
+        for method in cell.together or [cell.method.name]
+    ]
+    some = [row for row in rows if row["method"] == "graphlog" and row["seed"] == "0"]
+    some = [row | {"dataset": row["dataset"] and "esol"} for row in some]
+    asked = "" if suite == "sensitivity" else " --methods graphlog"
+    asked += "" if suite == "speed" else " --datasets esol"
+    for name, part, options in (("whole", rows, ""), ("some", some, f"{asked} --seeds 0")):
+        write_table(tmp_path / name, suite, part)
+        write_pages(BenchmarkFolder(tmp_path / name), tmp_path / name / "out")
+        text = (tmp_path / name / "out" / f"{suite}.md").read_text(encoding="utf-8")
+        assert f"`graphlog benchmark {suite} -o DIR --scale smoke{options}`" in text
+
+
 @pytest.mark.parametrize("case", PRINTED)
 def test_how_a_row_is_printed(case: str):
     rows, name, expected = PRINTED[case]

@@ -15,7 +15,17 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from graphlog.benchmark.cells import BASELINES, GIN, LINEAR, PAPER, SUITES, UNTRAINED, Suite
+from graphlog.benchmark.cells import (
+    BASELINES,
+    GIN,
+    LINEAR,
+    PAPER,
+    SUITES,
+    UNTRAINED,
+    Request,
+    Suite,
+    plan_cells,
+)
 from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.stages import FIXED, VALIDATED
 from graphlog.downstream.metrics import IN_PERCENT, LOWER_IS_BETTER, paired_interval
@@ -525,7 +535,27 @@ def _notes(name: str, rows: pd.DataFrame) -> list[str]:
             f"Paper: {PAPER['source']}, Table 1, {PAPER['runs']} runs, fine-tuned; averages of "
             "other columns than its eight are derived."
         )
-    domain = " --domain protein" if name.endswith("-protein") else ""
-    command = f"graphlog benchmark {name.removesuffix('-protein')} -o DIR"
-    runs = (f"`{command} --scale {scale}{domain}`" for scale in sorted(set(rows["scale"])))
+    runs = (f"`{_command(name, str(scale), part)}`" for scale, part in rows.groupby("scale"))
     return [*notes, f"Command: {'; '.join(runs)}."]
+
+
+def _command(name: str, scale: str, rows: pd.DataFrame) -> str:
+    """Return what computes the rows of a page; it names what is not all that the scale has."""
+    suite, domain = name.removesuffix("-protein"), None
+    command = f"graphlog benchmark {suite} -o DIR --scale {scale}"
+    if suite != name:
+        domain = "protein"
+        command += f" --domain {domain}"
+    cells = plan_cells(Request(suite, scale, domain=domain))
+    usual = {
+        "method": {method for cell in cells for method in cell.together or [cell.method.name]},
+        "dataset": {cell.dataset for cell in cells},
+        "seed": {cell.labels["seed"] for cell in cells},
+    }
+    if SUITES[suite].vary:  # whose methods cannot be chosen
+        del usual["method"]
+    for column, whole in usual.items():
+        found = set(rows[column]) - {""}
+        if found != whole - {""}:
+            command += f" --{column}s {','.join(in_order(found))}"
+    return command
