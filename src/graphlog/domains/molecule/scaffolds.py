@@ -15,7 +15,6 @@ from graphlog.data.split import (
     group_split,
     random_split,
 )
-from graphlog.data.store import GraphStore
 from graphlog.data.workers import spread_texts
 from graphlog.domains.molecule.parse import parse_smiles, parsed
 from graphlog.errors import DataError, check_name
@@ -95,7 +94,8 @@ def scaffold_split(
         >>> [len(part) for part in split]  # a group that does not fit goes to the next fold
         [3, 2, 0]
     """
-    if isinstance(smiles, str | bytes | Path | dict | GraphStore) or hasattr(smiles, "columns"):
+    is_table = hasattr(smiles, "columns") or hasattr(smiles, "texts")  # a frame, a store
+    if is_table or isinstance(smiles, str | bytes | Path | dict):
         raise DataError(
             f"cannot split a {type(smiles).__name__}; give a list or column of SMILES (of a store: "
             "its `texts()`), or split a file or data set with `graphlog.split_file`."
