@@ -259,7 +259,7 @@ def tables(rows: pd.DataFrame) -> str:
         *choice_table(rows),
         *mean_table(rows[is_search & is_other], search, 1),
         *mean_table(rows[is_group & is_other & ~is_worm], group, 100),
-        *(mean_table(rows[is_worm], ["task"], 100) if is_worm.any() else ()),
+        *(mean_table(rows[is_worm], ["task", "of"], 100) if is_worm.any() else ()),
     ]
     return "\n".join(lines)
 
@@ -269,7 +269,7 @@ def mean_table(frame: pd.DataFrame, columns: list[str], scale: float) -> Iterato
     means = frame.groupby([*columns, "model", "seed"])["value"].mean() * scale
     both = means.groupby([*columns, "model"]).agg(["mean", "std"])
     texts = both["std"].map(" ± {:.2f}".format, na_action="ignore").fillna("")
-    texts = (both["mean"].map("{:.2f}".format) + texts).unstack("model")
+    texts = (both["mean"].map("{:.2f}".format) + texts).unstack("model").fillna("")
     yield f"| | {' | '.join(map(', '.join, texts.index))} |"
     yield "|" + "---|" * (len(texts) + 1)
     for model in frame["model"].unique():
