@@ -409,13 +409,14 @@ def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[st
         return dict(chosen)
     from graphlog.config import read_toml
     from graphlog.downstream.finetune import FinetuneConfig
+    from graphlog.training.settings import command_of
 
     tables = read_toml(file)
     if not isinstance(tables.get("finetune"), Mapping):
-        of = {"probe": ": it is of a run of probe", "training": ": it is of a run of pretrain"}
-        kind = next((of[name] for name in of if name in tables), "")
+        command = command_of(tables)
+        told = f": it is of a run of {command}" if command else ""
         raise ConfigError(
-            f"{file} has no table [finetune]{kind}; name the best.toml of tune or the config.toml "
+            f"{file} has no table [finetune]{told}; name the best.toml of tune or the config.toml "
             "of a run of finetune.",
             file=file,
         )

@@ -169,13 +169,19 @@ def settings_tables(
     if not isinstance(config, str | Path):
         return _arrange(config or {})
     tables = read_toml(Path(config))
-    for kind in ("finetune", "probe"):
-        if kind in tables:
-            raise ConfigError(
-                f"{config} has settings of {kind}; name the config.toml of a run of pretrain.",
-                file=config,
-            )
+    command = command_of(tables)
+    if command not in (None, "pretrain"):
+        raise ConfigError(
+            f"{config} has settings of {command}; name the config.toml of a run of pretrain.",
+            file=config,
+        )
     return _arrange(tables)
+
+
+def command_of(tables: Mapping[str, Any]) -> str | None:
+    """Return the command whose settings a file holds, as far as its tables tell."""
+    tells = {"finetune": "finetune", "probe": "probe", "training": "pretrain"}
+    return next((command for table, command in tells.items() if table in tables), None)
 
 
 def recorded_config(tables: Mapping[str, Any]) -> PretrainConfig:
