@@ -70,7 +70,7 @@ class Hierarchy:
     by_leaf: bool = False
     """Whether a graph's path is its nearest leaf and that leaf's ancestors, as balanced assignments
     have it, or the walk of Eq. 12 at temperature 0, at each step to the nearest child."""
-    usual: tuple[str | None, int] = (None, 0)
+    fitted_to: tuple[str | None, int] = (None, 0)
     """Digest of the collection that novelty was fitted to, and the seed of that fit."""
 
     @classmethod
@@ -101,8 +101,8 @@ class Hierarchy:
                     "use the model of the pre-training run."
                 ) from None
             head.to(model.device).eval()
-        usual = model.info.get("data_digest"), model.info.get("seed", 0)
-        return cls(model, forest, head, novelty, settings.get("e_step") == "balanced", usual)
+        fitted_to = model.info.get("data_digest"), model.info.get("seed", 0)
+        return cls(model, forest, head, novelty, settings.get("e_step") == "balanced", fitted_to)
 
     @classmethod
     def fitted(
@@ -179,7 +179,7 @@ class Hierarchy:
         similarities = np.empty((len(store), depth), dtype=np.float32)
         distances, percentiles = np.empty((2, len(store)))
         judges = [] if self.novelty is None else [self.novelty]
-        judge_of, (digest, seed) = np.zeros(len(store), dtype=np.int64), self.usual
+        judge_of, (digest, seed) = np.zeros(len(store), dtype=np.int64), self.fitted_to
         if judges and store.digest == digest:
             with evaluating(self.model):
                 other, rows = refit_novelty(self.model.network, store, seed)
