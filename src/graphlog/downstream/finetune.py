@@ -348,8 +348,8 @@ class SeedJob(Job):
         """
         if self.config.select == "best-valid" and self.best:
             self.model.load_state_dict(self.best)
-        model, labels = self.model.cpu().eval(), self.data.labels[self.data.split.train]
-        model.head.target_shift[torch.from_numpy(np.isnan(labels).all(axis=0))] = math.nan
+        model, known = self.model.cpu().eval(), torch.from_numpy(self.data.has_training_label)
+        model.head.target_shift[~known] = math.nan
         return model
 
     def predictions(self, rule: str) -> Float[np.ndarray, "M T"]:
@@ -615,8 +615,8 @@ def _predictor(
     """Return the trained models with their scores, beside those of the baselines."""
     data, seeds = jobs[0].data, [job.seed for job in jobs]
     rows, mean = _result_rows("fine-tuned", jobs)
-    valid, has_label = data.split.valid, ~np.isnan(data.labels[data.split.train]).all(axis=0)
-    known = replace(data, labels=np.where(has_label, data.labels, np.nan))
+    valid = data.split.valid
+    known = replace(data, labels=np.where(data.has_training_label, data.labels, np.nan))
     calibration = Calibration.fit(data.task, known.labels[valid], mean[valid])
     judged = calibration.rows(known, mean)
     rows += _result_rows("untrained encoder, fine-tuned", untrained)[0] if untrained else []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Bool, Float, Int, Int64
 
 from graphlog.data.graphs import FeatureSchema, Reject, save_rejects
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, random_split
@@ -102,6 +102,11 @@ class LabeledGraphs:
         needs_values = self.task == "regression" and fold != "train"
         usable = np.isfinite(y).any(axis=0) if needs_values else learnable(y)
         return [self.targets[t] for t in np.flatnonzero(~usable).tolist()]
+
+    @property
+    def has_training_label(self) -> Bool[np.ndarray, "T"]:
+        """Whether the training fold has a label of each target."""
+        return np.isfinite(self.labels[self.split.train]).any(axis=0)
 
     @property
     def fold_notes(self) -> list[str]:
