@@ -259,7 +259,8 @@ _MISPLACED = tuple(map(Chem.MolFromSmarts, ("[O,S;D1H][#6X3]=,:[#7X2+0]", "[nD2H
 def _from_inchi(text: str) -> Chem.Mol | None:
     """Return the molecule of an InChI, with mobile hydrogens where tables write them.
 
-    An InChI does not say where they are, and RDKit makes imidic acids of amides.
+    An InChI does not say where they are, and RDKit makes imidic acids of amides. Its canonical
+    tautomer instead would move other hydrogens as well, and takes ten to a hundred times as long.
     """
     mol = Chem.MolFromInchi(text)
     while mol is not None:
