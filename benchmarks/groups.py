@@ -33,6 +33,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 
 import graphlog
+from graphlog.data.graphs import FeatureSchema
 from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import find_spec
@@ -60,23 +61,26 @@ Trees = dict[str, tuple[np.ndarray, tuple[int, ...]]]
 """Path of each molecule in the prototypes of a model, and the prototypes of each layer."""
 
 
-def sample(name: str, actives: bool) -> pd.DataFrame:
+def sample(name: str, actives: bool, schema: FeatureSchema) -> tuple[pd.DataFrame, GraphStore]:
     """Return a random sample of a data set, and all molecules that are active in an assay."""
     place = "chem/pretrain/druglike_mix.csv.gz" if name == "mix" else find_spec(name).path
     table = pd.read_csv(Path(os.environ["GRAPHLOG_MIRROR"]) / place)
     drawn = np.random.default_rng(0).random(len(table)) < SAMPLE / len(table)
     if actives:
         drawn |= (table.drop(columns="smiles") == 1).any(axis=1).to_numpy()
-    table = table[drawn].reset_index(drop=True)
-    return table.iloc[graphlog.read_molecules(table["smiles"].tolist()).rows].reset_index(drop=True)
+    table = table[drawn]
+    graphs = graphlog.read_molecules(table["smiles"].tolist(), schema=schema)
+    return table.iloc[graphs.rows].reset_index(drop=True), graphs
 
 
-def untrained_like(models: dict[str, Any], store: GraphStore) -> list[Any]:
-    """Return networks of the same settings; refuse a store that models were not pre-trained on."""
+def beside_untrained(models: dict[str, Any], store: GraphStore) -> dict[str, Any]:
+    """Add networks of the same settings; refuse a store that models were not pre-trained on."""
     if any(model.info["data_digest"] != store.digest for model in models.values()):
         raise SystemExit("the store is not what all of the models were pre-trained on.")
     first, how = next(iter(models.values())), {"layer": "jk", "graphs": store}
-    return [graphlog.random_encoder(first.config, first.schema, seed=s, **how) for s in SEEDS]
+    drawn = [graphlog.random_encoder(first.config, first.schema, seed=s, **how) for s in SEEDS]
+    mark = " " if MODEL in models else "-"
+    return models | {f"{UNTRAINED}{mark}{s}": drawn[s] for s in SEEDS}
 
 
 def represent(
@@ -89,13 +93,9 @@ def represent(
     ego-networks beside statistics of theirs.
     """
     is_shipped, rows = MODEL in models, np.arange(len(graphs))
-    untrained = {
-        f"{UNTRAINED}{' ' if is_shipped else '-'}{s}": network
-        for s, network in zip(SEEDS, untrained_like(models, store), strict=True)
-    }
     layers = {"": None} if is_shipped else {", last": "last", ", jk": "jk"}
     values, trees = Matrices(), Trees()
-    for name, model in {**models, **untrained}.items():
+    for name, model in beside_untrained(models, store).items():
         for suffix, layer in layers.items():
             values[name + suffix] = standardize(model.embed_store(graphs, layer), rows)
         if (hierarchy := Hierarchy.of(model)) is not None:
@@ -157,9 +157,7 @@ def profiles(dataset: str, table: pd.DataFrame) -> tuple[str, np.ndarray]:
         return "ChEMBL or ZINC", table.source.astype("category").cat.codes.to_numpy()
     active = table.drop(columns="smiles") == 1
     if dataset == "tox21":
-        words = active.apply(lambda row: "".join("01"[v] for v in row), axis=1)
-        codes = words.astype("category").cat.codes.to_numpy()
-        return "assays it is active in", np.where(active.any(axis=1), codes, -1)
+        return "assays it is active in", combinations(active.to_numpy())
     families = active.columns.str.split("_").str[0]
     rate = (
         active.T.groupby(families).sum().T / table.iloc[:, 1:].notna().T.groupby(families).sum().T
@@ -168,21 +166,17 @@ def profiles(dataset: str, table: pd.DataFrame) -> tuple[str, np.ndarray]:
     return "assay family of most hits", np.where(active.any(axis=1), best, -1)
 
 
-def functions(labels: np.ndarray) -> np.ndarray:
-    """Return the GO terms of each protein, as codes; -1 for one without any."""
-    found = np.unique(labels == 1, axis=0, return_inverse=True)[1].ravel()
-    return np.where((labels == 1).any(axis=1), found, -1)
+def combinations(has: np.ndarray) -> np.ndarray:
+    """Return what each row has, assays or GO terms, as codes; -1 for one without any."""
+    return np.where(has.any(axis=1), np.unique(has, axis=0, return_inverse=True)[1].ravel(), -1)
 
 
 def probe(models: dict[str, Any], store: GraphStore) -> Iterator[dict[str, Any]]:
     """Yield test ROC-AUCs of linear models of the last layer, in two splits."""
-    networks = untrained_like(models, store)
-    models = models | {f"{UNTRAINED}-{s}": own for s, own in zip(SEEDS, networks, strict=True)}
     for split in ("random", "network"):
         data = open_labeled(WORM, store.schema, split=split)
-        for name, model in models.items():
-            report = graphlog.probe(model, data, layer="last", baselines=())
-            value = report.rows[0].mean("roc_auc")
+        for name, model in beside_untrained(models, store).items():
+            value = graphlog.probe(model, data, layer="last", baselines=()).mean
             row = {"task": f"probe: {split}", "of": "GO terms", "model": name, "seed": 0}
             yield {**row, "molecules": len(store), "metric": "ROC-AUC", "value": value}
 
@@ -218,7 +212,6 @@ def group(
 def measure(place: Path, datasets: list[str], models: dict[str, Any]) -> None:
     """Add the rows of each data set that has none yet."""
     rows, store = pd.read_csv(RESULTS), open_store(place)
-    schema = store.schema
     prefix = "" if MODEL in models else PROTOTYPES
     for dataset in datasets:
         alike = rows["task"].str.startswith(PROTOTYPES) == bool(prefix)
@@ -226,17 +219,15 @@ def measure(place: Path, datasets: list[str], models: dict[str, Any]) -> None:
             continue
         found: list[dict[str, Any]] = []
         if dataset in RETRIEVED:
-            table = sample(dataset, actives=True)
-            graphs = graphlog.read_molecules(table["smiles"].tolist(), schema=schema)
+            table, graphs = sample(dataset, True, store.schema)
             found += retrieve(table, represent(models, graphs, store)[0])
         if dataset in GROUPED:
-            table = sample(dataset, actives=False)
-            graphs = graphlog.read_molecules(table["smiles"].tolist(), schema=schema)
+            table, graphs = sample(dataset, False, store.schema)
             kinds = group_numbers(scaffolds.scaffolds(table["smiles"].tolist()))
             known = dict([("scaffold", kinds), profiles(dataset, table)])
             found += group(known, *represent(models, graphs, store))
         if dataset == WORM:
-            known = {"GO terms": functions(store.labels)}
+            known = {"GO terms": combinations(store.labels == 1)}
             found += [*group(known, *represent(models, store, store)), *probe(models, store)]
         new = pd.DataFrame(found).assign(dataset=dataset).round({"value": 5})
         rows = pd.concat([rows, new.assign(task=prefix + new["task"])])
@@ -304,12 +295,10 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["report"]:
             print(tables(pd.read_csv(RESULTS)))
-        case ["prototypes", place, *named]:
+        case ["prototypes" | "proteins" as kind, place, *named]:
             loaded = {n: graphlog.load(p) for n, _, p in (spec.partition("=") for spec in named)}
-            measure(Path(place), ["hiv", "tox21", "muv", "mix"], loaded)
-        case ["proteins", place, *named]:
-            loaded = {n: graphlog.load(p) for n, _, p in (spec.partition("=") for spec in named)}
-            measure(Path(place), [WORM], loaded)
+            datasets = [WORM] if kind == "proteins" else ["hiv", "tox21", "muv", "mix"]
+            measure(Path(place), datasets, loaded)
         case [place, *datasets] if {*datasets} <= {*RETRIEVED, *GROUPED}:
             measure(Path(place), datasets, {MODEL: graphlog.load(MODEL)})
         case _:
