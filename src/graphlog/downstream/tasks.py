@@ -106,7 +106,7 @@ class LabeledGraphs:
     @property
     def has_training_label(self) -> Bool[np.ndarray, "T"]:
         """Whether the training fold has a label of each target."""
-        return np.isfinite(self.labels[self.split.train]).any(axis=0)
+        return np.asarray(np.isfinite(self.labels[self.split.train]).any(axis=0))
 
     @property
     def fold_notes(self) -> list[str]:
