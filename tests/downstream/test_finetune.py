@@ -35,9 +35,10 @@ from graphlog.downstream.finetune import (
     label_weights,
     start_of,
 )
+from graphlog.downstream.linear import fuse
 from graphlog.downstream.predictor import Head, Predictor
 from graphlog.downstream.pretrained import load
-from graphlog.downstream.probe import kernel_predictions
+from graphlog.downstream.probe import kernel_predictor
 from graphlog.downstream.tasks import open_labeled
 from graphlog.encoders.encoder import with_settings
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
@@ -386,10 +387,44 @@ def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
     named = [[n for n in report.notes if "kernel model" in n] for report in found]
     assert named[0] == named[1]
     assert not named[2]  # the paper's protocol
-    better = data.score(kernel_predictions(encoder, data), "valid")
+    better = data.score(kernel_predictor(encoder, data)[1], "valid")
     own = found[0].rows[0].mean("rmse", "valid")
     assert f"rmse {better:.4g}, not {own:.4g}: try `probe` with " in named[0][0]
     assert better < own
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_kernel_model_is_averaged_with_the_fine_tuned_networks(
+    task: str, freeze: bool, tmp_path: Path
+):
+    data = lengths() if task == "regression" else labeled(IS_ALCOHOL)
+    encoder, features = tiny_encoder("jk"), ("descriptors",)
+    config = FinetuneConfig(epochs=2, device="cpu", freeze=freeze)
+    alone = tuned(data, encoder, config=config, seeds=(0, 1))
+    config = config.updated({"kernel": True, "with_features": features})
+    both = tuned(data, encoder, config=config, seeds=(0, 1))
+    kernel, predicted, _ = kernel_predictor(encoder, data, features)
+    mean = fuse([alone.predict(CHAINS), kernel.predict(CHAINS)], task)
+    both.save(tmp_path / "model.safetensors")
+    for predictor in (both, Predictor.load(tmp_path / "model.safetensors")):
+        found = predictor.predict_uncertain(CHAINS)
+        np.testing.assert_allclose(found.mean, mean, rtol=1e-5)
+        np.testing.assert_array_equal(found.std, alone.predict_uncertain(CHAINS).std)
+        np.testing.assert_array_equal(predictor.predict(CHAINS), found.mean)
+        assert predictor.features == kernel.features
+    rows = {row.model: row.mean(data.metric, "test") for row in both.report.rows}
+    test = data.score(predicted, "test")
+    np.testing.assert_equal(rows["kernel model, frozen encoder"], test)
+    own = fuse([alone.predict(data.store), kernel.predict(data.store)], task)
+    np.testing.assert_allclose(rows["average of these two"], data.score(own, "test"), rtol=1e-5)
+    assert not any("try `probe`" in note for note in both.report.notes)
+
+
+def test_features_need_the_kernel_model():
+    config = FinetuneConfig(with_features=("descriptors",))
+    with pytest.raises(ConfigError, match=r"joined to a kernel model: add `kernel=True`"):
+        tuned(lengths(), config=config)
 
 
 TASKS = ("classification", "regression", "multiclass")

@@ -22,7 +22,10 @@ _OBJECTIVE = f"Pretext task (default: graphlog): {', '.join(OBJECTIVES)}."
 _BACKBONE = f"Message-passing layer (default: gin): {', '.join(LAYERS)}."
 _RECIPE = "Named settings: default, graphlog, paper or released; other objectives have their own."
 _PRETRAINING = ("objective", "recipe", "epochs", "targets_from", "batch_size", "seed")
-_FINETUNING = ("protocol", "epochs", "select", "patience", "class_weight", "layer", "freeze")
+_FINETUNING = (
+    *("protocol", "epochs", "select", "patience", "class_weight", "layer", "freeze"),
+    *("kernel", "with_features"),
+)
 _BOTH = ("batch_size", "precision", "device")
 """Options that are settings of a run."""
 _some = partial(o.option, None, metavar="A,B", parser=o.names_if_any)
@@ -142,6 +145,13 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     )
     freeze: o.Freeze = None
     layer: o.Layer = None
+    kernel: bool | None = o.option(
+        None,
+        "Average with a kernel model of MODEL as it is, often better than either.",
+        None,
+        "--kernel",
+    )
+    with_features: o.WithFeatures = None
     batch_size: o.BatchSize = None
     config: Path | None = o.option(
         None,

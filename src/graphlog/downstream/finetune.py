@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
 from graphlog.data.store import GraphBatch, epoch_batches
+from graphlog.domains import domain_of
+from graphlog.downstream.linear import fuse
 from graphlog.downstream.metrics import SCORES, better
 from graphlog.downstream.predictor import FineTuned, Head, Predictor
 from graphlog.downstream.pretrained import (
@@ -29,11 +31,12 @@ from graphlog.downstream.pretrained import (
     untrained_like,
 )
 from graphlog.downstream.probe import (
+    KERNEL_RULE,
     check_baselines,
     describe_run,
     ecfp_rows,
     keep_run,
-    kernel_predictions,
+    kernel_predictor,
     opened,
     origin,
 )
@@ -136,6 +139,11 @@ class FinetuneConfig(FrozenConfig):
     patience: int | None = Field(default=None, ge=1)
     """Epochs without a better validation score after which a seed stops; its best epoch is then
     selected, unless ``select`` says otherwise. None trains all epochs."""
+    kernel: bool = False
+    """Average the prediction with that of a kernel model of the encoder before fine-tuning, which
+    also sees counts of substructures (molecules)."""
+    with_features: tuple[str, ...] = ()
+    """What the kernel model sees besides, as for ``probe``: ``descriptors``, for example."""
     class_weight: Literal["balanced"] | None = None
     """``balanced`` weighs each class of a target by the inverse of its share of the training
     fold."""
@@ -550,9 +558,16 @@ def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
-    """Refuse folds on which nothing can be learned, or nothing chosen though the rule needs it."""
+    """Refuse settings that contradict each other, and folds that teach or choose nothing."""
     if config.class_weight is not None and data.task == "regression":
         raise ConfigError("class weights are for classes, and the task is regression; drop them.")
+    if config.with_features and not config.kernel:
+        raise ConfigError(
+            f"features are joined to a kernel model: add {setting('kernel', True)}, or drop "
+            f"{setting('with_features')}.",
+            option="with_features",
+        )
+    domain_of(data.store.schema).check_feature_sets(config.with_features)
     check_learnable(data)
     chooses = config.select == "best-valid" or config.patience
     if chooses and len(data.lacking("valid")) == len(data.targets):
@@ -615,20 +630,30 @@ def _predictor(
     """Return the trained models with their scores, beside those of the baselines."""
     data, seeds = jobs[0].data, [job.seed for job in jobs]
     rows, mean = _result_rows("fine-tuned", jobs)
+    partner, notes = None, list[str]()
+    if config.kernel:
+        frozen = encoder.with_readout(config.readout)
+        partner, of_kernel, notes = kernel_predictor(frozen, data, config.with_features)
+        mean = fuse([mean, of_kernel], data.task)
+        rows.append(score_row("kernel model, frozen encoder", KERNEL_RULE, data, [of_kernel]))
+        rows.append(score_row("average of these two", RULES[config.select], data, [mean]))
     valid = data.split.valid
     known = replace(data, labels=np.where(data.has_training_label, data.labels, np.nan))
     calibration = Calibration.fit(data.task, known.labels[valid], mean[valid])
     judged = calibration.rows(known, mean)
     rows += _result_rows("untrained encoder, fine-tuned", untrained)[0] if untrained else []
-    extra, notes = ecfp_rows(data, baselines, seeds)
+    extra, said = ecfp_rows(data, baselines, seeds)
+    notes += said
     notes += [statistics_note(encoder)] if untrained else []
     notes += data.repeat_notes
     notes += [] if len(jobs) > 1 else ["one seed: the spread between seeds is unknown"]
     if config.class_weight is not None or data.weights is not None:
         notes.append("weights are used in fine-tuning only, not in scores or fingerprint rows")
+    if config.kernel and config.class_weight is not None:
+        notes.append("the kernel model does not balance classes")
     if any(not job.best_epoch for job in jobs):
         notes.append("no target has both classes in the validation fold: the last epoch is used")
-    notes += _kernel_note(encoder, data, config, mean)
+    notes += [] if config.kernel else _kernel_note(encoder, data, config, mean)
     chosen = "the epoch" if config.select == "best-valid" else None
     notes += calibration_notes(judged, data.split_name, chosen, records=data.records)
     report = make_report(data, [*rows, *extra], notes, judged)
@@ -642,7 +667,7 @@ def _predictor(
         "finetune": config.model_dump(mode="json"),
         **origin(data, encoder),
     }
-    return Predictor(models, data.targets, report, info, calibration, novelty)
+    return Predictor(models, data.targets, report, info, calibration, novelty, partner=partner)
 
 
 def _kernel_note(
@@ -656,7 +681,7 @@ def _kernel_note(
         return []
     encoder = encoder.with_readout(config.readout)
     known = replace(data, split=data.split._replace(test=data.split.test[:0]))
-    of_kernel = data.score(kernel_predictions(encoder, known), "valid")
+    of_kernel = data.score(kernel_predictor(encoder, known)[1], "valid")
     own = data.score(found, "valid")
     if not better(data.metric, of_kernel, own):
         return []
@@ -709,7 +734,8 @@ def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) ->
     """Return a hash of everything a seed's weights depend on."""
     arrays = {"labels": data.labels, **data.split._asdict(), "weights": data.weights}
     tensors = {f"data.{k}": torch.tensor(a) for k, a in arrays.items() if a is not None}
-    ours = config.model_dump(exclude={"select", "device", "checkpoint_every_s", "readout"})
+    others_only = {"select", "device", "checkpoint_every_s", "readout", "kernel", "with_features"}
+    ours = config.model_dump(exclude=others_only)
     others = [config.layer_of(encoder), data.task, data.metric, encoder.config.readout]
     about = {"graphs": data.store.digest, "settings": [ours, *others]}
     return digest_of(tensors | encoder.network.state_dict(), about)

@@ -283,6 +283,7 @@ class Predictor:
     A probe has one member, a frozen encoder with its linear model. Where that was joined by other
     features, its prediction is averaged with those of their linear models. A kernel model sees the
     embedding of the one member and other features together; it predicts instead of the head.
+    Fine-tuned models may have such a kernel model of the frozen encoder as a partner.
     """
 
     def __init__(
@@ -295,6 +296,7 @@ class Predictor:
         novelty: Novelty | None = None,
         joined: Mapping[str, Head] | None = None,
         kernel: KernelModel | None = None,
+        partner: "Predictor | None" = None,
     ) -> None:
         """Join the models of all seeds, alike in everything but weights."""
         self.members = tuple(members)
@@ -312,6 +314,8 @@ class Predictor:
         """Heads of other features by their names, averaged with the mean of the members."""
         self.kernel = kernel
         """What predicts from the embedding, in place of the head; None: the heads do."""
+        self.partner = partner
+        """A predictor by a kernel model, averaged with the mean of the members."""
         for member in self.members:
             member.eval()
 
@@ -340,7 +344,7 @@ class Predictor:
         """Features beside the embedding that it predicts from."""
         if self.kernel is not None:
             return [name for support in self.kernel.supports for name in support.names if name]
-        return [*self.joined]
+        return [*self.joined, *(self.partner.features if self.partner else ())]
 
     def _repr_html_(self) -> str:
         fields: dict[str, Any] = {
@@ -349,6 +353,7 @@ class Predictor:
             "seeds": None if "probed_on" in self.info else len(self.members),
             "joined": ", ".join(self.features) or None,
             "head": None if self.kernel is None else f"kernel, {self.kernel.count:,} points",
+            "averaged with": None if self.partner is None else "a kernel model, frozen encoder",
             "schema": self.schema.name,
         }
         return html_table(fields_table(fields, "Predictor")) + self.report.to_html()
@@ -356,9 +361,14 @@ class Predictor:
     def to(self, device: str) -> "Predictor":
         """Move all models to ``device`` (``auto``, ``cpu``, ``cuda``) and return this predictor."""
         chosen = choose_device(device)
-        for member in self.members:
+        for member in self._networks:
             member.to(chosen)
         return self
+
+    @property
+    def _networks(self) -> tuple[FineTuned, ...]:
+        """What sees graphs: the members, and last the one member of the partner."""
+        return self.members + (self.partner.members if self.partner else ())
 
     def predict(
         self,
@@ -527,7 +537,7 @@ class Predictor:
         found, bar = resolve(source, self.schema), as_progress(progress)
         how = self.encoder.reading_of(found, reading)
         number_format = inference_precision(precision, self.device, bar.say)
-        work = partial(_seen, self.members, self.kernel is not None, number_format, novelty)
+        work = partial(_seen, self._networks, self._by_kernel, number_format, novelty)
         width = self._columns + (novelty is not None)
         with (
             stream(found, self.schema, rows_at_once(batch_size, self.features), **how) as parts,
@@ -540,9 +550,19 @@ class Predictor:
     @property
     def _columns(self) -> int:
         """Columns of what :func:`_seen` returns, but for novelty."""
-        if self.kernel is not None:
-            return self.members[0].head.linear.in_features
-        return len(self.targets) * (2 if len(self.members) > 1 else 1)
+        by_kernel = self._networks[-1].head.linear.in_features if self._by_kernel else 0
+        return self._of_heads + by_kernel
+
+    @property
+    def _by_kernel(self) -> bool:
+        """Whether the embedding of the last network is for a kernel model."""
+        return self.kernel is not None or self.partner is not None
+
+    @property
+    def _of_heads(self) -> int:
+        """Columns of the members' means and deviations, which a kernel model stands in for."""
+        each = 0 if self.kernel is not None else len(self.targets)
+        return each * (2 if len(self.members) > 1 else 1)
 
     def _prediction(
         self, part: Part, seen: Float[np.ndarray, "B K"], interval: float | None
@@ -573,9 +593,13 @@ class Predictor:
         """Return mean and deviation after what the members say is joined by other features."""
         if self.kernel is not None:
             return self.kernel.predict([seen, *features], with_spread)
+        seen, embedding = seen[:, : self._of_heads], seen[:, self._of_heads :]
         mean, std = seen[:, : len(self.targets)], seen[:, len(self.targets) :]
-        pairs = zip(self.joined.values(), features, strict=True)
+        pairs = zip(self.joined.values(), features, strict=False)
         others = [head.predict(np.asarray(values)) for head, values in pairs]
+        if self.partner is not None:
+            theirs = features[len(self.joined) :]
+            others.append(self.partner._judged(embedding, theirs, with_spread=False)[0])
         return fuse([mean, *others], self.task), std if len(self.members) > 1 else None
 
     def features_of(self, store: GraphStore) -> list[np.ndarray | csr_matrix]:
@@ -589,11 +613,19 @@ class Predictor:
         precision: NumberFormat = "fp32",
     ) -> Float[np.ndarray, "B T"]:
         """Return the predictions of a batch whose features are known."""
-        seen = _seen(self.members, self.kernel is not None, precision, None, batch)
+        seen = _seen(self._networks, self._by_kernel, precision, None, batch)
         return self._judged(seen, features, with_spread=False)[0]
 
     def save(self, path: str | Path) -> None:
         """Write a ``.safetensors`` file."""
+        first = self.members[0]
+        described, extra = self._written()
+        described["report"] = self.report.to_dict()
+        info = {**self.info, "kind": KIND, "embedding": first.layer, KIND: described}
+        save_model(Path(path), first.network, info, extra)
+
+    def _written(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return what a file says of the models, and their tensors but for the first network."""
         first = self.members[0]
         shared = all(other.network is first.network for other in self.members)
         parts = {f"head.{k}": member.head.state_dict() for k, member in enumerate(self.members)}
@@ -601,20 +633,23 @@ class Predictor:
             parts[f"member.{k}"] = member.network.state_dict()
         parts |= {f"joined.{name}": head.state_dict() for name, head in self.joined.items()}
         parts |= {} if self.kernel is None else {"kernel": self.kernel.tensors()}
-        extra = {f"{own}.{name}": t for own, ts in parts.items() for name, t in ts.items()}
-        for known in (self.calibration, self.novelty):
-            extra |= {} if known is None else known.tensors()
         described: dict[str, Any] = {
             "targets": list(self.targets),
             "task": self.task,
             "members": len(self.members),
             "shared_encoder": shared,
-            "report": self.report.to_dict(),
             **({"joined": [*self.joined]} if self.joined else {}),
             **({"kernel": self.features} if self.kernel is not None else {}),
         }
-        info = {**self.info, "kind": KIND, "embedding": first.layer, KIND: described}
-        save_model(Path(path), first.network, info, extra)
+        if self.partner is not None:
+            theirs, parts["partner"] = self.partner._written()
+            member = self.partner.members[0]
+            parts["partner.network"] = member.network.state_dict()
+            described["partner"] = {**theirs, "embedding": member.layer}
+        extra = {f"{own}.{name}": t for own, ts in parts.items() for name, t in ts.items()}
+        for known in (self.calibration, self.novelty):
+            extra |= {} if known is None else known.tensors()
+        return described, extra
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> "Predictor":
@@ -632,47 +667,72 @@ class Predictor:
             )
         try:
             described, layer = found.info[KIND], found.info["embedding"]
-            task, targets = described["task"], tuple(described["targets"])
-            known = domain_of(found.encoder.schema).feature_sets
-            width = found.encoder.embedding_width(check_layer(layer))
-            members: list[FineTuned] = []
-            if described["members"] < 1 or task not in get_args(TaskKind):
-                raise ValueError(f"{described['members']} members of task {task!r}")
-
-            def head_of(name: str, inputs: int) -> Head:
-                tensors = tensors_below(found.extra, f"{name}.")
-                hidden = len(tensors["hidden.bias"]) if "hidden.bias" in tensors else 0
-                with torch.random.fork_rng(devices=[]):
-                    head = Head(inputs, len(targets), task, hidden)
-                head.load_state_dict(tensors)
-                return head
-
-            for k in range(described["members"]):
-                network = found.encoder
-                if k and not described["shared_encoder"]:
-                    network = deepcopy(network)
-                    network.load_state_dict(tensors_below(found.extra, f"member.{k}."))
-                members.append(FineTuned(network, head_of(f"head.{k}", width), layer))
-            names = described.get("joined", ())
-            joined = {name: head_of(f"joined.{name}", len(known[name])) for name in names}
-            kernel = None
-            if "kernel" in described:
-                columns: dict[str, int | None] = {
-                    "": width,
-                    **{n: None if n == COUNTS else len(known[n]) for n in described["kernel"]},
-                }
-                tensors = tensors_below(found.extra, "kernel.")
-                kernel = KernelModel.of(task, columns, tensors, len(targets))
             report = Report.from_dict(described["report"])
-            calibration = Calibration.of(task, found.extra)
-            novelty = Novelty.of(found.extra, found.encoder.embedding_width("jk"))
+            predictor = cls._of(found.encoder, layer, described, found.extra, report)
         except (KeyError, TypeError, ValueError, RuntimeError) as e:
             raise ModelFileError(
                 f"{path}: its prediction heads are incomplete ({first_line(e)}); get the "
                 "file again."
             ) from None
-        info = {k: v for k, v in found.info.items() if k not in {KIND, "kind", "embedding"}}
-        return cls(members, targets, report, info, calibration, novelty, joined, kernel).to(device)
+        kept = found.info.keys() - {KIND, "kind", "embedding"}
+        predictor.info = {key: value for key, value in found.info.items() if key in kept}
+        return predictor.to(device)
+
+    @classmethod
+    def _of(
+        cls,
+        network: GraphEncoder,
+        layer: str,
+        described: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        report: Report,
+    ) -> "Predictor":
+        """Return the predictor of what :meth:`_written` returned, and of its first network."""
+        task, targets = described["task"], tuple(described["targets"])
+        known = domain_of(network.schema).feature_sets
+        width = network.embedding_width(check_layer(layer))
+        if described["members"] < 1 or task not in get_args(TaskKind):
+            raise ValueError(f"{described['members']} members of task {task!r}")
+
+        def head_of(name: str, inputs: int) -> Head:
+            own = tensors_below(tensors, f"{name}.")
+            hidden = len(own["hidden.bias"]) if "hidden.bias" in own else 0
+            with torch.random.fork_rng(devices=[]):
+                head = Head(inputs, len(targets), task, hidden)
+            head.load_state_dict(own)
+            return head
+
+        def network_of(name: str) -> GraphEncoder:
+            other = deepcopy(network)
+            other.load_state_dict(tensors_below(tensors, f"{name}."))
+            return other
+
+        members: list[FineTuned] = []
+        for k in range(described["members"]):
+            own = network_of(f"member.{k}") if k and not described["shared_encoder"] else network
+            members.append(FineTuned(own, head_of(f"head.{k}", width), check_layer(layer)))
+        names = described.get("joined", ())
+        joined = {name: head_of(f"joined.{name}", len(known[name])) for name in names}
+        kernel, partner = None, None
+        if "kernel" in described:
+            columns: dict[str, int | None] = {
+                "": width,
+                **{n: None if n == COUNTS else len(known[n]) for n in described["kernel"]},
+            }
+            kernel = KernelModel.of(task, columns, tensors_below(tensors, "kernel."), len(targets))
+        if theirs := described.get("partner"):
+            below, frozen = tensors_below(tensors, "partner."), network_of("partner.network")
+            partner = cls._of(frozen, theirs["embedding"], theirs, below, report)
+        return cls(
+            members,
+            targets,
+            report,
+            calibration=Calibration.of(task, tensors),
+            novelty=Novelty.of(tensors, network.embedding_width("jk")),
+            joined=joined,
+            kernel=kernel,
+            partner=partner,
+        )
 
 
 def _seen(
@@ -684,8 +744,9 @@ def _seen(
 ) -> Float[np.ndarray, "B K"]:
     """Return what is seen of each graph of a batch, side by side.
 
-    The means of the members and, of several, their deviations; or the embedding that a kernel model
-    sees. Last comes the novelty for the first member, if that is known.
+    The means of the members and, of several, their deviations; then, if the last of ``members`` is
+    there for a kernel model, the embedding that this sees. Last comes the novelty for the first
+    member, if that is known.
     """
     first = members[0]
     batch = batch.to(next(first.parameters()).device)
@@ -693,11 +754,11 @@ def _seen(
         for member in members:
             evaluated.enter_context(evaluating(member))
         seen = [member.embed(batch, precision) for member in members]
-        values = seen[:1]
-        if not by_kernel:
-            pairs = zip(members, seen, strict=True)
+        values = seen[-1:] if by_kernel else []
+        pairs = list(zip(members, seen, strict=True))[: len(members) - by_kernel]
+        if pairs:
             each = torch.stack([m.head.predictions(m.head(emb)) for m, emb in pairs])
-            values = [each.mean(0), each.std(0)] if len(members) > 1 else [each[0]]
+            values = [each.mean(0), *([each.std(0)] if len(pairs) > 1 else ()), *values]
         columns = [own.cpu().numpy() for own in values]
         if novelty is not None:
             if first.layer == "last":

@@ -514,11 +514,17 @@ def _best(metric: str, usual: K, scores: Mapping[K, float]) -> K:
     return best
 
 
-def kernel_predictions(encoder: Encoder, data: LabeledGraphs) -> Float[np.ndarray, "M T"]:
-    """Return what a kernel model of frozen embeddings predicts of all but the training fold."""
-    embeddings = encoder.embed_store(data.store, encoder.head_layer())
-    parts = {"": BaselineFeatures(EMBEDDING, embeddings)}
-    return _Fits(data, counts=_substructures(data)[0]).kernel(parts)[1].mean
+def kernel_predictor(
+    encoder: Encoder, data: LabeledGraphs, with_features: Sequence[str] = ()
+) -> tuple[Predictor, Float[np.ndarray, "M T"], list[str]]:
+    """Return a kernel model of the training fold, what it predicts of the others, and notes."""
+    layer, domain = encoder.head_layer(), domain_of(data.store.schema)
+    parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
+    parts |= {name: domain.feature_set(name, data.store) for name in with_features}
+    counts, notes = _substructures(data)
+    fit, predicted = _Fits(data, counts=counts).kernel(parts)
+    predictor = _predictor(encoder, layer, data, fit.model, make_report(data, ()))
+    return predictor, predicted.mean, [*notes, *fit.notes]
 
 
 def check_baselines(names: Sequence[str], known: Sequence[str] = BASELINES) -> None:
