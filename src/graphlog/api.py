@@ -205,7 +205,8 @@ def pretrain(
         recipe: Named bundle of its settings; that for the domain unless ``config`` says otherwise.
         seed: Decides initial weights, order, masks and samples; 0 unless ``config`` says otherwise.
         run_dir: Folder for log, checkpoints and model; None keeps all in memory.
-        init: Encoder to start from; it is copied, and its settings are those of the network.
+        init: Encoder to start from; it is copied, and its settings are those of the network. A run
+            that is resumed has no use for it.
         resume: Go on from the last checkpoint in ``run_dir``, with the settings of that run.
         overwrite: Replace the run in ``run_dir``.
         config: Settings to start from: an object, nested tables, or a TOML file.
@@ -222,19 +223,20 @@ def pretrain(
         >>> pretrain(["CCO", "CCN", "c1ccccc1"], epochs=2, batch_size=2, encoder=small).config.dim
         8
     """
-    if resume and init is not None:
-        raise ConfigError(
-            f"{setting('init')} starts a run and {setting('resume', True)} continues one; drop one "
-            "of the two.",
-            option="init",
-        )
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None and is_first():  # before the input is read, which may take long
         check_usable(folder, "pretrain", resume, overwrite)
+    progress = as_progress(progress)
     origin = config if isinstance(config, str | Path) else setting("config")
-    if resume and config is None and folder is not None and (folder / "config.toml").is_file():
-        origin = folder / "config.toml"
-        config = read_config(origin)
+    if resume and folder is not None and (folder / "config.toml").is_file():
+        if init is not None:
+            init = None
+            progress.say(
+                f"{setting('init')} was for the start of the run in {folder}, which goes on"
+            )
+        if config is None:
+            origin = folder / "config.toml"
+            config = read_config(origin)
     tables = settings_tables(config)
     named = {"objective": tables["objective"].get("name"), "recipe": tables.get("recipe")}
     for name, given in (("objective", objective), ("recipe", recipe)):
@@ -252,7 +254,6 @@ def pretrain(
     settings = resolve_config(
         objective, recipe, tables, domain_name(resolved, tables.get("schema"))
     )
-    progress = as_progress(progress)
     options: dict[str, Any] = dict(reading or {})
     if resolved.path is not None:
         options.setdefault("progress", progress)

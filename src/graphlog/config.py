@@ -44,8 +44,8 @@ class FrozenConfig(BaseModel):
 
 
 def _first_problem(cls: type[FrozenConfig], error: ValidationError, where: str) -> ConfigError:
-    problem = error.errors()[0]
-    key = ".".join(str(p) for p in problem["loc"])
+    problem, *others = error.errors()
+    key = str(problem["loc"][0]) if problem["loc"] else ""
     option = f"{where}{key}".rstrip(".")  # what concerns several settings has no name of its own
     if problem["type"] == "extra_forbidden":
         near = get_close_matches(key, cls.model_fields, n=1, cutoff=0.4)
@@ -55,8 +55,9 @@ def _first_problem(cls: type[FrozenConfig], error: ValidationError, where: str) 
     elif problem["type"] == "value_error":  # in our own words, which name what was found
         message = f"{setting(option)}: {problem['msg'].removeprefix('Value error, ')}"
     else:
-        wanted = problem["msg"].lower().replace("input should be", "must be")
-        message = f"{setting(option)} {wanted}, found {problem['input']!r}"
+        of_types = [problem, *(o for o in others if o["loc"][:1] == problem["loc"][:1])]
+        wanted = [o["msg"].lower().removeprefix("input should be ") for o in of_types]
+        message = f"{setting(option)} must be {' or '.join(wanted)}, found {problem['input']!r}"
     return ConfigError(message, option=option)
 
 

@@ -85,6 +85,8 @@ def resolve(source: InputLike, schema: FeatureSchema | None = None) -> Input:
         )
     if isinstance(source, str | os.PathLike):
         return _named(source)
+    if isinstance(source, Iterator):  # is looked at more than once
+        source = list(source)
     if (graphs := _torch_graphs(source)) is not None:
         from graphlog.pyg import from_pyg
 
@@ -444,7 +446,8 @@ def _torch_graphs(source: Any) -> Any:
 
     if isinstance(source, Data | Dataset | DataLoader):
         return source
-    graphs: list[Any] = list(source) if isinstance(source, list | tuple) else []
+    is_listed = isinstance(source, list | tuple | np.ndarray) or hasattr(source, "to_list")
+    graphs: list[Any] = list(source) if is_listed else []
     first = next((graph for graph in graphs if graph is not None), None)
     return graphs if isinstance(first, Data) else None
 
@@ -483,6 +486,10 @@ def records_of(source: Any) -> list[Any]:
     """
     if hasattr(source, "to_pylist"):  # pyarrow
         return source.to_pylist()
+    if isinstance(source, str | bytes):
+        raise DataError(f"cannot read one text as a column, {source[:40]!r}; give a list of texts.")
+    if isinstance(source, np.ma.MaskedArray):
+        return source.astype(object).filled(None).tolist()  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(source, np.ndarray) or hasattr(source, "to_numpy"):
         values = np.asarray(source, dtype=object)
         if values.ndim == 2 and values.shape[1] == 1:

@@ -28,7 +28,7 @@ from graphlog.downstream.probe import fit_head
 from graphlog.downstream.report import make_report
 from graphlog.downstream.tasks import LabeledGraphs, check_weights
 from graphlog.errors import ConfigError, DataError, check_name
-from graphlog.inputs import read, records_of
+from graphlog.inputs import read, records_of, resolve
 
 __all__ = ["GraphClassifier", "GraphEmbedder", "GraphRegressor"]
 
@@ -141,6 +141,13 @@ class _FineTunedEstimator(BaseEstimator):
                 )
             check_weights(weights, "`sample_weight`", np.arange(len(labels)))
             weights = weights[store.rows]
+        if classes is not None:
+            counted = np.flatnonzero(np.ones(len(store)) if weights is None else weights)
+            if len(np.unique(classes[store.rows][counted])) < 2:
+                raise DataError(
+                    "the molecules that can be read and have a weight are all of one class: there "
+                    "is nothing to learn."
+                )
         labels = labels[store.rows].astype(np.float64)
         if not len(labels) or np.isnan(labels).all():
             raise DataError("there is no molecule with a label to learn from.")
@@ -293,6 +300,8 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             return outputs
         if len(self.classes_) == 2:
             return np.concatenate([1 - outputs, outputs], axis=1)
+        unlearned = np.isnan(outputs) & ~np.isnan(outputs).all(axis=1, keepdims=True)
+        outputs = np.where(unlearned, 0.0, outputs)
         return outputs / outputs.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> Array:  # noqa: N803
@@ -399,7 +408,9 @@ def _targets(y: Any, estimator: Any) -> Array:
 
 def _graphs(X: Any, model: Encoder | Predictor, estimator: Any) -> GraphStore:  # noqa: N803
     schema = model.schema
-    store = read(_texts(X, estimator), schema)
+    given = resolve(_texts(X, estimator), schema)
+    encoder = model.encoder if isinstance(model, Predictor) else model
+    store = read(given, schema, **encoder.reading_of(given, {}))
     if store.rejects and estimator.invalid == "raise":
         first = store.rejects[0]
         more = f" ({len(store.rejects)} such rows)" if len(store.rejects) > 1 else ""

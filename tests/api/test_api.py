@@ -1,8 +1,10 @@
 """The public names, called the way the documentation calls them."""
 
 import re
+import signal
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import torch
 
 import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, chain_store, write_csv
-from graphlog.errors import ConfigError
+from graphlog.errors import ConfigError, TrainingInterrupted
 
 SMALL = {"encoder": {"dim": 8, "layers": 2}, "batch_size": 16}
 
@@ -71,10 +73,19 @@ def test_pretraining_from_smiles_settings_and_a_model(tmp_path: Path):
     more = graphlog.pretrain(CHAINS, init=first, config=tmp_path / "run" / "config.toml", seed=1)
     np.testing.assert_array_equal(first.embed(CHAINS[:3]), before)
     assert not np.array_equal(more.embed(CHAINS[:3]), before)
-    with pytest.raises(graphlog.ConfigError, match="`init` starts a run and `resume=True`"):
-        graphlog.pretrain(CHAINS, run_dir=tmp_path / "run", resume=True, init=more)
-    resumed = graphlog.pretrain(CHAINS, run_dir=tmp_path / "run", resume=True)
-    np.testing.assert_array_equal(resumed.embed(CHAINS[:3]), before)
+    for init in (None, more):
+        resumed = graphlog.pretrain(CHAINS, run_dir=tmp_path / "run", resume=True, init=init)
+        np.testing.assert_array_equal(resumed.embed(CHAINS[:3]), before)
+
+
+def test_a_command_that_starts_from_a_model_or_continues_may_be_given_again(tmp_path: Path):
+    runs = [tmp_path / name for name in ("stopped", "whole")]
+    job: dict[str, Any] = {"init": graphlog.pretrain(CHAINS, epochs=1, **SMALL), "epochs": 2}
+    stops = Mock(on_row=lambda row: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(TrainingInterrupted):
+        graphlog.pretrain(CHAINS, run_dir=runs[0], resume=True, callbacks=[stops], **job)
+    found = [graphlog.pretrain(CHAINS, run_dir=run, resume=True, **job) for run in runs]
+    np.testing.assert_array_equal(*[encoder.embed(CHAINS[:3]) for encoder in found])
 
 
 def test_a_checkpoint_is_never_written_over(tmp_path: Path):

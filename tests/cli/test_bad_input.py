@@ -83,7 +83,6 @@ WRONG: dict[str, str] = {
     "pretrain cut.store -o run": "endpoints",
     # settings
     "pretrain {store} -o run --resume --overwrite": "contradict",
-    "pretrain {store} -o run --resume --init random": "--init | --resume",
     "pretrain {store} -o run --epochs 2 --set epochs=3": "epochs is set twice",
     "pretrain {store} -o run --epochs 2 --set training.epochs=3": "epochs is set twice",
     "pretrain {store} -o run --backbone gin --set encoder.backbone=gcn": "backbone | twice",

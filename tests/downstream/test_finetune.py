@@ -417,7 +417,9 @@ def test_a_kernel_model_is_averaged_with_the_fine_tuned_networks(
     test = data.score(predicted, "test")
     np.testing.assert_equal(rows["kernel model, frozen encoder"], test)
     own = fuse([alone.predict(data.store), kernel.predict(data.store)], task)
-    np.testing.assert_allclose(rows["average of these two"], data.score(own, "test"), rtol=1e-5)
+    np.testing.assert_allclose(
+        rows["fine-tuned and kernel model, averaged"], data.score(own, "test"), rtol=1e-5
+    )
     assert not any("try `probe`" in note for note in both.report.notes)
 
 

@@ -77,6 +77,7 @@ class RecordColumn(NamedTuple):
         """
         rules: list[Callable[[str], bool]] = [self.is_name, self.is_heading]
         if wanted is not None:
+            wanted = str(wanted)  # data frames may name columns by numbers
             rules = [
                 lambda name: name.strip() == wanted.strip(),
                 lambda name: _plain(name) == _plain(wanted),
@@ -364,7 +365,8 @@ def choose_tasks(
                 option="targets",
             )
         return found
-    names = [targets] if isinstance(targets, str) else list(targets or ())
+    names = () if targets is None else [targets] if isinstance(targets, str) else map(str, targets)
+    names = [*names]
     for name in names:
         if name not in columns:
             raise no_such_column(columns, name, table.where, "targets")

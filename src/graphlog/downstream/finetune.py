@@ -15,12 +15,11 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from graphlog.config import FrozenConfig
+from graphlog.config import FrozenConfig, read_toml
 from graphlog.data.store import GraphBatch, epoch_batches
 from graphlog.domains import domain_of
-from graphlog.downstream.linear import fuse
 from graphlog.downstream.metrics import SCORES, better
-from graphlog.downstream.predictor import FineTuned, Head, Predictor
+from graphlog.downstream.predictor import FineTuned, Head, Predictor, with_kernel
 from graphlog.downstream.pretrained import (
     RANDOM,
     Encoder,
@@ -46,7 +45,7 @@ from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import EmbeddingLayer, with_settings
 from graphlog.encoders.modelfile import digest_of, tensors_below
 from graphlog.encoders.novelty import fit_novelty
-from graphlog.errors import ConfigError, DataError, out_of_range, setting, unknown_name
+from graphlog.errors import ConfigError, DataError, check_list, out_of_range, setting, unknown_name
 from graphlog.files import writing
 from graphlog.inputs import InputLike
 from graphlog.objectives.base import LossTerms, Phase
@@ -432,7 +431,7 @@ def finetune(
     split: SplitChoice = None,
     seeds: Sequence[int] = (0, 1, 2),
     *,
-    config: FinetuneConfig | None = None,
+    config: FinetuneConfig | Mapping[str, Any] | None = None,
     targets: Sequence[str] | None = None,
     epochs: int | None = None,
     select: str | None = None,
@@ -456,7 +455,7 @@ def finetune(
         split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file,
             or a Split of input rows; None takes the data set's own, else ``scaffold``.
         seeds: Initial heads, order of the graphs, dropout.
-        config: Settings that the others change; None takes the protocol's.
+        config: Settings, an object or a table, that the others change; None takes the protocol's.
         targets: Columns to predict; data sets with known tasks need none.
         epochs: Passes over the training fold; None takes the protocol's.
         select: Whose weights predict: ``last`` (usual) or ``best-valid`` (usual with ``patience``).
@@ -486,7 +485,11 @@ def finetune(
     labeling |= {"split": split, "targets": targets}
     named = {"epochs": epochs, "select": select, "freeze": freeze, "layer": layer}
     settings |= {key: value for key, value in named.items() if value is not None}
-    config = FinetuneConfig.parse(settings) if config is None else config.updated(settings)
+    check_list("with_features", settings.get("with_features", ()))
+    if isinstance(config, FinetuneConfig):
+        config = config.updated(settings)
+    else:
+        config = FinetuneConfig.parse({**(config or {}), **settings})
     path, bar = None if run_dir is None else Path(run_dir), as_progress(progress)
     config = config.resolve_precision(bar.say)
     seeds = check_seeds(seeds)
@@ -503,8 +506,13 @@ def finetune(
             stack.enter_context(closing(folder))
             with writing(folder.path):
                 folder.checkpoints.mkdir(exist_ok=True)
+            _check_kernel(folder, config)
             settings = config.written() | {"seeds": list(seeds)}
             describe_run(folder, "finetune", data, encoder, settings)
+        fitted = None
+        if config.kernel:  # before the networks, which take longer: it may lack labels or texts
+            frozen = encoder.with_readout(config.readout)
+            fitted = kernel_predictor(frozen, data, config.with_features)
         with closing(Callbacks(callbacks, path)) as followers:
             jobs = _train(start_of(encoder, data, config), seeds, bar, folder, followers)
         untrained: list[SeedJob] = []
@@ -512,7 +520,7 @@ def finetune(
         for seed in seeds if "random" in baselines and not is_untrained else ():
             start = start_of(untrained_like(encoder, data.train_graphs, seed), data, config)
             untrained += _train(start, [seed], bar, folder, label="untrained-")
-        predictor = _predictor(encoder, config, jobs, untrained, baselines)
+        predictor = _predictor(encoder, config, jobs, untrained, baselines, fitted)
         if folder is not None:
             keep_run(folder, predictor, data, source, labeling, resume_advice())
         return predictor
@@ -553,7 +561,7 @@ def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     except TypeError:  # text or fractions
         found = ()
     if not found or min(found) < 0 or len(set(found)) < len(found):
-        raise out_of_range("seeds", "different whole numbers from 0, at least one", list(seeds))
+        raise out_of_range("seeds", "different whole numbers from 0, at least one", seeds)
     return found
 
 
@@ -626,17 +634,21 @@ def _predictor(
     jobs: Sequence[SeedJob],
     untrained: Sequence[SeedJob],
     baselines: Sequence[str],
+    fitted: tuple[Predictor, Float[np.ndarray, "M T"], list[str]] | None,
 ) -> Predictor:
-    """Return the trained models with their scores, beside those of the baselines."""
+    """Return the trained models with their scores, beside those of the baselines.
+
+    A kernel model is ``fitted``: with what it predicts, and what to say of it.
+    """
     data, seeds = jobs[0].data, [job.seed for job in jobs]
     rows, mean = _result_rows("fine-tuned", jobs)
     partner, notes = None, list[str]()
-    if config.kernel:
-        frozen = encoder.with_readout(config.readout)
-        partner, of_kernel, notes = kernel_predictor(frozen, data, config.with_features)
-        mean = fuse([mean, of_kernel], data.task)
+    if fitted is not None:
+        partner, of_kernel, notes = fitted
+        mean = with_kernel(mean, of_kernel, data.task)
+        average = "fine-tuned and kernel model, averaged"
+        rows.insert(0, score_row(average, RULES[config.select], data, [mean]))
         rows.append(score_row("kernel model, frozen encoder", KERNEL_RULE, data, [of_kernel]))
-        rows.append(score_row("average of these two", RULES[config.select], data, [mean]))
     valid = data.split.valid
     known = replace(data, labels=np.where(data.has_training_label, data.labels, np.nan))
     calibration = Calibration.fit(data.task, known.labels[valid], mean[valid])
@@ -648,7 +660,8 @@ def _predictor(
     notes += data.repeat_notes
     notes += [] if len(jobs) > 1 else ["one seed: the spread between seeds is unknown"]
     if config.class_weight is not None or data.weights is not None:
-        notes.append("weights are used in fine-tuning only, not in scores or fingerprint rows")
+        of = "fine-tuning and the kernel model" if config.kernel else "fine-tuning"
+        notes.append(f"weights are used in {of} only, not in scores or fingerprint rows")
     if config.kernel and config.class_weight is not None:
         notes.append("the kernel model does not balance classes")
     if any(not job.best_epoch for job in jobs):
@@ -670,6 +683,20 @@ def _predictor(
     return Predictor(models, data.targets, report, info, calibration, novelty, partner=partner)
 
 
+def _check_kernel(folder: RunFolder, config: FinetuneConfig) -> None:
+    """Refuse to leave out or change the kernel model of a run that is resumed; it may be added."""
+    before = read_toml(folder.config).get("finetune", {}) if folder.config.is_file() else {}
+    features = before.get("with_features", [])
+    if before.get("kernel") and (not config.kernel or features != list(config.with_features)):
+        names = f" and {setting('with_features', features)}" if features else ""
+        raise ConfigError(
+            f"the run in {folder.path} averages with a kernel model; give "
+            f"{setting('kernel', True)}{names} to resume it, or "
+            f"replace it with {setting('overwrite', True)}.",
+            option="kernel",
+        )
+
+
 def _kernel_note(
     encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, found: Float[np.ndarray, "M T"]
 ) -> list[str]:
@@ -681,7 +708,10 @@ def _kernel_note(
         return []
     encoder = encoder.with_readout(config.readout)
     known = replace(data, split=data.split._replace(test=data.split.test[:0]))
-    of_kernel = data.score(kernel_predictor(encoder, known)[1], "valid")
+    try:
+        of_kernel = data.score(kernel_predictor(encoder, known)[1], "valid")
+    except DataError:  # too few labels that count
+        return []
     own = data.score(found, "valid")
     if not better(data.metric, of_kernel, own):
         return []

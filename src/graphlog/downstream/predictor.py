@@ -344,7 +344,7 @@ class Predictor:
         """Features beside the embedding that it predicts from."""
         if self.kernel is not None:
             return [name for support in self.kernel.supports for name in support.names if name]
-        return [*self.joined, *(self.partner.features if self.partner else ())]
+        return [*self.joined] if self.partner is None else self.partner.features
 
     def _repr_html_(self) -> str:
         fields: dict[str, Any] = {
@@ -472,7 +472,7 @@ class Predictor:
     def predict_file(
         self,
         source: InputLike,
-        out: Path,
+        out: str | Path,
         *,
         interval: float | None = None,
         batch_size: int = 2048,
@@ -501,7 +501,7 @@ class Predictor:
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
         self.check_interval(interval)
-        given = resolve(source, self.schema)
+        out, given = Path(out), resolve(source, self.schema)
         chosen = choose_format(out, format, given)  # before standard input is copied
         with rereadable(given) as found:
             parts = self._parts(found, batch_size, precision, progress, reading, self.novelty)
@@ -594,13 +594,14 @@ class Predictor:
         if self.kernel is not None:
             return self.kernel.predict([seen, *features], with_spread)
         seen, embedding = seen[:, : self._of_heads], seen[:, self._of_heads :]
-        mean, std = seen[:, : len(self.targets)], seen[:, len(self.targets) :]
-        pairs = zip(self.joined.values(), features, strict=False)
-        others = [head.predict(np.asarray(values)) for head, values in pairs]
+        mean = seen[:, : len(self.targets)]
+        std = seen[:, len(self.targets) :] if len(self.members) > 1 else None
         if self.partner is not None:
-            theirs = features[len(self.joined) :]
-            others.append(self.partner._judged(embedding, theirs, with_spread=False)[0])
-        return fuse([mean, *others], self.task), std if len(self.members) > 1 else None
+            by_kernel, _ = self.partner._judged(embedding, features, with_spread=False)
+            return with_kernel(mean, by_kernel, self.task), std
+        pairs = zip(self.joined.values(), features, strict=True)
+        others = [head.predict(np.asarray(values)) for head, values in pairs]
+        return fuse([mean, *others], self.task), std
 
     def features_of(self, store: GraphStore) -> list[np.ndarray | csr_matrix]:
         """Return the features of every graph that predictions need beside the embedding."""
@@ -733,6 +734,16 @@ class Predictor:
             kernel=kernel,
             partner=partner,
         )
+
+
+def with_kernel(
+    networks: Float[np.ndarray, "M T"], kernel: Float[np.ndarray, "M T"], task: str
+) -> Float[np.ndarray, "M T"]:
+    """Return the mean of two predictions; that of the networks where a kernel had nothing to learn.
+
+    A network predicts the one class or value of the training fold, a kernel model NaN.
+    """
+    return fuse([networks, np.where(np.isnan(kernel), networks, kernel)], task)
 
 
 def _seen(

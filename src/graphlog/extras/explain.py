@@ -44,8 +44,8 @@ class Attribution:
 
 
 def attribute(
-    predictor: Predictor,
-    store: GraphStore,
+    predictor: str | Path | Predictor,
+    source: InputLike,
     batch_size: int = 512,
     *,
     precision: Precision = "fp32",
@@ -59,8 +59,9 @@ def attribute(
     Nodes are hidden from encoders alone; features that a probe joined stay as they are.
 
     Args:
-        predictor: What predicts.
-        store: The graphs; the work grows with the sum of the squares of their sizes.
+        predictor: A fine-tuned model, its file or run folder.
+        source: A store, a path, the name of a data set, or a list of SMILES; rows that cannot be
+            read are left out. The work grows with the sum of the squares of the graphs' sizes.
         batch_size: Graphs or copies per forward pass; fewer where they have many nodes.
         precision: Format of matrix products.
         progress: Follows the nodes.
@@ -68,7 +69,11 @@ def attribute(
     Raises:
         ConfigError: If neither nodes nor edges of this schema can be masked.
     """
-    schema, sizes = predictor.schema, np.asarray(store.num_nodes, dtype=np.int64)
+    predictor = predictor if isinstance(predictor, Predictor) else Predictor.load(predictor)
+    schema = predictor.schema
+    given = resolve(source, schema)
+    store = read(given, schema, **predictor.encoder.reading_of(given, {}))
+    sizes = np.asarray(store.num_nodes, dtype=np.int64)
     if schema.node_mask is None and schema.edge_mask is None:
         raise ConfigError(
             f"schema '{schema.name}' has no attributes that stand for masked, so predictions "
@@ -228,8 +233,11 @@ def _page(
         "all look unimportant.</p>"
     )
     if found.features:
-        average = f"the average of {len(found.joined) + 1} linear models"
-        model = "that of a kernel model" if found.kernel else average
+        model = f"the average of {len(found.joined) + 1} linear models"
+        if found.kernel is not None:
+            model = "that of a kernel model"
+        elif found.partner is not None:
+            model = "the average of fine-tuned networks and a kernel model"
         names = escape(" and ".join(found.features))
         yield (
             f"<p>The prediction is {model}. Atoms are hidden from the embedding alone: {names} "

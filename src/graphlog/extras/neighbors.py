@@ -118,6 +118,7 @@ class Index:
             MissingExtraError: If the library is large and ``usearch`` is not installed.
         """
         given, chosen = resolve(library, encoder.schema), check_layer(layer or encoder.layer)
+        reading = encoder.reading_of(given, reading)
         with rereadable(given) as found, read_streamed(found, encoder.schema, **reading) as store:
             if not len(store):
                 raise DataError(f"{found.name} has no row that can be read; name another library.")
@@ -171,14 +172,15 @@ class Index:
         if k < 1:
             raise out_of_range("k", "1 or more", k)
         self.check_model(encoder)
-        store = read(source, encoder.schema, **reading)
+        found = resolve(source, encoder.schema)
+        store = read(found, encoder.schema, **encoder.reading_of(found, reading))
         k, total, places = min(k, len(self)), store.num_output_rows, store.output_rows
         rows = np.full((total, k), -1, dtype=np.int64)
         similarity = np.full((total, k), np.nan, dtype=np.float32)
         computing: dict[str, Any] = {"precision": precision, "progress": progress}
         for graphs, values in _embeddings(encoder, store, self.layer, batch_size, **computing):
-            found, similarity[places[graphs]] = self.nearest(values, k)
-            rows[places[graphs]] = self.rows[found]
+            nearest, similarity[places[graphs]] = self.nearest(values, k)
+            rows[places[graphs]] = self.rows[nearest]
         return Neighbors(rows, similarity, store.output_status())
 
     def nearest(
@@ -475,6 +477,7 @@ def neighbors_file(
             if save is not None:
                 index.save(save)
         index.check_model(encoder)
+        reading = encoder.reading_of(found, reading)
         store = read(found, encoder.schema, **reading)
         result = index.query(encoder, store, k, **computing)
         domain = domain_of(encoder.schema)

@@ -44,8 +44,8 @@ _LETTERS_A_LINE = 52
 
 
 def draw_run(
-    run: Path,
-    out: Path,
+    run: str | Path,
+    out: str | Path,
     source: Any = None,
     *,
     graphs: int = 2000,
@@ -68,6 +68,7 @@ def draw_run(
         ConfigError: If ``run`` is not a run folder, or ``out`` holds the figures of another run.
         MissingExtraError: If matplotlib is not installed.
     """
+    run, out = Path(run), Path(out)
     if not (run / "config.toml").is_file():
         raise ConfigError(
             f"{run} is not a run folder, which has a config.toml; name one of pretrain, finetune "

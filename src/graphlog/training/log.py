@@ -20,7 +20,7 @@ from rich.table import Column
 from rich.text import Text
 from torch import Tensor
 
-from graphlog.errors import ConfigError, MissingExtraError, check_name, first_line
+from graphlog.errors import ConfigError, MissingExtraError, check_list, check_name, first_line
 from graphlog.files import beside
 
 LINE_EVERY_S = 10.0
@@ -323,6 +323,7 @@ class Callbacks:
             ConfigError: If a name is unknown or an object is no callback.
             MissingExtraError: If the library of a tracker is not installed.
         """
+        check_list("callbacks", given)
         self._active: list[tuple[str, TakeRow]] = []
         self._ends = ExitStack()
         for callback in given:
