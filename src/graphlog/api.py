@@ -11,6 +11,7 @@ from graphlog.config import merge
 from graphlog.data.graphs import FeatureSchema, rejects_of_output, save_rejects, write_rejects
 from graphlog.data.manifest import is_store
 from graphlog.data.store import GraphStore, open_store
+from graphlog.data.tables import ColumnNames
 from graphlog.data.workers import device_for, using
 from graphlog.domains import USUAL_SCHEMA, Input, schema_named
 from graphlog.downstream.predictor import Predictor
@@ -54,7 +55,7 @@ def read_molecules(
     source: InputLike,
     *,
     schema: str | FeatureSchema | None = None,
-    targets: str | Sequence[str] | None = None,
+    targets: ColumnNames | None = None,
     **options: Any,
 ) -> GraphStore:
     """Return molecules as a graph store, with the rows that are none in its ``rejects``.
@@ -250,7 +251,10 @@ def pretrain(
     start = None if init is None else load(init).copy()
     usual = {} if start is None else {"encoder": start.config.model_dump()}
     changes = overrides if seed is None else {**overrides, "seed": seed}
-    tables = merge(merge(usual, tables), changes)
+    tables, backbone = merge(usual, tables), settings_tables(changes)["encoder"].get("backbone")
+    if backbone not in (None, tables.get("encoder", {}).get("backbone", "gin")):
+        tables["encoder"].pop("layer", None)  # settings of the other backbone's layer
+    tables = merge(tables, changes)
     settings = resolve_config(
         objective, recipe, tables, domain_name(resolved, tables.get("schema"))
     )

@@ -435,8 +435,8 @@ def fit_balanced_forest(
 
     Sizes of layers grow geometrically from ``roots`` to ``centers``, as far as there are graphs. A
     leaf that is nearest to no graph is dropped, so every leaf is the nearest of some graph. Above
-    the leaves, prototypes have equally many children, give or take one. Center the embeddings
-    first, since prototypes are compared by cosine.
+    the leaves, prototypes have equally many children, give or take one. Prototypes are compared by
+    cosine: give the embeddings as they will be compared, centered or not.
 
     Raises:
         ConfigError: If there are fewer than two graphs, or all are embedded at 0.

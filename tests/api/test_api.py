@@ -88,6 +88,14 @@ def test_a_command_that_starts_from_a_model_or_continues_may_be_given_again(tmp_
     np.testing.assert_array_equal(*[encoder.embed(CHAINS[:3]) for encoder in found])
 
 
+def test_settings_of_a_run_serve_another_backbone(tmp_path: Path):
+    graphlog.pretrain(CHAINS, epochs=1, run_dir=tmp_path / "gin", **SMALL)
+    config = tmp_path / "gin" / "config.toml"
+    for changes in ({"encoder.backbone": "gat"}, {"encoder": {"backbone": "gat"}}):
+        found = graphlog.pretrain(CHAINS, config=config, **changes)
+        assert (found.config.backbone, found.config.dim) == ("gat", 8)
+
+
 def test_a_checkpoint_is_never_written_over(tmp_path: Path):
     old = tmp_path / "old.pth"
     old.write_bytes(b"whatever it is")

@@ -263,6 +263,34 @@ def test_options_of_a_store_are_refused_not_ignored(tmp_path: Path) -> None:
             read(store.path, **option)
 
 
+def test_a_column_is_no_single_text_and_masked_records_are_missing(
+    encoder: graphlog.Encoder,
+) -> None:
+    with pytest.raises(DataError, match=r"one text as a column, 'CCO'; give a list"):
+        encoder.embed({"smiles": "CCO"})
+    masked = np.ma.array(["CCO", "CCN"], mask=[False, True])
+    assert np.isnan(encoder.embed(masked)).all(axis=1).tolist() == [False, True]
+
+
+def test_names_of_columns_may_be_an_index_and_numbers(
+    encoder: graphlog.Encoder, tmp_path: Path
+) -> None:
+    frame = pd.DataFrame({0: SMILES * 5, 1: [0, 1] * (len(SMILES) * 5 // 2)})
+    how = {"split": "random", "baselines": (), "smiles_column": "0", "overwrite": True}
+    for names in (frame.columns[1:], np.array([1]), [1], ["1"], "1"):
+        report = graphlog.probe(encoder, frame, targets=names, run_dir=tmp_path / "run", **how)
+        assert report.tasks == ("1",)
+
+
+def test_graphs_of_torch_geometric_come_in_any_collection() -> None:
+    edges = torch.tensor([[0, 1], [1, 0]])
+    graphs = [Data(edge_index=edges, num_nodes=2) for _ in range(2)]
+    array = np.empty(2, dtype=object)
+    array[:] = graphs
+    for given in (graphs, iter(graphs), array, pd.Series(graphs)):
+        assert len(graphlog.read_graphs(given)) == 2
+
+
 def test_a_smiles_that_is_no_list_is_told_from_a_name():
     with pytest.raises(ConfigError, match=r"^'CCO' is neither .* as a list: \['CCO'\]"):
         graphlog.read_molecules("CCO")

@@ -138,6 +138,18 @@ def test_a_column_that_cannot_be_learned_spoils_no_other(model: Path, head: str)
     assert (classes[:, [0, 2]] == columns[:, [0, 2]]).mean() > 0.9
 
 
+@pytest.mark.parametrize("head", [None, "linear", "kernel", "auto"])
+def test_a_class_that_no_row_teaches_is_never_predicted(model: Path, head: str | None):
+    classes = np.where(IS_ALCOHOL, "a", "b").astype(object)
+    classes[0] = "z"
+    estimator = GraphClassifier(model, head=head, invalid="nan", **QUICK)
+    fitted = estimator.fit(["no molecule", *CHAINS[1:]], classes)
+    assert set(fitted.predict(CHAINS[1:])) <= {"a", "b"}
+    np.testing.assert_allclose(fitted.predict_proba(CHAINS[1:]).sum(axis=1), 1, rtol=1e-6)
+    with pytest.raises(DataError, match="that can be read and have a weight are all of one class"):
+        estimator.fit(["no molecule", *CHAINS[1:3]], ["z", "b", "b"])
+
+
 @pytest.mark.parametrize("kind", [bool, int, float])
 def test_classes_may_be_objects(model: Path, kind: Any):
     y = np.array([kind(v) for v in IS_ALCOHOL], dtype=object)

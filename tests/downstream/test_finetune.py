@@ -423,6 +423,51 @@ def test_a_kernel_model_is_averaged_with_the_fine_tuned_networks(
     assert not any("try `probe`" in note for note in both.report.notes)
 
 
+def test_a_target_that_a_kernel_cannot_learn_is_predicted_by_the_networks():
+    labels = np.stack([LENGTH, np.full(len(CHAINS), 7.0)], axis=1)
+    data = labeled(labels, "regression", ("length", "constant"))
+    data.labels[data.split.valid, 1] = 8.0
+    config = FinetuneConfig(epochs=1, device="cpu")
+    alone = tuned(data, config=config)
+    both = tuned(data, config=config, kernel=True)
+    found = both.predict_uncertain(CHAINS, interval=0.5)
+    np.testing.assert_array_equal(found.mean[:, 1], alone.predict(CHAINS)[:, 1])
+    assert np.isfinite([found.mean, found.low, found.std]).all()
+    assert [row["valid"] for row in both.report.calibration] == [9, 9]
+
+
+def test_a_run_keeps_its_kernel_model_when_it_is_resumed(tmp_path: Path):
+    run, kernel = tmp_path / "run", {"kernel": True, "with_features": ["descriptors"]}
+    tuned(run_dir=run)
+    first = tuned(run_dir=run, resume=True, **kernel)
+    assert first.report.rows[0].model == "fine-tuned and kernel model, averaged"
+    for changed in ({}, {"kernel": True}):
+        with pytest.raises(ConfigError, match=r"give `kernel=True` and `with_features=\['descr"):
+            tuned(run_dir=run, resume=True, **changed)
+    again = tuned(run_dir=run, resume=True, **kernel)
+    np.testing.assert_array_equal(first.predict(CHAINS), again.predict(CHAINS))
+
+
+def test_a_kernel_that_cannot_be_fitted_is_told_before_training(tmp_path: Path):
+    data = labeled(IS_ALCOHOL)
+    data = replace(data, weights=(data.labels[:, 0] == 0).astype(np.float32))
+    config = FinetuneConfig(epochs=1, device="cpu")
+    assert not any("try `probe`" in n for n in tuned(data, config=config).report.notes)
+    with pytest.raises(DataError, match="nothing to fit"):
+        tuned(data, config=config, kernel=True, run_dir=tmp_path / "run")
+    assert not any((tmp_path / "run" / "checkpoint").iterdir())
+
+
+def test_settings_may_be_a_table_and_lists_are_no_texts():
+    settings = QUICK.model_dump()
+    np.testing.assert_array_equal(tuned(config=settings).predict(CHAINS), tuned().predict(CHAINS))
+    for option in ("with_features", "callbacks"):
+        with pytest.raises(
+            ConfigError, match=f"`{option}` is a list of names, found 'descriptors'"
+        ):
+            tuned(**{option: "descriptors"})
+
+
 def test_features_need_the_kernel_model():
     config = FinetuneConfig(with_features=("descriptors",))
     with pytest.raises(ConfigError, match=r"joined to a kernel model: add `kernel=True`"):

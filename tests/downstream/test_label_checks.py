@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from graphlog.downstream.label_checks import repeat_kinds, same_structure, unusu
 from graphlog.downstream.probe import probe
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled, split_file
 from graphlog.errors import ConfigError, DataError
+from graphlog.sklearn import GraphEmbedder
 
 PLAIN = np.random.default_rng(0).normal(2, 1.2, 240)
 
@@ -278,8 +280,16 @@ def test_a_predictor_reads_as_it_was_trained(tmp_path: Path) -> None:
     # other molecules in a batch change the order of sums
     assert salt == pytest.approx(base, rel=1e-5)
     assert salt == pytest.approx(predictor.predict(["CCCC[NH3+]"])[0], rel=1e-5)
-    with pytest.raises(ConfigError, match="standardize"):
-        loaded.predict(graphlog.read_molecules(["CCCCN.Cl"]))
+    found = graphlog.neighbors(loaded.encoder, ["CCCCN.Cl"], ["CCO", "CCCCN"], 1)
+    assert (found.rows.item(), found.similarity.item()) == (1, pytest.approx(1, rel=1e-5))
+    shared = graphlog.attribute(tmp_path / "run", ["CCCCN.Cl"]).predictions.item()
+    assert shared == pytest.approx(base.item(), rel=1e-5)
+    embedded = GraphEmbedder(tmp_path / "run").fit_transform(["CCCCN.Cl", "CCCCN"])
+    np.testing.assert_allclose(*embedded, rtol=1e-5)
+    as_written = graphlog.read_molecules(["CCCCN.Cl"])
+    for use in (loaded.predict, partial(graphlog.attribute, loaded)):
+        with pytest.raises(ConfigError, match="standardize"):
+            use(as_written)
 
 
 REPEATED = {"smiles": ["CCO", "OCC", "CCN", "CCN.Cl", "CCC", "CCCC"], "y": [1.0, 3, 2, 2, 5, 6]}

@@ -1,6 +1,7 @@
 """Stores of awkward sizes, losses that blow up, starting from a model, precision, memory-only."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from graphlog.errors import ConfigError, DataError, NonFiniteLossError, Training
 from graphlog.prototypes import PrototypeForest
 from graphlog.training import settings
 from graphlog.training.log import read_metrics
-from graphlog.training.pretrain import run_pretraining
+from graphlog.training.pretrain import Pretraining, run_pretraining
 from graphlog.training.settings import (
     choose_device,
     choose_precision,
@@ -93,6 +94,30 @@ def test_a_non_finite_weight_never_reaches_a_checkpoint(tmp_path: Path):
     assert [p.name for p in (tmp_path / "run" / "checkpoint").iterdir()] == [
         "step-000000000.safetensors"
     ]
+
+
+@pytest.mark.parametrize("rate", [1e38, 1e3])
+def test_a_model_that_is_not_finite_is_never_returned(rate: float):
+    """Weights overflow, or embeddings by weights that are finite."""
+    changes = {"training.learning_rate": rate, "encoder.batch_norm": False, "encoder.layers": 5}
+    config = small_config(objective="attrmasking", epochs=1, batch_size=400, **changes)
+    with pytest.raises(NonFiniteLossError, match=r"became NaN or infinite.* lower learning rate"):
+        run_pretraining(families(), config, None)
+
+
+def test_the_speed_of_a_row_counts_training_alone(monkeypatch: pytest.MonkeyPatch):
+    rows, began = list[dict[str, Any]](), [0]
+    begin, clock = Pretraining.begin_phase, time.monotonic
+
+    def slow(self: Pretraining, phase: int) -> None:
+        began[0] += 1
+        begin(self, phase)
+
+    monkeypatch.setattr(Pretraining, "begin_phase", slow)
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + 1e6 * began[0])
+    config = small_config(**{"training.log_every": 1})
+    run_pretraining(families(), config, None, callbacks=[Mock(on_row=rows.append)])
+    assert min(row["graphs_per_s"] for row in rows if "graphs_per_s" in row) > 0.01
 
 
 def test_training_starts_from_the_untrained_encoder_of_its_seed(tmp_path: Path):

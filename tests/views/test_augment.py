@@ -99,6 +99,17 @@ def test_perturbed_edges(how: str):
         assert len(after) > len(edges_of(dropped))
 
 
+def test_every_lost_edge_comes_back_while_a_pair_is_free():
+    graph = batch_for(sizes=[6])
+    path = torch.tensor([[k, k + 1] for k in range(5)]).T
+    edges = torch.cat([path, path.flip(0)], dim=1)
+    batch = GraphBatch(graph.x, edges, graph.edge_attr[:1].repeat(10, 1), graph.batch, graph.ptr)
+    generator = seeded()
+    for _ in range(100):  # 10 pairs are free for the 4 edges that are lost
+        found = perturb_edges(batch, torch.tensor([True]), AugmentConfig(ratio=0.9), generator)
+        assert found.num_edges == 10
+
+
 def test_rewired_edges_take_attributes_of_lost_ones():
     batch = batch_for(sizes=[12])
     attr = torch.arange(batch.num_edges // 2).repeat_interleave(2)[:, None].repeat(1, 2)

@@ -7,7 +7,16 @@ import csv
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -22,6 +31,8 @@ from jaxtyping import Float64, Integer
 from graphlog.errors import DataError, MissingExtraError, first_line, setting
 from graphlog.files import COMPRESSED, LONGEST_LINE, open_text
 
+ColumnNames = str | Collection[Hashable]
+"""One column's name, or those of several; data frames may name columns by numbers."""
 ABSENT = frozenset({"", "nan", "na", "n/a", "null", "none", "-", "?", "<na>", "#n/a"})
 """What stands in a cell without a label, in any case."""
 WORDS = {
@@ -77,7 +88,6 @@ class RecordColumn(NamedTuple):
         """
         rules: list[Callable[[str], bool]] = [self.is_name, self.is_heading]
         if wanted is not None:
-            wanted = str(wanted)  # data frames may name columns by numbers
             rules = [
                 lambda name: name.strip() == wanted.strip(),
                 lambda name: _plain(name) == _plain(wanted),
@@ -344,7 +354,7 @@ class LabelReader:
 
 
 def choose_tasks(
-    table: Table, targets: str | Sequence[str] | None, first: Sequence[Row]
+    table: Table, targets: ColumnNames | None, first: Sequence[Row]
 ) -> tuple[str, ...]:
     """Return the label columns of a table: those named, or none.
 

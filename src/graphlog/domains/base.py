@@ -17,6 +17,7 @@ from scipy.sparse import csr_matrix
 from graphlog.data.graphs import FeatureSchema
 from graphlog.data.split import Split, random_split, stratified_split
 from graphlog.data.store import ON_ERROR, GraphStore
+from graphlog.data.tables import ColumnNames
 from graphlog.data.workers import check_workers
 from graphlog.datasets import DatasetSpec
 from graphlog.datasets.catalogue import HasDataSets
@@ -72,7 +73,7 @@ class Input:
 class Reading:
     """How an input is read; a domain with options of its own extends it."""
 
-    targets: str | Sequence[str] | None = None
+    targets: ColumnNames | None = None
     """Columns of labels; ``auto``: every column of numbers; None: those of a data set, if any."""
     on_error: str = "skip"
     """``skip`` lists rows that cannot be used and goes on; ``fail`` stops at the first."""

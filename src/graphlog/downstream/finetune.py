@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig, read_toml
 from graphlog.data.store import GraphBatch, epoch_batches
+from graphlog.data.tables import ColumnNames
 from graphlog.domains import domain_of
 from graphlog.downstream.metrics import SCORES, better
 from graphlog.downstream.predictor import FineTuned, Head, Predictor, with_kernel
@@ -432,7 +433,7 @@ def finetune(
     seeds: Sequence[int] = (0, 1, 2),
     *,
     config: FinetuneConfig | Mapping[str, Any] | None = None,
-    targets: Sequence[str] | None = None,
+    targets: ColumnNames | None = None,
     epochs: int | None = None,
     select: str | None = None,
     freeze: bool | None = None,

@@ -20,6 +20,7 @@ from scipy.sparse import csr_matrix
 
 from graphlog.data.graphs import save_rejects
 from graphlog.data.split import Split
+from graphlog.data.tables import ColumnNames
 from graphlog.data.workers import device_for, using
 from graphlog.domains import Input, domain_of
 from graphlog.domains.base import BaselineFeatures
@@ -82,7 +83,7 @@ def probe(
     dataset: InputLike | LabeledGraphs,
     split: SplitChoice = None,
     *,
-    targets: Sequence[str] | None = None,
+    targets: ColumnNames | None = None,
     head: str = "linear",
     layer: str | None = None,
     with_features: Sequence[str] = (),

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int, Int64
 from graphlog.data.graphs import FeatureSchema, Reject, save_rejects
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, random_split
 from graphlog.data.store import GraphStore
+from graphlog.data.tables import ColumnNames
 from graphlog.domains import DOMAINS, Input, domain_of
 from graphlog.downstream.label_checks import (
     FOLD_NAMES,
@@ -211,7 +212,7 @@ def open_labeled(
     source: InputLike,
     schema: FeatureSchema,
     *,
-    targets: Sequence[str] | None = None,
+    targets: ColumnNames | None = None,
     task: TaskChoice = "auto",
     metric: str | None = None,
     split: SplitChoice = None,

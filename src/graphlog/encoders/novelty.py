@@ -11,6 +11,7 @@ from torch import Tensor
 
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder
+from graphlog.errors import NonFiniteLossError
 
 PREFIX = "novelty."
 """Of its tensors among those of a model file."""
@@ -189,4 +190,7 @@ def _drawn(
             network.embed_graphs(graphs.take(part).to(device), "jk").float().cpu().numpy()
             for part in parts
         ]
-    return rows, np.concatenate(found)
+    embeddings = np.concatenate(found)
+    if not np.isfinite(embeddings).all():
+        raise NonFiniteLossError("embeddings became NaN or infinite; try a lower learning rate.")
+    return rows, embeddings

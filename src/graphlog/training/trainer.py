@@ -405,7 +405,7 @@ class Trainer:
             TrainingInterrupted: After Ctrl-C, once the state has been saved; after a second, at
                 once.
         """
-        self._stop = stop
+        self._stop, self._row_started = stop, time.monotonic()
         try:
             while not self.is_done:
                 self._run_phase()
@@ -415,7 +415,9 @@ class Trainer:
     def begin_phase(self) -> None:
         """Begin the current phase: the job's preparations, then its optimizer."""
         carried = {} if self.optimizer is None or self.job.fresh_moments else self.optimizer.state()
+        began = time.monotonic()
         self.job.begin_phase(self.cursor.phase)
+        self._row_started += time.monotonic() - began
         self._start_optimizer(carried)
         self.cursor = replace(self.cursor, begun=True)
 
@@ -475,7 +477,8 @@ class Trainer:
             GraphLoGError: If the disk is full or the folder read-only; the last checkpoint stays.
         """
         self._check_losses()
-        if self.checkpoints is None or not self.job.team.is_first:
+        folder = self.checkpoints if self.job.team.is_first else None
+        if folder is None and not self.is_done:
             return
         tensors, fields = self.job.state()
         for name, weight in tensors.items():
@@ -484,6 +487,8 @@ class Trainer:
                     f"a weight became NaN or infinite by step {self.cursor.step}; "
                     "try a lower learning rate."
                 )
+        if folder is None:
+            return
         keeps_moments = self.cursor.begun or not (self.job.fresh_moments or self.is_done)
         if self.optimizer is not None and keeps_moments:
             tensors |= {f"optim.{k}": v for k, v in self.optimizer.state().items()}
@@ -491,11 +496,11 @@ class Trainer:
         tensors |= {f"meter.{k}": v for k, v in meter.items()}
         fields |= {"cursor": asdict(self.cursor), "meter": list(meter)}
         began = time.monotonic()
-        with writing(self.checkpoints, resume_advice()):
-            self.checkpoints.parent.mkdir(exist_ok=True)
+        with writing(folder, resume_advice()):
+            folder.parent.mkdir(exist_ok=True)
             if self.metrics is not None:
                 self.metrics.sync()
-            save_checkpoint(self.checkpoints, Checkpoint(self.cursor.step, tensors, fields))
+            save_checkpoint(folder, Checkpoint(self.cursor.step, tensors, fields))
         self._saved_at = time.monotonic()
         self._save_took = self._saved_at - began
 

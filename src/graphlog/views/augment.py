@@ -262,10 +262,12 @@ def _unordered_non_edges(
     batch: GraphBatch, counts: Tensor, generator: Generator
 ) -> tuple[Tensor, Tensor]:
     """Return pairs as :func:`non_edges` does, but never both a pair and its reverse."""
-    pairs, graph = non_edges(batch, counts, generator)
+    # of twice as many ordered pairs at least half are not the reverse of another
+    pairs, graph = non_edges(batch, 2 * counts, generator)
     low, high = pairs.aminmax(dim=0)
     unique, number = torch.unique(low * batch.num_nodes + high, return_inverse=True)
     first = first_of_each(number, unique.shape[0])
+    first = first[choose_unsorted(graph[first], counts, generator)]
     return pairs[:, first], graph[first]
 
 
