@@ -143,7 +143,7 @@ class _FineTunedEstimator(BaseEstimator):
             weights = weights[store.rows]
         if classes is not None:
             counted = np.flatnonzero(np.ones(len(store)) if weights is None else weights)
-            if len(np.unique(classes[store.rows][counted])) < 2:
+            if len(np.unique(classes[store.rows][counted])) == 1:
                 raise DataError(
                     "the molecules that can be read and have a weight are all of one class: there "
                     "is nothing to learn."
