@@ -71,14 +71,14 @@ def attribute(
     """
     predictor = predictor if isinstance(predictor, Predictor) else Predictor.load(predictor)
     schema = predictor.schema
-    given = resolve(source, schema)
-    store = read(given, schema, **predictor.encoder.reading_of(given, {}))
-    sizes = np.asarray(store.num_nodes, dtype=np.int64)
     if schema.node_mask is None and schema.edge_mask is None:
         raise ConfigError(
             f"schema '{schema.name}' has no attributes that stand for masked, so predictions "
             "cannot be explained; fine-tune a model of a schema that has."
         )
+    given = resolve(source, schema)
+    store = read(given, schema, **predictor.encoder.reading_of(given, {}))
+    sizes = np.asarray(store.num_nodes, dtype=np.int64)
     bar = as_progress(progress)
     device = next(predictor.members[0].parameters()).device
     number_format = inference_precision(precision, device, bar.say)
