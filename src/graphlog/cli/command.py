@@ -34,6 +34,7 @@ import typer
 
 from graphlog.data.html import Table, fields_table
 from graphlog.errors import (
+    SEED_LIMIT,
     ConfigError,
     DataError,
     GraphLoGError,
@@ -184,7 +185,7 @@ Targets = Annotated[
     _shared("Label columns; known data sets need none.", "A,B", parser=names_if_any),
 ]
 BatchSize = Annotated[int | None, _shared("Graphs in one batch.", "N", min=1)]
-Seed = Annotated[int, _shared("Random seed.", "N", min=0)]
+Seed = Annotated[int, _shared("Random seed.", "N", min=0, max=SEED_LIMIT - 1)]
 Sample = Annotated[int, _shared("Size of the random sample on the map.", "N", min=5, max=20_000)]
 MapInput = Annotated[
     str | None,
