@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from graphlog.config import merge
-from graphlog.data.graphs import FeatureSchema, rejects_of_output, save_rejects, write_rejects
+from graphlog.data.graphs import FeatureSchema, save_rejects, write_rejects
 from graphlog.data.manifest import is_store
 from graphlog.data.store import GraphStore, open_store
 from graphlog.data.workers import device_for, using
@@ -177,7 +177,7 @@ def featurize(
     options |= {"domain": domain, "store_path": output}
     with using(engine):
         graphs = read(resolved, wanted, **options)
-    write_rejects(rejects_of_output(folder, output.name), graphs.iter_rejects(), output.name)
+    write_rejects(folder, graphs.iter_rejects(), output.name)
     return graphs
 
 

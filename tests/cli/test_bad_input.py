@@ -203,6 +203,8 @@ def test_a_write_that_fails_somewhere_is_one_line(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, number: int, says: str
 ):
     failing = Mock(side_effect=OSError(number, "no"))
+    monkeypatch.setattr("graphlog.files.os.replace", failing)
+    cli.refused("data split {molecules} -o s.json --kind random", "cannot write s.json: no", says)
     monkeypatch.setattr("graphlog.cli.command.Command.result", failing)
     cli.refused("models", says)
 

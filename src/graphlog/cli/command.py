@@ -43,7 +43,7 @@ from graphlog.errors import (
     check_name,
     in_python,
 )
-from graphlog.files import excel_safe
+from graphlog.files import ADVICE, CHECK_PATH, excel_safe
 from graphlog.processes import PEER_LOST, is_first, is_supervised
 
 if TYPE_CHECKING:
@@ -653,28 +653,16 @@ def _message_of(error: BaseException) -> str | None:
         return "not enough memory; use a smaller --batch-size or --limit, or fewer --workers."
     if isinstance(error, OSError):
         name, reason = error.filename, (error.strerror or str(error)).lower()
-        if not name and number not in _ADVICE:
+        if not name and number not in ADVICE:
             return None
         where = f"'{os.fsdecode(name)}'" if isinstance(name, str | bytes) else "an output file"
-        advice = _ADVICE.get(number, "check the path, or choose another one")
-        return f"{where}: {reason}; {advice}."
+        return f"{where}: {reason}; {ADVICE.get(number, CHECK_PATH)}."
     if isinstance(error, RuntimeError):
         is_full = re.search("(?i)out of memory|can't allocate memory", str(error))
         advice = "use a smaller --batch-size or --device cpu."
         return f"the device is out of memory; {advice}" if is_full else None
     # usage errors of the parser, whichever library they come from
     return _usage_message(error) if hasattr(error, "format_message") else None
-
-
-_ADVICE: Mapping[int | None, str] = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or write to another disk"),
-    **dict.fromkeys(
-        (errno.EROFS, errno.EACCES, errno.EPERM), "choose another path or change its permissions"
-    ),
-    errno.EFBIG: "write to another disk, or raise the limit (ulimit -f)",
-    errno.EIO: "check the disk, or write to another one",
-}
-"""What to do where an output cannot be written."""
 
 
 @contextmanager

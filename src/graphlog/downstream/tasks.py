@@ -29,7 +29,7 @@ from graphlog.downstream.label_checks import (
 from graphlog.downstream.metrics import Evaluation, TaskKind, check_metric, evaluate, learnable
 from graphlog.downstream.writers import check_output
 from graphlog.errors import ConfigError, DataError, check_choice, check_name, check_seed, setting
-from graphlog.files import hash_file
+from graphlog.files import hash_file, link_target
 from graphlog.inputs import InputLike, read, resolve
 
 TaskChoice = Literal["auto", "classification", "regression", "multiclass"]
@@ -575,7 +575,7 @@ def split_file(
     if resolved.spec is not None:
         file = DOMAINS[resolved.spec.domain].fetch(resolved.spec, reading.get("data_dir"))
     digest = hash_file(file) if file is not None and file.is_file() else graphs.digest
-    rows.save(path, kind, shares, digest)
+    rows.save(link_target(path), kind, shares, digest)
     save_rejects(path.absolute().parent, graphs.rejects, path.name)
     return rows
 
