@@ -1,5 +1,6 @@
 """The public calls; the command line only parses its arguments, makes one of them and prints."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,7 @@ def featurize(
     folder = output.absolute().parent
     check_rejects(folder, output.name, source)
     wanted = None if schema is None else schema_named(schema)
-    names = source.split(",") if isinstance(source, str) and not Path(source).exists() else []
+    names = source.split(",") if isinstance(source, str) and not os.path.exists(source) else []
     if len(names) > 1 and (domain or (wanted and wanted.domain)) == "protein":
         resolved = Input(name=str(source), domain="protein", records=[n.strip() for n in names])
     else:

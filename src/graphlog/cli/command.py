@@ -4,6 +4,7 @@ Options become the settings of a run; results are tables or JSON, and what fails
 exit code.
 """
 
+import csv
 import errno
 import json
 import os
@@ -17,7 +18,6 @@ from difflib import get_close_matches
 from enum import StrEnum
 from functools import partial
 from inspect import signature
-from itertools import pairwise
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -55,7 +55,7 @@ Value = TypeVar("Value")
 def _check_input(text: str) -> str:
     """Refuse an input that does not exist before anything heavy is imported."""
     path = Path(text)
-    if text == "-" or "," in text or path.exists():
+    if text == "-" or "," in text or os.path.exists(text):  # also for a name that is too long
         return text
     if path.suffix or len(path.parts) > 1:
         raise DataError(f"no such file: {path}; check the path.", file=path)
@@ -66,8 +66,14 @@ def _check_input(text: str) -> str:
 
 
 def names(text: str) -> list[str]:
-    """Return the names in a list such as ``a,b``; ``none`` gives an empty list."""
-    return [] if text == "none" else [part.strip() for part in text.split(",") if part.strip()]
+    """Return the names in a list such as ``a,b``; ``none`` gives an empty list.
+
+    Example:
+        >>> names('y, "IC50, nM"')
+        ['y', 'IC50, nM']
+    """
+    cells = next(csv.reader([text.replace("\n", " ")], skipinitialspace=True), [])
+    return [] if text == "none" else [cell.strip() for cell in cells if cell.strip()]
 
 
 def names_if_any(text: str) -> list[str] | None:
@@ -142,7 +148,7 @@ Format = Annotated[
     _shared("Format of OUT (default: by its ending; csv for -)."),
 ]
 Threads = Annotated[
-    int | None, _shared("Threads for computation (default: all cores).", "N", min=1)
+    int | None, _shared("Threads for computation (default: all cores).", "N", min=1, max=4096)
 ]
 Device = Annotated[
     str | None,
@@ -442,6 +448,8 @@ PANELS = (START, DATA, TRAIN, USE, LOOK)
 COMMANDS = "Commands"
 """The heading of ``graphlog data --help``."""
 
+_IS_STREAM = re.compile(r"(^|\0)(-\w*o\0?|--output[\0=])-(\0|$)")
+"""Of words, joined by zeros, that name standard output as the output; they may not be parsed."""
 INVALID_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 
 
@@ -634,7 +642,7 @@ def report_error(error: BaseException, words: Sequence[str] = ()) -> int | None:
         about = {"kind": type(error).__name__, "message": message}
         about |= {key: value for key, value in known.items() if value is not None}
         # as the summary would be: beside the output where that is standard output
-        to = sys.stderr if ("-o", "-") in pairwise(words) or "--output=-" in words else sys.stdout
+        to = sys.stderr if _IS_STREAM.search("\0".join(words)) else sys.stdout
         print(json.dumps({"error": about}, indent=2), file=to, flush=True)
     else:
         say(f"graphlog: error: {message}")

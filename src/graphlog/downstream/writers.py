@@ -386,7 +386,9 @@ def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
             f"{out}: the format of a file is told by its ending; use {', '.join(formats)}.",
             option="out",
         )
-    if out.is_dir():
+    with writing(out):  # its name may be too long
+        is_folder = out.is_dir()
+    if is_folder:
         raise ConfigError(f"{out} is a folder; name a file.")
     target = link_target(out)
     if out.exists() and not out.is_file():

@@ -510,7 +510,7 @@ def _opened(
     Raises:
         ConfigError: If the index is of another layer or kind of search than is asked for.
     """
-    if isinstance(library, str | os.PathLike) and (Path(library) / _FILE).is_file():
+    if isinstance(library, str | os.PathLike) and os.path.isfile(Path(library) / _FILE):
         library = Index.load(Path(library))
     if not isinstance(library, Index):
         return None, library
