@@ -59,7 +59,7 @@ class _OwnFirst(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse a list that is given twice, of which the parser would drop the first."""
-        *_, given = self.make_parser(ctx).parse_args(args=list(args))
+        given: list[Any] = self.make_parser(ctx).parse_args(args=list(args))[-1]
         for option in {p for p in given if given.count(p) > 1}:
             if _LIST.fullmatch(option.metavar or ""):
                 name = max(option.opts, key=len)
