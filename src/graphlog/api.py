@@ -1,5 +1,6 @@
 """The public calls; the command line only parses its arguments, makes one of them and prints."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from graphlog.config import merge
-from graphlog.data.graphs import FeatureSchema, rejects_of_output, save_rejects, write_rejects
+from graphlog.data.graphs import FeatureSchema, save_rejects, write_rejects
 from graphlog.data.manifest import is_store
 from graphlog.data.store import GraphStore, open_store
 from graphlog.data.tables import ColumnNames
@@ -163,7 +164,7 @@ def featurize(
     folder = output.absolute().parent
     check_rejects(folder, output.name, source)
     wanted = None if schema is None else schema_named(schema)
-    names = source.split(",") if isinstance(source, str) and not Path(source).exists() else []
+    names = source.split(",") if isinstance(source, str) and not os.path.exists(source) else []
     if len(names) > 1 and (domain or (wanted and wanted.domain)) == "protein":
         resolved = Input(name=str(source), domain="protein", records=[n.strip() for n in names])
     else:
@@ -178,7 +179,7 @@ def featurize(
     options |= {"domain": domain, "store_path": output}
     with using(engine):
         graphs = read(resolved, wanted, **options)
-    write_rejects(rejects_of_output(folder, output.name), graphs.iter_rejects(), output.name)
+    write_rejects(folder, graphs.iter_rejects(), output.name)
     return graphs
 
 

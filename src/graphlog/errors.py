@@ -3,10 +3,14 @@
 from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from difflib import get_close_matches
+from operator import index
 from os import PathLike, fspath
+from typing import SupportsIndex
 
 _SHOWN = 24
 """At most so many known names are listed, the nearest ones."""
+SEED_LIMIT = 1 << 32
+"""Seeds are below; scikit-learn takes no larger ones."""
 
 
 def in_python(name: str, value: object = None) -> str:
@@ -153,3 +157,33 @@ def check_list(option: str, names: Collection[str]) -> None:
 def check_choice(option: str, value: object, known: Collection[str]) -> None:
     """Raise a :class:`ConfigError` unless a setting has one of the ``known`` values."""
     check_name(setting(option), value, known, option)
+
+
+def check_seeds(option: str, seeds: Iterable[SupportsIndex], at_least: int = 1) -> tuple[int, ...]:
+    """Return seeds.
+
+    Raises:
+        ConfigError: If there are too few, one is out of range, or one is given twice.
+    """
+    try:
+        found = tuple(map(index, seeds))
+    except TypeError:  # text, fractions or None
+        found = ()
+    is_seed = [0 <= seed < SEED_LIMIT for seed in found]
+    if len(found) < at_least or not all(is_seed) or len(set(found)) < len(found):
+        allowed = f"different whole numbers from 0 to {SEED_LIMIT - 1}, at least {at_least}"
+        raise out_of_range(option, allowed, seeds)
+    return found
+
+
+def check_seed(option: str, seed: SupportsIndex) -> int:
+    """Return a seed.
+
+    Raises:
+        ConfigError: If it is out of range, or None: every call would draw other numbers.
+    """
+    try:
+        return check_seeds(option, [seed])[0]
+    except ConfigError:
+        allowed = f"a whole number from 0 to {SEED_LIMIT - 1}"
+        raise out_of_range(option, allowed, seed) from None

@@ -17,7 +17,7 @@ import shutil
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -40,6 +40,17 @@ MARK = "graphlog.json"
 """Name of the file by which a folder is known as one of ours; see :func:`mark_folder`."""
 UNFINISHED = re.compile(r"(.+)\.[0-9a-f]{16}\.partial")
 """Names of the files of :func:`beside`; the group is the name of the file in its place."""
+ADVICE: Mapping[int | None, str] = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or write to another disk"),
+    **dict.fromkeys(
+        (errno.EROFS, errno.EACCES, errno.EPERM), "choose another path or change its permissions"
+    ),
+    errno.EFBIG: "write to another disk, or raise the limit (ulimit -f)",
+    errno.EIO: "check the disk, or write to another one",
+}
+"""What to do where an output cannot be written, by the number of the error."""
+CHECK_PATH = "check the path, or choose another one"
+"""The same for any other number."""
 _MARK_BYTES = 1024
 _ATTEMPTS = 20
 """New folders that another process may take for dead before theirs is locked."""
@@ -77,9 +88,12 @@ def put(finished: Path, path: Path) -> None:
     """Move a finished file to its place once its content is on the disk.
 
     Raises:
-        OSError: With the name of ``path``.
+        OSError: With the name of ``path``; also if a device or a pipe is there, which would be
+            lost.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EEXIST, "is no regular file")
         with finished.open("r+b") as file:
             os.fsync(file.fileno())
         os.replace(finished, path)
@@ -89,7 +103,7 @@ def put(finished: Path, path: Path) -> None:
 
 @contextmanager
 def writing(path: Path, advice: str = "") -> Generator[None]:
-    """Turn a full disk or a read-only folder into one line.
+    """Turn a full disk or a read-only folder into one line, with ``advice`` or that of ADVICE.
 
     Raises:
         GraphLoGError: In place of any OSError of the block but that of a closed pipe.
@@ -99,7 +113,7 @@ def writing(path: Path, advice: str = "") -> Generator[None]:
     except BrokenPipeError:  # standard output, and not `path`
         raise
     except OSError as e:
-        remedy = advice or "free space or choose a folder you may write to"
+        remedy = advice or ADVICE.get(e.errno, CHECK_PATH)
         raise GraphLoGError(
             f"cannot write {e.filename or path}: {e.strerror or e}; {remedy}."
         ) from None
@@ -114,6 +128,11 @@ def replacing(path: Path) -> Generator[Path]:
     """
     with writing(path), beside(path) as unfinished:
         yield unfinished
+
+
+def link_target(path: Path) -> Path:
+    """Return the file that a link points to; any other path as it is."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def write_text(path: Path, text: str) -> None:
@@ -172,13 +191,18 @@ class CsvTable:
     """Writes the rows of a CSV file; see :func:`open_csv`."""
 
     def __init__(self, file: Any) -> None:
-        self._neutral = EXCEL_SAFE.get()
+        self._file, self._neutral = file, EXCEL_SAFE.get()
         quoting = csv.QUOTE_ALL if self._neutral else csv.QUOTE_MINIMAL
-        self._writer = csv.writer(file, lineterminator="\n", quoting=quoting)
+        # of line ends in cells, csv quotes only those that end its rows
+        self._writer = csv.writer(self, lineterminator="\r\n", quoting=quoting)
 
     def writerow(self, cells: Iterable[object]) -> None:
         """Write one row."""
         self._writer.writerow(map(_harmless, cells) if self._neutral else cells)
+
+    def write(self, line: str) -> None:
+        """Write a line of the csv module."""
+        self._file.write(f"{line[:-2]}\n")
 
 
 @contextmanager

@@ -384,10 +384,11 @@ def _named(source: str | os.PathLike[str]) -> Input:
     path, name = Path(source), str(source)
     if name == "-":
         return Input(name="standard input", path=path)
-    if isinstance(source, str) and source in DATASETS and not path.exists():
+    is_there = os.path.exists(path)  # also for a name that is too long, such as a SMILES
+    if isinstance(source, str) and source in DATASETS and not is_there:
         spec = DATASETS[source]
         return Input(name=source, domain=spec.domain, spec=spec)
-    if not path.exists():
+    if not is_there:
         if path.suffix or len(path.parts) > 1:
             raise DataError(f"no such file: {path}; check the path.", file=path)
         raise ConfigError(

@@ -2,6 +2,8 @@
 
 import re
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -34,6 +36,35 @@ def test_every_public_name_is_there():
 def test_the_version_is_the_projects():
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert f'version = "{graphlog.__version__}"' in text
+
+
+SEEDED: dict[str, Callable[..., object]] = {
+    "pretrain seed": graphlog.pretrain,
+    "finetune seeds": partial(graphlog.finetune, "random"),
+    "finetune split_seed": partial(graphlog.finetune, "random"),
+    "tune seeds": partial(graphlog.tune, "random", out="new"),
+    "probe baseline_seeds": partial(graphlog.probe, "random"),
+    "probe folds_seeds": partial(graphlog.probe, "random"),
+    "fold_probe seeds": partial(graphlog.fold_probe, "random"),
+    "split_file seed": partial(graphlog.split_file, path="new.json"),
+    "write_prototypes seed": partial(graphlog.write_prototypes, "random", "new"),
+    "draw_figures seed": partial(graphlog.draw_figures, out="new"),
+    "run_quickstart seed": lambda _, seed: graphlog.run_quickstart("new", seed=seed),
+}
+
+
+@pytest.mark.parametrize("call", SEEDED)
+def test_no_call_starts_with_a_seed_that_some_library_refuses(
+    call: str, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    option = call.split()[1]
+    monkeypatch.chdir(table.parent)
+    for wrong in (-1, 2**32, 0.5):
+        seeds = [0, wrong] if option.endswith("s") else wrong
+        with pytest.raises(ConfigError, match=f"`{option}` must be") as error:
+            SEEDED[call](table, **{option: seeds})
+        assert error.value.option == option
+    assert [path.name for path in table.parent.iterdir()] == [table.name]
 
 
 def test_from_molecules_to_embeddings(table: Path, tmp_path: Path):

@@ -20,7 +20,7 @@ import graphlog
 from downstream_support import tuned
 from graphlog.domains.molecule import MOLECULE, MOLECULE_CIP
 from graphlog.downstream.tasks import open_labeled
-from graphlog.errors import ConfigError, DataError
+from graphlog.errors import ConfigError, DataError, GraphLoGError
 from graphlog.inputs import read, read_streamed, recall_input, remember_input, resolve
 
 SMILES = [f"{'C' * n}{end}" for n in range(2, 14) for end in ("O", "N")]
@@ -294,3 +294,15 @@ def test_graphs_of_torch_geometric_come_in_any_collection() -> None:
 def test_a_smiles_that_is_no_list_is_told_from_a_name():
     with pytest.raises(ConfigError, match=r"^'CCO' is neither .* as a list: \['CCO'\]"):
         graphlog.read_molecules("CCO")
+
+
+def test_a_text_that_is_too_long_for_a_name_names_nothing(
+    encoder: graphlog.Encoder, tmp_path: Path
+):
+    long = "C" * 300
+    with pytest.raises(ConfigError, match="is neither a file nor a data set"):
+        encoder.embed(long)
+    with pytest.raises(ConfigError, match=r"unknown model 'C+'"):
+        graphlog.load(long)
+    with pytest.raises(GraphLoGError, match=r"cannot write .*: File name too long; check the path"):
+        graphlog.embed_file(encoder, ["C"], tmp_path / f"{long}.csv")

@@ -101,6 +101,16 @@ WRONG: dict[str, str] = {
         )
     },
     "pretrain {store} -o run --precision bf61": "bf16",
+    f"pretrain {{store}} -o run --seed {2**32}": "--seed must be less than 4294967296",
+    f"embed {{molecules}} -m random -o e.csv --threads {3 * 10**9}": "less than or equal to 4096",
+    f"embed {{molecules}} -m random -o e.csv --limit {10**20}": "--limit must be a number from 1",
+    "probe {molecules} -m random --targets oxygen --targets length": (
+        "'--targets': given more than once; write one list, --targets A,B. See"
+    ),
+    # names that are too long for a file
+    f"embed {'C' * 300} -m random -o e.csv": "unknown file or data set",
+    f"embed {{molecules}} -m {'C' * 300} -o e.csv": "unknown model",
+    f"embed {{molecules}} -m random -o {'C' * 300}.csv": "File name too long; check the path",
     "pretrain {store} -o run --config gone.toml": "gone.toml",
     "pretrain {store} -o run --config {finetuned}/config.toml": (
         "config.toml has settings of finetune; name the config.toml of a run of pretrain"
@@ -203,6 +213,8 @@ def test_a_write_that_fails_somewhere_is_one_line(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, number: int, says: str
 ):
     failing = Mock(side_effect=OSError(number, "no"))
+    monkeypatch.setattr("graphlog.files.os.replace", failing)
+    cli.refused("data split {molecules} -o s.json --kind random", "cannot write s.json: no", says)
     monkeypatch.setattr("graphlog.cli.command.Command.result", failing)
     cli.refused("models", says)
 
@@ -285,7 +297,9 @@ def test_errors_are_json_where_results_are(cli: Cli, line: str, expected: dict[s
     assert {key: found.get(key) for key in expected} == expected
 
 
-def test_an_error_stays_out_of_an_output_on_standard_output(cli: Cli):
-    ended = cli("embed {molecules} -m gone -o - --json", code=2)
-    assert ended.out == ""
-    assert json.loads(ended.err)["error"]["kind"] == "ConfigError"
+@pytest.mark.parametrize("output", ["-o -", "-o-", "-qo -", "--output -", "--output=-"])
+def test_an_error_stays_out_of_an_output_on_standard_output(cli: Cli, output: str):
+    for wrong, kind in (("-m gone", "ConfigError"), ("-m random --epoch 3", "NoSuchOption")):
+        ended = cli(f"embed {{molecules}} {wrong} {output} --json", code=2)
+        assert ended.out == ""
+        assert json.loads(ended.err)["error"]["kind"] == kind

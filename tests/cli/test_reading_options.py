@@ -50,6 +50,13 @@ def test_finetune_and_predict_take_the_first_rows(cli: Cli, molecules: Path, pre
     assert {row["row"] for row in read_table("why.csv")} == {str(k) for k in range(7)}
 
 
+def test_a_name_with_a_comma_is_written_as_in_a_csv_file(cli: Cli):
+    Path("in.csv").write_text('smiles,"IC50,nM",y\nCCO,1,2\nCCN,2,3\n')
+    assert cli('featurize in.csv -o s --targets y,"IC50,nM" --json').json["tasks"] == [
+        *("y", "IC50,nM")
+    ]
+
+
 def test_probe_tune_and_split_take_the_first_rows(cli: Cli):
     pytest.importorskip("optuna")
     split = "data split {molecules} -o split.json --kind random --limit 60 --json"

@@ -57,6 +57,22 @@ def test_cells_beyond_the_headings_are_kept_or_their_row_is_told(tmp_path: Path)
     ]
 
 
+def test_a_formula_without_a_stored_value_is_no_missing_label(tmp_path: Path) -> None:
+    """As programs write it that do not compute; Excel stores what a formula gives."""
+    rows = [[" smiles", "y ", "z"], ["CCO", 1, None], ["CCN", "=B2*2", "x"]]
+    path = book(tmp_path / "b.xlsx", Sheet1=rows)
+    assert graphlog.read_molecules(path).texts() == ["CCO", "CCN"]
+    with pytest.raises(DataError, match=r"row 1: label 'y' .*, found '=B2\*2'.* save .* in Excel"):
+        graphlog.read_molecules(path, targets=["y"])
+    with zipfile.ZipFile(path) as whole:
+        parts = {name: whole.read(name) for name in whole.namelist()}
+    with zipfile.ZipFile(path, "w") as computed:
+        for name, content in parts.items():  # one that gives an empty text
+            computed.writestr(name, content.replace(b'<c r="B3">', b'<c r="B3" t="str">'))
+    labels = graphlog.read_molecules(path, targets=["y"]).labels
+    np.testing.assert_array_equal(labels, [[1], [np.nan]])
+
+
 def test_empty_sheets_do_not_count(tmp_path: Path) -> None:
     path = book(tmp_path / "b.xlsx", Sheet1=[], Sheet2=[["smiles"], ["CC"]], Sheet3=[])
     assert graphlog.read_molecules(path).texts() == ["CC"]

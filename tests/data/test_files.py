@@ -71,8 +71,21 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_stays(tmp_path
     assert [p.name for p in tmp_path.iterdir()] == [".other.npz.partial-1-0123abcd"]
 
 
-CELLS = ("=1+1", "+x", "-CC", "@SUM(A1)", " =1", "\uff1d1", "C=C", "-1.5", "+1e5", "", 7)
-SAFE = ("'=1+1", "'+x", "'-CC", "'@SUM(A1)", "' =1", "'\uff1d1", "C=C", "-1.5", "+1e5", "", "7")
+CELLS = ("=1+1", "+x", "-CC", "@SUM(A1)", " =1", "\uff1d1", "C=C", "-1.5", "+1e5", "a\rb", "", 7)
+SAFE = (
+    "'=1+1",
+    "'+x",
+    "'-CC",
+    "'@SUM(A1)",
+    "' =1",
+    "'\uff1d1",
+    "C=C",
+    "-1.5",
+    "+1e5",
+    "a\rb",
+    "",
+    "7",
+)
 
 
 @pytest.mark.parametrize("safe", [True, False])

@@ -1,13 +1,15 @@
 """Graphs that contradict their schema or themselves, and the list of rejected rows."""
 
 import csv
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from graphlog.data.graphs import FeatureSchema, Reject, write_rejects
+from graphlog.data.graphs import FeatureSchema, Reject, rejects_of_output, write_rejects
 from graphlog.errors import GraphLoGError
 from store_support import CODES, FLOATS, make_graphs, to_chunk
 
@@ -60,7 +62,7 @@ def test_a_graph_has_a_node():
 
 def test_rejects_as_csv(tmp_path: Path):
     rejects = [Reject(3, 'C1"CC,\n', "ring not closed"), Reject(9, "\udcff", "not text")]
-    write_rejects(tmp_path / "rejects.csv", rejects, "out")
+    assert write_rejects(tmp_path, rejects, "out") == tmp_path / "rejects.csv"
     with (tmp_path / "rejects.csv").open(newline="", encoding="utf-8") as f:
         rows = list(csv.reader(f))
     assert rows == [
@@ -70,4 +72,21 @@ def test_rejects_as_csv(tmp_path: Path):
     ]
     assert [p.name for p in tmp_path.iterdir()] == ["rejects.csv"]
     with pytest.raises(GraphLoGError, match=r"cannot write \S+rejects\.csv: "):
-        write_rejects(tmp_path / "none" / "rejects.csv", rejects, "out")
+        write_rejects(tmp_path / "none", rejects, "out")
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_two_commands_at_once_lose_no_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+):
+    def rejects() -> Iterator[Reject]:
+        assert write_rejects(tmp_path, [Reject(1, "x", "other")], "other").name == "rejects.csv"
+        yield Reject(3, "y", "own\rreason")
+
+    if has_links:
+        assert write_rejects(tmp_path, rejects(), "out") == tmp_path / "out.rejects.csv"
+        assert rejects_of_output(tmp_path, "other") == tmp_path / "rejects.csv"
+    else:
+        monkeypatch.setattr("os.link", Mock(side_effect=PermissionError))
+        assert write_rejects(tmp_path, [], "other") == tmp_path / "rejects.csv"
+        assert [path.name for path in tmp_path.iterdir()] == ["rejects.csv"]

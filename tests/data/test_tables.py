@@ -73,6 +73,13 @@ def refusal(path: Path | str, **options) -> str:
         ("a.csv", " smiles ,y\n CCO ,1\nc1ccccc1,0\n"),
         ("a.txt", "molecule\ty\nCCO\t1\nc1ccccc1\t0\n"),
         ("a.txt", "Structure\nCCO\nc1ccccc1\n"),
+        # a separator in a heading
+        ("a.csv", 'smiles;IC50, nM\nCCO;1\nc1ccccc1;"0,5"\n'),
+        ("a.txt", "id, own;smiles\n1;CCO\n2;c1ccccc1\n"),
+        ("a.csv", '"SMILES; canonical",y\nCCO,1\nc1ccccc1,0\n'),
+        ("a.txt", '"SMILES, canonical",y\nCCO,1\nc1ccccc1,0\n'),
+        ("a.csv", "SMILES|x,y\nCCO,1\nc1ccccc1,0\n"),
+        ("a.csv", 'smiles,name\nCCO,a\nc1ccccc1,"b\n'),  # nothing is lost
     ],
 )
 def test_files_that_can_be_read(tmp_path: Path, name: str, content: str | bytes) -> None:
@@ -109,6 +116,12 @@ def test_what_rows_hold(tmp_path: Path, name: str, content: bytes, expected: lis
     rows = rows_of(write(tmp_path, name, content))
     assert [row.row for row in rows] == list(range(len(expected)))
     assert ["|".join([*row.fields.values(), str(row.problem)]) for row in rows] == expected
+
+
+def test_rows_between_two_quotes_of_a_tsv_are_not_lost_silently(tmp_path: Path) -> None:
+    lines = ["smiles\tname", "C\ta", 'CO\t"b', "CN\tc", 'CC\td"', "CF\te\n"]
+    with pytest.warns(UserWarning, match="cell of data row 1 holds 3 lines with tabs; if these"):
+        assert smiles_of(write(tmp_path, "a.tsv", "\n".join(lines))) == ["C", "CO", "CF"]
 
 
 def test_a_smiles_of_a_megabyte_arrives(tmp_path: Path) -> None:
@@ -224,6 +237,7 @@ def test_a_parquet_file_with_a_text_that_is_not_utf8(parquet, use_dictionary: bo
         ("a.csv", "name\ty\nCCO\t1\n", "separate columns by commas in a .csv, by tabs in a .tsv"),
         ("a.tsv", "name,y\nCCO,1\n", "separate columns by commas in a .csv, by tabs in a .tsv"),
         ("a.csv", 'smiles,y\n"CCO,1\n' + "C,1\n" * 2000, "is never closed"),
+        ("a.tsv", 'smiles\tname\nCCO\t"x\nC\ty\nCC\tz\n', "data row 0 is never closed"),
         ("a.sdf", "whatever", "cannot tell what kind of file this is"),
         ("a.json", "[]", "files of graphs: .jsonl, .ndjson, .zip, or a folder of tables"),
         ("edges.csv", "graph,source,target\na,0,1\n", "tables of graphs; name their folder"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rdkit import Chem
 
-from graphlog.domains.molecule.sdf import open_sdf
+from graphlog.domains.molecule.sdf import drawn_records, open_sdf, records_like
 from graphlog.errors import DataError
 
 ETHANOL = Chem.MolToMolBlock(Chem.MolFromSmiles("CCO")) + "$$$$\n"
@@ -44,6 +44,30 @@ def test_a_record_that_claims_more_than_it_holds(
         found = [(row.record, row.problem, row.fields["id"]) for row in table.rows]
     unread = "RDKit cannot parse this SDF record"
     assert found == [("CCO", None, ""), ("", unread, ""), ("CCN", None, "7")]
+
+
+def test_no_name_and_no_text_of_a_field_hides_another_or_ends_a_record(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = ("a>b", "a)b", "c\nd", "_id", "_Name", "", "z")
+    texts = ["1", "$$$$ 2", "3\n\n4", "5", "6", "7", ">  <z>"]
+    fields = {"name": "$$$$", **dict(zip(names, texts, strict=True))}
+    rows = [("CCO", fields), ("CC", dict.fromkeys(fields, "x"))]
+    (tmp_path / "a.sdf").write_text("".join(drawn_records(rows)))
+    for _ in range(2):  # what was read is written again, with its coordinates
+        with open_sdf(tmp_path / "a.sdf") as table:
+            found = list(table.rows)
+        assert [row.record for row in found] == ["CCO", "CC"]
+        fields = {name: text.strip() for name, text in found[0].fields.items()}
+        assert fields == {
+            **{"smiles": "CCO", "name": "$$$$", "name.2": "$$$$", "a)b": "1", "a)b.2": "$$$$ 2"},
+            **{"c d": "3 4", "_id": "5", "_Name.2": "6", "unnamed": "7", "z": "> <z>"},
+        }
+        kept = [name for name in fields if name not in ("smiles", "name.2")]
+        rows = [(row.record, {name: row.fields[name] for name in kept}) for row in found]
+        again = list(records_like(tmp_path / "a.sdf", rows))
+        (tmp_path / "a.sdf").write_text("".join(again))
+    assert capfd.readouterr().err == ""
 
 
 def test_the_claimed_atoms_take_no_memory(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from graphlog.downstream.pretrained import load
 from graphlog.downstream.writers import WRITERS, Results
 from graphlog.errors import ConfigError, DataError, GraphLoGError
 from graphlog.extras.explain import explain_file
+from graphlog.files import write_text
 from graphlog.inputs import Part
 
 SMILES = ["CCO", "no molecule", "c1ccccc1", "", "C", "CCN"]
@@ -293,6 +295,28 @@ def test_a_list_and_nothing_at_all_are_embedded(tmp_path: Path, ending: str):
     for source in (["CCO", "CC"], []):
         written = embed_file(tiny_encoder(), source, tmp_path / f"out{ending}")
         assert written.rows == len(source)
+
+
+def test_an_output_is_written_through_a_link_and_never_in_place_of_a_device(
+    tmp_path: Path, table: Path
+):
+    link, pipe, target = tmp_path / "link.csv", tmp_path / "pipe", tmp_path / "kept" / "there.csv"
+    link.symlink_to(target)
+    with pytest.raises(ConfigError, match=r"there is no folder \S+kept; create it"):
+        embed_file(tiny_encoder(), table, link)
+    target.parent.mkdir()
+    for _ in range(2):  # a file that is there, too
+        embed_file(tiny_encoder(), table, link)
+        assert link.is_symlink()
+        assert len(read_table(target)) == 6
+    assert left_in(target.parent) == {"there.csv"}
+    os.mkfifo(pipe)
+    for device in (pipe, Path(os.devnull)):
+        with pytest.raises(ConfigError, match="is a device or a pipe; name a file"):
+            embed_file(tiny_encoder(), table, device, format="csv")
+    with pytest.raises(GraphLoGError, match="pipe: is no regular file; check the path"):
+        write_text(pipe, "x")
+    assert pipe.is_fifo()
 
 
 def test_each_output_has_its_own_list_of_rejected_rows(tmp_path: Path, predictor: Predictor):

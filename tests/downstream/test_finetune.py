@@ -28,13 +28,7 @@ from downstream_support import (
 from graphlog.config import read_toml
 from graphlog.data.split import Split
 from graphlog.domains.molecule import MOLECULE
-from graphlog.downstream.finetune import (
-    FinetuneConfig,
-    SeedJob,
-    check_seeds,
-    label_weights,
-    start_of,
-)
+from graphlog.downstream.finetune import FinetuneConfig, SeedJob, label_weights, start_of
 from graphlog.downstream.linear import fuse
 from graphlog.downstream.predictor import Head, Predictor
 from graphlog.downstream.pretrained import load
@@ -181,12 +175,6 @@ def test_baselines_beside_the_result():
     } == set(models)
     assert "one seed: the spread between seeds is unknown" in report.notes
     assert sum("1,280 unlabeled graphs that come with the package" in n for n in report.notes) == 1
-
-
-@pytest.mark.parametrize("seeds", [(), (0, 0), (-1,)])
-def test_seeds_must_differ(seeds: tuple[int, ...]):
-    with pytest.raises(ConfigError, match="`seeds` must be different whole numbers"):
-        tuned(seeds=seeds)
 
 
 def test_the_run_folder_is_complete(tmp_path: Path):
@@ -539,12 +527,6 @@ def test_a_target_without_a_label_to_learn_from_is_predicted_nan(task: str, tmp_
         assert np.isfinite(uncertain.mean[:, 0]).all()
         assert np.isnan(uncertain.mean[:, 1]).all()
         assert uncertain.calibrated is None or np.isnan(uncertain.calibrated[:, 1]).all()
-
-
-@pytest.mark.parametrize("seeds", [(), (0, 0), (-1,)])
-def test_seeds_are_different_whole_numbers(seeds: Any):
-    with pytest.raises(ConfigError, match="different whole numbers from 0, at least one"):
-        check_seeds(seeds)
 
 
 def test_class_weights_need_classes():

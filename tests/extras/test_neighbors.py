@@ -175,6 +175,12 @@ def test_records_of_a_signed_index(tmp_path: Path, line: str) -> None:
         Index.load(tmp_path / "index").record(2)
 
 
+def test_a_query_may_be_longer_than_the_name_of_a_file(tmp_path: Path):
+    chain = "C" * 300
+    neighbors_file(tiny_encoder(), chain, ["CCO", chain], tmp_path / "out.csv", 1)
+    assert [row["neighbor_row"] for row in read_table(tmp_path / "out.csv")] == ["1"]
+
+
 def test_files_of_neighbors(tmp_path: Path):
     encoder = tiny_encoder()
     library = write_csv(

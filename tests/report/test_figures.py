@@ -213,7 +213,9 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_of_a_figure(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
-    with pytest.raises(GraphLoGError, match=r"curves\.png: No space left on device; free space"):
+    with pytest.raises(
+        GraphLoGError, match=r"curves\.png: No space left on device; free some space"
+    ):
         save_figure(pretraining_curves(ROWS, 64), tmp_path / "curves")
     assert list(tmp_path.iterdir()) == []
 

@@ -190,7 +190,7 @@ def test_a_read_only_folder_gives_one_line(tmp_path: Path):
     locked.chmod(stat.S_IRUSR | stat.S_IXUSR | stat.S_IROTH | stat.S_IXOTH)
     for parent in (tmp_path, *tmp_path.parents[:3]):
         parent.chmod(parent.stat().st_mode | stat.S_IXOTH | stat.S_IROTH)
-    assert "Permission denied; free space or choose a folder you may write to" in told_by(
+    assert "Permission denied; choose another path or change its permissions" in told_by(
         without_rights, str(locked / "run")
     )
     assert list(locked.iterdir()) == []

@@ -25,7 +25,7 @@ from graphlog.downstream.pretrained import list_models, load
 from graphlog.downstream.report import Model
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EmbeddingLayer
-from graphlog.errors import ConfigError, check_name, out_of_range, setting
+from graphlog.errors import ConfigError, check_name, check_seeds, setting
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.settings import PretrainConfig, resolve_config
 
@@ -506,9 +506,7 @@ def _setup(request: Request, suite: Suite, domain: str) -> Setup:
         known = {*_SPLITS[domain], *suite.splits} - {""}
         _check(f"split of {domain}s", [request.split], known)
     if request.seeds is not None:
-        changes["seeds"] = tuple(dict.fromkeys(request.seeds))
-        if not changes["seeds"] or min(changes["seeds"]) < 0:
-            raise out_of_range("seeds", "whole numbers from 0, at least one", [*request.seeds])
+        changes["seeds"] = check_seeds("seeds", tuple(dict.fromkeys(request.seeds)))
     return setup.updated(changes)
 
 

@@ -4,6 +4,7 @@ Options become the settings of a run; results are tables or JSON, and what fails
 exit code.
 """
 
+import csv
 import errno
 import json
 import os
@@ -17,7 +18,6 @@ from difflib import get_close_matches
 from enum import StrEnum
 from functools import partial
 from inspect import signature
-from itertools import pairwise
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -34,6 +34,7 @@ import typer
 
 from graphlog.data.html import Table, fields_table
 from graphlog.errors import (
+    SEED_LIMIT,
     ConfigError,
     DataError,
     GraphLoGError,
@@ -42,7 +43,7 @@ from graphlog.errors import (
     check_name,
     in_python,
 )
-from graphlog.files import excel_safe
+from graphlog.files import ADVICE, CHECK_PATH, excel_safe
 from graphlog.processes import PEER_LOST, is_first, is_supervised
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ Value = TypeVar("Value")
 def _check_input(text: str) -> str:
     """Refuse an input that does not exist before anything heavy is imported."""
     path = Path(text)
-    if text == "-" or "," in text or path.exists():
+    if text == "-" or "," in text or os.path.exists(text):  # also for a name that is too long
         return text
     if path.suffix or len(path.parts) > 1:
         raise DataError(f"no such file: {path}; check the path.", file=path)
@@ -65,8 +66,14 @@ def _check_input(text: str) -> str:
 
 
 def names(text: str) -> list[str]:
-    """Return the names in a list such as ``a,b``; ``none`` gives an empty list."""
-    return [] if text == "none" else [part.strip() for part in text.split(",") if part.strip()]
+    """Return the names in a list such as ``a,b``; ``none`` gives an empty list.
+
+    Example:
+        >>> names('y, "IC50, nM"')
+        ['y', 'IC50, nM']
+    """
+    cells = next(csv.reader([text.replace("\n", " ")], skipinitialspace=True), [])
+    return [] if text == "none" else [cell.strip() for cell in cells if cell.strip()]
 
 
 def names_if_any(text: str) -> list[str] | None:
@@ -141,7 +148,7 @@ Format = Annotated[
     _shared("Format of OUT (default: by its ending; csv for -)."),
 ]
 Threads = Annotated[
-    int | None, _shared("Threads for computation (default: all cores).", "N", min=1)
+    int | None, _shared("Threads for computation (default: all cores).", "N", min=1, max=4096)
 ]
 Device = Annotated[
     str | None,
@@ -184,7 +191,7 @@ Targets = Annotated[
     _shared("Label columns; known data sets need none.", "A,B", parser=names_if_any),
 ]
 BatchSize = Annotated[int | None, _shared("Graphs in one batch.", "N", min=1)]
-Seed = Annotated[int, _shared("Random seed.", "N", min=0)]
+Seed = Annotated[int, _shared("Random seed.", "N", min=0, max=SEED_LIMIT - 1)]
 Sample = Annotated[int, _shared("Size of the random sample on the map.", "N", min=5, max=20_000)]
 MapInput = Annotated[
     str | None,
@@ -441,6 +448,8 @@ PANELS = (START, DATA, TRAIN, USE, LOOK)
 COMMANDS = "Commands"
 """The heading of ``graphlog data --help``."""
 
+_IS_STREAM = re.compile(r"(^|\0)(-\w*o\0?|--output[\0=])-(\0|$)")
+"""Of words, joined by zeros, that name standard output as the output; they may not be parsed."""
 INVALID_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 
 
@@ -633,7 +642,7 @@ def report_error(error: BaseException, words: Sequence[str] = ()) -> int | None:
         about = {"kind": type(error).__name__, "message": message}
         about |= {key: value for key, value in known.items() if value is not None}
         # as the summary would be: beside the output where that is standard output
-        to = sys.stderr if ("-o", "-") in pairwise(words) or "--output=-" in words else sys.stdout
+        to = sys.stderr if _IS_STREAM.search("\0".join(words)) else sys.stdout
         print(json.dumps({"error": about}, indent=2), file=to, flush=True)
     else:
         say(f"graphlog: error: {message}")
@@ -652,28 +661,16 @@ def _message_of(error: BaseException) -> str | None:
         return "not enough memory; use a smaller --batch-size or --limit, or fewer --workers."
     if isinstance(error, OSError):
         name, reason = error.filename, (error.strerror or str(error)).lower()
-        if not name and number not in _ADVICE:
+        if not name and number not in ADVICE:
             return None
         where = f"'{os.fsdecode(name)}'" if isinstance(name, str | bytes) else "an output file"
-        advice = _ADVICE.get(number, "check the path, or choose another one")
-        return f"{where}: {reason}; {advice}."
+        return f"{where}: {reason}; {ADVICE.get(number, CHECK_PATH)}."
     if isinstance(error, RuntimeError):
         is_full = re.search("(?i)out of memory|can't allocate memory", str(error))
         advice = "use a smaller --batch-size or --device cpu."
         return f"the device is out of memory; {advice}" if is_full else None
     # usage errors of the parser, whichever library they come from
     return _usage_message(error) if hasattr(error, "format_message") else None
-
-
-_ADVICE: Mapping[int | None, str] = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or write to another disk"),
-    **dict.fromkeys(
-        (errno.EROFS, errno.EACCES, errno.EPERM), "choose another path or change its permissions"
-    ),
-    errno.EFBIG: "write to another disk, or raise the limit (ulimit -f)",
-    errno.EIO: "check the disk, or write to another one",
-}
-"""What to do where an output cannot be written."""
 
 
 @contextmanager

@@ -41,6 +41,10 @@ VERBS: Registry[Verb] = Registry(
 """The verbs, those of the extras and of other packages by entry points."""
 
 
+_LIST = re.compile(r"\w+(,\w+)+")
+"""How the help writes a list."""
+
+
 class _OwnFirst(TyperCommand):
     """Lists a command's own options before those that it shares, but labels after its arguments."""
 
@@ -52,6 +56,19 @@ class _OwnFirst(TyperCommand):
         self.params.sort(
             key=lambda p: (not p.required, p.name not in labels, order.index(str(p.name)))
         )
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse a list that is given twice, of which the parser would drop the first."""
+        given: list[Any] = self.make_parser(ctx).parse_args(args=list(args))[-1]
+        for option in {p for p in given if given.count(p) > 1}:
+            if _LIST.fullmatch(option.metavar or ""):
+                name = max(option.opts, key=len)
+                raise typer.BadParameter(
+                    f"given more than once; write one list, {name} {option.metavar}",
+                    ctx=ctx,
+                    param=option,
+                )
+        return super().parse_args(ctx, args)
 
 
 app = typer.Typer(

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Integer, Num, Shaped
 
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.files import open_csv, replacing
+from graphlog.files import open_csv, replacing, writing
 
 Origin = Literal["given", "degree", "one-hot"]
 MaskedColumns = Literal["all", "first"]
@@ -326,12 +326,30 @@ def rejects_of_output(folder: Path, output: str) -> Path:
     return shared if first is None or first["output"] == output else own
 
 
-def write_rejects(path: Path, rejects: Iterable[Reject], output: str) -> None:
-    """Write ``row,input,reason`` and the name of the output as CSV, whole or not at all."""
-    with replacing(path) as unfinished, open_csv(unfinished) as table:
+def write_rejects(folder: Path, rejects: Iterable[Reject], output: str) -> Path:
+    """Write ``row,input,reason`` and the name of the output as CSV, whole or not at all.
+
+    Returns:
+        The file, as :func:`rejects_of_output`.
+    """
+    path, own = rejects_of_output(folder, output), folder / f"{output}.{REJECTS}"
+    is_new = not path.exists()
+    with replacing(own if is_new else path) as unfinished, open_csv(unfinished) as table:
         table.writerow(_REJECT_COLUMNS)
         for r in rejects:
             table.writerow((r.row, r.text, r.reason, output))
+    if not is_new or path == own:
+        return path
+    with writing(path):
+        try:
+            os.link(own, path)  # a rename would replace what another command has listed meanwhile
+        except FileExistsError:
+            return own
+        except OSError:  # no links on this disk
+            os.replace(own, path)
+        else:
+            own.unlink()
+    return path
 
 
 def save_rejects(folder: Path, rejects: Sequence[Reject], output: str) -> Path | None:
@@ -342,7 +360,7 @@ def save_rejects(folder: Path, rejects: Sequence[Reject], output: str) -> Path |
     """
     path = rejects_of_output(folder, output)
     if rejects or path.exists():
-        write_rejects(path, rejects, output)
+        path = write_rejects(folder, rejects, output)
     return path if rejects else None
 
 

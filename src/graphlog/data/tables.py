@@ -6,6 +6,8 @@ And which of their columns hold the records and the labels.
 import csv
 import math
 import re
+import warnings
+import zipfile
 from collections import Counter
 from collections.abc import (
     Callable,
@@ -17,10 +19,10 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -337,7 +339,9 @@ class LabelReader:
     def _no_numbers(self, task: str, row: int, bad: Sequence[str]) -> DataError:
         others = ", ".join(f"{cell[:20]!a}" for cell in list(dict.fromkeys(bad))[1:4])
         more = f" (and further down {others})" if others else ""
-        if _GROUPED.fullmatch(bad[0]):
+        if bad[0].startswith("="):
+            how = "open and save the file in Excel, so that it holds the values of formulas"
+        elif _GROUPED.fullmatch(bad[0]):
             how = "take out what stands between thousands"
         elif self._decimal == ",":
             how = "write a decimal point as a comma"
@@ -447,7 +451,7 @@ def open_table(
     if kind in ("parquet", "xlsx"):
         opened = _open_parquet(Path(path)) if kind == "parquet" else _open_excel(Path(path), sheet)
         with closing(opened) as records:
-            columns = next(records, [])
+            columns = [name.strip() for name in next(records, [])]
             yield _table(where, columns, records, rule.find(columns, wanted, where))
         return
     with open_text(path) as lines:
@@ -546,13 +550,19 @@ def _kind_by_content(first: str, kind: str, wanted: str | None, rule: RecordColu
     A list of records may turn out to be a table, and one separated by semicolons is often named
     .csv. A vertical bar in a list may belong to a record (CXSMILES).
     """
-    if kind != " " and len(first.split(kind)) > 1:
-        return kind
-    for delimiter in ",\t;" if kind == " " else ",\t;|":
-        cells = [cell.strip().strip('"') for cell in first.split(delimiter)]
-        if len(cells) > 1 and any(cell == wanted or rule.is_heading(cell) for cell in cells):
+    others = ",\t;" if kind == " " or kind in first else ",\t;|"
+    for delimiter in dict.fromkeys(others if kind == " " else kind + others):
+        cells = [cell.strip() for cell in next(_csv_rows([first], delimiter))]
+        # a heading that holds what separates other columns is more than one cell
+        whole = [cell for cell in cells if not {*others} & {*cell} - {delimiter}]
+        if len(cells) > 1 and (wanted in cells or any(map(rule.is_heading, whole))):
             return delimiter
     return kind
+
+
+def _csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
+    return csv.reader(lines, delimiter=delimiter)
 
 
 def _list(
@@ -590,7 +600,6 @@ def _list(
 
 def _delimited(lines: Iterator[str], where: str, delimiter: str) -> Generator[list[str]]:
     """Yield the records that are not blank lines; the first may be the header."""
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     taken = number = 0
 
     def counted() -> Iterator[str]:
@@ -598,14 +607,25 @@ def _delimited(lines: Iterator[str], where: str, delimiter: str) -> Generator[li
         for line in lines:
             taken += 1
             if taken > _MOST_LINES:
-                raise DataError(
-                    f"{where}: a quote opened in data row {number - 1} is never closed; close it "
-                    "or double it."
-                )
+                raise never_closed()
             yield line
+        if taken > 1:  # more is asked for in the middle of a record
+            raise never_closed()
+
+    def never_closed() -> DataError:
+        return DataError(
+            f"{where}: a quote opened in data row {number - 1} is never closed; close it or double "
+            "it."
+        )
 
     try:
-        for record in csv.reader(counted(), delimiter=delimiter):
+        for record in _csv_rows(counted(), delimiter):
+            if taken > 1 and delimiter == "\t" and any("\t" in cell for cell in record):
+                warnings.warn(
+                    f"{where}: a quoted cell of data row {number - 1} holds {taken} lines with "
+                    "tabs; if these are rows, a quote is not closed: close it or double it",
+                    stacklevel=2,
+                )
             taken = 0
             if record:
                 number += 1
@@ -686,11 +706,11 @@ def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
         import openpyxl
     except ImportError:
         raise MissingExtraError("openpyxl", "excel") from None
-    library: Any = openpyxl
+    load: Any = openpyxl.load_workbook
     _check_exists(path)
     with (
         _readable(path, "Excel", Exception),  # zipfile, XML and openpyxl have errors of their own
-        closing(library.load_workbook(path, read_only=True, data_only=True)) as book,
+        closing(load(path, read_only=True, data_only=True)) as book,
     ):
         sheets = {sheet.title: sheet for sheet in book.worksheets}
         named = {title: sheet.max_column or 0 for title, sheet in sheets.items()}
@@ -708,12 +728,55 @@ def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
                 option="sheet",
             )
         chosen = wanted or next(iter([*filled, *sheets]))
-        width = 0
-        for values in sheets[chosen].iter_rows(values_only=True):
+        width, rows = 0, sheets[chosen].iter_rows(values_only=True)
+        if _has_formulas(path):
+            rows = _with_formulas(sheets[chosen], partial(load, path, read_only=True))
+        for values in rows:
             if any(value is not None for value in values):
                 row = [cell_text(value) for value in values]
                 width = width or max(len(row), named[chosen])  # columns without a heading too
                 yield row + [""] * (width - len(row))
+
+
+def _has_formulas(path: Path) -> bool:
+    """Return whether a workbook may have formulas; far faster than reading it."""
+    with zipfile.ZipFile(path) as book:
+        for name in book.namelist():
+            if name.startswith("xl/worksheets/"):
+                with book.open(name) as sheet:
+                    before = b""
+                    while block := sheet.read(1 << 20):
+                        if re.search(rb"<f[ />]", before[-2:] + block):
+                            return True
+                        before = block
+    return False
+
+
+def _with_formulas(sheet: Any, load: Callable[[], Any]) -> Generator[list[Any]]:
+    """Yield the values of the rows of a sheet; formulas without one as they are written.
+
+    Programs that do not compute write such formulas: empty cells would be missing labels. ``load``
+    opens the book again, with formulas in place of values.
+    """
+    formulas: Iterator[Sequence[Any]] | None = None
+    with ExitStack() as opened:
+        for number, cells in enumerate(sheet.iter_rows()):
+            values = [cell.value for cell in cells]
+            # one that gives an empty text is of type "str"; one that is not in the file has no row
+            empty = [
+                k
+                for k, cell in enumerate(cells)
+                if cell.value is None and cell.data_type == "n" and hasattr(cell, "row")
+            ]
+            if empty and formulas is None:
+                written = opened.enter_context(closing(load()))[sheet.title]
+                written.reset_dimensions()
+                formulas = islice(written.iter_rows(values_only=True), number, None)
+            if formulas is not None:
+                row = next(formulas)
+                for k in empty:
+                    values[k] = getattr(row[k], "text", row[k])
+            yield values
 
 
 def _has_cells(sheet: Any) -> bool:

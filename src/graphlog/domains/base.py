@@ -3,6 +3,7 @@
 The domains of the table load when they are first looked up: they lie above this file.
 """
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -96,8 +97,8 @@ class Reading:
             if (value := getattr(self, option)) is not None:
                 check_choice(option, value, known)
         check_workers(self.workers)
-        if self.limit is not None and self.limit < 1:
-            raise out_of_range("limit", "1 or more", self.limit)
+        if self.limit is not None and not 1 <= self.limit <= sys.maxsize:
+            raise out_of_range("limit", f"a number from 1 to {sys.maxsize}", self.limit)
 
     @classmethod
     def names(cls) -> frozenset[str]:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
-from operator import index
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,7 +45,7 @@ from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import EmbeddingLayer, with_settings
 from graphlog.encoders.modelfile import digest_of, tensors_below
 from graphlog.encoders.novelty import fit_novelty
-from graphlog.errors import ConfigError, DataError, check_list, out_of_range, setting, unknown_name
+from graphlog.errors import ConfigError, DataError, check_list, check_seeds, setting, unknown_name
 from graphlog.files import writing
 from graphlog.inputs import InputLike
 from graphlog.objectives.base import LossTerms, Phase
@@ -493,7 +492,7 @@ def finetune(
         config = FinetuneConfig.parse({**(config or {}), **settings})
     path, bar = None if run_dir is None else Path(run_dir), as_progress(progress)
     config = config.resolve_precision(bar.say)
-    seeds = check_seeds(seeds)
+    seeds = check_seeds("seeds", seeds)
     check_baselines(baselines)
     if path is not None:  # before the input is read, which may take long
         check_usable(path, "finetune", resume, overwrite)
@@ -549,21 +548,6 @@ def take_labeling(settings: dict[str, Any], call: str) -> dict[str, Any]:
         if key not in FinetuneConfig.model_fields:
             raise unknown_name(f"setting of {call}", key, [*FinetuneConfig.model_fields, *LABELING])
     return labeling
-
-
-def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
-    """Return the seeds.
-
-    Raises:
-        ConfigError: If there is none, one is negative, or one is given twice.
-    """
-    try:
-        found = tuple(map(index, seeds))
-    except TypeError:  # text or fractions
-        found = ()
-    if not found or min(found) < 0 or len(set(found)) < len(found):
-        raise out_of_range("seeds", "different whole numbers from 0, at least one", seeds)
-    return found
 
 
 def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:

@@ -17,7 +17,7 @@ from graphlog.downstream.pretrained import Encoder, untrained_like
 from graphlog.downstream.probe import check_baselines, opened
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, class_numbers, labeled
-from graphlog.errors import DataError, check_name, out_of_range, setting
+from graphlog.errors import DataError, check_name, check_seeds, out_of_range, setting
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.settings import Precision
@@ -74,8 +74,7 @@ def fold_probe(
     """
     from sklearn.model_selection import GridSearchCV, StratifiedKFold  # slow to import
 
-    if not seeds:
-        raise out_of_range("seeds", "at least one whole number", list(seeds))
+    seeds = check_seeds("seeds", seeds)
     check_name("classifier", classifier, CLASSIFIERS)
     check_baselines(baselines, BASELINES)
     bar = as_progress(progress)

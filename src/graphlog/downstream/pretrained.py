@@ -1,5 +1,6 @@
 """Encoders that are trained, or chance: loaded by name, called on graphs, asked for embeddings."""
 
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -488,7 +489,7 @@ def model_path(model: str | Path) -> Path:
             ``random``.
     """
     path = Path(model)
-    if path.is_dir():
+    if os.path.isdir(path):
         if (path / "model.safetensors").is_file():
             return path / "model.safetensors"
         advice = "Name a run folder or a model file."
@@ -499,7 +500,7 @@ def model_path(model: str | Path) -> Path:
         raise ModelFileError(
             f"{path} holds no model.safetensors: it is not a finished run folder. {advice}"
         )
-    if path.is_file():
+    if os.path.isfile(path):
         if path.suffix in {".pth", ".pt"}:
             raise ModelFileError(
                 f"{path} is an old checkpoint; convert it first: graphlog convert {path} "

@@ -60,7 +60,7 @@ from graphlog.downstream.tasks import LabeledGraphs, SplitChoice, check_learnabl
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.encoders.novelty import fit_novelty
-from graphlog.errors import ConfigError, DataError, check_list, check_name, setting
+from graphlog.errors import ConfigError, DataError, check_list, check_name, check_seeds, setting
 from graphlog.files import write_json, write_text, writing
 from graphlog.inputs import InputLike, remember_input, resolve
 from graphlog.training.log import Progress, as_progress
@@ -147,6 +147,9 @@ def probe(
         DataError: If nothing can be learned that is to be kept.
     """
     check_baselines(baselines)
+    baseline_seeds = check_seeds("baseline_seeds", baseline_seeds)
+    if folds_seeds is not None:
+        folds_seeds = check_seeds("folds_seeds", folds_seeds, 2)
     check_name("head", head, HEADS)
     path, bar = None if run_dir is None else Path(run_dir), as_progress(progress)
     if path is not None:  # before the input is read, which may take long
@@ -563,16 +566,10 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
     """Return the same graphs in the folds of each seed.
 
     Raises:
-        ConfigError: If there are fewer than two seeds, or the folds do not depend on them.
+        ConfigError: If the folds do not depend on them.
     """
-    if len(seeds) < 2 or len(set(seeds)) < len(seeds):
-        raise ConfigError(
-            f"several splits need two or more different {setting('folds_seeds')}, found "
-            f"{list(seeds)}.",
-            option="folds_seeds",
-        )
     draw = data.draw
-    drawn = [] if draw is None else [draw(data.store, data.labels, int(s)) for s in seeds]
+    drawn = [] if draw is None else [draw(data.store, data.labels, s) for s in seeds]
     if not drawn or all(map(np.array_equal, drawn[0][0], drawn[1][0])):
         raise ConfigError(
             f"the {data.split_name} split is the same with every seed; choose one that shuffles "

@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from operator import index
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
@@ -30,8 +29,8 @@ from graphlog.downstream.label_checks import (
 )
 from graphlog.downstream.metrics import Evaluation, TaskKind, check_metric, evaluate, learnable
 from graphlog.downstream.writers import check_output
-from graphlog.errors import ConfigError, DataError, check_choice, check_name, out_of_range, setting
-from graphlog.files import hash_file
+from graphlog.errors import ConfigError, DataError, check_choice, check_name, check_seed, setting
+from graphlog.files import hash_file, link_target
 from graphlog.inputs import InputLike, read, resolve
 
 TaskChoice = Literal["auto", "classification", "regression", "multiclass"]
@@ -251,6 +250,7 @@ def open_labeled(
         ConfigError: If a target, task, metric or split is unknown.
     """
     check_choice("on_repeats", on_repeats, get_args(OnRepeats))
+    split_seed = check_seed("split_seed", split_seed)
     if targets is not None:  # names may be numbers, and their list an index of a data frame
         targets = [targets] if isinstance(targets, str) else [str(name) for name in targets]
     found = resolve(source, schema)
@@ -297,7 +297,7 @@ def open_labeled(
     if split is None:
         split = (spec.split if spec else None) or domain.default_split(store, kind)
     draw = partial(_split_graphs, found, split, fractions, input_rows, num_rows)
-    folds, split_name = draw(store, labels, _seed("split_seed", split_seed))
+    folds, split_name = draw(store, labels, split_seed)
     return LabeledGraphs(
         name=found.name,
         store=store,
@@ -408,13 +408,6 @@ def decide_task(
             f"{setting('task', 'multiclass')}, or make one 0/1 column per class."
         )
     return kind, notes
-
-
-def _seed(option: str, value: object) -> int:
-    """Return a seed of folds; without one they would be others at every call."""
-    if not isinstance(value, SupportsIndex) or index(value) < 0:
-        raise out_of_range(option, "a whole number from 0", value)
-    return index(value)
 
 
 def _split_graphs(
@@ -562,7 +555,7 @@ def split_file(
         ConfigError: If a name is unknown, or ``path`` cannot be written.
         DataError: If the source cannot be read, or does not have what the kind needs.
     """
-    resolved, path = resolve(source), Path(path)
+    resolved, path, seed = resolve(source), Path(path), check_seed("seed", seed)
     check_output(path, (".json",), resolved)
     shares, graphs = check_fractions(fractions), read(resolved, **reading)
     domain, store, input_rows = domain_of(graphs.schema), graphs, graphs.output_rows
@@ -577,14 +570,13 @@ def split_file(
         "workers": reading.get("workers"),
     }
     given = {key: value for key, value in options.items() if value}
-    seed = _seed("seed", seed)
     folds = _drawn(store, store.labels, kind, shares, seed, resolved, **given)
     rows = Split(*(input_rows[part] for part in folds))
     file = resolved.file
     if resolved.spec is not None:
         file = DOMAINS[resolved.spec.domain].fetch(resolved.spec, reading.get("data_dir"))
     digest = hash_file(file) if file is not None and file.is_file() else graphs.digest
-    rows.save(path, kind, shares, digest)
+    rows.save(link_target(path), kind, shares, digest)
     save_rejects(path.absolute().parent, graphs.rejects, path.name)
     return rows
 

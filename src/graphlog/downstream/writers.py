@@ -27,7 +27,7 @@ from graphlog.data.graphs import (
 )
 from graphlog.domains import Input, domain_of
 from graphlog.errors import ConfigError, MissingExtraError, setting, unknown_name
-from graphlog.files import open_csv, put, scratch_folder, writing
+from graphlog.files import link_target, open_csv, put, scratch_folder, writing
 from graphlog.inputs import Part, temporary_folder
 from graphlog.training.runfolder import is_of_run
 
@@ -315,7 +315,10 @@ def write_aligned(
 
     is_stream = is_standard_output(out)
     records = domain_of(schema).sdf_writer(source) if format == "sdf" else None
-    scratch: AbstractContextManager[Path] = temporary_folder() if is_stream else scratch_folder(out)
+    target = link_target(out)
+    scratch: AbstractContextManager[Path] = (
+        temporary_folder() if is_stream else scratch_folder(target)
+    )
     with scratch as folder, writing(out):
         first = next(parts)
         own = [*first[0].fields[0]] if first[0].fields else []
@@ -326,7 +329,7 @@ def write_aligned(
             _copy_to_standard_output(finished)
         else:
             listed = save_rejects(out.parent, rejects, out.name)
-            put(finished, out)
+            put(finished, target)
     return Written(out, rows, len(rejects), listed, content)
 
 
@@ -375,24 +378,33 @@ def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
 
     Raises:
         ConfigError: If its ending is none of ``formats``, its folder does not exist, it is a
-            folder, one of ``sources``, a model or a file of a run, or a ``rejects.csv`` beside it
-            is no list of rejected rows.
+            folder, a device, one of ``sources``, a model or a file of a run, or a
+            ``rejects.csv`` beside it is no list of rejected rows.
     """
     if out.suffix.lower() not in formats:
         raise ConfigError(
             f"{out}: the format of a file is told by its ending; use {', '.join(formats)}.",
             option="out",
         )
-    if out.is_dir():
+    with writing(out):  # its name may be too long
+        is_folder = out.is_dir()
+    if is_folder:
         raise ConfigError(f"{out} is a folder; name a file.")
-    if not out.absolute().parent.is_dir():
+    target = link_target(out)
+    if out.exists() and not out.is_file():
         raise ConfigError(
-            f"there is no folder {out.absolute().parent}; create it, or choose another one."
+            f"{out} is a device or a pipe; name a file (- is standard output, where a command can "
+            "write to it).",
+            option="out",
+        )
+    if not target.absolute().parent.is_dir():
+        raise ConfigError(
+            f"there is no folder {target.absolute().parent}; create it, or choose another one."
         )
     what = None
     if _is_input(out, *sources):
         what = "the input itself"
-    elif out.exists() and (out.suffix.lower() == ".safetensors" or is_of_run(out)):
+    elif out.exists() and (target.suffix.lower() == ".safetensors" or is_of_run(target)):
         what = "a model or a file of a run"
     if what is not None:
         raise ConfigError(

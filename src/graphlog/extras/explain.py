@@ -19,7 +19,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import batch_ranges
 from graphlog.downstream.writers import Written, check_output, free_names
 from graphlog.errors import ConfigError
-from graphlog.files import open_csv, replacing
+from graphlog.files import link_target, open_csv, replacing
 from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.settings import Precision, inference_precision
@@ -178,7 +178,7 @@ def explain_file(
             kept = np.flatnonzero(store.output_rows < MOST_ON_A_PAGE)
         chosen, numbers = store.subset(kept), store.output_rows[kept].tolist()
         parts = attribute(found, chosen, batch_size, precision=precision, progress=progress)
-        with replacing(path) as unfinished:
+        with replacing(link_target(path)) as unfinished:
             if is_page:
                 domain = domain_of(found.schema)
                 fields = list(domain.rows(given, store, domain.reading.of(reading)))

@@ -26,7 +26,7 @@ from graphlog.encoders.encoder import (
 )
 from graphlog.encoders.layers import GIN, GraphSAGE
 from graphlog.errors import ConfigError, MissingExtraError
-from graphlog.files import replacing
+from graphlog.files import link_target, replacing
 
 INPUTS = ("nodes", "adjacency", "edges", "mask")
 _OPSET = 18
@@ -127,7 +127,7 @@ def export_onnx(
     inputs = dict(zip(INPUTS, widths, strict=False))
     about: dict[str, Any] = {"schema": schema.name, "layer": chosen, "inputs": inputs}
     program.model.metadata_props["graphlog"] = json.dumps(about)
-    with replacing(path) as unfinished:
+    with replacing(link_target(path)) as unfinished:
         program.save(str(unfinished))
     about |= {"output": str(path), "width": encoder.width(chosen), "inputs": list(INPUTS)}
     return about

@@ -39,7 +39,7 @@ from graphlog.errors import (
     out_of_range,
     setting,
 )
-from graphlog.files import CsvTable, hash_file, replacing, scratch_folder, writing
+from graphlog.files import CsvTable, hash_file, link_target, replacing, scratch_folder, writing
 from graphlog.inputs import InputLike, has_column, read, read_streamed, rereadable, resolve
 from graphlog.training.log import Progress
 from graphlog.training.settings import Precision
@@ -485,7 +485,7 @@ def neighbors_file(
     with ExitStack() as opened:
         file: Any = sys.stdout
         if is_file:
-            unfinished = opened.enter_context(replacing(path))
+            unfinished = opened.enter_context(replacing(link_target(path)))
             how: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
             file = opened.enter_context(unfinished.open("w", newline="", **how))
         if kind == "html":
@@ -510,7 +510,7 @@ def _opened(
     Raises:
         ConfigError: If the index is of another layer or kind of search than is asked for.
     """
-    if isinstance(library, str | os.PathLike) and (Path(library) / _FILE).is_file():
+    if isinstance(library, str | os.PathLike) and os.path.isfile(Path(library) / _FILE):
         library = Index.load(Path(library))
     if not isinstance(library, Index):
         return None, library

@@ -15,7 +15,7 @@ from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.probe import EMBEDDING, probe
 from graphlog.downstream.report import Model, Report, Rule, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from graphlog.errors import MissingExtraError
+from graphlog.errors import MissingExtraError, check_seed
 from graphlog.files import mark_folder, write_json, writing
 from graphlog.report.hierarchy import sample_rows
 from graphlog.report.prototypes import write_prototypes
@@ -90,7 +90,7 @@ def run_quickstart(
     Raises:
         ConfigError: If ``out`` holds other things than an earlier tour.
     """
-    started, out = time.monotonic(), Path(out)
+    started, out, seed = time.monotonic(), Path(out), check_seed("seed", seed)
     check_usable(out, "tour", resume=None, overwrite=True)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)

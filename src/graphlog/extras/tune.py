@@ -20,7 +20,6 @@ from graphlog.downstream.finetune import (
     FinetuneConfig,
     SeedJob,
     check_folds,
-    check_seeds,
     finetune,
     run_digest,
     start_of,
@@ -37,6 +36,7 @@ from graphlog.errors import (
     MissingExtraError,
     NonFiniteLossError,
     TrainingInterrupted,
+    check_seeds,
     setting,
 )
 from graphlog.files import folder_kind, write_json, write_text, writing
@@ -136,7 +136,7 @@ def tune(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     bar, folder = as_progress(progress), Path(out)
     check_usable(folder, _KIND, resume, overwrite)
-    check_seeds(seeds)
+    seeds = check_seeds("seeds", seeds)
     check_baselines(baselines)
     labeling = take_labeling(settings, "tune")
     fixed = FinetuneConfig.parse(settings).resolve_precision(bar.say)
@@ -146,7 +146,7 @@ def tune(
     check_folds(data, fixed.updated({"select": "best-valid"}))  # trials are judged by it
     nothing = np.empty(0, dtype=np.int64)
     hidden = replace(data, split=Split(data.split.train, data.split.valid, nothing))
-    what = [run_digest(model, hidden, fixed), fixed.select, int(seeds[0]), sorted(settings)]
+    what = [run_digest(model, hidden, fixed), fixed.select, seeds[0], sorted(settings)]
     # emptied below: a search has files of other names than a run
     with closing(RunFolder.open(folder, _KIND, resume=resume or overwrite)):
         with writing(folder):
@@ -160,7 +160,7 @@ def tune(
                 if not done and not any(t.state.name == "WAITING" for t in study.trials):
                     study.enqueue_trial(usual)
                 # seeded by what is done: a trial that was killed is drawn again as it was
-                seed = (10_007 * int(seeds[0]) + done) % 2**32
+                seed = (10_007 * seeds[0] + done) % 2**32
                 study.sampler = optuna.samplers.TPESampler(seed=seed)
                 trial = study.ask(ranges)
                 which = f"trial {trial.number}"
@@ -169,7 +169,7 @@ def tune(
                 score, state = None, states.FAIL  # without an error it does not count
                 try:
                     start = start_of(model, hidden, fixed.updated(trial.params))
-                    job = _TrialJob(start, int(seeds[0]), Progress())
+                    job = _TrialJob(start, seeds[0], Progress())
                     job.trial = trial
                     Trainer(job).run(stop)
                     if math.isnan(job.score):

@@ -24,7 +24,7 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import Draws, Input, domain_of
 from graphlog.downstream.pretrained import Encoder, load
 from graphlog.downstream.report import json_ready
-from graphlog.errors import ConfigError, DataError, setting
+from graphlog.errors import ConfigError, DataError, check_seed, setting
 from graphlog.files import (
     MARK,
     folder_kind,
@@ -143,7 +143,7 @@ def write_prototypes(
         ConfigError: If the model has no prototypes, or the collection is not found.
         DataError: If the collection cannot be read or is empty.
     """
-    folder, progress = Path(out), as_progress(progress)
+    folder, progress, seed = Path(out), as_progress(progress), check_seed("seed", seed)
     _check_folder(folder)
     named = "the model" if isinstance(model, Encoder) else str(model)
     encoder = load(model, device=device, source=source)

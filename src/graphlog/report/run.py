@@ -13,7 +13,7 @@ from graphlog.config import read_toml
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.report import Report
-from graphlog.errors import ConfigError, DataError, setting
+from graphlog.errors import ConfigError, DataError, check_seed, setting
 from graphlog.inputs import read, recall_input
 from graphlog.report.drawings import draw_map, draw_tree
 from graphlog.report.hierarchy import layer_names, sample_rows
@@ -68,7 +68,7 @@ def draw_run(
         ConfigError: If ``run`` is not a run folder, or ``out`` holds the figures of another run.
         MissingExtraError: If matplotlib is not installed.
     """
-    run, out = Path(run), Path(out)
+    run, out, seed = Path(run), Path(out), check_seed("seed", seed)
     if not (run / "config.toml").is_file():
         raise ConfigError(
             f"{run} is not a run folder, which has a config.toml; name one of pretrain, finetune "

@@ -22,7 +22,7 @@ from graphlog.data.graphs import FeatureSchema
 from graphlog.data.store import GraphBatch
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder
-from graphlog.errors import ConfigError, check_name, out_of_range, setting, unknown_name
+from graphlog.errors import SEED_LIMIT, ConfigError, check_name, out_of_range, setting, unknown_name
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective
 
@@ -65,7 +65,7 @@ with warnings.catch_warnings():
         """Decay of the moving average of the weights that the run ends with; 0: none is taken."""
         fresh_moments: bool = True
         """Whether Adam forgets its moments where a phase begins (script)."""
-        seed: int = Field(default=0, ge=0)
+        seed: int = Field(default=0, ge=0, lt=SEED_LIMIT)
         """Decides initial weights, order of the graphs, masks and samples."""
         precision: Precision = "auto"
         """``auto`` is bf16 where the hardware computes in it, else fp32; the run records which."""

@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from io import BufferedIOBase
 from itertools import chain, islice
 from pathlib import Path
@@ -23,6 +24,8 @@ _LOOKED_AT = 200
 _CONTINUED = re.compile(rb"-\r?\n *M  V30 ?")
 _COUNTS = re.compile(rb"M  V30\s+COUNTS\s+([0-9]{1,18})\s+([0-9]{1,18})")
 _NAME = "_Name"
+_OF_RDKIT = (_NAME, "_MolFileInfo", "_MolFileComments", "_MolFileChiralFlag")
+"""Properties of a molecule that are no data fields: its first lines."""
 _TITLES = ("name", "id", "compound_id", "molecule_id", "chembl_id", "title")
 """Columns whose text becomes the first line of a record, in lower case."""
 
@@ -107,7 +110,7 @@ def _rows(stream: Any, path: Path) -> Iterator[Row]:
                 if mol is None:
                     yield Row(number, "", {}, "RDKit cannot parse this SDF record")
                     continue
-                smiles, names = smiles_of(mol), list(mol.GetPropNames())
+                smiles, names = smiles_of(mol), _fields_of(mol)
                 title = mol.GetProp(_NAME) if mol.HasProp(_NAME) else ""
                 for name in names:  # fields may be called smiles and name too
                     taken = ["smiles", "name", *own.values(), name]
@@ -117,6 +120,10 @@ def _rows(stream: Any, path: Path) -> Iterator[Row]:
     except (OSError, RuntimeError, UnicodeDecodeError, *DAMAGED) as e:
         reason = str(e).partition("\n")[0]
         raise DataError(f"{path}: not a readable SDF file ({reason}).") from None
+
+
+def _fields_of(mol: Chem.Mol) -> list[str]:
+    return [name for name in mol.GetPropNames(includePrivate=True) if name not in _OF_RDKIT]
 
 
 def records_like(path: Path, rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
@@ -138,19 +145,20 @@ def drawn_records(rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[str
     for text, fields in rows:
         (mol,) = parsed([text])
         drawn = Chem.Mol() if isinstance(mol, str) else Chem.Mol(mol)
-        rdDepictor.Compute2DCoords(drawn)
-        yield _record(drawn, fields)
+        with rdBase.BlockLogs():
+            rdDepictor.Compute2DCoords(drawn)
+            record = _record(drawn, fields)
+        yield record
 
 
 def _record(mol: Chem.Mol, fields: Mapping[str, str]) -> str:
-    for key in mol.GetPropNames():
+    for key in _fields_of(mol):
         mol.ClearProp(key)
     lower = {name.lower(): value for name, value in fields.items()}
     title = next((lower[key] for key in _TITLES if lower.get(key)), "")
-    mol.SetProp(_NAME, " ".join(title.split())[:80])
-    for name, value in fields.items():
-        # an empty line would end a data field, and > the name of one
-        mol.SetProp(name.replace(">", ")").replace("<", "("), " ".join(value.split()))
+    mol.SetProp(_NAME, _one_line(title)[:80])
+    for name, value in zip(_names_in_file(tuple(fields)), fields.values(), strict=True):
+        mol.SetProp(name, _one_line(value))
     try:
         return Chem.SDWriter.GetText(mol)
     except Exception:  # RDKit raises errors of its own
@@ -158,3 +166,16 @@ def _record(mol: Chem.Mol, fields: Mapping[str, str]) -> str:
         for name in mol.GetPropNames(includePrivate=True):
             bare.SetProp(name, mol.GetProp(name))
         return Chem.SDWriter.GetText(bare)
+
+
+@lru_cache
+def _names_in_file(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what data fields of these names are called in a file, where > would end a name."""
+    lines = (" ".join(name.replace(">", ")").replace("<", "(").splitlines()) for name in names)
+    return distinct([*_OF_RDKIT, *(line.strip() or "unnamed" for line in lines)])[len(_OF_RDKIT) :]
+
+
+def _one_line(text: str) -> str:
+    """Return a text without empty lines, which end a data field, nor what ends a record."""
+    line = " ".join(text.split())
+    return f" {line}" if line.startswith("$$$$") else line
