@@ -14,7 +14,6 @@ import tomli_w
 
 from graphlog.config import read_toml
 from graphlog.data.split import Split
-from graphlog.data.tables import ColumnNames
 from graphlog.domains import Input
 from graphlog.downstream.finetune import (
     FinetuneConfig,
@@ -95,7 +94,7 @@ def tune(
     *,
     trials: int = 30,
     split: Any = None,
-    targets: ColumnNames | None = None,
+    targets: Sequence[str] | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     baselines: Sequence[str] = ("ecfp-rf", "ecfp-lr"),
     resume: bool = False,
