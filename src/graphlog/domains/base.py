@@ -283,6 +283,13 @@ class Domain(HasDataSets, ABC):
         """
         raise ConfigError(f"{self.records} have no structure for SDF; choose another format.")
 
+    def cutting_of(self, source: Input) -> dict[str, Any]:
+        """Return the options by which graphs were cut out of larger ones, of a store or data set.
+
+        None where graphs are read as they are, or where ``source`` does not tell.
+        """
+        return {}
+
     # Folds
 
     def default_split(self, store: GraphStore, task: str | None) -> str:

@@ -105,6 +105,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         **{name: info.get(name) for name in ("objective", "recipe", "seed", "epochs", "graphs")},
         "data_digest": info.get("data_digest"),
         "standardize": info.get("standardize") or "no",
+        **({"cutting": info["cutting"]} if "cutting" in info else {}),
         "trained on": info.get("training_data"),
         "license": info.get("license"),
         **card,

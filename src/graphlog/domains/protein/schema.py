@@ -30,6 +30,10 @@ PROTEIN = FeatureSchema(
 """The layout of the pre-train-GNNs family: node 0 is the center, and every node has code 1."""
 
 
+CUTTING = ("score", "channel_score", "radius", "neighbors", "nodes", "isolated")
+"""Options that decide which ego-networks a network has; the others choose labels."""
+
+
 class ProteinOptions(FrozenConfig):
     """How interactions are selected, ego-networks are cut, and functions become labels."""
 
