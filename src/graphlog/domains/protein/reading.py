@@ -220,7 +220,7 @@ def _add_network(
 
 
 _ONTOLOGY = "go-graph"
-_VERSION = 2
+_VERSION = 3
 """Increase when ego-networks are cut or labeled in another way, so that stores are built again."""
 
 
