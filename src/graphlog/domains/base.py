@@ -219,6 +219,9 @@ class Domain(HasDataSets, ABC):
     """Whether :meth:`read` takes lists and data frames."""
     label_columns: bool = False
     """Whether labels are columns of the input that must be named; else the input brings them."""
+    reads_targets: bool = False
+    """Whether columns of labels that are not targets may be left unread, though they need not be
+    named."""
     keeps_repeats_together: bool = False
     """Whether random folds keep graphs with the same parent in one fold."""
     drops_unlabeled: bool = False

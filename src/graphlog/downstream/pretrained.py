@@ -204,6 +204,7 @@ class Encoder(nn.Module):
 
         That is its SMILES column, how its molecules were standardized and how its ego-networks were
         cut. Stores and named sets whose ego-networks were cut otherwise are read with a warning.
+        Labels are left unread unless there are ``targets``, None for all.
 
         Args:
             source: What is to be read; without a column of that name it is read as usual.
@@ -221,6 +222,8 @@ class Encoder(nn.Module):
         ):
             reading["smiles_column"] = column
         reading = self._cut_alike(source, reading)
+        if source.store is None and domain_of(self.schema).reads_targets:
+            reading.setdefault("targets", ())
         found = reading.get("standardize")
         if source.store is not None:
             found = source.store.source.standardize

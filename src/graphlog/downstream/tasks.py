@@ -265,6 +265,8 @@ def open_labeled(
                 option="targets",
             )
         reading["targets"] = [*targets, *([weights] if weights else [])]
+    elif domain.reads_targets and found.store is None and targets:
+        reading["targets"] = [*targets, *([weights] if weights else [])]
     store = read(found, schema, **reading)
     labels, names = select_targets(store, targets, weights)
     row_weights = None

@@ -82,7 +82,11 @@ def draw_run(
         known = recall_input(run) if source is None else (source, {})
         if known is not None:
             given = resolve(known[0], model.schema)
-            store = read(given, model.schema, **model.reading_of(given, {**known[1], **reading}))
+            store = read(
+                given,
+                model.schema,
+                **model.reading_of(given, {"targets": None, **known[1], **reading}),
+            )
     with figures_of(run, out):
         paths = _draw_finetuning(run, out) if has_labels else draw_pretraining(run, out)
         if model is None:
