@@ -60,6 +60,12 @@ def test_unlabeled_proteins_are_left_out_and_the_test_fold_is_halved(store: Grap
     assert [list(half) for half in again] == [first, second]
 
 
+def test_proteins_with_equal_networks_are_no_repeats(store: GraphStore) -> None:
+    assert not open_labeled(store, PROTEIN).repeat_notes
+    with pytest.raises(ConfigError, match="proteins of one structure are no repeats; leave `on_r"):
+        open_labeled(store, PROTEIN, on_repeats="drop")
+
+
 def test_a_split_of_a_view_counts_its_unlabeled_proteins(store: GraphStore, tmp_path: Path) -> None:
     view = store.subset(np.arange(96)[::-1].copy())  # the 12 without labels come first
     rows = np.arange(12, 96)

@@ -72,6 +72,7 @@ class ProteinDomain(Domain):
     schemas = {PROTEIN.name: PROTEIN}  # noqa: RUF012 - constant
     targets = STATISTICS
     feature_sets = {"statistics": STATISTICS}  # noqa: RUF012 - constant
+    finds_repeats = False
     drops_unlabeled = True
     keeps_stores = True
     reads_memory = True
