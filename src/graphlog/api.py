@@ -1,6 +1,7 @@
 """The public calls; the command line only parses its arguments, makes one of them and prints."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,13 @@ import numpy as np
 from jaxtyping import Float
 
 from graphlog.config import merge
-from graphlog.data.graphs import FeatureSchema, rejects_of_output, save_rejects, write_rejects
+from graphlog.data.graphs import (
+    FeatureSchema,
+    Reject,
+    rejects_of_output,
+    save_rejects,
+    write_rejects,
+)
 from graphlog.data.manifest import is_store
 from graphlog.data.store import GraphStore, open_store
 from graphlog.data.workers import device_for, using
@@ -180,7 +187,10 @@ def featurize(
     options |= {"domain": domain, "store_path": output}
     with using(engine):
         graphs = read(resolved, wanted, **options)
-    write_rejects(rejects_of_output(folder, output.name), graphs.iter_rejects(), output.name)
+    unmatched = enumerate(graphs.source.unmatched.items(), start=graphs.num_rows)
+    others = (Reject(row, text, reason) for row, (text, reason) in unmatched)
+    rejects = chain(graphs.iter_rejects(), others)
+    write_rejects(rejects_of_output(folder, output.name), rejects, output.name)
     return graphs
 
 

@@ -27,7 +27,7 @@ def _channel_scores(text: str) -> int | dict[str, int]:
 
 
 _SHOWN = (
-    *("path", "graphs", "input rows", "rejected rows", "excluded rows"),
+    *("path", "graphs", "input rows", "rejected rows", "excluded rows", "names not found"),
     *("nodes a graph", "size", "rejects"),
 )
 """What featurize prints of a store."""

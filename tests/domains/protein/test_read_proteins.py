@@ -38,8 +38,10 @@ def test_functions_become_labels(tmp_path: Path) -> None:
     labels = dict(zip(store.texts(), store.labels.tolist(), strict=True))
     # the last is annotated by its gene's name
     assert labels == {"6239.a": [1, 0], "6239.b": [0, 0], "6239.c1": [0, 1], "6239.d1.2a": [0, 0]}
-    reasons = {r.text: r.reason for r in store.rejects}
-    assert "thresholds" in reasons["6239.e"]
+    reasons = store.source.unmatched
+    assert all("thresholds" in reject.reason for reject in store.rejects)
+    assert [reject.text for reject in store.rejects] == ["6239.e", "6239.f"]
+    assert store.num_rows == 6
     assert "line 8" in reasons["ID6"]
     assert "obsolete" in reasons["GO:0000004"]
     assert "not a term" in reasons["GO:9999999"]
@@ -79,7 +81,7 @@ def test_table_of_labels_and_several_species(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         store.labels, [[np.nan, np.nan], [np.nan, 1], [1, 0], [np.nan, np.nan]]
     )
-    assert [r.text for r in store.rejects] == ["zzz"]
+    assert [*store.source.unmatched] == ["zzz"]
     twice = write(tmp_path / "twice.csv", "protein,f\n9.a,1\n9.a,0\n")
     with pytest.raises(DataError, match=r"line 3.*one line"):
         read_proteins(tmp_path, labels=twice)
@@ -120,8 +122,7 @@ def test_a_name_of_several_species_labels_none(two_species: Path, tmp_path: Path
     labels = write(tmp_path / "labels.csv", "protein,f\na,1\n9.a,0\nd,1\nx,1\ny,0\n")
     store = read_proteins(two_species, labels=labels, aliases=aliases)
     assert labels_by_protein(store) == {"9.a": 0, "11.d": 1, "10.c": 0}
-    reasons = {reject.text: reject.reason for reject in store.rejects}
-    assert reasons == {
+    assert store.source.unmatched == {
         "a": f"{labels}, line 2: has labels but fits 2 species; write 10.a or 9.a",
         "x": f"{labels}, line 5: has labels but fits 2 species; write 10.b or 9.a",
     }
@@ -139,14 +140,14 @@ def test_annotations_are_of_the_species_they_tell(two_species: Path, tmp_path: P
     of_nine = write(tmp_path / "9.gaf", "\n".join(lines))
     store = read_proteins(two_species, annotations=of_nine, **given)
     assert labels_by_protein(store) == {"9.a": 1, "9.b": 1}
-    assert [reject.text for reject in store.rejects] == ["ID2"]  # of another species, though an a
+    assert [*store.source.unmatched] == ["ID2"]  # of another species, though an a
     strain = gaf([("a", "GO:0000003", "IDA", ""), ("10.b", "GO:0000003", "IDA", "")])
     of_strain = write(tmp_path / "strain.gaf", strain.replace("taxon:9", "taxon:55"))
     with pytest.warns(UserWarning, match="no line is of species 10, 9; .* of taxon 55 are taken"):
         store = read_proteins(two_species, annotations=of_strain, **given)
     assert labels_by_protein(store) == {"10.b": 1}
-    [reject] = store.rejects
-    assert "line 2: is annotated but fits 2 species" in reject.reason
+    [reason] = store.source.unmatched.values()
+    assert "line 2: is annotated but fits 2 species" in reason
 
 
 def test_isoforms_of_the_worm_alone_are_found_by_their_gene(tmp_path: Path) -> None:
@@ -161,7 +162,7 @@ def test_isoforms_of_the_worm_alone_are_found_by_their_gene(tmp_path: Path) -> N
         assert labels_by_protein(store) == {"6239.d1.2a": 1, "6239.d1.2b": 0}
     store = read_proteins(fish, labels=table)
     assert labels_by_protein(store) == {"7955.d1.2a": 1}
-    assert [reject.text for reject in store.rejects] == ["d1.2"]
+    assert [*store.source.unmatched] == ["d1.2"]
     with pytest.raises(DataError, match=r"line 3: 'd1\.2' has labels already"):
         read_proteins(worm, labels=write(table, "protein,f\nd1.2,0\nd1.2,1\n"))
 
@@ -271,9 +272,11 @@ def test_other_names_are_found_where_they_are_clear(tmp_path: Path) -> None:
         "9.b": 0,
         "9.c": pytest.approx(np.nan, nan_ok=True),
     }
-    assert {reject.text for reject in store.rejects} == {"y", "z"}
+    assert {*store.source.unmatched} == {"y", "z"}
+    with pytest.raises(DataError, match=r"9.txt: 'y': .*line 3: has labels but is in no network"):
+        read_proteins(network, labels=labels, aliases=aliases, on_error="fail")
     plain = read_proteins(network, labels=labels)
-    assert {reject.text for reject in plain.rejects} == {"x", "y", "z"}
+    assert {*plain.source.unmatched} == {"x", "y", "z"}
 
 
 def test_nothing_to_read_is_told() -> None:
