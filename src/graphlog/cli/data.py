@@ -145,6 +145,8 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
         if store.schema.name not in domain_of(store.schema).schemas:
             tables.append(fields_table(summary["schema"], "schema"))
         self.summary(summary, *tables)
+        for note in store.source.notes:
+            self.say(f"note: {note}")
         self.say(f"next: graphlog pretrain {self.output} -o run")
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import graphlog
+from cli_support import Cli
 from graphlog.api import read_graphs
 from graphlog.data.split import Split
 from graphlog.downstream.pretrained import random_encoder
@@ -165,8 +166,9 @@ def test_numerals_are_names_beside_words_and_numbers_elsewhere(tmp_path):
     assert store.source.classes == {"y": ["10", "01", "02", "x"]}
 
 
-def test_a_decimal_comma_is_noted_of_attributes(tmp_path):
+def test_a_decimal_comma_is_noted_of_attributes(cli: Cli, tmp_path):
     store = read_graphs(tables(tmp_path / "a", PAIRS, _nodes(["0,5", "1,5", "2", "3"]), None))
+    assert "note: node attribute 'kind': words such as 0,5" in cli("featurize a -o s").err
     assert store.source.notes == (
         "node attribute 'kind': words such as 0,5 are read as categories; write numbers with a "
         "decimal point",
