@@ -158,6 +158,8 @@ def test_numerals_are_names_beside_words_and_numbers_elsewhere(tmp_path):
     again = read_graphs(alone, schema=words.schema)
     assert again[:].x[:, 0].tolist() == [2] * 8
     assert read_graphs(alone).schema.node[0].shift == 20
+    chosen = read_graphs(alone, kinds={"kind": "categorical"})
+    assert chosen.schema.node[0].values[20] == "20"
     numbers = read_graphs(tables(tmp_path / "c", PAIRS, _nodes(["20", "1", "2", "3"]), None))
     again = read_graphs(alone, schema=numbers.schema)
     assert again[:].x[:, 0].tolist() == [20] * 8

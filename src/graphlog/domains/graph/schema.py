@@ -185,7 +185,7 @@ class ColumnSurvey:
     @property
     def has_texts(self) -> bool:
         """Whether there are more words than a label may have classes, as of names."""
-        return self.num_words > 0 and len(self.values) > MAX_CLASSES
+        return sum(isinstance(value, str) for value in self.values) > MAX_CLASSES
 
     @property
     def absent_labels(self) -> set[str]:
@@ -202,7 +202,7 @@ class ColumnSurvey:
             return Attribute(name, 0)
         values = _names(name, self._different, MAX_CODES)
         if self._are_codes:  # each number is its own code
-            codes = range(int(max(self.values, default=0)) + 1)
+            codes = range(int(max(self._known, default=0)) + 1)
             values = tuple(str(code) if str(code) in values else "" for code in codes)
         return Attribute(name, len(values) + special, values=values)
 
@@ -302,7 +302,7 @@ class Survey:
                     notes.append(f"{what} '{name}': {read}; write numbers with a decimal point")
         for name, survey in self._columns["graph"].items():
             words = classes.get(name, ())
-            if survey.has_texts and not words:
+            if survey.has_texts and survey.is_class and not words:
                 problem = f"more than {MAX_CLASSES:,} different words"
                 notes.append(f"column '{name}' of graphs is left out: {problem}")
             if words == [str(k) for k in range(len(words))]:
