@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,12 @@ import numpy as np
 from jaxtyping import Float
 
 from graphlog.config import merge
-from graphlog.data.graphs import FeatureSchema, save_rejects, write_rejects
+from graphlog.data.graphs import FeatureSchema, Reject, save_rejects, write_rejects
 from graphlog.data.manifest import is_store
 from graphlog.data.store import GraphStore, open_store
 from graphlog.data.tables import ColumnNames
 from graphlog.data.workers import device_for, using
-from graphlog.domains import USUAL_SCHEMA, Input, schema_named
+from graphlog.domains import USUAL_SCHEMA, Input, domain_of, schema_named
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder, load, rows_at_once
 from graphlog.downstream.writers import (
@@ -172,15 +173,35 @@ def featurize(
     if like is not None:
         if isinstance(like, str | Path) and is_store(like):
             like = open_store(like)
-        wanted = like.schema if isinstance(like, GraphStore) else load(like).schema
-        options["like"] = like if isinstance(like, GraphStore) else None
+        model = like if isinstance(like, GraphStore) else load(like)
+        wanted = model.schema
+        if wanted.domain == "graph" and isinstance(model, GraphStore):
+            options["like"] = model
+        options = _cut_alike(resolved, model, options)
     elif wanted is None and domain is None:
         wanted = schema_for(resolved, USUAL_SCHEMA)
     options |= {"domain": domain, "store_path": output}
     with using(engine):
         graphs = read(resolved, wanted, **options)
-    write_rejects(folder, graphs.iter_rejects(), output.name)
+    unmatched = enumerate(graphs.source.unmatched.items(), start=graphs.num_rows)
+    others = (Reject(row, text, reason) for row, (text, reason) in unmatched)
+    rejects = chain(graphs.iter_rejects(), others)
+    write_rejects(folder, rejects, output.name)
     return graphs
+
+
+def _cut_alike(
+    source: Input, like: Encoder | GraphStore, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the options and those by which ego-networks are cut as in a model or store."""
+    domain = domain_of(like.schema)
+    if isinstance(like, GraphStore):
+        wanted = domain.cutting_of(resolve(like))
+    else:
+        wanted = like.info.get("cutting", {})
+    usual = domain.cutting_of(source)
+    changed = {name: value for name, value in wanted.items() if usual.get(name) != value}
+    return {**changed, **{name: value for name, value in options.items() if value is not None}}
 
 
 def pretrain(

@@ -1,6 +1,7 @@
 """The face shown to PyTorch Geometric: lists of ``Data`` to a store and back."""
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import mode
 from typing import Any
@@ -88,6 +89,15 @@ def from_pyg(
         known = _schema_of(codes, named)
         read_as = replace(known, node=_as_codes(known.node), edge=_as_codes(known.edge))
     raw = [_raw_graph(row, graph) for row, graph in enumerate(listed)]
+    if _may_label_nodes(listed, raw):
+        problem = (
+            "`y` has as many labels as every graph has nodes: give labels of graphs the shape "
+            "(1, T), as in y.reshape(1, -1); labels of nodes are not read"
+        )
+        if on_error == "fail":
+            raise DataError(f"{problem}.")
+        warnings.warn(f"{problem}, and these are left out", stacklevel=3)
+        raw = [graph._replace(labels=()) for graph in raw]
     widths = {len(graph.labels) for graph in raw} - {0}
     if len(widths) > 1:
         raise DataError(
@@ -187,6 +197,16 @@ def _schema_of(codes: Codes, wanted: FeatureSchema | None) -> FeatureSchema:
             "input with that schema, or, if they hold values by now, delete their `codes`."
         )
     return known
+
+
+def _may_label_nodes(graphs: Sequence[Any], raw: Sequence[RawGraph]) -> bool:
+    """Return whether labels may be those of nodes: flat, and one for each of several nodes."""
+    labeled = [
+        (np.ndim(graph.y), len(own.labels), own.num_nodes)
+        for graph, own in zip(graphs, raw, strict=True)
+        if own.labels
+    ]
+    return bool(labeled) and all(ndim == 1 and n == nodes > 1 for ndim, n, nodes in labeled)
 
 
 def _as_codes(columns: tuple[Attribute, ...]) -> tuple[Attribute, ...]:

@@ -1,5 +1,6 @@
 """Labels that look wrong, and repeated graphs, salts and charged forms included."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -316,6 +317,20 @@ def test_the_class_of_repeats_is_missing_where_they_contradict_each_other() -> N
 def test_repeats_can_be_refused() -> None:
     with pytest.raises(DataError, match=r"2 molecules repeat an earlier one \(rows 1, 3\)"):
         open_labeled(REPEATED, MOLECULE, targets=["y"], on_repeats="fail")
+
+
+def test_graphs_of_equal_quantities_repeat_each_other(tmp_path: Path) -> None:
+    last = [[1.5, 1], [2.5, 0]]
+    rows = [[[1.5, 0], [2.5, 1]], [[2.5, 1], [1.5, 0]], [[1.5, 0], [2.5000002, 1]], last]
+    records = [
+        {"edges": [[0, 1]], "x": x, "edge_attr": [[0.5]], "y": k} for k, x in enumerate(rows)
+    ]
+    source = tmp_path / "g.jsonl"
+    source.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    store = graphlog.read_graphs(source)
+    assert repeat_kinds(store).tolist().count(repeat_kinds(store)[0]) == 2
+    with pytest.raises(DataError, match=r"1 graphs repeat an earlier one \(rows 1\)"):
+        open_labeled(store, store.schema, on_repeats="fail")
 
 
 def test_a_split_file_keeps_salts_together(tmp_path: Path) -> None:

@@ -190,5 +190,6 @@ def test_graphs_without_drawings_are_for_tables(tmp_path: Path):
     graphlog.explain_file(predictor, source, tmp_path / "out.csv")
     rows = read_table(tmp_path / "out.csv")
     assert len(rows) == sum(range(3, 33))
-    assert [*rows[0]] == ["row", "node", "graphlog_row", "contribution_y"]
+    assert [*rows[0]] == ["row", "graph", "node", "graphlog_row", "contribution_y"]
+    assert all(int(r["graph"]) == int(r["row"]) + 2 for r in rows)
     assert all(r["graphlog_row"] == "ab"[int(r["node"]) % 2] for r in rows)

@@ -15,6 +15,7 @@ from graphlog.api import read_graphs
 from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.errors import ConfigError, DataError
+from graphlog.inputs import read
 from graphlog.pyg import from_pyg, to_pyg
 from graphlog.sklearn import GraphEmbedder
 from graphs_support import lines
@@ -305,6 +306,21 @@ def test_a_bad_graph_of_a_list_is_a_row_of_nan():
         assert [reject.row for reject in store.rejects] == [1]
     with pytest.raises(DataError, match="2 of 3 graphs cannot be used"):
         encoder.embed([bad[0], good[0], bad[0]])
+
+
+def test_labels_that_may_be_those_of_nodes_are_refused():
+    def graph(*y: float, shape: tuple[int, ...] = (-1,)) -> Data:
+        edges = torch.tensor([[0, 1], [1, 2]])
+        return Data(edge_index=edges, num_nodes=3, y=torch.tensor(y).reshape(shape))
+
+    of_nodes = [graph(0.0, 1.0, 0.0), graph(1.0, 1.0, 0.0)]
+    with pytest.raises(DataError, match=r"as many labels as every graph has nodes: .*\(1, T\)"):
+        from_pyg(of_nodes)
+    with pytest.warns(UserWarning, match="labels of nodes are not read, and these are left out"):
+        assert read(of_nodes).labels is None
+    rows = [graph(0.0, 1.0, 0.0, shape=(1, 3)), graph(1.0, 1.0, 0.0, shape=(1, 3))]
+    assert from_pyg(rows).labels.tolist() == [[0, 1, 0], [1, 1, 0]]
+    assert from_pyg([graph(0.0, 1.0), graph(1.0, 1.0)]).labels.tolist() == [[0, 1], [1, 1]]
 
 
 def test_labels_and_texts_stay_with_their_graphs():

@@ -27,7 +27,7 @@ def _channel_scores(text: str) -> int | dict[str, int]:
 
 
 _SHOWN = (
-    *("path", "graphs", "input rows", "rejected rows", "excluded rows"),
+    *("path", "graphs", "input rows", "rejected rows", "excluded rows", "names not found"),
     *("nodes a graph", "size", "rejects"),
 )
 """What featurize prints of a store."""
@@ -145,6 +145,8 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
         if store.schema.name not in domain_of(store.schema).schemas:
             tables.append(fields_table(summary["schema"], "schema"))
         self.summary(summary, *tables)
+        for note in store.source.notes:
+            self.say(f"note: {note}")
         self.say(f"next: graphlog pretrain {self.output} -o run")
 
 

@@ -82,6 +82,8 @@ class Source(FrozenConfig):
     """Lines used and left out of the network of each species."""
     annotations: dict[str, int] = Field(default_factory=dict)
     """Annotations of proteins used and left out."""
+    unmatched: dict[str, str] = Field(default_factory=dict)
+    """Names and terms of files of labels that no network or ontology has, and where they are."""
 
 
 class Manifest(FrozenConfig):

@@ -769,7 +769,7 @@ def _mendable(path: Path | None) -> Generator[None]:
         ) from None
 
 
-def bad_row(where: str, reason: str, row: int) -> DataError:
+def bad_row(where: str, reason: str, row: int | None = None) -> DataError:
     """Return the error for a row that cannot be used, where such rows are not to be skipped."""
     return DataError(
         f"{where}: {reason}; fix it, or skip such rows with {setting('on_error', 'skip')}.",

@@ -221,8 +221,13 @@ class Domain(HasDataSets, ABC):
     """Whether :meth:`read` takes lists and data frames."""
     label_columns: bool = False
     """Whether labels are columns of the input that must be named; else the input brings them."""
+    reads_targets: bool = False
+    """Whether columns of labels that are not targets may be left unread, though they need not be
+    named."""
     keeps_repeats_together: bool = False
     """Whether random folds keep graphs with the same parent in one fold."""
+    finds_repeats: bool = True
+    """Whether graphs of one structure are the same record, listed more than once."""
     drops_unlabeled: bool = False
     """Whether graphs without any label are left out of labeled data (not as rejected rows)."""
     test_halves: bool = False
@@ -284,6 +289,13 @@ class Domain(HasDataSets, ABC):
             DataError: If the store lacks what structures are made from.
         """
         raise ConfigError(f"{self.records} have no structure for SDF; choose another format.")
+
+    def cutting_of(self, source: Input) -> dict[str, Any]:
+        """Return the options by which graphs were cut out of larger ones, of a store or data set.
+
+        None where graphs are read as they are, or where ``source`` does not tell.
+        """
+        return {}
 
     # Folds
 

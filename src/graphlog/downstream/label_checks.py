@@ -13,7 +13,7 @@ from graphlog.data.split import Split, group_numbers
 from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.data.tables import listed_rows
 from graphlog.domains import domain_of
-from graphlog.errors import DataError, out_of_range, setting
+from graphlog.errors import ConfigError, DataError, out_of_range, setting
 from graphlog.ops.colors import refine_colors
 from graphlog.ops.sparse import build_adjacency
 
@@ -147,22 +147,23 @@ FOLD_NAMES = {"train": "training", "valid": "validation", "test": "test"}
 def repeat_kinds(store: GraphStore) -> Kinds | None:
     """Return which graphs repeat each other: those whose parents have one structure.
 
-    None where attributes are measured: only categories are compared.
+    None of proteins: different ones may have ego-networks of one structure.
     """
-    schema = store.schema
-    if not all(column.is_categorical for column in (*schema.node, *schema.edge)):
-        return None
-    return same_structure(domain_of(schema).parents(store))
+    domain = domain_of(store.schema)
+    return same_structure(domain.parents(store)) if domain.finds_repeats else None
 
 
 def same_structure(store: GraphStore) -> Int64[np.ndarray, "M"]:
     """Return a number for each graph, equal where neither subtrees nor sizes tell graphs apart.
 
-    Two different graphs may share one, as they would for an encoder of as many layers.
+    Quantities are equal in all 32 bits of a store. Two different graphs may share one, as they
+    would for an encoder of as many layers.
     """
     batch = store[:]
     hashes = batch.sizes.numpy() * 0x3F58476D1CE4E5B9
-    np.add.at(hashes, batch.batch.numpy(), subtree_labels(batch, store.schema, ROUNDS))
+    edges = build_adjacency(batch.edge_index, batch.num_nodes)
+    colors = refine_colors(batch.x, batch.edge_attr, edges, ROUNDS).numpy()
+    np.add.at(hashes, batch.batch.numpy(), colors)
     return np.unique(hashes, return_inverse=True)[1].reshape(-1)
 
 
@@ -205,13 +206,18 @@ def settle_repeats(
 
     Raises:
         DataError: If there are repeats and none may be.
+        ConfigError: If graphs of this domain are no repeats of each other.
     """
     import pandas as pd  # slow to import
 
-    kinds = repeat_kinds(store)
-    if kinds is None or not (is_repeat := np.asarray(pd.Series(kinds).duplicated())).any():
+    kinds, records = repeat_kinds(store), domain_of(store.schema).records
+    if kinds is None:
+        raise ConfigError(
+            f"{records} of one structure are no repeats; leave {setting('on_repeats')} out.",
+            option="on_repeats",
+        )
+    if not (is_repeat := np.asarray(pd.Series(kinds).duplicated())).any():
         return labels, []
-    records = domain_of(store.schema).records
     if how == "fail":
         rows = store.rows[is_repeat]
         raise DataError(

@@ -1,6 +1,7 @@
 """Encoders that are trained, or chance: loaded by name, called on graphs, asked for embeddings."""
 
 import os
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -202,11 +203,13 @@ class Encoder(nn.Module):
     def reading_of(self, source: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
         """Return how to read ``source``: as what the model was trained on, where that is known.
 
-        That is its SMILES column and how its molecules were standardized.
+        That is its SMILES column, how its molecules were standardized and how its ego-networks were
+        cut. Stores and named sets whose ego-networks were cut otherwise are read with a warning.
+        Labels are left unread unless there are ``targets``, None for all.
 
         Args:
             source: What is to be read; without a column of that name it is read as usual.
-            reading: The options that were given; a column takes precedence.
+            reading: The options that were given; a column and how to cut take precedence.
 
         Raises:
             ConfigError: If molecules were standardized otherwise.
@@ -219,6 +222,9 @@ class Encoder(nn.Module):
             and has_column(source, self.schema, column, reading.get("sheet"))
         ):
             reading["smiles_column"] = column
+        reading = self._cut_alike(source, reading)
+        if source.store is None and domain_of(self.schema).reads_targets:
+            reading.setdefault("targets", ())
         found = reading.get("standardize")
         if source.store is not None:
             found = source.store.source.standardize
@@ -233,6 +239,27 @@ class Encoder(nn.Module):
             "the model does.",
             option="standardize",
         )
+
+    def _cut_alike(self, source: Input, reading: dict[str, Any]) -> dict[str, Any]:
+        """Return the options with those that cut ego-networks as the model's were cut."""
+        wanted: dict[str, Any] = self.info.get("cutting", {})
+        found = domain_of(self.schema).cutting_of(source)
+        is_cut = bool(found)
+        if not is_cut:
+            found = {k: v for k, v in reading.items() if k in wanted and v is not None}
+        if others := [name for name, value in found.items() if wanted.get(name, value) != value]:
+            theirs, ours = (
+                ", ".join(f"{name} {values[name]}" for name in others) for values in (found, wanted)
+            )
+            warnings.warn(
+                f"{source.name}: ego-networks are cut with {theirs}, those that the model was "
+                f"trained on with {ours}, so predictions may be wrong; featurize the network with "
+                f"{setting('like', 'MODEL')}",
+                stacklevel=4,
+            )
+        if is_cut or source.store is not None:
+            return reading
+        return {**reading, **wanted, **found}
 
     def embed_store(
         self,

@@ -727,7 +727,8 @@ def keep_run(
 def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:
     """Return what a predictor's file says about its labels and its encoder."""
     column, words = data.store.source.smiles_column, data.store.source.classes
-    standardized = data.store.source.standardize
+    standardized, domain = data.store.source.standardize, domain_of(data.store.schema)
+    cutting = domain.cutting_of(resolve(data.store)) or encoder.info.get("cutting")
     # of more than two classes each is a target, which has its word in its name
     classes = {
         target: {"0": words[target][0], "1": words[target][1]}
@@ -739,6 +740,7 @@ def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:
         "pretrained": {k: v for k, v in encoder.info.items() if k != "embedding"},
         **({"smiles_column": column} if column else {}),
         **({"standardize": standardized} if standardized else {}),
+        **({"cutting": cutting} if cutting else {}),
         **({"valid_repeats": repeats} if (repeats := data.valid_repeats) and repeats[0] else {}),
         **({"classes": classes} if classes else {}),
     }

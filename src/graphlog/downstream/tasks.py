@@ -240,7 +240,7 @@ def open_labeled(
         weights: Column that says how much each row counts in the training loss.
         on_repeats: What becomes of graphs that repeat each other, molecules by their parents:
             ``keep`` them all (random folds keep repeats of molecules together), take the ``mean``
-            of their labels, ``drop`` all but the first row, or ``fail``.
+            of their labels, ``drop`` all but the first row, or ``fail``. Proteins never do.
         labels_range: Lowest and highest label; others are left out, and a note says which.
         reading: Passed to ``read_molecules``.
 
@@ -265,6 +265,8 @@ def open_labeled(
                 f"{setting('targets')}.",
                 option="targets",
             )
+        reading["targets"] = [*targets, *([weights] if weights else [])]
+    elif domain.reads_targets and found.store is None and targets:
         reading["targets"] = [*targets, *([weights] if weights else [])]
     store = read(found, schema, **reading)
     labels, names = select_targets(store, targets, weights)

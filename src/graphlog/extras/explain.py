@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from graphlog.data.graphs import save_rejects
 from graphlog.data.html import html_lines, page_head
 from graphlog.data.store import GraphStore
-from graphlog.domains import Draws, domain_of
+from graphlog.domains import Draws, Input, domain_of
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import batch_ranges
 from graphlog.downstream.writers import Written, check_output, free_names
@@ -148,8 +148,8 @@ def explain_file(
         predictor: A fine-tuned model, its file or run folder.
         source: A path, ``-``, the name of a data set, a store, or a list of SMILES.
         out: ``.html`` has a structure for each of the first 200 rows and six targets, its atoms and
-            bonds colored; ``.csv`` has a line for each node of every row: ``row``, the text of the
-            graph such as ``smiles``, ``node``, what the node is such as ``element``, and
+            bonds colored; ``.csv`` has a line for each node of every row: ``row``, the text or name
+            of the graph such as ``smiles``, ``node``, what the node is such as ``element``, and
             ``contribution_<target>``.
         device: Where to load a predictor that is named.
         batch_size: Copies of graphs per forward pass.
@@ -186,17 +186,37 @@ def explain_file(
                 with unfinished.open("w", encoding="utf-8", errors="backslashreplace") as file:
                     file.writelines(lines)
             else:
-                _table(found, chosen, parts, numbers, unfinished)
+                texts = _names(found, given, store, reading)
+                _table(found, chosen, parts, numbers, texts, unfinished)
     rejects = save_rejects(path.parent, store.output_rejects, path.name)
     rejected = len(store.output_rejects)
     return Written(path, store.num_output_rows, rejected, rejects, {"targets": [*found.targets]})
 
 
+def _names(
+    found: Predictor, source: Input, store: GraphStore, reading: Mapping[str, Any]
+) -> dict[str, list[str]]:
+    """Return the text of each graph, or what the input calls it, as a column by its name."""
+    domain = domain_of(found.schema)
+    if store.has_texts:
+        return {domain.text_name: store.texts()}
+    rows = list(domain.rows(source, store, domain.reading.of(reading)))
+    return {
+        name: [rows[row][name] for row in store.output_rows.tolist()]
+        for name in (rows[0] if rows else ())
+        if name != "row"
+    }
+
+
 def _table(
-    found: Predictor, store: GraphStore, parts: Attribution, numbers: Sequence[int], path: Path
+    found: Predictor,
+    store: GraphStore,
+    parts: Attribution,
+    numbers: Sequence[int],
+    texts: Mapping[str, Sequence[str]],
+    path: Path,
 ) -> None:
     domain = domain_of(store.schema)
-    texts = {domain.text_name: store.texts()} if store.has_texts else {}
     own = ["row", *texts, "node"]
     # no node at all tells the names of the columns
     known = domain.node_fields(store.schema, np.empty((0, len(store.schema.node))))

@@ -105,6 +105,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         **{name: info.get(name) for name in ("objective", "recipe", "seed", "epochs", "graphs")},
         "data_digest": info.get("data_digest"),
         "standardize": info.get("standardize") or "no",
+        **({"cutting": info["cutting"]} if "cutting" in info else {}),
         "trained on": info.get("training_data"),
         "license": info.get("license"),
         **card,
@@ -123,6 +124,7 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
     if verify:
         store.verify()
     nodes, size, domain = store.num_nodes, "", domain_of(store.schema)
+    unmatched = store.source.unmatched
     if len(nodes):
         size = f"{nodes.min()} to {nodes.max()}, mean {nodes.mean():.1f}"
     return {
@@ -138,10 +140,13 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
         "tasks": list(store.tasks),
         "labels present": None if store.labels is None else int(np.isfinite(store.labels).sum()),
         **domain.describe(store),
+        **({"names not found": len(unmatched)} if unmatched else {}),
         "digest": store.digest,
         "verified": verify,
         "schema": describe_schema(store.schema),
-        "source": store.source.model_dump(mode="json", exclude_defaults=True),
+        "source": store.source.model_dump(
+            mode="json", exclude_defaults=True, exclude={"unmatched"}
+        ),
     }
 
 

@@ -166,6 +166,7 @@ def write_prototypes(
             "of a table.",
             option="targets",
         )
+    reading = encoder.reading_of(resolved, {"targets": None, **reading})
     with read_streamed(resolved, encoder.schema, **reading) as store:
         if len(store) < (2 if fit else 1):
             raise DataError(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from graphlog import __version__
 from graphlog.data.store import GraphBatch, GraphStore, epoch_batches
+from graphlog.domains import domain_of
 from graphlog.encoders.encoder import GraphEncoder, NodeNorm, build_encoder, calibrate
 from graphlog.encoders.modelfile import ModelFile, digest_of, read_model, save_model, tensors_below
 from graphlog.encoders.novelty import PREFIX, fit_novelty
@@ -28,6 +29,7 @@ from graphlog.errors import (
     setting,
 )
 from graphlog.files import write_json, write_text, writing
+from graphlog.inputs import resolve
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective, RegressionHead
 from graphlog.ops.collectives import Peers
@@ -326,6 +328,7 @@ class Pretraining(Job):
         self.objective.eval()
         novelty = fit_novelty(self.encoder, store, c.seed)
         usual = {} if novelty is None else novelty.tensors()
+        cutting = domain_of(store.schema).cutting_of(resolve(store))
         info = {
             "objective": c.objective,
             "recipe": c.recipe,
@@ -337,6 +340,7 @@ class Pretraining(Job):
             "graphs_seen": len(store) * c.epochs,
             "data_digest": store.digest,
             "settings": c.to_tables(),
+            **({"cutting": cutting} if cutting else {}),
             "versions": versions(store.digest)["packages"],
         }
         return ModelFile(self.encoder, info, {**self.objective.state_dict(), **usual})

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 import graphlog
+from cli_support import Cli
 from graphlog.api import read_graphs
+from graphlog.data.split import Split
 from graphlog.downstream.pretrained import random_encoder
+from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError, DataError
 from graphs_support import lines, tables
 
@@ -13,6 +16,9 @@ EDGES = "graph,source,target,type,stage\na,0,1,1,2\na,1,2,2,1\nb,0,1,2,2\n"
 NODES = (
     "graph,node,mass,charge\na,0,99.5,-1.5\na,1,98.5,1.25\na,2,71.5,0.5\nb,0,1.5,2.5\nb,1,3.5,1.5\n"
 )
+
+
+SPLIT = Split(np.array([0, 1]), np.array([2]), np.array([3]))
 
 
 def _swapped(text: str) -> str:
@@ -135,3 +141,83 @@ def test_a_store_of_another_schema_is_told_where_it_differs(tmp_path, nodes, edg
         model.embed(other)
     with pytest.raises(ConfigError, match=difference):
         graphlog.pretrain(other, init=model)
+
+
+PAIRS = "graph,source,target\n" + "".join(f"{k},0,1\n" for k in range(4))
+
+
+def _nodes(values: list[str]) -> str:
+    listed = (f'{k},{j},"{value}"\n' for k, value in enumerate(values) for j in range(2))
+    return "graph,node,kind\n" + "".join(listed)
+
+
+def test_numerals_are_names_beside_words_and_numbers_elsewhere(tmp_path):
+    words = read_graphs(tables(tmp_path / "a", PAIRS, _nodes(["2E1", "2E1", "2D6", "20"]), None))
+    assert words.schema.node[0].values == ("20", "2D6", "2E1")
+    alone = tables(tmp_path / "b", PAIRS, _nodes(["2E1"] * 4), None)
+    again = read_graphs(alone, schema=words.schema)
+    assert again[:].x[:, 0].tolist() == [2] * 8
+    assert read_graphs(alone).schema.node[0].shift == 20
+    chosen = read_graphs(alone, kinds={"kind": "categorical"})
+    assert chosen.schema.node[0].values[20] == "20"
+    numbers = read_graphs(tables(tmp_path / "c", PAIRS, _nodes(["20", "1", "2", "3"]), None))
+    again = read_graphs(alone, schema=numbers.schema)
+    assert again[:].x[:, 0].tolist() == [20] * 8
+    graphs = "graph,y\n0,01\n1,02\n2,10\n3,x\n"
+    store = read_graphs(tables(tmp_path / "d", PAIRS, None, graphs))
+    assert store.source.classes == {"y": ["10", "01", "02", "x"]}
+
+
+def test_a_decimal_comma_is_noted_of_attributes(cli: Cli, tmp_path):
+    store = read_graphs(tables(tmp_path / "a", PAIRS, _nodes(["0,5", "1,5", "2", "3"]), None))
+    assert "note: node attribute 'kind': words such as 0,5" in cli("featurize a -o s").err
+    assert store.source.notes == (
+        "node attribute 'kind': words such as 0,5 are read as categories; write numbers with a "
+        "decimal point",
+    )
+
+
+def test_labels_that_nobody_asks_for_cost_no_graph(tmp_path):
+    graphs = "graph,val,act\n0,0.5,1\n1,low,0\n2,1.5,1\n3,inf,0\n"
+    source = tables(tmp_path / "a", PAIRS, _nodes(["1", "2", "1", "2"]), graphs)
+    store = read_graphs(source)
+    assert [(r.row, r.reason[:11]) for r in store.rejects] == [
+        (1, "label 'val'"),
+        (3, "label 'val'"),
+    ]
+    store = read_graphs(source, targets=["act"])
+    assert (store.tasks, store.labels[:, 0].tolist()) == (("act",), [1, 0, 1, 0])
+    with pytest.raises(ConfigError, match="did you mean 'act'"):
+        read_graphs(source, targets=["acts"])
+    model = random_encoder(schema=store.schema, graphs=store)
+    assert np.isfinite(model.embed(source)).all()
+    assert len(open_labeled(source, store.schema, targets=["act"], split=SPLIT).store) == 4
+    records = [{"edges": [[0, 1]], "x": [[1], [2]], "y": y} for y in (1, {"z": 2}, [[3]], 4)]
+    unnamed = lines(tmp_path / "b.jsonl", records)
+    assert [r.reason for r in read_graphs(unnamed).rejects] == [
+        "line 2: `y` must be 1 labels (y), found z",
+        "line 3: `y` must hold numbers and words, found [3]",
+    ]
+    assert np.isfinite(model.embed(unnamed)).all()
+
+
+def test_texts_beside_labels_are_left_out(tmp_path):
+    rows = range(1001)
+    edges = "graph,source,target\n" + "".join(f"{k},0,1\n" for k in rows)
+    graphs = "graph,text,act\n" + "".join(f"{k},t{k},{k % 2}\n" for k in rows)
+    source = tables(tmp_path / "a", edges, None, graphs)
+    store = read_graphs(source)
+    assert store.tasks == read_graphs(source, targets="act").tasks == ("act",)
+    assert store.source.notes == (
+        "column 'text' of graphs is left out: more than 1,000 different words",
+    )
+    with pytest.raises(DataError, match="'text' has more than 1,000 different values"):
+        read_graphs(source, targets=["text"])
+
+
+def test_a_count_that_contradicts_the_nodes_is_refused(tmp_path):
+    graphs = "graph,num_nodes\n0,2\n1,3\n2,02\n3,\n"
+    store = read_graphs(tables(tmp_path / "a", PAIRS, _nodes(["1", "2", "1", "2"]), graphs))
+    assert [(r.row, r.reason) for r in store.rejects] == [
+        (1, "nodes.csv has 2 nodes and `num_nodes` is 3")
+    ]

@@ -68,7 +68,14 @@ LABELS: list[tuple[list[str], list[str] | None, str, str]] = [
     (["+", "-", "+", ""], ["+", "-"], "class 0 is +, class 1 is -", ""),
     (["none", "mild", "none", "na"], ["mild", "none"], "read as missing: na", ""),
     (["05", "10", "20", "30"], None, "", ""),
-    (["0,5", "1,5", "2,5", "3,5"], ["0,5", "1,5", "2,5", "3,5"], "4 classes (0,5, 1,5,", ""),
+    (["2E1", "2D6", "2E1", "2E1"], ["2D6", "2E1"], "class 0 is 2D6, class 1 is 2E1", ""),
+    (["1E400", "20", "2E1", "x"], ["20", "1E400", "2E1", "x"], "4 classes (20, 1E400, 2E1, x)", ""),
+    (
+        ["0,5", "1,5", "2,5", "3,5"],
+        ["0,5", "1,5", "2,5", "3,5"],
+        "words such as 0,5 are read as cat",
+        "",
+    ),
     (["1", "2", "2", "b"], ["1", "2", "b"], "3 classes (1, 2, b)", ""),
     (["0.5", "1", "2.5", "low"], None, "", "label 'y' must be a finite number"),
 ]

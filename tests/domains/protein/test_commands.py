@@ -36,7 +36,8 @@ def test_featurize_proteins(cli: Cli, files: Path) -> None:
         "--terms 2 --max-overlap 0.9 --radius 2 --neighbors 5 --nodes 3 "
         "--channel-score coexpression=450"
     )
-    assert (ended.json["graphs"], ended.json["rejected rows"], ended.json["labeled"]) == (4, 4, 2)
+    assert (ended.json["graphs"], ended.json["rejected rows"], ended.json["labeled"]) == (4, 1, 2)
+    assert ended.json["names not found"] == 3
     store = open_store(files / "s")
     assert store.tasks == ("GO:0000003", "GO:0000005")
     assert store.num_nodes.tolist() == [3, 3, 3, 3]

@@ -60,6 +60,12 @@ def test_unlabeled_proteins_are_left_out_and_the_test_fold_is_halved(store: Grap
     assert [list(half) for half in again] == [first, second]
 
 
+def test_proteins_with_equal_networks_are_no_repeats(store: GraphStore) -> None:
+    assert not open_labeled(store, PROTEIN).repeat_notes
+    with pytest.raises(ConfigError, match="proteins of one structure are no repeats; leave `on_r"):
+        open_labeled(store, PROTEIN, on_repeats="drop")
+
+
 def test_a_split_of_a_view_counts_its_unlabeled_proteins(store: GraphStore, tmp_path: Path) -> None:
     view = store.subset(np.arange(96)[::-1].copy())  # the 12 without labels come first
     rows = np.arange(12, 96)
@@ -68,6 +74,32 @@ def test_a_split_of_a_view_counts_its_unlabeled_proteins(store: GraphStore, tmp_
     kept = Split.load(tmp_path / "split.json", len(view))
     assert all(map(np.array_equal, kept, folds))
     assert open_labeled(view, PROTEIN, split=folds).split.train.tolist() == list(range(60))
+
+
+def test_a_model_cuts_new_networks_as_its_own(store: GraphStore, tmp_path: Path) -> None:
+    network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(8, 12))
+    rows = "".join(f"c{c:02d}p{k:02d},{c % 2}\n" for c in range(8) for k in range(12))
+    labels = write(tmp_path / "labels.csv", "protein,odd\n" + rows)
+    cutting = {"score": 760, "neighbors": 5, "radius": 2, "isolated": "keep"}
+    own = read_proteins(network, labels=labels, **cutting)
+    trained = graphlog.pretrain(own, epochs=1, batch_size=32, encoder={"dim": 16, "layers": 2})
+    np.testing.assert_array_equal(trained.embed(network), trained.embed(own))
+    graphlog.probe(tiny_encoder(schema=PROTEIN), own, baselines=(), run_dir=tmp_path / "run")
+    for model in (trained, load(tmp_path / "run")):
+        assert model.info["cutting"].items() >= cutting.items()
+    by_name = str(tmp_path / "run")
+    np.testing.assert_array_equal(
+        graphlog.predict(by_name, network), graphlog.predict(by_name, own)
+    )
+    for like in (trained, by_name, own):
+        made = graphlog.featurize(
+            str(network), tmp_path / "s", like=like, domain="protein", overwrite=True
+        )
+        assert made.source.cutting["radius"] == 2
+    with pytest.warns(UserWarning, match=r"radius 1, .*with score 760, radius 2, .*`like='MODEL'`"):
+        trained.embed(store)
+    with pytest.warns(UserWarning, match=r"cut with neighbors 7, .* with neighbors 5, "):
+        trained.embed(network, neighbors=7)
 
 
 def test_the_center_is_read_downstream_unless_told_otherwise(store: GraphStore) -> None:

@@ -11,8 +11,10 @@ from cli_support import Cli
 from graphlog.api import read_proteins
 from graphlog.data.split import Split
 from graphlog.datasets.catalogue import data_root
+from graphlog.domains import DOMAINS
 from graphlog.domains.protein.domain import find_communities, split_proteins
 from graphlog.domains.protein.network import ProteinNetwork, build_network, read_interactions
+from graphlog.domains.protein.schema import ProteinOptions
 from graphlog.errors import DataError, GraphLoGError
 from protein_support import clustered_links, links, write
 
@@ -82,6 +84,24 @@ def test_communities_are_found_and_kept_whole(clusters: tuple[Path, ProteinNetwo
 
     assert learned_partners(split) < 0.2
     assert learned_partners(split_proteins(network.proteins, "random")) > 0.6
+
+
+def test_communities_are_those_of_the_network_as_the_store_was_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHLOG_DATA", str(tmp_path / "data"))
+    names = [f"p{k:03d}" for k in range(80)]
+    strong = [(a, b, 900) for a, b in zip(names[::2], names[1::2], strict=True)]
+    # below the usual threshold, other proteins are partners
+    weak = [(names[k], names[(k + 40) % 80], 500) for k in range(40)]
+    path = write(tmp_path / "9.protein.links.detailed.txt", links(strong + weak))
+    store = read_proteins(path, score=400)
+    cut = build_network(read_interactions(path), ProteinOptions(score=400))
+    found = find_communities(cut)
+    split = DOMAINS["protein"].split(store, "network", (0.8, 0.1, 0.1), 0, networks=[path])
+    assert not set(found[split.test]) & set(found[split.train])
+    usual = split_proteins(store.texts(), "network", networks=path)
+    assert set(found[usual.test]) & set(found[usual.train])
 
 
 @pytest.mark.parametrize("content", ["[]", '{"8.p00_0": "one"}', "[" * 100_000, "\udcff"])

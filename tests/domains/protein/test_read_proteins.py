@@ -18,7 +18,7 @@ from protein_support import HEADER, OBO, gaf, links, write
 
 def test_functions_become_labels(tmp_path: Path) -> None:
     pairs = [("a", "b", 900), ("b", "c1", 800), ("c1", "d1.2a", 750), ("e", "f", 200)]
-    network = write(tmp_path / "9.protein.links.detailed.txt", links(pairs))
+    network = write(tmp_path / "6239.protein.links.detailed.txt", links(pairs, "6239"))
     rows = [
         ("a", "GO:0000003", "IDA", ""),
         ("b", "GO:0000022", "IMP", ""),
@@ -30,16 +30,18 @@ def test_functions_become_labels(tmp_path: Path) -> None:
         ("a", "GO:0000004", "IDA", ""),
         ("a", "GO:9999999", "IDA", ""),
     ]
-    annotations = write(tmp_path / "a.gaf", gaf(rows))
+    annotations = write(tmp_path / "a.gaf", gaf(rows).replace("taxon:9", "taxon:6239"))
     functions = {"annotations": annotations, "go": write(tmp_path / "go.obo", OBO)}
     store = read_proteins(network, **functions, min_positives=1, store_path=tmp_path / "store")
     # the narrowest: `narrow` (a) and `part` (c1, through its replacement); NOT is no positive
     assert store.tasks == ("GO:0000003", "GO:0000005")
     labels = dict(zip(store.texts(), store.labels.tolist(), strict=True))
     # the last is annotated by its gene's name
-    assert labels == {"9.a": [1, 0], "9.b": [0, 0], "9.c1": [0, 1], "9.d1.2a": [0, 0]}
-    reasons = {r.text: r.reason for r in store.rejects}
-    assert "thresholds" in reasons["9.e"]
+    assert labels == {"6239.a": [1, 0], "6239.b": [0, 0], "6239.c1": [0, 1], "6239.d1.2a": [0, 0]}
+    reasons = store.source.unmatched
+    assert all("thresholds" in reject.reason for reject in store.rejects)
+    assert [reject.text for reject in store.rejects] == ["6239.e", "6239.f"]
+    assert store.num_rows == 6
     assert "line 8" in reasons["ID6"]
     assert "obsolete" in reasons["GO:0000004"]
     assert "not a term" in reasons["GO:9999999"]
@@ -50,7 +52,7 @@ def test_functions_become_labels(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="min_positives"):
         read_proteins(network, **functions)
     kept = read_proteins(network, **functions, min_positives=1, isolated="keep")
-    assert {"9.e", "9.f"} <= set(kept.texts())
+    assert {"6239.e", "6239.f"} <= set(kept.texts())
 
 
 def test_terms_are_narrow_frequent_and_different(tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_table_of_labels_and_several_species(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         store.labels, [[np.nan, np.nan], [np.nan, 1], [1, 0], [np.nan, np.nan]]
     )
-    assert [r.text for r in store.rejects] == ["zzz"]
+    assert [*store.source.unmatched] == ["zzz"]
     twice = write(tmp_path / "twice.csv", "protein,f\n9.a,1\n9.a,0\n")
     with pytest.raises(DataError, match=r"line 3.*one line"):
         read_proteins(tmp_path, labels=twice)
@@ -120,8 +122,7 @@ def test_a_name_of_several_species_labels_none(two_species: Path, tmp_path: Path
     labels = write(tmp_path / "labels.csv", "protein,f\na,1\n9.a,0\nd,1\nx,1\ny,0\n")
     store = read_proteins(two_species, labels=labels, aliases=aliases)
     assert labels_by_protein(store) == {"9.a": 0, "11.d": 1, "10.c": 0}
-    reasons = {reject.text: reject.reason for reject in store.rejects}
-    assert reasons == {
+    assert store.source.unmatched == {
         "a": f"{labels}, line 2: has labels but fits 2 species; write 10.a or 9.a",
         "x": f"{labels}, line 5: has labels but fits 2 species; write 10.b or 9.a",
     }
@@ -139,13 +140,70 @@ def test_annotations_are_of_the_species_they_tell(two_species: Path, tmp_path: P
     of_nine = write(tmp_path / "9.gaf", "\n".join(lines))
     store = read_proteins(two_species, annotations=of_nine, **given)
     assert labels_by_protein(store) == {"9.a": 1, "9.b": 1}
-    assert [reject.text for reject in store.rejects] == ["ID2"]  # of another species, though an a
+    assert [*store.source.unmatched] == ["ID2"]  # of another species, though an a
     strain = gaf([("a", "GO:0000003", "IDA", ""), ("10.b", "GO:0000003", "IDA", "")])
-    of_strain = write(tmp_path / "strain.gaf", strain.replace("taxon:9", "taxon:559292"))
-    store = read_proteins(two_species, annotations=of_strain, **given)
+    of_strain = write(tmp_path / "strain.gaf", strain.replace("taxon:9", "taxon:55"))
+    with pytest.warns(UserWarning, match="no line is of species 10, 9; .* of taxon 55 are taken"):
+        store = read_proteins(two_species, annotations=of_strain, **given)
     assert labels_by_protein(store) == {"10.b": 1}
-    [reject] = store.rejects
-    assert "line 2: is annotated but fits 2 species" in reject.reason
+    [reason] = store.source.unmatched.values()
+    assert "line 2: is annotated but fits 2 species" in reason
+
+
+def test_isoforms_of_the_worm_alone_are_found_by_their_gene(tmp_path: Path) -> None:
+    rows = [("d1.2a", "d1.2b", 900), ("d1.2b", "x", 900)]
+    worm, fish = (
+        write(tmp_path / f"{taxon}.protein.links.detailed.txt", links(rows, taxon))
+        for taxon in ("6239", "7955")
+    )
+    table = write(tmp_path / "labels.csv", "protein,f\nd1.2a,1.0\nd1.2,0.0\nx,NA\nx,\n")
+    for text in (table.read_text(), "protein,f\nd1.2,0\nd1.2a,1\n"):
+        store = read_proteins(worm, labels=write(table, text))
+        assert labels_by_protein(store) == {"6239.d1.2a": 1, "6239.d1.2b": 0}
+    store = read_proteins(fish, labels=table)
+    assert labels_by_protein(store) == {"7955.d1.2a": 1}
+    assert [*store.source.unmatched] == ["d1.2"]
+    with pytest.raises(DataError, match=r"line 3: 'd1\.2' has labels already"):
+        read_proteins(worm, labels=write(table, "protein,f\nd1.2,0\nd1.2,1\n"))
+
+
+def test_annotations_of_the_strain_of_yeast_are_of_yeast(tmp_path: Path) -> None:
+    network = write(tmp_path / "4932.txt", links([("a", "b", 900)], "4932"))
+    told = gaf([("a", "GO:0000003", "IDA", "")]).replace("taxon:9", "taxon:559292")
+    given = {"annotations": write(tmp_path / "a.gaf", told), "min_positives": 1}
+    store = read_proteins(network, go=write(tmp_path / "go.obo", OBO), **given)
+    assert labels_by_protein(store) == {"4932.a": 1}
+
+
+def test_evidence_codes_are_known_in_any_case(tmp_path: Path) -> None:
+    network = write(tmp_path / "9.txt", links([("a", "b", 900)]))
+    rows = [("a", "GO:0000003", "ida", ""), ("b", "GO:0000003", "iea", "")]
+    given = {"annotations": write(tmp_path / "a.gaf", gaf(rows)), "min_positives": 1}
+    given["go"] = write(tmp_path / "go.obo", OBO)
+    assert labels_by_protein(read_proteins(network, **given)) == {"9.a": 1}
+    store = read_proteins(network, **given, evidence=["ida"])
+    assert labels_by_protein(store) == {"9.b": 1}
+    with pytest.raises(
+        ConfigError, match=r"`evidence`: there is no evidence 'IEB' \(known: EXP, IDA"
+    ):
+        read_proteins(network, **given, evidence=["ieb"])
+
+
+def test_spellings_of_an_ontology(tmp_path: Path) -> None:
+    text = OBO.replace("[Term]\nid: GO:0000003", "[Term] ! a comment\nid: GO:0000003")
+    text = text.replace("is_a: GO:0000001 !", "is_a: GO:0000001!").replace(
+        "part_of GO", "part_of  GO"
+    )
+    moved = "\n[Term]\nid: GO:000000{}\nis_obsolete: true\nreplaced_by: GO:000000{}\n"
+    moved = "".join(moved.format(*pair) for pair in ((7, 6), (8, 9), (9, 8)))
+    plain, found = (
+        read_ontology(write(tmp_path / "go.obo", one))
+        for one in (OBO, text.replace("\n[Typedef]", f"{moved}\n[Typedef]"))
+    )
+    assert (found.terms, found.branches) == (plain.terms, plain.branches)
+    assert (found.parents != plain.parents).nnz == 0
+    assert found.numbers == {**plain.numbers, "GO:0000007": plain.numbers["GO:0000005"]}
+    assert found.obsolete == plain.obsolete | {"GO:0000008", "GO:0000009"}
 
 
 def test_evidence_by_kind(tmp_path: Path) -> None:
@@ -214,9 +272,11 @@ def test_other_names_are_found_where_they_are_clear(tmp_path: Path) -> None:
         "9.b": 0,
         "9.c": pytest.approx(np.nan, nan_ok=True),
     }
-    assert {reject.text for reject in store.rejects} == {"y", "z"}
+    assert {*store.source.unmatched} == {"y", "z"}
+    with pytest.raises(DataError, match=r"9.txt: 'y': .*line 3: has labels but is in no network"):
+        read_proteins(network, labels=labels, aliases=aliases, on_error="fail")
     plain = read_proteins(network, labels=labels)
-    assert {reject.text for reject in plain.rejects} == {"x", "y", "z"}
+    assert {*plain.source.unmatched} == {"x", "y", "z"}
 
 
 def test_nothing_to_read_is_told() -> None:
@@ -239,7 +299,10 @@ def test_worm_reproduces_the_published_derivation(mirror: Path, tmp_path: Path) 
     columns = annotated[["protein", "go_id", "evidence", "qualifier"]]
     store = read_proteins(
         "string-6239",
-        annotations=write(tmp_path / "worm.gaf", gaf(columns.itertuples(index=False))),
+        annotations=write(
+            tmp_path / "worm.gaf",
+            gaf(columns.itertuples(index=False)).replace("taxon:9\t", "taxon:6239\t"),
+        ),
         go=write(tmp_path / "go.obo", obo_of_tables(bio)),
         neighbors=10,
     )

@@ -18,14 +18,14 @@ from graphlog.domains.base import Domain, Input, Reading
 from graphlog.domains.graph.formats import find_opener, open_collection, open_tudataset
 from graphlog.domains.graph.raw import Collection, Item, RawGraph, join
 from graphlog.domains.graph.schema import Moments, Survey, chunk_of, columns_wanted, with_columns
-from graphlog.errors import ConfigError, DataError, setting
+from graphlog.errors import ConfigError, DataError, check_name, setting
 
 _GRAPHS_PER_CHUNK = 1000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GraphReading(Reading):
-    """How any graphs are read; all their labels are, whatever the targets, and by one process."""
+    """How any graphs are read, by one process; without targets, all their labels are."""
 
     like: GraphStore | None = None
     """A store whose schema and numbers of classes are used."""
@@ -41,6 +41,7 @@ class GraphDomain(Domain):
     """Graphs in a folder of tables, JSON lines, TUDataset's or the GIN family's format."""
 
     name = "graph"
+    reads_targets = True
     reading = GraphReading
 
     def recognizes(self, path: Path) -> bool:
@@ -120,6 +121,12 @@ def pack(
         DataError: If there is no graph, more than half cannot be used, or attributes do not fit.
         ConfigError: If the schema is that of graphs of the other direction.
     """
+    names, chosen = graphs.labels, how.targets if how.targets != "auto" else None
+    if chosen is not None:
+        chosen = [chosen] if isinstance(chosen, str) else chosen
+        for name in chosen:
+            check_name("target", name, names)
+        graphs = replace(graphs, labels=tuple(name for name in names if name in chosen))
     known = None if schema is None else schema.directed
     if None not in (known, how.directed) and known != how.directed:
         kind = "directed" if known else "undirected"
@@ -132,6 +139,7 @@ def pack(
     wanted: dict[Item, list[tuple[str, int]] | None] = {
         "node": columns_wanted(graphs, "node", columns and columns.node),
         "edge": columns_wanted(graphs, "edge", columns and columns.edge),
+        "graph": [(name, names.index(name)) for name in graphs.labels],
     }
 
     def parts() -> Iterator[list[RawGraph]]:
@@ -144,13 +152,16 @@ def pack(
         for part in parts():
             if usable := [graph for graph in part if graph.problem is None]:
                 survey.add(join(usable))
-    labels = survey.labels({} if how.like is None else how.like.source.classes)
+    given = {} if how.like is None else how.like.source.classes
+    labels = survey.labels(given, are_wanted=chosen is not None)
+    wanted["graph"] = [(label.name, names.index(label.name)) for label in labels]
     classes = {label.name: list(label.values) for label in labels if label.values}
     schema = schema or survey.schema(how.kinds)
     if schema.domain == DOMAIN.name:
         schema = replace(schema, directed=directed)
     origin = Source(name=name, classes=classes, notes=survey.notes(classes))
-    with StoreBuilder(schema, how.store_path, graphs.labels, origin) as builder:
+    tasks = [label.name for label in labels]
+    with StoreBuilder(schema, how.store_path, tasks, origin) as builder:
         collector = RowCollector(builder, graphs.name, how.on_error, how.progress, "graph")
         node, edge = Moments(len(schema.node)), Moments(len(schema.edge))
         for part in parts():

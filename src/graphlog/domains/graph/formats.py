@@ -26,9 +26,11 @@ from graphlog.domains.graph.raw import (
     Place,
     RawGraph,
     as_float,
+    as_number,
     attribute_cell,
     cell,
     column,
+    label_cell,
 )
 from graphlog.errors import DataError
 from graphlog.files import open_text
@@ -165,6 +167,8 @@ def _read_json(path: Path, labels: tuple[str, ...]) -> Iterator[RawGraph]:
         try:
             graph = _graph_of_line(row, line, labels)
             place = Place(lines=(number,))
+            if graph.label_problem is not None:
+                graph = graph._replace(label_problem=f"line {number}: {graph.label_problem}")
             yield graph._replace(node_place=place, edge_place=place)
         except BadGraphError as e:
             yield RawGraph(row, line[:_MAX_TEXT], problem=f"line {number}: {e}")
@@ -177,9 +181,14 @@ def _graph_of_line(row: int, text: str, labels: tuple[str, ...]) -> RawGraph:
     num_nodes = len(node[0]) if node else stated or int(edges.max(initial=-1)) + 1
     if stated not in (None, num_nodes):
         raise BadGraphError(f"`x` has {num_nodes} rows and `num_nodes` is {stated}")
-    if found and found.keys() != set(labels):
-        expected = f"`y` must be {len(labels)} labels ({', '.join(labels)})"
-        raise BadGraphError(f"{expected}, found {', '.join(found):.80}")
+    label_problem, values = None, list[Any]()
+    try:
+        if found and found.keys() != set(labels):
+            expected = f"`y` must be {len(labels)} labels ({', '.join(labels)})"
+            raise BadGraphError(f"{expected}, found {', '.join(found):.80}")
+        values = [_plain(found.get(label), "y") for label in labels]
+    except BadGraphError as e:
+        label_problem = str(e)
     name = "" if line.id is None else str(line.id)[:_MAX_TEXT]
     return RawGraph(
         row=row,
@@ -188,8 +197,9 @@ def _graph_of_line(row: int, text: str, labels: tuple[str, ...]) -> RawGraph:
         edge_index=edges,
         node=node,
         edge=_matrix(line.edge_attr, "edge_attr"),
-        labels=tuple(_plain(found.get(label), "y") for label in labels),
+        labels=tuple(values),
         name=name,
+        label_problem=label_problem,
     )
 
 
@@ -252,7 +262,7 @@ class _Table:
         """Yield the rows graph by graph."""
         keys = [self._header.index(key) for key in self._keys]
         values = [self._header.index(name) for name in self.columns]
-        content = attribute_cell if keys[1:] else cell  # rows of `graphs` are no attributes
+        content = attribute_cell if keys[1:] else label_cell
         seen: set[str] = set()
         below_header = islice(self._rows(), 1, None)
         for graph, group in groupby(below_header, lambda item: item[1][keys[0]].strip()):
@@ -347,11 +357,13 @@ def _graph_of_tables(
             problem = f"graph {graph[:40]!r} occurs twice; keep one row"
             raise BadGraphError(f"{found['graphs'].place.of(1)}{problem}")
         about = dict(zip(tables["graphs"].columns, found["graphs"].values[0], strict=True))
-    counted = about.pop("num_nodes", None)
+    counted = as_number(about.pop("num_nodes", None))
     nodes = found.get("nodes", _Rows(graph, Place(), [], []))
     edges = found.get("edges", _Rows(graph, Place(), [], []))
     if "nodes" in found:
         names = [name for (name,) in nodes.keys]
+        if counted not in (None, len(names)):
+            raise BadGraphError(f"nodes.csv has {len(names)} nodes and `num_nodes` is {counted}")
     elif "nodes" in tables:
         raise BadGraphError(f"graph {graph[:40]!r} has no row in nodes.csv")
     elif counted is not None:

@@ -1,5 +1,6 @@
 """Graphs as a file lists them, numbers or words in columns, before their attributes have codes."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,8 +20,15 @@ Item = Literal["node", "edge", "graph"]
 
 MAX_NODES = 10_000_000
 """Largest number of nodes of a graph; a larger one is a mistake, and would fill the memory."""
+_NUMERAL = re.compile(r"[0-9]+[eE][0-9]+")
 _INT64 = range(-(2**63), 2**63)
 _NO_EDGES: Int64[np.ndarray, "2 0"] = np.zeros((2, 0), dtype=np.int64)
+
+
+class Numeral(str):
+    """A field such as ``2E1``: a number in a column of numbers, and a name in one of words."""
+
+    __slots__ = ()
 
 
 class BadGraphError(Exception):
@@ -66,6 +74,8 @@ class RawGraph(NamedTuple):
     """Where its edges are listed."""
     problem: str | None = None
     """Why it cannot be used; fields but the first two and ``name`` have no meaning then."""
+    label_problem: str | None = None
+    """Why it cannot be used where labels are wanted."""
     name: str = ""
     """What the input calls it; empty if nothing."""
 
@@ -84,9 +94,12 @@ class RawGraph(NamedTuple):
             self._check_sizes()
             node = self._fitting("node", self.num_nodes, self.node, wanted["node"])
             edge = self._fitting("edge", self.edge_index.shape[1], self.edge, wanted["edge"])
+            if self.label_problem is not None and wanted["graph"]:
+                raise BadGraphError(self.label_problem)
+            labels = tuple(self.labels[k] for _, k in wanted["graph"] or ())
         except BadGraphError as e:
             return self._replace(problem=str(e))
-        return self._replace(node=node, edge=edge)
+        return self._replace(node=node, edge=edge, labels=labels)
 
     def _check_sizes(self) -> None:
         nodes = self.num_nodes
@@ -188,6 +201,8 @@ def cell(text: str) -> Any:
     text = text.strip()
     if not text or "_" in text:  # Python's numbers may contain underscores; data's may not
         return text or None
+    if _NUMERAL.fullmatch(text):
+        return Numeral(text)
     for kind in (int, float):
         try:
             return kind(text)
@@ -200,6 +215,19 @@ def attribute_cell(text: str) -> Any:
     """Return the content of an attribute's field: as :func:`cell`, but ``007`` is a name."""
     text = text.strip()
     return text if len(text) > 1 and text[0] == "0" and text.isdigit() else cell(text)
+
+
+def label_cell(text: str) -> Any:
+    """Return the content of a label's field: as :func:`cell`, but ``007`` is a numeral."""
+    content = attribute_cell(text)
+    return Numeral(content) if isinstance(content, str) and content.isdecimal() else content
+
+
+def as_number(value: Any) -> Any:
+    """Return a numeral as a number, and anything else as it is."""
+    if not isinstance(value, Numeral):
+        return value
+    return int(value) if value.isdecimal() else float(value)
 
 
 def is_absent(value: object) -> bool:

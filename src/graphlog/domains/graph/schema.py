@@ -1,5 +1,6 @@
 """Schemas of any graphs: inferred from their attributes; and attributes turned into their codes."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -13,8 +14,11 @@ from graphlog.domains.graph.raw import (
     Collection,
     Column,
     Item,
+    Numeral,
     RawGraph,
     RawGraphs,
+    as_number,
+    cell,
     is_absent,
     join,
     may_be_class,
@@ -34,6 +38,7 @@ DEGREE_CAP = 255
 """Largest degree with a code of its own."""
 _SPECIAL_CODES: Mapping[Item, int] = {"node": 1, "edge": 2}
 """Codes after the values: "masked", and for edges "self-loop"."""
+_DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
 _FLOAT32 = np.finfo(np.float32)
 _FLOAT32_MAX = float(_FLOAT32.max)
 
@@ -95,6 +100,8 @@ class ColumnSurvey:
         self.values: set[Any] = set()
         self.absent: set[str] = set()
         """Words for a missing value; beside other words, an attribute may mean them: Na, none."""
+        self.numerals: set[str] = set()
+        """Numerals such as ``2E1``: names beside words, else quantities."""
         self.num_words = self.num_numbers = 0
         self.has_fractions = False
 
@@ -102,7 +109,11 @@ class ColumnSurvey:
         """Include more of the column; what is missing or not finite is ignored."""
         words: list[str] = []
         if column.dtype == object:
-            words = [v for v in column.tolist() if isinstance(v, str)]
+            numerals = [v for v in column.tolist() if isinstance(v, Numeral)]
+            self.num_numbers += len(numerals)
+            if len(self.numerals) <= MAX_CODES:
+                self.numerals.update(numerals)
+            words = [v for v in column.tolist() if isinstance(v, str) and type(v) is not Numeral]
             self.absent.update(filter(is_absent, set(words)))
             words = [word for word in words if word not in self.absent]
             numbers = [v for v in column.tolist() if not isinstance(v, str) and v is not None]
@@ -122,14 +133,31 @@ class ColumnSurvey:
             self.values.update(np.unique(column).tolist(), words)
 
     @property
+    def _known(self) -> set[Any]:
+        """The values but words for a missing one; numerals beside words are named as written."""
+        return self.values | (
+            self.numerals if self.num_words else set(map(as_number, self.numerals))
+        )
+
+    @property
     def _different(self) -> set[Any]:
         is_numbers = self.num_numbers > 0 and not self.num_words
-        return self.values if is_numbers else self.values | self.absent
+        return self._known if is_numbers else self._known | self.absent
+
+    @property
+    def _are_quantities(self) -> bool:
+        return self.has_fractions or (bool(self.numerals) and not self.num_words)
+
+    @property
+    def decimal_comma(self) -> str | None:
+        """A word such as ``0,5`` where all words are such; None elsewhere."""
+        words = sorted(value for value in self.values if isinstance(value, str))
+        return words[0] if words and all(map(_DECIMAL_COMMA.fullmatch, words)) else None
 
     @property
     def is_constant(self) -> bool:
         """Whether there is only one value, and it is a category."""
-        return not self.has_fractions and len(self._different) == 1
+        return not self._are_quantities and len(self._different) == 1
 
     @property
     def _are_codes(self) -> bool:
@@ -145,7 +173,7 @@ class ColumnSurvey:
             is_mistake = self.has_fractions and self.num_words <= self.num_numbers
             return "continuous" if is_mistake else "categorical"
         is_few = len(self.values) <= (MAX_CODES if self._are_codes else FEW_VALUES)
-        return "categorical" if is_few and not self.has_fractions else "continuous"
+        return "categorical" if is_few and not self._are_quantities else "continuous"
 
     @property
     def is_class(self) -> bool:
@@ -155,13 +183,18 @@ class ColumnSurvey:
         return self.num_words > (self.num_numbers if has_fractions else 0)
 
     @property
+    def has_texts(self) -> bool:
+        """Whether there are more words than a label may have classes, as of names."""
+        return sum(isinstance(value, str) for value in self.values) > MAX_CLASSES
+
+    @property
     def absent_labels(self) -> set[str]:
         """Words for a missing label; ``-`` and ``none`` are classes beside other words."""
         return {word for word in self.absent if not (self.num_words and may_be_class(word))}
 
     def classes(self, name: str) -> tuple[str, ...]:
         """Return the names of the classes of a label."""
-        return _names(name, self.values | (self.absent - self.absent_labels), MAX_CLASSES)
+        return _names(name, self._known | (self.absent - self.absent_labels), MAX_CLASSES)
 
     def attribute(self, name: str, kind: Kind, special: int) -> Attribute:
         """Return the column of the schema, with ``special`` codes after the values."""
@@ -169,7 +202,7 @@ class ColumnSurvey:
             return Attribute(name, 0)
         values = _names(name, self._different, MAX_CODES)
         if self._are_codes:  # each number is its own code
-            codes = range(int(max(self.values, default=0)) + 1)
+            codes = range(int(max(self._known, default=0)) + 1)
             values = tuple(str(code) if str(code) in values else "" for code in codes)
         return Attribute(name, len(values) + special, values=values)
 
@@ -243,21 +276,35 @@ class Survey:
             for name, survey in columns.items()
         )
 
-    def labels(self, known: Mapping[str, Sequence[str]]) -> tuple[Attribute, ...]:
-        """Return the labels: words are classes (by the numbers ``known``), numbers quantities."""
+    def labels(self, known: Mapping[str, Sequence[str]], are_wanted: bool) -> tuple[Attribute, ...]:
+        """Return the labels: words are classes (by the numbers ``known``), numbers quantities.
+
+        Columns with too many words are left out unless ``are_wanted``.
+        """
         labels: list[Attribute] = []
         for name, survey in self._columns["graph"].items():
             classes = tuple(known.get(name, ()))
             if not classes and (survey.is_class or name in self._graphs.classes):
+                if survey.has_texts and not are_wanted:
+                    continue
                 classes = survey.classes(name)
             labels.append(Attribute(name, len(classes), values=classes))
         return tuple(labels)
 
     def notes(self, classes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-        """Return one line for each label that was not taken literally."""
+        """Return a line for each label or attribute that was not taken literally."""
         notes: list[str] = []
+        for item, columns in self._columns.items():
+            what = "label" if item == "graph" else f"{item} attribute"
+            for name, survey in columns.items():
+                if (word := survey.decimal_comma) is not None:
+                    read = f"words such as {word} are read as categories"
+                    notes.append(f"{what} '{name}': {read}; write numbers with a decimal point")
         for name, survey in self._columns["graph"].items():
             words = classes.get(name, ())
+            if survey.has_texts and survey.is_class and not words:
+                problem = f"more than {MAX_CLASSES:,} different words"
+                notes.append(f"column '{name}' of graphs is left out: {problem}")
             if words == [str(k) for k in range(len(words))]:
                 pass  # they are as written
             elif len(words) == 2:
@@ -357,10 +404,12 @@ def _category_codes(values: Column, attribute: Attribute) -> tuple[np.ndarray, n
         is_bad = ~((codes >= 0) & (codes < attribute.cardinality) & (codes == np.floor(codes)))
         return np.where(is_bad, 0, codes), is_bad | (_as_numbers(values) != codes)
     code_of = {text: code for code, text in enumerate(attribute.values) if text}
+    are_numbers = not any(isinstance(cell(text), str) for text in code_of)
     different, inverse = values, np.arange(len(values))
     if values.dtype != object:
         different, inverse = np.unique(values, return_inverse=True)
-    codes = np.array([code_of.get(text_of(v), -1) for v in different.tolist()], dtype=np.int64)
+    found = map(as_number, different.tolist()) if are_numbers else different.tolist()
+    codes = np.array([code_of.get(text_of(value), -1) for value in found], dtype=np.int64)
     codes = codes[inverse.reshape(-1)]
     return np.maximum(codes, 0), codes < 0
 
@@ -389,7 +438,8 @@ def _problem(value: object, attribute: Attribute) -> str:
 
 def _as_numbers(values: Column) -> Float[np.ndarray, "R"]:
     if values.dtype == object:
-        numbers = [v if isinstance(v, int | float) else np.nan for v in values.tolist()]
+        numbers = map(as_number, values.tolist())
+        numbers = [v if isinstance(v, int | float) else np.nan for v in numbers]
         return np.array(numbers, dtype=np.float64)
     return values.astype(np.float64)
 

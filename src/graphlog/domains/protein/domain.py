@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +37,7 @@ from graphlog.domains.protein.reading import (
     parts,
     read_proteins,
 )
-from graphlog.domains.protein.schema import PROTEIN, details_of, species_of
+from graphlog.domains.protein.schema import CUTTING, PROTEIN, ProteinOptions, details_of, species_of
 from graphlog.errors import (
     ConfigError,
     DataError,
@@ -72,6 +72,7 @@ class ProteinDomain(Domain):
     schemas = {PROTEIN.name: PROTEIN}  # noqa: RUF012 - constant
     targets = STATISTICS
     feature_sets = {"statistics": STATISTICS}  # noqa: RUF012 - constant
+    finds_repeats = False
     drops_unlabeled = True
     keeps_stores = True
     reads_memory = True
@@ -129,6 +130,15 @@ class ProteinDomain(Domain):
         """Return the networks, tables and ontologies that a labeled set is made from."""
         return parts(spec) if details_of(spec).networks else []
 
+    def cutting_of(self, source: Input) -> dict[str, Any]:
+        """Return how the ego-networks of a store or a named set were cut."""
+        cutting: Mapping[str, Any] = {}
+        if source.store is not None:
+            cutting = source.store.source.cutting
+        elif source.spec is not None:
+            cutting = details_of(source.spec).options.model_dump(mode="json")
+        return {name: cutting[name] for name in CUTTING if name in cutting}
+
     # Folds
 
     def default_split(self, store: GraphStore, task: str | None) -> str:
@@ -163,7 +173,13 @@ class ProteinDomain(Domain):
             named = () if spec is None else details_of(spec).networks or (spec.name,)
             networks = named or (() if source.path is None else (source.path,))
         folds = split_proteins(
-            store.texts(used), kind, fractions, seed, test_species=test_species, networks=networks
+            store.texts(used),
+            kind,
+            fractions,
+            seed,
+            test_species=test_species,
+            networks=networks,
+            cutting=store.source.cutting or None,
         )
         return Split(*(used[fold] for fold in folds))
 
@@ -213,6 +229,7 @@ def split_proteins(
     *,
     test_species: str | int | None = None,
     networks: Files = (),
+    cutting: Mapping[str, Any] | None = None,
     data_dir: Path | str | None = None,
 ) -> Split:
     """Return the indices of the three folds.
@@ -233,6 +250,8 @@ def split_proteins(
         seed: Of the shuffling.
         test_species: Taxon to test on; None takes human if it is there, else the last species.
         networks: For ``network``: the files or named networks that contain the proteins.
+        cutting: For ``network``: how the ego-networks were cut, ``store.source.cutting``; None is
+            as usual.
         data_dir: Where downloaded networks and their communities are kept.
 
     Raises:
@@ -254,7 +273,10 @@ def split_proteins(
             f"with graphlog data split (its {setting('networks')}), and give that file.",
             option="networks",
         )
-    communities = _communities_of(proteins, networks, data_dir)
+    files = network_files(networks, data_dir)
+    if cutting is not None:
+        files = [file._replace(options=ProteinOptions.parse(cutting)) for file in files]
+    communities = _communities_of(proteins, files, data_dir)
     return group_split(communities, fractions, "random", seed)
 
 
@@ -293,10 +315,10 @@ def _species_split(species: np.ndarray, seed: int, test: str | None) -> Split:
 
 
 def _communities_of(
-    proteins: Sequence[str], networks: Files, data_dir: Path | str | None
+    proteins: Sequence[str], files: Sequence[NetworkFile], data_dir: Path | str | None
 ) -> Int[np.ndarray, "N"]:
     community: dict[str, int] = {}
-    for k, file in enumerate(network_files(networks, data_dir)):
+    for k, file in enumerate(files):
         found = _communities_in(file, data_dir)
         community |= {name: COMMUNITIES * k + number for name, number in found.items()}
     missing = next((name for name in proteins if name not in community), None)

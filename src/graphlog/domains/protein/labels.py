@@ -1,7 +1,9 @@
 """Functions of proteins as labels: from a table, or from annotations and the Gene Ontology."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -11,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_matrix
 
-from graphlog.data.tables import listed
+from graphlog.data.tables import ABSENT, listed
 from graphlog.domains.protein.schema import ProteinOptions
 from graphlog.domains.protein.tables import line_error, open_columns
 from graphlog.errors import DataError
@@ -23,8 +25,11 @@ _BRANCHES = ("biological_process", "molecular_function")
 """Branches of the ontology that labels are chosen from."""
 _GAF_FIELDS = 15
 _ISOFORM = re.compile(r"(?<=\d)[a-z]$")
+_WORM = "6239"
+"""The species whose isoforms end in a letter; elsewhere such names are genes, as hoxb1a, hoxb1b."""
+_STRAINS = {"559292": "4932", "83333": "511145"}
+"""Taxa that annotations of yeast and E. coli tell, and those of STRING."""
 _COMPLEX = "GO:0032991"
-_LABELS = {"0": 0.0, "1": 1.0, "": np.nan}
 _LIST_COLUMNS = ("go_terms", "complexes", "terms")
 
 
@@ -104,8 +109,8 @@ def read_ontology(path: Path | str) -> Ontology:
             if tags.get("is_obsolete") != ["true"]:
                 branches[term] = tags.get("namespace", [""])[0]
                 renamed |= dict.fromkeys(tags.get("alt_id", []), term)
-                related = (text.partition(" ") for text in tags.get("relationship", []))
-                parts = [broader for relation, _, broader in related if relation == "part_of"]
+                related = (text.split() for text in tags.get("relationship", []))
+                parts = [words[-1] for words in related if words[:1] == ["part_of"]]
                 links += [(line, term, broader) for broader in tags.get("is_a", []) + parts]
             elif len(successors) == 1:
                 renamed[term] = successors[0]
@@ -114,12 +119,18 @@ def read_ontology(path: Path | str) -> Ontology:
     if not branches:
         raise DataError(f"{path}: holds no term; use the Gene Ontology's go-basic.obo.")
     numbers = {term: k for k, term in enumerate(branches)}
+    for term in renamed:
+        passed = [term]
+        while (last := renamed.get(passed[-1], "")) and last not in passed:
+            passed.append(last)
+        renamed[term] = passed[-1]
     for line, term, parent in links:
         if parent not in numbers:
             problem = f"{term!r} is below {parent!r}, which is not there or obsolete"
             raise line_error(path, line, f"{problem}; download the file again")
     edges = [(numbers[term], numbers[parent]) for _, term, parent in links]
     others = {other: numbers[term] for other, term in renamed.items() if term in numbers}
+    obsolete |= renamed.keys() - others.keys()
     return Ontology(
         tuple(branches),
         tuple(branches.values()),
@@ -136,10 +147,10 @@ def _term_stanzas(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, list[st
         if line.startswith("["):
             if tags is not None:
                 yield start, tags
-            start, tags = number, {} if line == "[Term]" else None
+            start, tags = number, {} if line.partition("!")[0].strip() == "[Term]" else None
         elif tags is not None and ":" in line:
             tag, _, value = line.partition(":")
-            tags.setdefault(tag, []).append(value.partition(" ! ")[0].partition(" {")[0].strip())
+            tags.setdefault(tag, []).append(value.partition("!")[0].partition("{")[0].strip())
 
 
 def read_aliases(paths: Sequence[Path | str]) -> dict[str, dict[str, str]]:
@@ -167,9 +178,9 @@ def read_aliases(paths: Sequence[Path | str]) -> dict[str, dict[str, str]]:
 class Functions:
     """Labels of the proteins of some networks, found by the names that other files use.
 
-    In each species, a name is looked up as written, then among aliases. The name of a gene stands
-    for all its isoforms (``D1.2`` for ``D1.2a`` and ``D1.2b``). A name that is known in several
-    species stands for none.
+    In each species, a name is looked up as written, then among aliases. The name of a gene of the
+    worm stands for all its isoforms (``D1.2`` for ``D1.2a`` and ``D1.2b``). A name that is known in
+    several species stands for none.
     """
 
     def __init__(
@@ -195,7 +206,7 @@ class Functions:
         numbers: dict[str, dict[str, tuple[int, ...]]] = {}
         for species, names in of_species.items():
             genes: dict[str, tuple[int, ...]] = {}
-            for name in names:
+            for name in names if species == _WORM else ():
                 gene = _ISOFORM.sub("", name.partition(".")[2])
                 genes[gene] = (*genes.get(gene, ()), number[name])
             exact = {name.partition(".")[2]: (number[name],) for name in names}
@@ -204,6 +215,11 @@ class Functions:
             others = {a: (number[p],) for a, p in aliases.items() if p in number}
             numbers[species] = others | genes | exact
         return numbers
+
+    def is_gene(self, name: str, members: Sequence[int]) -> bool:
+        """Return whether a name is that of a gene, and not the own name of one of its isoforms."""
+        own = [self.proteins[member].partition(".")[2] for member in members]
+        return name not in own and name in [_ISOFORM.sub("", isoform) for isoform in own]
 
     def count_files(self, files: int) -> None:
         """Begin to count what is used of so many files."""
@@ -282,13 +298,21 @@ def read_annotations(
     pairs: list[tuple[int, int]] = []
     functions.count_files(len(files))
     for path in files:
-        tells = not functions.numbers.keys().isdisjoint(_taxon(f) for _, f in _gaf_lines(path))
+        taxa = dict.fromkeys(_taxon(fields, functions.numbers) for _, fields in _gaf_lines(path))
+        tells = not functions.numbers.keys().isdisjoint(taxa)
+        if taxa and not tells:
+            known, others = (listed(list(species)) for species in (functions.numbers, taxa))
+            warnings.warn(
+                f"{path}: no line is of species {known}; its annotations of taxon {others} are "
+                "taken for these where names agree; check that the file is of the same species",
+                stacklevel=2,
+            )
         for line, fields in _gaf_lines(path):
-            species = _taxon(fields) if tells else None
+            species = _taxon(fields, functions.numbers) if tells else None
             called = [name for name in (fields[1], fields[2], *fields[10].split("|")) if name]
             go_id, members = fields[4], functions.find(called, species)
             term = ontology.numbers.get(go_id)
-            if fields[6] in options.evidence:
+            if fields[6].upper() in options.evidence:
                 functions.counts["with left-out evidence"] += 1
             elif "NOT" in fields[3].split("|"):
                 functions.counts["negated (NOT)"] += 1
@@ -306,9 +330,11 @@ def read_annotations(
     functions.choose(pairs, ontology, options, files[0])
 
 
-def _taxon(fields: Sequence[str]) -> str:
+def _taxon(fields: Sequence[str], known: Collection[str]) -> str:
     """Return the species of an annotation; a second taxon is of what it interacts with."""
-    return fields[12].partition("|")[0].removeprefix("taxon:")
+    taxon = fields[12].partition("|")[0].removeprefix("taxon:")
+    species = _STRAINS.get(taxon, taxon)
+    return species if species in known and taxon not in known else taxon
 
 
 def _gaf_lines(path: Path | str) -> Iterator[tuple[int, list[str]]]:
@@ -353,8 +379,9 @@ def read_labels(functions: Functions, path: Path | str, options: ProteinOptions)
             functions.choose(pairs, flat, options, path)
             return
         values = functions.begin(columns)
+        of_gene: dict[int, bool] = {}
         for lines, (called, *texts) in blocks:
-            found = [[_LABELS.get(text.strip()) for text in column] for column in texts]
+            found = [list(map(_label_of, column)) for column in texts]
             for column, read in zip(texts, found, strict=True):
                 if None in read:
                     row = read.index(None)
@@ -362,10 +389,25 @@ def read_labels(functions: Functions, path: Path | str, options: ProteinOptions)
                     raise line_error(path, int(lines[row]), problem)
             labels = np.array(found, dtype=np.float32).T
             for row, members in enumerate(functions.find_rows(path, lines, called)):
-                if not np.isnan(values[list(members)]).all():
+                if np.isnan(labels[row]).all():
+                    continue
+                is_gene = functions.is_gene(called[row], members)
+                if any(of_gene.get(member) == is_gene for member in members):
                     problem = f"'{called[row]}' has labels already; give each protein one line"
                     raise line_error(path, int(lines[row]), problem)
-                values[list(members)] = labels[row]
+                # the line of a protein counts more than that of its gene
+                members = [m for m in members if not is_gene or m not in of_gene]
+                values[members] = labels[row]
+                of_gene |= dict.fromkeys(members, is_gene)
+
+
+def _label_of(text: str) -> float | None:
+    """Return a label, NaN where it is missing, or None where it is none."""
+    if text.strip().lower() in ABSENT:
+        return float("nan")
+    with suppress(ValueError):
+        return value if (value := float(text)) in (0, 1) else None
+    return None
 
 
 def read_complexes(functions: Functions, annotated: Path, complexes: Path) -> None:

@@ -12,7 +12,7 @@ from graphlog.data.graphs import GraphChunk, ragged_ranges
 from graphlog.data.store import GraphStore
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN, ProteinOptions, species_of
 from graphlog.domains.protein.tables import line_error, open_columns
-from graphlog.errors import DataError
+from graphlog.errors import DataError, setting
 
 EVIDENCE_CHANNELS: Mapping[str, str] = {
     "ppi": "experimental",
@@ -165,7 +165,7 @@ def read_interactions(path: Path | str, species: str | None = None) -> Interacti
     if not species:
         raise DataError(
             f"{path}: does not tell the species; featurize it with its taxon id, as in "
-            "`species='6239'`, and use the store."
+            f"{setting('species', '6239')}, and use the store."
         )
     names = sorted(numbers)
     rank = np.empty(len(names), dtype=np.int64)

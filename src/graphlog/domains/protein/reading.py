@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 
 from graphlog.data.graphs import Reject
 from graphlog.data.manifest import Source
-from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, open_store
+from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, bad_row, open_store
 from graphlog.data.workers import check_workers, map_in_order
 from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.datasets.catalogue import PARTS, data_root
@@ -141,8 +141,8 @@ def read_proteins(source: Files, reading: ProteinReading) -> GraphStore:
     """Return a store with the ego-network of every protein of some networks.
 
     The text of a graph is ``<taxon>.<name>``, and its node 0 is the center. Rows are the proteins
-    in the order of the files, sorted by name within each. They are followed by rejected rows for
-    names and terms of annotation files that no network or ontology contains.
+    in the order of the files, sorted by name within each. Names and terms of files of labels that
+    no network or ontology contains are no rows; ``source.unmatched`` of the store has them.
 
     Raises:
         DataError: Naming file and line, if something cannot be read.
@@ -165,15 +165,17 @@ def read_proteins(source: Files, reading: ProteinReading) -> GraphStore:
         cutting=cutting.model_dump(mode="json"),
         networks={network.species: network.counts for network in networks},
         annotations=functions.counts,
+        unmatched=functions.unmatched,
     )
+    if functions.unmatched and reading.on_error == "fail":
+        text, reason = next(iter(functions.unmatched.items()))
+        raise bad_row(f"{origin.name}: {text[:80]!a}", reason)
     with StoreBuilder(PROTEIN, reading.store_path, functions.tasks, origin) as builder:
         collector = RowCollector(builder, origin.name, reading.on_error, reading.progress, "row")
         values = functions.values
         for network in networks:
             labels, values = np.split(values, [len(network.proteins)])
             _add_network(collector, network, labels, reading)
-        for row, (text, reason) in enumerate(functions.unmatched.items(), start=collector.done):
-            collector.reject(Reject(row, text, reason))
         return builder.finish()
 
 
@@ -220,7 +222,7 @@ def _add_network(
 
 
 _ONTOLOGY = "go-graph"
-_VERSION = 2
+_VERSION = 3
 """Increase when ego-networks are cut or labeled in another way, so that stores are built again."""
 
 

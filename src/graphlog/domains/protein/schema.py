@@ -18,6 +18,11 @@ CHANNELS = (
     "textmining",
 )
 """STRING's evidence channels, in its order and spelling."""
+_EVIDENCE = (
+    "EXP IDA IPI IMP IGI IEP HTP HDA HMP HGI HEP IBA IBD IKR IRD IMR ISS ISO ISA ISM IGC RCA TAS "
+    "NAS IC ND NR IEA"
+).split()
+"""Codes of the Gene Ontology for what an annotation rests on."""
 PROTEIN = FeatureSchema(
     name="protein",
     domain="protein",
@@ -28,6 +33,10 @@ PROTEIN = FeatureSchema(
     self_loop=(0.0,) * 7 + (1.0, 0.0),
 )
 """The layout of the pre-train-GNNs family: node 0 is the center, and every node has code 1."""
+
+
+CUTTING = ("score", "channel_score", "radius", "neighbors", "nodes", "isolated")
+"""Options that decide which ego-networks a network has; the others choose labels."""
 
 
 class ProteinOptions(FrozenConfig):
@@ -65,6 +74,15 @@ class ProteinOptions(FrozenConfig):
             if not 1 <= lowest <= 1000:
                 raise ValueError("must be from 1 to 1000")
         return value
+
+    @field_validator("evidence")
+    @classmethod
+    def _known_evidence(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        codes = tuple(code.upper() for code in value)
+        for code in codes:
+            if code not in _EVIDENCE:
+                raise ValueError(f"there is no evidence '{code}' (known: {', '.join(_EVIDENCE)})")
+        return codes
 
     @property
     def channel_scores(self) -> tuple[int, ...]:
