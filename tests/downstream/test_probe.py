@@ -25,6 +25,7 @@ from downstream_support import (
     without_each_node,
     write_csv,
 )
+from graphlog.data.split import Split
 from graphlog.domains import domain_of
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.kernel import KernelModel
@@ -134,8 +135,10 @@ def test_a_split_without_a_seed_is_not_probed_several_times(tmp_path: Path):
     by_scaffold = open_labeled(
         table, MOLECULE, targets=["y"], split="scaffold", fractions=(0.6, 0.2, 0.2)
     )
-    for data in (labeled(IS_ALCOHOL), by_scaffold):
-        with pytest.raises(ConfigError, match="the same with every seed"):
+    two = Split(np.arange(40), np.arange(0), np.arange(40, 48))  # a seed draws the third
+    of_two = open_labeled({"smiles": CHAINS, "y": IS_ALCOHOL}, MOLECULE, targets=["y"], split=two)
+    for data in (labeled(IS_ALCOHOL), by_scaffold, of_two):
+        with pytest.raises(ConfigError, match="same test fold with every seed"):
             probe(tiny_encoder(), data, baselines=(), folds_seeds=(0, 1))
     shares = {"targets": ["y"], "fractions": (0.6, 0.2, 0.2), "baselines": ()}
     assert (

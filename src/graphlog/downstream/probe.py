@@ -562,7 +562,7 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
     """Return the same graphs in the folds of each seed.
 
     Raises:
-        ConfigError: If there are fewer than two seeds, or the folds do not depend on them.
+        ConfigError: If there are fewer than two seeds, or the test fold does not depend on them.
     """
     if len(seeds) < 2 or len(set(seeds)) < len(seeds):
         raise ConfigError(
@@ -572,10 +572,10 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
         )
     draw = data.draw
     drawn = [] if draw is None else [draw(data.store, data.labels, int(s)) for s in seeds]
-    if not drawn or all(map(np.array_equal, drawn[0][0], drawn[1][0])):
+    if not drawn or all(np.array_equal(drawn[0][0].test, folds.test) for folds, _ in drawn[1:]):
         raise ConfigError(
-            f"the {data.split_name} split is the same with every seed; choose one that shuffles "
-            f"with {setting('split')}, such as random-scaffold (molecules) or random.",
+            f"the {data.split_name} split has the same test fold with every seed; choose one that "
+            f"shuffles with {setting('split')}, such as random-scaffold (molecules) or random.",
             option="split",
         )
     return [replace(data, split=folds, split_name=name) for folds, name in drawn]
