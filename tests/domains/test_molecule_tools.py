@@ -27,7 +27,7 @@ def test_scaffolds_keep_chirality_and_the_unparsable_are_groups_of_their_own() -
     assert "@" in str(found[-1])
     assert group_numbers(found).tolist() == [0, 1, 2, 3, 4, 3, 5]
     written = ["C[C@H]1CC[C@@H](C2=CC=CC=C2)CC1", "OC1=CC=CC=C1"]
-    assert scaffolds(written, canonical_first=True) == scaffolds(map(Chem.CanonSmiles, written))
+    assert scaffolds(written, canonical_first=True) == scaffolds([*map(Chem.CanonSmiles, written)])
 
 
 @pytest.mark.parametrize(
