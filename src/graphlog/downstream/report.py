@@ -116,7 +116,7 @@ class Report:
     split: str
     """How the folds were made."""
     sizes: dict[str, int]
-    """Molecules of ``train``, ``valid``, ``test``; ``rejected``: rows that could not be read."""
+    """Graphs with a label of each fold; ``rejected``: rows that could not be read."""
     tasks: tuple[str, ...]
     """Names of the predicted columns."""
     rows: tuple[ScoreRow, ...]

@@ -81,8 +81,9 @@ class LabeledGraphs:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of graphs of each fold and of rejected rows."""
-        folds = {name: len(part) for name, part in self.split._asdict().items()}
+        """Number of graphs with a label of each fold, and of rejected rows."""
+        has_label = np.isfinite(self.labels).any(axis=1)
+        folds = {name: int(has_label[part].sum()) for name, part in self.split._asdict().items()}
         return {**folds, "rejected": len(self.rejects)}
 
     @property
@@ -240,7 +241,8 @@ def open_labeled(
         weights: Column that says how much each row counts in the training loss.
         on_repeats: What becomes of graphs that repeat each other, molecules by their parents:
             ``keep`` them all (random folds keep repeats of molecules together), take the ``mean``
-            of their labels, ``drop`` all but the first row, or ``fail``.
+            of their labels, weighted by ``weights``, which are summed, ``drop`` all but the first
+            label of each target, or ``fail``.
         labels_range: Lowest and highest label; others are left out, and a note says which.
         reading: Passed to ``read_molecules``.
 
@@ -290,8 +292,8 @@ def open_labeled(
     labels, names, kind, unusual = _learned(labels, names, wanted, store)
     notes += unusual
     if on_repeats != "keep":
-        labels, settled = settle_repeats(labels, store, on_repeats, kind == "regression")
-        notes += settled
+        labels, row_weights, said = settle_repeats(labels, store, on_repeats, kind, row_weights)
+        notes += said
     usual = spec.metric if spec is not None and kind == known else None
     if split is None:
         split = (spec.split if spec else None) or domain.default_split(store, kind)
