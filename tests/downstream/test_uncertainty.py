@@ -8,7 +8,16 @@ from sklearn.metrics import brier_score_loss
 
 import graphlog
 from cli_support import read_table
-from downstream_support import CHAINS, LENGTH, chain_store, classifier, labeled, lengths, tuned
+from downstream_support import (
+    CHAINS,
+    LENGTH,
+    chain_store,
+    classifier,
+    labeled,
+    lengths,
+    tiny_encoder,
+    tuned,
+)
 from graphlog.downstream.metrics import brier_score, calibration_error
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import Report
@@ -172,6 +181,15 @@ def test_empty_intervals_are_explained(tmp_path: Path, regressor: Predictor):
     kinds = [f"predicted_{target}{end}" for target in "ab" for end in ("", "_std", "_low", "_high")]
     assert list(row) == ["row", "smiles", *kinds, "graphlog_novelty", "graphlog_status"]
     assert [name for name in row if not row[name]] == [*kinds[2:4], *kinds[6:]]
+
+
+def test_a_skipped_target_has_neither_prediction_nor_deviation_nor_interval(tmp_path: Path):
+    data = labeled(np.stack([LENGTH] * 2, axis=1), "regression", ("y", "same"))
+    data.labels[data.split.train, 1] = 1
+    graphlog.probe(tiny_encoder(), data, head="kernel", baselines=(), run_dir=tmp_path / "run")
+    found = graphlog.load_predictor(tmp_path / "run").predict_uncertain(CHAINS, interval=0.5)
+    for values in (found.mean, found.low, found.high, found.std):
+        assert np.isnan(values).all(axis=0).tolist() == [False, True]
 
 
 def test_without_a_calibration_there_is_no_interval(regressor: Predictor):
