@@ -99,7 +99,7 @@ def test_descriptors_worked_out_together_are_rdkits_own(nci: list[str]) -> None:
     texts = [
         *nci[::40],
         *"C [H][H] [Na+].[Cl-] * [Fe] [U] C[Si](C)(C)I OP(O)(=O)OC CS(=O)(=O)N C[CH2]".split(),
-        *"C[C@H](N)C(=O)[O-].[K+] x".split(),
+        *"C[C@H](N)C(=O)[O-].[K+] [H+].CCN.[Cl-] x".split(),
     ]
     ours, theirs = target_values(texts), np.array([rdkits_own(text) for text in texts])
     assert ours.shape == (len(texts), 196) == (len(texts), len(set(TARGETS)))
