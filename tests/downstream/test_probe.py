@@ -344,6 +344,9 @@ def test_a_frame_is_predicted_as_a_frame(tmp_path: Path) -> None:
     of_polars = graphlog.predict(kept, pl.DataFrame({"smiles": CHAINS}))
     assert isinstance(of_polars, pl.DataFrame)
     np.testing.assert_allclose(of_polars["predicted_y"].to_numpy(), expected[:, 0], rtol=1e-5)
+    for empty in (pd.DataFrame({"smiles": []}), pl.DataFrame({"smiles": []})):
+        nothing = graphlog.predict(kept, empty)
+        assert (type(nothing), nothing.shape) == (type(empty), (0, 1))
 
 
 def test_large_inputs_are_predicted_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
