@@ -377,7 +377,7 @@ def test_a_kept_kernel_model_predicts_what_it_was_scored_with(
     kept = Predictor.load(run)
     assert kept.features == (["descriptors", "counts"] if joined else ["counts"])
     predicted = kept.predict(data.store)
-    expected = data.score(predicted, "test")
+    expected = data.evaluate(predicted, data.split.test).scores[data.metric]
     assert report.rows[0].mean(data.metric) == pytest.approx(expected, rel=1e-5)
     found = kept.predict_uncertain(CHAINS[:5])
     np.testing.assert_allclose(found.mean, predicted[:5], atol=1e-5)

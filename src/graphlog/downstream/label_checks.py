@@ -226,7 +226,7 @@ def settle_repeats(
             option="on_repeats",
         )
 
-    def of_kind(values: np.ndarray, which: str) -> np.ndarray:
+    def of_kind(values: np.ndarray, which: Literal["max", "sum", "first"]) -> np.ndarray:
         return pd.DataFrame(values).groupby(kinds).transform(which).to_numpy(copy=True)
 
     is_several = np.asarray(pd.Series(kinds).duplicated(keep=False))

@@ -92,8 +92,8 @@ class LabeledGraphs:
     @property
     def sizes(self) -> dict[str, int]:
         """Number of graphs with a label of each fold, and of rejected rows."""
-        has_label = np.isfinite(self.labels).any(axis=1)
-        folds = {name: int(has_label[part].sum()) for name, part in self.split._asdict().items()}
+        labels = {name: self.labels[part] for name, part in self.split._asdict().items()}
+        folds = {name: int(np.isfinite(y).any(axis=1).sum()) for name, y in labels.items()}
         return {**folds, "rejected": len(self.rejects)}
 
     @property
