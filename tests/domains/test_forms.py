@@ -64,6 +64,15 @@ def test_isotopes_and_atom_map_numbers_change_no_scaffold() -> None:
     assert DOMAINS["molecule"].groups(graphlog.read_molecules(rings)) == ["c1ccccc1"] * len(rings)
 
 
+def test_the_writing_of_a_molecule_changes_no_scaffold() -> None:
+    base = "C1=CC(=CC(=C1\\C(=C\\[N]2C=NC=N2)Cl)Cl)Cl"
+    store = graphlog.read_molecules([base, f"{base}.Cl", "CCO", "CCN"])
+    first, second, *_ = DOMAINS["molecule"].groups(store)
+    assert first == second
+    folds = DOMAINS["molecule"].split(store, "scaffold", (0.5, 0.5, 0.0), 0)
+    assert sorted(map(sorted, folds)) == [[], [0, 1], [2, 3]]
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [("C", "[2H]C"), ("[2H]C", "[3H]C"), ("CC", "[13CH3]C"), ("[12CH3]C", "[13CH3]C")],

@@ -558,9 +558,13 @@ def test_bad_weights_are_refused(tmp_path: Path, bad: str):
         tuned(nothing, targets=["y"], weights="w", split="random")
 
 
-def test_a_seed_stops_when_validation_no_longer_improves(tmp_path: Path):
+@pytest.mark.parametrize("chosen_by", ["rmse", "rmse_in_sd"])
+def test_a_seed_stops_when_validation_no_longer_improves(tmp_path: Path, chosen_by: str):
     run, soon = tmp_path / "run", {"epochs": 40, "learning_rate": 0.05, "patience": 3}
-    predictor = tuned(lengths(), run_dir=run, select="best-valid", **soon)
+    data = lengths()
+    if chosen_by == "rmse_in_sd":
+        data = labeled(np.stack([LENGTH, 1e4 * LENGTH**2], axis=1), "regression", ("y", "z"))
+    predictor = tuned(data, run_dir=run, select="best-valid", **soon)
     row = predictor.report.rows[0]
     assert row.rule == "best validation"
     logged = read_metrics(run / "metrics.jsonl")
@@ -568,7 +572,7 @@ def test_a_seed_stops_when_validation_no_longer_improves(tmp_path: Path):
         (0, 1), row.detail["best_epochs"], row.detail["stopped_after"], strict=True
     ):
         assert ran == best + 3 < 40
-        valid = [r["valid/rmse"] for r in logged if r["seed"] == seed]
+        valid = [r[f"valid/{chosen_by}"] for r in logged if r["seed"] == seed]
         assert len(valid) == ran
         assert int(np.argmin(valid)) == best - 1
 

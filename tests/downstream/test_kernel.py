@@ -71,7 +71,9 @@ def test_the_mean_is_scikit_learns_kernel_ridge():
     y[:20, 1] = NAN
     y[50:70, 2] = NAN
     model = fit_kernel({"": x}, y, np.arange(80), "regression").model
-    predicted = model.predict([x]).mean
+    predicted, std = model.predict([x])
+    assert std is not None
+    assert np.isnan(std).all(axis=0).tolist() == [False, False, False, True]
     for t in range(3):
         rows = np.flatnonzero(~np.isnan(y[:80, t]))
         expected = ridge(model, x, y[:, t], rows)
@@ -188,8 +190,8 @@ def test_the_variance_is_that_of_the_gaussian_process():
     inside, across = whole(model, x[:40], x[:40]) + noise * np.eye(40), whole(model, x, x[:40])
     variance = 2.0 + noise - (across * np.linalg.solve(inside, across.T).T).sum(axis=1)
     found = model.predict([x]).std
-    # few labels: the process's own deviation, but for its scale
-    ratio = found[:, 0] / np.sqrt(variance)
+    # few labels: the process's own deviation, but for its scale and what it is at least
+    ratio = found[:, 0] / np.sqrt(variance).clip(min=np.exp(model.spread[4, 0]))
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
     assert found[40:].mean() > found[:40].mean()
 
@@ -205,6 +207,17 @@ def test_the_spread_covers_nine_tenths_and_knows_where_errors_are_large():
     assert 0.85 <= np.mean(errors <= 1.645 * found.std[:, 0]) <= 0.95
     surest = np.argsort(found.std[:, 0])[: len(errors) // 3]
     assert np.sqrt(np.mean(errors[surest] ** 2)) < 0.5 * np.sqrt(np.mean(errors**2))
+
+
+def test_the_spread_of_fitted_rows_is_not_below_the_noise_of_their_labels():
+    """Predictions pass through noisy labels, by which the noise cannot be told."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 4)).astype(np.float32)
+    y = (np.sin(3 * x).sum(axis=1) + 0.3 * rng.normal(size=300))[:, None]
+    model = fit_kernel({"": x}, y, np.arange(300), "regression").model
+    found = model.predict([x])
+    assert np.abs(found.mean - y).mean() < 0.01
+    assert found.std.mean() > 0.3
 
 
 def test_what_is_far_from_all_labels_is_not_the_more_certain():

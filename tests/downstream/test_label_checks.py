@@ -312,6 +312,34 @@ def test_the_class_of_repeats_is_missing_where_they_contradict_each_other() -> N
     options = {"targets": ["y"], "split": "random", "on_repeats": "mean"}
     data = open_labeled(table, MOLECULE, fractions=(0.5, 0.25, 0.25), **options)
     np.testing.assert_array_equal(data.labels[:, 0], [np.nan, np.nan, 1, np.nan, 0, 1])
+    said = "1 structure has classes that contradict each other, which are left out (rows 0, 1)"
+    assert said in data.notes
+    three = {**REPEATED, "y": [0, 1, 2, 2, 0, 1]}
+    data = open_labeled(three, MOLECULE, task="multiclass", fractions=(0.5, 0.25, 0.25), **options)
+    assert (said in data.notes, np.isnan(data.labels[0]).all()) == (True, True)
+
+
+def test_repeats_are_merged_by_their_weights() -> None:
+    table = {**REPEATED, "w": [0.0, 1, 1, 3, 2, 2], "y": [100.0, 3, 2, 6, 5, 6]}
+    options = {"targets": ["y"], "split": "random", "weights": "w", "fractions": (0.5, 0.25, 0.25)}
+    data = open_labeled(table, MOLECULE, on_repeats="mean", **options)
+    np.testing.assert_array_equal(data.labels[:, 0], [3, np.nan, 5, np.nan, 5, 6])
+    np.testing.assert_array_equal(data.weights[[0, 2, 4, 5]], [1, 4, 2, 2])
+    data = open_labeled(table, MOLECULE, on_repeats="drop", **options)
+    np.testing.assert_array_equal(data.labels[:, 0], [3, np.nan, 2, np.nan, 5, 6])
+    np.testing.assert_array_equal(data.weights[[0, 2, 4, 5]], [1, 1, 2, 2])
+    table["w"][1] = 0.0  # all of a kind: it is scored, but not learned
+    data = open_labeled(table, MOLECULE, on_repeats="mean", **options)
+    assert (data.labels[0, 0], data.weights[0]) == (51.5, 0)
+
+
+def test_dropping_repeats_keeps_the_first_known_label_of_each_target() -> None:
+    nan = float("nan")
+    table = {"smiles": REPEATED["smiles"], "a": [1.5, nan, nan, 2, 5, 6], "b": [nan, 3, 2, 4, 5, 6]}
+    options = {"targets": ["a", "b"], "split": "random", "fractions": (0.5, 0.25, 0.25)}
+    data = open_labeled(table, MOLECULE, on_repeats="drop", **options)
+    np.testing.assert_array_equal(data.labels[[0, 2]], [[1.5, 3], [2, 2]])
+    assert sum(data.sizes[fold] for fold in ("train", "valid", "test")) == 4
 
 
 def test_repeats_can_be_refused() -> None:

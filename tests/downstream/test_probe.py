@@ -25,6 +25,7 @@ from downstream_support import (
     without_each_node,
     write_csv,
 )
+from graphlog.data.split import Split
 from graphlog.domains import domain_of
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.kernel import KernelModel
@@ -134,8 +135,10 @@ def test_a_split_without_a_seed_is_not_probed_several_times(tmp_path: Path):
     by_scaffold = open_labeled(
         table, MOLECULE, targets=["y"], split="scaffold", fractions=(0.6, 0.2, 0.2)
     )
-    for data in (labeled(IS_ALCOHOL), by_scaffold):
-        with pytest.raises(ConfigError, match="the same with every seed"):
+    two = Split(np.arange(40), np.arange(0), np.arange(40, 48))  # a seed draws the third
+    of_two = open_labeled({"smiles": CHAINS, "y": IS_ALCOHOL}, MOLECULE, targets=["y"], split=two)
+    for data in (labeled(IS_ALCOHOL), by_scaffold, of_two):
+        with pytest.raises(ConfigError, match="same test fold with every seed"):
             probe(tiny_encoder(), data, baselines=(), folds_seeds=(0, 1))
     shares = {"targets": ["y"], "fractions": (0.6, 0.2, 0.2), "baselines": ()}
     assert (
@@ -341,6 +344,9 @@ def test_a_frame_is_predicted_as_a_frame(tmp_path: Path) -> None:
     of_polars = graphlog.predict(kept, pl.DataFrame({"smiles": CHAINS}))
     assert isinstance(of_polars, pl.DataFrame)
     np.testing.assert_allclose(of_polars["predicted_y"].to_numpy(), expected[:, 0], rtol=1e-5)
+    for empty in (pd.DataFrame({"smiles": []}), pl.DataFrame({"smiles": []})):
+        nothing = graphlog.predict(kept, empty)
+        assert (type(nothing), nothing.shape) == (type(empty), (0, 1))
 
 
 def test_large_inputs_are_predicted_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -371,7 +377,7 @@ def test_a_kept_kernel_model_predicts_what_it_was_scored_with(
     kept = Predictor.load(run)
     assert kept.features == (["descriptors", "counts"] if joined else ["counts"])
     predicted = kept.predict(data.store)
-    expected = data.score(predicted, "test")
+    expected = data.evaluate(predicted, data.split.test).scores[data.metric]
     assert report.rows[0].mean(data.metric) == pytest.approx(expected, rel=1e-5)
     found = kept.predict_uncertain(CHAINS[:5])
     np.testing.assert_allclose(found.mean, predicted[:5], atol=1e-5)

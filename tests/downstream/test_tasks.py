@@ -1,4 +1,5 @@
 import json
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from graphlog.data.split import Split
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.fold_probe import fold_probe
 from graphlog.downstream.metrics import evaluate
+from graphlog.downstream.report import make_report, score_row
 from graphlog.downstream.tasks import LabeledGraphs, decide_task, open_labeled, split_file
 from graphlog.downstream.uncertainty import calibration_notes
 from graphlog.errors import ConfigError, DataError
@@ -189,6 +191,24 @@ def test_what_the_training_fold_cannot_teach_is_in_no_mean(task: str):
     assert all(np.isnan(values[1]) for values in found.per_task.values())
     lack = "class" if task == "classification" else "value"
     assert f"only one {lack} in the training fold, so skipped: target same" in data.fold_notes
+
+
+def test_choices_do_not_depend_on_the_units_of_targets():
+    labels = np.stack([LENGTH, np.sqrt(LENGTH)], axis=1)
+    data, units = labeled(labels, "regression", ("y", "z")), np.array([1.0, 3000.0])
+    errors = np.random.default_rng(0).normal(size=labels.shape)
+    other = replace(data, labels=data.labels * units)
+    found = data.score(data.labels + errors, "valid")
+    assert other.score(other.labels + errors * units, "valid") == pytest.approx(found)
+    rmse = np.sqrt((errors[data.split.valid] ** 2).mean(axis=0))
+    assert found == pytest.approx((rmse / labels[data.split.train].std(axis=0)).mean())
+    assert (data.criterion, labeled(LENGTH, "regression").criterion) == ("rmse_in_sd", "rmse")
+    said = "the mean RMSE over targets is mostly that of z"
+    assert [any(said in note for note in d.fold_notes) for d in (data, other)] == [False, True]
+    predicted = other.labels + errors * units / 30
+    table = str(make_report(other, [score_row("m", "r", other, [predicted])]))
+    by_task = re.findall(r"^[yz] +(\S+)$", table.partition("by task")[2], re.MULTILINE)
+    assert [len(score.partition(".")[2]) for score in by_task] == [4, 1]  # as of 0.0333 and 100
 
 
 def test_a_store_without_labels_says_so():

@@ -8,7 +8,16 @@ from sklearn.metrics import brier_score_loss
 
 import graphlog
 from cli_support import read_table
-from downstream_support import CHAINS, LENGTH, chain_store, classifier, labeled, lengths, tuned
+from downstream_support import (
+    CHAINS,
+    LENGTH,
+    chain_store,
+    classifier,
+    labeled,
+    lengths,
+    tiny_encoder,
+    tuned,
+)
 from graphlog.downstream.metrics import brier_score, calibration_error
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import Report
@@ -156,7 +165,8 @@ def test_novelty_is_judged_by_the_training_fold(regressor: Predictor):
         expected = judge.percentiles(judge.distances(first.embed(CHAINS, "jk")))
         np.testing.assert_allclose(found[:48], expected, atol=0.1)
         assert np.isnan(found[48])
-        assert found[49] == 100
+        count = len(judge.quantiles) - 2
+        assert found[49] == pytest.approx(100 * count / (count + 1))  # beyond all
     split = lengths().split.train
     own = fit_novelty(regressor.members[0].network, chain_store().subset(np.sort(split)))
     np.testing.assert_array_equal(regressor.novelty.quantiles, own.quantiles)
@@ -171,6 +181,15 @@ def test_empty_intervals_are_explained(tmp_path: Path, regressor: Predictor):
     kinds = [f"predicted_{target}{end}" for target in "ab" for end in ("", "_std", "_low", "_high")]
     assert list(row) == ["row", "smiles", *kinds, "graphlog_novelty", "graphlog_status"]
     assert [name for name in row if not row[name]] == [*kinds[2:4], *kinds[6:]]
+
+
+def test_a_skipped_target_has_neither_prediction_nor_deviation_nor_interval(tmp_path: Path):
+    data = labeled(np.stack([LENGTH] * 2, axis=1), "regression", ("y", "same"))
+    data.labels[data.split.train, 1] = 1
+    graphlog.probe(tiny_encoder(), data, head="kernel", baselines=(), run_dir=tmp_path / "run")
+    found = graphlog.load_predictor(tmp_path / "run").predict_uncertain(CHAINS, interval=0.5)
+    for values in (found.mean, found.low, found.high, found.std):
+        assert np.isnan(values).all(axis=0).tolist() == [False, True]
 
 
 def test_without_a_calibration_there_is_no_interval(regressor: Predictor):

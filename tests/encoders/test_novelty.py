@@ -71,9 +71,24 @@ def test_odd_graphs_are_far_in_columns_and_in_size():
 def test_columns_and_sizes_that_do_not_vary(width: int):
     alike = np.ones((FEWEST, width + 1), dtype=np.float32)
     novelty = Novelty.fit(alike)
-    assert novelty.percentiles(novelty.distances(alike)).tolist() == [50.0] * FEWEST
+    found = novelty.percentiles(novelty.distances(alike))
+    assert found.tolist() == pytest.approx([50.0] * FEWEST)
     other = alike[:2] + np.array([[0.5], [-1.0]], dtype=np.float32)
-    assert novelty.percentiles(novelty.distances(other)).tolist() == [100.0, 100.0]
+    assert novelty.percentiles(novelty.distances(other)).tolist() == pytest.approx([1000 / 11] * 2)
+
+
+@pytest.mark.parametrize("count", [20, 60, 300])
+def test_few_graphs_do_not_make_others_novel(count: int):
+    graphs, shares = embeddings(60_000, 7), []
+    for k in range(60):
+        own, others = np.split(graphs[1000 * k : 1000 * (k + 1)], [count])
+        novelty = Novelty.fit(own)
+        found = novelty.percentiles(novelty.distances(others))
+        assert found.max() <= 100 * count / (count + 2) + 1e-9  # m / (m + 1) of a half
+        shares.append([np.mean(found > level) for level in (50, 75, 99)])
+    half, quarter, hundredth = np.mean(shares, axis=0)
+    assert (half, quarter) == pytest.approx((0.5, 0.25), abs=0.04)
+    assert hundredth < 0.02
 
 
 def test_too_few_graphs_say_nothing():

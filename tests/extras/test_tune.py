@@ -75,6 +75,23 @@ def test_areas_are_told_in_per_cent_as_in_the_report(
     assert score in table
 
 
+def test_trials_of_several_quantities_are_judged_in_deviations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    source = write_csv(tmp_path / "m.csv", CHAINS, y=LENGTH, z=1e4 * LENGTH)
+    told = f"tune {source} -m random -o {tmp_path / 'out'} --targets y,z --trials 1 --split random"
+    told += " --set protocol=paper --set epochs=1 --seeds 0 --baselines none --device cpu"
+    assert main(told.split()) == 0
+    said = capsys.readouterr()
+    (score,) = re.findall(r"valid rmse_in_sd (\d+\.\d{4})", said.err)
+    assert f"{float(score):.2f}" in said.out.partition("valid RMSE-IN-SD")[2].splitlines()[1]
+
+
+def test_the_first_trial_is_that_of_the_protocol(tmp_path: Path):
+    (trial,) = _search(tmp_path, 1, protocol="paper").trials
+    assert [trial.settings[n] for n in ("dropout", "encoder_rate")] == [0.5, 1e-3]
+
+
 def test_what_the_final_run_would_refuse_is_refused_first(tmp_path: Path):
     with pytest.raises(ConfigError, match="`seeds` must be different whole numbers"):
         _search(tmp_path / "out", seeds=())

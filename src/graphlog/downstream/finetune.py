@@ -283,7 +283,7 @@ class SeedJob(Job):
 
     def row(self, means: dict[str, float], cursor: Cursor) -> dict[str, Any]:
         """Score validation and test fold, keep the best state, and return the row of the log."""
-        epoch, metric = cursor.epoch + 1, self.data.metric
+        epoch, criterion = cursor.epoch + 1, self.data.criterion
         row: dict[str, Any] = {
             "step": epoch,
             "seed": self.seed,
@@ -297,16 +297,19 @@ class SeedJob(Job):
             if len(rows := getattr(self.data.split, fold)):
                 scores = self.data.evaluate(predictions, rows).scores
                 row |= {f"{fold}/{name}": v for name, v in scores.items() if not math.isnan(v)}
+        if criterion != self.data.metric:
+            score = self.data.score(predictions, "valid")
+            row |= {} if math.isnan(score) else {f"valid/{criterion}": score}
         best = self.valid_score(self.best_epoch) if self.best_epoch else math.nan
         self.history.append(row)
-        if better(metric, self.valid_score(epoch), best):
+        if better(criterion, self.valid_score(epoch), best):
             self.best_epoch, self.best = epoch, self.weights()
-        self.progress.report({"loss": means["loss"], f"valid {metric}": self.valid_score(epoch)})
+        self.progress.report({"loss": means["loss"], f"valid {criterion}": self.valid_score(epoch)})
         return row
 
     def valid_score(self, epoch: int) -> float:
-        """Return the validation score after an epoch, counted from 1; NaN where undefined."""
-        return self.history[epoch - 1].get(f"valid/{self.data.metric}", math.nan)
+        """Return what is chosen by after an epoch, counted from 1; NaN where undefined."""
+        return self.history[epoch - 1].get(f"valid/{self.data.criterion}", math.nan)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the weights, the best so far, and the scores of all epochs."""
@@ -698,10 +701,10 @@ def _kernel_note(
     except DataError:  # too few labels that count
         return []
     own = data.score(found, "valid")
-    if not better(data.metric, of_kernel, own):
+    if not better(data.criterion, of_kernel, own):
         return []
     return [
-        f"a kernel model of the frozen encoder is better on the validation fold, {data.metric} "
+        f"a kernel model of the frozen encoder is better on the validation fold, {data.criterion} "
         f"{of_kernel:.4g}, not {own:.4g}: try `probe` with {setting('head', 'kernel')}"
     ]
 

@@ -60,6 +60,8 @@ _CONSTANT = 1.0
 """Constant part of every kernel: labels are centered, yet not in every fold."""
 _FEWEST_FOR_SPREAD = 50
 """Labels below which the spread is that of the process alone."""
+_NEAREST = 0.05
+"""Share of held-out rows whose deviations of the process count alike."""
 _LEAST_ERROR = 1e-2
 """In deviations of the labels: smaller errors are as good."""
 _DIRECTIONS = 384
@@ -292,10 +294,10 @@ class KernelModel:
     """Deviation of the labels."""
     link: Float64[np.ndarray, "2 T"]
     """Classes: slope and intercept of the logistic curve from outputs to probabilities."""
-    spread: Float64[np.ndarray, "6 T"]
+    spread: Float64[np.ndarray, "7 T"]
     """Regression: logarithm of the standard deviation as a constant and the coefficients of the
-    logarithm of the process's own, of the output and of its square, within the range of outputs
-    given by the last two."""
+    logarithm of the process's own, of the output and of its square; then what the process's counts
+    at least, and the range that the output counts within."""
 
     @property
     def count(self) -> int:
@@ -352,10 +354,13 @@ class KernelModel:
     def _std(
         self, outputs: Float64[np.ndarray, "N T"], variance: Float64[np.ndarray, "N"]
     ) -> Float64[np.ndarray, "N T"]:
-        base, own, first, second, low, high = self.spread
-        within = np.clip(outputs, low, high)
-        logs = base + own * 0.5 * np.log(variance)[:, None] + first * within + second * within**2
-        return np.exp(logs) * self.scale
+        base, own, first, second, least, low, high = self.spread
+        process, within = (
+            np.maximum(0.5 * np.log(variance)[:, None], least),
+            outputs.clip(low, high),
+        )
+        logs = base + own * process + first * within + second * within**2
+        return np.exp(logs) * self.scale + 0 * self.shift
 
     def values_of(self, outputs: Float64[np.ndarray, "N T"]) -> Float64[np.ndarray, "N T"]:
         """Return the probabilities or values that outputs stand for."""
@@ -430,7 +435,7 @@ class KernelModel:
             _taken(tensors, "shift", targets),
             _taken(tensors, "scale", targets),
             _taken(tensors, "link", 2, targets),
-            _taken(tensors, "spread", 6, targets),
+            _taken(tensors, "spread", 7, targets),
         )
 
 
@@ -553,7 +558,7 @@ def fit_kernel(
         shift,
         scale,
         _links(held, y, own) if task != "regression" else np.zeros((2, y.shape[1])),
-        np.zeros((6, y.shape[1])),
+        np.zeros((7, y.shape[1])),
     )
     if task == "regression":
         model = replace(model, spread=_spread(model, problem, held))
@@ -1011,13 +1016,15 @@ def _links(
 
 def _spread(
     model: KernelModel, problem: _Problem, held: Float64[np.ndarray, "R T"]
-) -> Float64[np.ndarray, "6 T"]:
+) -> Float64[np.ndarray, "7 T"]:
     """Return the spread of a model, fitted to the errors of held-out rows.
 
     The process knows how near a row is to others, not that errors differ along the scale of the
     labels, for instance towards the limit of an assay: the logarithm of the error is a linear
     function of the logarithm of the process's deviation, which it never falls with, of the output
-    and of its square. The whole is scaled so that 1.64 deviations hold 90 % of the errors.
+    and of its square. The whole is scaled so that 1.64 deviations hold 90 % of the errors. Rows
+    that were fitted are nearer to labels than nearly all that were held out, so that errors do not
+    tell how small theirs are: they count as the nearest twentieth of those.
     """
     near, labels, settings = model.near, problem.labels, model.settings
     first = problem.kernel(settings, slice(0, near), near)
@@ -1026,7 +1033,7 @@ def _spread(
     for part in _pieces(slice(near, len(labels))):
         variance[part] = model.variance(problem.kernel(settings, part, near))
     own = 0.5 * np.log(variance)
-    spread = np.zeros((6, labels.shape[1]))
+    spread = np.zeros((7, labels.shape[1]))
     spread[1] = 1.0
     for t in range(labels.shape[1]):
         known = np.flatnonzero(~np.isnan(held[:, t] + labels[:, t]))
@@ -1040,7 +1047,7 @@ def _spread(
             if spread[1, t] < 0:  # far from all labels nothing is more certain
                 rest, spread[1, t] = [0, 2, 3], 0.0
                 spread[rest, t] = np.linalg.lstsq(columns[:, rest], logs, rcond=None)[0]
-        spread[4:, t] = outputs.min(), outputs.max()
+        spread[4:, t] = np.quantile(own[known], _NEAREST), outputs.min(), outputs.max()
         shown = np.exp(columns @ spread[:4, t])
         spread[0, t] += math.log(max(float(np.quantile(errors / shown, 0.9)), 1e-6) / NINETY)
     return spread

@@ -13,6 +13,7 @@ from graphlog.data.split import Split, group_numbers
 from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.data.tables import listed_rows
 from graphlog.domains import domain_of
+from graphlog.downstream.metrics import TaskKind
 from graphlog.errors import ConfigError, DataError, out_of_range, setting
 from graphlog.ops.colors import refine_colors
 from graphlog.ops.sparse import build_adjacency
@@ -198,11 +199,16 @@ def with_repeats(split: Split, kinds: Kinds) -> Split:
 
 
 def settle_repeats(
-    labels: Float[np.ndarray, "M T"], store: GraphStore, how: OnRepeats, is_regression: bool
-) -> tuple[Float[np.ndarray, "M T"], list[str]]:
-    """Return labels of which only the first graph of each kind has any, and a note that says so.
+    labels: Float[np.ndarray, "M T"],
+    store: GraphStore,
+    how: OnRepeats,
+    task: TaskKind,
+    weights: Float[np.ndarray, "M"] | None = None,
+) -> tuple[Float[np.ndarray, "M T"], Float[np.ndarray, "M"] | None, list[str]]:
+    """Return labels of which only the first graph of each kind has any, weights, and notes.
 
-    The mean is missing where classes contradict each other; see ``on_repeats`` of ``open_labeled``.
+    Labels of weight 0 do not count where others of their kind have a weight. The mean is missing
+    where classes contradict each other; see ``on_repeats`` of ``open_labeled``.
 
     Raises:
         DataError: If there are repeats and none may be.
@@ -217,7 +223,7 @@ def settle_repeats(
             option="on_repeats",
         )
     if not (is_repeat := np.asarray(pd.Series(kinds).duplicated())).any():
-        return labels, []
+        return labels, weights, []
     if how == "fail":
         rows = store.rows[is_repeat]
         raise DataError(
@@ -225,19 +231,50 @@ def settle_repeats(
             f"them, or choose {setting('on_repeats', 'mean')} or {setting('on_repeats', 'drop')}.",
             option="on_repeats",
         )
-    settled = labels.copy()
+
+    def of_kind(values: np.ndarray, which: Literal["max", "sum", "first"]) -> np.ndarray:
+        return pd.DataFrame(values).groupby(kinds).transform(which).to_numpy(copy=True)
+
+    is_several = np.asarray(pd.Series(kinds).duplicated(keep=False))
+    own = np.ones((len(kinds), 1)) if weights is None else weights[:, None].astype(np.float64)
+    has_label = np.isfinite(labels).any(axis=1, keepdims=True)
+    counts = has_label & ((own > 0) | (of_kind(own * has_label, "max") == 0))
+    known, notes = np.where(counts, labels, np.nan), list[str]()
     if how == "mean":
-        mean = pd.DataFrame(labels).groupby(kinds).transform("mean").to_numpy(copy=True)
-        if not is_regression:
-            mean[(mean != 0) & (mean != 1)] = np.nan
-        is_several = np.asarray(pd.Series(kinds).duplicated(keep=False))
-        settled[is_several] = mean[is_several]
+        rule = "the mean of all labels" if weights is None else "the weighted mean of all labels"
+        shares = np.where(own > 0, own, 1.0) * np.isfinite(known)
+        total = of_kind(shares, "sum")
+        found = of_kind(shares * np.nan_to_num(known), "sum") / np.where(total > 0, total, np.nan)
+        if task != "regression":
+            differ = (found > 0) & (found < 1)
+            if task == "multiclass":  # of whose columns each graph has one
+                differ |= differ.any(axis=1, keepdims=True)
+            found[differ] = np.nan
+            at = differ.any(axis=1)
+            if count := int((at & ~is_repeat).sum()):
+                have = "structures have" if count > 1 else "structure has"
+                rows = listed_rows(store.rows[at & counts[:, 0]])
+                notes.append(
+                    f"{count:,} {have} classes that contradict each other, which are left out "
+                    f"(rows {rows})"
+                )
+    else:
+        rule, found = "the first known label of each target", of_kind(known, "first")
+    settled = np.where(is_several[:, None], found, labels).astype(labels.dtype)
     settled[is_repeat] = np.nan
-    rule = "the mean of all labels" if how == "mean" else "the label of the first row"
-    return settled, [
-        f"{is_repeat.sum():,} of {len(kinds):,} {records} repeat an earlier one and are left "
-        f"out; {rule} is used for all"
-    ]
+    if weights is not None:
+        which = "sum" if how == "mean" else "first"
+        merged = np.nan_to_num(of_kind(np.where(counts, own, np.nan), which))[:, 0]
+        weights = np.where(is_several, merged, weights).astype(weights.dtype)
+    return (
+        settled,
+        weights,
+        [
+            f"{is_repeat.sum():,} of {len(kinds):,} {records} repeat an earlier one and are left "
+            f"out; {rule} is used for all",
+            *notes,
+        ],
+    )
 
 
 def repeats_between(

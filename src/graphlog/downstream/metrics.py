@@ -14,7 +14,9 @@ TaskKind = Literal["classification", "regression", "multiclass"]
 """Multiclass: the columns are the classes of one target, of which each graph has one."""
 Score = Callable[[Float[np.ndarray, "n"], Float[np.ndarray, "n"]], float]
 """From the labels and the predictions of one target, none of them missing, to its score."""
-LOWER_IS_BETTER = frozenset({"rmse", "mae"})
+IN_DEVIATIONS = {"rmse": "rmse_in_sd", "mae": "mae_in_sd"}
+"""Metrics in the unit of their target, and what they are in deviations of the training labels."""
+LOWER_IS_BETTER = frozenset({*IN_DEVIATIONS, *IN_DEVIATIONS.values()})
 IN_PERCENT = frozenset({"roc_auc", "average_precision", "accuracy"})
 """Areas and shares, which are shown in percent."""
 DEFAULT_METRIC: Mapping[TaskKind, str] = {

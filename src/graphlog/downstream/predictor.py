@@ -451,7 +451,8 @@ class Predictor:
                 f"drop {setting('interval')}.",
                 option="interval",
             )
-        infinite = np.isinf(self.calibration.half_widths(interval))
+        learned = np.isfinite(self.members[0].head.target_shift.cpu().numpy())
+        infinite = np.isinf(self.calibration.half_widths(interval)) & learned
         names = [name for name, is_one in zip(self.targets, infinite, strict=True) if is_one]
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""

@@ -208,7 +208,7 @@ def probe(
                 reports.append(make_report(own, rows, [*said, *own.repeat_notes]))
                 each.append(candidates)
         merits = {k: mean_over_tasks(np.array([found[k].merit for found in each])) for k in each[0]}
-        first = _best(data.metric, next(iter(merits)), merits)
+        first = _best(data.criterion, next(iter(merits)), merits)
         report, found = reports[0], [candidates[first] for candidates in each]
         held, predicted = pooled(splits, [of_split.predicted for of_split in found])
         kept = found[0].kept
@@ -311,7 +311,7 @@ def _refitted(
     for name, features in parts.items():
         scores = [of_split.validation[name] for of_split in found]
         means = {c: mean_over_tasks(np.array([s[c] for s in scores])) for c in scores[0]}
-        c = _best(data.metric, fixed, means)
+        c = _best(data.criterion, fixed, means)
         models[name] = _Fits(whole, c, [c]).linear(features).models[c]
     return whole, models
 
@@ -352,7 +352,7 @@ class _Fits:
             path = {c: linear_predictions(x, fit, data.task) for c, fit in fits.items()}
             scores = {c: data.score(p, "valid") for c, p in path.items()}
             models = {c: fit._replace(scaling=scaling, c=c) for c, fit in fits.items()}
-            best = _best(data.metric, self.c, scores)
+            best = _best(data.criterion, self.c, scores)
             self._linear[known] = _LinearFits(path, models, scores, best)
         return self._linear[known]
 
@@ -566,14 +566,14 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
     """Return the same graphs in the folds of each seed.
 
     Raises:
-        ConfigError: If the folds do not depend on them.
+        ConfigError: If the test fold does not depend on them.
     """
     draw = data.draw
     drawn = [] if draw is None else [draw(data.store, data.labels, s) for s in seeds]
-    if not drawn or all(map(np.array_equal, drawn[0][0], drawn[1][0])):
+    if not drawn or all(np.array_equal(drawn[0][0].test, folds.test) for folds, _ in drawn[1:]):
         raise ConfigError(
-            f"the {data.split_name} split is the same with every seed; choose one that shuffles "
-            f"with {setting('split')}, such as random-scaffold (molecules) or random.",
+            f"the {data.split_name} split has the same test fold with every seed; choose one that "
+            f"shuffles with {setting('split')}, such as random-scaffold (molecules) or random.",
             option="split",
         )
     return [replace(data, split=folds, split_name=name) for folds, name in drawn]
@@ -670,7 +670,7 @@ def fit_head(
         found[Model.KERNEL] = data.score(fits.kernel(parts)[0].held_out, "train")
     if head != "kernel":
         found |= {c: data.score(p, "train") for c, p in _held_out(data, parts, GRID).items()}
-    best = _best(data.metric, Model.KERNEL if Model.KERNEL in found else FIXED_C, found)
+    best = _best(data.criterion, Model.KERNEL if Model.KERNEL in found else FIXED_C, found)
     if isinstance(best, Model):
         kept: Kept = fits.kernel(parts)[0].model
     else:

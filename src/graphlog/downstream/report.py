@@ -116,7 +116,7 @@ class Report:
     split: str
     """How the folds were made."""
     sizes: dict[str, int]
-    """Molecules of ``train``, ``valid``, ``test``; ``rejected``: rows that could not be read."""
+    """Graphs with a label of each fold; ``rejected``: rows that could not be read."""
     tasks: tuple[str, ...]
     """Names of the predicted columns."""
     rows: tuple[ScoreRow, ...]
@@ -211,17 +211,18 @@ class Report:
         """The metric and the unit of :meth:`shown`."""
         return self.metric.replace("_", "-").upper() + (" (%)" if self.is_percent else "")
 
-    def shown(self, value: float) -> str:
+    def shown(self, value: float, largest: float | None = None) -> str:
         """Return a score as reports show it, with as many decimals as the largest needs for three.
 
-        An undefined score is a dash.
+        An undefined score is a dash. ``largest`` is that of the rows' means where it is None.
         """
         if math.isnan(value):
             return "-"
         if self.is_percent:
             return f"{100 * value:z.2f}"
-        means = [abs(row.mean(self.metric)) for row in self.rows]
-        largest = max((m for m in means if math.isfinite(m)), default=0.0)
+        if largest is None:
+            means = [abs(row.mean(self.metric)) for row in self.rows]
+            largest = max((m for m in means if math.isfinite(m)), default=abs(value))
         decimals = 2 - math.floor(math.log10(largest)) if largest > 0 else 2
         return f"{value:z.{min(max(decimals, 1), 9)}f}"
 
@@ -251,7 +252,8 @@ class Report:
             ]
             tables.append(Table(heads, rows, "random halves of the test fold"))
         if first is not None and len(self.tasks) > 1 and first.per_task:
-            rows = [(task, self.shown(first.per_task.get(task, math.nan))) for task in self.tasks]
+            scores = [first.per_task.get(task, math.nan) for task in self.tasks]
+            rows = [(t, self.shown(v, abs(v))) for t, v in zip(self.tasks, scores, strict=True)]
             title = f"{first.model}, {first.rule}, by task"
             tables.append(Table(("task", "test"), rows, title))
         if self.calibration:

@@ -27,7 +27,15 @@ from graphlog.downstream.label_checks import (
     with_repeats,
     within_range,
 )
-from graphlog.downstream.metrics import Evaluation, TaskKind, check_metric, evaluate, learnable
+from graphlog.downstream.metrics import (
+    IN_DEVIATIONS,
+    Evaluation,
+    TaskKind,
+    check_metric,
+    evaluate,
+    learnable,
+    mean_over_tasks,
+)
 from graphlog.downstream.writers import check_output
 from graphlog.errors import ConfigError, DataError, check_choice, check_name, check_seed, setting
 from graphlog.files import hash_file, link_target
@@ -46,6 +54,8 @@ _HALVES_SEED = 42
 SplitChoice = Any
 """A kind of split, the path of a split file, or what :meth:`Split.of` takes."""
 MOST_CLASSES = 1000
+_UNLIKE = 10.0
+"""Ratio of the spreads of two targets above which a note says that a mean is of one of them."""
 _FEW = 20
 """Labels in a test fold below which a note says that a score says little."""
 
@@ -81,8 +91,9 @@ class LabeledGraphs:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of graphs of each fold and of rejected rows."""
-        folds = {name: len(part) for name, part in self.split._asdict().items()}
+        """Number of graphs with a label of each fold, and of rejected rows."""
+        labels = {name: self.labels[part] for name, part in self.split._asdict().items()}
+        folds = {name: int(np.isfinite(y).any(axis=1).sum()) for name, y in labels.items()}
         return {**folds, "rejected": len(self.rejects)}
 
     @property
@@ -131,6 +142,14 @@ class LabeledGraphs:
                         f"target{'s' if len(found) > 1 else ''} {', '.join(found[:5])}{more}"
                     )
         counts = [np.isfinite(labels[indices]).sum(axis=0) for indices in split]
+        spreads = {n: s for n, s in zip(names, self.deviations, strict=True) if np.isfinite(s)}
+        is_mean = self.criterion != self.metric and len(spreads) > 1
+        if is_mean and max(spreads.values()) > _UNLIKE * min(spreads.values()):
+            notes.append(
+                f"the mean {self.metric.upper()} over targets is mostly that of "
+                f"{max(spreads, key=spreads.__getitem__)}, whose labels vary most: see the scores "
+                "by task; choices by validation weigh all targets alike"
+            )
         few = np.flatnonzero(counts[-1] < _FEW)
         if len(few):
             train, valid, test = counts
@@ -168,8 +187,28 @@ class LabeledGraphs:
         return evaluate(labels, predictions[graphs], self.task)
 
     def score(self, predictions: Float[np.ndarray, "M T"], fold: str) -> float:
-        """Return the score that decides on a fold."""
-        return self.evaluate(predictions, getattr(self.split, fold)).scores[self.metric]
+        """Return the :attr:`criterion` on a fold."""
+        found = self.evaluate(predictions, getattr(self.split, fold))
+        if self.criterion == self.metric:
+            return found.scores[self.metric]
+        return mean_over_tasks(np.array(found.per_task[self.metric]) / self.deviations)
+
+    @property
+    def criterion(self) -> str:
+        """What choices are made by: the metric; of several quantities in units of their spread.
+
+        Their mean in units of their own would be decided by the target of the largest.
+        """
+        is_several = len(self.targets) > 1
+        return IN_DEVIATIONS.get(self.metric, self.metric) if is_several else self.metric
+
+    @property
+    def deviations(self) -> Float[np.ndarray, "T"]:
+        """Standard deviation of each target's training labels; NaN where nothing can be learned."""
+        labels = np.asarray(self.labels[self.split.train], dtype=np.float64)
+        able, found = learnable(labels), np.full(labels.shape[1], np.nan)
+        found[able] = np.nanstd(labels[:, able], axis=0)
+        return found
 
     @property
     def train_graphs(self) -> GraphStore:
@@ -240,7 +279,8 @@ def open_labeled(
         weights: Column that says how much each row counts in the training loss.
         on_repeats: What becomes of graphs that repeat each other, molecules by their parents:
             ``keep`` them all (random folds keep repeats of molecules together), take the ``mean``
-            of their labels, ``drop`` all but the first row, or ``fail``. Proteins never do.
+            of their labels, weighted by ``weights``, which are summed, ``drop`` all but the first
+            label of each target, or ``fail``. Proteins never do.
         labels_range: Lowest and highest label; others are left out, and a note says which.
         reading: Passed to ``read_molecules``.
 
@@ -293,8 +333,8 @@ def open_labeled(
     labels, names, kind, unusual = _learned(labels, names, wanted, store)
     notes += unusual
     if on_repeats != "keep":
-        labels, settled = settle_repeats(labels, store, on_repeats, kind == "regression")
-        notes += settled
+        labels, row_weights, said = settle_repeats(labels, store, on_repeats, kind, row_weights)
+        notes += said
     usual = spec.metric if spec is not None and kind == known else None
     if split is None:
         split = (spec.split if spec else None) or domain.default_split(store, kind)

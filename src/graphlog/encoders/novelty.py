@@ -21,7 +21,7 @@ _JUDGED = 20_000
 """Graphs that novelty is fitted to."""
 _AT_ONCE = 512
 _COMPONENTS = 24
-_LEVELS = np.linspace(0.0, 100.0, 1001)
+_LEVELS = 1001
 _LEAST_SPREAD = 1e-3
 """Least scale of a column, as a share of the largest: rounding errors are not to be scaled up."""
 _LEAST_SIZE_SPREAD = 0.1
@@ -54,7 +54,11 @@ class Novelty:
     variances: Float[np.ndarray, "K1"]
     """Along the axes, then of all other directions."""
     quantiles: Float[np.ndarray, "Q"]
-    """Of the squared distance over the collection, ascending, at equal steps from 0 to 100 %."""
+    """Of the squared distance over the collection, ascending, at equal steps from 0 to 100 %.
+
+    Of fewer than 1,000 graphs each distance is one, and the first and the last are there twice:
+    that of rank k of m is at k / (m + 1), which is how often a new graph is nearer.
+    """
 
     @classmethod
     def fit(
@@ -98,7 +102,8 @@ class Novelty:
         del z
         parts = np.array_split(second, -(-len(second) // _AT_ONCE))
         judged = np.concatenate([model.distances(embeddings[part]) for part in parts])
-        return replace(model, quantiles=np.percentile(judged, _LEVELS))
+        levels = np.linspace(0.0, 1.0, min(len(judged) + 2, _LEVELS))
+        return replace(model, quantiles=np.quantile(judged, levels, method="weibull"))
 
     def distances(self, embeddings: Float[np.ndarray, "N W"]) -> Float[np.ndarray, "N"]:
         """Return squared distances from the collection; they rank graphs beyond all percentiles."""
@@ -108,11 +113,16 @@ class Novelty:
         return along @ (1 / self.variances[:-1]) + rest / self.variances[-1]
 
     def percentiles(self, distances: Float[np.ndarray, "N"]) -> Float[np.ndarray, "N"]:
-        """Return the share, in percent, of the collection's graphs that are nearer: 0 to 100."""
+        """Return the share, in percent, of the collection's graphs that are nearer: 0 to 100.
+
+        Beyond all of m graphs, fewer than 1,000, it is m / (m + 1).
+        """
         values, group, counts = np.unique(self.quantiles, return_inverse=True, return_counts=True)
         levels = np.linspace(0.0, 100.0, len(self.quantiles))
+        if len(levels) < _LEVELS:
+            levels = levels.clip(levels[1], levels[-2])
         middle = np.bincount(group.ravel(), weights=levels) / counts
-        return np.interp(distances, values, middle, left=0.0, right=100.0)
+        return np.interp(distances, values, middle, left=0.0, right=levels[-1])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what a file keeps, by name; the axes, its bulk, in 16 bits."""
@@ -135,7 +145,9 @@ class Novelty:
             return None
         fits = scale.shape == mean.shape and axes.shape == (width, len(variances) - 1)
         positive = bool((scale > 0).all() and (variances > 0).all())
-        if not (fits and positive and len(quantiles) and all(np.isfinite(k).all() for k in kept)):
+        if not (
+            fits and positive and len(quantiles) > 1 and all(np.isfinite(k).all() for k in kept)
+        ):
             raise ValueError("the novelty stored with the model is damaged; get the file again.")
         return cls(mean, scale, axes, variances, quantiles)
 

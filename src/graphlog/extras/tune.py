@@ -73,7 +73,7 @@ class Tuned:
     folder: Path
     """Where it is kept."""
     metric: str
-    """The score of the trials."""
+    """The score of the trials; of several quantities in deviations of the training labels."""
     trials: tuple[Trial, ...]
     """All trials, the best complete one first."""
     predictor: Predictor
@@ -151,7 +151,7 @@ def tune(
         with writing(folder):
             for name in _FILES if overwrite else ():
                 (folder / name).unlink(missing_ok=True)
-            study = _opened(optuna, folder, data.metric, what)
+            study = _opened(optuna, folder, data.criterion, what)
         ranges, usual = _ranges(optuna.distributions, model, fixed, settings)
         states = optuna.trial.TrialState
         with stop_on_signal() as stop:
@@ -172,12 +172,12 @@ def tune(
                     job.trial = trial
                     Trainer(job).run(stop)
                     if math.isnan(job.score):
-                        raise NonFiniteLossError(f"the validation {data.metric} is not defined")
+                        raise NonFiniteLossError(f"the validation {data.criterion} is not defined")
                     trial.set_user_attr("epochs", len(job.history))
                     ended = "pruned at" if job.is_pruned else "valid"
-                    is_percent = data.metric in IN_PERCENT  # as the report shows it
+                    is_percent = data.criterion in IN_PERCENT  # as the report shows it
                     shown = f"{100 * job.score:.2f} %" if is_percent else f"{job.score:.4f}"
-                    bar.say(f"  {ended} {data.metric} {shown}")
+                    bar.say(f"  {ended} {data.criterion} {shown}")
                     score, state = job.score, states.COMPLETE
                     if job.is_pruned:
                         score, state = None, states.PRUNED
@@ -189,7 +189,7 @@ def tune(
                     raise TrainingInterrupted(message) from None
                 finally:
                     study.tell(trial, score, state)
-        tried = _ranked(study, data.metric)
+        tried = _ranked(study, data.criterion)
         best = fixed.updated(tried[0].settings)
         write_text(folder / BEST, tomli_w.dumps({"finetune": best.written()}))
         write_json(folder / "trials.json", [json_ready(asdict(trial)) for trial in tried])
@@ -201,7 +201,7 @@ def tune(
         predictor = finetune(model, data, config=best, **how)
         if isinstance(source, Input):
             remember_input(folder / RUN, source, **labeling)
-        return Tuned(folder, data.metric, tuple(tried), predictor)
+        return Tuned(folder, data.criterion, tuple(tried), predictor)
 
 
 class _TrialJob(SeedJob):
@@ -268,14 +268,14 @@ def _ranges(
     if encoder.info.get("name") == RANDOM:  # it is trained from scratch in any case
         idle |= {"encoder_rate"}
     searched = {name: kind for name, kind in ranges.items() if name not in idle}
-    usual = fixed.model_dump(include=set(searched))
-    usual |= {"dropout": min(fixed.dropout, 0.5), "weight_decay": 1e-6}
-    first = {
-        name: usual[name]
-        for name, kind in searched.items()
-        if not hasattr(kind, "choices") or usual[name] in kind.choices
-    }
-    return searched, first
+    # an encoder without a rate of its own has that of the head
+    usual = {**fixed.written(), "dropout": min(fixed.dropout, 0.5), "weight_decay": 1e-6}
+
+    def is_within(name: str, kind: Any) -> bool:
+        is_choice = hasattr(kind, "choices")
+        return usual[name] in kind.choices if is_choice else kind.low <= usual[name] <= kind.high
+
+    return searched, {name: usual[name] for name, kind in searched.items() if is_within(name, kind)}
 
 
 def _finished(study: Any) -> list[Any]:

@@ -1,7 +1,7 @@
 """The verbs of the extras, found by the entry points that any package may have."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -77,17 +77,18 @@ class Tune(o.Labeling, o.Reading, o.Computing, Command):
             **o.chosen_settings(graphlog.tune, self, named, self.settings),
         )
         names, report = list(tuned.trials[0].settings), tuned.predictor.report
+        shown = replace(report, metric=tuned.metric)
         rows = [
             (
                 t.number,
                 t.state,
-                report.shown(t.score),
+                shown.shown(t.score),
                 t.epochs,
                 *(t.settings.get(name) for name in names),
             )
             for t in tuned.trials
         ]
-        heads = ("trial", "state", f"valid {report.metric_name}", "trained", *names)
+        heads = ("trial", "state", f"valid {shown.metric_name}", "trained", *names)
         self.result(tuned.to_dict(), Table(heads, rows, "trials"), *report.tables())
         self.say(
             f"next: graphlog finetune INPUT -m MODEL -o RUN --config {self.out / 'best.toml'}; "

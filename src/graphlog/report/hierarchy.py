@@ -212,7 +212,10 @@ class Hierarchy:
                 percentiles[graphs][mine] = judge.percentiles(found)
         if not judges:
             return Assignments(paths, similarities, None, np.empty(0, dtype=np.int64))
-        return Assignments(paths, similarities, percentiles, np.lexsort((-distances, -percentiles)))
+        # halves that differ by one graph end at other percentiles
+        highest = min(float(judge.percentiles(np.array([np.inf]))[0]) for judge in judges)
+        oddest = np.lexsort((-distances, -np.minimum(percentiles, highest)))
+        return Assignments(paths, similarities, percentiles, oddest)
 
     def _projected(self, values: Float[np.ndarray, "N D"]) -> torch.Tensor:
         first = self.forest.layers[0]

@@ -36,6 +36,8 @@ METRIC_NAMES = {
     "average_precision": "Average precision",
     "rmse": "RMSE",
     "mae": "MAE",
+    "rmse_in_sd": "RMSE / SD of labels",
+    "mae_in_sd": "MAE / SD of labels",
     "r2": "R²",
     "pearson": "Pearson's r",
 }

@@ -215,7 +215,7 @@ def _shape(facts: _Facts) -> list[float]:
     first = _ratio(size * (size - 1) ** 2, one + alpha)
     second = _ratio((size - 1) * (size - 2) ** 2, two + alpha)
     third = _ratio((size - 2 + facts.heavy % 2) * (size - 3) ** 2, three + alpha)
-    return [first, second, third, first * second / len(facts.number)]
+    return [first, second, third, first * second / max(facts.heavy, 1)]
 
 
 def _ratio(above: float, below: float) -> float:

@@ -189,7 +189,7 @@ class MoleculeDomain(RecordDomain):
         spec = None if source is None else source.spec
         # the folds of a data set are those that others publish scores of
         texts = _without_isotopes(store.parents()) if spec is None else store.texts()
-        canonical = spec is not None and details_of(spec).canonical_split
+        canonical = spec is None or details_of(spec).canonical_split
         return molecule.scaffolds.scaffold_split(texts, fractions, kind, seed, workers, canonical)
 
     def groups(self, store: GraphStore) -> list[str | None]:
@@ -197,7 +197,8 @@ class MoleculeDomain(RecordDomain):
 
         Chirality is kept, isotopes are not.
         """
-        return molecule.scaffolds.scaffolds(_without_isotopes(store.parents()))
+        texts = _without_isotopes(store.parents())
+        return molecule.scaffolds.scaffolds(texts, canonical_first=True)
 
     def parents(self, store: GraphStore) -> GraphStore:
         """Return the graphs of the parents, in a schema in which a molecule has one form.

@@ -16,7 +16,7 @@ from graphlog.data.split import (
     random_split,
 )
 from graphlog.data.workers import spread_texts
-from graphlog.domains.molecule.parse import parse_smiles, parsed
+from graphlog.domains.molecule.parse import is_flat, parse_smiles, parsed
 from graphlog.errors import DataError, check_name
 
 SPLITS: dict[str, GroupRule | None] = {
@@ -37,15 +37,16 @@ def scaffolds(smiles: Sequence[str], canonical_first: bool = False) -> list[str 
 
     Args:
         smiles: The molecules.
-        canonical_first: Whether to take the scaffolds of their canonical SMILES.
+        canonical_first: Whether to take the scaffolds of their canonical SMILES, so that they do
+            not depend on the writing: RDKit keeps or loses the stereo of a scaffold by it.
 
     Example:
         >>> scaffolds(["CCc1ccccc1", "CC", "C1CC"])
         ['c1ccccc1', '', None]
     """
     keys: list[str | None] = []
-    for mol in parsed(smiles):
-        if canonical_first and not isinstance(mol, str):
+    for text, mol in zip(smiles, parsed(smiles), strict=True):
+        if canonical_first and not isinstance(mol, str) and not is_flat(text):
             mol = parse_smiles(Chem.MolToSmiles(mol))
         keys.append(None if isinstance(mol, str) else _scaffold_of(mol))
     return keys
