@@ -171,7 +171,7 @@ def check_seeds(option: str, seeds: Iterable[SupportsIndex], at_least: int = 1) 
         found = ()
     is_seed = [0 <= seed < SEED_LIMIT for seed in found]
     if len(found) < at_least or not all(is_seed) or len(set(found)) < len(found):
-        allowed = f"different whole numbers from 0 to {SEED_LIMIT - 1}, at least {at_least}"
+        allowed = f"{at_least} or more different whole numbers from 0 to {SEED_LIMIT - 1}"
         raise out_of_range(option, allowed, seeds)
     return found
 

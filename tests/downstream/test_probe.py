@@ -146,7 +146,7 @@ def test_a_split_without_a_seed_is_not_probed_several_times(tmp_path: Path):
         == "random-scaffold (seeds 0, 1, 2)"
     )
     for seeds in ((), (1,), (0, 1, 0)):
-        with pytest.raises(ConfigError, match=r"`folds_seeds` must be different .* at least 2"):
+        with pytest.raises(ConfigError, match=r"`folds_seeds` must be 2 or more different"):
             probe(tiny_encoder(), table, folds_seeds=seeds, **shares)
     assert probe(tiny_encoder(), table, folds_seeds=range(2), **shares).splits == 2
 

@@ -93,7 +93,7 @@ def test_the_first_trial_is_that_of_the_protocol(tmp_path: Path):
 
 
 def test_what_the_final_run_would_refuse_is_refused_first(tmp_path: Path):
-    with pytest.raises(ConfigError, match="`seeds` must be different whole numbers"):
+    with pytest.raises(ConfigError, match="`seeds` must be 1 or more different whole numbers"):
         _search(tmp_path / "out", seeds=())
     with pytest.raises(ConfigError, match="baseline 'ecfp'"):
         _search(tmp_path / "out", baselines=("ecfp",))

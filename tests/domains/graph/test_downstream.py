@@ -80,7 +80,7 @@ def test_the_protocol_refuses_what_it_cannot_judge(tmp_path):
         graphlog.fold_probe(encoder, store)
     with pytest.raises(ConfigError, match="did you mean 'svm'"):
         graphlog.fold_probe(encoder, store, classifier="svn")
-    with pytest.raises(ConfigError, match="`seeds` must be at least one whole number"):
+    with pytest.raises(ConfigError, match="`seeds` must be 1 or more different whole numbers"):
         graphlog.fold_probe(encoder, store, seeds=())
 
 
