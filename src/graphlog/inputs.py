@@ -490,7 +490,7 @@ def records_of(source: Any) -> list[Any]:
     if isinstance(source, str | bytes):
         raise DataError(f"cannot read one text as a column, {source[:40]!r}; give a list of texts.")
     if isinstance(source, np.ma.MaskedArray):
-        return source.astype(object).filled(None).tolist()  # pyright: ignore[reportAttributeAccessIssue]
+        source = np.array(source.tolist(), dtype=object)  # masked cells are None
     if isinstance(source, np.ndarray) or hasattr(source, "to_numpy"):
         values = np.asarray(source, dtype=object)
         if values.ndim == 2 and values.shape[1] == 1:

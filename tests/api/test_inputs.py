@@ -270,6 +270,8 @@ def test_a_column_is_no_single_text_and_masked_records_are_missing(
         encoder.embed({"smiles": "CCO"})
     masked = np.ma.array(["CCO", "CCN"], mask=[False, True])
     assert np.isnan(encoder.embed(masked)).all(axis=1).tolist() == [False, True]
+    for column in (masked, masked[:, None]):
+        assert [r.reason for r in graphlog.read_molecules(column).rejects] == ["empty"]
 
 
 def test_names_of_columns_may_be_an_index_and_numbers(
@@ -280,6 +282,7 @@ def test_names_of_columns_may_be_an_index_and_numbers(
     for names in (frame.columns[1:], np.array([1]), [1], ["1"], "1"):
         report = graphlog.probe(encoder, frame, targets=names, run_dir=tmp_path / "run", **how)
         assert report.tasks == ("1",)
+        assert graphlog.read_molecules(frame, targets=names, smiles_column="0").tasks == ("1",)
 
 
 def test_graphs_of_torch_geometric_come_in_any_collection() -> None:

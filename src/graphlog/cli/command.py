@@ -72,7 +72,7 @@ def names(text: str) -> list[str]:
         >>> names('y, "IC50, nM"')
         ['y', 'IC50, nM']
     """
-    cells = next(csv.reader([text.replace("\n", " ")], skipinitialspace=True), [])
+    cells = next(csv.reader([" ".join(text.splitlines())], skipinitialspace=True), [])
     return [] if text == "none" else [cell.strip() for cell in cells if cell.strip()]
 
 

@@ -51,6 +51,8 @@ _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}([.,' ])\d{3}(\1\d{3})*([.,]\d+)?")
 """Cells in which something may stand between thousands."""
 _EXCEL_HINT = re.compile(r"sep=(.)[\r\n]*")
 """A first line that tells Excel what separates the columns."""
+_UNCOMPUTED = re.compile(rb"(</f>|<f[^>]*/>)\s*(<v>\s*</v>|<v\s*/>)?\s*</c>")
+"""Where the XML of a sheet has a formula and no value for it."""
 _NUMBERS_NOT_LABELS = frozenset({"id", "index", "row", "cid", "num", "number", "no"})
 _SHOWN = 20
 
@@ -379,8 +381,7 @@ def choose_tasks(
                 option="targets",
             )
         return found
-    names = () if targets is None else [targets] if isinstance(targets, str) else map(str, targets)
-    names = [*names]
+    names = [targets] if isinstance(targets, str) else [*map(str, targets or ())]
     for name in names:
         if name not in columns:
             raise no_such_column(columns, name, table.where, "targets")
@@ -745,16 +746,16 @@ def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
 
 
 def _has_formulas(path: Path) -> bool:
-    """Return whether a workbook may have formulas; far faster than reading it."""
+    """Return whether a workbook has formulas without values; far faster than reading it."""
     with zipfile.ZipFile(path) as book:
         for name in book.namelist():
             if name.startswith("xl/worksheets/"):
                 with book.open(name) as sheet:
                     before = b""
                     while block := sheet.read(1 << 20):
-                        if re.search(rb"<f[ />]", before[-2:] + block):
+                        if _UNCOMPUTED.search(before + block):
                             return True
-                        before = block
+                        before = block[-1000:]
     return False
 
 

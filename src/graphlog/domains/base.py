@@ -92,7 +92,9 @@ class Reading:
     """The values that an option may have, besides None."""
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Check the ranges; names of columns become texts."""
+        if self.targets is not None and not isinstance(self.targets, str):
+            object.__setattr__(self, "targets", tuple(map(str, self.targets)))
         for option, known in self.choices.items():
             if (value := getattr(self, option)) is not None:
                 check_choice(option, value, known)
@@ -222,8 +224,7 @@ class Domain(HasDataSets, ABC):
     label_columns: bool = False
     """Whether labels are columns of the input that must be named; else the input brings them."""
     reads_targets: bool = False
-    """Whether columns of labels that are not targets may be left unread, though they need not be
-    named."""
+    """Whether only the columns of labels that are named need be read."""
     keeps_repeats_together: bool = False
     """Whether random folds keep graphs with the same parent in one fold."""
     finds_repeats: bool = True

@@ -705,7 +705,8 @@ def _kernel_note(
         return []
     return [
         f"a kernel model of the frozen encoder is better on the validation fold, {data.criterion} "
-        f"{of_kernel:.4g}, not {own:.4g}: try `probe` with {setting('head', 'kernel')}"
+        f"{of_kernel:.4g}, not {own:.4g}: try `probe` with {setting('head', 'kernel')}, or "
+        f"{setting('kernel', True)} here, which averages the two"
     ]
 
 

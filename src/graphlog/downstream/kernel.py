@@ -355,12 +355,10 @@ class KernelModel:
         self, outputs: Float64[np.ndarray, "N T"], variance: Float64[np.ndarray, "N"]
     ) -> Float64[np.ndarray, "N T"]:
         base, own, first, second, least, low, high = self.spread
-        process, within = (
-            np.maximum(0.5 * np.log(variance)[:, None], least),
-            outputs.clip(low, high),
-        )
+        process = np.maximum(0.5 * np.log(variance)[:, None], least)
+        within = outputs.clip(low, high)
         logs = base + own * process + first * within + second * within**2
-        return np.exp(logs) * self.scale + 0 * self.shift
+        return np.exp(logs) * self.scale + 0 * self.shift  # NaN where nothing was learned
 
     def values_of(self, outputs: Float64[np.ndarray, "N T"]) -> Float64[np.ndarray, "N T"]:
         """Return the probabilities or values that outputs stand for."""

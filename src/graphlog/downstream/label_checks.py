@@ -207,8 +207,9 @@ def settle_repeats(
 ) -> tuple[Float[np.ndarray, "M T"], Float[np.ndarray, "M"] | None, list[str]]:
     """Return labels of which only the first graph of each kind has any, weights, and notes.
 
-    Labels of weight 0 do not count where others of their kind have a weight. The mean is missing
-    where classes contradict each other; see ``on_repeats`` of ``open_labeled``.
+    Weights of a kind are summed for ``mean``, whatever targets its graphs know; ``drop`` takes that
+    of the first that counts. Labels of weight 0 do not count where others of their kind have a
+    weight. The mean is missing where classes contradict each other; see ``open_labeled``.
 
     Raises:
         DataError: If there are repeats and none may be.

@@ -561,7 +561,7 @@ class Predictor:
 
     @property
     def _of_heads(self) -> int:
-        """Columns of the members' means and deviations, which a kernel model stands in for."""
+        """Columns of the members' means and deviations; none if a kernel model predicts."""
         each = 0 if self.kernel is not None else len(self.targets)
         return each * (2 if len(self.members) > 1 else 1)
 
@@ -673,8 +673,8 @@ class Predictor:
             predictor = cls._of(found.encoder, layer, described, found.extra, report)
         except (KeyError, TypeError, ValueError, RuntimeError) as e:
             raise ModelFileError(
-                f"{path}: its prediction heads are incomplete ({first_line(e)}); get the "
-                "file again."
+                f"{path}: its prediction heads are incomplete or of another version "
+                f"({first_line(e)}); get the file, or fit the model, again."
             ) from None
         kept = found.info.keys() - {KIND, "kind", "embedding"}
         predictor.info = {key: value for key, value in found.info.items() if key in kept}

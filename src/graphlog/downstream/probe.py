@@ -147,7 +147,7 @@ def probe(
         DataError: If nothing can be learned that is to be kept.
     """
     check_baselines(baselines)
-    baseline_seeds = check_seeds("baseline_seeds", baseline_seeds)
+    baseline_seeds = check_seeds("baseline_seeds", baseline_seeds, 1 if baselines else 0)
     if folds_seeds is not None:
         folds_seeds = check_seeds("folds_seeds", folds_seeds, 2)
     check_name("head", head, HEADS)

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 
@@ -401,6 +401,7 @@ def read_labels(functions: Functions, path: Path | str, options: ProteinOptions)
                 of_gene |= dict.fromkeys(members, is_gene)
 
 
+@lru_cache
 def _label_of(text: str) -> float | None:
     """Return a label, NaN where it is missing, or None where it is none."""
     if text.strip().lower() in ABSENT:
