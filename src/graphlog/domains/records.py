@@ -20,9 +20,9 @@ from graphlog.data.graphs import FeatureSchema, GraphChunk, Refused, Reject
 from graphlog.data.manifest import Source, read_contents
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
 from graphlog.data.tables import (
-    ColumnNames,
     DECIMALS,
     SMILES,
+    ColumnNames,
     LabelReader,
     RecordColumn,
     Row,
