@@ -360,7 +360,7 @@ class LabelReader:
 
 
 def choose_tasks(
-    table: Table, targets: ColumnNames | None, first: Sequence[Row]
+    table: Table, targets: str | Sequence[str] | None, first: Sequence[Row]
 ) -> tuple[str, ...]:
     """Return the label columns of a table: those named, or none.
 
@@ -381,7 +381,7 @@ def choose_tasks(
                 option="targets",
             )
         return found
-    names = [targets] if isinstance(targets, str) else [*map(str, targets or ())]
+    names = [targets] if isinstance(targets, str) else list(targets or ())
     for name in names:
         if name not in columns:
             raise no_such_column(columns, name, table.where, "targets")

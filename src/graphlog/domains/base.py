@@ -18,7 +18,6 @@ from scipy.sparse import csr_matrix
 from graphlog.data.graphs import FeatureSchema
 from graphlog.data.split import Split, random_split, stratified_split
 from graphlog.data.store import ON_ERROR, GraphStore
-from graphlog.data.tables import ColumnNames
 from graphlog.data.workers import check_workers
 from graphlog.datasets import DatasetSpec
 from graphlog.datasets.catalogue import HasDataSets
@@ -74,7 +73,7 @@ class Input:
 class Reading:
     """How an input is read; a domain with options of its own extends it."""
 
-    targets: ColumnNames | None = None
+    targets: str | Sequence[str] | None = None
     """Columns of labels; ``auto``: every column of numbers; None: those of a data set, if any."""
     on_error: str = "skip"
     """``skip`` lists rows that cannot be used and goes on; ``fail`` stops at the first."""
@@ -92,9 +91,7 @@ class Reading:
     """The values that an option may have, besides None."""
 
     def __post_init__(self) -> None:
-        """Check the ranges; names of columns become texts."""
-        if self.targets is not None and not isinstance(self.targets, str):
-            object.__setattr__(self, "targets", tuple(map(str, self.targets)))
+        """Check the ranges."""
         for option, known in self.choices.items():
             if (value := getattr(self, option)) is not None:
                 check_choice(option, value, known)
@@ -109,12 +106,15 @@ class Reading:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """Return these options; those that are None are as usual.
+        """Return these options; those that are None are as usual, names of targets become texts.
 
         Raises:
             ConfigError: If a value is not valid.
         """
-        return cls(**{name: value for name, value in options.items() if value is not None})
+        given = {name: value for name, value in options.items() if value is not None}
+        if not isinstance(targets := given.get("targets", ""), str):
+            given["targets"] = tuple(map(str, targets))
+        return cls(**given)
 
 
 @dataclass(frozen=True, eq=False)

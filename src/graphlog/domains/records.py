@@ -22,7 +22,6 @@ from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
 from graphlog.data.tables import (
     DECIMALS,
     SMILES,
-    ColumnNames,
     LabelReader,
     RecordColumn,
     Row,
@@ -243,13 +242,13 @@ class RecordDomain(Domain):
         return open_table(path, wanted, rule=self.column, sheet=sheet)
 
 
-def _with_labels(table: Table, targets: ColumnNames | None) -> Table:
+def _with_labels(table: Table, targets: str | Sequence[str] | None) -> Table:
     first = list(islice(table.rows, _LOOKED_AT)) if targets == "auto" else []
     columns = choose_tasks(table, targets, first)
     return replace(table, rows=chain(first, table.rows), tasks={c: c for c in columns})
 
 
-def _with_labels_of(spec: DatasetSpec, table: Table, targets: ColumnNames | None) -> Table:
+def _with_labels_of(spec: DatasetSpec, table: Table, targets: str | Sequence[str] | None) -> Table:
     """Return the table of a data set with its labels, which the file may call otherwise."""
     names, record = table.columns, table.record_column
     public = {k: v for k, v in details_of(spec).public_tasks.items() if k in names}
@@ -257,7 +256,7 @@ def _with_labels_of(spec: DatasetSpec, table: Table, targets: ColumnNames | None
     if targets is None or targets == "auto":
         every = spec.tasks or [c for c in names if c != record]
         targets = () if spec.task is None else every
-    listed = [targets] if isinstance(targets, str) else map(str, targets)
+    listed = [targets] if isinstance(targets, str) else targets
     columns = choose_tasks(table, [in_file.get(t, t) for t in listed], ())
     return replace(table, where=spec.name, tasks={c: public.get(c, c) for c in columns})
 

@@ -123,7 +123,7 @@ def pack(
     """
     names, chosen = graphs.labels, how.targets if how.targets != "auto" else None
     if chosen is not None:
-        chosen = [chosen] if isinstance(chosen, str) else [str(name) for name in chosen]
+        chosen = [chosen] if isinstance(chosen, str) else chosen
         for name in chosen:
             check_name("target", name, names)
         graphs = replace(graphs, labels=tuple(name for name in names if name in chosen))
