@@ -28,7 +28,7 @@ from graphlog.downstream.probe import fit_head
 from graphlog.downstream.report import make_report
 from graphlog.downstream.tasks import LabeledGraphs, check_weights
 from graphlog.errors import ConfigError, DataError, check_name
-from graphlog.inputs import read, records_of, resolve
+from graphlog.inputs import records_of
 
 __all__ = ["GraphClassifier", "GraphEmbedder", "GraphRegressor"]
 
@@ -407,14 +407,12 @@ def _targets(y: Any, estimator: Any) -> Array:
 
 
 def _graphs(X: Any, model: Encoder | Predictor, estimator: Any) -> GraphStore:  # noqa: N803
-    schema = model.schema
-    given = resolve(_texts(X, estimator), schema)
     encoder = model.encoder if isinstance(model, Predictor) else model
-    store = read(given, schema, **encoder.reading_of(given, {}))
+    store = encoder.graphs_of(_texts(X, estimator))
     if store.rejects and estimator.invalid == "raise":
         first = store.rejects[0]
         more = f" ({len(store.rejects)} such rows)" if len(store.rejects) > 1 else ""
-        item = domain_of(schema).records.removesuffix("s")
+        item = domain_of(encoder.schema).records.removesuffix("s")
         text = f"({first.text[:40]!r}) " if first.text else ""
         raise DataError(
             f"{item} {first.row} {text}{first.reason}{more}; remove it, or set invalid='nan'."

@@ -188,10 +188,8 @@ class Encoder(nn.Module):
             (2, 300)
         """
         self.feature_names(layer, with_features)  # refuses unknown ones before anything is read
-        found = resolve(source, self.schema)
-        store = read(found, self.schema, **self.reading_of(found, reading))
         return self.embed_store(
-            store,
+            self.graphs_of(source, reading),
             layer,
             batch_size,
             with_features=with_features,
@@ -199,6 +197,11 @@ class Encoder(nn.Module):
             progress=progress,
             aligned=True,
         )
+
+    def graphs_of(self, source: InputLike, reading: Mapping[str, Any] | None = None) -> GraphStore:
+        """Return the graphs of an input, read as :meth:`reading_of` says."""
+        found = resolve(source, self.schema)
+        return read(found, self.schema, **self.reading_of(found, reading or {}))
 
     def reading_of(self, source: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
         """Return how to read ``source``: as what the model was trained on, where that is known.

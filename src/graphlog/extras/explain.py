@@ -76,8 +76,7 @@ def attribute(
             f"schema '{schema.name}' has no attributes that stand for masked, so predictions "
             "cannot be explained; fine-tune a model of a schema that has."
         )
-    given = resolve(source, schema)
-    store = read(given, schema, **predictor.encoder.reading_of(given, {}))
+    store = predictor.encoder.graphs_of(source)
     sizes = np.asarray(store.num_nodes, dtype=np.int64)
     bar = as_progress(progress)
     device = next(predictor.members[0].parameters()).device

@@ -172,8 +172,7 @@ class Index:
         if k < 1:
             raise out_of_range("k", "1 or more", k)
         self.check_model(encoder)
-        found = resolve(source, encoder.schema)
-        store = read(found, encoder.schema, **encoder.reading_of(found, reading))
+        store = encoder.graphs_of(source, reading)
         k, total, places = min(k, len(self)), store.num_output_rows, store.output_rows
         rows = np.full((total, k), -1, dtype=np.int64)
         similarity = np.full((total, k), np.nan, dtype=np.float32)

@@ -14,7 +14,7 @@ from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError, check_seed, setting
-from graphlog.inputs import read, recall_input, resolve
+from graphlog.inputs import recall_input
 from graphlog.report.drawings import draw_map, draw_tree
 from graphlog.report.hierarchy import layer_names, sample_rows
 from graphlog.report.style import (
@@ -81,12 +81,7 @@ def draw_run(
     if model is not None:
         known = recall_input(run) if source is None else (source, {})
         if known is not None:
-            given = resolve(known[0], model.schema)
-            store = read(
-                given,
-                model.schema,
-                **model.reading_of(given, {"targets": None, **known[1], **reading}),
-            )
+            store = model.graphs_of(known[0], {"targets": None, **known[1], **reading})
     with figures_of(run, out):
         paths = _draw_finetuning(run, out) if has_labels else draw_pretraining(run, out)
         if model is None:
