@@ -177,7 +177,7 @@ def featurize(
         wanted = model.schema
         if wanted.domain == "graph" and isinstance(model, GraphStore):
             options["like"] = model
-        options = _cut_alike(resolved, model, options)
+        options = _with_cutting_of(model, resolved, options)
     elif wanted is None and domain is None:
         wanted = schema_for(resolved, USUAL_SCHEMA)
     options |= {"domain": domain, "store_path": output}
@@ -190,13 +190,13 @@ def featurize(
     return graphs
 
 
-def _cut_alike(
-    source: Input, like: Encoder | GraphStore, options: Mapping[str, Any]
+def _with_cutting_of(
+    like: Encoder | GraphStore, source: Input, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the options and those by which ego-networks are cut as in a model or store."""
     domain = domain_of(like.schema)
     if isinstance(like, GraphStore):
-        wanted = domain.cutting_of(resolve(like))
+        wanted = domain.cutting_of(like)
     else:
         wanted = like.info.get("cutting", {})
     usual = domain.cutting_of(source)

@@ -291,10 +291,10 @@ class Domain(HasDataSets, ABC):
         """
         raise ConfigError(f"{self.records} have no structure for SDF; choose another format.")
 
-    def cutting_of(self, source: Input) -> dict[str, Any]:
+    def cutting_of(self, source: Input | GraphStore) -> dict[str, Any]:
         """Return the options by which graphs were cut out of larger ones, of a store or data set.
 
-        None where graphs are read as they are, or where ``source`` does not tell.
+        Empty where graphs are read as they are, or where ``source`` does not tell.
         """
         return {}
 

@@ -728,7 +728,7 @@ def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:
     """Return what a predictor's file says about its labels and its encoder."""
     column, words = data.store.source.smiles_column, data.store.source.classes
     standardized, domain = data.store.source.standardize, domain_of(data.store.schema)
-    cutting = domain.cutting_of(resolve(data.store)) or encoder.info.get("cutting")
+    cutting = domain.cutting_of(data.store) or encoder.info.get("cutting")
     # of more than two classes each is a target, which has its word in its name
     classes = {
         target: {"0": words[target][0], "1": words[target][1]}

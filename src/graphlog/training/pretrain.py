@@ -29,7 +29,6 @@ from graphlog.errors import (
     setting,
 )
 from graphlog.files import write_json, write_text, writing
-from graphlog.inputs import resolve
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective, RegressionHead
 from graphlog.ops.collectives import Peers
@@ -328,7 +327,7 @@ class Pretraining(Job):
         self.objective.eval()
         novelty = fit_novelty(self.encoder, store, c.seed)
         usual = {} if novelty is None else novelty.tensors()
-        cutting = domain_of(store.schema).cutting_of(resolve(store))
+        cutting = domain_of(store.schema).cutting_of(store)
         info = {
             "objective": c.objective,
             "recipe": c.recipe,

@@ -130,12 +130,13 @@ class ProteinDomain(Domain):
         """Return the networks, tables and ontologies that a labeled set is made from."""
         return parts(spec) if details_of(spec).networks else []
 
-    def cutting_of(self, source: Input) -> dict[str, Any]:
+    def cutting_of(self, source: Input | GraphStore) -> dict[str, Any]:
         """Return how the ego-networks of a store or a named set were cut."""
         cutting: Mapping[str, Any] = {}
-        if source.store is not None:
-            cutting = source.store.source.cutting
-        elif source.spec is not None:
+        store = source if isinstance(source, GraphStore) else source.store
+        if store is not None:
+            cutting = store.source.cutting
+        elif isinstance(source, Input) and source.spec is not None:
             cutting = details_of(source.spec).options.model_dump(mode="json")
         return {name: cutting[name] for name in CUTTING if name in cutting}
 
