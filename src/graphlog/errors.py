@@ -176,14 +176,12 @@ def check_seeds(option: str, seeds: Iterable[SupportsIndex], at_least: int = 1) 
     return found
 
 
-def check_seed(option: str, seed: SupportsIndex) -> int:
+def check_seed(option: str, seed: object) -> int:
     """Return a seed.
 
     Raises:
         ConfigError: If it is out of range, or None: every call would draw other numbers.
     """
-    try:
-        return check_seeds(option, [seed])[0]
-    except ConfigError:
-        allowed = f"a whole number from 0 to {SEED_LIMIT - 1}"
-        raise out_of_range(option, allowed, seed) from None
+    if not isinstance(seed, SupportsIndex) or not 0 <= index(seed) < SEED_LIMIT:
+        raise out_of_range(option, f"a whole number from 0 to {SEED_LIMIT - 1}", seed)
+    return index(seed)
