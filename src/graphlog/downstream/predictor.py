@@ -538,8 +538,9 @@ class Predictor:
         found, bar = resolve(source, self.schema), as_progress(progress)
         how = self.encoder.reading_of(found, reading)
         number_format = inference_precision(precision, self.device, bar.say)
-        work = partial(_seen, self._networks, self._by_kernel, number_format, novelty)
-        width = self._columns + (novelty is not None)
+        by_kernel = self._widths[1] > 0
+        work = partial(_seen, self._networks, by_kernel, number_format, novelty)
+        width = sum(self._widths) + (novelty is not None)
         with (
             stream(found, self.schema, rows_at_once(batch_size, self.features), **how) as parts,
             bar.shown(rows_of(found, reading.get("limit")), "predicting"),
@@ -549,28 +550,24 @@ class Predictor:
                 yield part, seen
 
     @property
-    def _columns(self) -> int:
-        """Columns of what :func:`_seen` returns, but for novelty."""
-        by_kernel = self._networks[-1].head.linear.in_features if self._by_kernel else 0
-        return self._of_heads + by_kernel
+    def _widths(self) -> tuple[int, int]:
+        """Columns of what :func:`_seen` returns: what heads predict, and what a kernel model sees.
 
-    @property
-    def _by_kernel(self) -> bool:
-        """Whether the embedding of the last network is for a kernel model."""
-        return self.kernel is not None or self.partner is not None
-
-    @property
-    def _of_heads(self) -> int:
-        """Columns of the members' means and deviations; none if a kernel model predicts."""
-        each = 0 if self.kernel is not None else len(self.targets)
-        return each * (2 if len(self.members) > 1 else 1)
+        The second is 0 where there is no kernel model, the first where nothing else predicts.
+        """
+        of_heads = len(self.targets) * (2 if len(self.members) > 1 else 1)
+        of_kernel = self._networks[-1].head.linear.in_features
+        if self.kernel is not None:
+            return 0, of_kernel
+        return of_heads, 0 if self.partner is None else of_kernel
 
     def _prediction(
         self, part: Part, seen: Float[np.ndarray, "B K"], interval: float | None
     ) -> Prediction:
         """Return what is predicted of every row, by what :func:`_seen` returned of its graphs."""
-        novelty = seen[:, -1].astype(np.float32) if seen.shape[1] > self._columns else None
-        mean, std = self._judged(seen[:, : self._columns], self.features_of(part.store))
+        columns = sum(self._widths)
+        novelty = seen[:, -1].astype(np.float32) if seen.shape[1] > columns else None
+        mean, std = self._judged(seen[:, :columns], self.features_of(part.store))
         mean, std = mean.astype(np.float64), None if std is None else std.astype(np.float64)
         calibration, calibrated, low, high = self.calibration, None, None, None
         if calibration is not None and self.task != "regression":
@@ -594,9 +591,9 @@ class Predictor:
         """Return mean and deviation after what the members say is joined by other features."""
         if self.kernel is not None:
             return self.kernel.predict([seen, *features], with_spread)
-        seen, embedding = seen[:, : self._of_heads], seen[:, self._of_heads :]
-        mean = seen[:, : len(self.targets)]
-        std = seen[:, len(self.targets) :] if len(self.members) > 1 else None
+        heads, embedding = np.split(seen, [self._widths[0]], axis=1)
+        mean = heads[:, : len(self.targets)]
+        std = heads[:, len(self.targets) :] if len(self.members) > 1 else None
         if self.partner is not None:
             by_kernel, _ = self.partner._judged(embedding, features, with_spread=False)
             return with_kernel(mean, by_kernel, self.task), std
@@ -615,7 +612,7 @@ class Predictor:
         precision: NumberFormat = "fp32",
     ) -> Float[np.ndarray, "B T"]:
         """Return the predictions of a batch whose features are known."""
-        seen = _seen(self._networks, self._by_kernel, precision, None, batch)
+        seen = _seen(self._networks, self._widths[1] > 0, precision, None, batch)
         return self._judged(seen, features, with_spread=False)[0]
 
     def save(self, path: str | Path) -> None:
