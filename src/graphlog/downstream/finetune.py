@@ -31,6 +31,7 @@ from graphlog.downstream.pretrained import (
 )
 from graphlog.downstream.probe import (
     KERNEL_RULE,
+    FittedKernel,
     check_baselines,
     describe_run,
     ecfp_rows,
@@ -622,12 +623,9 @@ def _predictor(
     jobs: Sequence[SeedJob],
     untrained: Sequence[SeedJob],
     baselines: Sequence[str],
-    fitted: tuple[Predictor, Float[np.ndarray, "M T"], list[str]] | None,
+    fitted: FittedKernel | None,
 ) -> Predictor:
-    """Return the trained models with their scores, beside those of the baselines.
-
-    A kernel model is ``fitted``: with what it predicts, and what to say of it.
-    """
+    """Return the trained models with their scores, beside those of the baselines."""
     data, seeds = jobs[0].data, [job.seed for job in jobs]
     rows, mean = _result_rows("fine-tuned", jobs)
     partner, notes = None, list[str]()
@@ -697,7 +695,7 @@ def _kernel_note(
     encoder = encoder.with_readout(config.readout)
     known = replace(data, split=data.split._replace(test=data.split.test[:0]))
     try:
-        of_kernel = data.score(kernel_predictor(encoder, known)[1], "valid")
+        of_kernel = data.score(kernel_predictor(encoder, known).predicted, "valid")
     except DataError:  # too few labels that count
         return []
     own = data.score(found, "valid")

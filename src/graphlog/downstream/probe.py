@@ -518,17 +518,26 @@ def _best(metric: str, usual: K, scores: Mapping[K, float]) -> K:
     return best
 
 
+class FittedKernel(NamedTuple):
+    """A kernel model of frozen embeddings."""
+
+    predictor: Predictor
+    predicted: Float[np.ndarray, "M T"]
+    """Of every graph but those of the training fold."""
+    notes: list[str]
+
+
 def kernel_predictor(
     encoder: Encoder, data: LabeledGraphs, with_features: Sequence[str] = ()
-) -> tuple[Predictor, Float[np.ndarray, "M T"], list[str]]:
-    """Return a kernel model of the training fold, what it predicts of the others, and notes."""
+) -> FittedKernel:
+    """Fit a kernel model to the training fold."""
     layer, domain = encoder.head_layer(), domain_of(data.store.schema)
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     parts |= {name: domain.feature_set(name, data.store) for name in with_features}
     counts, notes = _substructures(data)
     fit, predicted = _Fits(data, counts=counts).kernel(parts)
     predictor = _predictor(encoder, layer, data, fit.model, make_report(data, ()))
-    return predictor, predicted.mean, [*notes, *fit.notes]
+    return FittedKernel(predictor, predicted.mean, [*notes, *fit.notes])
 
 
 def check_baselines(names: Sequence[str], known: Sequence[str] = BASELINES) -> None:
