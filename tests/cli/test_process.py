@@ -146,7 +146,9 @@ def test_ctrl_c_in_a_terminal_reaches_the_workers_too_and_one_line_answers(cli: 
 
 
 def test_sigterm_leaves_no_unfinished_files(cli: Cli) -> None:
-    running = start([*COMMAND, *cli.words("embed wehi10k -m {pretrained} -o out.npz --batch-size 8")])
+    running = start(
+        [*COMMAND, *cli.words("embed wehi10k -m {pretrained} -o out.npz --batch-size 8")]
+    )
     wait_for(lambda: any(Path().glob(".out.npz.partial-*")))
     running.terminate()
     running.communicate(timeout=120)
