@@ -204,7 +204,7 @@ def begin_last_phase(objective: Objective[Any], encoder: GraphEncoder) -> None:
     """Go through ``begin_phase`` of every phase, as a run does; parameters may be created there."""
     graphs = torch.randn(40, encoder.dim, generator=seeded(6))
     for phase in objective.phases(5):
-        objective.begin_phase(phase, lambda limit=None: graphs[:limit], seeded(7))
+        objective.begin_phase(phase, lambda limit, calibrated: graphs[:limit], seeded(7))
 
 
 def run_once(

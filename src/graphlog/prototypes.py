@@ -435,8 +435,9 @@ def fit_balanced_forest(
 
     Sizes of layers grow geometrically from ``roots`` to ``centers``, as far as there are graphs. A
     leaf that is nearest to no graph is dropped, so every leaf is the nearest of some graph. Above
-    the leaves, prototypes have equally many children, give or take one. Prototypes are compared by
-    cosine: give the embeddings as they will be compared, centered or not.
+    the leaves, prototypes have equally many children, give or take one. What all embeddings share
+    does not count for the shares, while prototypes are compared with graphs by the plain cosine:
+    give the embeddings as they will be compared.
 
     Raises:
         ConfigError: If there are fewer than two graphs, or all are embedded at 0.
@@ -465,17 +466,26 @@ def fit_balanced_forest(
 
 
 def _balanced_centers(points: Tensor, num: int, generator: Generator) -> Tensor:
-    """Start from K-means, and move each center to the mean of its balanced share, over and over."""
-    centers = kmeans(points, num, generator).centers
+    """Start from K-means, and move each center to the mean of its balanced share, over and over.
+
+    Shares go by the cosines of what is left of the points without their mean, of equal length: what
+    most encoders give all graphs alike makes all cosines nearly equal, and then every share the
+    whole. The centers returned are means of points as they are.
+    """
+    own = points - points.mean(dim=0)
+    own = unit_rows(own) * own.norm(dim=1).mean()
+    centers = kmeans(own, num, generator).centers
     for _ in range(_ROUNDS):
         sums, weights = torch.zeros_like(centers), centers.new_zeros(num, 1)
-        order = torch.randperm(points.shape[0], generator=generator, device=generator.device)
-        for chunk in points[order.to(points.device)].split(_BATCH):
+        order = torch.randperm(own.shape[0], generator=generator, device=generator.device)
+        for chunk in own[order.to(own.device)].split(_BATCH):
             share = balanced_assignment(cosine_similarity(chunk, centers), temperature=_SHARPNESS)
             sums += share.T @ chunk
             weights += share.sum(dim=0)[:, None]
         centers = sums / weights.clamp_min(1e-12)
-    return _with_directions(centers, points)
+    used, near = cosine_similarity(own, centers).argmax(dim=1).unique(return_inverse=True)
+    sums = points.new_zeros(len(used), points.shape[1]).index_add(0, near, points)
+    return _with_directions(sums / near.bincount()[:, None], points)
 
 
 def _equal_groups(

@@ -76,6 +76,15 @@ def test_any_readout_and_jumping_knowledge(name: str, readout: str, jk: str) -> 
     assert found.total.isfinite()
 
 
+@every_objective
+def test_the_watch_hears_embeddings_of_whole_graphs(name: str) -> None:
+    encoder, heard = encoder_for(), list[int]()
+    objective = make(name, encoder)
+    encoder.whole.register_forward_hook(lambda *call: heard.append(len(call[-1])))
+    run_once(objective, encoder, batch_for())
+    assert heard
+
+
 @every_variant
 def test_bf16(name: str) -> None:
     encoder = encoder_for()

@@ -127,7 +127,7 @@ def test_widths(jk: str, width: int):
 def test_jk_embedding_is_means_and_size():
     encoder = small().eval()
     batch = random_multigraphs(MOLECULE, [3, 2])
-    outputs = encoder.layer_outputs(batch)
+    outputs = encoder.encode_layers(batch)[1]
     assert len(outputs) == 3
     means = [torch.stack([h[:3].mean(0), h[3:].mean(0)]) for h in outputs]
     expected = torch.cat([*means, torch.tensor([[3.0], [2.0]]).log()], dim=1)
@@ -138,7 +138,7 @@ def test_jk_embedding_is_means_and_size():
 def test_sums_over_nodes_follow_the_jk_embedding(readout: str):
     encoder = small(readout=readout).eval()
     batch = random_multigraphs(MOLECULE, [3, 1])
-    sums = [torch.stack([h[:3].sum(0), h[3:].sum(0)]) for h in encoder.layer_outputs(batch)]
+    sums = [torch.stack([h[:3].sum(0), h[3:].sum(0)]) for h in encoder.encode_layers(batch)[1]]
     found, jk = encoder.embed_graphs(batch, "jk+sum"), encoder.embed_graphs(batch, "jk")
     torch.testing.assert_close(found, torch.cat([jk, *sums], dim=1))
     assert found.shape[1] == encoder.embedding_width("jk+sum")

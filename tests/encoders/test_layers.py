@@ -21,7 +21,7 @@ def test_the_convolution_sees_the_edge_vectors(monkeypatch: pytest.MonkeyPatch):
     config = EncoderConfig(backbone="conv", layers=1, dim=8, batch_norm=False)
     encoder = GraphEncoder(config, MOLECULE)
     batch = random_multigraphs(MOLECULE, [4, 3])
-    h0, h1 = encoder.layer_outputs(batch)
+    h0, h1 = encoder.encode_layers(batch)[1]
     messages = (h0[batch.edge_index[0]] + layer.edge(batch.edge_attr)).relu()
     torch.testing.assert_close(h1, h0.index_add(0, batch.edge_index[1], messages))
 

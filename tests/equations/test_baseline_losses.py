@@ -71,7 +71,7 @@ def test_infomax():
 @torch.no_grad()
 def test_infograph(options: dict[str, str]):
     objective, encoder, batch, _, found = prepared("infograph", **options)
-    layers = torch.cat(encoder.layer_outputs(batch)[1:], dim=1)
+    layers = torch.cat(encoder.encode_layers(batch)[1][1:], dim=1)
     local = _residual(objective.local, layers)
     whole = _residual(objective.whole, per_graph(layers, batch, "sum"))
     own, foreign = [], []

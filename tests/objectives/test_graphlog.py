@@ -31,7 +31,7 @@ def build(
 
 def begin_joint(objective: GraphLoG, embeddings: Tensor | None = None) -> None:
     found = torch.randn(80, 16, generator=seeded(8)) if embeddings is None else embeddings
-    objective.begin_phase(Phase("joint", 1), lambda limit=None: found[:limit], seeded(9))
+    objective.begin_phase(Phase("joint", 1), lambda limit, calibrated: found[:limit], seeded(9))
 
 
 def step(objective: GraphLoG, encoder: GraphEncoder, batch: GraphBatch, seed: int = 0) -> LossTerms:
@@ -144,15 +144,15 @@ def test_the_global_loss_has_a_gradient_in_expectation():
 
 
 def test_prototypes_are_fitted_on_a_sample():
-    asked: list[int | None] = []
+    asked: list[tuple[int | None, bool]] = []
 
-    def embed(limit: int | None = None) -> Tensor:
-        asked.append(limit)
+    def embed(limit: int | None, calibrated: bool) -> Tensor:
+        asked.append((limit, calibrated))
         return torch.randn(60, 16)
 
     for recipe in RECIPES:
         build(recipe).begin_phase(Phase("joint", 1), embed, seeded())
-    assert asked == [20_000, 20_000, None, None]
+    assert asked == [(20_000, True), (20_000, True), (None, True), (None, False)]
     build().begin_phase(Phase("local", 1), embed, seeded())
     assert len(asked) == 4
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encoder_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, small_encoder
+from encoder_support import EDGE_MASKED, NODE_MASKED, encoder_for, random_batch, seeded
 from graphlog.data.store import GraphBatch
 from graphlog.ops.colors import refine_colors
 from graphlog.ops.sparse import build_adjacency
@@ -58,13 +58,15 @@ def test_numbering_does_not_matter():
     )
 
 
-def test_equal_colors_are_equal_embeddings():
+@pytest.mark.parametrize("backbone", ["gin", "gcn", "graphsage", "gat"])
+def test_equal_colors_are_equal_embeddings(backbone: str):
     """With as many rounds as the encoder has layers, it cannot tell two such nodes apart."""
     batch = random_batch([20, 15, 9], seed=4)
     batch = batch.with_attributes(x=torch.zeros_like(batch.x))
-    encoder = small_encoder().double().eval()
+    encoder = encoder_for(NODE_MASKED, backbone, layers=2).double().eval()
     emb = encoder(batch).node_emb.detach()
-    colors = refine_colors(batch.x, batch.edge_attr, batch.adjacency, len(encoder.layers))
+    rounds, degrees = len(encoder.layers), encoder.needs_degrees
+    colors = refine_colors(batch.x, batch.edge_attr, batch.adjacency, rounds, degrees)
     same = colors[:, None] == colors[None, :]
     assert same.sum() > batch.num_nodes
     distance = torch.cdist(emb, emb)

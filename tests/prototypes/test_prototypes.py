@@ -152,6 +152,17 @@ def test_a_tree_for_finished_embeddings_has_no_empty_leaf():
     assert torch.equal(again.layers[-1], forest.layers[-1])
 
 
+def test_what_all_embeddings_share_does_not_empty_a_balanced_tree():
+    middles = torch.randn(60, 32, generator=seeded())
+    emb = middles.repeat(60, 1) + torch.randn(3600, 32, generator=seeded(1)) / 2
+    for common in (0.0, 2.0, 20.0):
+        forest = fit_balanced_forest(emb + common, generator=seeded())
+        assert forest.sizes == (4, 14, 50)
+        leaves = cosine_similarity(emb + common, forest.layers[-1]).argmax(dim=1)
+        usage = torch.bincount(leaves, minlength=50) / len(emb)
+        assert torch.special.entr(usage).sum().exp() > 42
+
+
 @pytest.mark.parametrize("num", [2, 3, 7])
 def test_a_few_graphs_are_enough(num: int):
     forest = fit_balanced_forest(torch.randn(num, 5, generator=seeded(num)), generator=seeded())

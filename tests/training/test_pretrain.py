@@ -15,6 +15,8 @@ import graphlog
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.encoders.encoder import build_encoder
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError, TrainingInterrupted
+from graphlog.objectives.base import EmbedStore, Phase
+from graphlog.objectives.graphlog import GraphLoG
 from graphlog.prototypes import PrototypeForest
 from graphlog.training import settings
 from graphlog.training.log import read_metrics
@@ -204,6 +206,28 @@ def test_draws_depend_on_their_place_alone():
         inside = torch.rand(3)
     with global_seed(0, "a"):
         assert torch.equal(torch.rand(3), inside)
+
+
+@pytest.mark.parametrize("recipe", ["graphlog", "paper", "released"])
+def test_prototypes_are_fitted_to_embeddings_as_training_has_them(
+    recipe: str, monkeypatch: pytest.MonkeyPatch
+):
+    """After two steps, running statistics are far from those of a batch; the script has those."""
+    cosines, store = list[float](), families(64)
+    begin = GraphLoG.begin_phase
+
+    def compare(objective: GraphLoG, phase: Phase, embed: EmbedStore, generator: Any) -> None:
+        def seen(limit: int | None, calibrated: bool) -> torch.Tensor:
+            found, true = embed(limit, calibrated), embed(limit, True)
+            cosines.append(float(torch.cosine_similarity(found, true).mean()))
+            return found
+
+        begin(objective, phase, seen, generator)
+
+    monkeypatch.setattr(GraphLoG, "begin_phase", compare)
+    run_pretraining(store, small_config(recipe, epochs=2), None)
+    assert len(cosines) == 1
+    assert (cosines[0] > 0.999) == (recipe != "released")
 
 
 def test_moments_kept_over_the_phases_spare_the_jolt():

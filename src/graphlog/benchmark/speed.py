@@ -213,7 +213,7 @@ def _once(side: TimedObjective, order: np.ndarray) -> Iterator[str]:
         points = torch.cat([job.encoder(piece).graph_emb for piece in pieces])
     yield ""
     objective.begin_phase(
-        job.phases[-1], lambda limit=None: points[:limit], torch.Generator().manual_seed(0)
+        job.phases[-1], lambda limit, calibrated: points[:limit], torch.Generator().manual_seed(0)
     )
     yield "kmeans"
 

@@ -513,10 +513,11 @@ class GraphEncoder(nn.Module):
         self.whole = nn.Identity()
         """Passes on the graph embeddings of whole batches, for those who listen."""
 
-    def layer_outputs(self, batch: GraphBatch) -> list[Tensor]:
-        """Return the input embedding and the output of every layer, each (V, D)."""
+    def encode_layers(self, batch: GraphBatch) -> tuple[Encoding, list[Tensor]]:
+        """Return what :meth:`forward` does, and each layer's output, the input's first, (V, D)."""
         shard = Shard(batch, self.peers)
-        return [shard.all_nodes(h.spread()) for h in self._layer_outputs(shard)]
+        outputs = self._layer_outputs(shard)
+        return self._encoding(outputs, shard), [shard.all_nodes(h.spread()) for h in outputs]
 
     def _layer_outputs(self, shard: Shard) -> list[NodeRows]:
         batch = shard.batch
@@ -529,7 +530,7 @@ class GraphEncoder(nn.Module):
         for number, layer in enumerate(self.layers):
             near, old, new = whole, outputs[-1].classes, next(classes, None)
             if old is not None:
-                near = SharedNeighborhood(whole, old, new, self._needs_degrees)
+                near = SharedNeighborhood(whole, old, new, self.needs_degrees)
             h = layer(outputs[-1].rows, near)
             if self.norms:
                 h = self.norms[number](h, near.counts)
@@ -541,7 +542,8 @@ class GraphEncoder(nn.Module):
         return outputs
 
     @property
-    def _needs_degrees(self) -> bool:
+    def needs_degrees(self) -> bool:
+        """Whether a layer divides by the degrees of nodes."""
         return any(layer.needs_degrees for layer in self.layers)
 
     def _classes(self, batch: GraphBatch) -> list[ColorClasses]:
@@ -559,7 +561,7 @@ class GraphEncoder(nn.Module):
         drops = self.training and self.config.dropout > 0
         rounds, edges = 1 if drops else len(self.layers), batch.adjacency
         return color_classes(
-            batch.x, batch.edge_attr, edges, rounds, with_degrees=self._needs_degrees
+            batch.x, batch.edge_attr, edges, rounds, with_degrees=self.needs_degrees
         )
 
     def forward(self, batch: GraphBatch) -> Encoding:

@@ -50,10 +50,12 @@ class LossTerms(NamedTuple):
     perplexity)."""
 
 
-EmbedStore: TypeAlias = Callable[[int | None], Float[Tensor, "M D"]]
+EmbedStore: TypeAlias = Callable[[int | None, bool], Float[Tensor, "M D"]]
 """Embeds the collection being trained on, in the order of its store, or a sample of that size.
 
-The encoder is in evaluation mode meanwhile.
+The encoder is in evaluation mode meanwhile. Where the second argument is true, batch norm has the
+statistics of the collection, about those of each training batch; else those kept so far, which
+after a few steps are far from them.
 """
 
 

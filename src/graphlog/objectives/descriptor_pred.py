@@ -49,7 +49,7 @@ class DescriptorPred(Objective[GraphBatch]):
 
     def loss(self, views: GraphBatch, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the mean error over molecules and descriptors, and that over components."""
-        graph_emb = encoder.embed_graphs(views, "jk")
+        graph_emb = encoder.encode_and_embed(views)[1]
         terms = descriptor_losses(self.head, self.substructures, graph_emb, views.y)
         total = terms["descriptor"]
         if "substructure" in terms:

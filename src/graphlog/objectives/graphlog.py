@@ -342,7 +342,12 @@ class GraphLoG(Objective[GraphLoGViews]):
         if phase.name != "joint":
             return
         c = self.config
-        emb = full_precision(embed(None if c.kmeans_sample == "all" else c.kmeans_sample))
+        emb = full_precision(
+            embed(
+                None if c.kmeans_sample == "all" else c.kmeans_sample,
+                c.initialization != "competitive",
+            )
+        )
         if self.head is not None:
             with torch.no_grad():
                 emb = torch.cat([self.head(part) for part in emb.split(8192)])
@@ -405,8 +410,7 @@ class GraphLoG(Objective[GraphLoGViews]):
                 terms["graph"] = pair.loss
                 watch |= {"cos_graph_pos": pair.positive, "cos_graph_neg": pair.negative}
             if weights["subgraph"] > 0:
-                rounds = len(encoder.layers)
-                pair = self._subgraph_term(clean.node_emb, view.node_emb, views, rounds, generator)
+                pair = self._subgraph_term(clean.node_emb, view.node_emb, views, encoder, generator)
                 terms["subgraph"] = pair.loss
                 watch |= {"cos_node_pos": pair.positive, "cos_node_neg": pair.negative}
             if self.attributes is not None:
@@ -448,7 +452,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         node_emb: Tensor,
         view_emb: Tensor,
         views: GraphLoGViews,
-        rounds: int,
+        encoder: GraphEncoder,
         generator: Generator,
     ) -> PairLoss:
         c, head = self.config, self.node_head or self.head
@@ -456,7 +460,13 @@ class GraphLoG(Objective[GraphLoGViews]):
         assert views.view is not None, "the term is of views"
         masked_idx = views.view.node_idx
         if c.skip_symmetric:
-            colors = refine_colors(clean.x, clean.edge_attr, clean.adjacency, rounds)
+            colors = refine_colors(
+                clean.x,
+                clean.edge_attr,
+                clean.adjacency,
+                rounds=len(encoder.layers),
+                with_degrees=encoder.needs_degrees,
+            )
         rows = masked_idx if c.subgraph_anchors == "masked" else None
         node_emb, view_emb = _project(head, node_emb), _project(head, view_emb, rows)
         if present_idx is not None:  # back to the rows of the clean graphs; dropped nodes are 0

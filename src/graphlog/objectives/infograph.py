@@ -84,6 +84,6 @@ class InfoGraph(Objective[GraphBatch]):
 
     def loss(self, views: GraphBatch, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the loss over all pairs of a node and a graph."""
-        node_emb = torch.cat(encoder.layer_outputs(views)[1:], dim=1)
+        node_emb = torch.cat(encoder.encode_layers(views)[1][1:], dim=1)
         graph_emb = segment_sum(node_emb, views.ptr)
         return jensen_shannon(self.local(node_emb) @ self.whole(graph_emb).T, views.batch)

@@ -85,12 +85,18 @@ def color_classes(
 
 
 def refine_colors(
-    x: Shaped[Tensor, "V F"], edge_attr: Shaped[Tensor, "E B"], edges: Adjacency, rounds: int
+    x: Shaped[Tensor, "V F"],
+    edge_attr: Shaped[Tensor, "E B"],
+    edges: Adjacency,
+    rounds: int,
+    with_degrees: bool = False,
 ) -> Int[Tensor, "V"]:
     """Return a color per node, equal where ``rounds`` of message passing see the same.
 
     Each round hashes a node's color with the sum over its incoming edges of hashes of sender and
-    edge (1-dimensional Weisfeiler-Leman); an encoder has as many rounds as layers.
+    edge (1-dimensional Weisfeiler-Leman); an encoder has as many rounds as layers. With
+    ``with_degrees`` nodes with different numbers of edges differ from the start, as for layers that
+    divide by the degree of a neighbor.
 
     Example:
         A path of three nodes: its ends are symmetric.
@@ -102,6 +108,8 @@ def refine_colors(
         (True, False)
     """
     color, label = _row_hash(x), _edge_labels(edge_attr, edges)
+    if with_degrees:
+        color = _mixed(color + edges.in_degree * _ODD[1])
     for _ in range(rounds):
         color = _refined(color, label, edges)
     return color

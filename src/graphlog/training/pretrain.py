@@ -371,7 +371,7 @@ class Pretraining(Job):
         )
 
     @torch.no_grad()
-    def _embed(self, limit: int | None = None) -> Float[Tensor, "M D"]:
+    def _embed(self, limit: int | None, calibrated: bool) -> Float[Tensor, "M D"]:
         """Return graph embeddings in evaluation mode, in store order, or of a seeded subset."""
         total = min(len(self.store), self._embed_at_most or len(self.store))
         chosen, c, device = np.arange(total), self.config, self.setting.device
@@ -379,6 +379,8 @@ class Pretraining(Job):
             generator = generator_for(c.seed, "embed", self._phase)
             chosen = np.sort(torch.randperm(total, generator=generator)[:limit].numpy())
         self.encoder.eval()
+        if calibrated:
+            calibrate(self.encoder, self.store, c.seed)
         parts: list[Tensor] = []
         for rows in np.split(chosen, range(c.batch_size, len(chosen), c.batch_size)):
             batch = self.store.take(rows).to(device)
