@@ -18,7 +18,7 @@ rows, whose directions come from the other rows alone.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial, reduce
 from itertools import pairwise
 from pathlib import Path
@@ -80,6 +80,15 @@ _LEARNED = 0.3
 """Share of the learned directions in the mean squared distance along components; the rest is that
 of all columns alike."""
 
+
+_BY_TARGET: Mapping[str, tuple[int | None, ...]] = {
+    "coefficients": (None,),
+    "shift": (),
+    "scale": (),
+    "link": (2,),
+    "spread": (7,),
+}
+"""What a model knows of each target, and the shapes but for the targets; None is any length."""
 
 Columns = np.ndarray | csr_matrix
 """Features, one row a graph: quantities, or counts of substructures, which are sparse."""
@@ -372,16 +381,8 @@ class KernelModel:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what :meth:`of` makes it of again."""
-        arrays = {
-            "coefficients": self.coefficients,
-            "shift": self.shift,
-            "scale": self.scale,
-            "link": self.link,
-            "spread": self.spread,
-            "widths": np.array(self.settings.widths),
-            "shares": np.array(self.settings.shares),
-            "penalty": np.array([self.settings.penalty]),
-        }
+        arrays: dict[str, np.ndarray] = {name: getattr(self, name) for name in _BY_TARGET}
+        arrays |= {name: np.atleast_1d(value) for name, value in asdict(self.settings).items()}
         for k, support in enumerate(self.supports):
             if support.scaling is None:
                 levels = csr_matrix(support.values)
@@ -414,7 +415,11 @@ class KernelModel:
             KeyError: If some are missing.
             ValueError: If some do not fit each other, or are out of range.
         """
-        coefficients = _taken(tensors, "coefficients", None, targets)
+        own = {
+            name: _taken(tensors, name, *shape, targets).astype(np.float64)
+            for name, shape in _BY_TARGET.items()
+        }
+        count = len(own["coefficients"])
         quantities = {name: width for name, width in columns.items() if width is not None}
         counts = [name for name, width in columns.items() if width is None]
         blocks = bool(quantities) + len(counts)
@@ -422,19 +427,11 @@ class KernelModel:
         penalty = _taken(tensors, "penalty", 1)
         if (np.abs([*widths, *penalty]) > _FARTHEST_SETTING).any():
             raise ValueError("`widths` or `penalty` is out of range")
-        supports = [_quantities_from(tensors, quantities, len(coefficients))] if quantities else []
+        supports = [_quantities_from(tensors, quantities, count)] if quantities else []
         for k, name in enumerate(counts, len(supports)):
-            supports.append(_counts_from(tensors, k, name, len(coefficients)))
-        return cls(
-            task,
-            tuple(supports),
-            Settings(tuple(widths.tolist()), tuple(shares.tolist()), float(penalty[0])),
-            coefficients.astype(np.float64),
-            _taken(tensors, "shift", targets),
-            _taken(tensors, "scale", targets),
-            _taken(tensors, "link", 2, targets),
-            _taken(tensors, "spread", 7, targets),
-        )
+            supports.append(_counts_from(tensors, k, name, count))
+        settings = Settings(tuple(widths.tolist()), tuple(shares.tolist()), float(penalty[0]))
+        return cls(task, tuple(supports), settings, **own)
 
 
 def _quantities_from(
@@ -733,12 +730,9 @@ def _solved(gram: Float64[Tensor, "S S"], right: Float64[Tensor, "S C"]) -> Floa
 
 def _patterns(labels: Float64[np.ndarray, "R T"]) -> list[Pattern]:
     """Return the patterns of missing labels, those with the most labels first."""
-    found: dict[bytes, list[int]] = {}
-    known = ~np.isnan(labels)
-    for t in np.flatnonzero(known.any(axis=0)):
-        found.setdefault(known[:, t].tobytes(), []).append(int(t))
-    patterns = [(known[:, targets[0]], np.array(targets)) for targets in found.values()]
-    return sorted(patterns, key=lambda pattern: -int(pattern[0].sum()))
+    masks, which = np.unique(~np.isnan(labels).T, axis=0, return_inverse=True)
+    patterns = [(mask, np.flatnonzero(which == k)) for k, mask in enumerate(masks) if mask.any()]
+    return sorted(patterns, key=lambda pattern: (-int(pattern[0].sum()), int(pattern[1][0])))
 
 
 def _support_of(
