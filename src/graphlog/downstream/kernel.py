@@ -184,13 +184,6 @@ class Support:
         return torch.exp(-distances).mul_(distances.add_(1.0))
 
 
-def _side_by_side(blocks: Sequence[Columns]) -> list[Columns]:
-    """Return all quantities as one block, if there are any, and then the counts."""
-    quantities = [values for values in blocks if not isinstance(values, csr_matrix)]
-    joined = [np.concatenate(quantities, axis=1)] if len(quantities) > 1 else quantities
-    return [*joined, *(values for values in blocks if isinstance(values, csr_matrix))]
-
-
 def unfolded(counts: csr_matrix) -> csr_matrix:
     """Return a column of 0 and 1 for each count and level that it reaches.
 
@@ -344,7 +337,10 @@ class KernelModel:
         outputs = np.empty((rows, targets))
         variance = np.empty(rows)
         wanted = with_spread and self.task == "regression"
-        blocks = _side_by_side(values)
+        counts = [own for own in values if isinstance(own, csr_matrix)]
+        quantities = [own for own in values if not isinstance(own, csr_matrix)]
+        joined = [np.concatenate(quantities, axis=1)] if quantities else []
+        blocks = [*joined, *counts]
         for part in _pieces(slice(0, rows)):
             own = [s.prepared(v[part]) for s, v in zip(self.supports, blocks, strict=True)]  # pyright: ignore[reportIndexIssue]
             kernel = _kernel(self.settings, self.supports, own, self.count)

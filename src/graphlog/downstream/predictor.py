@@ -575,7 +575,7 @@ class Predictor:
             width = calibration.half_widths(interval)
             low, high = mean - width, mean + width
         values: Any = mean, std, calibrated, low, high, novelty
-        aligned = (None if own is None else part.aligned(own) for own in values)
+        aligned: list[Any] = [None if own is None else part.aligned(own) for own in values]
         return Prediction(self.targets, *aligned)
 
     def _judged(
