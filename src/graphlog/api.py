@@ -175,9 +175,14 @@ def featurize(
             like = open_store(like)
         model = like if isinstance(like, GraphStore) else load(like)
         wanted = model.schema
-        if wanted.domain == "graph" and isinstance(model, GraphStore):
-            options["like"] = model
-        options = _with_cutting_of(model, resolved, options)
+        if isinstance(model, GraphStore):
+            cutting = domain_of(wanted).cutting_of(model)
+            options |= {"like": model} if wanted.domain == "graph" else {}
+        else:
+            cutting = model.info.get("cutting", {})
+        usual = domain_of(wanted).cutting_of(resolved)
+        changed = {name: value for name, value in cutting.items() if usual.get(name) != value}
+        options = {**changed, **{name: v for name, v in options.items() if v is not None}}
     elif wanted is None and domain is None:
         wanted = schema_for(resolved, USUAL_SCHEMA)
     options |= {"domain": domain, "store_path": output}
@@ -188,20 +193,6 @@ def featurize(
     rejects = chain(graphs.iter_rejects(), others)
     write_rejects(folder, rejects, output.name)
     return graphs
-
-
-def _with_cutting_of(
-    like: Encoder | GraphStore, source: Input, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the options and those by which ego-networks are cut as in a model or store."""
-    domain = domain_of(like.schema)
-    if isinstance(like, GraphStore):
-        wanted = domain.cutting_of(like)
-    else:
-        wanted = like.info.get("cutting", {})
-    usual = domain.cutting_of(source)
-    changed = {name: value for name, value in wanted.items() if usual.get(name) != value}
-    return {**changed, **{name: value for name, value in options.items() if value is not None}}
 
 
 def pretrain(

@@ -228,14 +228,7 @@ class Part:
 def stream(
     source: Input, schema: FeatureSchema, at_once: int, **options: Any
 ) -> Generator[Iterator[Part]]:
-    """Give an input part by part, so that memory does not grow with it.
-
-    Args:
-        source: What to read.
-        schema: Schema of the graphs.
-        at_once: About how many rows a part has.
-        options: As for :func:`read`.
-    """
+    """Give an input in parts of about ``at_once`` rows, so that memory does not grow with it."""
     reader = reader_of(source, schema)
     if source.store is None and isinstance(reader, RecordDomain):
         reading = _reading_of(reader, source, options)
@@ -344,12 +337,8 @@ def has_column(source: Input, schema: FeatureSchema, name: str, sheet: str | Non
 def remember_input(run: Path, source: Input, **options: Any) -> None:
     """Note in a run folder what it was trained on, so that its figures need no input.
 
+    Inputs in memory and streams are not noted, and of the options those that decide what was read.
     Errors of the disk are ignored: a run must not fail because of this note.
-
-    Args:
-        run: Run folder.
-        source: What was read; inputs in memory and streams are not noted.
-        options: How it was read; those that decide what was read are noted.
     """
     path = source.path if source.store is None else source.store.path
     where = None if path is None or source.is_stream else str(path.resolve())

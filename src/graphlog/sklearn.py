@@ -191,7 +191,7 @@ class _FineTunedEstimator(BaseEstimator):
 
     def _outputs(self, X: Any) -> Array:  # noqa: N803
         check_is_fitted(self, "model_")
-        store = _graphs(X, self.model_, self)
+        store = _graphs(X, self.model_.encoder, self)
         return self.model_.predict(store).astype(np.float64)
 
     def _config(self) -> FinetuneConfig:
@@ -377,7 +377,7 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
             return self._outputs(X)[:, columns]
         if self.model_.kernel is None:
             raise ConfigError("only kernel models know deviations; choose `head='kernel'`.")
-        found = self.model_.predict_uncertain(_graphs(X, self.model_, self))
+        found = self.model_.predict_uncertain(_graphs(X, self.model_.encoder, self))
         assert found.std is not None, "kernel models of quantities have deviations"
         return found.mean[:, columns], found.std[:, columns]
 
@@ -406,8 +406,7 @@ def _targets(y: Any, estimator: Any) -> Array:
     return np.where(pd.isna(y), np.nan, y) if y.dtype == object else y
 
 
-def _graphs(X: Any, model: Encoder | Predictor, estimator: Any) -> GraphStore:  # noqa: N803
-    encoder = model.encoder if isinstance(model, Predictor) else model
+def _graphs(X: Any, encoder: Encoder, estimator: Any) -> GraphStore:  # noqa: N803
     store = encoder.graphs_of(_texts(X, estimator))
     if store.rejects and estimator.invalid == "raise":
         first = store.rejects[0]

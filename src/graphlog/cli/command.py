@@ -337,11 +337,8 @@ def in_effect(command: object) -> Generator[None]:
 def as_flags(group: Any, words: Sequence[str]) -> Callable[[str, object], str]:
     """Return how a command writes a setting: by its flag, as ``--resume``.
 
-    Where the command has no such flag, another verb may; other settings stay as in Python.
-
-    Args:
-        group: The parser of ``graphlog``.
-        words: The command, such as ``data split``; what follows does not matter.
+    Where the command has no such flag, another verb may; other settings stay as in Python. The
+    ``group`` is the parser of ``graphlog``, and only the first ``words`` matter: ``data split``.
     """
     verbs = {**group.commands, **group.commands["data"].commands}
     own = [verbs[word] for word in words[:2] if word in verbs]
@@ -610,14 +607,9 @@ def say(line: str) -> None:
 
 
 def report_error(error: BaseException, words: Sequence[str] = ()) -> int | None:
-    """Print what ended a command, as JSON with ``--json``; return the exit code.
+    """Print what ended the command of these words, as JSON with ``--json``; return the exit code.
 
-    Args:
-        error: What ended it.
-        words: The command.
-
-    Returns:
-        None for an internal error, of which nothing is printed.
+    It is None for an internal error, of which nothing is printed.
     """
     # the parser turns a closed pipe into SystemExit
     cause = error.__context__ if isinstance(error, SystemExit) else error

@@ -21,12 +21,10 @@ if TYPE_CHECKING:  # heavy
 _OBJECTIVE = f"Pretext task (default: graphlog): {', '.join(OBJECTIVES)}."
 _BACKBONE = f"Message-passing layer (default: gin): {', '.join(LAYERS)}."
 _RECIPE = "Named settings: default, graphlog, paper or released; other objectives have their own."
-_PRETRAINING = ("objective", "recipe", "epochs", "targets_from", "batch_size", "seed")
-_FINETUNING = (
-    *("protocol", "epochs", "select", "patience", "class_weight", "layer", "freeze"),
-    *("kernel", "with_features"),
+_PRETRAINING = (
+    *("objective", "recipe", "epochs", "targets_from", "batch_size", "seed"),
+    *("precision", "device"),
 )
-_BOTH = ("batch_size", "precision", "device")
 """Options that are settings of a run."""
 _some = partial(o.option, None, metavar="A,B", parser=o.names_if_any)
 _REPORTED = ("objective", "recipe", "epochs", "seed", "embedding", "schema", "data_digest")
@@ -80,7 +78,7 @@ class Pretrain(o.Reading, o.Computing, Command):
         from graphlog.domains import domain_of
 
         self.quiet = self.quiet or not is_first()
-        named = {name: getattr(self, name) for name in (*_PRETRAINING, *_BOTH)}
+        named = {name: getattr(self, name) for name in _PRETRAINING}
         named["encoder.backbone"] = self.backbone
         reading = self.reading()
         encoder = graphlog.pretrain(
@@ -170,7 +168,10 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     callbacks: o.Log = None
 
     def run(self) -> None:
-        named = {name: getattr(self, name) for name in (*_FINETUNING, *_BOTH)}
+        from graphlog.downstream.finetune import FinetuneConfig  # late, as all that is heavy
+
+        settings = FinetuneConfig.model_fields
+        named = {name: getattr(self, name) for name in settings if hasattr(self, name)}
         chosen = o.chosen_settings(graphlog.finetune, self, named, self.settings)
         stored = o.finetuning_settings(self.config, chosen)
         if self.config is not None:

@@ -18,8 +18,6 @@ _OF_SPLITS = {
     "head": "linear",
 }
 """Options of ``probe`` that 10-fold lacks, and their defaults."""
-_OF_PROTOCOLS = ("c", "baseline_seeds", "folds_seeds", "classifier")
-"""Options that some protocols ignore."""
 
 
 def _baselines(text: str) -> list[str] | None:
@@ -136,7 +134,7 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
     device: o.Device = "auto"
 
     def run(self) -> None:
-        options = self.given(*_OF_SPLITS, *_OF_PROTOCOLS, "model", "source", "protocol")
+        options = self.given("model", "source", "protocol", "classifier", "folds_seeds")
         options["progress"] = self.progress()
         if self.protocol == "10-fold":
             for option, usual in _OF_SPLITS.items():
@@ -146,29 +144,16 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
                         "--protocol 10-fold.",
                         option=option,
                     )
-            report = graphlog.fold_probe(
-                self.model,
-                self.source,
-                classifier=self.classifier,
-                seeds=self.folds_seeds,
-                **options,
-            )
+            for option in (*_OF_SPLITS, "c", "baseline_seeds"):
+                options.pop(option, None)
+            options |= {"classifier": self.classifier, "seeds": self.folds_seeds}
+            report = graphlog.fold_probe(self.model, self.source, **options)
         else:
             if self.baselines == ["all"]:
                 options["baselines"] = _ALL_BASELINES
-            report = graphlog.probe(
-                self.model,
-                self.source,
-                self.split,
-                head=self.head,
-                c=self.c,
-                with_features=self.with_features or (),
-                baseline_seeds=self.baseline_seeds,
-                folds_seeds=self.folds_seeds if self.protocol == "splits" else None,
-                run_dir=self.run_dir,
-                overwrite=self.overwrite,
-                **options,
-            )
+            if self.protocol == "splits":
+                options["folds_seeds"] = self.folds_seeds
+            report = graphlog.probe(self.model, self.source, **options)
         kept = {} if self.run_dir is None else {"run": str(self.run_dir)}
         self.result({**kept, **report.to_dict()}, *report.tables())
         if self.run_dir is not None:

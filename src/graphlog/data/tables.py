@@ -54,7 +54,6 @@ _EXCEL_HINT = re.compile(r"sep=(.)[\r\n]*")
 _UNCOMPUTED = re.compile(rb"(</f>|<f[^>]*/>)\s*(<v>\s*</v>|<v\s*/>)?\s*</c>")
 """Where the XML of a sheet has a formula and no value for it."""
 _NUMBERS_NOT_LABELS = frozenset({"id", "index", "row", "cid", "num", "number", "no"})
-_SHOWN = 20
 
 
 class RecordColumn(NamedTuple):
@@ -140,11 +139,11 @@ def no_such_column(columns: Sequence[str], wanted: str, where: str, option: str)
     return DataError(message, option=option)
 
 
-def listed(columns: Sequence[str]) -> str:
-    """Return the names for a message: on one line, printable, the first 20."""
+def listed(columns: Sequence[str], most: int = 20) -> str:
+    """Return the names for a message: on one line, printable, the first ``most``."""
     shown = [
         (name if name.isprintable() else ascii(name)[1:-1])[:60] or "(no name)"
-        for name in columns[:_SHOWN]
+        for name in columns[:most]
     ]
     more = len(columns) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -295,9 +295,8 @@ class SeedJob(Job):
         }
         predictions = self._predict(self.setting.precision)
         for fold in ("valid", "test"):
-            if len(rows := getattr(self.data.split, fold)):
-                scores = self.data.evaluate(predictions, rows).scores
-                row |= {f"{fold}/{name}": v for name, v in scores.items() if not math.isnan(v)}
+            scores = self.data.evaluate(predictions, getattr(self.data.split, fold)).scores
+            row |= {f"{fold}/{name}": v for name, v in scores.items() if not math.isnan(v)}
         if criterion != self.data.metric:
             score = self.data.score(predictions, "valid")
             row |= {} if math.isnan(score) else {f"valid/{criterion}": score}

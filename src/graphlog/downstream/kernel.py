@@ -18,7 +18,7 @@ rows, whose directions come from the other rows alone.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial, reduce
 from itertools import pairwise
 from pathlib import Path
@@ -80,6 +80,15 @@ _LEARNED = 0.3
 """Share of the learned directions in the mean squared distance along components; the rest is that
 of all columns alike."""
 
+
+_BY_TARGET: Mapping[str, tuple[int | None, ...]] = {
+    "coefficients": (None,),
+    "shift": (),
+    "scale": (),
+    "link": (2,),
+    "spread": (7,),
+}
+"""What a model knows of each target, and the shapes but for the targets; None is any length."""
 
 Columns = np.ndarray | csr_matrix
 """Features, one row a graph: quantities, or counts of substructures, which are sparse."""
@@ -173,13 +182,6 @@ class Support:
             return measured
         distances = measured.mul(3.0 * 2.0**width).sqrt_()
         return torch.exp(-distances).mul_(distances.add_(1.0))
-
-
-def _side_by_side(blocks: Sequence[Columns]) -> list[Columns]:
-    """Return all quantities as one block, if there are any, and then the counts."""
-    quantities = [values for values in blocks if not isinstance(values, csr_matrix)]
-    joined = [np.concatenate(quantities, axis=1)] if len(quantities) > 1 else quantities
-    return [*joined, *(values for values in blocks if isinstance(values, csr_matrix))]
 
 
 def unfolded(counts: csr_matrix) -> csr_matrix:
@@ -335,7 +337,10 @@ class KernelModel:
         outputs = np.empty((rows, targets))
         variance = np.empty(rows)
         wanted = with_spread and self.task == "regression"
-        blocks = _side_by_side(values)
+        counts = [own for own in values if isinstance(own, csr_matrix)]
+        quantities = [own for own in values if not isinstance(own, csr_matrix)]
+        joined = [np.concatenate(quantities, axis=1)] if quantities else []
+        blocks = [*joined, *counts]
         for part in _pieces(slice(0, rows)):
             own = [s.prepared(v[part]) for s, v in zip(self.supports, blocks, strict=True)]  # pyright: ignore[reportIndexIssue]
             kernel = _kernel(self.settings, self.supports, own, self.count)
@@ -372,16 +377,8 @@ class KernelModel:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what :meth:`of` makes it of again."""
-        arrays = {
-            "coefficients": self.coefficients,
-            "shift": self.shift,
-            "scale": self.scale,
-            "link": self.link,
-            "spread": self.spread,
-            "widths": np.array(self.settings.widths),
-            "shares": np.array(self.settings.shares),
-            "penalty": np.array([self.settings.penalty]),
-        }
+        arrays: dict[str, np.ndarray] = {name: getattr(self, name) for name in _BY_TARGET}
+        arrays |= {name: np.atleast_1d(value) for name, value in asdict(self.settings).items()}
         for k, support in enumerate(self.supports):
             if support.scaling is None:
                 levels = csr_matrix(support.values)
@@ -414,7 +411,11 @@ class KernelModel:
             KeyError: If some are missing.
             ValueError: If some do not fit each other, or are out of range.
         """
-        coefficients = _taken(tensors, "coefficients", None, targets)
+        own = {
+            name: _taken(tensors, name, *shape, targets).astype(np.float64)
+            for name, shape in _BY_TARGET.items()
+        }
+        count = len(own["coefficients"])
         quantities = {name: width for name, width in columns.items() if width is not None}
         counts = [name for name, width in columns.items() if width is None]
         blocks = bool(quantities) + len(counts)
@@ -422,19 +423,11 @@ class KernelModel:
         penalty = _taken(tensors, "penalty", 1)
         if (np.abs([*widths, *penalty]) > _FARTHEST_SETTING).any():
             raise ValueError("`widths` or `penalty` is out of range")
-        supports = [_quantities_from(tensors, quantities, len(coefficients))] if quantities else []
+        supports = [_quantities_from(tensors, quantities, count)] if quantities else []
         for k, name in enumerate(counts, len(supports)):
-            supports.append(_counts_from(tensors, k, name, len(coefficients)))
-        return cls(
-            task,
-            tuple(supports),
-            Settings(tuple(widths.tolist()), tuple(shares.tolist()), float(penalty[0])),
-            coefficients.astype(np.float64),
-            _taken(tensors, "shift", targets),
-            _taken(tensors, "scale", targets),
-            _taken(tensors, "link", 2, targets),
-            _taken(tensors, "spread", 7, targets),
-        )
+            supports.append(_counts_from(tensors, k, name, count))
+        settings = Settings(tuple(widths.tolist()), tuple(shares.tolist()), float(penalty[0]))
+        return cls(task, tuple(supports), settings, **own)
 
 
 def _quantities_from(
@@ -733,12 +726,9 @@ def _solved(gram: Float64[Tensor, "S S"], right: Float64[Tensor, "S C"]) -> Floa
 
 def _patterns(labels: Float64[np.ndarray, "R T"]) -> list[Pattern]:
     """Return the patterns of missing labels, those with the most labels first."""
-    found: dict[bytes, list[int]] = {}
-    known = ~np.isnan(labels)
-    for t in np.flatnonzero(known.any(axis=0)):
-        found.setdefault(known[:, t].tobytes(), []).append(int(t))
-    patterns = [(known[:, targets[0]], np.array(targets)) for targets in found.values()]
-    return sorted(patterns, key=lambda pattern: -int(pattern[0].sum()))
+    masks, which = np.unique(~np.isnan(labels).T, axis=0, return_inverse=True)
+    patterns = [(mask, np.flatnonzero(which == k)) for k, mask in enumerate(masks) if mask.any()]
+    return sorted(patterns, key=lambda pattern: (-int(pattern[0].sum()), int(pattern[1][0])))
 
 
 def _support_of(

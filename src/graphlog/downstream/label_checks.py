@@ -180,11 +180,7 @@ def subtree_labels(batch: GraphBatch, schema: FeatureSchema, rounds: int) -> Int
 
 
 def with_repeats(split: Split, kinds: Kinds) -> Split:
-    """Return folds of the first graphs of each kind as folds of all graphs.
-
-    Args:
-        split: Folds of the distinct kinds, by position among their first graphs.
-        kinds: Of all graphs.
+    """Return folds of the first graphs of each kind, by their position, as folds of all graphs.
 
     Example:
         >>> split = Split(np.array([1]), np.array([2]), np.array([0]))

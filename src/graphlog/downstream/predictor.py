@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from graphlog.data.graphs import FeatureSchema
 from graphlog.data.html import fields_table, html_table
 from graphlog.data.store import GraphBatch, GraphStore
-from graphlog.data.tables import distinct
+from graphlog.data.tables import distinct, listed
 from graphlog.domains import domain_of
 from graphlog.downstream.kernel import KernelModel
 from graphlog.downstream.linear import COUNTS, FARTHEST, LinearModel, features_of, fuse
@@ -455,9 +455,8 @@ class Predictor:
         infinite = np.isinf(self.calibration.half_widths(interval)) & learned
         names = [name for name, is_one in zip(self.targets, infinite, strict=True) if is_one]
         if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             warnings.warn(
-                f"intervals of {', '.join(names[:3])}{more} are infinite, and left empty in files: "
+                f"intervals of {listed(names, 3)} are infinite, and left empty in files: "
                 f"the validation fold had too few labels for {interval:g}; choose a lower "
                 f"{setting('interval')}",
                 stacklevel=3,
@@ -575,12 +574,9 @@ class Predictor:
         elif calibration is not None and interval is not None:
             width = calibration.half_widths(interval)
             low, high = mean - width, mean + width
-        values = {"mean": mean, "std": std, "calibrated": calibrated}
-        values |= {"low": low, "high": high, "novelty": novelty}
-        aligned: dict[str, Any] = {
-            name: None if own is None else part.aligned(own) for name, own in values.items()
-        }
-        return Prediction(self.targets, **aligned)
+        values: Any = mean, std, calibrated, low, high, novelty
+        aligned: list[Any] = [None if own is None else part.aligned(own) for own in values]
+        return Prediction(self.targets, *aligned)
 
     def _judged(
         self,

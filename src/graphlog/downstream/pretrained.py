@@ -120,9 +120,7 @@ class Encoder(nn.Module):
     def head_layer(self, layer: str | None = None) -> EmbeddingLayer:
         """Return the embedding that models of labels are fitted to.
 
-        Args:
-            layer: What was asked for; None takes the domain's (molecules: ``jk+sum``), and ``last``
-                of a model known by it.
+        None takes the domain's (molecules: ``jk+sum``), and ``last`` of a model known by it.
         """
         usual = "last" if self.layer == "last" else domain_of(self.schema).head_layer
         return check_layer(layer or usual)
@@ -208,33 +206,24 @@ class Encoder(nn.Module):
 
         That is its SMILES column, how its molecules were standardized and how its ego-networks were
         cut. Stores and named sets whose ego-networks were cut otherwise are read with a warning.
-        Labels are left unread unless there are ``targets``, None for all.
-
-        Args:
-            source: What is to be read; without a column of that name it is read as usual.
-            reading: The options that were given; a column and how to cut take precedence.
+        Labels are left unread unless there are ``targets``, None for all. Of the options of
+        ``reading``, a column and how to cut take precedence; without a column of the model's name
+        an input is read as usual.
 
         Raises:
             ConfigError: If molecules were standardized otherwise.
         """
-        reading = dict(reading)
-        column = self.info.get("smiles_column")
-        if (
-            column
-            and not reading.get("smiles_column")
-            and has_column(source, self.schema, column, reading.get("sheet"))
-        ):
+        reading, store = self._cut_alike(source, dict(reading)), source.store
+        column = None if reading.get("smiles_column") else self.info.get("smiles_column")
+        if column and has_column(source, self.schema, column, reading.get("sheet")):
             reading["smiles_column"] = column
-        reading = self._cut_alike(source, reading)
-        if source.store is None and domain_of(self.schema).reads_targets:
+        if store is None and domain_of(self.schema).reads_targets:
             reading.setdefault("targets", ())
-        found = reading.get("standardize")
-        if source.store is not None:
-            found = source.store.source.standardize
+        found = reading.get("standardize") if store is None else store.source.standardize
         wanted = self.info.get("standardize")
         if wanted is None or found == wanted:
             return reading
-        if found is None and source.store is None:
+        if found is None and store is None:
             return {**reading, "standardize": wanted}
         raise ConfigError(
             f"{source.name}: the model was trained on molecules read with "

@@ -735,21 +735,21 @@ def keep_run(
 
 def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:
     """Return what a predictor's file says about its labels and its encoder."""
-    column, words = data.store.source.smiles_column, data.store.source.classes
-    standardized, domain = data.store.source.standardize, domain_of(data.store.schema)
-    cutting = domain.cutting_of(data.store) or encoder.info.get("cutting")
-    # of more than two classes each is a target, which has its word in its name
-    classes = {
-        target: {"0": words[target][0], "1": words[target][1]}
-        for target in data.targets
-        if data.task == "classification" and len(words.get(target, ())) == 2
+    source, domain, repeats = data.store.source, domain_of(data.store.schema), data.valid_repeats
+    known: dict[str, Any] = {
+        "smiles_column": source.smiles_column,
+        "standardize": source.standardize,
+        "cutting": domain.cutting_of(data.store) or encoder.info.get("cutting"),
+        "valid_repeats": repeats if repeats and repeats[0] else None,
+        # of more than two classes each is a target, which has its word in its name
+        "classes": {
+            target: dict(zip("01", words, strict=True))
+            for target, words in source.classes.items()
+            if data.task == "classification" and target in data.targets and len(words) == 2
+        },
     }
     return {
         "data_digest": data.store.digest,
         "pretrained": {k: v for k, v in encoder.info.items() if k != "embedding"},
-        **({"smiles_column": column} if column else {}),
-        **({"standardize": standardized} if standardized else {}),
-        **({"cutting": cutting} if cutting else {}),
-        **({"valid_repeats": repeats} if (repeats := data.valid_repeats) and repeats[0] else {}),
-        **({"classes": classes} if classes else {}),
+        **{name: value for name, value in known.items() if value},
     }

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, Int64
 from graphlog.data.graphs import FeatureSchema, Reject, save_rejects
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, random_split
 from graphlog.data.store import GraphStore
-from graphlog.data.tables import ColumnNames
+from graphlog.data.tables import ColumnNames, listed
 from graphlog.domains import DOMAINS, Input, domain_of
 from graphlog.downstream.label_checks import (
     FOLD_NAMES,
@@ -135,11 +135,10 @@ class LabeledGraphs:
             effect = "skipped" if fold == "train" else "left out of its mean"
             for lack, has_labels in ((one, True), ("no label", False)):
                 found = [name for name in lacking if (name in known) == has_labels]
-                more = f" and {len(found) - 5} more" if len(found) > 5 else ""
                 if found:
                     notes.append(
                         f"{lack} in the {FOLD_NAMES[fold]} fold, so {effect}: "
-                        f"target{'s' if len(found) > 1 else ''} {', '.join(found[:5])}{more}"
+                        f"target{'s' if len(found) > 1 else ''} {listed(found, 5)}"
                     )
         counts = [np.isfinite(labels[indices]).sum(axis=0) for indices in split]
         spreads = {n: s for n, s in zip(names, self.deviations, strict=True) if np.isfinite(s)}
@@ -298,15 +297,13 @@ def open_labeled(
     known = None if spec is None or targets else spec.task
     if found.columns is not None and not targets:
         reading["targets"] = "auto"
-    elif domain.label_columns and found.store is None and known is None:
-        if not targets:
-            raise ConfigError(
-                f"which columns of {found.name} are to be predicted? Name them with "
-                f"{setting('targets')}.",
-                option="targets",
-            )
-        reading["targets"] = [*targets, *([weights] if weights else [])]
-    elif domain.reads_targets and found.store is None and targets:
+    elif found.store is None and domain.label_columns and known is None and not targets:
+        raise ConfigError(
+            f"which columns of {found.name} are to be predicted? Name them with "
+            f"{setting('targets')}.",
+            option="targets",
+        )
+    elif found.store is None and targets and (domain.label_columns or domain.reads_targets):
         reading["targets"] = [*targets, *([weights] if weights else [])]
     store = read(found, schema, **reading)
     labels, names = select_targets(store, targets, weights)
@@ -606,11 +603,8 @@ def split_file(
         store, input_rows = graphs.subset(used), input_rows[used]
     usual = resolved.spec.split if resolved.spec is not None and resolved.spec.task else None
     kind = kind or usual or domain.default_split(store, None)
-    options = {
-        "test_species": test_species,
-        "networks": networks,
-        "workers": reading.get("workers"),
-    }
+    workers = reading.get("workers")
+    options = {"test_species": test_species, "networks": networks, "workers": workers}
     given = {key: value for key, value in options.items() if value}
     folds = _drawn(store, store.labels, kind, shares, seed, resolved, **given)
     rows = Split(*(input_rows[part] for part in folds))

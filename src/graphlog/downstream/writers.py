@@ -371,15 +371,10 @@ def choose_format(out: Path, format: str | None = None, source: Input | str | No
 def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
     """Refuse an output file that could not or should not be written, before any work.
 
-    Args:
-        out: The file.
-        formats: Endings that it may have.
-        sources: What is read; only an :class:`Input` or a path can be ``out``.
-
     Raises:
         ConfigError: If its ending is none of ``formats``, its folder does not exist, it is a
-            folder, a device, one of ``sources``, a model or a file of a run, or a
-            ``rejects.csv`` beside it is no list of rejected rows.
+            folder, a device, one of the ``sources`` that are read, a model or a file of a run, or
+            a ``rejects.csv`` beside it is no list of rejected rows.
     """
     if out.suffix.lower() not in formats:
         raise ConfigError(
