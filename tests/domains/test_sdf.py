@@ -4,9 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rdkit import Chem
 
+import graphlog
 from graphlog.domains.molecule.sdf import drawn_records, open_sdf, records_like
 from graphlog.errors import DataError
 
@@ -78,6 +80,39 @@ def test_the_claimed_atoms_take_no_memory(tmp_path: Path) -> None:
     ).stdout.splitlines()
     assert records == "CCO,RDKit cannot parse this SDF record"
     assert int(megabytes) < 200
+
+
+def test_what_a_late_record_adds_is_a_column_and_latin_1_is_read(tmp_path: Path) -> None:
+    late = ETHANOL.replace("$$$$", "> <y>\n0.5\n\n> <Lösung>\ngrün\nund \xe4\n\n$$$$")
+    (tmp_path / "a.sdf").write_text(ETHANOL * 300 + late, encoding="latin-1")
+    store = graphlog.read_molecules(tmp_path / "a.sdf", targets=["y"])
+    assert store.labels[-2:, 0].tolist() == pytest.approx([np.nan, 0.5], nan_ok=True)
+    with open_sdf(tmp_path / "a.sdf") as table:
+        assert [row.fields["Lösung"] for row in table.rows][-2:] == ["", "grün\nund ä"]
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        (AMINE.replace("$$$$", "> <id>\n8\n\n$$$$"), "data field 'id' is given more than once"),
+        (AMINE.replace("$$$$", "> <id>\n7\n\n$$$$"), None),
+        *(
+            (f"{Chem.MolToMolBlock(Chem.MolFromSmarts(smarts))}$$$$\n", problem)
+            for smarts, problem in {
+                "[C,N]": "a query (such as a list of elements), not a molecule",
+                "[!C]-C": "a query (such as a list of elements), not a molecule",
+                "C-,=C": "a query (such as a list of elements), not a molecule",
+                "*~C": None,
+            }.items()
+        ),
+    ],
+)
+def test_what_a_record_leaves_open_is_refused(
+    record: str, problem: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "a.sdf").write_text(record)
+    with open_sdf(tmp_path / "a.sdf") as table:
+        assert [row.problem for row in table.rows] == [problem]
 
 
 def test_utf_16_is_named(tmp_path: Path) -> None:

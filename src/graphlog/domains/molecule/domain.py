@@ -39,6 +39,7 @@ from graphlog.domains.molecule.schema import (
 )
 from graphlog.domains.records import Featurizer, RecordDomain, TableReading, details_of, hash_smiles
 from graphlog.errors import ConfigError, DataError, setting
+from graphlog.files import COMPRESSED
 
 STANDARDIZE = ("parent", "parent-tautomer")
 """How molecules may be changed before they are read."""
@@ -124,7 +125,7 @@ class MoleculeDomain(RecordDomain):
 
     def recognizes(self, path: Path) -> bool:
         """Return whether a file is an SDF file by its name."""
-        return path.name.lower().endswith((".sdf", ".sdf.gz", ".sdf.zst"))
+        return path.name.lower().endswith(tuple(f".sdf{packed}" for packed in ("", *COMPRESSED)))
 
     def open_path(
         self, path: Path, wanted: str | None, sheet: str | None = None

@@ -2,12 +2,10 @@
 
 import codecs
 import re
-import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from io import BufferedIOBase
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,14 @@ from graphlog.domains.molecule.parse import parsed
 from graphlog.errors import DataError
 from graphlog.files import DAMAGED, LONGEST_LINE, open_bytes
 
-_LOOKED_AT = 200
-"""Molecules whose data fields become the columns of the table."""
 _CONTINUED = re.compile(rb"-\r?\n *M  V30 ?")
 _COUNTS = re.compile(rb"M  V30\s+COUNTS\s+([0-9]{1,18})\s+([0-9]{1,18})")
+_END = re.compile(rb"(?m)^\$\$\$\$.*\n")
+_FIELD = re.compile(rb"(?m)^>[^<\n]*<([^>\n]+)>.*\n((?:[^\r\n].*\n?)*)")
+"""A data field: its name, and its text up to an empty line."""
+_ANY = frozenset({"AtomNull", "BondNull"})
+"""What RDKit calls the queries that a molecule may have: any atom, any bond."""
+_BLOCK = 1 << 20
 _NAME = "_Name"
 _OF_RDKIT = (_NAME, "_MolFileInfo", "_MolFileComments", "_MolFileChiralFlag")
 """Properties of a molecule that are no data fields: its first lines."""
@@ -45,85 +47,88 @@ def smiles_of(mol: Chem.Mol) -> str:
 def open_sdf(path: Path) -> Generator[Table]:
     """Open an SDF file as a table of SMILES, names and data fields, all as they are written.
 
+    It is read twice, first for the names of its data fields: any record may have new ones.
+
     Raises:
         DataError: If it cannot be read or holds no molecule.
     """
-    with open_bytes(path) as stream:
-        rows = _rows(stream, path)
-        first = list(islice(rows, _LOOKED_AT))
-        if not first:
+    if path.is_fifo():
+        raise DataError(f"{path}: SDF is read twice; save it as a file, and name that.")
+    with _opened(path) as records:
+        names = list(dict.fromkeys(name for record in records for name, _ in _fields_of(record)))
+    columns = distinct(["smiles", "name", *names])  # fields may be called smiles and name too
+    with _opened(path) as records:
+        rows = _rows(records, dict(zip(names, columns[2:], strict=True)))
+        first = next(rows, None)
+        if first is None:
             raise DataError(f"{path}: holds no molecule.")
-        columns = list(dict.fromkeys(chain(["smiles", "name"], *(row.fields for row in first))))
-        yield Table(str(path), columns, 0, _filled(chain(first, rows), columns, path))
+        yield Table(str(path), columns, 0, chain([first], rows))
 
 
-def _filled(rows: Iterable[Row], columns: Sequence[str], path: Path) -> Iterator[Row]:
-    """Yield the rows with all columns and no other field; say which fields are left out."""
-    empty, left_out = dict.fromkeys(columns, ""), set[str]()
-    for row in rows:
-        for name in row.fields.keys() - empty.keys() - left_out:
-            left_out.add(name)
-            warnings.warn(
-                f"{path}: data field '{name}' is left out; none of the first {_LOOKED_AT} records "
-                f"has it, record {row.row + 1} is the first",
-                stacklevel=2,
-            )
-        kept = {name: value for name, value in row.fields.items() if name in empty}
-        yield row._replace(fields={**empty, **kept})
+@contextmanager
+def _opened(path: Path) -> Generator[Iterator[bytes]]:
+    with open_bytes(path) as stream:
+        yield _records(stream, path)
 
 
-def _molecules(stream: BufferedIOBase) -> Iterator[Chem.Mol | None]:
-    """Yield the molecule of each record, its data fields as properties; None for a bad record."""
-    supplier = Chem.SDMolSupplier()
-    for record in _records(stream):
-        counts = _COUNTS.search(_CONTINUED.sub(b"", record)) if b"V30" in record else None
-        # RDKit reserves memory for as many atoms as are claimed; each has a line
-        if counts is not None and max(int(counts[1]), int(counts[2])) > record.count(b"\n"):
-            yield None
-            continue
-        supplier.SetData(record)  # pyright: ignore[reportArgumentType] - bytes as well as text
-        yield supplier[0] if len(supplier) else None
-
-
-def _records(stream: BufferedIOBase) -> Iterator[bytes]:
-    """Yield the records; blank lines at the end are none."""
-    lines, size = list[bytes](), 0
-    while line := stream.readline(LONGEST_LINE):
-        lines.append(line)
-        size += len(line)
-        if size > LONGEST_LINE:
-            raise OSError(f"a record of more than {LONGEST_LINE:,} bytes")
-        if line.startswith(b"$$$$"):
-            yield b"".join(lines)
-            lines, size = [], 0
-    if last := b"".join(lines).rstrip():
-        yield last
-
-
-def _rows(stream: Any, path: Path) -> Iterator[Row]:
-    own = dict[str, str]()
+def _records(stream: Any, path: Path) -> Iterator[bytes]:
+    """Yield the records as UTF-8, without the line that ends them; blanks at the end are none."""
+    rest = b""
     try:
         if stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             raise DataError(f"{path}: UTF-16 text; save it as UTF-8.")
-        with rdBase.BlockLogs():
-            for number, mol in enumerate(_molecules(stream)):
-                if mol is None:
-                    yield Row(number, "", {}, "RDKit cannot parse this SDF record")
-                    continue
-                smiles, names = smiles_of(mol), _fields_of(mol)
-                title = mol.GetProp(_NAME) if mol.HasProp(_NAME) else ""
-                for name in names:  # fields may be called smiles and name too
-                    taken = ["smiles", "name", *own.values(), name]
-                    own[name] = own.get(name) or distinct(taken)[-1]
-                fields = {own[name]: mol.GetProp(name) for name in names}
-                yield Row(number, smiles, {"smiles": smiles, "name": title, **fields})
-    except (OSError, RuntimeError, UnicodeDecodeError, *DAMAGED) as e:
+        while block := stream.read(_BLOCK):
+            *whole, rest = _END.split(rest + block)
+            yield from map(_as_utf8, whole)
+            if len(rest) > LONGEST_LINE:
+                raise OSError(f"a record of more than {LONGEST_LINE:,} bytes")
+    except (OSError, *DAMAGED) as e:
         reason = str(e).partition("\n")[0]
         raise DataError(f"{path}: not a readable SDF file ({reason}).") from None
+    if last := rest.rstrip().removesuffix(b"$$$$"):
+        yield _as_utf8(last)
 
 
-def _fields_of(mol: Chem.Mol) -> list[str]:
-    return [name for name in mol.GetPropNames(includePrivate=True) if name not in _OF_RDKIT]
+def _as_utf8(record: bytes) -> bytes:
+    return record if record.isascii() else record.decode("utf-8", "graphlog.latin1").encode()
+
+
+def _fields_of(record: bytes) -> list[tuple[str, str]]:
+    """Return the names and texts of the data fields of a record."""
+    found = _FIELD.findall(record, max(record.find(b"\nM  END"), 0))
+    return [
+        (name.decode(), text.decode().replace("\r\n", "\n").rstrip("\n")) for name, text in found
+    ]
+
+
+def _mol_of(record: bytes) -> Chem.Mol | str:
+    """Return the molecule of a record, without data fields, or why there is none."""
+    counts = _COUNTS.search(_CONTINUED.sub(b"", record)) if b"V30" in record else None
+    # RDKit reserves memory for as many atoms as are claimed; each has a line
+    is_false = counts is not None and max(int(counts[1]), int(counts[2])) > record.count(b"\n")
+    mol = None if is_false else Chem.MolFromMolBlock(record)
+    if mol is None:
+        return "RDKit cannot parse this SDF record"
+    if mol.HasQuery():
+        parts = (*mol.GetAtoms(), *mol.GetBonds())
+        if not _ANY.issuperset(x.DescribeQuery().strip() for x in parts if x.HasQuery()):
+            return "a query (such as a list of elements), not a molecule"
+    return mol
+
+
+def _rows(records: Iterable[bytes], columns: Mapping[str, str]) -> Iterator[Row]:
+    """Yield the rows; ``columns`` says what the column of each data field is called."""
+    empty = dict.fromkeys(columns.values(), "")
+    for number, record in enumerate(records):
+        with rdBase.BlockLogs():
+            mol = _mol_of(record)
+            smiles = "" if isinstance(mol, str) else smiles_of(mol)
+        title = "" if isinstance(mol, str) else mol.GetProp(_NAME)
+        problem, fields = mol if isinstance(mol, str) else None, dict[str, str]()
+        for name, text in _fields_of(record):
+            if fields.setdefault(columns[name], text) != text:
+                problem = problem or f"data field '{name}' is given more than once"
+        yield Row(number, smiles, {"smiles": smiles, "name": title, **empty, **fields}, problem)
 
 
 def records_like(path: Path, rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
@@ -131,10 +136,10 @@ def records_like(path: Path, rows: Iterable[tuple[str, Mapping[str, str]]]) -> I
 
     A molecule that RDKit cannot parse becomes one without atoms, so that row i stays row i.
     """
-    with rdBase.BlockLogs(), open_bytes(path) as stream:
+    with rdBase.BlockLogs(), _opened(path) as records:
         # as many rows as were asked for, which may be fewer than the file holds
-        for (_, fields), mol in zip(rows, _molecules(stream), strict=False):
-            yield _record(mol or Chem.Mol(), fields)
+        for (_, fields), mol in zip(rows, map(_mol_of, records), strict=False):
+            yield _record(Chem.Mol() if isinstance(mol, str) else mol, fields)
 
 
 def drawn_records(rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
@@ -152,8 +157,9 @@ def drawn_records(rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[str
 
 
 def _record(mol: Chem.Mol, fields: Mapping[str, str]) -> str:
-    for key in _fields_of(mol):
-        mol.ClearProp(key)
+    for key in mol.GetPropNames(includePrivate=True):
+        if key not in _OF_RDKIT:
+            mol.ClearProp(key)
     lower = {name.lower(): value for name, value in fields.items()}
     title = next((lower[key] for key in _TITLES if lower.get(key)), "")
     mol.SetProp(_NAME, _one_line(title)[:80])
