@@ -341,7 +341,7 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
     Compression and UTF-16 are told by content, not by name; the latter is said in a warning.
 
     Raises:
-        DataError: If it cannot be read, is not text, or its compressed data is damaged (raised
+        DataError: If it cannot be read, is a zip archive, or its compressed data is damaged (raised
             where that is found).
     """
     name = "standard input" if str(path) == "-" else str(path)
@@ -349,6 +349,10 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
         head = b""
         with suppress(OSError, *DAMAGED):  # said where it is read
             head = raw.peek(4)[:4]
+        if head == b"PK\3\4":
+            raise DataError(
+                f"{name}: is a zip archive or an Excel file; unpack it, or name it .xlsx."
+            )
         zeros = tuple(byte == 0 for byte in head)
         encoding = {(False, True) * 2: "utf-16-le", (True, False) * 2: "utf-16-be"}.get(zeros)
         if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

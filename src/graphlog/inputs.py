@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import DOMAINS, Domain, Input, Reading, schema_named
 from graphlog.domains.records import RecordDomain, TableReading
 from graphlog.errors import ConfigError, DataError, check_name, setting, unknown_name
-from graphlog.files import beside, writing
+from graphlog.files import beside, open_text, writing
 
 
 @runtime_checkable
@@ -299,12 +298,12 @@ def rereadable(source: Input) -> Generator[Input]:
     with temporary_folder() as folder:
         # what kind of table it is shows in its first line
         path = folder / "input.txt"
-        with writing(path, _ADVICE), path.open("wb") as copy:
-            if str(source.path) == "-":
-                shutil.copyfileobj(sys.stdin.buffer, copy)
-            elif source.path is not None:
-                with source.path.open("rb") as pipe:
-                    shutil.copyfileobj(pipe, copy)
+        with (
+            writing(path, _ADVICE),
+            path.open("w", encoding="utf-8", newline="") as copy,
+            open_text(source.path or "-") as lines,
+        ):
+            copy.writelines(lines)
         try:
             yield Input(name=source.name, domain=source.domain, path=path)
         except DataError as e:  # the copy is gone when a user reads this

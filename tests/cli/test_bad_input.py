@@ -39,6 +39,7 @@ FILES: dict[str, str | bytes] = {
     "pickle.pth": b"\x80\x04\x95cos\nsystem\n(S'true'\ntR.",
     "bad.toml": "[encoder\n",
     "seeds.toml": "[finetune]\nseeds = 'a'\n",
+    "table.zip": b"PK\5\6" + bytes(18),  # of nothing
     "thesis.safetensors": "",
 }
 
@@ -67,6 +68,7 @@ TUNE = "finetune {0} -m {1} -o run --epochs 1 --quiet --split random --targets y
 WRONG: dict[str, str] = {
     # tables
     "featurize none.csv -o s": "--smiles-column",
+    "embed table.zip -m {pretrained} -o e.npz": "table.zip: is a zip archive; unpack it",
     "data get clintoks": "clintox",
     "data info tox12": "did you mean 'tox21' | toxcast | more",
     # labels
@@ -150,6 +152,7 @@ WRONG: dict[str, str] = {
     "embed {molecules} -m {pretrained} -o e.npz --layer lost": "'last'",
     "data split {molecules} -o gone/split.json": "there is no folder | gone; create it",
     "data split {molecules} -o split.txt": "split.txt | .json",
+    "probe {molecules} -m random --targets oxygen --split s.csv": "--split s.csv | ends in .json",
     "data split {molecules} -o s.json --fractions 0.9,0.9,0.1": "fractions",
     "data split {molecules} -o s.json --kind scafold": "'scaffold'",
     # results

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import openpyxl
+import pandas as pd
 import pytest
 
 import graphlog
@@ -71,6 +72,15 @@ def test_a_formula_without_a_stored_value_is_no_missing_label(tmp_path: Path) ->
             computed.writestr(name, content.replace(b'<c r="B3">', b'<c r="B3" t="str">'))
     labels = graphlog.read_molecules(path, targets=["y"]).labels
     np.testing.assert_array_equal(labels, [[1], [np.nan]])
+
+
+def test_blank_rows_within_a_sheet_count_as_in_pandas(tmp_path: Path) -> None:
+    rows = [["smiles", "y"], ["CC", 1], [], [None, None], ["CCO", 2], []]
+    path = book(tmp_path / "b.xlsx", Sheet1=[[], *rows])
+    graphs = graphlog.read_molecules(path, targets=["y"])
+    assert (graphs.rows.tolist(), graphs.num_rows) == ([0, 3], 4)
+    assert [(r.row, r.reason) for r in graphs.rejects] == [(1, "empty"), (2, "empty")]
+    assert len(pd.read_excel(path, skiprows=1)) == 4
 
 
 def test_empty_sheets_do_not_count(tmp_path: Path) -> None:

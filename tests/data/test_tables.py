@@ -79,6 +79,11 @@ def refusal(path: Path | str, **options) -> str:
         ("a.csv", '"SMILES; canonical",y\nCCO,1\nc1ccccc1,0\n'),
         ("a.txt", '"SMILES, canonical",y\nCCO,1\nc1ccccc1,0\n'),
         ("a.csv", "SMILES|x,y\nCCO,1\nc1ccccc1,0\n"),
+        ("a.csv", '"IC50\n(nM)";smiles\n1;CCO\n2;c1ccccc1\n'),
+        # lines of blanks
+        ("a.csv", "smiles\n  \nCCO\n \t\r\nc1ccccc1\n  "),
+        ("a.csv", "smiles,y\n  \nCCO,1\n\t\nc1ccccc1,0\n"),
+        ("a.tsv", "smiles\ty\nCCO\t1\n  \nc1ccccc1\t0\n"),
         ("a.csv", 'smiles,name\nCCO,a\nc1ccccc1,"b\n'),  # nothing is lost
     ],
 )
@@ -108,6 +113,8 @@ def test_files_that_can_be_read(tmp_path: Path, name: str, content: str | bytes)
             ],
         ),
         ("a.csv", b"smiles,y\nC\0C,2\n", ["C\0C|2|None"]),
+        ("a.tsv", b"smiles\ty\n\t\nC\t1\n", ["||None", "C|1|None"]),
+        ("a.csv", b'smiles\n""\nC\n', ["|None", "C|None"]),
         ("a.csv", b"id,smiles\n7,CCO\n", ["7|CCO|None"]),
         ("a.smi", b"CC |$R1;$| a name\nCCO other\n", ["CC |$R1;$||a name|None", "CCO|other|None"]),
     ],
@@ -240,6 +247,10 @@ def test_a_parquet_file_with_a_text_that_is_not_utf8(parquet, use_dictionary: bo
         ("a.tsv", 'smiles\tname\nCCO\t"x\nC\ty\nCC\tz\n', "data row 0 is never closed"),
         ("a.sdf", "whatever", "cannot tell what kind of file this is"),
         ("a.json", "[]", "files of graphs: .jsonl, .ndjson, .zip, or a folder of tables"),
+        ("a.json", "[]", ".xlsx or .sdf (those of text also .gz, .bz2, .xz, .zst, .zstd)"),
+        ("a.csv", "# by x\nsmiles,y\nC,1\n", "first line must name the columns"),
+        ("a.csv.zip", b"PK\3\4", "is a zip archive; unpack it"),
+        ("a.csv", b"PK\3\4", "is a zip archive or an Excel file; unpack it, or name it .xlsx"),
         ("edges.csv", "graph,source,target\na,0,1\n", "tables of graphs; name their folder"),
     ],
 )

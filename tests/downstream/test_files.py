@@ -218,8 +218,12 @@ def test_predictions_from_standard_input(
 def test_errors_in_standard_input_do_not_name_its_copy(
     tmp_path: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"smiles\nethanol\n")))
-    with pytest.raises(DataError, match=r"^standard input: 1 of 1 rows cannot be used"):
+    text = "smiles\nethanol\n".encode("utf-16")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    with (
+        pytest.warns(UserWarning, match=r"^standard input: read as UTF-16"),
+        pytest.raises(DataError, match=r"^standard input: 1 of 1 rows cannot be used"),
+    ):
         predictor.predict_file("-", tmp_path / "out.csv")
     assert list(tmp_path.iterdir()) == []
 

@@ -23,7 +23,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache, partial
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,9 +114,9 @@ class RecordColumn(NamedTuple):
                 f"edges.csv. Columns: {listed(columns)}"
             )
         raise DataError(
-            f"{where}: no {self.what} column found; name one with {setting('smiles_column')} (save "
-            "a file without a header as .smi; separate columns by commas in a .csv, by tabs in a "
-            f".tsv). Columns: {listed(columns)}",
+            f"{where}: no {self.what} column found; name one with {setting('smiles_column')} (the "
+            "first line must name the columns; save a file without such a line as .smi; separate "
+            f"columns by commas in a .csv, by tabs in a .tsv). Columns: {listed(columns)}",
             option="smiles_column",
         )
 
@@ -184,7 +184,7 @@ class Row(NamedTuple):
     """One data row."""
 
     row: int
-    """Number from 0; the header and wholly blank lines are not counted."""
+    """Number from 0; the header and blank lines of text are not counted."""
     record: str
     """Content of the column of records."""
     fields: Mapping[str, str]
@@ -413,7 +413,7 @@ ENDINGS = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     ".xlsx": "xlsx",
 }
-"""Endings of tables and what separates their columns; .gz or .zst may follow those of text."""
+"""Endings of tables and what separates their columns; COMPRESSED may follow those of text."""
 _ROWS_LOOKED_AT = 100
 """Rows of a sheet of which one must have a cell for the sheet to count."""
 _ROWS_A_BATCH = 4096
@@ -423,6 +423,8 @@ _LONGEST_CELL = 1 << 20
 """Characters of a text in a Parquet file."""
 _WHOLE_GROUP, _MOST_EXPANSION = 1 << 30, 200
 """Bytes that any row group of a Parquet file may expand to, and the largest ratio above that."""
+_HEADING_LINES = 20
+"""Lines looked at for the end of a heading in which a quote is opened."""
 _MOST_LINES = 1000
 """Lines of one CSV record; more mean that a quote was opened and never closed."""
 
@@ -462,7 +464,8 @@ def open_table(
         if first is None:
             raise DataError(f"{where}: is empty; it must hold at least one row.")
         if header is None:
-            kind = _kind_by_content(first, kind, wanted, rule)
+            more = list(islice(lines, _HEADING_LINES if '"' in first else 0))
+            kind, lines = _kind_by_content([first, *more], kind, wanted, rule), chain(more, lines)
         if kind == " ":
             yield _list(first, lines, where, wanted, header, rule)
             return
@@ -539,9 +542,12 @@ def kind_of(path: Path) -> str:
     if suffixes and suffixes[-1] in ENDINGS:
         return ENDINGS[suffixes[-1]]
     _check_exists(path)
+    if suffixes and suffixes[-1] == ".zip":
+        raise DataError(f"{path}: is a zip archive; unpack it, and name the file in it.")
     raise DataError(
-        f"{path}: cannot tell what kind of file this is; name it {', '.join(ENDINGS)} (those of "
-        "text also .gz or .zst); files of graphs: .jsonl, .ndjson, .zip, or a folder of tables."
+        f"{path}: cannot tell what kind of file this is; name it {', '.join(ENDINGS)} or .sdf "
+        f"(those of text also {', '.join(COMPRESSED)}); files of graphs: .jsonl, .ndjson, .zip, or "
+        "a folder of tables."
     )
 
 
@@ -550,15 +556,17 @@ def _check_exists(path: Path) -> None:
         raise DataError(f"no such file: {path}; check the path.", file=path)
 
 
-def _kind_by_content(first: str, kind: str, wanted: str | None, rule: RecordColumn) -> str:
-    """Return what separates the columns of a table with this first line.
+def _kind_by_content(
+    heading: Sequence[str], kind: str, wanted: str | None, rule: RecordColumn
+) -> str:
+    """Return what separates the columns of a table with these first lines.
 
     A list of records may turn out to be a table, and one separated by semicolons is often named
     .csv. A vertical bar in a list may belong to a record (CXSMILES).
     """
-    others = ",\t;" if kind == " " or kind in first else ",\t;|"
+    others = ",\t;" if kind == " " or kind in heading[0] else ",\t;|"
     for delimiter in dict.fromkeys(others if kind == " " else kind + others):
-        cells = [cell.strip() for cell in next(_csv_rows([first], delimiter))]
+        cells = [cell.strip() for cell in next(_csv_rows(heading, delimiter))]
         # a heading that holds what separates other columns is more than one cell
         whole = [cell for cell in cells if not {*others} & {*cell} - {delimiter}]
         if len(cells) > 1 and (wanted in cells or any(map(rule.is_heading, whole))):
@@ -605,12 +613,15 @@ def _list(
 
 
 def _delimited(lines: Iterator[str], where: str, delimiter: str) -> Generator[list[str]]:
-    """Yield the records that are not blank lines; the first may be the header."""
+    """Yield the records; the first may be the header. Lines of blanks between them are none."""
     taken = number = 0
+    blanks = " \t\r\n".replace(delimiter, "")
 
     def counted() -> Iterator[str]:
         nonlocal taken
         for line in lines:
+            if not taken and line.isspace() and not line.strip(blanks):
+                continue
             taken += 1
             if taken > _MOST_LINES:
                 raise never_closed()
@@ -633,9 +644,8 @@ def _delimited(lines: Iterator[str], where: str, delimiter: str) -> Generator[li
                     stacklevel=2,
                 )
             taken = 0
-            if record:
-                number += 1
-                yield record
+            number += 1
+            yield record
     except csv.Error as e:
         raise DataError(f"{where}: data row {number - 1} is not valid CSV ({e}).") from None
 
@@ -707,7 +717,7 @@ def _texts(column: Any) -> list[str]:
 
 
 def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
-    """Yield the names of the columns of a sheet, then the rows that are not blank."""
+    """Yield the names of the columns of a sheet, then the rows up to the last one with a cell."""
     try:
         import openpyxl
     except ImportError:
@@ -734,14 +744,19 @@ def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
                 option="sheet",
             )
         chosen = wanted or next(iter([*filled, *sheets]))
-        width, rows = 0, sheets[chosen].iter_rows(values_only=True)
+        width = blank = 0
+        rows = sheets[chosen].iter_rows(values_only=True)
         if _has_formulas(path):
             rows = _with_formulas(sheets[chosen], partial(load, path, read_only=True))
         for values in rows:
-            if any(value is not None for value in values):
-                row = [cell_text(value) for value in values]
-                width = width or max(len(row), named[chosen])  # columns without a heading too
-                yield row + [""] * (width - len(row))
+            if all(value is None for value in values):
+                blank += width > 0  # not those above the heading
+                continue
+            yield from repeat([""] * width, blank)
+            row = [cell_text(value) for value in values]
+            width = width or max(len(row), named[chosen])  # columns without a heading too
+            yield row + [""] * (width - len(row))
+            blank = 0
 
 
 def _has_formulas(path: Path) -> bool:

@@ -477,6 +477,12 @@ def _split_graphs(
         name = str(split) if kind is None else f"{kind.partition(' (')[0]} ({split})"
     else:
         kind = str(split)
+        if Path(kind).suffix:
+            raise ConfigError(
+                f"{setting('split', kind)}: a file of a split ends in .json and holds lists of "
+                "rows from 0, train, valid and test; write it so, or choose a kind of split.",
+                option="split",
+            )
         folds = _drawn(store, labels, kind, tuple(fractions), seed, source)
         name = kind if kind == "scaffold" else f"{kind} (seed {seed})"
     if len(folds.train) > 1 and not len(folds.valid) and len(folds.test):

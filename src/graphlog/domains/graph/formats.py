@@ -82,9 +82,8 @@ def find_opener(path: Path) -> Callable[[], Collection] | None:
             raise DataError(f"{path}: holds {len(lines)} JSON-lines files; name the one to read.")
         if lines:
             return partial(_open_jsonlines, lines[0])
+    if path.is_dir() or path.suffix == ".zip":
         return partial(open_tudataset, path) if _find_parts(path) else None
-    if path.suffix == ".zip":
-        return partial(open_tudataset, path)
     if path.name.endswith(_JSON_SUFFIXES):
         return partial(_open_jsonlines, path)
     return _find_opener_of_text(path) if path.name.endswith(_TEXT_SUFFIXES) else None
