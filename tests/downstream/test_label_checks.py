@@ -13,7 +13,12 @@ from rdkit import Chem
 import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, labeled, tiny_encoder, tuned, write_csv
 from graphlog.data.split import Split
-from graphlog.domains.molecule.parse import may_have_parent, parent_of, parse_smiles
+from graphlog.domains.molecule.parse import (
+    constitution_keys,
+    may_have_parent,
+    parent_of,
+    parse_smiles,
+)
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP
 from graphlog.downstream.label_checks import repeat_kinds, same_structure, unusual_labels
 from graphlog.downstream.probe import probe
@@ -255,6 +260,18 @@ def test_the_parent_of_a_molecule(smiles: str, parent: str) -> None:
     kept = graphlog.read_molecules([smiles])
     assert (kept.texts(), kept.parents()) == ([smiles], [parent])
     assert graphlog.read_molecules([smiles], standardize="parent").texts() == [parent]
+
+
+def test_complexes_and_inorganic_compounds_are_their_own_parents() -> None:
+    oxine = ".[O-]c1cccc2cccnc12.[O-]c1cccc2cccnc12"
+    different = ["N[Pt](N)(Cl)Cl", "[K+].[K+].Cl[Pt-2](Cl)(Cl)Cl", "[Na+].[Cl-]", "[K+].[Cl-]"]
+    different += [f"[{metal}+2]{oxine}" for metal in ("Zn", "Cu")]
+    store = graphlog.read_molecules(different, standardize="parent")
+    assert store.texts() == store.parents() == different
+    assert len({*repeat_kinds(graphlog.read_molecules(different)).tolist()}) == len(different)
+    salts = constitution_keys([f"[Mg+2]{oxine}", "Oc1cccc2cccnc12"])
+    forms = constitution_keys([different[0], "[NH3+][Pt-2]([NH3+])(Cl)Cl"])
+    assert [len({*keys.tolist()}) for keys in (salts, forms)] == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,8 @@ class MoleculeReading(TableReading):
     stereo and isotopes; such rows are among the rejects, with a kind of their own."""
     standardize: str | None = None
     """``parent`` reads the parent of each molecule: its largest organic fragment but common
-    counter-ions, neutral; ``parent-tautomer`` its canonical tautomer. None reads molecules as they
-    are written."""
+    counter-ions, neutral; ``parent-tautomer`` its canonical tautomer. Molecules without carbon, or
+    with a metal that is not of groups 1 and 2, stay as they are written, as all do if None."""
     choices = {**TableReading.choices, "standardize": STANDARDIZE}  # noqa: RUF012 - constant
 
 

@@ -8,7 +8,9 @@ go through NumPy look-up tables at once.
 Salts, solvates and protonated forms of one compound have one parent, its largest organic fragment
 but common counter-ions, neutral; folds and repeats go by it. RDKit's standardization takes longer
 than all the rest of reading, so it is asked only about texts in which something shows that there
-may be a fragment, a charge or a metal to remove.
+may be a fragment, a charge or a metal to remove. Molecules without carbon, and those with a metal
+that is not of the first two groups, are their own parents: without it, complexes of two metals
+would be one compound.
 """
 
 import re
@@ -85,7 +87,9 @@ _COUNTERIONS = frozenset(
 
 
 def parent_of(mol: Chem.Mol, standardize: str = "parent") -> str | None:
-    """Return the SMILES of a molecule's parent; None where RDKit cannot tell.
+    """Return the SMILES of a molecule's parent; None where it is the molecule as it is written.
+
+    That is so without carbon, with a metal that does not only make salts, and if RDKit cannot tell.
 
     Args:
         mol: An RDKit molecule.
@@ -98,6 +102,9 @@ def parent_of(mol: Chem.Mol, standardize: str = "parent") -> str | None:
         ... ]
         ['CCN', 'CCCNC']
     """
+    elements = set(map(Chem.Atom.GetAtomicNum, mol.GetAtoms()))
+    if 6 not in elements or not elements <= _IN_PARENTS:
+        return None
     try:
         mol = _main_fragment(_METALS.Disconnect(mol))
         if mol.GetNumAtoms() <= _MOST_ATOMS:
@@ -111,7 +118,7 @@ def parent_of(mol: Chem.Mol, standardize: str = "parent") -> str | None:
 
 
 def _main_fragment(mol: Chem.Mol) -> Chem.Mol:
-    """Return the largest fragment with carbon that is no counter-ion, else the largest."""
+    """Return the largest fragment with carbon, one that is no counter-ion if there is one."""
     count = len(Chem.GetMolFrags(mol))
     if count == 1:
         return mol
@@ -135,8 +142,9 @@ def _is_counterion(fragment: Chem.Mol) -> bool:
 
 
 def _plain_name(mol: Chem.Mol) -> str:
-    """Return what is the same for all stereoisomers and isotopes of a molecule."""
-    if any(map(Chem.Atom.GetIsotope, mol.GetAtoms())):  # deuterium is an atom to RDKit
+    """Return what is the same for all stereoisomers, isotopes and forms of bonds to a metal."""
+    atoms = mol.GetAtoms()  # deuterium is an atom to RDKit
+    if any(atom.GetIsotope() or atom.GetAtomicNum() not in _NONMETALS for atom in atoms):
         mol = in_one_form(mol)
     return Chem.MolToSmiles(mol, isomericSmiles=False)
 
@@ -387,6 +395,9 @@ _PLANAR = (_CIS.STEREOZ, _CIS.STEREOE, _CIS.STEREOCIS, _CIS.STEREOTRANS)
 _BOND = (_TYPE.SINGLE, _TYPE.DOUBLE, _TYPE.TRIPLE, _TYPE.AROMATIC)
 _BY_ORDER = dict(zip((1.0, 2.0, 3.0, 1.5), map(int, _BOND), strict=True))
 _NONMETALS = frozenset({0, 1, 2, 5, 6, 7, 8, 9, 10, 14, 15, 16, 17, 18, 34, 35, 36, 53, 54})
+
+_IN_PARENTS = _NONMETALS | {32, 33, 52, 85} | {3, 11, 19, 37, 55, 87} | {4, 12, 20, 38, 56, 88}
+"""Elements of molecules with a parent: germanium, arsenic and their like, and metals of salts."""
 
 _ELEMENT = _lookup(range(1, 119), WILDCARD)
 _CHIRALITY = _lookup((_TAG.CHI_UNSPECIFIED, *_TETRAHEDRAL_TAGS), OTHER_CHIRALITY)
