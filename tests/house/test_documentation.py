@@ -67,6 +67,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "molecules.csv").write_text(MOLECULES, encoding="utf-8")
+    (tmp_path / "mydata.csv").write_text("smiles,date\nCCO,2021-05-01\n", encoding="utf-8")
     (tmp_path / "molecules.csv.gz").write_bytes(gzip.compress(MOLECULES.encode()))
     run_page(page, commands=False)
 
