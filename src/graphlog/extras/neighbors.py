@@ -271,9 +271,6 @@ class Index:
         file = path / (_ARRAY if about.get("exact") else _GRAPH)
         if not file.is_file() or hash_file(file) != about.get("vectors"):
             raise ModelFileError(f"{file} is damaged or missing; build the index again.")
-        contradiction = ModelFileError(
-            f"{path}: its files contradict each other; build the index again."
-        )
         try:
             if about["exact"]:
                 vectors: Any = np.load(file, mmap_mode="r")
@@ -283,18 +280,20 @@ class Index:
             layer = check_layer(about["layer"])
             index = cls(str(about["model"]), layer, vectors, tensors["rows"].numpy(), records)
             rows, is_array = index.rows, index.is_exact
-            if (
+            if not (
                 (rows.dtype, rows.shape) == (np.int64, (len(vectors),))
                 and len(np.unique(rows)) == len(rows) > 0
                 and 0 <= int(rows.min()) <= int(rows.max()) < len(records)
                 and (not is_array or (vectors.dtype, vectors.ndim) == (np.float32, 2))
             ):
-                return index
+                raise ValueError
         except MissingExtraError:
             raise
         except Exception:  # whatever files that were signed anew make of these calls
-            raise contradiction from None
-        raise contradiction
+            raise ModelFileError(
+                f"{path}: its files contradict each other; build the index again."
+            ) from None
+        return index
 
 
 def check_new(folder: Path) -> None:

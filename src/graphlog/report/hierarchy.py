@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
 from scipy.stats import false_discovery_control, hypergeom, norm
 
 from graphlog.data.split import group_numbers
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, sample_rows
 from graphlog.domains import domain_of
 from graphlog.domains.base import CommonPart, Draws, GraphFeature
 from graphlog.downstream.label_checks import repeat_kinds
@@ -262,13 +261,6 @@ def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.nda
 
     layout = TSNE(perplexity=min(30.0, (len(unit) - 1) / 3), random_state=seed)
     return layout.fit_transform(unit).astype(np.float64)
-
-
-def sample_rows(total: int, limit: int, seed: int = 0) -> npt.NDArray[np.int64]:
-    """Return at most ``limit`` of ``total`` row numbers, drawn without replacement, sorted."""
-    if total <= limit:
-        return np.arange(total)
-    return np.sort(np.random.default_rng(seed).choice(total, size=limit, replace=False))
 
 
 @dataclass(frozen=True, slots=True)
