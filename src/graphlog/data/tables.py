@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64, Integer
 
-from graphlog.errors import DataError, MissingExtraError, first_line, setting
+from graphlog.errors import DataError, first_line, optional, setting
 from graphlog.files import COMPRESSED, LONGEST_LINE, open_text
 
 ColumnNames = str | Collection[Hashable]
@@ -657,11 +657,9 @@ def _readable(path: Path, kind: str, *errors: type[Exception]) -> Generator[None
 
 def _open_parquet(path: Path) -> Generator[list[str]]:
     """Yield the names of the columns of a Parquet file, then the rows, a null as empty text."""
-    try:
+    with optional("pyarrow", "parquet"):
         import pyarrow as pa
         from pyarrow import compute, parquet
-    except ImportError:
-        raise MissingExtraError("pyarrow", "parquet") from None
     library: Any = parquet  # without types
     numbers: Any = compute
     _check_exists(path)
@@ -709,10 +707,8 @@ def _texts(column: Any) -> list[str]:
 
 def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
     """Yield the names of the columns of a sheet, then the rows that are not blank."""
-    try:
+    with optional("openpyxl", "excel"):
         import openpyxl
-    except ImportError:
-        raise MissingExtraError("openpyxl", "excel") from None
     load: Any = openpyxl.load_workbook
     _check_exists(path)
     # zipfile, XML and openpyxl have errors of their own

@@ -36,6 +36,7 @@ from graphlog.errors import (
     MissingExtraError,
     ModelFileError,
     check_choice,
+    optional,
     out_of_range,
     setting,
 )
@@ -328,10 +329,8 @@ def _unit(embeddings: Float[np.ndarray, "B W"]) -> Float[np.ndarray, "B W"]:
 
 
 def _usearch() -> Any:
-    try:
+    with optional("usearch", "search"):
         from usearch.index import Index as Graph  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise MissingExtraError("usearch", "search") from None
     return Graph
 
 
@@ -503,11 +502,7 @@ def neighbors_file(
 def _opened(
     library: InputLike | Index, layer: str | None, exact: bool | None
 ) -> tuple[Index | None, Any]:
-    """Return the index that a library is or names, or None and what is yet to be embedded.
-
-    Raises:
-        ConfigError: If the index is of another layer or kind of search than is asked for.
-    """
+    """Return the index that a library is or names, or None and what is yet to be embedded."""
     if isinstance(library, str | os.PathLike) and os.path.isfile(Path(library) / _FILE):
         library = Index.load(Path(library))
     if not isinstance(library, Index):

@@ -32,10 +32,10 @@ from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LabeledGraphs, labeled
 from graphlog.errors import (
     ConfigError,
-    MissingExtraError,
     NonFiniteLossError,
     TrainingInterrupted,
     check_seeds,
+    optional,
     setting,
 )
 from graphlog.files import folder_kind, write_json, write_text, writing
@@ -128,10 +128,8 @@ def tune(
         MissingExtraError: If Optuna is not installed.
         ConfigError: If the folder is in use, or the search in it is of other settings or data.
     """
-    try:
+    with optional("optuna", "tune"):
         import optuna  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise MissingExtraError("optuna", "tune") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     bar, folder = as_progress(progress), Path(out)
     check_usable(folder, _KIND, resume, overwrite)

@@ -227,11 +227,7 @@ class Hierarchy:
 
 
 def hierarchy_of(model: Encoder, name: str) -> Hierarchy:
-    """Return the hierarchy of a model that must have one.
-
-    Args:
-        model: The model.
-        name: What to call it.
+    """Return the hierarchy of a model that must have one, and is called ``name``.
 
     Raises:
         ConfigError: If it has none.
@@ -292,11 +288,7 @@ def traits_of(
     """Return for each group the features in which it differs most clearly from all graphs.
 
     A difference counts if it is at least 0.3 standard deviations and its q-value, over all groups
-    and features, is at most 0.05; eight are kept of each group.
-
-    Args:
-        features: The features.
-        groups: Members of each group.
+    and features, is at most 0.05; eight are kept of each group, which is given by its members.
 
     Example:
         >>> rings = GraphFeature("rings", "mean", np.repeat([1.0, 3.0], 10))

@@ -40,8 +40,8 @@ from graphlog.errors import (
     ConfigError,
     DataError,
     GraphLoGError,
-    MissingExtraError,
     check_name,
+    optional,
     setting,
     unknown_name,
 )
@@ -281,10 +281,8 @@ def split_proteins(
 
 def find_communities(network: ProteinNetwork) -> Int[np.ndarray, "N"]:
     """Return the community of every protein, always the same: METIS' partition into 20 parts."""
-    try:
+    with optional("pymetis", "partition"):
         import pymetis as metis
-    except ImportError:
-        raise MissingExtraError("pymetis", "partition") from None
     if len(network.proteins) < 2 * COMMUNITIES:
         raise DataError(
             f"a network of {len(network.proteins)} proteins is too small for {COMMUNITIES} "
