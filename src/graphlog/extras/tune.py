@@ -1,7 +1,5 @@
 """Settings of fine-tuning searched with Optuna, judged by the validation fold alone."""
 
-import hashlib
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
@@ -38,7 +36,7 @@ from graphlog.errors import (
     optional,
     setting,
 )
-from graphlog.files import folder_kind, write_json, write_text, writing
+from graphlog.files import folder_kind, hash_json, write_json, write_text, writing
 from graphlog.inputs import InputLike, remember_input
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import RunFolder, check_usable
@@ -237,7 +235,7 @@ def _opened(optuna: Any, folder: Path, metric: str, what: Sequence[object]) -> A
         pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=3),
         load_if_exists=True,
     )
-    digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()
+    digest = hash_json(what)
     if study.user_attrs.get("digest", digest) != digest:
         raise ConfigError(
             f"{folder} holds a search of other settings, model or data; give the same "
