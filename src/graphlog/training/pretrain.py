@@ -403,12 +403,7 @@ class Pretraining(Job):
 def _with_vectors(
     config: PretrainConfig, kind: type[Objective[Any]], store: GraphStore
 ) -> tuple[Float16[np.ndarray, "M K"], PretrainConfig]:
-    """Return the vectors that are to be predicted, and settings that say which they are.
-
-    Raises:
-        ConfigError: If the objective predicts none, or the file is not what the run began with.
-        DataError: If the file does not have a vector for every graph.
-    """
+    """Return the vectors that are to be predicted, and settings that say which they are."""
     assert config.targets_from is not None
     if "target_columns" not in kind.Config.model_fields:
         raise _no_targets()
