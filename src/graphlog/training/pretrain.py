@@ -239,7 +239,7 @@ class Pretraining(Job):
         """Take the step into the average of the weights."""
         if self.average is not None:
             self.average.update(self.parameters(), step)
-        self.watch.after_step(graphs)
+        self.watch.after_step(graphs, self.team.peers if self._splits else None)
 
     def log_due(self, step: int) -> bool:
         """Return whether a row is due, or the watch looks after ``step``."""
