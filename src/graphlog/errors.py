@@ -1,6 +1,7 @@
 """Errors caused by input: each message is one line that says what, where and how to fix it."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
+from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
 from operator import index
@@ -92,6 +93,19 @@ class MissingExtraError(GraphLoGError):
         super().__init__(
             f"`{package}` is not installed; run: pip install 'graphlog-torch[{extra}]'"
         )
+
+
+@contextmanager
+def optional(package: str, extra: str) -> Generator[None]:
+    """Say which extra installs a package that the block imports, where it is missing.
+
+    Raises:
+        MissingExtraError: In place of an ImportError.
+    """
+    try:
+        yield
+    except ImportError:
+        raise MissingExtraError(package, extra) from None
 
 
 class MissingPluginError(ConfigError):

@@ -165,8 +165,7 @@ def folder_kind(folder: Path) -> str | None:
 
 def _mark(kind: str) -> dict[str, str]:
     mark = {"format": "graphlog-folder", "kind": kind}
-    signature = hashlib.sha256(json.dumps(mark, sort_keys=True).encode()).hexdigest()
-    return {**mark, "sha256": signature}
+    return {**mark, "sha256": hash_json(mark)}
 
 
 @contextmanager
@@ -322,6 +321,11 @@ def hash_file(path: Path) -> str:
     """Return the sha256 of a file."""
     with path.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def hash_json(value: Any) -> str:
+    """Return the sha256 of a value as JSON, which is that of every equal value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _as_latin1(error: UnicodeError) -> tuple[str, int]:

@@ -1,7 +1,5 @@
 """The cells of a benchmark: a row of ``suites.toml`` at a scale, and what decides its outcome."""
 
-import hashlib
-import json
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +24,7 @@ from graphlog.downstream.report import Model
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.errors import ConfigError, check_name, check_seeds, setting
+from graphlog.files import hash_json
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.settings import PretrainConfig, resolve_config
 
@@ -266,7 +265,7 @@ class Cell:
     @property
     def model(self) -> str:
         """Folder of the pre-trained model that it makes or needs; empty where there is none."""
-        return _hash(self.origin) if self.method.kind == "pretrained" else ""
+        return hash_json(self.origin)[:16] if self.method.kind == "pretrained" else ""
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -292,7 +291,7 @@ class Cell:
     @cached_property
     def hash(self) -> str:
         """Short hash of :attr:`settings`."""
-        return _hash(self.settings)
+        return hash_json(self.settings)[:16]
 
 
 def identity(source: str) -> dict[str, str]:
@@ -526,7 +525,3 @@ def _decisive(config: FrozenConfig) -> dict[str, Any]:
         options = OBJECTIVES[config.objective].Config.parse(config.options, "objective.")
         plain["options"] = options.model_dump(mode="json", exclude_defaults=True)
     return plain
-
-
-def _hash(settings: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]

@@ -38,10 +38,7 @@ _SUFFIX = ".csv.gz"
 
 
 class BenchmarkFolder:
-    """A folder in which a benchmark is computed.
-
-    Args:
-        path: The folder; the first cell creates it.
+    """A folder in which a benchmark is computed; the first cell creates it.
 
     Raises:
         ConfigError: If there is a file of that name.
@@ -149,13 +146,9 @@ class BenchmarkFolder:
 
     @contextmanager
     def claimed(self, name: str, *, wait: bool = False) -> Generator[bool]:
-        """Hold the lock ``name`` in the block; yield False if another process holds it.
+        """Hold the lock ``name`` in the block; yield False or ``wait`` if another process holds it.
 
         The operating system frees the lock of a process that dies.
-
-        Args:
-            name: Name of the lock.
-            wait: Wait for the other process instead.
         """
         with writing(self.locks):
             lock = acquire_lock(self.locks / f"{name}.lock", wait=wait)
@@ -167,11 +160,7 @@ class BenchmarkFolder:
 
 
 def check_calibration(names: Iterable[str], where: Path) -> None:
-    """Refuse encoders that were calibrated on different graphs: they cannot be compared.
-
-    Args:
-        names: Column ``calibrated_on`` of the rows that are to stand in one table.
-        where: The table.
+    """Refuse encoders of one table that were calibrated on different graphs: none can be compared.
 
     Raises:
         ConfigError: If two names differ.

@@ -1,7 +1,5 @@
 """What is computed in a cell: its rows, one function a stage."""
 
-import hashlib
-import json
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +20,7 @@ from graphlog.benchmark.cells import BASELINES, FEATURES, FOREST, Cell, identity
 from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.data.manifest import is_store
 from graphlog.data.split import Split, random_split
-from graphlog.data.store import GraphStore, open_store
+from graphlog.data.store import GraphStore, open_store, sample_rows
 from graphlog.datasets import find_spec
 from graphlog.domains import DOMAINS, schema_named
 from graphlog.domains.base import BaselineFeatures
@@ -34,11 +32,11 @@ from graphlog.downstream.report import Model, Rule, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.encoders.encoder import build_encoder, calibrate
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.files import replacing
+from graphlog.files import hash_json, replacing
 from graphlog.inputs import read
 from graphlog.ops.contrastive import unit_rows
 from graphlog.prototypes import PrototypeForest
-from graphlog.report.hierarchy import Hierarchy, project, sample_rows
+from graphlog.report.hierarchy import Hierarchy, project
 from graphlog.training.log import Progress, read_metrics
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import CHECKPOINTS, remove_checkpoints, remove_run, versions
@@ -73,8 +71,8 @@ class Work:
         setup = cell.setup
         if is_store(setup.source):
             return open_store(setup.source)
-        words = json.dumps([identity(setup.source), setup.limit], sort_keys=True)
-        name = f"{setup.features}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
+        what = [identity(setup.source), setup.limit]
+        name = f"{setup.features}-{hash_json(what)[:12]}"
         path, schema = self.folder.stores / name, schema_named(setup.features)
         with self.folder.claimed(f"store-{name}", wait=True):
             with suppress(ModelFileError):  # damaged: parsed again

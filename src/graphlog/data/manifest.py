@@ -1,7 +1,6 @@
 """The store on disk: one file an array, and a manifest by which each file is checked."""
 
 import hashlib
-import json
 import os
 import time
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from graphlog.data.graphs import (
     map_array,
 )
 from graphlog.errors import ConfigError, DataError, ModelFileError
-from graphlog.files import hash_file
+from graphlog.files import hash_file, hash_json
 
 FORMAT = "graphlog-store"
 VERSION = 1
@@ -116,7 +115,7 @@ class Manifest(FrozenConfig):
         """Return the digest this manifest should have."""
         fields = self.model_dump(mode="json", by_alias=True, exclude={"source", "digest"})
         fields["files"] = {k: v for k, v in fields["files"].items() if not k.startswith("text_")}
-        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+        return hash_json(fields)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

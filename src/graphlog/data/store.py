@@ -152,6 +152,13 @@ def seeded_permutation(n: int, *words: int) -> Int[np.ndarray, "n"]:
     return np.argsort(stream.random_raw(n), kind="stable")
 
 
+def sample_rows(total: int, limit: int, seed: int = 0) -> Int[np.ndarray, "_"]:
+    """Return at most ``limit`` of ``total`` row numbers, drawn without replacement, sorted."""
+    if total <= limit:
+        return np.arange(total)
+    return np.sort(np.random.default_rng(seed).choice(total, size=limit, replace=False))
+
+
 def epoch_batches(
     num_graphs: int, batch_size: int, seed: int = 0, epoch: int = 0
 ) -> list[Int[np.ndarray, "_"]]:

@@ -22,7 +22,7 @@ from collections.abc import (
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64, Integer
 
-from graphlog.errors import DataError, MissingExtraError, first_line, setting
+from graphlog.errors import DataError, first_line, optional, setting
 from graphlog.files import COMPRESSED, LONGEST_LINE, open_text
 
 ColumnNames = str | Collection[Hashable]
@@ -666,11 +666,9 @@ def _readable(path: Path, kind: str, *errors: type[Exception]) -> Generator[None
 
 def _open_parquet(path: Path) -> Generator[list[str]]:
     """Yield the names of the columns of a Parquet file, then the rows, a null as empty text."""
-    try:
+    with optional("pyarrow", "parquet"):
         import pyarrow as pa
         from pyarrow import compute, parquet
-    except ImportError:
-        raise MissingExtraError("pyarrow", "parquet") from None
     library: Any = parquet  # without types
     numbers: Any = compute
     _check_exists(path)
@@ -718,16 +716,13 @@ def _texts(column: Any) -> list[str]:
 
 def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
     """Yield the names of the columns of a sheet, then the rows up to the last one with a cell."""
-    try:
+    with optional("openpyxl", "excel"):
         import openpyxl
-    except ImportError:
-        raise MissingExtraError("openpyxl", "excel") from None
     load: Any = openpyxl.load_workbook
     _check_exists(path)
-    with (
-        _readable(path, "Excel", Exception),  # zipfile, XML and openpyxl have errors of their own
-        closing(load(path, read_only=True, data_only=True)) as book,
-    ):
+    # zipfile, XML and openpyxl have errors of their own
+    with _readable(path, "Excel", Exception), ExitStack() as opened:
+        book = opened.enter_context(closing(load(path, read_only=True, data_only=True)))
         sheets = {sheet.title: sheet for sheet in book.worksheets}
         named = {title: sheet.max_column or 0 for title, sheet in sheets.items()}
         for sheet in sheets.values():
@@ -747,7 +742,9 @@ def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
         width = blank = 0
         rows = sheets[chosen].iter_rows(values_only=True)
         if _has_formulas(path):
-            rows = _with_formulas(sheets[chosen], partial(load, path, read_only=True))
+            written = opened.enter_context(closing(load(path, read_only=True)))[chosen]
+            written.reset_dimensions()
+            rows = _with_formulas(sheets[chosen], written)
         for values in rows:
             if all(value is None for value in values):
                 blank += width > 0  # not those above the heading
@@ -773,31 +770,20 @@ def _has_formulas(path: Path) -> bool:
     return False
 
 
-def _with_formulas(sheet: Any, load: Callable[[], Any]) -> Generator[list[Any]]:
-    """Yield the values of the rows of a sheet; formulas without one as they are written.
+def _with_formulas(sheet: Any, written: Any) -> Generator[list[Any]]:
+    """Yield the values of the rows of a sheet; formulas without one as they are ``written``.
 
-    Programs that do not compute write such formulas: empty cells would be missing labels. ``load``
-    opens the book again, with formulas in place of values.
+    Programs that do not compute write such formulas: empty cells would be missing labels.
     """
-    formulas: Iterator[Sequence[Any]] | None = None
-    with ExitStack() as opened:
-        for number, cells in enumerate(sheet.iter_rows()):
-            values = [cell.value for cell in cells]
-            # one that gives an empty text is of type "str"; one that is not in the file has no row
-            empty = [
-                k
-                for k, cell in enumerate(cells)
-                if cell.value is None and cell.data_type == "n" and hasattr(cell, "row")
-            ]
-            if empty and formulas is None:
-                written = opened.enter_context(closing(load()))[sheet.title]
-                written.reset_dimensions()
-                formulas = islice(written.iter_rows(values_only=True), number, None)
-            if formulas is not None:
-                row = next(formulas)
-                for k in empty:
-                    values[k] = getattr(row[k], "text", row[k])
-            yield values
+    rows = zip(sheet.iter_rows(), written.iter_rows(values_only=True), strict=True)
+    for cells, texts in rows:
+        # one that gives an empty text is of type "str"; one that is not in the file has no row
+        yield [
+            getattr(text, "text", text)
+            if cell.value is None and cell.data_type == "n" and hasattr(cell, "row")
+            else cell.value
+            for cell, text in zip(cells, texts, strict=True)
+        ]
 
 
 def _has_cells(sheet: Any) -> bool:

@@ -18,10 +18,10 @@ from typing import Any, Literal, TypeVar, get_args
 from graphlog.errors import (
     ConfigError,
     DataError,
-    MissingExtraError,
     ProcessLostError,
     check_name,
     first_line,
+    optional,
     out_of_range,
     setting,
 )
@@ -220,10 +220,8 @@ def using(engine: str, device: str = "cpu") -> Generator[None]:
         )
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    try:
+    with optional("ray", "ray"):
         import ray  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise MissingExtraError("ray", "ray") from None
     is_ours = not ray.is_initialized()
     if is_ours:
         address = os.environ.get(ADDRESS) or _HERE

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, sample_rows
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import NonFiniteLossError
 
@@ -192,9 +192,7 @@ def _drawn(
     network: GraphEncoder, graphs: GraphStore, seed: int
 ) -> tuple[Int[np.ndarray, "J"], Float[np.ndarray, "J W"]]:
     """Return the graphs that novelty is fitted to, by their places, and their embeddings."""
-    rows = np.arange(len(graphs))
-    if len(rows) > _JUDGED:
-        rows = np.sort(np.random.default_rng(seed).choice(rows, _JUDGED, replace=False))
+    rows = sample_rows(len(graphs), _JUDGED, seed)
     device = next(network.parameters()).device
     parts = np.array_split(rows, -(-len(rows) // _AT_ONCE))
     with torch.no_grad():

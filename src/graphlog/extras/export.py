@@ -25,7 +25,7 @@ from graphlog.encoders.encoder import (
     table_rows,
 )
 from graphlog.encoders.layers import GIN, GraphSAGE
-from graphlog.errors import ConfigError, MissingExtraError
+from graphlog.errors import ConfigError, optional
 from graphlog.files import link_target, replacing
 
 INPUTS = ("nodes", "adjacency", "edges", "mask")
@@ -103,11 +103,10 @@ def export_onnx(
     check_output(path, (".onnx",), model)
     chosen = check_layer(layer or encoder.layer)
     dense = DenseEncoder(encoder.copy().to("cpu").network, chosen)
-    try:
+    with optional("onnx", "onnx"):
         import onnx  # noqa: F401  # pyright: ignore[reportMissingImports, reportUnusedImport]
+    with optional("onnxscript", "onnx"):
         import onnxscript  # noqa: F401  # pyright: ignore[reportMissingImports, reportUnusedImport]
-    except ImportError as e:
-        raise MissingExtraError(e.name or "onnx", "onnx") from None
     schema = encoder.schema
     widths = (table_rows(schema.node), 5, table_rows(schema.edge))
     example = (*(torch.ones(3, 5, width) for width in widths), torch.ones(3, 5))

@@ -36,6 +36,7 @@ from graphlog.errors import (
     MissingExtraError,
     ModelFileError,
     check_choice,
+    optional,
     out_of_range,
     setting,
 )
@@ -271,9 +272,6 @@ class Index:
         file = path / (_ARRAY if about.get("exact") else _GRAPH)
         if not file.is_file() or hash_file(file) != about.get("vectors"):
             raise ModelFileError(f"{file} is damaged or missing; build the index again.")
-        contradiction = ModelFileError(
-            f"{path}: its files contradict each other; build the index again."
-        )
         try:
             if about["exact"]:
                 vectors: Any = np.load(file, mmap_mode="r")
@@ -283,18 +281,20 @@ class Index:
             layer = check_layer(about["layer"])
             index = cls(str(about["model"]), layer, vectors, tensors["rows"].numpy(), records)
             rows, is_array = index.rows, index.is_exact
-            if (
+            if not (
                 (rows.dtype, rows.shape) == (np.int64, (len(vectors),))
                 and len(np.unique(rows)) == len(rows) > 0
                 and 0 <= int(rows.min()) <= int(rows.max()) < len(records)
                 and (not is_array or (vectors.dtype, vectors.ndim) == (np.float32, 2))
             ):
-                return index
+                raise ValueError
         except MissingExtraError:
             raise
         except Exception:  # whatever files that were signed anew make of these calls
-            raise contradiction from None
-        raise contradiction
+            raise ModelFileError(
+                f"{path}: its files contradict each other; build the index again."
+            ) from None
+        return index
 
 
 def check_new(folder: Path) -> None:
@@ -329,10 +329,8 @@ def _unit(embeddings: Float[np.ndarray, "B W"]) -> Float[np.ndarray, "B W"]:
 
 
 def _usearch() -> Any:
-    try:
+    with optional("usearch", "search"):
         from usearch.index import Index as Graph  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise MissingExtraError("usearch", "search") from None
     return Graph
 
 
@@ -504,11 +502,7 @@ def neighbors_file(
 def _opened(
     library: InputLike | Index, layer: str | None, exact: bool | None
 ) -> tuple[Index | None, Any]:
-    """Return the index that a library is or names, or None and what is yet to be embedded.
-
-    Raises:
-        ConfigError: If the index is of another layer or kind of search than is asked for.
-    """
+    """Return the index that a library is or names, or None and what is yet to be embedded."""
     if isinstance(library, str | os.PathLike) and os.path.isfile(Path(library) / _FILE):
         library = Index.load(Path(library))
     if not isinstance(library, Index):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphlog import api
+from graphlog.data.store import sample_rows
 from graphlog.downstream.finetune import finetune
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import Encoder
@@ -17,7 +18,6 @@ from graphlog.downstream.report import Model, Report, Rule, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import MissingExtraError, check_seed
 from graphlog.files import mark_folder, write_json, writing
-from graphlog.report.hierarchy import sample_rows
 from graphlog.report.prototypes import write_prototypes
 from graphlog.training.log import Progress
 from graphlog.training.runfolder import check_usable

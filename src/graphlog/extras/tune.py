@@ -1,7 +1,5 @@
 """Settings of fine-tuning searched with Optuna, judged by the validation fold alone."""
 
-import hashlib
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
@@ -32,13 +30,13 @@ from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LabeledGraphs, labeled
 from graphlog.errors import (
     ConfigError,
-    MissingExtraError,
     NonFiniteLossError,
     TrainingInterrupted,
     check_seeds,
+    optional,
     setting,
 )
-from graphlog.files import folder_kind, write_json, write_text, writing
+from graphlog.files import folder_kind, hash_json, write_json, write_text, writing
 from graphlog.inputs import InputLike, remember_input
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import RunFolder, check_usable
@@ -128,10 +126,8 @@ def tune(
         MissingExtraError: If Optuna is not installed.
         ConfigError: If the folder is in use, or the search in it is of other settings or data.
     """
-    try:
+    with optional("optuna", "tune"):
         import optuna  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise MissingExtraError("optuna", "tune") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     bar, folder = as_progress(progress), Path(out)
     check_usable(folder, _KIND, resume, overwrite)
@@ -239,7 +235,7 @@ def _opened(optuna: Any, folder: Path, metric: str, what: Sequence[object]) -> A
         pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=3),
         load_if_exists=True,
     )
-    digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()
+    digest = hash_json(what)
     if study.user_attrs.get("digest", digest) != digest:
         raise ConfigError(
             f"{folder} holds a search of other settings, model or data; give the same "

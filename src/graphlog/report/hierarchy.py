@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
 from scipy.stats import false_discovery_control, hypergeom, norm
 
 from graphlog.data.split import group_numbers
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, sample_rows
 from graphlog.domains import domain_of
 from graphlog.domains.base import CommonPart, Draws, GraphFeature
 from graphlog.downstream.label_checks import repeat_kinds
@@ -228,11 +227,7 @@ class Hierarchy:
 
 
 def hierarchy_of(model: Encoder, name: str) -> Hierarchy:
-    """Return the hierarchy of a model that must have one.
-
-    Args:
-        model: The model.
-        name: What to call it.
+    """Return the hierarchy of a model that must have one, and is called ``name``.
 
     Raises:
         ConfigError: If it has none.
@@ -264,13 +259,6 @@ def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.nda
     return layout.fit_transform(unit).astype(np.float64)
 
 
-def sample_rows(total: int, limit: int, seed: int = 0) -> npt.NDArray[np.int64]:
-    """Return at most ``limit`` of ``total`` row numbers, drawn without replacement, sorted."""
-    if total <= limit:
-        return np.arange(total)
-    return np.sort(np.random.default_rng(seed).choice(total, size=limit, replace=False))
-
-
 @dataclass(frozen=True, slots=True)
 class Trait:
     """How a group differs from its collection in one feature."""
@@ -300,11 +288,7 @@ def traits_of(
     """Return for each group the features in which it differs most clearly from all graphs.
 
     A difference counts if it is at least 0.3 standard deviations and its q-value, over all groups
-    and features, is at most 0.05; eight are kept of each group.
-
-    Args:
-        features: The features.
-        groups: Members of each group.
+    and features, is at most 0.05; eight are kept of each group, which is given by its members.
 
     Example:
         >>> rings = GraphFeature("rings", "mean", np.repeat([1.0, 3.0], 10))

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from graphlog.data.graphs import save_rejects
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, sample_rows
 from graphlog.domains import Draws, Input, domain_of
 from graphlog.downstream.pretrained import Encoder, load
 from graphlog.downstream.report import json_ready
@@ -50,7 +50,6 @@ from graphlog.report.hierarchy import (
     names_of,
     path_name,
     project,
-    sample_rows,
 )
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.settings import Precision

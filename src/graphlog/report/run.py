@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 
 from graphlog.config import read_toml
+from graphlog.data.store import sample_rows
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError, check_seed, setting
 from graphlog.inputs import recall_input
 from graphlog.report.drawings import draw_map, draw_tree
-from graphlog.report.hierarchy import layer_names, sample_rows
+from graphlog.report.hierarchy import layer_names
 from graphlog.report.style import (
     ALARM,
     HUES,

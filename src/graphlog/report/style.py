@@ -13,18 +13,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from graphlog.errors import ConfigError, MissingExtraError, setting
+from graphlog.errors import ConfigError, optional, setting
 from graphlog.files import replacing, writing
 
-try:
+with optional("matplotlib", "plot"):
     import matplotlib as mpl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D as Line2D  # for those who import from here
     from matplotlib.rcsetup import cycler
     from matplotlib.ticker import MaxNLocator as MaxNLocator
-except ImportError:
-    raise MissingExtraError("matplotlib", "plot") from None
 
 HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#332288", "#DDCC77")
 """Six colors of Okabe and Ito (2008) and two of Tol, all distinct for color-blind eyes."""

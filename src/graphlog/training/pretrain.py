@@ -239,7 +239,7 @@ class Pretraining(Job):
         """Take the step into the average of the weights."""
         if self.average is not None:
             self.average.update(self.parameters(), step)
-        self.watch.after_step(graphs)
+        self.watch.after_step(graphs, self.team.peers if self._splits else None)
 
     def log_due(self, step: int) -> bool:
         """Return whether a row is due, or the watch looks after ``step``."""
@@ -403,12 +403,7 @@ class Pretraining(Job):
 def _with_vectors(
     config: PretrainConfig, kind: type[Objective[Any]], store: GraphStore
 ) -> tuple[Float16[np.ndarray, "M K"], PretrainConfig]:
-    """Return the vectors that are to be predicted, and settings that say which they are.
-
-    Raises:
-        ConfigError: If the objective predicts none, or the file is not what the run began with.
-        DataError: If the file does not have a vector for every graph.
-    """
+    """Return the vectors that are to be predicted, and settings that say which they are."""
     assert config.targets_from is not None
     if "target_columns" not in kind.Config.model_fields:
         raise _no_targets()

@@ -4,11 +4,13 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from graphlog.encoders.encoder import GraphEncoder
+from graphlog.ops.collectives import Peers
 
 ROWS = 1024
 """Graph embeddings that one look takes into account."""
@@ -107,11 +109,17 @@ class CollapseWatch:
         self._calls = []
         self._listening = self.every > 0 and (-step) % self.every < self._window
 
-    def after_step(self, num_graphs: int) -> None:
-        """Keep the embeddings of the step: both views where the objective has two."""
+    def after_step(self, num_graphs: int, peers: Peers | None = None) -> None:
+        """Keep the embeddings of the step: both views where the objective has two.
+
+        ``peers`` have embedded the other graphs of the batch, in about equal shares.
+        """
         calls, self._calls, self._listening = self._calls, [], False
         if not calls:
             return
+        if peers is not None:
+            shares = np.array_split(np.arange(num_graphs), peers.size)
+            calls = [peers.all_rows(calls[0], [len(share) for share in shares])]
         views = calls[:1]
         if len(calls) > 1 and calls[0].shape == calls[1].shape:
             views = calls[:2]

@@ -187,6 +187,7 @@ def test_labels_that_nobody_asks_for_cost_no_graph(tmp_path):
     ]
     store = read_graphs(source, targets=["act"])
     assert (store.tasks, store.labels[:, 0].tolist()) == (("act",), [1, 0, 1, 0])
+    assert store.source.name == "a"
     with pytest.raises(ConfigError, match="did you mean 'act'"):
         read_graphs(source, targets=["acts"])
     model = random_encoder(schema=store.schema, graphs=store)

@@ -124,8 +124,8 @@ def pack(
     names, chosen = graphs.labels, how.targets if how.targets != "auto" else None
     if chosen is not None:
         chosen = [chosen] if isinstance(chosen, str) else chosen
-        for name in chosen:
-            check_name("target", name, names)
+        for target in chosen:
+            check_name("target", target, names)
         graphs = replace(graphs, labels=tuple(name for name in names if name in chosen))
     known = None if schema is None else schema.directed
     if None not in (known, how.directed) and known != how.directed:

@@ -164,17 +164,13 @@ def _json_lines(path: Path) -> Iterator[tuple[int, str]]:
 def _read_json(path: Path, labels: tuple[str, ...]) -> Iterator[RawGraph]:
     for row, (number, line) in enumerate(_json_lines(path)):
         try:
-            graph = _graph_of_line(row, line, labels)
-            place = Place(lines=(number,))
-            if graph.label_problem is not None:
-                graph = graph._replace(label_problem=f"line {number}: {graph.label_problem}")
-            yield graph._replace(node_place=place, edge_place=place)
+            yield _graph_of_line(row, number, line, labels)
         except BadGraphError as e:
             yield RawGraph(row, line[:_MAX_TEXT], problem=f"line {number}: {e}")
 
 
-def _graph_of_line(row: int, text: str, labels: tuple[str, ...]) -> RawGraph:
-    line = _Line.of(text)
+def _graph_of_line(row: int, number: int, text: str, labels: tuple[str, ...]) -> RawGraph:
+    line, place = _Line.of(text), Place(lines=(number,))
     edges = np.array(line.edges, dtype=np.int64).reshape(-1, 2).T
     node, stated, found = _matrix(line.x, "x"), line.num_nodes, line.labels()
     num_nodes = len(node[0]) if node else stated or int(edges.max(initial=-1)) + 1
@@ -187,7 +183,7 @@ def _graph_of_line(row: int, text: str, labels: tuple[str, ...]) -> RawGraph:
             raise BadGraphError(f"{expected}, found {', '.join(found):.80}")
         values = [_plain(found.get(label), "y") for label in labels]
     except BadGraphError as e:
-        label_problem = str(e)
+        label_problem = f"{place.of(0)}{e}"
     name = "" if line.id is None else str(line.id)[:_MAX_TEXT]
     return RawGraph(
         row=row,
@@ -197,6 +193,8 @@ def _graph_of_line(row: int, text: str, labels: tuple[str, ...]) -> RawGraph:
         node=node,
         edge=_matrix(line.edge_attr, "edge_attr"),
         labels=tuple(values),
+        node_place=place,
+        edge_place=place,
         name=name,
         label_problem=label_problem,
     )

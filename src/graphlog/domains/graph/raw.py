@@ -92,8 +92,8 @@ class RawGraph(NamedTuple):
             return self
         try:
             self._check_sizes()
-            node = self._fitting("node", self.num_nodes, self.node, wanted["node"])
-            edge = self._fitting("edge", self.edge_index.shape[1], self.edge, wanted["edge"])
+            node = self._fitting("node", self.num_nodes, wanted["node"])
+            edge = self._fitting("edge", self.edge_index.shape[1], wanted["edge"])
             if self.label_problem is not None and wanted["graph"]:
                 raise BadGraphError(self.label_problem)
             labels = tuple(self.labels[k] for _, k in wanted["graph"] or ())
@@ -116,15 +116,13 @@ class RawGraph(NamedTuple):
             raise BadGraphError(f"{self.edge_place.of(e)}{must}")
 
     def _fitting(
-        self,
-        item: Item,
-        count: int,
-        columns: tuple[Column, ...],
-        wanted: Sequence[tuple[str, int]] | None,
+        self, item: Item, count: int, wanted: Sequence[tuple[str, int]] | None
     ) -> tuple[Column, ...]:
         if wanted is None:
             return ()
-        where = (self.node_place if item == "node" else self.edge_place).of(0)
+        is_node = item == "node"
+        columns, place = (self.node, self.node_place) if is_node else (self.edge, self.edge_place)
+        where = place.of(0)
         if any(len(values) != count for values in columns):
             found = f"found those of {len(columns[0])}"
             raise BadGraphError(f"{where}must have attributes of {count} {item}s, {found}")

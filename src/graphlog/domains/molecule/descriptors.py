@@ -248,9 +248,6 @@ BITS = 2048
 def morgan_fingerprints(smiles: Sequence[str]) -> UInt8[np.ndarray, "N 2048"]:
     """Return the 0/1 Morgan fingerprint of radius 2 (ECFP4) of each molecule.
 
-    Args:
-        smiles: SMILES that can be parsed.
-
     Raises:
         DataError: Naming the first SMILES that cannot be parsed.
     """
@@ -262,9 +259,6 @@ def morgan_fingerprints(smiles: Sequence[str]) -> UInt8[np.ndarray, "N 2048"]:
 
 def morgan_counts(smiles: Sequence[str]) -> csr_matrix:
     """Return how often each of 2048 hashed Morgan environments of radius 2 occurs (ECFP4 counts).
-
-    Args:
-        smiles: SMILES that can be parsed.
 
     Raises:
         DataError: Naming the first SMILES that cannot be parsed.
@@ -283,10 +277,8 @@ def _fingerprints(smiles: Sequence[str], kind: str) -> Iterator[np.ndarray]:
 def count_fingerprints(smiles: Sequence[str]) -> csr_matrix:
     """Return log(1 + count) of hashed Morgan environments (radius 2), atom pairs and torsions.
 
-    Molecules of more than :data:`MOST_PAIRED` atoms have no atom pairs.
-
-    Args:
-        smiles: Any texts; one that cannot be parsed has an empty row.
+    Molecules of more than :data:`MOST_PAIRED` atoms have no atom pairs, and what cannot be parsed
+    has an empty row.
     """
     morgan = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS)
     pairs = rdFingerprintGenerator.GetAtomPairGenerator(fpSize=BITS)

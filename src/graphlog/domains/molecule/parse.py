@@ -1,16 +1,8 @@
 """SMILES to RDKit molecules, or to the reason for refusing them, and on to attribute codes.
 
-RDKit's parser takes most of the time, and every call into RDKit from Python adds to it. So this
-module asks for as little as it can: atoms and bonds by index (half the cost of iterating), stereo
-only where the text can contain any, numbers rather than enumerations. The answers for a whole chunk
-go through NumPy look-up tables at once.
-
-Salts, solvates and protonated forms of one compound have one parent, its largest organic fragment
-but common counter-ions, neutral; folds and repeats go by it. RDKit's standardization takes longer
-than all the rest of reading, so it is asked only about texts in which something shows that there
-may be a fragment, a charge or a metal to remove. Molecules without carbon, and those with a metal
-that is not of the first two groups, are their own parents: without it, complexes of two metals
-would be one compound.
+Every call into RDKit from Python takes time, so atoms and bonds are asked for by index (half the
+cost of iterating), stereo only where the text can contain any, and a parent, by which folds and
+repeats go, only where a text shows that there may be a fragment, a charge or a metal to remove.
 """
 
 import re
@@ -89,7 +81,8 @@ _COUNTERIONS = frozenset(
 def parent_of(mol: Chem.Mol, standardize: str = "parent") -> str | None:
     """Return the SMILES of a molecule's parent; None where it is the molecule as it is written.
 
-    That is so without carbon, with a metal that does not only make salts, and if RDKit cannot tell.
+    That is so without carbon, with a metal that does not only make salts, for complexes of two
+    metals are two compounds, and if RDKit cannot tell.
 
     Args:
         mol: An RDKit molecule.
@@ -426,18 +419,18 @@ class _Columns:
         rich = schema != MOLECULE
         self.cip = schema in (MOLECULE_CIP, MOLECULE_ISOTOPES)
         self.keeps_isotopes = schema == MOLECULE_ISOTOPES
-        asked = {**_RICH_ATOM} if rich else {}
+        of_atoms = {**_RICH_ATOM} if rich else {}
         if self.keeps_isotopes:
-            asked[Chem.Atom.GetIsotope] = _lookup(range(300), 300)
-        self._of_atoms, self._of_bonds = [*asked], [Chem.Bond.GetIsConjugated] if rich else []
+            of_atoms[Chem.Atom.GetIsotope] = _lookup(range(300), 300)
+        of_bonds = {Chem.Bond.GetIsConjugated: _YES_NO} if rich else {}
+        self._of_atoms, self._of_bonds = [*of_atoms], [*of_bonds]
         self._axis = Chem.Bond.GetStereo if rich else Chem.Bond.GetBondDir
-        centers = _RICH_CHIRALITY if rich else _CHIRALITY
         kinds = _lookup(_BOND, 4 if rich else OTHER_BOND)
-        axes = _BOND_STEREO if rich else _DIRECTION
+        centers, axes = (_RICH_CHIRALITY, _BOND_STEREO) if rich else (_CHIRALITY, _DIRECTION)
         if self.cip:
             centers = axes = _CIP
-        self._atom_codes = [_ELEMENT, centers, *asked.values()]
-        self._bond_codes = [kinds, axes, _YES_NO][: len(schema.edge)]
+        self._atom_codes = [_ELEMENT, centers, *of_atoms.values()]
+        self._bond_codes = [kinds, axes, *of_bonds.values()]
         self._atoms: list[list[int]] = [[] for _ in schema.node]
         self._bonds: list[list[int]] = [[] for _ in schema.edge]
         self._ends: list[list[int]] = [[], []]

@@ -1,23 +1,4 @@
-"""What is known of molecules without RDKit: attribute codes of graphs, names of descriptors.
-
-``molecule`` extends the two atom and two bond codes of the pre-train-GNNs family (same numbers, so
-that published weights apply) by a code for whatever the family's own featurizer refuses: wildcard
-atoms, chirality beyond tetrahedral, dative and other unusual bonds, wedged and crossed bond
-directions.
-
-``molecule-rich`` has the nine atom and three bond features that users know from OGB, with OGB's
-numbers for every value OGB names, its ``misc`` included, and the codes for masks and self-loops
-appended behind them.
-
-``molecule-cip`` is ``molecule-rich`` with stereo that belongs to the molecule and not to its text:
-the tags of the other two say clockwise and counter-clockwise as seen along the order of the
-neighbors, so one molecule written in two ways has two embeddings; its labels are those of Cahn,
-Ingold and Prelog. Hydrogens of every isotope are counted, not nodes, and a complex has one graph
-whether its bonds to the metal are written as dative, plain or between charges.
-
-``molecule-isotopes`` is ``molecule-cip`` with the mass number of atoms that have one; deuterium and
-tritium are nodes.
-"""
+"""What is known of molecules without RDKit: attribute codes of graphs, names of descriptors."""
 
 from dataclasses import replace
 
@@ -51,7 +32,10 @@ MOLECULE = FeatureSchema(
     edge_mask=(5, 0),
     self_loop=(4, 0),
 )
-"""The family's codes: what published weights were trained on."""
+"""The numbers of the pre-train-GNNs family, which published weights were trained on.
+
+What the family's own featurizer refuses has codes behind these.
+"""
 
 MOLECULE_RICH = FeatureSchema(
     name="molecule-rich",
@@ -79,7 +63,7 @@ MOLECULE_RICH = FeatureSchema(
     edge_mask=(6, 7, 2),
     self_loop=(5, 0, 0),
 )
-"""OGB's features: more to learn from, no published weights of this family."""
+"""OGB's features and numbers, those of masks and self-loops behind them."""
 
 MOLECULE_CIP = replace(
     MOLECULE_RICH,
@@ -98,8 +82,11 @@ MOLECULE_CIP = replace(
     node_mask=(119, 6, 12, 12, 10, 6, 6, 2, 2),
     edge_mask=(6, 4, 2),
 )
-"""OGB's features with stereo independent of how a SMILES is written: what new models read."""
+"""OGB's features with labels of stereo that, unlike tags, do not depend on how a SMILES is written.
 
+Hydrogens of every isotope are counted, not nodes, and a complex has one graph whether its bonds to
+the metal are written as dative, plain or between charges.
+"""
 
 MOLECULE_ISOTOPES = replace(
     MOLECULE_CIP,
@@ -108,7 +95,7 @@ MOLECULE_ISOTOPES = replace(
     node=(*MOLECULE_CIP.node, Attribute("isotope", 302)),
     node_mask=(119, 6, 12, 12, 10, 6, 6, 2, 2, 301),
 )
-"""What tells isotopes apart."""
+"""What tells isotopes apart; deuterium and tritium are nodes."""
 
 
 def _numbered(prefix: str, first: int, last: int) -> tuple[str, ...]:

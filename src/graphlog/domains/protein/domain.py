@@ -1,7 +1,5 @@
 """Proteins as a domain: graphs are ego-networks in interaction networks, groups are species."""
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -42,12 +40,12 @@ from graphlog.errors import (
     ConfigError,
     DataError,
     GraphLoGError,
-    MissingExtraError,
     check_name,
+    optional,
     setting,
     unknown_name,
 )
-from graphlog.files import hash_file, open_text, write_json
+from graphlog.files import hash_file, hash_json, open_text, write_json
 
 SPLITS = ("species", "network", "random")
 """Kinds of split of proteins."""
@@ -283,10 +281,8 @@ def split_proteins(
 
 def find_communities(network: ProteinNetwork) -> Int[np.ndarray, "N"]:
     """Return the community of every protein, always the same: METIS' partition into 20 parts."""
-    try:
+    with optional("pymetis", "partition"):
         import pymetis as metis
-    except ImportError:
-        raise MissingExtraError("pymetis", "partition") from None
     if len(network.proteins) < 2 * COMMUNITIES:
         raise DataError(
             f"a network of {len(network.proteins)} proteins is too small for {COMMUNITIES} "
@@ -334,8 +330,7 @@ def _communities_in(file: NetworkFile, data_dir: Path | str | None) -> dict[str,
     """Return the community of each protein, from the data root if it is there."""
     described = file.options.model_dump(mode="json")
     inputs = [_COMMUNITIES_VERSION, file.species, COMMUNITIES, described, hash_file(file.path)]
-    key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
-    path = data_root(data_dir) / "stores" / f"communities-{key}.json"
+    path = data_root(data_dir) / "stores" / f"communities-{hash_json(inputs)[:16]}.json"
     with suppress(OSError, ValueError):
         return _NUMBERS.validate_json(path.read_bytes())
     network = build_network(read_interactions(file.path, file.species), file.options)

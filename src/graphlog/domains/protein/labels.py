@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix
 
 from graphlog.data.tables import ABSENT, listed
 from graphlog.domains.protein.schema import ProteinOptions
-from graphlog.domains.protein.tables import line_error, open_columns
+from graphlog.domains.protein.tables import ColumnTable, line_error, open_columns
 from graphlog.errors import DataError
 from graphlog.files import open_text
 
@@ -244,16 +244,19 @@ class Functions:
         tables = self.numbers.values() if species is None else [self.numbers.get(species, {})]
         return [table[name] for table in tables if name in table]
 
-    def find_rows(
-        self, path: Path | str, lines: Int[np.ndarray, "B"], names: Sequence[str]
-    ) -> list[tuple[int, ...]]:
-        """Return the proteins that the name in each line stands for."""
-        rows = [self.find((name,)) for name in names]
-        for line, name, members in zip(lines.tolist(), names, rows, strict=True):
-            self.counts["used"] += bool(members)
-            if not members:
-                self.skip(name, path, line, f"has labels but {self.why_unclear((name,))}")
-        return rows
+    def rows(
+        self, table: ColumnTable, indices: Sequence[int]
+    ) -> Iterator[tuple[int, str, tuple[int, ...], tuple[str, ...]]]:
+        """Yield the lines of a table: number, name, the proteins it stands for, other columns."""
+        for lines, (names, *columns) in table.blocks(indices):
+            cells = zip(*columns, strict=True)
+            for line, name, own in zip(lines.tolist(), names, cells, strict=True):
+                members = self.find((name,))
+                self.counts["used"] += bool(members)
+                if not members:
+                    reason = f"has labels but {self.why_unclear((name,))}"
+                    self.skip(name, table.path, line, reason)
+                yield line, name, members, own
 
     def skip(self, text: str, path: Path | str, line: int, reason: str) -> None:
         """Remember what cannot be used."""
@@ -364,41 +367,35 @@ def read_labels(functions: Functions, path: Path | str, options: ProteinOptions)
         if place is None or not columns or len(set(columns)) < len(columns):
             problem = "must have a column protein and one or more labels with different names"
             raise DataError(f"{path}: {problem}, found {listed(table.header)}.")
-        blocks = table.blocks((place, *others))
+        rows = functions.rows(table, (place, *others))
         if len(columns) == 1 and columns[0].lower() in _LIST_COLUMNS:
             pairs: list[tuple[int, int]] = []
             numbers: dict[str, int] = {}
-            for lines, (called, lists) in blocks:
-                rows = functions.find_rows(path, lines, called)
-                for members, text in zip(rows, lists, strict=True):
-                    for function in re.findall(r"[^\s,;]+", text):
-                        number = numbers.setdefault(function, len(numbers))
-                        pairs += [(member, number) for member in members]
+            for _, _, members, (text,) in rows:
+                for function in re.findall(r"[^\s,;]+", text):
+                    number = numbers.setdefault(function, len(numbers))
+                    pairs += [(member, number) for member in members]
             shape = (len(numbers), len(numbers))
             flat = Ontology(tuple(numbers), _BRANCHES[:1] * len(numbers), pair_matrix([], shape))
             functions.choose(pairs, flat, options, path)
             return
         values = functions.begin(columns)
         of_gene: dict[int, bool] = {}
-        for lines, (called, *texts) in blocks:
-            found = [list(map(_label_of, column)) for column in texts]
-            for column, read in zip(texts, found, strict=True):
-                if None in read:
-                    row = read.index(None)
-                    problem = f"a label must be 0, 1 or empty, found {column[row]!r}"
-                    raise line_error(path, int(lines[row]), problem)
-            labels = np.array(found, dtype=np.float32).T
-            for row, members in enumerate(functions.find_rows(path, lines, called)):
-                if np.isnan(labels[row]).all():
-                    continue
-                is_gene = functions.is_gene(called[row], members)
-                if any(of_gene.get(member) == is_gene for member in members):
-                    problem = f"'{called[row]}' has labels already; give each protein one line"
-                    raise line_error(path, int(lines[row]), problem)
-                # the line of a protein counts more than that of its gene
-                members = [m for m in members if not is_gene or m not in of_gene]
-                values[members] = labels[row]
-                of_gene |= dict.fromkeys(members, is_gene)
+        for line, name, members, texts in rows:
+            labels = list(map(_label_of, texts))
+            if None in labels:
+                problem = f"a label must be 0, 1 or empty, found {texts[labels.index(None)]!r}"
+                raise line_error(path, line, problem)
+            if not {0.0, 1.0}.intersection(labels):
+                continue
+            is_gene = functions.is_gene(name, members)
+            if any(of_gene.get(member) == is_gene for member in members):
+                problem = f"'{name}' has labels already; give each protein one line"
+                raise line_error(path, line, problem)
+            # the line of a protein counts more than that of its gene
+            members = [m for m in members if not is_gene or m not in of_gene]
+            values[members] = labels
+            of_gene |= dict.fromkeys(members, is_gene)
 
 
 @lru_cache
@@ -427,7 +424,5 @@ def read_complexes(functions: Functions, annotated: Path, complexes: Path) -> No
     ):
         with open_columns(path) as table:
             indices = table.find_all(columns, "use the file of the data set")
-            for lines, (called, lists) in table.blocks(indices):
-                rows = functions.find_rows(path, lines, called)
-                for members, text in zip(rows, lists, strict=True):
-                    values[list(members)] = float(term is None or term in text.split())
+            for _, _, members, (text,) in functions.rows(table, indices):
+                values[list(members)] = float(term is None or term in text.split())

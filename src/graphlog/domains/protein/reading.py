@@ -1,7 +1,5 @@
 """From files of networks and annotations to a store of ego-networks."""
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -37,7 +35,7 @@ from graphlog.domains.protein.network import (
 )
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
 from graphlog.errors import ConfigError, DataError, ModelFileError, check_name, setting
-from graphlog.files import hash_file
+from graphlog.files import hash_file, hash_json
 
 Files = str | Path | Sequence[str | Path]
 Labeler = Callable[[Functions], None]
@@ -247,9 +245,8 @@ def open_named_proteins(name: str, reading: Reading | None = None) -> GraphStore
         details.options.model_dump(mode="json"),
         {part: hash_file(path) for part, path in sorted(files.items())},
     ]
-    key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
     folder = data_root(how.data_dir) / "stores"
-    path = folder / f"{name}-{key}"
+    path = folder / f"{name}-{hash_json(inputs)[:16]}"
     with suppress(ModelFileError):
         return open_store(path)
     try:
