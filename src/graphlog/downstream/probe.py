@@ -667,7 +667,6 @@ def fit_head(
     """
     check_name("head", head, HEADS)
     _check_weights(data, head)
-    check_learnable(data)
     layer = encoder.head_layer(layer)
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     found: dict[Model | float, float] = {}

@@ -77,7 +77,7 @@ class LabeledGraphs:
     metric: str
     """The score that decides."""
     split: Split
-    """Folds as graph indices of ``store``."""
+    """Folds as graph indices of ``store``; graphs of weight 0 leave the training fold."""
     split_name: str
     """How the folds were made."""
     notes: tuple[str, ...] = field(default=())
@@ -88,6 +88,12 @@ class LabeledGraphs:
     """Draws folds of store, labels and a seed, and names them; None: the folds were given."""
     rows: Int[np.ndarray, "M"] | None = None
     """Row of the input that each graph is; None: those of ``store.output_rows``."""
+
+    def __post_init__(self) -> None:
+        if self.weights is not None:
+            train = self.split.train
+            split = self.split._replace(train=train[self.weights[train] > 0])
+            object.__setattr__(self, "split", split)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -127,7 +133,8 @@ class LabeledGraphs:
         notes: list[str] = []
         unused = len(labels) - sum(map(len, split))
         if unused:
-            notes.append(f"{unused:,} of {len(labels):,} graphs are in no fold")
+            why = "" if self.weights is None else ", among them those of weight 0"
+            notes.append(f"{unused:,} of {len(labels):,} graphs are in no fold{why}")
         one = "only one class" if self.task != "regression" else "only one value"
         for fold, graphs in split._asdict().items():
             lacking = self.lacking(fold)
@@ -275,7 +282,8 @@ def open_labeled(
             is held out as one.
         fractions: Shares of train, valid and test.
         split_seed: Seed of the kinds that shuffle.
-        weights: Column that says how much each row counts in the training loss.
+        weights: Column that says how much each row counts in the training loss; a row of weight 0
+            is in no training fold.
         on_repeats: What becomes of graphs that repeat each other, molecules by their parents:
             ``keep`` them all (random folds keep repeats of molecules together), take the ``mean``
             of their labels, weighted by ``weights``, which are summed, ``drop`` all but the first
@@ -546,7 +554,7 @@ def check_learnable(data: LabeledGraphs) -> None:
     Raises:
         DataError: If every target has one class or value, or no label, or all weights are 0.
     """
-    if data.weights is not None and not data.weights[data.split.train].any():
+    if data.weights is not None and not len(data.split.train):
         raise DataError("all weights of the training fold are 0: nothing to learn.")
     if len(data.lacking("train")) == len(data.targets):
         lack = "one class only" if data.task != "regression" else "one value only, or none,"
