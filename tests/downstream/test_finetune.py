@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.special import expit
@@ -556,6 +557,9 @@ def test_weights_come_from_a_column(tmp_path: Path):
     data = open_labeled({"smiles": CHAINS, **labels}, MOLECULE, weights="w", split="random")
     assert data.targets == ("y",)
     np.testing.assert_array_equal(data.weights, weights)
+    for column in (np.ones(48), pd.Series(np.ones(48)), weights):
+        with pytest.raises(ConfigError, match="`weights` is the name of a column, found"):
+            tuned({"smiles": CHAINS, **labels}, weights=column)
     with pytest.raises((ConfigError, DataError), match="'x'"):
         open_labeled(source, MOLECULE, targets=["y"], weights="x", split="random")
 

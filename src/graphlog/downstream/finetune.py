@@ -459,7 +459,8 @@ def finetune(
         dataset: The name of a data set, a path, or a store with labels, or what
             :func:`~graphlog.downstream.tasks.open_labeled` returned.
         split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file,
-            or a Split of input rows; None takes the data set's own, else ``scaffold``.
+            or a Split of input rows, also as a dictionary; None takes the data set's own, else
+            ``scaffold``.
         seeds: Initial heads, order of the graphs, dropout.
         config: Settings, an object or a table, that the others change; None takes the protocol's.
         targets: Columns to predict; data sets with known tasks need none.

@@ -346,6 +346,10 @@ class Predictor:
             return [name for support in self.kernel.supports for name in support.names if name]
         return [*self.joined] if self.partner is None else self.partner.features
 
+    def __repr__(self) -> str:
+        models = f"{len(self.members)} model{'s' if len(self.members) > 1 else ''}"
+        return f"Predictor({self.task} of {listed(self.targets, 5)}, {models})"
+
     def _repr_html_(self) -> str:
         fields: dict[str, Any] = {
             "task": self.task,
@@ -392,6 +396,11 @@ class Predictor:
             progress: Follows the batches.
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
+        if "interval" in reading:
+            raise ConfigError(
+                "`predict` returns means alone; `Predictor.predict_uncertain` takes `interval`.",
+                option="interval",
+            )
         parts = self._parts(source, batch_size, precision, progress, reading, None)
         found = (
             part.aligned(self._judged(seen, self.features_of(part.store), with_spread=False)[0])
@@ -653,7 +662,7 @@ class Predictor:
         Raises:
             ModelFileError: If it holds no predictor, or is damaged.
         """
-        file = model_path(path)
+        file = model_path(path, has_head=True)
         found = read_model(file)
         if found.info.get("kind") != KIND:
             raise ModelFileError(

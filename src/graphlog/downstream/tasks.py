@@ -1,7 +1,7 @@
 """Labeled graphs with their task, metric and folds, checked before training; files of splits."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,7 +37,15 @@ from graphlog.downstream.metrics import (
     mean_over_tasks,
 )
 from graphlog.downstream.writers import check_output
-from graphlog.errors import ConfigError, DataError, check_choice, check_name, check_seed, setting
+from graphlog.errors import (
+    ConfigError,
+    DataError,
+    check_choice,
+    check_name,
+    check_seed,
+    column_name,
+    setting,
+)
 from graphlog.files import hash_file, link_target
 from graphlog.inputs import InputLike, read, resolve
 
@@ -262,7 +270,7 @@ def open_labeled(
     split: SplitChoice = None,
     fractions: Sequence[float] = DEFAULT_FRACTIONS,
     split_seed: int = 0,
-    weights: str | None = None,
+    weights: Hashable | None = None,
     on_repeats: OnRepeats = "keep",
     labels_range: Sequence[float] | None = None,
     **reading: Any,
@@ -298,6 +306,8 @@ def open_labeled(
     """
     check_choice("on_repeats", on_repeats, get_args(OnRepeats))
     split_seed = check_seed("split_seed", split_seed)
+    if weights is not None:
+        weights = column_name("weights", weights)
     if targets is not None:  # names may be numbers, and their list an index of a data frame
         targets = [targets] if isinstance(targets, str) else [str(name) for name in targets]
     found = resolve(source, schema)
@@ -408,7 +418,7 @@ def decide_task(
         DataError: If a column has no label at all, or labels do not fit the task.
         ConfigError: If the task is unknown, or targets are of two kinds and no task is chosen.
     """
-    check_name("task", task, ["auto", "classification", "regression"])
+    check_name("task", task, get_args(TaskChoice))
     values = {
         name: np.unique(column[~np.isnan(column)])
         for name, column in zip(names, labels.T, strict=True)
