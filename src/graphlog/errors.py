@@ -1,6 +1,6 @@
 """Errors caused by input: each message is one line that says what, where and how to fix it."""
 
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
@@ -166,6 +166,21 @@ def check_list(option: str, names: Collection[str]) -> None:
         raise ConfigError(
             f"{setting(option)} is a list of names, found '{names}'; write {right}.", option=option
         )
+
+
+def column_name(option: str, name: Hashable | Collection[object]) -> str:
+    """Return the name of a column, which data frames may have as a number or a tuple.
+
+    Raises:
+        ConfigError: If it is a list, an array or a column itself.
+    """
+    if isinstance(name, Collection) and not isinstance(name, str | tuple):
+        raise ConfigError(
+            f"{setting(option)} is the name of a column, found {type(name).__name__}; name one "
+            "of the input.",
+            option=option,
+        )
+    return str(name)
 
 
 def check_choice(option: str, value: object, known: Collection[str]) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -323,12 +323,15 @@ def temporary_folder() -> Generator[Path]:
         yield Path(path)
 
 
-def has_column(source: Input, schema: FeatureSchema, name: str, sheet: str | None = None) -> bool:
+def has_column(
+    source: Input, schema: FeatureSchema, name: Hashable, sheet: str | None = None
+) -> bool:
     """Return whether a table (of an Excel file, a sheet) has a column of records called so."""
     domain = DOMAINS[schema.domain]
     if not isinstance(domain, RecordDomain) or (source.columns is None and source.file is None):
         return False
-    with suppress(DataError), domain.open(source, TableReading(smiles_column=name, sheet=sheet)):
+    reading = TableReading.of({"smiles_column": name, "sheet": sheet})
+    with suppress(DataError), domain.open(source, reading):
         return True
     return False
 

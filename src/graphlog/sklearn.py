@@ -1,13 +1,12 @@
 """Estimators for scikit-learn: molecules as SMILES in, features, classes or values out.
 
 They take lists, arrays and columns of SMILES, also of shape (n, 1), and work in ``Pipeline``,
-``cross_val_score``, ``GridSearchCV`` and with joblib.
+``cross_val_score``, ``GridSearchCV`` and with joblib. Masked values are missing ones.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,7 +20,7 @@ from graphlog.data.split import Split, stratified_split
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.finetune import FinetuneConfig, train_one
-from graphlog.downstream.metrics import TaskKind
+from graphlog.downstream.metrics import TaskKind, check_metric
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder, load
 from graphlog.downstream.probe import fit_head
@@ -34,9 +33,6 @@ __all__ = ["GraphClassifier", "GraphEmbedder", "GraphRegressor"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 DEFAULT_MODEL = "graphlog-mol"
-_GENERATOR = Lock()
-"""Held while networks are made or trained: torch's generator is that of the process, and what one
-thread draws would change the numbers of another."""
 
 
 @dataclass(eq=False, repr=False)
@@ -65,8 +61,7 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Load the encoder; nothing is learned from ``X``."""
         _texts(X, self)
-        with _GENERATOR:
-            self.encoder_ = load(self.encoder, device=self.device)
+        self.encoder_ = load(self.encoder, device=self.device)
         self.n_features_in_ = 1
         self.encoder_.feature_names(self.layer, self.with_features)  # refuses unknown ones
         self.width_ = self.encoder_.width(self.layer)
@@ -133,21 +128,22 @@ class _FineTunedEstimator(BaseEstimator):
             )
         weights = None
         if sample_weight is not None:
-            weights = np.asarray(sample_weight, dtype=np.float32)
+            weights = _numbers(_cells(sample_weight, "sample_weight"), "sample_weight")
             if weights.shape != (len(labels),):
                 raise DataError(
                     f"`sample_weight` must hold one number per molecule: {len(labels)} molecules, "
                     f"an array of shape {weights.shape}."
                 )
             check_weights(weights, "`sample_weight`", np.arange(len(labels)))
-            weights = weights[store.rows]
-        if classes is not None:
-            counted = np.flatnonzero(np.ones(len(store)) if weights is None else weights)
-            if len(np.unique(classes[store.rows][counted])) == 1:
-                raise DataError(
-                    "the molecules that can be read and have a weight are all of one class: there "
-                    "is nothing to learn."
-                )
+            store = store.subset(np.flatnonzero(weights[store.rows]))
+            weights = weights[store.rows].astype(np.float32)
+            if not len(store):
+                raise DataError("all weights of the molecules to learn from are zero.")
+        if classes is not None and len(np.unique(classes[store.rows])) == 1:
+            raise DataError(
+                "the molecules that can be read and have a weight are all of one class: there is "
+                "nothing to learn."
+            )
         labels = labels[store.rows].astype(np.float64)
         if not len(labels) or np.isnan(labels).all():
             raise DataError("there is no molecule with a label to learn from.")
@@ -167,20 +163,20 @@ class _FineTunedEstimator(BaseEstimator):
                     f"`validation_fraction` of {share} holds back all {len(labels)} molecules; "
                     "lower it, or drop `patience`."
                 ) from None
-        metric = "roc_auc" if self._task == "classification" else "rmse"
-        if weights is not None and not weights[split.train].any():
-            raise DataError("all weights of the molecules to learn from are zero.")
+        task = self._task if classes is None or len(names) == 1 else "multiclass"
+        metric = check_metric(None, task)
         data = LabeledGraphs(
-            "fit", store, labels, tuple(names), self._task, metric, split, "random", (), weights
+            "fit", store, labels, tuple(names), task, metric, split, "random", (), weights
         )
-        lacking = (len(data.lacking(fold)) == len(names) for fold in ("train", "valid"))
+        lacking = [len(data.lacking(fold)) == len(names) for fold in ("train", "valid")]
+        need = "values that differ" if task == "regression" else "molecules of two classes"
         if self.patience is not None and any(lacking):
-            is_classifier = self._task == "classification"
-            need = "molecules of two classes" if is_classifier else "values that differ"
             raise DataError(
                 f"`patience` needs {need} among the {len(split.train)} molecules to learn from and "
                 f"the {len(split.valid)} held back; change `validation_fraction`, or drop it."
             )
+        if self.head is not None and lacking[0]:
+            raise DataError(f"`head` needs {need} among the molecules to learn from; add some.")
         self.model_: Predictor
         if self.head is None:
             model, self.n_iter_ = train_one(encoder, data, self._config(), seed)
@@ -188,6 +184,19 @@ class _FineTunedEstimator(BaseEstimator):
         else:
             self.model_, self.n_iter_ = fit_head(encoder, data, self.head, self.layer), 1
         self.n_features_in_ = 1
+
+    def _targets(self, y: Any) -> Array:
+        if y is None:
+            raise DataError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
+        y = _cells(y, "y")
+        if y.ndim not in (1, 2) or not y.size:
+            raise DataError(
+                "`y` must hold a row for each molecule to learn from, in one or several columns; "
+                f"found an array of shape {y.shape}."
+            )
+        return y
 
     def _outputs(self, X: Any) -> Array:  # noqa: N803
         check_is_fitted(self, "model_")
@@ -222,7 +231,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
         freeze: Train the head alone.
         layer: Embedding the head sees; None takes the protocol's.
         invalid: ``raise`` for a molecule that cannot be read, or ``nan``: left out of training, NaN
-            probabilities.
+            probabilities, which scikit-learn's scores and ``cross_val_score`` refuse.
         precision: ``fp32``, ``bf16``, or ``auto`` (bf16 where the hardware computes in it).
         device: ``auto``, ``cpu`` or ``cuda``.
         random_state: Seed of head, order and dropout, and of what is held back.
@@ -245,24 +254,22 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
         Args:
             X: SMILES.
             y: A class for each molecule, or columns of 0, 1 and NaN.
-            sample_weight: How much each molecule counts in the loss, from 0; None: all alike.
+            sample_weight: How much each molecule counts in the loss; 0 leaves it out. None: all
+                alike.
                 ``sklearn.utils.class_weight.compute_sample_weight("balanced", y)`` makes classes
                 count alike.
 
         Raises:
             DataError: If molecules, classes or weights cannot be used.
         """
-        y = _targets(y, self)
+        y = self._targets(y)
         self.multilabel_ = y.ndim == 2 and y.shape[1] > 1
         if self.multilabel_:
             columns = int(y.shape[1])
-            refused = DataError("several columns of classes must hold 0, 1 or NaN.")
-            try:
-                labels, classes = np.asarray(y, dtype=np.float64), None
-            except ValueError:  # words
-                raise refused from None
+            wanted = "0, 1 or NaN where it has several columns"
+            labels, classes = _numbers(y, "y", wanted), None
             if not np.isin(labels[~np.isnan(labels)], (0, 1)).all():
-                raise refused
+                raise DataError(f"`y` must hold {wanted}.")
             self.classes_ = [np.array([0, 1])] * columns
         else:
             y = y.reshape(-1)
@@ -289,8 +296,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             shown = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
             labels = np.stack([y == c for c in shown], axis=1).astype(np.float64)
         names = [f"class{k}" for k in range(labels.shape[1])]
-        with _GENERATOR:
-            self._train(X, labels, names, sample_weight, classes)
+        self._train(X, labels, names, sample_weight, classes)
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
@@ -300,8 +306,6 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             return outputs
         if len(self.classes_) == 2:
             return np.concatenate([1 - outputs, outputs], axis=1)
-        unlearned = np.isnan(outputs) & ~np.isnan(outputs).all(axis=1, keepdims=True)
-        outputs = np.where(unlearned, 0.0, outputs)
         return outputs / outputs.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> Array:  # noqa: N803
@@ -337,16 +341,13 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
         Args:
             X: SMILES.
             y: Values, one or several columns, NaN where unknown.
-            sample_weight: How much each molecule counts in the loss, from 0; None: all alike.
+            sample_weight: How much each molecule counts in the loss; 0 leaves it out. None: all
+                alike.
 
         Raises:
             DataError: If molecules, values or weights cannot be used.
         """
-        y = _targets(y, self)
-        try:
-            labels = np.asarray(y, dtype=np.float64)
-        except ValueError:
-            raise DataError("`y` must hold numbers; for classes use GraphClassifier.") from None
+        labels = _numbers(self._targets(y), "y", "numbers; for classes use GraphClassifier")
         infinite = np.flatnonzero(np.isinf(labels.reshape(len(labels), -1)).any(axis=1))
         if len(infinite):
             raise DataError(
@@ -356,8 +357,7 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
         self.is_flat_ = labels.ndim == 1
         labels = labels.reshape(len(labels), -1)
         names = [f"value{k}" for k in range(labels.shape[1])]
-        with _GENERATOR:
-            self._train(X, labels, names, sample_weight)
+        self._train(X, labels, names, sample_weight)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:  # noqa: N803
@@ -395,15 +395,26 @@ def _texts(X: Any, estimator: Any) -> list[str]:  # noqa: N803
     return records_of(X)
 
 
-def _targets(y: Any, estimator: Any) -> Array:
-    if y is None:
-        raise DataError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
-        )
+def _cells(values: Any, name: str) -> Array:
+    """Return an array, NaN where a value is masked, None or pandas' NA."""
     import pandas as pd  # slow to import
 
-    y = np.asarray(y)
-    return np.where(pd.isna(y), np.nan, y) if y.dtype == object else y
+    cells = np.asarray(values)
+    if cells.dtype.kind in "mM":
+        raise DataError(
+            f"`{name}` holds dates or times ({cells.dtype}), which are no numbers; give numbers, "
+            "such as days."
+        )
+    if isinstance(values, np.ma.MaskedArray):
+        cells = np.array(values.tolist(), dtype=object)  # masked cells are None
+    return np.where(pd.isna(cells), np.nan, cells) if cells.dtype == object else cells
+
+
+def _numbers(values: Array, name: str, wanted: str = "numbers") -> Array:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"`{name}` must hold {wanted}.") from None
 
 
 def _graphs(X: Any, encoder: Encoder, estimator: Any) -> GraphStore:  # noqa: N803

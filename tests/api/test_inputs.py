@@ -65,6 +65,30 @@ def test_a_data_frame_is_a_table(kind: str, encoder: graphlog.Encoder, tmp_path:
     assert set(table["graphlog_status"]) == {"ok"}
 
 
+@pytest.mark.parametrize("columns", [[0, 1], [("a", "b"), ("a", "c")]])
+def test_columns_may_have_other_names_than_texts(columns: Any, encoder: graphlog.Encoder) -> None:
+    frame = pd.DataFrame(dict(zip(columns, (SMILES, COLUMNS["id"]), strict=True)))
+    store = graphlog.read_molecules(frame, smiles_column=columns[0], targets=columns[1:])
+    assert (store.texts(), store.tasks) == (SMILES, (str(columns[1]),))
+    found = encoder.embed(frame, smiles_column=columns[0])
+    np.testing.assert_array_equal(found, encoder.embed(SMILES))
+    with pytest.raises(ConfigError, match="`smiles_column` is the name of a column, found list"):
+        encoder.embed(frame, smiles_column=columns)
+
+
+def test_wrong_models_and_options_are_named(predictor: graphlog.Predictor) -> None:
+    assert repr(predictor).startswith("Predictor(classification of active, ")
+    for call, model, reason in (
+        (graphlog.load, "nope", "unknown model 'nope'; Known: graphlog-mol, random"),
+        (graphlog.load, None, "found NoneType"),
+        (graphlog.load_predictor, "nope", "unknown model 'nope'; name a run folder"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            call(model)
+    with pytest.raises(ConfigError, match=r"`Predictor.predict_uncertain` takes `interval`"):
+        graphlog.predict(predictor, SMILES, interval=0.9)
+
+
 def test_a_frame_is_learned_from(predictor: graphlog.Predictor) -> None:
     assert predictor.targets == ("active",)
     notes = " ".join(predictor.report.notes)

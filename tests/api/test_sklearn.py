@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 import graphlog
-from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, chain_store, tiny_encoder
+from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, chain_store, tiny_encoder, tuned
 from graphlog.errors import ConfigError, DataError
 from graphlog.sklearn import GraphClassifier, GraphEmbedder, GraphRegressor
 from house_support import ROOT
@@ -167,8 +167,14 @@ def test_a_fitted_model_can_be_shown_and_saved(model: Path, tmp_path: Path):
         assert fitted.predict([]).shape == (0,)
 
 
-def test_threads_do_not_change_a_model(model: Path):
+@pytest.mark.parametrize("door", ["fit", "finetune", "pretrain"])
+def test_threads_do_not_change_a_model(model: Path, door: str):
     def fitted(_: int) -> np.ndarray:
+        if door == "finetune":
+            return tuned(dropout=0.5, seeds=(0,)).predict(CHAINS)
+        if door == "pretrain":
+            small = {"encoder": {"dim": 8, "layers": 2, "dropout": 0.5}, "batch_size": 16}
+            return graphlog.pretrain(CHAINS, "infograph", epochs=2, **small).embed(CHAINS)
         return GraphRegressor(model, **QUICK).fit(CHAINS, LENGTH).predict(CHAINS)
 
     alone = fitted(0)
@@ -219,6 +225,36 @@ def test_a_weight_counts_and_one_is_the_default(model: Path, kind: Any):
     assert errors[0] < 0.7 * errors[1]
 
 
+@pytest.mark.parametrize("patience", [None, 1])
+def test_a_molecule_of_weight_0_is_one_left_out(model: Path, patience: int | None):
+    weights = np.arange(len(CHAINS)) % 3
+    labels, used = np.where(weights, LENGTH, -9999), weights > 0
+    regressor = GraphRegressor(model, patience=patience, **QUICK)
+    found = regressor.fit(CHAINS, labels, weights).predict(CHAINS)
+    expected = regressor.fit(SMILES[used], labels[used], weights[used]).predict(CHAINS)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_masked_values_are_missing_and_dates_are_no_labels(model: Path):
+    mask = np.arange(len(CHAINS)) % 4 == 0
+    masked = np.ma.MaskedArray(np.where(mask, -9999, LENGTH), mask)
+    regressor, classifier = GraphRegressor(model, **QUICK), GraphClassifier(model, **QUICK)
+    found = regressor.fit(CHAINS, masked).predict(CHAINS)
+    expected = regressor.fit(CHAINS, np.where(mask, np.nan, LENGTH)).predict(CHAINS)
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(DataError, match="no class in 12 rows"):
+        classifier.fit(CHAINS, np.ma.MaskedArray(IS_ALCOHOL, mask))
+    with pytest.raises(DataError, match="`sample_weight` has none in row 0"):
+        regressor.fit(CHAINS, LENGTH, np.ma.MaskedArray(np.ones(len(CHAINS)), mask))
+    for dates in (
+        pd.Series([*pd.date_range("2020-01-01", periods=47), pd.NaT]),
+        LENGTH.astype("timedelta64[D]"),
+    ):
+        for estimator in (regressor, classifier):
+            with pytest.raises(DataError, match="`y` holds dates or times"):
+                estimator.fit(CHAINS, dates)
+
+
 def test_weights_follow_the_molecules_that_can_be_read(model: Path):
     weights = np.arange(len(CHAINS)) % 3
     plain = GraphRegressor(model, **QUICK).fit(CHAINS, LENGTH, weights).predict(CHAINS)
@@ -252,12 +288,18 @@ def test_wrong_use_is_named(model: Path):
         GraphClassifier(model).fit(CHAINS, LENGTH + 0.5)
     with pytest.raises(DataError, match="one row per molecule: 48 molecules, 3 labels"):
         GraphRegressor(model).fit(CHAINS, [1.0, 2.0, 3.0])
+    for kind in (GraphClassifier, GraphRegressor):
+        with pytest.raises(DataError, match=r"row for each molecule .* array of shape \(0,\)"):
+            kind(model).fit([], [])
+    with pytest.raises(DataError, match="`head` needs values that differ"):
+        GraphRegressor(model, head="linear").fit(["CCO"], [1.0])
     with pytest.raises(DataError, match="requires y to be passed"):
         GraphRegressor(model).fit(CHAINS, None)
     for weights, reason in (
         ([1.0], r"shape \(1,\)"),
         ([-1.0] * 48, "has none in row 0"),
         ([0] * 48, "zero"),
+        (["a"] * 48, "`sample_weight` must hold numbers"),
     ):
         with pytest.raises(DataError, match=reason):
             GraphRegressor(model).fit(CHAINS, LENGTH, weights)

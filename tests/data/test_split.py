@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,6 +102,7 @@ def test_rows_and_masks_are_the_same_split():
         mask[part] = True
     again = Split.of(masks, 5)
     assert all(map(np.array_equal, rows, again))
+    assert all(map(np.array_equal, rows, Split.of({"valid": [1], "train": [0, 3]}, 5)))
     assert [part.dtype for part in (*rows, *again)] == [np.int64] * 6
 
 
@@ -113,9 +115,11 @@ def test_rows_and_masks_are_the_same_split():
         (([0.0], [1], [2]), ConfigError, r"5 rows; found float64 of shape \(1,\), int64"),
         (([True, False], [1], [2]), ConfigError, r"5 rows; found bool of shape \(2,\), int64"),
         (([0], [1]), ConfigError, "must be train, valid and test"),
+        (5, ConfigError, "must be train, valid and test"),
+        ({"train": [0], "validation": [1]}, ConfigError, "must be train, valid and test"),
     ],
 )
-def test_parts_that_are_no_split(parts: tuple, error: type[Exception], message: str):
+def test_parts_that_are_no_split(parts: Any, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         Split.of(parts, 5)
 

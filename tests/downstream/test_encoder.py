@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -94,10 +95,12 @@ def test_a_store_gives_the_rows_of_its_input_and_a_view_its_own():
         tiny_encoder(schema=MOLECULE_RICH).embed(store)
 
 
-@pytest.mark.parametrize("batch_size", [0, -1])
-def test_a_batch_holds_a_graph(batch_size: int):
-    with pytest.raises(ConfigError, match=f"`batch_size` must be at least 1, found {batch_size}"):
-        tiny_encoder().embed(CHAINS, batch_size=batch_size)
+@pytest.mark.parametrize("batch_size", [0, -1, 2.5])
+def test_a_batch_holds_a_graph(batch_size: Any):
+    encoder = tiny_encoder()
+    encoder.embed(CHAINS)  # types are checked in a first call
+    with pytest.raises(ConfigError, match=f"a whole number from 1, found {batch_size}"):
+        encoder.embed(CHAINS, batch_size=batch_size)
 
 
 def test_batches_of_large_graphs_hold_few(monkeypatch: pytest.MonkeyPatch):

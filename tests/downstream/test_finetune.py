@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.special import expit
@@ -436,14 +437,26 @@ def test_a_run_keeps_its_kernel_model_when_it_is_resumed(tmp_path: Path):
     np.testing.assert_array_equal(first.predict(CHAINS), again.predict(CHAINS))
 
 
-def test_a_kernel_that_cannot_be_fitted_is_told_before_training(tmp_path: Path):
-    data = labeled(IS_ALCOHOL)
-    data = replace(data, weights=(data.labels[:, 0] == 0).astype(np.float32))
-    config = FinetuneConfig(epochs=1, device="cpu")
-    assert not any("try `probe`" in n for n in tuned(data, config=config).report.notes)
-    with pytest.raises(DataError, match="nothing to fit"):
-        tuned(data, config=config, kernel=True, run_dir=tmp_path / "run")
-    assert not any((tmp_path / "run" / "checkpoint").iterdir())
+def test_graphs_of_weight_0_teach_nothing(tmp_path: Path):
+    weights = (np.arange(48) % 3 > 0).astype(np.float32)
+    only_theirs = np.where(weights, NAN, LENGTH)
+    found, spoilt = (
+        tuned(replace(labeled(y, "regression", ("y", "z")), weights=weights), kernel=True)
+        for y in (
+            np.stack([LENGTH, only_theirs], axis=1),
+            np.stack([np.where(weights, LENGTH, -9999), only_theirs], axis=1),
+        )
+    )
+    values = found.predict(CHAINS)
+    np.testing.assert_array_equal(values, spoilt.predict(CHAINS))
+    assert np.isnan(values).all(axis=0).tolist() == [False, True]
+    assert any(
+        "graphs are in no fold, among them those of weight 0" in n for n in found.report.notes
+    )
+    data = replace(labeled(IS_ALCOHOL), weights=1 - IS_ALCOHOL)
+    with pytest.raises(DataError, match="one class only in the training fold"):
+        tuned(data, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_settings_may_be_a_table_and_lists_are_no_texts():
@@ -544,6 +557,9 @@ def test_weights_come_from_a_column(tmp_path: Path):
     data = open_labeled({"smiles": CHAINS, **labels}, MOLECULE, weights="w", split="random")
     assert data.targets == ("y",)
     np.testing.assert_array_equal(data.weights, weights)
+    for column in (np.ones(48), pd.Series(np.ones(48)), weights):
+        with pytest.raises(ConfigError, match="`weights` is the name of a column, found"):
+            tuned({"smiles": CHAINS, **labels}, weights=column)
     with pytest.raises((ConfigError, DataError), match="'x'"):
         open_labeled(source, MOLECULE, targets=["y"], weights="x", split="random")
 

@@ -1,6 +1,7 @@
 """Probes: their rows, and that one that is kept predicts what it was scored with."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -290,6 +291,14 @@ def test_only_kernel_models_weigh_graphs() -> None:
     plain = graphlog.probe(tiny_encoder(), lengths(), head="kernel", baselines=())
     assert report.mean != plain.mean
     assert "weights are used by kernel models only, not in scores or other rows" in report.notes
+
+
+@pytest.mark.parametrize("options", [{"c": 0}, {"c": math.nan}, {"grid": [-1]}, {"grid": []}])
+def test_inverse_penalties_are_above_0(options: dict[str, Any]) -> None:
+    calls = [graphlog.probe] if "c" in options else [graphlog.probe, graphlog.fold_probe]
+    for call in calls:
+        with pytest.raises(ConfigError, match=rf"`{next(iter(options))}` must be a .* above 0"):
+            call(tiny_encoder(), lengths(), **options)
 
 
 @pytest.mark.parametrize("options", [{"baselines": "ecfp-lr"}, {"with_features": "ecfp4"}])

@@ -4,7 +4,7 @@ import json
 import math
 import random
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256 as hash_bytes
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -33,18 +33,21 @@ class Split(NamedTuple):
     """Rows to report."""
 
     @classmethod
-    def of(cls, parts: Iterable[Any], num_rows: int) -> "Split":
+    def of(cls, parts: Any, num_rows: int) -> "Split":
         """Return the split of three lists of input rows, or of three masks of all rows.
 
         Args:
-            parts: Train, valid and test: row numbers from 0, or one true or false for each row.
+            parts: Train, valid and test, in this order or by name: row numbers from 0, or one true
+                or false for each row.
             num_rows: Rows of the input.
 
         Raises:
             DataError: If a row is out of range, or in two parts.
             ConfigError: If these are not three lists of rows or masks.
         """
-        arrays = [np.asarray(part) for part in parts]
+        if isinstance(parts, Mapping) and {*parts} <= {*cls._fields}:
+            parts = [parts.get(name, ()) for name in cls._fields]
+        arrays = [np.asarray(part) for part in (parts if isinstance(parts, Iterable) else [parts])]
         rows = [
             np.flatnonzero(a) if a.dtype == bool and a.shape == (num_rows,) else a for a in arrays
         ]

@@ -21,7 +21,14 @@ from graphlog.data.store import ON_ERROR, GraphStore
 from graphlog.data.workers import check_workers
 from graphlog.datasets import DatasetSpec
 from graphlog.datasets.catalogue import HasDataSets
-from graphlog.errors import ConfigError, check_choice, check_list, check_name, out_of_range
+from graphlog.errors import (
+    ConfigError,
+    check_choice,
+    check_list,
+    check_name,
+    column_name,
+    out_of_range,
+)
 from graphlog.files import hash_file
 from graphlog.plugins import Registry
 
@@ -106,12 +113,14 @@ class Reading:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """Return these options; those that are None are as usual, names of targets become texts.
+        """Return these options; those that are None are as usual, names of columns become texts.
 
         Raises:
             ConfigError: If a value is not valid.
         """
         given = {name: value for name, value in options.items() if value is not None}
+        if "smiles_column" in given:
+            given["smiles_column"] = column_name("smiles_column", given["smiles_column"])
         if not isinstance(targets := given.get("targets", ""), str):
             given["targets"] = tuple(map(str, targets))
         return cls(**given)

@@ -354,12 +354,15 @@ class SeedJob(Job):
         """Return the model with the weights under the rule asked for, on the CPU.
 
         Where no epoch was scored, the best is the last. Targets that have no label in the training
-        fold are predicted NaN.
+        fold are predicted NaN, and classes of one target that no graph has there as impossible.
         """
         if self.config.select == "best-valid" and self.best:
             self.model.load_state_dict(self.best)
         model, known = self.model.cpu().eval(), torch.from_numpy(self.data.has_training_label)
         model.head.target_shift[~known] = math.nan
+        if self.data.task == "multiclass":
+            of_class = np.nansum(self.data.labels[self.data.split.train], axis=0)
+            model.head.linear.bias.data[torch.from_numpy(of_class == 0)] = -math.inf
         return model
 
     def predictions(self, rule: str) -> Float[np.ndarray, "M T"]:
@@ -456,7 +459,8 @@ def finetune(
         dataset: The name of a data set, a path, or a store with labels, or what
             :func:`~graphlog.downstream.tasks.open_labeled` returned.
         split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file,
-            or a Split of input rows; None takes the data set's own, else ``scaffold``.
+            or a Split of input rows, also as a dictionary; None takes the data set's own, else
+            ``scaffold``.
         seeds: Initial heads, order of the graphs, dropout.
         config: Settings, an object or a table, that the others change; None takes the protocol's.
         targets: Columns to predict; data sets with known tasks need none.
@@ -695,7 +699,7 @@ def _kernel_note(
     known = replace(data, split=data.split._replace(test=data.split.test[:0]))
     try:
         of_kernel = data.score(kernel_predictor(encoder, known).predicted, "valid")
-    except DataError:  # too few labels that count
+    except DataError:  # embeddings that are not finite
         return []
     own = data.score(found, "valid")
     if not better(data.criterion, of_kernel, own):

@@ -12,7 +12,7 @@ from graphlog.data.store import GraphStore
 from graphlog.data.workers import device_for, using
 from graphlog.domains import Input
 from graphlog.downstream.label_checks import ROUNDS, subtree_labels
-from graphlog.downstream.linear import standardize, without_convergence_warnings
+from graphlog.downstream.linear import check_penalties, standardize, without_convergence_warnings
 from graphlog.downstream.pretrained import Encoder, untrained_like
 from graphlog.downstream.probe import check_baselines, opened
 from graphlog.downstream.report import Report, ScoreRow
@@ -76,6 +76,7 @@ def fold_probe(
 
     seeds = check_seeds("seeds", seeds)
     check_name("classifier", classifier, CLASSIFIERS)
+    check_penalties("grid", grid, is_list=True)
     check_baselines(baselines, BASELINES)
     bar = as_progress(progress)
     encoder, source = opened(encoder, dataset, device_for(engine, device))

@@ -508,13 +508,12 @@ def fit_kernel(
         labels: NaN where missing.
         train: Rows to fit.
         task: Kind of task.
-        weights: How much each row counts; None: all alike. Rows of weight 0 are left out.
+        weights: How much each row counts; None: all alike.
 
     Raises:
         DataError: If no target has two labels that differ, or features are unusable.
     """
     labels = np.asarray(labels, dtype=np.float64)
-    train = train if weights is None else train[weights[train] > 0]
     able = learnable(labels[train])
     present = ~np.isnan(labels[train][:, able]).all(axis=1)
     if not able.any() or present.sum() < 2:

@@ -23,6 +23,7 @@ from torch import Tensor
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.metrics import TaskKind, learnable
+from graphlog.errors import out_of_range
 from graphlog.ops.dense import matmul
 
 FIXED_C = 0.1
@@ -117,6 +118,15 @@ def linear_path(
     """
     fits = linear_fits(features, labels, train, task, grid)
     return {c: linear_predictions(features, fit, task) for c, fit in fits.items()}
+
+
+def check_penalties(option: str, given: object, is_list: bool = False) -> None:
+    """Raise a :class:`ConfigError` unless these are inverse penalties."""
+    values = np.asarray(given)
+    is_usable = values.dtype.kind in "iuf" and values.ndim == is_list and values.size > 0
+    if not is_usable or not ((values > 0) & np.isfinite(values)).all():
+        allowed = "a list of numbers above 0" if is_list else "a number above 0"
+        raise out_of_range(option, allowed, given)
 
 
 def linear_fits(

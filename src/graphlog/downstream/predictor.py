@@ -40,7 +40,7 @@ from graphlog.downstream.pretrained import (
 from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration
 from graphlog.downstream.writers import Results, Written, choose_format, write_aligned
-from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
+from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder, global_generators
 from graphlog.encoders.modelfile import read_model, save_model, tensors_below
 from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, ModelFileError, first_line, out_of_range, setting
@@ -117,7 +117,7 @@ class Head(nn.Module):
     @classmethod
     def of_probe(cls, model: LinearModel, task: TaskKind) -> "Head":
         """Return the linear model of a probe as a head, which predicts what the probe does."""
-        with torch.random.fork_rng(devices=[]):  # the initial weights are replaced at once
+        with global_generators():  # the initial weights are replaced at once
             head = cls(model.weight.shape[0], model.weight.shape[1], task)
         with torch.no_grad():
             if model.scaling is not None:
@@ -346,6 +346,10 @@ class Predictor:
             return [name for support in self.kernel.supports for name in support.names if name]
         return [*self.joined] if self.partner is None else self.partner.features
 
+    def __repr__(self) -> str:
+        models = f"{len(self.members)} model{'s' if len(self.members) > 1 else ''}"
+        return f"Predictor({self.task} of {listed(self.targets, 5)}, {models})"
+
     def _repr_html_(self) -> str:
         fields: dict[str, Any] = {
             "task": self.task,
@@ -392,6 +396,11 @@ class Predictor:
             progress: Follows the batches.
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
+        if "interval" in reading:
+            raise ConfigError(
+                "`predict` returns means alone; `Predictor.predict_uncertain` takes `interval`.",
+                option="interval",
+            )
         parts = self._parts(source, batch_size, precision, progress, reading, None)
         found = (
             part.aligned(self._judged(seen, self.features_of(part.store), with_spread=False)[0])
@@ -653,7 +662,7 @@ class Predictor:
         Raises:
             ModelFileError: If it holds no predictor, or is damaged.
         """
-        file = model_path(path)
+        file = model_path(path, has_head=True)
         found = read_model(file)
         if found.info.get("kind") != KIND:
             raise ModelFileError(
@@ -692,7 +701,7 @@ class Predictor:
         def head_of(name: str, inputs: int) -> Head:
             own = tensors_below(tensors, f"{name}.")
             hidden = len(own["hidden.bias"]) if "hidden.bias" in own else 0
-            with torch.random.fork_rng(devices=[]):
+            with global_generators():
                 head = Head(inputs, len(targets), task, hidden)
             head.load_state_dict(own)
             return head

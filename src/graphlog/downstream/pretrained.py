@@ -214,7 +214,8 @@ class Encoder(nn.Module):
             ConfigError: If molecules were standardized otherwise.
         """
         reading, store = self._cut_alike(source, dict(reading)), source.store
-        column = None if reading.get("smiles_column") else self.info.get("smiles_column")
+        is_named = reading.get("smiles_column") is not None
+        column = None if is_named else self.info.get("smiles_column")
         if column and has_column(source, self.schema, column, reading.get("sheet")):
             reading["smiles_column"] = column
         if store is None and domain_of(self.schema).reads_targets:
@@ -366,10 +367,10 @@ def each_part(
     """Yield every part and the rows of ``width`` columns that ``work`` makes of its graphs.
 
     Raises:
-        ConfigError: If ``batch_size`` is less than 1.
+        ConfigError: If ``batch_size`` is no whole number from 1.
     """
-    if batch_size < 1:
-        raise out_of_range("batch_size", "at least 1", batch_size)
+    if batch_size < 1 or batch_size % 1:
+        raise out_of_range("batch_size", "a whole number from 1", batch_size)
     pieces = (
         ((key, store), [store[graphs] for graphs in batch_ranges(store.num_nodes, batch_size)])
         for key, store in parts
@@ -499,15 +500,21 @@ def convert(old: str | Path, path: str | Path) -> Encoder:
     return load(path)
 
 
-def model_path(model: str | Path) -> Path:
-    """Return the ``.safetensors`` file that ``model`` stands for.
+def model_path(model: str | Path, has_head: bool = False) -> Path:
+    """Return the ``.safetensors`` file that ``model``, which may need a head, stands for.
 
     Raises:
         ModelFileError: If it is a file or folder without a model.
         ConfigError: If there is nothing of that name (the nearest one is suggested), or it is
             ``random``.
     """
-    path = Path(model)
+    try:
+        path = Path(model)
+    except TypeError:
+        raise ConfigError(
+            "a model is a file, a run folder, the name of a shipped model or what was loaded of "
+            f"one, found {type(model).__name__}."
+        ) from None
     if os.path.isdir(path):
         if (path / "model.safetensors").is_file():
             return path / "model.safetensors"
@@ -537,10 +544,16 @@ def model_path(model: str | Path) -> Path:
     if path.suffix or len(path.parts) > 1:
         message = f"no such model file or run folder: {path}{_nearest_file(path)}"
         raise ModelFileError(message, option="model", file=path)
-    near = get_close_matches(str(model), [*shipped, RANDOM], n=1, cutoff=0.5)
+    names = [] if has_head else [*shipped, RANDOM]
+    near = get_close_matches(str(model), names, n=1, cutoff=0.5)
     if not near and (file := _nearest_file(path)).startswith("; did"):
         raise ConfigError(f"unknown model '{model}'{file}", option="model")
-    raise unknown_name("model", str(model), [*shipped, RANDOM], "model")
+    if has_head:
+        raise ConfigError(
+            f"unknown model '{model}'; name a run folder or file of fine-tuning or probing.",
+            option="model",
+        )
+    raise unknown_name("model", str(model), names, "model")
 
 
 def random_encoder(

@@ -35,6 +35,7 @@ from graphlog.downstream.linear import (
     Features,
     LinearModel,
     Scaling,
+    check_penalties,
     fuse,
     held_out_path,
     linear_fits,
@@ -143,7 +144,7 @@ def probe(
 
     Raises:
         ConfigError: If a name is unknown, ``run_dir`` is not free, folds cannot be drawn again, or
-            a linear model is asked to weigh graphs.
+            a linear model is asked to weigh graphs, or an inverse penalty is not above 0.
         DataError: If nothing can be learned that is to be kept.
     """
     check_baselines(baselines)
@@ -151,6 +152,8 @@ def probe(
     if folds_seeds is not None:
         folds_seeds = check_seeds("folds_seeds", folds_seeds, 2)
     check_name("head", head, HEADS)
+    check_penalties("c", c)
+    check_penalties("grid", grid, is_list=True)
     path, bar = None if run_dir is None else Path(run_dir), as_progress(progress)
     if path is not None:  # before the input is read, which may take long
         check_usable(path, "probe", None, overwrite)
@@ -667,7 +670,6 @@ def fit_head(
     """
     check_name("head", head, HEADS)
     _check_weights(data, head)
-    check_learnable(data)
     layer = encoder.head_layer(layer)
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     found: dict[Model | float, float] = {}

@@ -1,7 +1,7 @@
 """Labeled graphs with their task, metric and folds, checked before training; files of splits."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,7 +37,15 @@ from graphlog.downstream.metrics import (
     mean_over_tasks,
 )
 from graphlog.downstream.writers import check_output
-from graphlog.errors import ConfigError, DataError, check_choice, check_name, check_seed, setting
+from graphlog.errors import (
+    ConfigError,
+    DataError,
+    check_choice,
+    check_name,
+    check_seed,
+    column_name,
+    setting,
+)
 from graphlog.files import hash_file, link_target
 from graphlog.inputs import InputLike, read, resolve
 
@@ -77,7 +85,7 @@ class LabeledGraphs:
     metric: str
     """The score that decides."""
     split: Split
-    """Folds as graph indices of ``store``."""
+    """Folds as graph indices of ``store``; graphs of weight 0 leave the training fold."""
     split_name: str
     """How the folds were made."""
     notes: tuple[str, ...] = field(default=())
@@ -88,6 +96,12 @@ class LabeledGraphs:
     """Draws folds of store, labels and a seed, and names them; None: the folds were given."""
     rows: Int[np.ndarray, "M"] | None = None
     """Row of the input that each graph is; None: those of ``store.output_rows``."""
+
+    def __post_init__(self) -> None:
+        if self.weights is not None:
+            train = self.split.train
+            split = self.split._replace(train=train[self.weights[train] > 0])
+            object.__setattr__(self, "split", split)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -127,7 +141,8 @@ class LabeledGraphs:
         notes: list[str] = []
         unused = len(labels) - sum(map(len, split))
         if unused:
-            notes.append(f"{unused:,} of {len(labels):,} graphs are in no fold")
+            why = "" if self.weights is None else ", among them those of weight 0"
+            notes.append(f"{unused:,} of {len(labels):,} graphs are in no fold{why}")
         one = "only one class" if self.task != "regression" else "only one value"
         for fold, graphs in split._asdict().items():
             lacking = self.lacking(fold)
@@ -255,7 +270,7 @@ def open_labeled(
     split: SplitChoice = None,
     fractions: Sequence[float] = DEFAULT_FRACTIONS,
     split_seed: int = 0,
-    weights: str | None = None,
+    weights: Hashable | None = None,
     on_repeats: OnRepeats = "keep",
     labels_range: Sequence[float] | None = None,
     **reading: Any,
@@ -275,7 +290,8 @@ def open_labeled(
             is held out as one.
         fractions: Shares of train, valid and test.
         split_seed: Seed of the kinds that shuffle.
-        weights: Column that says how much each row counts in the training loss.
+        weights: Column that says how much each row counts in the training loss; a row of weight 0
+            is in no training fold.
         on_repeats: What becomes of graphs that repeat each other, molecules by their parents:
             ``keep`` them all (random folds keep repeats of molecules together), take the ``mean``
             of their labels, weighted by ``weights``, which are summed, ``drop`` all but the first
@@ -290,6 +306,8 @@ def open_labeled(
     """
     check_choice("on_repeats", on_repeats, get_args(OnRepeats))
     split_seed = check_seed("split_seed", split_seed)
+    if weights is not None:
+        weights = column_name("weights", weights)
     if targets is not None:  # names may be numbers, and their list an index of a data frame
         targets = [targets] if isinstance(targets, str) else [str(name) for name in targets]
     found = resolve(source, schema)
@@ -400,7 +418,7 @@ def decide_task(
         DataError: If a column has no label at all, or labels do not fit the task.
         ConfigError: If the task is unknown, or targets are of two kinds and no task is chosen.
     """
-    check_name("task", task, ["auto", "classification", "regression"])
+    check_name("task", task, get_args(TaskChoice))
     values = {
         name: np.unique(column[~np.isnan(column)])
         for name, column in zip(names, labels.T, strict=True)
@@ -552,7 +570,7 @@ def check_learnable(data: LabeledGraphs) -> None:
     Raises:
         DataError: If every target has one class or value, or no label, or all weights are 0.
     """
-    if data.weights is not None and not data.weights[data.split.train].any():
+    if data.weights is not None and not len(data.split.train):
         raise DataError("all weights of the training fold are 0: nothing to learn.")
     if len(data.lacking("train")) == len(data.targets):
         lack = "one class only" if data.task != "regression" else "one value only, or none,"

@@ -2,9 +2,11 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
+from threading import RLock
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar, no_type_check
 
 import numpy as np
@@ -35,6 +37,8 @@ from graphlog.ops.sparse import (
 )
 
 EmbeddingLayer = Literal["jk", "last", "jk+sum"]
+_GENERATORS = RLock()
+"""Held by the thread that draws of torch's global generators."""
 BATCHES, BATCH_SIZE = 20, 64
 """Graphs that the statistics of batch norms are taken from."""
 JUMPS: dict[str, Callable[[list[Tensor]], Tensor]] = {
@@ -667,6 +671,18 @@ def _checked_copy(name: str, tensor: Tensor) -> Tensor:
     return single.clone(memory_format=torch.contiguous_format)
 
 
+@contextmanager
+def global_generators(device: torch.device | str = "cpu") -> Generator[None, None, None]:
+    """Have torch's global generators alone inside the block and put them back after it.
+
+    They are those of the process: what one thread draws would change the numbers of another.
+    """
+    device = torch.device(device)
+    devices = [device] if device.type == "cuda" else []
+    with _GENERATORS, torch.random.fork_rng(devices=devices):
+        yield
+
+
 def build_encoder(
     config: EncoderConfig, schema: FeatureSchema, seed: int | torch.Generator = 0
 ) -> GraphEncoder:
@@ -677,14 +693,14 @@ def build_encoder(
     """
     if isinstance(seed, torch.Generator):
         seed = int(torch.randint(2**62, (), generator=seed, device=seed.device))
-    with torch.random.fork_rng(devices=[]):
+    with global_generators():
         torch.default_generator.manual_seed(seed)
         return GraphEncoder(config, schema)
 
 
 def with_settings(network: GraphEncoder, **changes: Any) -> GraphEncoder:
     """Return a copy of an encoder, on its device, with other settings that no weight depends on."""
-    with torch.random.fork_rng(devices=[]):  # the initial weights are replaced at once
+    with global_generators():  # the initial weights are replaced at once
         copy = GraphEncoder(network.config.updated(changes), network.schema)
     copy.load_state_dict(network.state_dict())
     return copy.to(next(network.parameters()).device)

@@ -465,7 +465,10 @@ def neighbors_file(
     with rereadable(resolve(_molecule_or_source(query, encoder), encoder.schema)) as found:
         if index is None:
             source, column = resolve(source, encoder.schema), reading.get("smiles_column")
-            has = [column and has_column(one, encoder.schema, column) for one in (source, found)]
+            has = [
+                column is not None and has_column(one, encoder.schema, column)
+                for one in (source, found)
+            ]
             theirs: dict[str, Any] = reading
             if has[0] != has[1]:
                 without: dict[str, Any] = {**reading, "smiles_column": None}

@@ -21,7 +21,7 @@ from graphlog.config import FrozenConfig, merge, read_toml
 from graphlog.data.graphs import FeatureSchema
 from graphlog.data.store import GraphBatch
 from graphlog.encoders import LAYERS
-from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder
+from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder, global_generators
 from graphlog.errors import SEED_LIMIT, ConfigError, check_name, out_of_range, setting, unknown_name
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective
@@ -393,12 +393,10 @@ def generator_for(
 def global_seed(
     seed: int, *words: str | int, device: torch.device | str = "cpu"
 ) -> Generator[None, None, None]:
-    """Seed torch's global generators inside the block and put them back after it.
+    """Seed torch's global generators inside the block, for one thread, and put them back after it.
 
     Dropout and the initializers of ``torch.nn`` take no generator of their own.
     """
-    device = torch.device(device)
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with global_generators(device):
         torch.manual_seed(seed_for(seed, *words))
         yield
