@@ -278,6 +278,11 @@ def pretrain(
         schema_named(overrides["schema"])
     schema = schema_for(resolved, settings.schema) if start is None else start.schema
     store = read(resolved, None if resolved.store is not None else schema, **options)
+    if tables.get("schema") not in (None, store.schema.name):
+        progress.say(
+            f"the settings say schema '{settings.schema}', the data have '{store.schema.name}'. "
+            "Using the data's schema"
+        )
     if resolved.store is None:
         rejected = f"{len(store.rejects):,} of {store.num_rows:,} rows rejected"
         progress.say(f"read {len(store):,} graphs from {resolved.name}; {rejected}")

@@ -15,6 +15,7 @@ import torch
 import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, chain_store, write_csv
 from graphlog.errors import ConfigError, TrainingInterrupted
+from training_support import Heard
 
 SMALL = {"encoder": {"dim": 8, "layers": 2}, "batch_size": 16}
 
@@ -139,3 +140,11 @@ def test_a_checkpoint_is_never_written_over(tmp_path: Path):
 def test_an_unknown_schema_is_refused_whatever_the_input(source: Any):
     with pytest.raises(ConfigError, match="unknown schema 'molecule-cpi'; did you mean"):
         graphlog.pretrain(source, schema="molecule-cpi")
+
+
+@pytest.mark.parametrize("given", [{}, {"schema": "molecule-rich"}])
+def test_a_schema_of_the_settings_is_spoken_of_only_where_it_was_given(given: dict[str, str]):
+    said = Heard()
+    graphlog.pretrain(chain_store(), epochs=1, progress=said, **given, **SMALL)
+    lines = [line for line in said.lines if "the settings say schema" in line]
+    assert len(lines) == len(given)

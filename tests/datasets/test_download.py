@@ -144,7 +144,10 @@ def test_a_damaged_cache_is_fetched_anew(esol: DatasetSpec, cache: Path) -> None
 def test_no_network_is_one_line_that_says_what_to_do(cache: Path) -> None:
     with pytest.raises(DataError) as caught:
         fetch(changed("esol", "http://127.0.0.1:9/delaney.csv", ["CCO", "C"]))
-    assert "chem/downstream/esol.csv.gz below $GRAPHLOG_MIRROR, or use nci5k" in str(caught.value)
+    assert (
+        "chem/downstream/esol.csv.gz below $GRAPHLOG_MIRROR, or use esol (with labels) or nci5k"
+        in str(caught.value)
+    )
 
 
 @pytest.mark.parametrize("name", ["esol", "worm-go40"])  # the second has no public address

@@ -140,6 +140,7 @@ def test_calibrated_probabilities_of_a_classifier():
     assert (np.diff(found.calibrated[order, 0]) >= -1e-9).all()
     (row,) = classifier().report.calibration
     assert 0 <= row["brier_calibrated"] <= 1
+    assert "calibration on new molecules" in " ".join(classifier().report.notes)
     with pytest.raises(ConfigError, match="intervals are for regression"):
         classifier().predict_uncertain(["C"], interval=0.9)
 

@@ -112,7 +112,10 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
     targets: o.Targets = None
     keep_texts: bool = o.option(True, "Keep the SMILES in the store.", None, "--texts/--no-texts")
     exclude: list[str] | None = o.option(
-        None, "Leave out the molecules of this file, ignoring stereochemistry; repeatable.", "FILE"
+        None,
+        "Leave out the molecules of this file, whatever their salts, charges, stereo and isotopes; "
+        "repeatable.",
+        "FILE",
     )
     engine: o.Engine = "local"
     overwrite: o.Overwrite = False

@@ -107,7 +107,7 @@ class Pretrain(o.Reading, o.Computing, Command):
         return 0
 
 
-@verb("finetune", TRAIN, "graphlog finetune bbbp -m run -o bbbp-run --seeds 0,1,2")
+@verb("finetune", TRAIN, "graphlog finetune esol -m run -o esol-run --seeds 0,1,2")
 class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     """Train MODEL and a new head on the labels of INPUT.
 

@@ -47,7 +47,7 @@ class Embed(o.Inference, o.Reading, Command):
         self.summary(written.to_dict(), out=self.out)
 
 
-@verb("predict", USE, "graphlog predict new.csv -m bbbp-run -o predictions.csv")
+@verb("predict", USE, "graphlog predict new.csv -m esol-run -o predictions.csv")
 class Predict(o.Inference, o.Reading, Command):
     """Predict with a fine-tuned model or a probe for every row of INPUT.
 
@@ -86,7 +86,7 @@ class Predict(o.Inference, o.Reading, Command):
         self.summary(written.to_dict(), out=self.out)
 
 
-@verb("probe", USE, "graphlog probe bbbp -m run")
+@verb("probe", USE, "graphlog probe esol -m run")
 class Probe(o.Labeling, o.Reading, o.Computing, Command):
     """Fit linear or kernel models to frozen embeddings, and compare with baselines.
 

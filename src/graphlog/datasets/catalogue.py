@@ -277,7 +277,7 @@ def _blame_network(spec: DatasetSpec, url: str) -> Generator[None]:
         raise DataError(
             f"data set '{spec.name}' is not here and cannot be fetched from {url} ({why}). "
             f"Offline, put it at {spec.path} below $GRAPHLOG_MIRROR{_about_mirror(spec)}, or use "
-            "nci5k, wehi10k or chembl2321810, which come with RDKit."
+            "esol (with labels) or nci5k (without), which need no download."
         ) from None
 
 

@@ -144,15 +144,16 @@ def calibration_notes(
         notes.append(
             "calibrated: logits divided by a temperature that was fitted to the validation fold"
         )
+    promised = "coverage" if has_intervals else "calibration"
     if pooled:
         notes.append(
             "They come from the folds of all splits, by models of fewer labels than the kept ones; "
-            f"coverage on new {records} is not guaranteed."
+            f"{promised} on new {records} is not guaranteed."
         )
     elif not split_name.startswith(("random (", "stratified (")):
         kind = split_name.partition(" (")[0]
         notes.append(
-            f"With a {kind} split, coverage on new {records} is not guaranteed; the test fold is "
+            f"With a {kind} split, {promised} on new {records} is not guaranteed; the test fold is "
             "one example."
         )
     if chosen is not None:

@@ -22,7 +22,7 @@ class Quickstart(o.Computing, Command):
     molecules: int = o.option(4000, "Molecules to pre-train on.", "N", min=200, max=10_000)
     epochs: int = o.option(3, "Epochs of pre-training.", "N", min=2)
     seed: o.Seed = 0
-    threads: o.Threads = 1
+    threads: int | None = o.option(1, "Threads for computation.", "N", min=1, max=4096)
 
     def run(self) -> None:
         tour = graphlog.run_quickstart(**self.given(), progress=self.progress(), say=self.say)

@@ -237,7 +237,10 @@ def hierarchy_of(model: Encoder, name: str) -> Hierarchy:
         objective = model.info.get("objective")
         why = "was not pre-trained" if objective is None else f"was pre-trained with '{objective}'"
         if objective == "graphlog":
-            why = "was stopped before its prototypes were fitted, or its recipe has none"
+            why = (
+                "was stopped before its prototypes were fitted, had too few epochs, or has none "
+                "by its recipe"
+            )
         raise ConfigError(
             f"{name} has no prototypes: it {why}; name a model that has some, or add "
             f"{setting('fit', True)}.",

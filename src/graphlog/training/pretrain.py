@@ -90,11 +90,6 @@ class Pretraining(Job):
         self.store, self.progress = store, progress or Progress()
         self.folder: RunFolder | None = None
         say = self.progress.say
-        if config.schema != store.schema.name:
-            say(
-                f"the settings say schema '{config.schema}', the data have '{store.schema.name}'. "
-                "Using the data's schema"
-            )
         kind = OBJECTIVES[config.objective]
         if note := kind.RECIPE_NOTES.get(config.recipe):
             say(f"note: {note}")

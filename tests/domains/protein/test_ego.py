@@ -33,11 +33,11 @@ def test_ego_networks_equal_those_cut_one_by_one(radius: int, neighbors: int, no
 
 
 def test_repeats_directions_and_self_loops_are_one_interaction() -> None:
-    pairs = np.array([[0, 1], [1, 0], [0, 1], [2, 2], [1, 2]])
-    scores = np.zeros((5, 8), dtype=np.int64)
-    scores[:, 3] = [0, 300, 0, 900, 900]
+    pairs = np.array([[0, 1], [1, 0], [0, 1], [2, 2], [1, 2], [1, 2]])  # 1, 2: two channels
+    scores = np.zeros((6, 8), dtype=np.int64)
+    scores[:, 3] = [0, 300, 0, 900, 900, 900]
     scores[0, 6] = 800
-    scores[:, 7] = [800, 700, 100, 900, 650]
+    scores[:, 7] = [800, 700, 100, 900, 650, 650]
     network = build_network(Interactions("9", ("9.a", "9.b", "9.c"), pairs, scores))
     assert network.counts["self-loops left out"] == 1
     assert network.counts["interactions"] == 1

@@ -82,7 +82,7 @@ class MoleculeDomain(RecordDomain):
         "ecfp4": tuple(f"ECFP4_{k}" for k in range(2048)),
         "descriptors": TARGETS,
     }
-    example = "bbbp"
+    example = "esol"
     reading = MoleculeReading
 
     # Input

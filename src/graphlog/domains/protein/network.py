@@ -84,6 +84,7 @@ def build_network(listed: Interactions, options: ProteinOptions | None = None) -
     key, inverse, repeats = np.unique(
         (low * n + high)[proper], return_inverse=True, return_counts=True
     )
+    ahead = np.bincount(inverse, np.less(*listed.pairs[proper].T))
     scores = listed.scores[proper].astype(np.int16)
     if len(key):
         starts = np.cumsum(repeats) - repeats
@@ -110,7 +111,7 @@ def build_network(listed: Interactions, options: ProteinOptions | None = None) -
         counts={
             "lines": len(listed.pairs),
             "self-loops left out": int((~proper).sum()),
-            "listed in one direction only": int((repeats == 1).sum()),
+            "listed in one direction only": int(((ahead == 0) | (ahead == repeats)).sum()),
             "interactions below the thresholds": int((~strong).sum()),
             "interactions": int(strong.sum()),
         },
