@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int, Num
 from joblib import Parallel, delayed
 from scipy.sparse import csr_matrix
 from scipy.special import expit, softmax
 from torch import Tensor
 
+from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.metrics import TaskKind, learnable
@@ -174,18 +175,34 @@ def held_out_path(
     train: np.ndarray,
     task: TaskKind,
     grid: Sequence[float] = GRID,
+    kinds: Int[np.ndarray, "M"] | None = None,
 ) -> dict[float, Float[np.ndarray, "M T"]]:
     """Return, for each C of ``grid``, predictions for training rows by models of other fifths.
 
-    Rows are dealt to fifths at random; other rows are NaN.
+    Rows are dealt to fifths at random, those of one kind together; other rows are NaN.
     """
-    order = np.random.default_rng(0).permutation(train)
+    order, own = shuffled(train, kinds)
     found = {c: np.full(labels.shape, np.nan) for c in grid}
-    for fold in np.array_split(order, min(5, len(order))):
+    count = int(own[-1]) + 1
+    for part in np.array_split(np.arange(count), min(5, count)):
+        fold = order[np.isin(own, part)]
         rest = np.setdiff1d(train, fold)
         for c, predictions in linear_path(features, labels, rest, task, grid).items():
             found[c][fold] = predictions[fold]
     return found
+
+
+def shuffled(
+    rows: Int[np.ndarray, "R"], kinds: Int[np.ndarray, "M"] | None
+) -> tuple[Int[np.ndarray, "R"], Int[np.ndarray, "R"]]:
+    """Return rows in random order, repeats side by side, and the numbers of their kinds, ascending.
+
+    ``kinds`` are equal for rows that repeat each other; None: none do.
+    """
+    own = group_numbers((rows if kinds is None else kinds[rows]).tolist())
+    place = np.argsort(np.random.default_rng(0).permutation(own.max() + 1))[own]
+    order = np.argsort(place, kind="stable")
+    return rows[order], place[order]
 
 
 def linear_predictions(

@@ -25,6 +25,7 @@ from graphlog.data.workers import device_for, using
 from graphlog.domains import Input, domain_of
 from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.kernel import KernelFit, KernelModel, Predicted, fit_kernel
+from graphlog.downstream.label_checks import repeat_kinds
 from graphlog.downstream.linear import (
     COUNTS,
     FIXED_C,
@@ -367,7 +368,8 @@ class _Fits:
                 if counts is None or not known.binary
             }
             blocks |= {} if counts is None else {COUNTS: counts}
-            fit = fit_kernel(blocks, data.labels, data.split.train, data.task, data.weights)
+            known = data.labels, data.split.train, data.task, data.weights
+            fit = fit_kernel(blocks, *known, repeat_kinds(data.store))
             rows = np.concatenate([data.split.valid, data.split.test])
             found = fit.model.predict([values[rows] for values in blocks.values()])
             mean, std = np.full((2, *data.labels.shape), np.nan)
@@ -502,10 +504,8 @@ def _held_out(
 ) -> dict[float, Float[np.ndarray, "M T"]]:
     """Return what linear models, averaged over parts, predict of fifths that they have not seen."""
     train = data.split.train
-    paths = [
-        held_out_path(_scaled(known, train)[1], data.labels, train, data.task, grid)
-        for known in parts.values()
-    ]
+    known = data.labels, train, data.task, grid, repeat_kinds(data.store)
+    paths = [held_out_path(_scaled(part, train)[1], *known) for part in parts.values()]
     return {c: fuse([path[c] for path in paths], data.task) for c in grid}
 
 
