@@ -130,8 +130,6 @@ def linear_fits(
     """Return the models of :func:`linear_path`, at each C of ``grid``, ascending."""
     path = sorted(grid)
     x, y = features[train], labels[train]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    if task == "regression" and not np.isnan(y).any():
-        return _ridge(x, y, path)
     able, shape = learnable(y), (int(x.shape[1]), y.shape[1])  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     fits = {c: LinearModel(np.full(shape, np.nan), np.full(shape[1], np.nan)) for c in path}
 
@@ -144,7 +142,10 @@ def linear_fits(
 
     if not able.any():
         return fits
-    if task == "classification" and isinstance(x, np.ndarray):
+    if task == "regression" and not np.isnan(y).any():
+        for c, (weight, bias, *_) in _ridge(x, y[:, able], path).items():
+            fits[c].weight[:, able], fits[c].bias[able] = weight, bias
+    elif task == "classification" and isinstance(x, np.ndarray):
         weights = None
         for c in path:
             weights = fit_logistic(x, y[:, able], c, weights)

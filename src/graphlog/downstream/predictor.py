@@ -592,7 +592,7 @@ class Predictor:
         std = heads[:, len(self.targets) :] if len(self.members) > 1 else None
         if self.partner is not None:
             by_kernel, _ = self.partner._judged(embedding, features, with_spread=False)
-            return with_kernel(mean, by_kernel, self.task), std
+            return fuse([mean, by_kernel], self.task), std
         pairs = zip(self.joined.values(), features, strict=True)
         others = [head.predict(np.asarray(values)) for head, values in pairs]
         return fuse([mean, *others], self.task), std
@@ -728,16 +728,6 @@ class Predictor:
             kernel=kernel,
             partner=partner,
         )
-
-
-def with_kernel(
-    networks: Float[np.ndarray, "M T"], kernel: Float[np.ndarray, "M T"], task: str
-) -> Float[np.ndarray, "M T"]:
-    """Return the mean of two predictions; that of the networks where a kernel had nothing to learn.
-
-    A network predicts the one class or value of the training fold, a kernel model NaN.
-    """
-    return fuse([networks, np.where(np.isnan(kernel), networks, kernel)], task)
 
 
 def _seen(

@@ -602,8 +602,7 @@ def pooled(
     ]
     mean = np.concatenate([found.mean[graphs] for _, found, graphs in folds])
     stds = [found.std[graphs] for _, found, graphs in folds if found.std is not None]
-    labels = np.concatenate([data.labels[graphs] for data, _, graphs in folds])
-    labels[np.isnan(mean)] = np.nan
+    labels = np.concatenate([data.judgeable[graphs] for data, _, graphs in folds])
     rows, known = np.arange(len(mean)), sum(len(data.split.valid) for data in splits)
     split = Split(rows[:0], rows[:known], rows[known:])
     held = replace(splits[0], labels=labels, split=split)
@@ -632,15 +631,13 @@ def _judge(predictor: Predictor, kept: Kept, data: LabeledGraphs, predicted: Pre
     """Calibrate a predictor by folds it has not seen; complete its report and its file."""
     layer, report = predictor.members[0].layer, predictor.report
     if isinstance(kept, KernelModel):
-        learned = np.isfinite(kept.shift)
         settings = {"layer": layer, "head": "kernel", **kept.settings_by_name()}
     else:
-        learned = ~np.isnan([model.bias for model in kept.values()]).any(axis=0)
         penalties = {name or "embedding": model.c for name, model in kept.items()}
         settings = {"layer": layer, "head": "linear", "with": predictor.features, "c": penalties}
-    known, valid = replace(data, labels=np.where(learned, data.labels, np.nan)), data.split.valid
-    predictor.calibration = Calibration.fit(data.task, known.labels[valid], predicted.mean[valid])
-    judged = predictor.calibration.rows(known, *predicted)
+    valid = data.split.valid
+    predictor.calibration = Calibration.fit(data.task, data.labels[valid], predicted.mean[valid])
+    judged = predictor.calibration.rows(data, *predicted)
     is_chosen = math.isfinite(report.rows[0].mean(data.metric, "valid"))
     chosen = "C" if is_chosen and predictor.kernel is None else None
     notes = calibration_notes(judged, report.split, chosen, report.splits > 1, data.records)
