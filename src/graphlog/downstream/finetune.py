@@ -388,9 +388,7 @@ class SeedJob(Job):
         return FineTuned(with_settings(encoder.network, dropout=config.dropout), head, layer)
 
     def _predict(self, precision: NumberFormat) -> Float[np.ndarray, "M T"]:
-        head, is_regression = self.model.head, self.data.task == "regression"
-        kind = np.float64 if is_regression else np.float32  # as the head predicts
-        found = np.full(self.data.labels.shape, np.nan, dtype=kind)
+        head, found = self.model.head, np.full(self.data.labels.shape, np.nan)
         with evaluating(self.model), torch.inference_mode():
             for rows, batch in self.held_out:
                 outputs = self._outputs(batch, rows, precision)

@@ -209,16 +209,18 @@ def shuffled(
 def linear_predictions(
     features: Features, model: LinearModel, task: TaskKind
 ) -> Float[np.ndarray, "M T"]:
-    """Return probabilities (classification) or values (regression) of every row."""
+    """Return probabilities (classification) or values (regression) of every row.
+
+    In double precision, in which logits that differ give probabilities that do.
+    """
     if task == "classification" and isinstance(features, np.ndarray):
         x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
         weights = np.vstack([model.weight, model.bias]).astype(np.float32)
-        return _product(x, torch.from_numpy(weights)).sigmoid().numpy()
+        return _product(x, torch.from_numpy(weights)).double().sigmoid().numpy()
     outputs = np.asarray(features.astype(np.float64) @ model.weight.astype(np.float64) + model.bias)
     if task == "regression":
         return outputs
-    likely = expit(outputs) if task == "classification" else softmax(outputs, axis=1)
-    return likely.astype(np.float32)
+    return expit(outputs) if task == "classification" else softmax(outputs, axis=1)
 
 
 def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarray, "M T"]:
