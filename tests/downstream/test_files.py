@@ -4,6 +4,7 @@ import io
 import json
 import os
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -13,7 +14,15 @@ import numpy as np
 import pytest
 
 from cli_support import at_most, left_in, read_table
-from downstream_support import CHAINS, IS_ALCOHOL, labeled, tiny_encoder, tuned, write_csv
+from downstream_support import (
+    CHAINS,
+    IS_ALCOHOL,
+    classifier,
+    labeled,
+    tiny_encoder,
+    tuned,
+    write_csv,
+)
 from graphlog.api import embed_file, read_molecules
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import load
@@ -129,6 +138,15 @@ def test_predictions_in_every_format(tmp_path: Path, table: Path, predictor: Pre
         assert [row["graphlog_status"] == "ok" for row in rows] == USED
         values = [number(row["predicted_b"]) for row in rows]
         np.testing.assert_allclose(values, expected[:, 1], rtol=1e-5)
+
+
+def test_probabilities_near_1_still_differ(tmp_path: Path) -> None:
+    model = deepcopy(classifier())
+    plain = len(set(model.predict(CHAINS)[:, 0]))
+    for member in model.members:
+        member.head.linear.bias.data += 25
+    model.predict_file(CHAINS, tmp_path / "out.csv")
+    assert len({row["predicted_y"] for row in read_table(tmp_path / "out.csv")}) == plain
 
 
 def test_predictions_as_sdf_keep_rows_and_coordinates(

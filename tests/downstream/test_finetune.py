@@ -412,19 +412,6 @@ def test_a_kernel_model_is_averaged_with_the_fine_tuned_networks(
     assert not any("try `probe`" in note for note in both.report.notes)
 
 
-def test_a_target_that_a_kernel_cannot_learn_is_predicted_by_the_networks():
-    labels = np.stack([LENGTH, np.full(len(CHAINS), 7.0)], axis=1)
-    data = labeled(labels, "regression", ("length", "constant"))
-    data.labels[data.split.valid, 1] = 8.0
-    config = FinetuneConfig(epochs=1, device="cpu")
-    alone = tuned(data, config=config)
-    both = tuned(data, config=config, kernel=True)
-    found = both.predict_uncertain(CHAINS, interval=0.5)
-    np.testing.assert_array_equal(found.mean[:, 1], alone.predict(CHAINS)[:, 1])
-    assert np.isfinite([found.mean, found.low, found.std]).all()
-    assert [row["valid"] for row in both.report.calibration] == [9, 9]
-
-
 def test_a_run_keeps_its_kernel_model_when_it_is_resumed(tmp_path: Path):
     run, kernel = tmp_path / "run", {"kernel": True, "with_features": ["descriptors"]}
     tuned(run_dir=run)
@@ -528,12 +515,15 @@ def test_weights_change_what_is_learned_and_nothing_is_the_default():
     assert any("weights are used in fine-tuning only" in note for note in found.report.notes)
 
 
+@pytest.mark.parametrize("only", [NAN, 1.0])
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_a_target_without_a_label_to_learn_from_is_predicted_nan(task: str, tmp_path: Path):
+def test_a_target_without_labels_that_differ_is_predicted_nan(
+    task: str, only: float, tmp_path: Path
+):
     y = LENGTH if task == "regression" else IS_ALCOHOL
     data = labeled(np.stack([y, y], axis=1), task, ("y", "z"))
     labels = data.labels.copy()
-    labels[data.split.train, 1] = np.nan
+    labels[data.split.train, 1] = only
     found = tuned(replace(data, labels=labels), seeds=(0,), run_dir=tmp_path / "run")
     for predictor in (found, Predictor.load(tmp_path / "run" / "model.safetensors")):
         uncertain = predictor.predict_uncertain(CHAINS)

@@ -82,13 +82,17 @@ def test_the_mean_is_scikit_learns_kernel_ridge():
     assert np.sqrt(np.mean((predicted[80:, 0] - y[80:, 0]) ** 2)) < 0.75 * y[:, 0].std()
 
 
-def test_held_out_predictions_are_those_of_models_without_the_fold(monkeypatch):
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_held_out_predictions_are_those_of_models_without_the_fold(repeats: int, monkeypatch):
+    """Rows that repeat each other are in one fold."""
     monkeypatch.setattr(kernel, "_with_directions", lambda p, s: (p, s, p.labels[:0]))
-    x, y = quantities(60)
-    fit = fit_kernel({"": x}, y, np.arange(60), "regression")
-    order, expected = np.random.default_rng(0).permutation(60), np.empty(60)
-    for fold in np.array_split(order, 5):
-        rest = np.setdiff1d(order, fold)
+    x, y = (np.tile(values, (repeats, 1)) for values in quantities(60))
+    rows, kinds = np.arange(len(y)), np.tile(np.arange(60), repeats)
+    fit = fit_kernel({"": x}, y, rows, "regression", kinds=kinds)
+    expected = np.empty(len(y))
+    for part in np.array_split(np.random.default_rng(0).permutation(60), 5):
+        fold = np.flatnonzero(np.isin(kinds, part))
+        rest = np.setdiff1d(rows, fold)
         expected[fold] = ridge(fit.model, x, y[:, 0], rest, units=y)[fold]
     np.testing.assert_allclose(fit.held_out[:, 0], expected, atol=1e-4)
 

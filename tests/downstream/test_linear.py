@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from graphlog.downstream.linear import (
@@ -48,6 +49,13 @@ def test_tasks_that_cannot_be_learned_are_nan():
         tree_predictions(x, y, rows, "classification"),
     ):
         assert np.isnan(predictions).all(axis=0).tolist() == [False, True, True]
+
+
+def test_probabilities_near_1_still_differ():
+    x, model = np.array([[20.0], [20.1]], dtype=np.float32), LinearModel(np.eye(1), np.zeros(1))
+    for features in (x, csr_matrix(x)):
+        (low,), (high,) = linear_predictions(features, model, "classification")
+        assert low < high < 1
 
 
 def test_sparse_bits_give_the_same_model():

@@ -28,19 +28,20 @@ from downstream_support import (
 )
 from graphlog.data.split import Split
 from graphlog.domains import domain_of
+from graphlog.domains.base import BaselineFeatures
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.kernel import KernelModel
 from graphlog.downstream.linear import fuse, linear_path, standardize
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import untrained_like
-from graphlog.downstream.probe import BASELINES, fit_head, probe
+from graphlog.downstream.probe import BASELINES, _held_out, fit_head, probe
 from graphlog.downstream.report import Model, Report, ScoreRow, Source
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.extras.explain import attribute
-from graphlog.inputs import recall_input
+from graphlog.inputs import read, recall_input
 
 NAN = float("nan")
 
@@ -398,6 +399,20 @@ def test_a_kept_kernel_model_predicts_what_it_was_scored_with(
         assert all(row["predicted_n_std"] for row in read_table(tmp_path / "out.csv"))
     explained = attribute(kept, chain_store().subset(np.arange(2)))
     np.testing.assert_allclose(explained.predictions, predicted[:2], atol=1e-5)
+
+
+def test_repeats_are_held_out_together():
+    """What no feature tells is not predicted, however often it was measured."""
+    store = read(CHAINS * 4, MOLECULE)
+    rows, labels = np.arange(len(store)), np.random.default_rng(0).normal(size=(len(CHAINS), 1))
+    split = Split(rows, rows[:0], rows[:0])
+    data = replace(lengths(), store=store, labels=np.tile(labels, (4, 1)), split=split)
+    found = fit_head(tiny_encoder(), data, "kernel").predict_uncertain(CHAINS)
+    assert found.std is not None
+    assert found.std.mean() > 0.5 * labels.std()
+    parts = {"": BaselineFeatures("noise", np.tile(np.eye(len(CHAINS), dtype=np.float32), (4, 1)))}
+    held = _held_out(data, parts, [1e3])[1e3]
+    assert evaluate(data.labels, held, "regression").scores["r2"] < 0
 
 
 def test_values_alone_need_no_deviations(monkeypatch: pytest.MonkeyPatch):

@@ -1,5 +1,6 @@
 """Intervals, calibrated probabilities and spread over seeds."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from downstream_support import (
 )
 from graphlog.downstream.metrics import brier_score, calibration_error
 from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.probe import HEADS
 from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.novelty import fit_novelty
@@ -184,13 +186,40 @@ def test_empty_intervals_are_explained(tmp_path: Path, regressor: Predictor):
     assert [name for name in row if not row[name]] == [*kinds[2:4], *kinds[6:]]
 
 
-def test_a_skipped_target_has_neither_prediction_nor_deviation_nor_interval(tmp_path: Path):
-    data = labeled(np.stack([LENGTH] * 2, axis=1), "regression", ("y", "same"))
+@pytest.mark.parametrize("head", ["linear", "kernel", "networks", "average"])
+def test_a_skipped_target_has_neither_prediction_nor_deviation_nor_interval(
+    head: str, tmp_path: Path
+):
+    data, run = labeled(np.stack([LENGTH] * 2, axis=1), "regression", ("y", "same")), tmp_path / "r"
     data.labels[data.split.train, 1] = 1
-    graphlog.probe(tiny_encoder(), data, head="kernel", baselines=(), run_dir=tmp_path / "run")
-    found = graphlog.load_predictor(tmp_path / "run").predict_uncertain(CHAINS, interval=0.5)
-    for values in (found.mean, found.low, found.high, found.std):
-        assert np.isnan(values).all(axis=0).tolist() == [False, True]
+    if head in HEADS:
+        graphlog.probe(tiny_encoder(), data, head=head, baselines=(), run_dir=run)
+    else:
+        tuned(data, run_dir=run, kernel=head == "average")
+    found = graphlog.load_predictor(run)
+    assert [row["valid"] for row in found.report.calibration] == [9, 0]
+    assert [row["test"] for row in found.report.calibration] == [9, 0]
+    uncertain = found.predict_uncertain(CHAINS, interval=0.5)
+    for values in (uncertain.mean, uncertain.low, uncertain.high, uncertain.std):
+        if values is not None:
+            assert np.isnan(values).all(axis=0).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("head", ["linear", "kernel", "networks"])
+def test_graphs_of_a_class_that_was_not_learned_are_not_judged(head: str, tmp_path: Path):
+    ends, run = np.arange(len(CHAINS)) % 4, tmp_path / "run"
+    data = labeled(np.eye(4)[ends], "classification", tuple("abcd"))
+    data.labels[np.intersect1d(data.split.train, np.flatnonzero(ends == 3))] = NAN
+    data = replace(data, task="multiclass", metric="accuracy")
+    if head in HEADS:
+        graphlog.probe(tiny_encoder(), data, head=head, baselines=(), run_dir=run)
+    else:
+        tuned(data, run_dir=run)
+    found = graphlog.load_predictor(run)
+    (row,) = found.report.calibration
+    assert (row["valid"], row["test"]) == (9, 9)
+    assert head == "networks" or row["temperature"] < 10
+    assert np.isfinite(found.predict_uncertain(CHAINS).calibrated).all()
 
 
 def test_without_a_calibration_there_is_no_interval(regressor: Predictor):

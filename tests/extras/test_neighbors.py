@@ -40,6 +40,7 @@ def test_neighbors_are_those_of_largest_cosine(exact: bool, monkeypatch: pytest.
         np.testing.assert_allclose(cosines[query, found.rows[query]], best, atol=tolerance)
     assert found.rows[1].tolist() == [-1] * 5
     assert np.isnan(found.similarity[1]).all()
+    assert neighbors(encoder, CHAINS, LIBRARY, 5, exact=exact).similarity.max() <= 1
     assert [text == "ok" for text in found.status] == [True, False, True]
 
 

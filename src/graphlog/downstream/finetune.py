@@ -18,8 +18,9 @@ from graphlog.config import FrozenConfig, read_toml
 from graphlog.data.store import GraphBatch, epoch_batches
 from graphlog.data.tables import ColumnNames
 from graphlog.domains import domain_of
+from graphlog.downstream.linear import fuse
 from graphlog.downstream.metrics import SCORES, better
-from graphlog.downstream.predictor import FineTuned, Head, Predictor, with_kernel
+from graphlog.downstream.predictor import FineTuned, Head, Predictor
 from graphlog.downstream.pretrained import (
     RANDOM,
     Encoder,
@@ -353,16 +354,18 @@ class SeedJob(Job):
     def chosen(self) -> FineTuned:
         """Return the model with the weights under the rule asked for, on the CPU.
 
-        Where no epoch was scored, the best is the last. Targets that have no label in the training
-        fold are predicted NaN, and classes of one target that no graph has there as impossible.
+        Where no epoch was scored, the best is the last. Targets that the training fold cannot
+        teach are predicted NaN, and classes of one target that no graph has there as impossible.
         """
         if self.config.select == "best-valid" and self.best:
             self.model.load_state_dict(self.best)
-        model, known = self.model.cpu().eval(), torch.from_numpy(self.data.has_training_label)
-        model.head.target_shift[~known] = math.nan
+        model, known = self.model.cpu().eval(), self.data.taught
         if self.data.task == "multiclass":
-            of_class = np.nansum(self.data.labels[self.data.split.train], axis=0)
-            model.head.linear.bias.data[torch.from_numpy(of_class == 0)] = -math.inf
+            model.head.linear.bias.data[torch.from_numpy(~known)] = -math.inf
+            return model
+        if not known.any():  # a regressor of scikit-learn predicts the one value it was given
+            known = np.isfinite(self.data.labels[self.data.split.train]).any(axis=0)
+        model.head.target_shift[torch.from_numpy(~known)] = math.nan
         return model
 
     def predictions(self, rule: str) -> Float[np.ndarray, "M T"]:
@@ -388,9 +391,7 @@ class SeedJob(Job):
         return FineTuned(with_settings(encoder.network, dropout=config.dropout), head, layer)
 
     def _predict(self, precision: NumberFormat) -> Float[np.ndarray, "M T"]:
-        head, is_regression = self.model.head, self.data.task == "regression"
-        kind = np.float64 if is_regression else np.float32  # as the head predicts
-        found = np.full(self.data.labels.shape, np.nan, dtype=kind)
+        head, found = self.model.head, np.full(self.data.labels.shape, np.nan)
         with evaluating(self.model), torch.inference_mode():
             for rows, batch in self.held_out:
                 outputs = self._outputs(batch, rows, precision)
@@ -634,12 +635,12 @@ def _predictor(
     partner, notes = None, list[str]()
     if fitted is not None:
         partner, of_kernel, notes = fitted
-        mean = with_kernel(mean, of_kernel, data.task)
+        mean = fuse([mean, of_kernel], data.task)
         average = "fine-tuned and kernel model, averaged"
         rows.insert(0, score_row(average, RULES[config.select], data, [mean]))
         rows.append(score_row("kernel model, frozen encoder", KERNEL_RULE, data, [of_kernel]))
     valid = data.split.valid
-    known = replace(data, labels=np.where(data.has_training_label, data.labels, np.nan))
+    known = replace(data, labels=data.judgeable)
     calibration = Calibration.fit(data.task, known.labels[valid], mean[valid])
     judged = calibration.rows(known, mean)
     rows += _result_rows("untrained encoder, fine-tuned", untrained)[0] if untrained else []

@@ -5,9 +5,9 @@ With rows :math:`x_i`, standardized labels :math:`y_i` and a kernel :math:`k`, t
 :math:`f(x) = \sum_i \alpha_i k(x, x_i)`. The kernel is a weighted sum of Matérn's of order 3/2 for
 quantities, which are standardized and compared all together, and Tanimoto's for counts of
 substructures. Width, weights and penalty are chosen by five-fold cross-validation within the rows
-that are fitted. With :math:`G = (K + \lambda I)^{-1}`, the errors on a fold
-:math:`F` of a model that has not seen it are :math:`G_{FF}^{-1} \alpha_F`, so that one Cholesky
-factor gives all five.
+that are fitted, whose folds keep repeats together. With :math:`G = (K + \lambda I)^{-1}`, the
+errors on a fold :math:`F` of a model that has not seen it are :math:`G_{FF}^{-1} \alpha_F`, so
+that one Cholesky factor gives all five.
 
 Quantities are then compared a second time, along the directions in which the predictions change
 most: the eigenvectors of the average outer product of the gradients of the first model (recursive
@@ -31,7 +31,7 @@ from scipy.sparse import csr_matrix
 from scipy.special import expit
 from torch import Tensor
 
-from graphlog.downstream.linear import Scaling, fit_logistic
+from graphlog.downstream.linear import Scaling, fit_logistic, shuffled
 from graphlog.downstream.metrics import TaskKind, learnable
 from graphlog.downstream.uncertainty import NINETY
 from graphlog.errors import DataError, ModelFileError
@@ -493,6 +493,7 @@ def fit_kernel(
     train: Int[np.ndarray, "R"],
     task: TaskKind,
     weights: Float[np.ndarray, "M"] | None = None,
+    kinds: Int[np.ndarray, "M"] | None = None,
 ) -> KernelFit:
     """Fit a kernel model to training rows.
 
@@ -510,6 +511,9 @@ def fit_kernel(
         task: Kind of task.
         weights: How much each row counts; None: all alike.
 
+        kinds: A number for each row, equal for rows that repeat each other, which are held out
+            together; None: none do.
+
     Raises:
         DataError: If no target has two labels that differ, or features are unusable.
     """
@@ -521,7 +525,7 @@ def fit_kernel(
             "no target has two different labels among the rows to learn from: a kernel has nothing "
             "to fit; add labels, or choose another split."
         )
-    rows = np.random.default_rng(0).permutation(train[present])
+    rows, kinds = shuffled(train[present], kinds)
     y = labels[rows]
     shift, scale = np.full(y.shape[1], np.nan), np.ones(y.shape[1])
     shift[able], scale[able] = np.nanmean(y[:, able], axis=0), np.nanstd(y[:, able], axis=0)
@@ -530,7 +534,7 @@ def fit_kernel(
     own = np.ones(len(rows)) if weights is None else weights[rows]
     noise = own.mean() / own.astype(np.float64)
     supports, count, notes = _support_of(blocks, rows, patterns)
-    problem = _Problem(supports, standard, patterns, noise, _among(supports, noise))
+    problem = _Problem(supports, standard, patterns, noise, kinds, _among(supports, noise))
     settings = _chosen_settings(problem)
     problem, settings, unseen = _with_directions(problem, settings)
     if count < len(rows):
@@ -572,6 +576,8 @@ class _Problem:
     patterns: list[Pattern]
     noise: Float64[np.ndarray, "R"]
     """Of each row, relative to the mean."""
+    kinds: Int[np.ndarray, "R"]
+    """A number for each row, equal for repeats, which are side by side."""
     among: list[Float[Tensor, "V V"]]
     """How the first rows, which settings are chosen on, compare with each other, block by block."""
 
@@ -582,6 +588,7 @@ class _Problem:
             labels=self.labels[:count],
             patterns=[(mask[:count], columns) for mask, columns in self.patterns[:_PATTERNS]],
             noise=self.noise[:count],
+            kinds=self.kinds[:count],
             among=[own[:count, :count] for own in self.among],
         )
 
@@ -615,7 +622,8 @@ class _Problem:
             is_whole = mask.all() and len(patterns) == 1
             own = kernel if is_whole else _square(kernel, np.flatnonzero(mask))
             at = np.ix_(mask, columns)
-            fitted, errors, _ = _held_out(own, self.labels[at], settings.penalty, self.noise[mask])
+            known = settings.penalty, self.noise[mask], self.kinds[mask]
+            fitted, errors, _ = _held_out(own, self.labels[at], *known)
             coefficients[at], held[at] = fitted, self.labels[at] - errors.numpy()
         return coefficients, held
 
@@ -625,7 +633,7 @@ class _Problem:
         """Return coefficients of the first ``count`` rows, and outputs for held-out rows."""
         among = self.kernel(settings, slice(0, count), count).mul_(2.0**settings.penalty)
         coefficients = np.zeros((count, self.labels.shape[1]))
-        held, folds = np.full_like(self.labels, np.nan), _folds(len(self.labels))
+        held, folds = np.full_like(self.labels, np.nan), _folds(self.kinds)
         for pattern in self.patterns:
             columns = pattern[1]
             parts = [self._normal(settings, count, fold, pattern) for fold in folds]
@@ -682,6 +690,7 @@ def _held_out(
     labels: Float64[np.ndarray, "R T"],
     penalty: float,
     noise: Float64[np.ndarray, "R"],
+    kinds: Int[np.ndarray, "R"],
 ) -> tuple[Float[Tensor, "R T"], Float[Tensor, "R T"], Float[Tensor, "R"]]:
     """Fit all rows, and each fold by the others, in the precision of the kernel, which is lost.
 
@@ -696,7 +705,7 @@ def _held_out(
     factor = _factored(kernel)
     coefficients = torch.cholesky_solve(torch.from_numpy(labels).to(kernel.dtype), factor)
     errors, variances = torch.empty_like(coefficients), factor.new_empty(len(labels))
-    for fold in _folds(len(labels)):
+    for fold in _folds(kinds):
         rest = factor[fold.start :, fold.start :]
         # these columns of the factor's inverse; above are zeros
         below = torch.eye(len(rest), fold.stop - fold.start, dtype=kernel.dtype)
@@ -707,9 +716,11 @@ def _held_out(
     return coefficients, errors, variances
 
 
-def _folds(count: int) -> list[slice]:
-    """Return consecutive fifths of rows in random order."""
-    ends = np.linspace(0, count, min(FOLDS, count) + 1).round().astype(int)
+def _folds(kinds: Int[np.ndarray, "R"]) -> list[slice]:
+    """Return consecutive fifths of the kinds of rows, which are side by side in random order."""
+    starts = np.append(np.flatnonzero(np.diff(kinds, prepend=-1)), len(kinds))
+    count = len(starts) - 1
+    ends = starts[np.linspace(0, count, min(FOLDS, count) + 1).round().astype(int)]
     return [slice(int(a), int(b)) for a, b in pairwise(ends)]
 
 
@@ -879,7 +890,7 @@ def _with_directions(
     places = torch.from_numpy(values @ axes).double()
     # gradients of a smooth model change little from sample to sample
     smooth = replace(settings, penalty=max(settings.penalty, _SMOOTH))
-    folds = [(fold, _along(few, smooth, places, fold)) for fold in _folds(count)]
+    folds = [(fold, _along(few, smooth, places, fold)) for fold in _folds(few.kinds)]
 
     @cache
     def tried(wider: int, stiffer: int) -> tuple[float, Settings, Float64[np.ndarray, "V T"]]:
@@ -1016,7 +1027,8 @@ def _spread(
     near, labels, settings = model.near, problem.labels, model.settings
     first = problem.kernel(settings, slice(0, near), near)
     variance = np.empty(len(labels))
-    variance[:near] = _held_out(first, np.zeros((near, 1)), settings.penalty, np.ones(near))[2]
+    alike = settings.penalty, np.ones(near), problem.kinds[:near]
+    variance[:near] = _held_out(first, np.zeros((near, 1)), *alike)[2]
     for part in _pieces(slice(near, len(labels))):
         variance[part] = model.variance(problem.kernel(settings, part, near))
     own = 0.5 * np.log(variance)

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int, Num
 from joblib import Parallel, delayed
 from scipy.sparse import csr_matrix
 from scipy.special import expit, softmax
 from torch import Tensor
 
+from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.metrics import TaskKind, learnable
@@ -139,8 +140,6 @@ def linear_fits(
     """Return the models of :func:`linear_path`, at each C of ``grid``, ascending."""
     path = sorted(grid)
     x, y = features[train], labels[train]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    if task == "regression" and not np.isnan(y).any():
-        return _ridge(x, y, path)
     able, shape = learnable(y), (int(x.shape[1]), y.shape[1])  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     fits = {c: LinearModel(np.full(shape, np.nan), np.full(shape[1], np.nan)) for c in path}
 
@@ -153,7 +152,10 @@ def linear_fits(
 
     if not able.any():
         return fits
-    if task == "classification" and isinstance(x, np.ndarray):
+    if task == "regression" and not np.isnan(y).any():
+        for c, (weight, bias, *_) in _ridge(x, y[:, able], path).items():
+            fits[c].weight[:, able], fits[c].bias[able] = weight, bias
+    elif task == "classification" and isinstance(x, np.ndarray):
         weights = None
         for c in path:
             weights = fit_logistic(x, y[:, able], c, weights)
@@ -184,33 +186,51 @@ def held_out_path(
     train: np.ndarray,
     task: TaskKind,
     grid: Sequence[float] = GRID,
+    kinds: Int[np.ndarray, "M"] | None = None,
 ) -> dict[float, Float[np.ndarray, "M T"]]:
     """Return, for each C of ``grid``, predictions for training rows by models of other fifths.
 
-    Rows are dealt to fifths at random; other rows are NaN.
+    Rows are dealt to fifths at random, those of one kind together; other rows are NaN.
     """
-    order = np.random.default_rng(0).permutation(train)
+    order, own = shuffled(train, kinds)
     found = {c: np.full(labels.shape, np.nan) for c in grid}
-    for fold in np.array_split(order, min(5, len(order))):
+    count = int(own[-1]) + 1
+    for part in np.array_split(np.arange(count), min(5, count)):
+        fold = order[np.isin(own, part)]
         rest = np.setdiff1d(train, fold)
         for c, predictions in linear_path(features, labels, rest, task, grid).items():
             found[c][fold] = predictions[fold]
     return found
 
 
+def shuffled(
+    rows: Int[np.ndarray, "R"], kinds: Int[np.ndarray, "M"] | None
+) -> tuple[Int[np.ndarray, "R"], Int[np.ndarray, "R"]]:
+    """Return rows in random order, repeats side by side, and the numbers of their kinds, ascending.
+
+    ``kinds`` are equal for rows that repeat each other; None: none do.
+    """
+    own = group_numbers((rows if kinds is None else kinds[rows]).tolist())
+    place = np.argsort(np.random.default_rng(0).permutation(own.max() + 1))[own]
+    order = np.argsort(place, kind="stable")
+    return rows[order], place[order]
+
+
 def linear_predictions(
     features: Features, model: LinearModel, task: TaskKind
 ) -> Float[np.ndarray, "M T"]:
-    """Return probabilities (classification) or values (regression) of every row."""
+    """Return probabilities (classification) or values (regression) of every row.
+
+    In double precision, in which logits that differ give probabilities that do.
+    """
     if task == "classification" and isinstance(features, np.ndarray):
         x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
         weights = np.vstack([model.weight, model.bias]).astype(np.float32)
-        return _product(x, torch.from_numpy(weights)).sigmoid().numpy()
+        return _product(x, torch.from_numpy(weights)).double().sigmoid().numpy()
     outputs = np.asarray(features.astype(np.float64) @ model.weight.astype(np.float64) + model.bias)
     if task == "regression":
         return outputs
-    likely = expit(outputs) if task == "classification" else softmax(outputs, axis=1)
-    return likely.astype(np.float32)
+    return expit(outputs) if task == "classification" else softmax(outputs, axis=1)
 
 
 def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarray, "M T"]:

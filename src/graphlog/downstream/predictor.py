@@ -146,7 +146,12 @@ class Head(nn.Module):
 
     @property
     def digits(self) -> int:
-        """Significant digits that tell predictions apart: six of the labels' spread."""
+        """Significant digits that tell predictions apart: six of the labels' spread.
+
+        Probabilities that differ are at least 1e-16 apart near 1.
+        """
+        if self.task != "regression":
+            return 16
         magnitude = (self.target_shift.abs() / self.target_scale).nan_to_num(0.0).max()
         return min(17, 6 + max(0, math.ceil(math.log10(max(float(magnitude), 1.0)))))
 
@@ -186,12 +191,13 @@ class Head(nn.Module):
         return (losses * counted).sum() / torch.where(total > 0, total, 1.0)
 
     def predictions(self, outputs: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
-        """Return probabilities, or values in the labels' units; NaN where the shift is."""
+        """Return probabilities, or values in the labels' units, in float64; NaN as the shift is."""
+        outputs = outputs.double()
         if self.task == "classification":
-            return outputs.sigmoid() + self.target_shift.to(outputs.dtype)
+            return outputs.sigmoid() + self.target_shift
         if self.task == "multiclass":
             return outputs.softmax(dim=1)
-        return outputs.double() * self.target_scale + self.target_shift
+        return outputs * self.target_scale + self.target_shift
 
     def predict(self, inputs: Num[np.ndarray, "N W"]) -> Float[np.ndarray, "N T"]:
         """Return the predictions of rows of numbers."""
@@ -274,7 +280,9 @@ class Prediction:
         names = distinct([f"predicted_{self.targets[t]}{kind}" for kind, t in cells])
         by_target = sorted(zip(cells, names, strict=True), key=lambda cell: cell[0][1])
         columns = {name: known[kind][:, t] for (kind, t), name in by_target}
-        return columns if self.novelty is None else {**columns, "graphlog_novelty": self.novelty}
+        if self.novelty is None:
+            return columns
+        return {**columns, "graphlog_novelty": self.novelty.astype(np.float64).round(4)}
 
 
 class Predictor:
@@ -601,7 +609,7 @@ class Predictor:
         std = heads[:, len(self.targets) :] if len(self.members) > 1 else None
         if self.partner is not None:
             by_kernel, _ = self.partner._judged(embedding, features, with_spread=False)
-            return with_kernel(mean, by_kernel, self.task), std
+            return fuse([mean, by_kernel], self.task), std
         pairs = zip(self.joined.values(), features, strict=True)
         others = [head.predict(np.asarray(values)) for head, values in pairs]
         return fuse([mean, *others], self.task), std
@@ -737,16 +745,6 @@ class Predictor:
             kernel=kernel,
             partner=partner,
         )
-
-
-def with_kernel(
-    networks: Float[np.ndarray, "M T"], kernel: Float[np.ndarray, "M T"], task: str
-) -> Float[np.ndarray, "M T"]:
-    """Return the mean of two predictions; that of the networks where a kernel had nothing to learn.
-
-    A network predicts the one class or value of the training fold, a kernel model NaN.
-    """
-    return fuse([networks, np.where(np.isnan(kernel), networks, kernel)], task)
 
 
 def _seen(

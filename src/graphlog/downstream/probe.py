@@ -25,6 +25,7 @@ from graphlog.data.workers import device_for, using
 from graphlog.domains import Input, domain_of
 from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.kernel import KernelFit, KernelModel, Predicted, fit_kernel
+from graphlog.downstream.label_checks import repeat_kinds
 from graphlog.downstream.linear import (
     COUNTS,
     FIXED_C,
@@ -370,7 +371,8 @@ class _Fits:
                 if counts is None or not known.binary
             }
             blocks |= {} if counts is None else {COUNTS: counts}
-            fit = fit_kernel(blocks, data.labels, data.split.train, data.task, data.weights)
+            known = data.labels, data.split.train, data.task, data.weights
+            fit = fit_kernel(blocks, *known, repeat_kinds(data.store))
             rows = np.concatenate([data.split.valid, data.split.test])
             found = fit.model.predict([values[rows] for values in blocks.values()])
             mean, std = np.full((2, *data.labels.shape), np.nan)
@@ -505,10 +507,8 @@ def _held_out(
 ) -> dict[float, Float[np.ndarray, "M T"]]:
     """Return what linear models, averaged over parts, predict of fifths that they have not seen."""
     train = data.split.train
-    paths = [
-        held_out_path(_scaled(known, train)[1], data.labels, train, data.task, grid)
-        for known in parts.values()
-    ]
+    known = data.labels, train, data.task, grid, repeat_kinds(data.store)
+    paths = [held_out_path(_scaled(part, train)[1], *known) for part in parts.values()]
     return {c: fuse([path[c] for path in paths], data.task) for c in grid}
 
 
@@ -605,8 +605,7 @@ def pooled(
     ]
     mean = np.concatenate([found.mean[graphs] for _, found, graphs in folds])
     stds = [found.std[graphs] for _, found, graphs in folds if found.std is not None]
-    labels = np.concatenate([data.labels[graphs] for data, _, graphs in folds])
-    labels[np.isnan(mean)] = np.nan
+    labels = np.concatenate([data.judgeable[graphs] for data, _, graphs in folds])
     rows, known = np.arange(len(mean)), sum(len(data.split.valid) for data in splits)
     split = Split(rows[:0], rows[:known], rows[known:])
     held = replace(splits[0], labels=labels, split=split)
@@ -635,15 +634,13 @@ def _judge(predictor: Predictor, kept: Kept, data: LabeledGraphs, predicted: Pre
     """Calibrate a predictor by folds it has not seen; complete its report and its file."""
     layer, report = predictor.members[0].layer, predictor.report
     if isinstance(kept, KernelModel):
-        learned = np.isfinite(kept.shift)
         settings = {"layer": layer, "head": "kernel", **kept.settings_by_name()}
     else:
-        learned = ~np.isnan([model.bias for model in kept.values()]).any(axis=0)
         penalties = {name or "embedding": model.c for name, model in kept.items()}
         settings = {"layer": layer, "head": "linear", "with": predictor.features, "c": penalties}
-    known, valid = replace(data, labels=np.where(learned, data.labels, np.nan)), data.split.valid
-    predictor.calibration = Calibration.fit(data.task, known.labels[valid], predicted.mean[valid])
-    judged = predictor.calibration.rows(known, *predicted)
+    valid = data.split.valid
+    predictor.calibration = Calibration.fit(data.task, data.labels[valid], predicted.mean[valid])
+    judged = predictor.calibration.rows(data, *predicted)
     is_chosen = math.isfinite(report.rows[0].mean(data.metric, "valid"))
     chosen = "C" if is_chosen and predictor.kernel is None else None
     notes = calibration_notes(judged, report.split, chosen, report.splits > 1, data.records)

@@ -130,9 +130,20 @@ class LabeledGraphs:
         return [self.targets[t] for t in np.flatnonzero(~usable).tolist()]
 
     @property
-    def has_training_label(self) -> Bool[np.ndarray, "T"]:
-        """Whether the training fold has a label of each target."""
-        return np.asarray(np.isfinite(self.labels[self.split.train]).any(axis=0))
+    def taught(self) -> Bool[np.ndarray, "T"]:
+        """Which targets the training fold can teach; what predicts others is left empty."""
+        return learnable(self.labels[self.split.train])
+
+    @property
+    def judgeable(self) -> Float[np.ndarray, "M T"]:
+        """Labels by which predictions can be judged: without those of targets not taught.
+
+        Of a target of several classes, a graph of a class that was not taught has none.
+        """
+        untaught = np.broadcast_to(~self.taught, self.labels.shape)
+        if self.task == "multiclass":
+            untaught = (untaught & (self.labels == 1)).any(axis=1, keepdims=True)
+        return np.where(untaught, np.nan, self.labels)
 
     @property
     def fold_notes(self) -> list[str]:
@@ -197,7 +208,7 @@ class LabeledGraphs:
         """
         labels = self.labels[graphs]
         if self.task != "multiclass":
-            labels = np.where(learnable(self.labels[self.split.train]), labels, np.nan)
+            labels = np.where(self.taught, labels, np.nan)
         return evaluate(labels, predictions[graphs], self.task)
 
     def score(self, predictions: Float[np.ndarray, "M T"], fold: str) -> float:
@@ -220,7 +231,7 @@ class LabeledGraphs:
     def deviations(self) -> Float[np.ndarray, "T"]:
         """Standard deviation of each target's training labels; NaN where nothing can be learned."""
         labels = np.asarray(self.labels[self.split.train], dtype=np.float64)
-        able, found = learnable(labels), np.full(labels.shape[1], np.nan)
+        able, found = self.taught, np.full(labels.shape[1], np.nan)
         found[able] = np.nanstd(labels[:, able], axis=0)
         return found
 

@@ -45,8 +45,9 @@ class Calibration:
             most = int((~np.isnan(errors)).sum(axis=0).max(initial=0))
             return cls(task, errors[:most], np.full(targets, np.nan))
         if task == "multiclass":
-            known = ~np.isnan(labels).any(axis=1)
-            found = np.full(targets, _temperature(predictions[known], labels[known]))
+            # classes that were not learned are impossible
+            cells = np.ix_(~np.isnan(labels).any(axis=1), (predictions > 0).any(axis=0))
+            found = np.full(targets, _temperature(predictions[cells], labels[cells]))
             return cls(task, np.empty((0, targets)), found)
         found = np.full(targets, np.nan)
         for t, (p, y) in enumerate(zip(predictions.T, labels.T, strict=True)):

@@ -193,13 +193,13 @@ class Index:
             positions, cosines = zip(
                 *(_exact(self.vectors, part, k) for part in parts), strict=True
             )
-            return np.concatenate(positions), np.concatenate(cosines)
+            return np.concatenate(positions), np.concatenate(cosines).clip(-1, 1)  # rounding
         matches = self.vectors.search(queries, k)
         positions = np.asarray(matches.keys, dtype=np.int64).reshape(len(queries), k)
         if positions.size and not 0 <= int(positions.min()) <= int(positions.max()) < len(self):
             raise ModelFileError("the graph of the index names rows that it lacks; build it again.")
         distances = np.asarray(matches.distances, dtype=np.float32).reshape(len(queries), k)
-        return positions, 1 - distances
+        return positions, (1 - distances).clip(-1, 1)
 
     def check_model(self, encoder: Encoder) -> None:
         """Refuse an encoder that the index was not built with.
