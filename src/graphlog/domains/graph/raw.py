@@ -202,6 +202,8 @@ class Collection:
     """Whether the texts of graphs say what they are, and so are kept."""
     keep_constant: bool = False
     """Whether node attributes that never change are kept; if not, the degree replaces them."""
+    notes: tuple[str, ...] = ()
+    """What is to be known of them beside their attributes."""
 
 
 def cell(text: str) -> Any:
