@@ -188,7 +188,7 @@ def reader_of(source: Input, schema: FeatureSchema | None, domain: str | None = 
         raise ConfigError(
             f"{reader.records}{whose} are read from a file, a store or a list of torch_geometric "
             f"Data, found {found}; write JSON lines, or make Data of it (networkx: "
-            "torch_geometric.utils.from_networkx)."
+            "torch_geometric.utils.from_networkx with group_node_attrs and group_edge_attrs)."
         )
     return reader
 

@@ -13,12 +13,15 @@ from torch_geometric.data import Batch, Data
 
 from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.data.store import GraphBatch, GraphStore
+from graphlog.data.tables import listed
 from graphlog.domains import schema_named
 from graphlog.domains.graph.domain import GraphReading, pack
 from graphlog.domains.graph.raw import BadGraphError, Collection, RawGraph
 from graphlog.errors import DataError
 
 Array = npt.NDArray[Any]
+_READ = {"x", "edge_index", "edge_attr", "y", "smiles", "codes", "num_nodes", "batch", "ptr"}
+"""Attributes of a graph that are read, or say nothing of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ def from_pyg(
     Args:
         graphs: A list of ``Data``, a data set, a ``DataLoader`` or ``Batch`` (split into its
             graphs), or one ``Data``; ``x``, ``edge_index``, ``edge_attr``, ``y`` and ``smiles`` are
-            read.
+            read, and ``source.notes`` of the store names what else there is.
         schema: ``"molecule"`` and the like take codes as they are (the pre-train-GNNs family's).
             None takes that of the store that the graphs come from, or infers one: integer columns
             are categorical, a one-hot matrix becomes one categorical column, other columns are
@@ -79,17 +82,17 @@ def from_pyg(
     """
     how = GraphReading(directed=directed, on_error=on_error)
     items = [graphs] if isinstance(graphs, Data) else graphs
-    listed = [graph for k, item in enumerate(items) for graph in _split(item, k)]
-    if not listed:
+    found = [graph for k, item in enumerate(items) for graph in _split(item, k)]
+    if not found:
         raise DataError("from_pyg: the collection holds no graph; give at least one.")
     named = schema_named(schema) if isinstance(schema, str) else schema
-    codes = _common_codes(listed)
+    codes = _common_codes(found)
     known = read_as = named
     if codes is not None:
         known = _schema_of(codes, named)
         read_as = replace(known, node=_as_codes(known.node), edge=_as_codes(known.edge))
-    raw = [_raw_graph(row, graph) for row, graph in enumerate(listed)]
-    if _may_label_nodes(listed, raw):
+    raw = [_raw_graph(row, graph) for row, graph in enumerate(found)]
+    if _may_label_nodes(found, raw):
         problem = (
             "`y` has as many labels as every graph has nodes: give labels of graphs the shape "
             "(1, T), as in y.reshape(1, -1); labels of nodes are not read"
@@ -109,6 +112,11 @@ def from_pyg(
     usable = [graph for graph in raw if graph.problem is None]
     node = mode([len(graph.node) for graph in usable if graph.num_nodes] or [0])
     edge = mode([len(graph.edge) for graph in usable if graph.edge_index.size] or [0])
+    unread = set[str]().union(*(g.keys() for g in found if isinstance(g, Data))) - _READ
+    advice = (
+        "put attributes in `x` and `edge_attr` (from_networkx: group_node_attrs, group_edge_attrs)"
+    )
+    notes = (f"not read: {listed(sorted(unread))}; {advice}",) if unread else ()
     collection = Collection(
         name="torch_geometric graphs",
         node=tuple(f"node_{k}" for k in range(node)),
@@ -118,6 +126,7 @@ def from_pyg(
         matrices=True,
         has_texts=all(graph.text for graph in usable),
         keep_constant=True,
+        notes=notes,
     )
     return pack(collection, collection.name, how, known, read_as)
 

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
+import graphlog
 from downstream_support import CHAINS, tiny_encoder
 from graphlog.data.store import GraphBatch
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
@@ -138,6 +139,11 @@ def test_load_names_what_is_wrong(tmp_path: Path):
     (tmp_path / "modle.safetensors~").touch()  # is no model, however near its name
     with pytest.raises(ModelFileError, match=r"did you mean .*model\.safetensors"):
         load(tmp_path / "modle.safetensors")
+
+
+def test_a_schema_is_no_settings_of_a_network():
+    with pytest.raises(ConfigError, match="give a schema as `schema=`"):
+        graphlog.random_encoder(MOLECULE)
 
 
 def test_an_untrained_encoder_does_not_take_its_statistics_from_labeled_molecules():

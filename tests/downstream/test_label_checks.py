@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from rdkit import Chem
+from torch_geometric.data import Data
 
 import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, labeled, tiny_encoder, tuned, write_csv
@@ -90,6 +92,31 @@ def test_a_range_leaves_out_what_is_outside_and_says_so() -> None:
     assert not any("robust" in note for note in data.notes)
     with pytest.raises(ConfigError, match="lowest and the highest"):
         open_labeled({"smiles": CHAINS, "y": y.tolist()}, MOLECULE, labels_range=(5, 1))
+
+
+def test_different_graphs_are_told_apart_and_equal_ones_are_not() -> None:
+    far = [f"{'C' * p}C=C{'C' * (30 - p)}(=O)O" for p in range(11, 19)]
+    alike = ["C1CCC2CCCCC2C1", "C1CCC(C1)C1CCCC1"]  # to color refinement
+    found = same_structure(graphlog.read_molecules([*far, *alike, *far, *alike]))
+    assert len(set(found)) == 10
+    np.testing.assert_array_equal(*np.split(found, 2))
+    rook = np.array([[j // 4 == k // 4 or j % 4 == k % 4 for j in range(16)] for k in range(16)])
+    steps = {(0, 1), (1, 0), (1, 1), (0, 3), (3, 0), (3, 3)}
+    shrikhande = [
+        [((j // 4 - k // 4) % 4, (j - k) % 4) in steps for j in range(16)] for k in range(16)
+    ]
+    ring, star = np.eye(6, k=1) + np.eye(6, k=5), np.eye(300) * 0
+    star[0] = 1
+    halves = np.kron(np.eye(2), np.eye(3, k=1) + np.eye(3, k=2))
+    graphs, rng = list[Data](), np.random.default_rng(0)
+    for _ in range(2):
+        for joined in (ring, halves, rook, shrikhande, np.kron(np.eye(2), rook), star):
+            moved = rng.permutation(len(joined))
+            ends = moved[np.stack(np.nonzero(joined))]
+            graphs.append(Data(edge_index=torch.from_numpy(ends), num_nodes=len(joined)))
+    found = same_structure(graphlog.from_pyg(graphs))
+    assert len(set(found)) == 6
+    np.testing.assert_array_equal(*np.split(found, 2))
 
 
 SMILES = ["CCO", "OCC", "CCN", "C(O)C", "CC", "CCCC", "c1ccccc1O", "Oc1ccccc1", "C", "C.C"]

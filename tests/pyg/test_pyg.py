@@ -122,6 +122,11 @@ def test_integer_columns_become_categories_with_room_for_mask_and_self_loop():
     assert torch.equal(store[:].x, graph.x)
 
 
+def test_what_is_not_read_is_noted():
+    (note,) = from_pyg([_ring(4), _broken(edge_weight=torch.ones(8), load=[1])]).source.notes
+    assert note.startswith("not read: edge_weight, load; put attributes in `x` and `edge_attr`")
+
+
 def _broken(**changes: object) -> Data:
     graph = _ring(4)
     for key, value in changes.items():

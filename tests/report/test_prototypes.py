@@ -141,6 +141,10 @@ def test_other_graphs_are_drawn_as_networks(tmp_path: Path, directed: bool):
     write_prototypes("random", tmp_path / "tree", store, fit=True)
     assert _page(tmp_path / "tree")["about"]["domain"] == "graph"
     assert {f.name: f.kind for f in features_of(store)}["label y = b"] == "share"
+    model = graphlog.random_encoder(schema=store.schema, graphs=store)
+    write_prototypes(model, tmp_path / "tree", path, fit=True, targets=["y"])
+    with pytest.raises(ConfigError, match="has its own labels; drop `targets`"):
+        write_prototypes(model, tmp_path / "tree", store, fit=True, targets=["y"])
 
 
 def test_rows_of_a_view_are_the_same_in_every_file(model: Encoder, tmp_path: Path):

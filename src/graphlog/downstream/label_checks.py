@@ -1,11 +1,13 @@
 """What is to be known of labels before they are learned: odd values, and graphs that repeat."""
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
 from typing import Literal
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int, Int64
 
 from graphlog.data.graphs import FeatureSchema, ragged_ranges
@@ -15,7 +17,7 @@ from graphlog.data.tables import listed_rows
 from graphlog.domains import domain_of
 from graphlog.downstream.metrics import TaskKind
 from graphlog.errors import ConfigError, DataError, out_of_range, setting
-from graphlog.ops.colors import refine_colors
+from graphlog.ops.colors import refine_colors, stable_colors
 from graphlog.ops.sparse import build_adjacency
 
 _FEWEST = 10
@@ -141,6 +143,10 @@ Kinds = Int64[np.ndarray, "M"]
 """A number for each graph, equal for graphs that repeat each other."""
 ROUNDS = 4
 """How often labels of nodes are refined by those of the neighbors."""
+_MOST_COPIED = 1 << 16
+"""Nodes of all copies of a graph, one for each node or two that can be marked."""
+_MOST_MARKS = 100
+"""Nodes of a graph that are marked at most to make all of them differ."""
 FOLD_NAMES = {"train": "training", "valid": "validation", "test": "test"}
 
 
@@ -155,17 +161,85 @@ def repeat_kinds(store: GraphStore) -> Kinds | None:
 
 
 def same_structure(store: GraphStore) -> Int64[np.ndarray, "M"]:
-    """Return a number for each graph, equal where neither subtrees nor sizes tell graphs apart.
+    """Return a number for each graph, equal for isomorphic ones.
 
-    Quantities are equal in all 32 bits of a store. Two different graphs may share one, as they
-    would for an encoder of as many layers.
+    Quantities are equal in all 32 bits of a store. Different graphs share a number only if they are
+    very symmetric: color refinement tells them apart neither as they are nor with any one node
+    marked (which is tried up to 256 nodes) nor any two (up to 40).
     """
     batch = store[:]
-    hashes = batch.sizes.numpy() * 0x3F58476D1CE4E5B9
-    edges = build_adjacency(batch.edge_index, batch.num_nodes)
-    colors = refine_colors(batch.x, batch.edge_attr, edges, ROUNDS).numpy()
-    np.add.at(hashes, batch.batch.numpy(), colors)
-    return np.unique(hashes, return_inverse=True)[1].reshape(-1)
+    hashes = _summed(refine_colors(batch.x, batch.edge_attr, batch.adjacency, ROUNDS), batch)
+    _, kinds, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    shared = np.flatnonzero(counts[kinds] > 1)
+    if len(shared):
+        kinds[shared] = len(counts) + group_numbers(_structures(store.subset(shared)))
+        kinds = np.unique(kinds, return_inverse=True)[1]
+    return kinds
+
+
+def _structures(store: GraphStore) -> list[tuple[int, ...]]:
+    """Return what isomorphic graphs share, and hardly any others do.
+
+    That is the colors of their nodes and, where different graphs may have these, the views of them.
+    """
+    graphs, left = store[:], np.arange(len(store))
+    colors = stable_colors(graphs.x, graphs.edge_attr, graphs.adjacency)
+    colored, marked = graphs.with_attributes(colors[:, None]), colors
+    first = _summed(colors, graphs)
+    last = first.copy()
+    # Where no two nodes of a graph are alike, colors say which are joined: equal ones prove graphs
+    # isomorphic. Nodes are mostly alike by symmetry, so that it does not matter which is marked.
+    for _ in range(_MOST_MARKS):
+        nodes = graphs.batch.numpy()
+        order = np.lexsort((marked.numpy(), nodes))
+        ordered = np.stack([nodes, marked.numpy()])[:, order]
+        alike = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).all(axis=0))
+        found, which = np.unique(ordered[0, alike], return_index=True)
+        if not len(found):
+            break
+        mark = torch.zeros_like(marked)
+        mark[order[alike[which]]] = 1
+        left, is_left = left[found], torch.from_numpy(np.isin(nodes, found))
+        graphs, x = store.take(left), torch.stack([marked, mark], 1)[is_left]
+        marked = stable_colors(x, graphs.edge_attr, graphs.adjacency)
+        last[left] = _summed(marked, graphs)
+    keys = list(zip(first.tolist(), last.tolist(), strict=True))
+    example = {key: k for k, key in enumerate(keys)}
+    counts = Counter(color for color, _ in example)
+    views = {
+        key: _views(colored.part(k, k + 1)) for key, k in example.items() if counts[key[0]] > 1
+    }
+    return [(key[0], *views.get(key, ())) for key in keys]
+
+
+def _views(graph: GraphBatch) -> tuple[int, ...]:
+    """Return the colors of copies of a graph, in each of which another node is marked.
+
+    If no node makes all of them differ, of copies with any two marked too. None of large graphs.
+    """
+    found, size = list[int](), graph.num_nodes
+    for marks in (1, 2):
+        copies = size**marks
+        if copies * size > _MOST_COPIED:
+            break
+        copy, node = torch.arange(copies)[:, None], torch.arange(size)
+        edges = (graph.edge_index[:, None] + size * copy).reshape(2, -1)
+        marked = [(copy // size**k % size == node).reshape(-1) for k in range(marks)]
+        x = torch.stack([graph.x[:, 0].repeat(copies), *marked], 1)
+        edge_attr = graph.edge_attr.repeat(copies, 1)
+        colors = stable_colors(x, edge_attr, build_adjacency(edges, copies * size))
+        colors = colors.reshape(copies, size).sort(1).values
+        found += sorted(colors.sum(1).tolist())
+        if (colors.diff(dim=1) != 0).all(1).any():
+            break
+    return tuple(found)
+
+
+def _summed(colors: Int[torch.Tensor, "V"], graphs: GraphBatch) -> Int64[np.ndarray, "M"]:
+    """Return a number of 64 bits for the size and the colors of each graph."""
+    hashes = graphs.sizes.numpy() * 0x3F58476D1CE4E5B9
+    np.add.at(hashes, graphs.batch.numpy(), colors.numpy())
+    return hashes
 
 
 def subtree_labels(batch: GraphBatch, schema: FeatureSchema, rounds: int) -> Int64[np.ndarray, "V"]:

@@ -575,6 +575,10 @@ def random_encoder(
         seed: Initial weights, and which graphs are looked at.
         graphs: Unlabeled graphs to take the statistics from; None takes bundled molecules.
     """
+    if isinstance(config, FeatureSchema):
+        raise ConfigError(
+            "`config` is for settings of the network; give a schema as `schema=`.", option="config"
+        )
     schema = schema or schema_named(USUAL_SCHEMA)
     network = build_encoder(
         config or EncoderConfig(), schema, torch.Generator().manual_seed(seed_for(seed, "encoder"))

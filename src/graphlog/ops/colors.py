@@ -8,6 +8,7 @@ equal colors (Weisfeiler and Leman 1968; Xu et al. 2019), so an encoder computes
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
@@ -17,6 +18,8 @@ from graphlog.ops.sparse import Adjacency, one_sender_each
 
 _SHARED_AT_MOST = 0.95
 """Share of distinct nodes above which computing each environment once saves less than it costs."""
+_ROUNDS_AT_ONCE = 4
+"""Rounds of refinement after which colors are counted."""
 _ODD = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
 """Two odd numbers of 64 bits, those of SplitMix64 (Steele et al. 2014)."""
 
@@ -113,6 +116,22 @@ def refine_colors(
     for _ in range(rounds):
         color = _refined(color, label, edges)
     return color
+
+
+def stable_colors(
+    x: Shaped[Tensor, "V F"], edge_attr: Shaped[Tensor, "E B"], edges: Adjacency
+) -> Int[Tensor, "V"]:
+    """Return a color per node, equal where no number of rounds of message passing sees more.
+
+    The round in which nothing new is seen is the same for isomorphic batches, and so are colors.
+    """
+    count = -1
+    while True:
+        color = refine_colors(x, edge_attr, edges, _ROUNDS_AT_ONCE)
+        found = np.count_nonzero(np.diff(np.sort(color.numpy())))
+        if found == count:
+            return color
+        x, count = color[:, None], found
 
 
 def _refined(color: Tensor, label: Tensor, edges: Adjacency) -> Tensor:

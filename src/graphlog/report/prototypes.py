@@ -158,11 +158,12 @@ def write_prototypes(
             option="source",
         )
     resolved, reading = resolve(known[0], encoder.schema), {**known[1], **reading}
-    is_table = resolved.path is not None or resolved.spec is not None
-    if reading.get("targets") and not (is_table and domain_of(encoder.schema).label_columns):
+    is_read = resolved.path is not None or resolved.spec is not None
+    domain = domain_of(encoder.schema)
+    if reading.get("targets") and not (is_read and (domain.label_columns or domain.reads_targets)):
         raise ConfigError(
-            f"{resolved.name} has its own labels; drop {setting('targets')}, which names columns "
-            "of a table.",
+            f"{resolved.name} has its own labels; drop {setting('targets')}, which names those of "
+            "a file.",
             option="targets",
         )
     reading = encoder.reading_of(resolved, {"targets": None, **reading})

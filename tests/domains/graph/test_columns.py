@@ -197,9 +197,18 @@ def test_labels_that_nobody_asks_for_cost_no_graph(tmp_path):
     unnamed = lines(tmp_path / "b.jsonl", records)
     assert [r.reason for r in read_graphs(unnamed).rejects] == [
         "line 2: `y` must be 1 labels (y), found z",
-        "line 3: `y` must hold numbers and words, found [3]",
+        "line 3: label 'y' must hold numbers and words, found [3]",
     ]
     assert np.isfinite(model.embed(unnamed)).all()
+    sparse = [{"edges": [[0, 1]], "y": y} for y in ({"a": 1}, {"b": 2, "a": [3]}, {"b": 4}, {}, {})]
+    named = lines(tmp_path / "c.jsonl", sparse)
+    assert (read_graphs(named).tasks, [r.row for r in read_graphs(named).rejects]) == (
+        ("a", "b"),
+        [1],
+    )
+    np.testing.assert_array_equal(
+        read_graphs(named, targets=["b"]).labels[:, 0], [np.nan, 2, 4, np.nan, np.nan]
+    )
 
 
 def test_texts_beside_labels_are_left_out(tmp_path):

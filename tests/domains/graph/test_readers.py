@@ -235,14 +235,24 @@ def write(path: Path, text: str) -> Path:
 BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
     (more(edges="b,0,7,1\n"), "edges.csv, line 5: node '7' is not in graph 'b'"),
     (more(edges="b,0,-1,1\n"), "edges.csv, line 5: node '-1' is not in graph"),
-    (more(edges="b,1,0,nan\n"), "line 5: edge 1: edge attribute 'weight' must be a finite number"),
-    (more(edges="b,1,0,9\n"), "edge 1 - 0 is listed twice with different attributes"),
+    (
+        more(edges="b,1,0,nan\n"),
+        "line 5: edge 1 - 0: edge attribute 'weight' must be a finite number",
+    ),
+    (more(edges="b,1,0,9\n"), "csv, line 5: edge 1 - 0 is listed twice with different attributes"),
+    (
+        lambda path: tables(
+            path / "f", "graph,source,target,w\n1,x,y,1\n2,x,y,1\n2,y,x,2\n", None, None
+        ),
+        "edges.csv, line 4: edge y - x is listed twice",
+    ),
+    (tu(edge_labels="0\n0\n1\n1\n0\n1\n"), "SET_A.txt, line 6: edge 1 - 0 is listed twice"),
     (more(edges="a,0,1,1\n"), "edges.csv, line 5: rows of graph 'a' are not consecutive"),
     (more(edges="c,0,1,1\n"), "line 5: graph 'c' is not in graphs.csv"),
     (more(edges="b,0,1\n"), "edges.csv, line 5: not valid CSV .must have 4 fields"),
     (lambda path: tables(path / "f", "graph,source\n"), "must have one column 'target'"),
     (more(nodes="b,1,red,2\n"), "nodes.csv, line 7: node '1' is listed twice"),
-    (more(nodes="b,9,,2\n"), "nodes.csv, line 7: node 2: node attribute 'color' is missing"),
+    (more(nodes="b,9,,2\n"), "nodes.csv, line 7: node 9: node attribute 'color' is missing"),
     (more(graphs="b,no\n"), "graphs.csv, line 4: graph 'b' occurs twice"),
     (
         lambda path: tables(path / "f", "graph,source,target\na,0,-2\n", None, None),
@@ -252,7 +262,7 @@ BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
         lambda path: tables(
             path / "f", "graph,source,target,w\n1,0,1,1.5\n\n\n1,1,2,nan\n2,0,1,1\n", None, None
         ),
-        "edges.csv, line 5: edge 1:",
+        "edges.csv, line 5: edge 1 - 2:",
     ),
     (tu(A="1, 2\n2, 9\n"), "SET_A.txt, line 2: nodes must be in"),
     (tu(A="1, 2\n2, x\n"), "SET_A.txt, line 2: must be 2 whole numbers"),
@@ -401,6 +411,7 @@ def _embed(source, out, **options):
 def test_ids_of_json_lines(tmp_path, graphs):
     del graphs[5]["id"]
     graphs[7]["id"] = None
+    graphs[6]["edges"] = "0-1"
     path = lines(tmp_path / "g.jsonl", [*graphs[:3], "{", *graphs[3:]])
     encoder = _embed(path, tmp_path / "e.csv")
     expected = ["g0", "g1", "g2", "", "g3", "g4", "", "g6", ""]

@@ -159,7 +159,7 @@ def pack(
     schema = schema or survey.schema(how.kinds)
     if schema.domain == DOMAIN.name:
         schema = replace(schema, directed=directed)
-    origin = Source(name=name, classes=classes, notes=survey.notes(classes))
+    origin = Source(name=name, classes=classes, notes=(*graphs.notes, *survey.notes(classes)))
     tasks = [label.name for label in labels]
     with StoreBuilder(schema, how.store_path, tasks, origin) as builder:
         collector = RowCollector(builder, graphs.name, how.on_error, how.progress, "graph")

@@ -16,6 +16,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from jaxtyping import Int64
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic_core import from_json
 
 from graphlog.data.tables import listed
 from graphlog.domains.graph.raw import (
@@ -31,6 +32,7 @@ from graphlog.domains.graph.raw import (
     cell,
     column,
     label_cell,
+    plain,
 )
 from graphlog.errors import DataError
 from graphlog.files import open_text
@@ -124,25 +126,30 @@ class _Line(BaseModel):
 
 
 def _open_jsonlines(path: Path) -> Collection:
-    """Return the graphs of a file; the first line that has attributes or labels tells how many."""
+    """Return the graphs of a file; the first line that has attributes or labels tells how many.
+
+    Labels by name may differ from line to line.
+    """
     node = edge = 0
-    labels, has_id = tuple[str, ...](), None
+    labels, has_id, are_named = dict[str, Any](), None, False
     for _, text in _json_lines(path):
         try:
             line = _Line.of(text)
         except BadGraphError:
             continue
         node, edge = node or _width(line.x), edge or _width(line.edge_attr)
-        labels = labels or tuple(line.labels())
+        if not labels or (are_named and isinstance(line.y, dict)):
+            labels, are_named = labels | line.labels(), isinstance(line.y, dict)
         has_id = "id" in line.model_fields_set if has_id is None else has_id
-        if node and edge and labels:
+        if node and edge and labels and not are_named:
             break
+    names = tuple(labels)
     return Collection(
         name=str(path),
         node=tuple(f"node_{k}" for k in range(node)),
         edge=tuple(f"edge_{k}" for k in range(edge)),
-        labels=labels,
-        read=lambda: _read_json(path, labels),
+        labels=names,
+        read=lambda: _read_json(path, names),
         matrices=True,
         names="id" if has_id else "",
     )
@@ -166,7 +173,21 @@ def _read_json(path: Path, labels: tuple[str, ...]) -> Iterator[RawGraph]:
         try:
             yield _graph_of_line(row, number, line, labels)
         except BadGraphError as e:
-            yield RawGraph(row, line[:_MAX_TEXT], problem=f"line {number}: {e}")
+            name, problem = _name_of(line), f"line {number}: {e}"
+            yield RawGraph(row, name or line[:_MAX_TEXT], problem=problem, name=name)
+
+
+def _name_of(line: str) -> str:
+    """Return the ``id`` of a bad line, as far as it is one."""
+    try:
+        found = from_json(line, allow_partial=True)
+    except ValueError:
+        return ""
+    return _as_name(found.get("id")) if isinstance(found, dict) else ""
+
+
+def _as_name(name: Any) -> str:
+    return "" if name is None else str(name)[:_MAX_TEXT]
 
 
 def _graph_of_line(row: int, number: int, text: str, labels: tuple[str, ...]) -> RawGraph:
@@ -176,15 +197,11 @@ def _graph_of_line(row: int, number: int, text: str, labels: tuple[str, ...]) ->
     num_nodes = len(node[0]) if node else stated or int(edges.max(initial=-1)) + 1
     if stated not in (None, num_nodes):
         raise BadGraphError(f"`x` has {num_nodes} rows and `num_nodes` is {stated}")
-    label_problem, values = None, list[Any]()
-    try:
-        if found and found.keys() != set(labels):
-            expected = f"`y` must be {len(labels)} labels ({', '.join(labels)})"
-            raise BadGraphError(f"{expected}, found {', '.join(found):.80}")
-        values = [_plain(found.get(label), "y") for label in labels]
-    except BadGraphError as e:
-        label_problem = f"{place.of(0)}{e}"
-    name = "" if line.id is None else str(line.id)[:_MAX_TEXT]
+    label_problem, is_whole = None, isinstance(line.y, dict) or len(found) == len(labels)
+    if found and not (is_whole and found.keys() <= set(labels)):
+        expected = f"`y` must be {len(labels)} labels ({', '.join(labels)})"
+        label_problem = f"{expected}, found {', '.join(found):.80}"
+    name = _as_name(line.id)
     return RawGraph(
         row=row,
         text=name or text[:_MAX_TEXT],
@@ -192,7 +209,7 @@ def _graph_of_line(row: int, number: int, text: str, labels: tuple[str, ...]) ->
         edge_index=edges,
         node=node,
         edge=_matrix(line.edge_attr, "edge_attr"),
-        labels=tuple(values),
+        labels=tuple(map(found.get, labels)),
         node_place=place,
         edge_place=place,
         name=name,
@@ -206,15 +223,8 @@ def _matrix(rows: list[Any] | None, name: str) -> tuple[Column, ...]:
     widths = {len(row) for row in listed}
     if len(widths) > 1:
         raise BadGraphError(f"rows of `{name}` must have equally many attributes, found {widths}")
-    columns = range(max(widths, default=0))
-    return tuple(column([_plain(row[k], name) for row in listed]) for k in columns)
-
-
-def _plain(value: Any, name: str) -> Any:
-    """Return a number or word, None for one that is missing."""
-    if not isinstance(value, int | float | str | None):
-        raise BadGraphError(f"`{name}` must hold numbers and words, found {value!r:.40}")
-    return None if value == "" else value
+    columns, name = range(max(widths, default=0)), f"`{name}`"
+    return tuple(column([plain(row[k], name) for row in listed]) for k in columns)
 
 
 class _Rows(NamedTuple):
@@ -391,6 +401,7 @@ def _graph_of_tables(
         node_place=nodes.place,
         edge_place=edges.place,
         name=graph,
+        node_names=names,
     )
 
 
@@ -563,6 +574,7 @@ def _read_tudataset(
             edge=tuple(values[edges] for values in edge.values()),
             labels=label_rows[g] if labels else (),
             node_place=Place(listed, range(start + 1, stop + 1)),
+            edge_place=Place(listing.name, (edges + 1).tolist()),
             problem=problem,
         )
 

@@ -78,13 +78,24 @@ class RawGraph(NamedTuple):
     """Why it cannot be used where labels are wanted."""
     name: str = ""
     """What the input calls it; empty if nothing."""
+    node_names: Sequence[str] = ()
+    """What the input calls its nodes; empty if they have numbers."""
 
     def where(self, item: Item, number: int) -> str:
         """Return the beginning of a message about a node, an edge, or the graph itself."""
         if item == "graph":
             return ""
-        place = self.node_place if item == "node" else self.edge_place
-        return f"{place.of(number)}{item} {number}: "
+        if item == "edge":
+            return f"{self.place_of_edge(number)}: "
+        return f"{self.node_place.of(number)}node {self._called(number)}: "
+
+    def place_of_edge(self, number: int) -> str:
+        """Return the line of an edge, and which nodes it joins."""
+        a, b = map(self._called, self.edge_index[:, number].tolist())
+        return f"{self.edge_place.of(number)}edge {a} - {b}"
+
+    def _called(self, node: int) -> str:
+        return f"{self.node_names[node]:.40}" if self.node_names else str(node)
 
     def checked(self, wanted: Mapping[Item, Sequence[tuple[str, int]] | None]) -> "RawGraph":
         """Return the graph with ``columns_wanted`` alone, or with what is wrong as its problem."""
@@ -94,26 +105,28 @@ class RawGraph(NamedTuple):
             self._check_sizes()
             node = self._fitting("node", self.num_nodes, wanted["node"])
             edge = self._fitting("edge", self.edge_index.shape[1], wanted["edge"])
-            if self.label_problem is not None and wanted["graph"]:
-                raise BadGraphError(self.label_problem)
-            labels = tuple(self.labels[k] for _, k in wanted["graph"] or ())
+            labels = self._labels(wanted["graph"]) if wanted["graph"] else ()
         except BadGraphError as e:
             return self._replace(problem=str(e))
         return self._replace(node=node, edge=edge, labels=labels)
 
+    def _labels(self, wanted: Sequence[tuple[str, int]]) -> tuple[Any, ...]:
+        where = self.node_place.of(0)
+        if self.label_problem is not None:
+            raise BadGraphError(f"{where}{self.label_problem}")
+        return tuple(plain(self.labels[k], f"{where}label '{name}'") for name, k in wanted)
+
     def _check_sizes(self) -> None:
         nodes = self.num_nodes
         if nodes < 1:
-            raise BadGraphError("has no node")
+            raise BadGraphError(f"{self.node_place.of(0)}has no node")
         if nodes > MAX_NODES:
             limit = f"more than the {MAX_NODES:,} that a graph may have"
             raise BadGraphError(f"{self.node_place.of(0)}has {nodes:,} nodes, {limit}")
         outside = ((self.edge_index < 0) | (self.edge_index >= nodes)).any(axis=0)
         if outside.any():
-            e = int(outside.argmax())
-            a, b = self.edge_index[:, e].tolist()
-            must = f"edge {a} - {b} must join nodes in [0, {nodes})"
-            raise BadGraphError(f"{self.edge_place.of(e)}{must}")
+            where = self.place_of_edge(int(outside.argmax()))
+            raise BadGraphError(f"{where} must join nodes in [0, {nodes})")
 
     def _fitting(
         self, item: Item, count: int, wanted: Sequence[tuple[str, int]] | None
@@ -187,6 +200,8 @@ class Collection:
     """Whether the texts of graphs say what they are, and so are kept."""
     keep_constant: bool = False
     """Whether node attributes that never change are kept; if not, the degree replaces them."""
+    notes: tuple[str, ...] = ()
+    """What is to be known of them beside their attributes."""
 
 
 def cell(text: str) -> Any:
@@ -236,6 +251,13 @@ def is_absent(value: object) -> bool:
 def may_be_class(word: str) -> bool:
     """Return whether a word for a missing value may be the name of a class beside others."""
     return word.strip().lower() in {"-", "?", "none"}
+
+
+def plain(value: Any, name: str) -> Any:
+    """Return a number or word, None for one that is missing."""
+    if not isinstance(value, int | float | str | None):
+        raise BadGraphError(f"{name} must hold numbers and words, found {value!r:.40}")
+    return None if value == "" else value
 
 
 def column(values: Sequence[Any]) -> Column:

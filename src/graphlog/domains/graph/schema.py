@@ -478,7 +478,7 @@ def chunk_of(
     owner = raw.owners("edge")
     edges = np.arange(len(owner))
     if not directed:
-        edges = _undirected_edges(raw, codes["edge"], problems)
+        edges = _undirected_edges(tried, raw, codes["edge"], problems)
     good = np.array([k not in problems for k in range(len(tried))], dtype=np.bool_)
     edges = edges[good[owner[edges]]]
     edge_counts = np.bincount(owner[edges], minlength=len(tried))[good]
@@ -502,7 +502,7 @@ def chunk_of(
 
 
 def _undirected_edges(
-    raw: RawGraphs, edge_attr: np.ndarray, problems: dict[int, str]
+    graphs: Sequence[RawGraph], raw: RawGraphs, edge_attr: np.ndarray, problems: dict[int, str]
 ) -> np.ndarray:
     """Return the first listing of every edge; adds graphs whose listings differ to ``problems``."""
     graph, ends = raw.owners("edge"), raw.edge_index
@@ -513,9 +513,10 @@ def _undirected_edges(
     is_first[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
     first = order[is_first][np.cumsum(is_first) - 1]
     for e in order[(edge_attr[order] != edge_attr[first]).any(axis=1)].tolist():
-        a, b = ends[:, e].tolist()
-        problem = f"edge {a} - {b} is listed twice with different attributes"
+        k = int(graph[e])
+        where = graphs[k].place_of_edge(e - int(np.searchsorted(graph, k)))
+        problem = "is listed twice with different attributes"
         advice = "correct it, or read the graphs as directed"
-        problems.setdefault(int(graph[e]), f"{problem}; {advice}")
+        problems.setdefault(k, f"{where} {problem}; {advice}")
     chosen = np.sort(order[is_first])
     return chosen[ends[0, chosen] != ends[1, chosen]]
