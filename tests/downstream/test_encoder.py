@@ -142,6 +142,7 @@ def test_load_names_what_is_wrong(tmp_path: Path):
 
 
 def test_a_schema_is_no_settings_of_a_network():
+    untrained_like(tiny_encoder(), read(CHAINS, MOLECULE), seed=0)  # the first call checks types
     with pytest.raises(ConfigError, match="give a schema as `schema=`"):
         graphlog.random_encoder(MOLECULE)
 
