@@ -246,7 +246,9 @@ def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarr
         return np.mean(parts, axis=0)
     likely = np.clip(np.asarray(parts, dtype=np.float64), _LEAST, 1 - _LEAST)
     if task == "multiclass":
-        return softmax(np.log(likely).mean(axis=0), axis=1)
+        logs = np.log(likely).mean(axis=0)
+        # classes that none has learned stay impossible
+        return softmax(np.where(np.any(parts, axis=0), logs, -np.inf), axis=1)
     return expit((np.log(likely) - np.log1p(-likely)).mean(axis=0))
 
 
