@@ -309,11 +309,13 @@ def tree_predictions(
 ) -> Float[np.ndarray, "M T"]:
     """Return what random forests, or gradient-boosted trees, predict for every row.
 
-    There is a model for each target; one that cannot be learned is NaN. Targets run in threads.
+    There is a model for each target; one that cannot be learned is NaN, of several classes 0.
+    Targets run in threads.
     """
     from sklearn import ensemble
 
     is_regression = task == "regression"
+    has_classes = task == "multiclass" and learnable(labels[train]).any()
     kind: Any = ensemble.RandomForestRegressor if is_regression else ensemble.RandomForestClassifier
     settings: dict[str, Any] = {"random_state": seed}
     if boosted:
@@ -327,7 +329,7 @@ def tree_predictions(
     def one(y: np.ndarray) -> np.ndarray:
         rows = train[~np.isnan(y[train])]
         if not learnable(y[rows, None]).all():
-            return np.full(len(features), np.nan)
+            return np.full(len(features), 0.0 if has_classes else np.nan)
         model = kind(**settings).fit(features[rows], y[rows])
         return model.predict(features) if is_regression else model.predict_proba(features)[:, 1]
 
