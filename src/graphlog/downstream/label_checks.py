@@ -222,13 +222,11 @@ def _ranks_of_twins(graphs: GraphBatch) -> Int[torch.Tensor, "V"]:
     """
     names = torch.randint(2**62, (graphs.num_nodes,), generator=torch.Generator().manual_seed(0))
     senders, receivers = graphs.edge_index
-    around, ranks = torch.zeros_like(names).index_add_(0, receivers, names[senders]), 0
+    around = torch.zeros_like(names).index_add_(0, receivers, names[senders])
+    places, ranks = torch.arange(len(names)), torch.zeros_like(names)
     for group in (around, around + names):
         ordered, order = group.sort(stable=True)
-        starts = torch.searchsorted(ordered, group)
-        ranks = (
-            ranks + torch.empty_like(order).scatter_(0, order, torch.arange(len(order))) - starts
-        )
+        ranks[order] += places - torch.searchsorted(ordered, ordered)
     return ranks
 
 
