@@ -83,12 +83,15 @@ def test_the_claimed_atoms_take_no_memory(tmp_path: Path) -> None:
 
 
 def test_what_a_late_record_adds_is_a_column_and_latin_1_is_read(tmp_path: Path) -> None:
-    late = ETHANOL.replace("$$$$", "> <y>\n0.5\n\n> <Lösung>\ngrün\nund \xe4\n\n$$$$")
+    late = ETHANOL.replace(
+        "$$$$", "> <y>\n0.5\n\n> <y (>1)>\n2\n\n> <Lösung>\ngrün\nund \xe4\n\n$$$$"
+    )
     (tmp_path / "a.sdf").write_text(ETHANOL * 300 + late, encoding="latin-1")
     store = graphlog.read_molecules(tmp_path / "a.sdf", targets=["y"])
     assert store.labels[-2:, 0].tolist() == pytest.approx([np.nan, 0.5], nan_ok=True)
     with open_sdf(tmp_path / "a.sdf") as table:
-        assert [row.fields["Lösung"] for row in table.rows][-2:] == ["", "grün\nund ä"]
+        found = [(row.fields["y (>1)"], row.fields["Lösung"]) for row in table.rows]
+        assert found[-2:] == [("", ""), ("2", "grün\nund ä")]
 
 
 @pytest.mark.parametrize(

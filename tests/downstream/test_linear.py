@@ -49,6 +49,12 @@ def test_tasks_that_cannot_be_learned_are_nan():
         tree_predictions(x, y, rows, "classification"),
     ):
         assert np.isnan(predictions).all(axis=0).tolist() == [False, True, True]
+    classes = np.eye(3)[rows % 2]
+    for predictions in (
+        linear_path(x, classes, rows, "multiclass", (1.0,))[1.0],
+        tree_predictions(x, classes, rows, "multiclass"),
+    ):
+        assert predictions.any(axis=0).tolist() == [True, True, False]
 
 
 def test_probabilities_near_1_still_differ():

@@ -171,10 +171,12 @@ def same_structure(store: GraphStore) -> Int64[np.ndarray, "M"]:
     hashes = _summed(refine_colors(batch.x, batch.edge_attr, batch.adjacency, ROUNDS), batch)
     _, kinds, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     shared = np.flatnonzero(counts[kinds] > 1)
-    if len(shared):
-        kinds[shared] = len(counts) + group_numbers(_structures(store.subset(shared)))
-        kinds = np.unique(kinds, return_inverse=True)[1]
-    return kinds
+    # apart by size, since refinement takes as many rounds as the longest paths of all need
+    scales = np.frexp(store.num_nodes[shared])[1]
+    for scale in np.unique(scales):
+        part = shared[scales == scale]
+        kinds[part] = kinds.max() + 1 + group_numbers(_structures(store.subset(part)))
+    return np.unique(kinds, return_inverse=True)[1]
 
 
 def _structures(store: GraphStore) -> list[tuple[int, ...]]:
@@ -184,9 +186,10 @@ def _structures(store: GraphStore) -> list[tuple[int, ...]]:
     """
     graphs, left = store[:], np.arange(len(store))
     colors = stable_colors(graphs.x, graphs.edge_attr, graphs.adjacency)
-    colored, marked = graphs.with_attributes(colors[:, None]), colors
-    first = _summed(colors, graphs)
-    last = first.copy()
+    colored, first = graphs.with_attributes(colors[:, None]), _summed(colors, graphs)
+    ranked = torch.stack([colors, _ranks_of_twins(graphs)], 1)
+    marked = stable_colors(ranked, graphs.edge_attr, graphs.adjacency)
+    last = _summed(marked, graphs)
     # Where no two nodes of a graph are alike, colors say which are joined: equal ones prove graphs
     # isomorphic. Nodes are mostly alike by symmetry, so that it does not matter which is marked.
     for _ in range(_MOST_MARKS):
@@ -210,6 +213,21 @@ def _structures(store: GraphStore) -> list[tuple[int, ...]]:
         key: _views(colored.part(k, k + 1)) for key, k in example.items() if counts[key[0]] > 1
     }
     return [(key[0], *views.get(key, ())) for key in keys]
+
+
+def _ranks_of_twins(graphs: GraphBatch) -> Int[torch.Tensor, "V"]:
+    """Return a place for each node among those with the same neighbors, or joined to the same.
+
+    Such nodes are symmetric where their attributes and edges are, so any order of them will do.
+    """
+    names = torch.randint(2**62, (graphs.num_nodes,), generator=torch.Generator().manual_seed(0))
+    senders, receivers = graphs.edge_index
+    around = torch.zeros_like(names).index_add_(0, receivers, names[senders])
+    places, ranks = torch.arange(len(names)), torch.zeros_like(names)
+    for group in (around, around + names):
+        ordered, order = group.sort(stable=True)
+        ranks[order] += places - torch.searchsorted(ordered, ordered)
+    return ranks
 
 
 def _views(graph: GraphBatch) -> tuple[int, ...]:

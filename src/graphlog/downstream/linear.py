@@ -246,7 +246,9 @@ def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarr
         return np.mean(parts, axis=0)
     likely = np.clip(np.asarray(parts, dtype=np.float64), _LEAST, 1 - _LEAST)
     if task == "multiclass":
-        return softmax(np.log(likely).mean(axis=0), axis=1)
+        logs = np.log(likely).mean(axis=0)
+        # classes that none has learned stay impossible
+        return softmax(np.where(np.any(parts, axis=0), logs, -np.inf), axis=1)
     return expit((np.log(likely) - np.log1p(-likely)).mean(axis=0))
 
 
@@ -307,11 +309,13 @@ def tree_predictions(
 ) -> Float[np.ndarray, "M T"]:
     """Return what random forests, or gradient-boosted trees, predict for every row.
 
-    There is a model for each target; one that cannot be learned is NaN. Targets run in threads.
+    There is a model for each target; one that cannot be learned is NaN, of several classes 0.
+    Targets run in threads.
     """
     from sklearn import ensemble
 
     is_regression = task == "regression"
+    has_classes = task == "multiclass" and learnable(labels[train]).any()
     kind: Any = ensemble.RandomForestRegressor if is_regression else ensemble.RandomForestClassifier
     settings: dict[str, Any] = {"random_state": seed}
     if boosted:
@@ -325,7 +329,7 @@ def tree_predictions(
     def one(y: np.ndarray) -> np.ndarray:
         rows = train[~np.isnan(y[train])]
         if not learnable(y[rows, None]).all():
-            return np.full(len(features), np.nan)
+            return np.full(len(features), 0.0 if has_classes else np.nan)
         model = kind(**settings).fit(features[rows], y[rows])
         return model.predict(features) if is_regression else model.predict_proba(features)[:, 1]
 

@@ -74,7 +74,8 @@ class Calibration:
         """Return calibrated probabilities; NaN for a target that the fold could not calibrate."""
         p = np.asarray(predictions, dtype=np.float64)
         if self.task == "multiclass":
-            return _tempered(p, self.temperatures[0])
+            found = np.where(p == 0, 0.0, _tempered(p, self.temperatures[0]))  # not learned
+            return found / found.sum(axis=1, keepdims=True)
         return _tempered(np.stack([1 - p, p], axis=2), self.temperatures[:, None])[..., 1]
 
     def rows(

@@ -20,7 +20,7 @@ from graphlog.files import DAMAGED, LONGEST_LINE, open_bytes
 _CONTINUED = re.compile(rb"-\r?\n *M  V30 ?")
 _COUNTS = re.compile(rb"M  V30\s+COUNTS\s+([0-9]{1,18})\s+([0-9]{1,18})")
 _END = re.compile(rb"(?m)^\$\$\$\$.*\n")
-_FIELD = re.compile(rb"(?m)^>[^<\n]*<([^>\n]+)>.*\n((?:[^\r\n].*\n?)*)")
+_FIELD = re.compile(rb"(?m)^>[^<\n]*<(.+)>.*\n((?:[^\r\n].*\n?)*)")
 """A data field: its name, and its text up to an empty line."""
 _ANY = frozenset({"AtomNull", "BondNull"})
 """What RDKit calls the queries that a molecule may have: any atom, any bond."""
