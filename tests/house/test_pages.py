@@ -569,6 +569,21 @@ def test_moleculenet_heads(number: int, metric: str, points: int):
             check(f"{name}, {head}", cells[-1], of_interval(gap))
 
 
+def test_moleculenet_toxcast_and_qm8():
+    page, heading = "docs/results.md", "MoleculeNet, linear and kernel heads"
+    parts = {"ToxCast": ("roc_auc", 100), "QM8": ("r2", 1)}
+    for column, (metric, points) in parts.items():
+        scores = moleculenet_heads(metric, points)[column.lower()]
+        for (name, head), given in lines(page, heading, 2, heads=2):
+            rule = {"linear": "validated", "kernel": "kernel"}[head]
+            own = scores.loc[SINGLE.get(name, name), rule]
+            (cell,) = (cell for key, cell in given.items() if key.startswith(column))
+            check(f"{name}, {head}, {column}", cell, spread(own))
+            if name != "untrained":
+                gap = own.iloc[0] - scores.loc["untrained", rule]
+                check(f"{name}, {head}, Δ {column}", given[f"Δ {column}"], of_interval(gap))
+
+
 def test_adme_deviations():
     rows = pd.read_csv(RESULTS / "adme.csv.gz")
     own = rows[(rows["features"] == "model+counts") & rows["std"].notna()]
