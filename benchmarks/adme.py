@@ -26,6 +26,7 @@ from scipy.sparse import csr_matrix
 
 import graphlog
 from graphlog.downstream.kernel import fit_kernel
+from graphlog.downstream.label_checks import repeat_kinds
 from graphlog.downstream.linear import (
     GRID,
     features_of,
@@ -68,7 +69,7 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
     store = graphlog.read_molecules(data["smiles"].tolist(), schema=encoder.schema)
     data = data.iloc[store.rows].reset_index(drop=True)
     labels = data["value"].to_numpy(dtype=np.float64)[:, None]
-    is_test = (data["split"] == "test").to_numpy()
+    is_test, kinds = (data["split"] == "test").to_numpy(), repeat_kinds(store)
     known: Columns = {name: features_of(store, name) for name in ("ecfp4", "descriptors", "counts")}
     known["model"] = encoder.embed_store(store, "jk+sum")
     networks = [random_encoder(encoder.config, encoder.schema, seed=s) for s in range(NETWORKS)]
@@ -105,7 +106,7 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
         else:
             # of fingerprints a kernel model sees the counts
             parts = {n: known[n] for n in (["counts"] if name == "ecfp4" else name.split("+"))}
-            fitted = fit_kernel(parts, labels, train, "regression").model
+            fitted = fit_kernel(parts, labels, train, "regression", kinds=kinds).model
             mean, std = fitted.predict([values[test] for values in parts.values()])
         columns = (*cell, store.rows[test], labels[test, 0], mean[:, 0], std[:, 0])
         rows = pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)))
