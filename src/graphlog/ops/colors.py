@@ -64,10 +64,8 @@ def color_classes(
     numbers of edges differ from the start, as for layers that divide by the degree of a neighbor.
     """
     classes: list[ColorClasses] = []
-    color, label = _row_hash(x), _edge_labels(edge_attr, edges)
+    color, label = _first_colors(x, edges, with_degrees), _edge_labels(edge_attr, edges)
     own = color
-    if with_degrees:
-        color = own = _mixed(color + edges.in_degree * _ODD[1])
     for done in range(rounds + 1):
         if done > 0:
             color = _refined(color, label, edges)
@@ -97,9 +95,8 @@ def refine_colors(
     """Return a color per node, equal where ``rounds`` of message passing see the same.
 
     Each round hashes a node's color with the sum over its incoming edges of hashes of sender and
-    edge (1-dimensional Weisfeiler-Leman); an encoder has as many rounds as layers. With
-    ``with_degrees`` nodes with different numbers of edges differ from the start, as for layers that
-    divide by the degree of a neighbor.
+    edge (1-dimensional Weisfeiler-Leman); an encoder has as many rounds as layers.
+    ``with_degrees`` is as for :func:`color_classes`.
 
     Example:
         A path of three nodes: its ends are symmetric.
@@ -110,9 +107,7 @@ def refine_colors(
         >>> bool(colors[0] == colors[2]), bool(colors[0] == colors[1])
         (True, False)
     """
-    color, label = _row_hash(x), _edge_labels(edge_attr, edges)
-    if with_degrees:
-        color = _mixed(color + edges.in_degree * _ODD[1])
+    color, label = _first_colors(x, edges, with_degrees), _edge_labels(edge_attr, edges)
     for _ in range(rounds):
         color = _refined(color, label, edges)
     return color
@@ -132,6 +127,12 @@ def stable_colors(
         if found == count:
             return color
         x, count = color[:, None], found
+
+
+def _first_colors(x: Tensor, edges: Adjacency, with_degrees: bool) -> Tensor:
+    """Return the colors before any round."""
+    color = _row_hash(x)
+    return _mixed(color + edges.in_degree * _ODD[1]) if with_degrees else color
 
 
 def _refined(color: Tensor, label: Tensor, edges: Adjacency) -> Tensor:
