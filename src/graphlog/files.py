@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphlog.errors import DataError, GraphLoGError, MissingExtraError
+from graphlog.errors import DataError, GraphLoGError, optional
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -423,10 +423,8 @@ class _Zstandard(io.RawIOBase):
     """What the frames of a compressed stream hold; an early end is an error, not an end."""
 
     def __init__(self, source: io.BufferedIOBase) -> None:
-        try:
+        with optional("zstandard", "zstd"):
             import zstandard
-        except ImportError:
-            raise MissingExtraError("zstandard", "zstd") from None
         self._source, self._ready = source, memoryview(b"")
         self._new, self._error = zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError
         self._frame = self._new()

@@ -26,7 +26,7 @@ from graphlog.data.graphs import (
     save_rejects,
 )
 from graphlog.domains import Input, domain_of
-from graphlog.errors import ConfigError, MissingExtraError, setting, unknown_name
+from graphlog.errors import ConfigError, optional, setting, unknown_name
 from graphlog.files import link_target, open_csv, put, scratch_folder, writing
 from graphlog.inputs import Part, temporary_folder
 from graphlog.training.runfolder import is_of_run
@@ -361,10 +361,8 @@ def choose_format(out: Path, format: str | None = None, source: Input | str | No
         endings = tuple(f".{name}" for name in WRITERS)
         check_output(out, endings if format is None else (out.suffix.lower(),), source)
     if chosen == "parquet":
-        try:
+        with optional("pyarrow", "parquet"):
             import pyarrow  # noqa: F401  # pyright: ignore[reportUnusedImport]
-        except ImportError:
-            raise MissingExtraError("pyarrow", "parquet") from None
     return chosen
 
 

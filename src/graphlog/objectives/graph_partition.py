@@ -14,7 +14,7 @@ from graphlog.config import FrozenConfig
 from graphlog.data.graphs import ragged_ranges
 from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
-from graphlog.errors import MissingExtraError
+from graphlog.errors import optional
 from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 from graphlog.ops.dense import linear
@@ -109,10 +109,8 @@ class Partitioner:
 
     def __init__(self, parts: int) -> None:
         """Raise MissingExtraError where METIS is not installed."""
-        try:
+        with optional("pymetis", "partition"):
             import pymetis
-        except ImportError:
-            raise MissingExtraError("pymetis", "partition") from None
         self._metis, self.parts = pymetis, parts
         self._options = self._metis.Options(seed=0)
         self._keys: UInt64[np.ndarray, "K"] = np.empty(0, np.uint64)
