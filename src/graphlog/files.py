@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from graphlog.errors import DataError, GraphLoGError, optional
 
@@ -204,10 +204,15 @@ class CsvTable:
         self._file.write(f"{line[:-2]}\n")
 
 
+def create_text(path: Path) -> TextIO:
+    """Open a new file for text as it is; what UTF-8 cannot hold is escaped."""
+    return path.open("w", encoding="utf-8", newline="", errors="backslashreplace")
+
+
 @contextmanager
 def open_csv(path: Path) -> Generator[CsvTable]:
     """Give what writes rows to the new CSV file ``path``, every table of ours that holds texts."""
-    with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
+    with create_text(path) as file:
         yield CsvTable(file)
 
 

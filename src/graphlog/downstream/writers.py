@@ -27,7 +27,7 @@ from graphlog.data.graphs import (
 )
 from graphlog.domains import Input, domain_of
 from graphlog.errors import ConfigError, optional, setting, unknown_name
-from graphlog.files import link_target, open_csv, put, scratch_folder, writing
+from graphlog.files import create_text, link_target, open_csv, put, scratch_folder, writing
 from graphlog.inputs import Part, temporary_folder
 from graphlog.training.runfolder import is_of_run
 
@@ -114,7 +114,7 @@ def _jsonl(results: Results, folder: Path) -> Path:
     path = folder / "out.jsonl"
     names = [json.dumps(name, ensure_ascii=False) for name in results.added]
     # a lone surrogate is written as \ud800, which is what JSON calls it
-    with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
+    with create_text(path) as file:
         for _, fields, cells, status in results.rows():
             numbers = [text or "null" for text in cells]
             if results.vector is not None:
@@ -253,7 +253,7 @@ def _sdf(results: Results, folder: Path) -> Path:
 
     assert results.records is not None, "whoever writes SDF says how its records are made"
     path = folder / "out.sdf"
-    with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
+    with create_text(path) as file:
         file.writelines(results.records(rows()))
     return path
 

@@ -19,7 +19,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import batch_ranges
 from graphlog.downstream.writers import Written, check_output, free_names
 from graphlog.errors import ConfigError
-from graphlog.files import link_target, open_csv, replacing
+from graphlog.files import create_text, link_target, open_csv, replacing
 from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.settings import Precision, inference_precision
@@ -182,7 +182,7 @@ def explain_file(
                 domain = domain_of(found.schema)
                 fields = list(domain.rows(given, store, domain.reading.of(reading)))
                 lines = _page(found, chosen, parts, numbers, fields, store.output_status())
-                with unfinished.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                with create_text(unfinished) as file:
                     file.writelines(lines)
             else:
                 texts = _names(found, given, store, reading)

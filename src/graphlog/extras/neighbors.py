@@ -40,7 +40,15 @@ from graphlog.errors import (
     out_of_range,
     setting,
 )
-from graphlog.files import CsvTable, hash_file, link_target, replacing, scratch_folder, writing
+from graphlog.files import (
+    CsvTable,
+    create_text,
+    hash_file,
+    link_target,
+    replacing,
+    scratch_folder,
+    writing,
+)
 from graphlog.inputs import InputLike, has_column, read, read_streamed, rereadable, resolve
 from graphlog.training.log import Progress
 from graphlog.training.settings import Precision
@@ -486,8 +494,7 @@ def neighbors_file(
         file: Any = sys.stdout
         if is_file:
             unfinished = opened.enter_context(replacing(link_target(path)))
-            how: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
-            file = opened.enter_context(unfinished.open("w", newline="", **how))
+            file = opened.enter_context(create_text(unfinished))
         if kind == "html":
             file.writelines(_page(encoder, index, fields, store.output_texts(), result))
         else:
