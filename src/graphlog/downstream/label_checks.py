@@ -187,7 +187,7 @@ def _structures(store: GraphStore) -> list[tuple[int, ...]]:
     graphs, left = store[:], np.arange(len(store))
     colors = stable_colors(graphs.x, graphs.edge_attr, graphs.adjacency)
     colored, first = graphs.with_attributes(colors[:, None]), _summed(colors, graphs)
-    ranked = torch.stack([colors, _ranks_of_twins(graphs)], 1)
+    ranked = torch.stack([colors, _ranks_of_twins(graphs, colors)], 1)
     marked = stable_colors(ranked, graphs.edge_attr, graphs.adjacency)
     last = _summed(marked, graphs)
     # Where no two nodes of a graph are alike, colors say which are joined: equal ones prove graphs
@@ -215,14 +215,15 @@ def _structures(store: GraphStore) -> list[tuple[int, ...]]:
     return [(key[0], *views.get(key, ())) for key in keys]
 
 
-def _ranks_of_twins(graphs: GraphBatch) -> Int[torch.Tensor, "V"]:
-    """Return a place for each node among those with the same neighbors, or joined to the same.
+def _ranks_of_twins(graphs: GraphBatch, colors: Int[torch.Tensor, "V"]) -> Int[torch.Tensor, "V"]:
+    """Return a place for each node among those of its color with the same neighbors.
 
-    Such nodes are symmetric where their attributes and edges are, so any order of them will do.
+    Such nodes are mostly symmetric, whether they are joined to each other or not, so that any order
+    of them will do.
     """
     names = torch.randint(2**62, (graphs.num_nodes,), generator=torch.Generator().manual_seed(0))
     senders, receivers = graphs.edge_index
-    around = torch.zeros_like(names).index_add_(0, receivers, names[senders])
+    around = torch.zeros_like(names).index_add_(0, receivers, names[senders]) + colors
     places, ranks = torch.arange(len(names)), torch.zeros_like(names)
     for group in (around, around + names):
         ordered, order = group.sort(stable=True)
