@@ -255,9 +255,8 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             X: SMILES.
             y: A class for each molecule, or columns of 0, 1 and NaN.
             sample_weight: How much each molecule counts in the loss; 0 leaves it out. None: all
-                alike.
-                ``sklearn.utils.class_weight.compute_sample_weight("balanced", y)`` makes classes
-                count alike.
+                alike; ``sklearn.utils.class_weight.compute_sample_weight("balanced", y)`` makes
+                classes count alike.
 
         Raises:
             DataError: If molecules, classes or weights cannot be used.

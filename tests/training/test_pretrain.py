@@ -1,5 +1,6 @@
 """Stores of awkward sizes, losses that blow up, starting from a model, precision, memory-only."""
 
+import copy
 import json
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import torch
 
 import graphlog
 from graphlog.downstream.pretrained import random_encoder
-from graphlog.encoders.encoder import build_encoder
+from graphlog.encoders.encoder import build_encoder, calibrate
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError, TrainingInterrupted
 from graphlog.objectives.base import EmbedStore, Phase
 from graphlog.objectives.graphlog import GraphLoG
@@ -218,7 +219,9 @@ def test_prototypes_are_fitted_to_embeddings_as_training_has_them(
 
     def compare(objective: GraphLoG, phase: Phase, embed: EmbedStore, generator: Any) -> None:
         def seen(limit: int | None, calibrated: bool) -> torch.Tensor:
-            found, true = embed(limit, calibrated), embed(limit, True)
+            network = copy.deepcopy(embed.__self__.encoder)  # pyright: ignore[reportFunctionMemberAccess]
+            calibrate(network, store)
+            found, true = embed(limit, calibrated), network(store[:]).graph_emb.detach()
             cosines.append(float(torch.cosine_similarity(found, true).mean()))
             return found
 

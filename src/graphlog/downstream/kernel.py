@@ -510,7 +510,6 @@ def fit_kernel(
         train: Rows to fit.
         task: Kind of task.
         weights: How much each row counts; None: all alike.
-
         kinds: A number for each row, equal for rows that repeat each other, which are held out
             together; None: none do.
 
