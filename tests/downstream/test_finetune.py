@@ -28,6 +28,7 @@ from downstream_support import (
 )
 from graphlog.config import read_toml
 from graphlog.data.split import Split
+from graphlog.domains import schema_named
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.finetune import FinetuneConfig, SeedJob, label_weights, start_of
 from graphlog.downstream.linear import fuse
@@ -96,6 +97,17 @@ def test_freezing_changes_the_head_alone():
         assert torch.equal(v, encoder.network.state_dict()[k])
     assert predictor.members[0].network is predictor.members[1].network
     assert predictor.report.mean > 0.9
+
+
+def test_the_papers_protocol_names_what_is_not_the_papers():
+    for layer, name in (("last", "molecule"), ("jk", "molecule"), ("last", "molecule-cip")):
+        encoder = tiny_encoder(layer, schema=schema_named(name))
+        frame = pd.DataFrame({"smiles": CHAINS, "y": IS_ALCOHOL})
+        data = open_labeled(frame, encoder.schema, targets=["y"])
+        notes = tuned(data, encoder, seeds=(0,)).report.notes
+        found = [note for note in notes if "not comparable with the paper's" in note]
+        assert len(found) == ((layer, name) != ("last", "molecule"))
+        assert all(f"'{layer}'" in note and f"'{name}'" in note for note in found)
 
 
 def test_dropout_is_the_networks_own(tiny_store: Any):

@@ -87,6 +87,8 @@ PAPER: Mapping[str, Any] = {
 """What the paper does otherwise: one step size for all, which falls to 0.3 of itself after every 30
 of 100 epochs; a linear head on the embedding as it is; statistics of batch normalization that
 follow the batches."""
+PUBLISHED = {("last", "molecule"), ("last", "protein")}
+"""Layers and schemas of the paper's models."""
 _DECAYS_EVERY = 0.3
 _LEAST_SPREAD = 0.1
 _EVALUATION_BATCH = 512
@@ -652,6 +654,13 @@ def _predictor(
     if config.class_weight is not None or data.weights is not None:
         of = "fine-tuning and the kernel model" if config.kernel else "fine-tuning"
         notes.append(f"weights are used in {of} only, not in scores or fingerprint rows")
+    layer, schema = config.layer_of(encoder), encoder.schema.name
+    if config.protocol == "paper" and (layer, schema) not in PUBLISHED:
+        notes.append(
+            "the paper's protocol is of the layer 'last' and the schemas molecule and protein; "
+            f"here the layer is '{layer}' and the schema '{schema}', so scores are not comparable "
+            "with the paper's"
+        )
     if config.kernel and config.class_weight is not None:
         notes.append("the kernel model does not balance classes")
     if any(not job.best_epoch for job in jobs):
