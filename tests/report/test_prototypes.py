@@ -310,6 +310,8 @@ def test_a_group_is_named_by_its_clearest_traits() -> None:
         trait("with halogen", "share", 0.0, 0.5), trait("with ester", "share", 0.3, 0.9)
     ) == ("no halogen, less ester")
     assert title(trait("label cats", "mean", 3, 1)) == "high cats"
+    furan = trait("with furan", "share", 0.9, 0.1), trait("with ring furan", "share", 0.4, 0.1)
+    assert title(*furan, trait("logP", "mean", 1.0, 2.0)) == "furan, low logP"
     same = [trait(f"with {kind}furan", "share", 0.9, 0.1) for kind in ("", "ring ")]
     assert title(*same, trait("with ester", "share", 0.9, 0.1)) == "furan, ester"
 

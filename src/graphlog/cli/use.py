@@ -1,6 +1,6 @@
 """Verbs that use an encoder: embed, predict, probe."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,14 +10,20 @@ from graphlog.cli.command import USE, Command, verb
 from graphlog.errors import ConfigError, setting
 
 _ALL_BASELINES = ("random", "ecfp-rf", "ecfp-lr")
-_OF_SPLITS = {
-    "split": None,
-    "with_features": None,
-    "run_dir": None,
-    "overwrite": False,
-    "head": "linear",
+_FOREIGN: Mapping[str, Mapping[str, object]] = {
+    "split": {"folds_seeds": [0, 1, 2], "classifier": "svm"},
+    "splits": {"classifier": "svm"},
+    "10-fold": {
+        "split": None,
+        "with_features": None,
+        "run_dir": None,
+        "overwrite": False,
+        "head": "linear",
+        "c": 0.1,
+        "baseline_seeds": [0],
+    },
 }
-"""Options of ``probe`` that 10-fold lacks, and their defaults."""
+"""Options of ``probe`` that a protocol lacks, and their defaults."""
 
 
 def _baselines(text: str) -> list[str] | None:
@@ -134,25 +140,22 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
     device: o.Device = "auto"
 
     def run(self) -> None:
-        options = self.given("model", "source", "protocol", "classifier", "folds_seeds")
+        foreign = _FOREIGN[self.protocol]
+        for option, usual in foreign.items():
+            if getattr(self, option) != usual:
+                raise ConfigError(
+                    f"{setting(option)} does not apply to --protocol {self.protocol}; drop it, or "
+                    "name another protocol.",
+                    option=option,
+                )
+        options = self.given("model", "source", "protocol", *foreign)
         options["progress"] = self.progress()
         if self.protocol == "10-fold":
-            for option, usual in _OF_SPLITS.items():
-                if getattr(self, option) != usual:
-                    raise ConfigError(
-                        f"{setting(option)} does not apply to 10-fold; drop it, or "
-                        "--protocol 10-fold.",
-                        option=option,
-                    )
-            for option in (*_OF_SPLITS, "c", "baseline_seeds"):
-                options.pop(option, None)
-            options |= {"classifier": self.classifier, "seeds": self.folds_seeds}
+            options["seeds"] = options.pop("folds_seeds")
             report = graphlog.fold_probe(self.model, self.source, **options)
         else:
             if self.baselines == ["all"]:
                 options["baselines"] = _ALL_BASELINES
-            if self.protocol == "splits":
-                options["folds_seeds"] = self.folds_seeds
             report = graphlog.probe(self.model, self.source, **options)
         kept = {} if self.run_dir is None else {"run": str(self.run_dir)}
         self.result({**kept, **report.to_dict()}, *report.tables())

@@ -392,13 +392,16 @@ class Node:
     @property
     def title(self) -> str:
         """Its two clearest traits, such as ``nitrile, low logP``; empty where it has none."""
-        return ", ".join([*dict.fromkeys(map(_in_short, self.traits))][:2])
+        clearest: dict[str, str] = {}  # a ring is a fragment and a ring system: named once
+        for trait in self.traits:
+            what = trait.name.removeprefix("label ").removeprefix("with ").removeprefix("ring ")
+            clearest.setdefault(what, _in_short(trait, what))
+        return ", ".join([*clearest.values()][:2])
 
 
-def _in_short(trait: Trait) -> str:
+def _in_short(trait: Trait, what: str) -> str:
     """Return a trait in a few words: ``nitrile`` where most members have one, ``more nitrile``."""
     is_more, is_label = trait.effect > 0, trait.name.startswith("label ")
-    what = trait.name.removeprefix("label ").removeprefix("with ").removeprefix("ring ")
     if trait.kind == "mean":
         is_count = not is_label and what.endswith("s")  # a plural names what is counted
         more, less = ("many", "few") if is_count else ("high", "low")
