@@ -26,7 +26,6 @@ WEIGHTS = ["graph_weight", "subgraph_weight", "global_weight", "attribute_weight
         ("graphcl", {"second": []}, "objective.second"),
         ("graphlog", {"subgraph_positive": "masked"}, "subgraph_positive"),
         ("graphlog", dict.fromkeys(WEIGHTS, 0), "at least one"),
-        ("graphlog", {"temprature": 0.1}, "did you mean `objective.temperature`"),
     ],
 )
 def test_settings_that_contradict_each_other(name: str, options: dict[str, object], words: str):

@@ -10,7 +10,7 @@ import torch
 from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
 
-from encoder_support import batch_for, encoder_for, make, run_once
+from encoder_support import batch_for, encoder_for, make, run_once, seeded, with_substructures
 from graphlog.api import read_proteins
 from graphlog.data.store import GraphStore, open_store
 from graphlog.domains import DOMAINS
@@ -166,35 +166,42 @@ def test_proteins_need_no_texts_for_theirs(tmp_path: Path):
         check_texts(bare, substructures=True)
 
 
-def test_a_descriptor_term_beside_the_others():
-    weighted = {"graph": 0.1, "subgraph": 0.1, "attribute": 0.3, "descriptor": 1.0}
-    encoder = encoder_for()
-    objective = make("graphlog", encoder, **{f"{k}_weight": v for k, v in weighted.items()})
-    found = run_once(objective, encoder, batch_for())
+LOCAL = {"graph": 0.1, "subgraph": 0.1, "attribute": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("graphlog", {**LOCAL, "descriptor": 1.0}),
+        ("graphlog/default", {"descriptor": 1.0, "substructure": 0.5}),
+        ("descriptorpred", {"descriptor": 1.0, "substructure": 0.5}),
+    ],
+)
+@torch.no_grad()
+def test_every_target_has_its_weight_beside_the_other_terms(name: str, weights: dict[str, float]):
+    encoder, batch = encoder_for(), batch_for()
+    given = {"graphlog": weights, "descriptorpred": {"substructure": 0.5}}.get(name, {})
+    objective = make(name, encoder, **{f"{term}_weight": w for term, w in given.items()})
     assert objective.needs_targets
-    assert set(found.terms) == set(weighted)
-    wanted = sum(weighted[name] * float(term.detach()) for name, term in found.terms.items())
-    assert float(found.total.detach()) == pytest.approx(wanted, rel=1e-5)
-    assert not make("graphlog", encoder).needs_targets
+    if "substructure" in weights:
+        batch = with_substructures(batch)
+    found = run_once(objective, encoder, batch)
+    assert set(found.terms) == set(weights)
+    wanted = sum(weights[name] * float(term) for name, term in found.terms.items())
+    assert float(found.total) == pytest.approx(wanted, rel=1e-6)
 
 
+@torch.no_grad()
 def test_the_default_recipe_of_molecules_needs_one_view():
-    from graphlog.objectives import OBJECTIVES
-
-    encoder = encoder_for()
-    objective = make("graphlog", encoder, **OBJECTIVES["graphlog"].RECIPES["default"]["objective"])
-    batch = batch_for()
-    components = torch.randn(batch.num_graphs, COMPONENTS, generator=torch.manual_seed(0))
-    batch = replace(batch, y=torch.cat([batch.y, components.to(batch.y)], dim=1))
-    views = objective.views(batch, torch.Generator())
+    encoder, batch = encoder_for(), with_substructures(batch_for())
+    assert not make("graphlog", encoder).needs_targets
+    objective = make("graphlog/default", encoder)
+    views = objective.views(batch, seeded())
     assert views.view is None
-    found = objective.loss(views, encoder, torch.Generator())
-    assert set(found.terms) == {"descriptor", "substructure"}
+    found = objective.loss(views, encoder, seeded()).terms["descriptor"]
     embedding = encoder.embed_graphs(batch, "jk")
-    loss = objective.descriptors.loss(embedding, batch.y[:, :-COMPONENTS])
-    assert float(found.terms["descriptor"].detach()) == pytest.approx(float(loss.detach()))
-    weighted = found.terms["descriptor"] + 0.5 * found.terms["substructure"]
-    assert float(found.total.detach()) == pytest.approx(float(weighted.detach()))
+    wanted = objective.descriptors.loss(embedding, batch.y[:, :-COMPONENTS])
+    assert float(found) == pytest.approx(float(wanted))
 
 
 def test_other_domains_take_the_losses_of_the_paper():
@@ -214,18 +221,6 @@ def test_components_are_uncorrelated_and_of_one_size(tiny_smiles: list[str]):
     leading = found[:, width : width + 10].astype(np.float64)
     np.testing.assert_allclose(leading.mean(axis=0), 0, atol=0.05)
     assert np.abs(np.corrcoef(leading.T) - np.eye(10)).max() < 0.3  # clipping leaves a little
-
-
-def test_the_second_target_has_its_weight(tiny_smiles: list[str]):
-    encoder = encoder_for()
-    objective = make("descriptorpred", encoder, substructure_weight=0.5)
-    batch = batch_for(sizes=[3, 4])
-    y = torch.randn(2, len(DOMAINS["molecule"].targets) + COMPONENTS)
-    found = run_once(objective, encoder, replace(batch, y=y))
-    terms = {name: float(term.detach()) for name, term in found.terms.items()}
-    assert set(terms) == {"descriptor", "substructure"}
-    wanted = terms["descriptor"] + 0.5 * terms["substructure"]
-    assert float(found.total.detach()) == pytest.approx(wanted, rel=1e-6)
 
 
 def test_a_run_with_both_targets_ends_the_same_after_a_stop(tiny_smiles: list[str], tmp_path: Path):

@@ -20,14 +20,12 @@ from training_support import families, small_config
 
 def test_the_average_is_that_of_its_equation():
     weight = nn.Parameter(torch.zeros(3))
-    average, wanted = WeightAverage(0.9), None
+    average, wanted = WeightAverage(0.9), torch.zeros(3)
     for step in range(1, 60):
         weight.data = torch.randn(3)
         average.update([("w", weight)], step)
-        decay = min(0.9, (1 + step) / (10 + step))
-        wanted = (
-            weight.data.clone() if wanted is None else decay * wanted + (1 - decay) * weight.data
-        )
+        decay = min(0.9, (1 + step) / (10 + step)) if step > 1 else 0.0
+        wanted = decay * wanted + (1 - decay) * weight.data
     average.copy_to([("w", weight)])
     assert torch.allclose(weight, wanted, atol=1e-6)
 
@@ -64,11 +62,9 @@ def test_a_run_ends_with_the_average_and_statistics_of_clean_graphs(tmp_path: Pa
     checkpoint = load_checkpoint(tmp_path / "run" / "checkpoint", print)
     last = tensors_below(checkpoint.tensors, "model.")
     averaged = tensors_below(checkpoint.tensors, "average.model.")
-    for name, parameter in trained.named_parameters():
-        assert torch.equal(parameter, averaged[name])
-    assert any(
-        not torch.equal(parameter, last[name]) for name, parameter in trained.named_parameters()
-    )
+    found = dict(trained.named_parameters())
+    assert all(torch.equal(parameter, averaged[name]) for name, parameter in found.items())
+    assert not all(torch.equal(parameter, last[name]) for name, parameter in found.items())
     norm, sizes, means = trained.train().norms[0], [], []
     found = norm.running_mean.clone()
     norm.momentum = 1.0  # keeps the mean of the last batch
