@@ -177,21 +177,17 @@ def make(name: str, encoder: GraphEncoder, **options: Any) -> Objective[Any]:
 
 
 def batch_for(
-    schema: FeatureSchema = NODE_MASKED, sizes: list[int] = SIZES, seed: int = 0
+    schema: FeatureSchema = NODE_MASKED,
+    sizes: list[int] = SIZES,
+    seed: int = 0,
+    substructures: bool = False,
 ) -> GraphBatch:
     """Return random connected graphs; of molecules and proteins, with random targets."""
     if schema.domain == "graph":
         return random_multigraphs(schema, sizes, seed)
-    batch = random_batch(sizes, seed, schema)
-    return replace(
-        batch, y=torch.randn(batch.num_graphs, target_count(schema), generator=seeded(seed))
-    )
-
-
-def with_substructures(batch: GraphBatch) -> GraphBatch:
-    """Return a batch with random components of substructures beside the targets it has."""
-    components = torch.randn(batch.num_graphs, COMPONENTS, generator=seeded())
-    return replace(batch, y=torch.cat([batch.y, components], dim=1))
+    width = target_count(schema) + substructures * COMPONENTS
+    targets = torch.randn(len(sizes), width, generator=seeded(seed))
+    return replace(random_batch(sizes, seed, schema), y=targets)
 
 
 def with_edges(batch: GraphBatch, rows: Sequence[int] | Tensor) -> GraphBatch:

@@ -10,7 +10,7 @@ import torch
 from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
 
-from encoder_support import batch_for, encoder_for, make, run_once, seeded, with_substructures
+from encoder_support import batch_for, encoder_for, make, run_once, seeded
 from graphlog.api import read_proteins
 from graphlog.data.store import GraphStore, open_store
 from graphlog.domains import DOMAINS
@@ -32,12 +32,14 @@ from protein_support import clustered_links, write
 TINY = {"encoder.dim": 8, "encoder.layers": 2, "epochs": 2, "batch_size": 16, "precision": "fp32"}
 
 
-def store_of(smiles: list[str], path: Path | None = None, texts: bool = True) -> GraphStore:
-    return read(smiles, MOLECULE, store_path=path, keep_texts=texts)
+@pytest.fixture(scope="module")
+def store(tiny_smiles: list[str]) -> GraphStore:
+    return read(tiny_smiles, MOLECULE)
 
 
-def test_targets_are_standardized_and_travel_with_the_batch(tiny_smiles: list[str]):
-    store = store_of(tiny_smiles)
+def test_targets_are_standardized_and_travel_with_the_batch(
+    store: GraphStore, tiny_smiles: list[str]
+):
     job = Pretraining(store, resolve_config("descriptorpred", None, TINY))
     job.find_targets(None)
     batch = job.load(np.array([5, 2]))
@@ -53,8 +55,7 @@ def test_targets_are_standardized_and_travel_with_the_batch(tiny_smiles: list[st
     assert store[:2].y is None
 
 
-def test_a_view_is_standardized_over_its_own_graphs(tiny_smiles: list[str]):
-    store = store_of(tiny_smiles)
+def test_a_view_is_standardized_over_its_own_graphs(store: GraphStore):
     found = targets_of(store.subset(np.arange(4, 20)), Progress())
     assert len(found) == 16
     assert np.abs(found.astype(np.float32).mean(axis=0)).max() < 0.01
@@ -67,10 +68,10 @@ def test_values_are_kept_beside_a_store_or_in_the_run(
     on_disk: bool, tmp_path: Path, tiny_smiles: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     def find() -> np.ndarray:
-        store = open_store(tmp_path / "mols") if on_disk else store_of(tiny_smiles)
+        store = open_store(tmp_path / "mols") if on_disk else read(tiny_smiles, MOLECULE)
         return targets_of(store, Progress(), tmp_path, substructures=True)
 
-    store_of(tiny_smiles, tmp_path / "mols" if on_disk else None)
+    read(tiny_smiles, MOLECULE, store_path=tmp_path / "mols" if on_disk else None)
     first = find()
     kept = sorted(tmp_path.glob(f"{'mols.' if on_disk else ''}targets-*.safetensors"))
     assert len(kept) == 2
@@ -99,8 +100,8 @@ class _Counted(Progress):
             raise KeyboardInterrupt
 
 
-def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list[str]):
-    store, run, followed = store_of(tiny_smiles), tmp_path / "run", _Counted(patience=2)
+def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, store: GraphStore):
+    run, followed = tmp_path / "run", _Counted(patience=2)
     config = resolve_config("descriptorpred", None, TINY)
     with pytest.raises(TrainingInterrupted, match="continue with `resume=True`"):
         run_pretraining(store, config, run, progress=_Counted(1))  # while they are worked out
@@ -121,13 +122,13 @@ def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list
 
 
 def test_a_store_without_texts_is_refused_before_an_old_run_is_replaced(
-    tmp_path: Path, tiny_smiles: list[str]
+    tmp_path: Path, store: GraphStore, tiny_store: GraphStore
 ):
     run, config = tmp_path / "run", resolve_config("descriptorpred", None, TINY)
-    run_pretraining(store_of(tiny_smiles), config, run)
+    run_pretraining(store, config, run)
     before = (run / "model.safetensors").read_bytes()
     with pytest.raises(DataError, match=r"without its texts \(SMILES\), from which"):
-        run_pretraining(store_of(tiny_smiles, texts=False), config, run, overwrite=True)
+        run_pretraining(tiny_store, config, run, overwrite=True)
     assert (run / "model.safetensors").read_bytes() == before
 
 
@@ -179,12 +180,10 @@ LOCAL = {"graph": 0.1, "subgraph": 0.1, "attribute": 0.3}
 )
 @torch.no_grad()
 def test_every_target_has_its_weight_beside_the_other_terms(name: str, weights: dict[str, float]):
-    encoder, batch = encoder_for(), batch_for()
+    encoder, batch = encoder_for(), batch_for(substructures="substructure" in weights)
     given = {"graphlog": weights, "descriptorpred": {"substructure": 0.5}}.get(name, {})
     objective = make(name, encoder, **{f"{term}_weight": w for term, w in given.items()})
     assert objective.needs_targets
-    if "substructure" in weights:
-        batch = with_substructures(batch)
     found = run_once(objective, encoder, batch)
     assert set(found.terms) == set(weights)
     wanted = sum(weights[name] * float(term) for name, term in found.terms.items())
@@ -193,7 +192,7 @@ def test_every_target_has_its_weight_beside_the_other_terms(name: str, weights: 
 
 @torch.no_grad()
 def test_the_default_recipe_of_molecules_needs_one_view():
-    encoder, batch = encoder_for(), with_substructures(batch_for())
+    encoder, batch = encoder_for(), batch_for(substructures=True)
     assert not make("graphlog", encoder).needs_targets
     objective = make("graphlog/default", encoder)
     views = objective.views(batch, seeded())
@@ -213,7 +212,7 @@ def test_other_domains_take_the_losses_of_the_paper():
 
 def test_components_are_uncorrelated_and_of_one_size(tiny_smiles: list[str]):
     tails = [text for text in tiny_smiles if text[0] == "C" and text[:2] != "Cl"]
-    store = store_of([f"{'C' * k}{text}" for k in range(8) for text in tails])
+    store = read([f"{'C' * k}{text}" for k in range(5) for text in tails], MOLECULE)
     found = targets_of(store, Progress(), substructures=True)
     width = len(DOMAINS["molecule"].targets)
     assert found.shape == (len(store), width + COMPONENTS)
@@ -223,13 +222,13 @@ def test_components_are_uncorrelated_and_of_one_size(tiny_smiles: list[str]):
     assert np.abs(np.corrcoef(leading.T) - np.eye(10)).max() < 0.3  # clipping leaves a little
 
 
-def test_a_run_with_both_targets_ends_the_same_after_a_stop(tiny_smiles: list[str], tmp_path: Path):
+def test_a_run_with_both_targets_ends_the_same_after_a_stop(store: GraphStore, tmp_path: Path):
     settings = {**TINY, "objective.substructure_weight": 0.5}
     config = resolve_config("descriptorpred", None, settings)
-    whole = run_pretraining(store_of(tiny_smiles), config, tmp_path / "whole")
+    whole = run_pretraining(store, config, tmp_path / "whole")
     with pytest.raises(TrainingInterrupted):
-        run_pretraining(store_of(tiny_smiles), config, tmp_path / "run", progress=_Counted(3))
-    again = run_pretraining(store_of(tiny_smiles), config, tmp_path / "run", resume=True)
+        run_pretraining(store, config, tmp_path / "run", progress=_Counted(3))
+    again = run_pretraining(store, config, tmp_path / "run", resume=True)
     ours, theirs = whole.encoder.state_dict(), again.encoder.state_dict()
     assert all(value.equal(theirs[name]) for name, value in ours.items())
 

@@ -9,14 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from encoder_support import (
-    batch_for,
-    begin_last_phase,
-    encoder_for,
-    make,
-    seeded,
-    with_substructures,
-)
+from encoder_support import batch_for, begin_last_phase, encoder_for, make, seeded
 from graphlog import prototypes
 from graphlog.errors import NonFiniteLossError
 from graphlog.training.pretrain import Pretraining, run_pretraining
@@ -54,9 +47,8 @@ def step_without_values(name: str) -> None:
     encoder = encoder_for()
     objective = make(name, encoder)
     begin_last_phase(objective, encoder)
-    batch = replace(batch_for(sizes=[3, 5, 2, 7]), _adjacency=[])
-    if objective.needs_substructures:
-        batch = with_substructures(batch)
+    batch = batch_for(sizes=[3, 5, 2, 7], substructures=objective.needs_substructures)
+    batch = replace(batch, _adjacency=[])
     encoder.to("meta")
     objective.to("meta")
     views = objective.views(batch.to("meta"), seeded())
