@@ -1,6 +1,7 @@
 """Eqs. 6 and 7, and their softmax forms, against loops written from the paper in float64."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -125,8 +126,8 @@ def test_the_gradient_written_by_hand(form: str, eps: float):
     ptr = offsets((3, 1, 4, 2))
 
     def loss(h: Tensor, view: Tensor) -> Tensor:
-        how = {"form": form, "temperature": 0.5, "eps": eps, "generator": seeded(2)}
-        return subgraph_loss(h, view, ptr, NONE, **how).loss
+        how: dict[str, Any] = {"form": form, "eps": eps, "generator": seeded(2)}
+        return subgraph_loss(h, view, ptr, NONE, temperature=0.5, **how).loss
 
     inputs = (h.requires_grad_(), view.requires_grad_())
     assert torch.autograd.gradcheck(loss, inputs, fast_mode=True)

@@ -16,7 +16,7 @@ def recorded(golden: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def featurized(recorded: dict[str, Any]) -> tuple[GraphChunk, list[tuple[int, str]]]:
+def featurized(recorded: dict[str, Any]) -> tuple[GraphChunk, Any]:
     return featurize_smiles([str(s) for s in recorded["smiles"]], MOLECULE)
 
 
@@ -56,7 +56,7 @@ def test_what_the_reference_refuses_goes_through_with_a_named_code(
 
 
 def test_what_rdkit_refuses_is_rejected_with_a_reason(
-    recorded: dict[str, Any], featurized: tuple[Any, list[tuple[int, str]]], made: dict[int, Any]
+    recorded: dict[str, Any], featurized: tuple[GraphChunk, Any], made: dict[int, Any]
 ):
     _, rejects = featurized
     refused = np.isin(recorded["error"], ["MolFromSmiles:None", "empty"])

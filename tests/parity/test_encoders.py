@@ -133,8 +133,10 @@ def test_evaluation_mode(name: str, golden: Path, mirror: Path):
 
 # In double precision: in single, a value within rounding error of 0 may fall on the other side of a
 # ReLU.
-GRADIENTS = [(name, training, torch.float64) for name in RECORDED for training in (False, True)]
-GRADIENTS += [(name, False, torch.float32) for name in RECORDED if name.endswith("random")]
+GRADIENTS = [
+    *((name, training, torch.float64) for name in RECORDED for training in (False, True)),
+    *((name, False, torch.float32) for name in RECORDED if name.endswith("random")),
+]
 
 
 @pytest.mark.parametrize(("name", "training", "dtype"), GRADIENTS)

@@ -38,7 +38,6 @@ from training_support import (
     Heard,
     blow_up,
     families,
-    finished,
     outcome,
     small_config,
     undisturbed,
@@ -50,8 +49,8 @@ def weights(result: Any) -> dict[str, torch.Tensor]:
 
 
 def test_a_run_in_memory_equals_one_in_a_folder(tmp_path: Path):
-    in_memory = run_pretraining(families(64), small_config(epochs=2), None)
-    on_disk = read_model(finished(tmp_path / "run") / "model.safetensors")
+    store, config = families(64), small_config(epochs=2, checkpoint_every_s=0.0)
+    in_memory, on_disk = (run_pretraining(store, config, run) for run in (None, tmp_path / "run"))
     for name, value in weights(in_memory).items():
         assert torch.equal(value, weights(on_disk)[name]), name
     assert not in_memory.encoder.training
