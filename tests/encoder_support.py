@@ -17,7 +17,7 @@ from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
 from graphlog.encoders.legacy import MOLECULE, PROTEIN, encoder_from_weights
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.base import LossTerms, Objective, target_count
+from graphlog.objectives.base import COMPONENTS, LossTerms, Objective, target_count
 from graphlog.prototypes import PrototypeForest
 from house_support import ROOT
 
@@ -117,15 +117,11 @@ def attributes(columns: tuple[Attribute, ...], rows: int, generator: torch.Gener
     return torch.stack([d if whole else d.float() for d in drawn], dim=1)
 
 
-def random_multigraphs(
-    schema: FeatureSchema, sizes: list[int], seed: int = 0, bonds_per_node: float = 1.2
-) -> GraphBatch:
+def random_multigraphs(schema: FeatureSchema, sizes: list[int], seed: int = 0) -> GraphBatch:
     """Random graphs of these sizes, every bond in both directions with equal attributes."""
-    generator = torch.Generator().manual_seed(seed)
-    ptr = torch.tensor([0, *sizes]).cumsum(0)
-    ends = []
+    generator, ptr, ends = seeded(seed), offsets(sizes), []
     for start, size in zip(ptr[:-1].tolist(), sizes, strict=True):
-        pair = torch.randint(size, (2, round(size * bonds_per_node)), generator=generator)
+        pair = torch.randint(size, (2, round(1.2 * size)), generator=generator)
         ends.append(start + pair[:, pair[0] != pair[1]])
     bonds = torch.cat(ends, dim=1)
     both = torch.stack([bonds, bonds.flip(0)], dim=2).flatten(1)
@@ -181,23 +177,28 @@ def make(name: str, encoder: GraphEncoder, **options: Any) -> Objective[Any]:
 
 
 def batch_for(
-    schema: FeatureSchema = NODE_MASKED, sizes: list[int] = SIZES, seed: int = 0
+    schema: FeatureSchema = NODE_MASKED,
+    sizes: list[int] = SIZES,
+    seed: int = 0,
+    substructures: bool = False,
 ) -> GraphBatch:
     """Return random connected graphs; of molecules and proteins, with random targets."""
     if schema.domain == "graph":
         return random_multigraphs(schema, sizes, seed)
-    batch = random_batch(sizes, seed, schema)
-    return replace(
-        batch, y=torch.randn(batch.num_graphs, target_count(schema), generator=seeded(seed))
-    )
+    width = target_count(schema) + substructures * COMPONENTS
+    targets = torch.randn(len(sizes), width, generator=seeded(seed))
+    return replace(random_batch(sizes, seed, schema), y=targets)
+
+
+def with_edges(batch: GraphBatch, rows: Sequence[int] | Tensor) -> GraphBatch:
+    """Return a batch with the edges of these rows alone, in their order."""
+    edge_index, edge_attr = batch.edge_index[:, rows], batch.edge_attr[rows]
+    return GraphBatch(batch.x, edge_index, edge_attr, batch.batch, batch.ptr, batch.y)
 
 
 def one_way(batch: GraphBatch, both: int = 0) -> GraphBatch:
     """Return a batch with one direction of every edge, both of those in its first rows."""
-    rows = [*range(both), *range(both, batch.num_edges, 2)]
-    return GraphBatch(
-        batch.x, batch.edge_index[:, rows], batch.edge_attr[rows], batch.batch, batch.ptr, batch.y
-    )
+    return with_edges(batch, [*range(both), *range(both, batch.num_edges, 2)])
 
 
 def begin_last_phase(objective: Objective[Any], encoder: GraphEncoder) -> None:
@@ -220,12 +221,6 @@ def usable(name: str, schema: FeatureSchema) -> bool:
     except ConfigError:
         return False
     return True
-
-
-def double(objective: Objective[Any], encoder: GraphEncoder) -> None:
-    """Compute in float64, without dropout or batch statistics."""
-    objective.double().eval()
-    encoder.double().eval()
 
 
 def edges_of(batch: GraphBatch) -> set[tuple[int, int]]:

@@ -87,6 +87,14 @@ def _finished() -> TemporaryDirectory[str]:
     return folder
 
 
+@cache
+def undisturbed(**overrides: Any) -> dict[str, Any]:
+    """Return what the small job ends with when it is left alone: what others must end with."""
+    with TemporaryDirectory() as folder:
+        run_pretraining(families(), small_config(**overrides), Path(folder) / "run")
+        return outcome(Path(folder) / "run")
+
+
 def finished(path: Path) -> Path:
     """Return a copy of a finished run of two epochs on 64 graphs."""
     return shutil.copytree(Path(_finished().name) / "run", path)

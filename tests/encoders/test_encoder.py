@@ -1,16 +1,21 @@
-"""What every encoder promises, for every backbone and kind of schema."""
+"""What every encoder promises, for every backbone, also of one's own, and kind of schema."""
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.nn import GINEConv, TransformerConv
 
-from encoder_support import SCHEMAS, encoder_for, random_multigraphs, seeded
+from encoder_support import SCHEMAS, encoder_for, random_multigraphs, seeded, with_edges
+from graphlog.data.graphs import FeatureSchema
 from graphlog.data.store import GraphBatch
 from graphlog.encoders import LAYERS
-from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
+from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, MessagePassing, build_encoder
+from graphlog.encoders.layers import PyGLayer
 from graphlog.encoders.legacy import MOLECULE, PROTEIN
+from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import DataError
 from store_support import collate
 
@@ -27,16 +32,9 @@ def small(backbone: str = "gin", schema: str = "molecule", **settings: object) -
 
 def permuted(batch: GraphBatch, order: Tensor) -> GraphBatch:
     """The same graphs with nodes in another order (within graphs) and edges in another order."""
-    place = torch.empty_like(order)
-    place[order] = torch.arange(len(order))
-    shuffle = torch.randperm(batch.num_edges)
-    return GraphBatch(
-        batch.x[order],
-        place[batch.edge_index][:, shuffle],
-        batch.edge_attr[shuffle],
-        batch.batch,
-        batch.ptr,
-    )
+    edges = order.argsort()[batch.edge_index]
+    moved = GraphBatch(batch.x[order], edges, batch.edge_attr, batch.batch, batch.ptr)
+    return with_edges(moved, torch.randperm(batch.num_edges))
 
 
 @pytest.mark.parametrize(("backbone", "schema"), EVERY)
@@ -84,9 +82,8 @@ def test_one_node_without_edges(backbone: str, training: bool):
     encoding = encoder(random_multigraphs(MOLECULE, [1]))
     assert encoding.graph_emb.isfinite().all()
     encoding.graph_emb.sum().backward()
-    assert all(
-        torch.equal(v, before[k]) for k, v in encoder.named_buffers()
-    )  # a single node has no statistics to add
+    # a single node has no statistics to add
+    assert all(torch.equal(v, before[k]) for k, v in encoder.named_buffers())
 
 
 @pytest.mark.parametrize("schema", ["molecule", "protein"])
@@ -117,9 +114,8 @@ def test_the_domain_settles_the_family():
 def test_widths(jk: str, width: int):
     encoder = small(jk=jk, readout="attention")
     batch = random_multigraphs(MOLECULE, [3, 2])
-    assert (
-        encoder.dim == encoder.embedding_width("last") == encoder(batch).graph_emb.shape[1] == width
-    )
+    assert encoder.dim == encoder.embedding_width("last") == width
+    assert encoder(batch).graph_emb.shape == (2, width)
     assert encoder.embed_graphs(batch, "last").shape == (2, width)
     assert encoder.embed_graphs(batch, "jk").shape == (2, encoder.embedding_width("jk")) == (2, 25)
 
@@ -186,3 +182,30 @@ def test_center_stands_beside_the_mean(layer: str):
     torch.testing.assert_close(ours[:, 8:] if layer == "last" else ours[:, -9:-1], center)
     torch.testing.assert_close(ours[:, :8], mean[:, :8])
     torch.testing.assert_close(centered(batch).graph_emb, plain(batch).graph_emb)
+
+
+def test_the_convolution_sees_the_edge_vectors(monkeypatch: pytest.MonkeyPatch):
+    layer = PyGLayer(GINEConv(torch.nn.Identity(), eps=0.0), MOLECULE, 8)
+    monkeypatch.setitem(LAYERS, "conv", lambda config, schema: layer)
+    config = EncoderConfig(backbone="conv", layers=1, dim=8, batch_norm=False)
+    encoder = GraphEncoder(config, MOLECULE)
+    batch = random_multigraphs(MOLECULE, [4, 3])
+    h0, h1 = encoder.encode_layers(batch)[1]
+    messages = (h0[batch.edge_index[0]] + layer.edge(batch.edge_attr)).relu()
+    torch.testing.assert_close(h1, h0.index_add(0, batch.edge_index[1], messages))
+
+
+def test_a_layer_of_ones_own_is_trained_and_saved_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def layer(config: EncoderConfig, schema: FeatureSchema) -> MessagePassing:
+        return PyGLayer(TransformerConv(config.dim, config.dim, edge_dim=4), schema, 4)
+
+    monkeypatch.setitem(LAYERS, "own", layer)
+    batch = random_multigraphs(MOLECULE, [5, 6])
+    encoder = GraphEncoder(EncoderConfig(backbone="own", layers=2, dim=8), MOLECULE)
+    encoder(batch).graph_emb.square().sum().backward()
+    assert all(p.grad is not None for p in encoder.parameters())
+    save_model(tmp_path / "own.safetensors", encoder.eval(), {})
+    read = read_model(tmp_path / "own.safetensors").encoder
+    torch.testing.assert_close(read(batch).graph_emb, encoder(batch).graph_emb, rtol=0, atol=0)

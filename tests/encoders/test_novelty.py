@@ -126,17 +126,13 @@ def test_the_shipped_model_tells_strange_molecules_from_usual_ones():
     ]
     found = novelty.percentiles(novelty.distances(model.embed([*strange.values(), *usual], "jk")))
     above = dict(zip(strange, found, strict=False))
-    assert all(above[name] > 99 for name in strange if name != "indocyanine green"), above
-    assert above["indocyanine green"] > 95  # the collection has dyes
+    assert above.pop("indocyanine green") > 95  # the collection has dyes
+    assert min(above.values()) > 99, above
     assert (found[len(strange) :] < 90).all()
 
 
 def test_the_shipped_models_are_small_enough():
     for path in list_models().values():
         assert path.stat().st_size <= 4e6
-    bulky = {
-        name: tensor
-        for name, tensor in load_file(list_models()["graphlog-mol"]).items()
-        if PREFIX in name
-    }
-    assert sum(t.numel() * t.element_size() for t in bulky.values()) < 130_000
+    tensors = load_file(list_models()["graphlog-mol"])
+    assert sum(t.nbytes for name, t in tensors.items() if PREFIX in name) < 130_000

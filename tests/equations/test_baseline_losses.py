@@ -13,7 +13,6 @@ from encoder_support import (
     batch_for,
     close,
     cosine,
-    double,
     encoder_for,
     make,
     seeded,
@@ -34,9 +33,8 @@ def mean(values: list[float]) -> float:
 
 def prepared(name: str, schema=NODE_MASKED, **options):
     """An objective, its encoder, views of a batch, and the loss, all in float64."""
-    encoder = encoder_for(schema)
-    objective = make(name, encoder, **options)
-    double(objective, encoder)
+    encoder = encoder_for(schema).double().eval()
+    objective = make(name, encoder, **options).double().eval()
     batch = batch_for(schema)
     views = objective.views(batch, seeded())
     with torch.no_grad():

@@ -15,19 +15,18 @@ FOREST = random_forest((3, 5, 9), dim=4)
 def slow_walk_probability(
     h: Tensor, chain: list[int], forest: PrototypeForest, temperature: float
 ) -> float:
+    """Eq. 12, one step at a time."""
     probability = 1.0
     for level, chosen in enumerate(chain):
         layer = forest.layers[level]
-        below = (
-            torch.arange(len(layer)) if level == 0 else children(forest, level, chain[level - 1])
-        )
-        weights = {c: float(torch.exp(cosine(h, layer[c]) / temperature)) for c in below.tolist()}
+        below = children(forest, level, chain[level - 1]) if level else range(len(layer))
+        weights = {c: float(torch.exp(cosine(h, layer[c]) / temperature)) for c in below}
         probability *= weights[chosen] / sum(weights.values())
     return probability
 
 
-def children(forest: PrototypeForest, level: int, parent: int) -> Tensor:
-    return (forest.parent(level) == parent).nonzero()[:, 0]
+def children(forest: PrototypeForest, level: int, parent: int) -> list[int]:
+    return (forest.parent(level) == parent).nonzero()[:, 0].tolist()
 
 
 def graphs(num: int, seed: int = 5) -> Tensor:
@@ -49,10 +48,8 @@ def test_chains_are_drawn_as_often_as_eq_12_says(temperature: float):
     chains = all_chains(FOREST)
     counts = (drawn[:, None, :] == chains[None]).all(dim=2).sum(dim=0).double()
     assert counts.sum() == draws, "a drawn chain does not follow the trees"
-    expected = draws * torch.tensor(
-        [slow_walk_probability(h[0], c, FOREST, temperature) for c in chains.tolist()],
-        dtype=torch.float64,
-    )
+    shares = [slow_walk_probability(h[0], c, FOREST, temperature) for c in chains.tolist()]
+    expected = draws * torch.tensor(shares, dtype=torch.float64)
     statistic = float(((counts - expected) ** 2 / expected).sum())
     assert statistic < chi2.isf(1e-6, len(chains) - 1)
 
@@ -62,10 +59,8 @@ def test_noise_chains_differ_in_one_prototype_each():
     noise = corrupt_chains(chains, FOREST, seeded(1))
     differs = noise != chains[:, None, :]
     assert torch.equal(differs, torch.eye(3, dtype=torch.bool).expand(500, 3, 3))
-    assert all(
-        noise[:, :, level].max() < size and noise.min() >= 0
-        for level, size in enumerate(FOREST.sizes)
-    )
+    assert noise.min() >= 0
+    assert (noise.amax(dim=(0, 1)) < torch.tensor(FOREST.sizes)).all()
 
 
 def test_noise_prototypes_are_equally_likely():
@@ -114,7 +109,7 @@ def test_prototype_cross_entropy(candidates: str):
         for n, chain in enumerate(chains.tolist()):
             among = list(range(len(layer)))
             if level > 0 and candidates == "siblings":
-                among = children(FOREST, level, chain[level - 1]).tolist()
+                among = children(FOREST, level, chain[level - 1])
             losses.append(loss(h[n], layer, among, chain[level]))
         wanted = wanted + torch.stack(losses).mean()
         if level > 0:

@@ -10,7 +10,7 @@ import torch
 from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
 
-from encoder_support import batch_for, encoder_for, make, run_once
+from encoder_support import batch_for, encoder_for, make, run_once, seeded
 from graphlog.api import read_proteins
 from graphlog.data.store import GraphStore, open_store
 from graphlog.domains import DOMAINS
@@ -32,12 +32,14 @@ from protein_support import clustered_links, write
 TINY = {"encoder.dim": 8, "encoder.layers": 2, "epochs": 2, "batch_size": 16, "precision": "fp32"}
 
 
-def store_of(smiles: list[str], path: Path | None = None, texts: bool = True) -> GraphStore:
-    return read(smiles, MOLECULE, store_path=path, keep_texts=texts)
+@pytest.fixture(scope="module")
+def store(tiny_smiles: list[str]) -> GraphStore:
+    return read(tiny_smiles, MOLECULE)
 
 
-def test_targets_are_standardized_and_travel_with_the_batch(tiny_smiles: list[str]):
-    store = store_of(tiny_smiles)
+def test_targets_are_standardized_and_travel_with_the_batch(
+    store: GraphStore, tiny_smiles: list[str]
+):
     job = Pretraining(store, resolve_config("descriptorpred", None, TINY))
     job.find_targets(None)
     batch = job.load(np.array([5, 2]))
@@ -53,8 +55,7 @@ def test_targets_are_standardized_and_travel_with_the_batch(tiny_smiles: list[st
     assert store[:2].y is None
 
 
-def test_a_view_is_standardized_over_its_own_graphs(tiny_smiles: list[str]):
-    store = store_of(tiny_smiles)
+def test_a_view_is_standardized_over_its_own_graphs(store: GraphStore):
     found = targets_of(store.subset(np.arange(4, 20)), Progress())
     assert len(found) == 16
     assert np.abs(found.astype(np.float32).mean(axis=0)).max() < 0.01
@@ -67,10 +68,10 @@ def test_values_are_kept_beside_a_store_or_in_the_run(
     on_disk: bool, tmp_path: Path, tiny_smiles: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     def find() -> np.ndarray:
-        store = open_store(tmp_path / "mols") if on_disk else store_of(tiny_smiles)
+        store = open_store(tmp_path / "mols") if on_disk else read(tiny_smiles, MOLECULE)
         return targets_of(store, Progress(), tmp_path, substructures=True)
 
-    store_of(tiny_smiles, tmp_path / "mols" if on_disk else None)
+    read(tiny_smiles, MOLECULE, store_path=tmp_path / "mols" if on_disk else None)
     first = find()
     kept = sorted(tmp_path.glob(f"{'mols.' if on_disk else ''}targets-*.safetensors"))
     assert len(kept) == 2
@@ -99,8 +100,8 @@ class _Counted(Progress):
             raise KeyboardInterrupt
 
 
-def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list[str]):
-    store, run, followed = store_of(tiny_smiles), tmp_path / "run", _Counted(patience=2)
+def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, store: GraphStore):
+    run, followed = tmp_path / "run", _Counted(patience=2)
     config = resolve_config("descriptorpred", None, TINY)
     with pytest.raises(TrainingInterrupted, match="continue with `resume=True`"):
         run_pretraining(store, config, run, progress=_Counted(1))  # while they are worked out
@@ -121,13 +122,13 @@ def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list
 
 
 def test_a_store_without_texts_is_refused_before_an_old_run_is_replaced(
-    tmp_path: Path, tiny_smiles: list[str]
+    tmp_path: Path, store: GraphStore, tiny_store: GraphStore
 ):
     run, config = tmp_path / "run", resolve_config("descriptorpred", None, TINY)
-    run_pretraining(store_of(tiny_smiles), config, run)
+    run_pretraining(store, config, run)
     before = (run / "model.safetensors").read_bytes()
     with pytest.raises(DataError, match=r"without its texts \(SMILES\), from which"):
-        run_pretraining(store_of(tiny_smiles, texts=False), config, run, overwrite=True)
+        run_pretraining(tiny_store, config, run, overwrite=True)
     assert (run / "model.safetensors").read_bytes() == before
 
 
@@ -166,35 +167,40 @@ def test_proteins_need_no_texts_for_theirs(tmp_path: Path):
         check_texts(bare, substructures=True)
 
 
-def test_a_descriptor_term_beside_the_others():
-    weighted = {"graph": 0.1, "subgraph": 0.1, "attribute": 0.3, "descriptor": 1.0}
-    encoder = encoder_for()
-    objective = make("graphlog", encoder, **{f"{k}_weight": v for k, v in weighted.items()})
-    found = run_once(objective, encoder, batch_for())
+LOCAL = {"graph": 0.1, "subgraph": 0.1, "attribute": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("graphlog", {**LOCAL, "descriptor": 1.0}),
+        ("graphlog/default", {"descriptor": 1.0, "substructure": 0.5}),
+        ("descriptorpred", {"descriptor": 1.0, "substructure": 0.5}),
+    ],
+)
+@torch.no_grad()
+def test_every_target_has_its_weight_beside_the_other_terms(name: str, weights: dict[str, float]):
+    encoder, batch = encoder_for(), batch_for(substructures="substructure" in weights)
+    given = {"graphlog": weights, "descriptorpred": {"substructure": 0.5}}.get(name, {})
+    objective = make(name, encoder, **{f"{term}_weight": w for term, w in given.items()})
     assert objective.needs_targets
-    assert set(found.terms) == set(weighted)
-    wanted = sum(weighted[name] * float(term.detach()) for name, term in found.terms.items())
-    assert float(found.total.detach()) == pytest.approx(wanted, rel=1e-5)
-    assert not make("graphlog", encoder).needs_targets
+    found = run_once(objective, encoder, batch)
+    assert set(found.terms) == set(weights)
+    wanted = sum(weights[name] * float(term) for name, term in found.terms.items())
+    assert float(found.total) == pytest.approx(wanted, rel=1e-6)
 
 
+@torch.no_grad()
 def test_the_default_recipe_of_molecules_needs_one_view():
-    from graphlog.objectives import OBJECTIVES
-
-    encoder = encoder_for()
-    objective = make("graphlog", encoder, **OBJECTIVES["graphlog"].RECIPES["default"]["objective"])
-    batch = batch_for()
-    components = torch.randn(batch.num_graphs, COMPONENTS, generator=torch.manual_seed(0))
-    batch = replace(batch, y=torch.cat([batch.y, components.to(batch.y)], dim=1))
-    views = objective.views(batch, torch.Generator())
+    encoder, batch = encoder_for(), batch_for(substructures=True)
+    assert not make("graphlog", encoder).needs_targets
+    objective = make("graphlog/default", encoder)
+    views = objective.views(batch, seeded())
     assert views.view is None
-    found = objective.loss(views, encoder, torch.Generator())
-    assert set(found.terms) == {"descriptor", "substructure"}
+    found = objective.loss(views, encoder, seeded()).terms["descriptor"]
     embedding = encoder.embed_graphs(batch, "jk")
-    loss = objective.descriptors.loss(embedding, batch.y[:, :-COMPONENTS])
-    assert float(found.terms["descriptor"].detach()) == pytest.approx(float(loss.detach()))
-    weighted = found.terms["descriptor"] + 0.5 * found.terms["substructure"]
-    assert float(found.total.detach()) == pytest.approx(float(weighted.detach()))
+    wanted = objective.descriptors.loss(embedding, batch.y[:, :-COMPONENTS])
+    assert float(found) == pytest.approx(float(wanted))
 
 
 def test_other_domains_take_the_losses_of_the_paper():
@@ -206,7 +212,7 @@ def test_other_domains_take_the_losses_of_the_paper():
 
 def test_components_are_uncorrelated_and_of_one_size(tiny_smiles: list[str]):
     tails = [text for text in tiny_smiles if text[0] == "C" and text[:2] != "Cl"]
-    store = store_of([f"{'C' * k}{text}" for k in range(8) for text in tails])
+    store = read([f"{'C' * k}{text}" for k in range(5) for text in tails], MOLECULE)
     found = targets_of(store, Progress(), substructures=True)
     width = len(DOMAINS["molecule"].targets)
     assert found.shape == (len(store), width + COMPONENTS)
@@ -216,25 +222,13 @@ def test_components_are_uncorrelated_and_of_one_size(tiny_smiles: list[str]):
     assert np.abs(np.corrcoef(leading.T) - np.eye(10)).max() < 0.3  # clipping leaves a little
 
 
-def test_the_second_target_has_its_weight(tiny_smiles: list[str]):
-    encoder = encoder_for()
-    objective = make("descriptorpred", encoder, substructure_weight=0.5)
-    batch = batch_for(sizes=[3, 4])
-    y = torch.randn(2, len(DOMAINS["molecule"].targets) + COMPONENTS)
-    found = run_once(objective, encoder, replace(batch, y=y))
-    terms = {name: float(term.detach()) for name, term in found.terms.items()}
-    assert set(terms) == {"descriptor", "substructure"}
-    wanted = terms["descriptor"] + 0.5 * terms["substructure"]
-    assert float(found.total.detach()) == pytest.approx(wanted, rel=1e-6)
-
-
-def test_a_run_with_both_targets_ends_the_same_after_a_stop(tiny_smiles: list[str], tmp_path: Path):
+def test_a_run_with_both_targets_ends_the_same_after_a_stop(store: GraphStore, tmp_path: Path):
     settings = {**TINY, "objective.substructure_weight": 0.5}
     config = resolve_config("descriptorpred", None, settings)
-    whole = run_pretraining(store_of(tiny_smiles), config, tmp_path / "whole")
+    whole = run_pretraining(store, config, tmp_path / "whole")
     with pytest.raises(TrainingInterrupted):
-        run_pretraining(store_of(tiny_smiles), config, tmp_path / "run", progress=_Counted(3))
-    again = run_pretraining(store_of(tiny_smiles), config, tmp_path / "run", resume=True)
+        run_pretraining(store, config, tmp_path / "run", progress=_Counted(3))
+    again = run_pretraining(store, config, tmp_path / "run", resume=True)
     ours, theirs = whole.encoder.state_dict(), again.encoder.state_dict()
     assert all(value.equal(theirs[name]) for name, value in ours.items())
 

@@ -38,9 +38,7 @@ def scattered(h: Tensor, edge_index: Tensor, weight: Tensor | None, heads: int =
     messages = h.unflatten(1, (heads, -1))[edge_index[0]]
     if weight is not None:
         messages = messages * weight.reshape(-1, heads, 1)
-    return torch.zeros(h.shape[0], messages.shape[2], dtype=h.dtype).index_add(
-        0, edge_index[1], messages.sum(1)
-    )
+    return h.new_zeros(h.shape[0], messages.shape[2]).index_add(0, edge_index[1], messages.sum(1))
 
 
 @pytest.mark.parametrize("heads", [None, 0, 1, 3])
@@ -68,13 +66,10 @@ def test_sums_of_both_ends(heads: int):
 @pytest.mark.parametrize("heads", [1, 3])
 def test_weighted_rows(heads: int):
     edge_index, adjacency = directed()
-    rows, weight = (
-        torch.randn(11, 4, dtype=torch.float64),
-        torch.randn(11, heads, dtype=torch.float64, requires_grad=True),
-    )
-    expected = torch.zeros(6, heads, 4, dtype=torch.float64).index_add(
-        0, edge_index[1], weight[:, :, None] * rows[:, None]
-    )
+    rows = torch.randn(11, 4, dtype=torch.float64)
+    weight = torch.randn(11, heads, dtype=torch.float64, requires_grad=True)
+    products = weight[:, :, None] * rows[:, None]
+    expected = products.new_zeros(6, heads, 4).index_add(0, edge_index[1], products)
     torch.testing.assert_close(weighted_rows(weight, rows, adjacency.offsets), expected)
     assert torch.autograd.gradcheck(lambda w: weighted_rows(w, rows, adjacency.offsets), weight)
     nothing = weighted_rows(weight[:0], rows[:0], torch.zeros(4, dtype=torch.int64))
@@ -106,19 +101,14 @@ def test_self_loops_equal_a_fresh_sort():
 REDUCTIONS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "sum": (segment_sum, lambda rows: rows.sum(0)),
     "mean": (segment_mean, lambda rows: rows.mean(0) if len(rows) else rows.sum(0)),
-    "max": (
-        segment_max,
-        lambda rows: (
-            rows.amax(0) if len(rows) else torch.full(rows.shape[1:], -torch.inf, dtype=rows.dtype)
-        ),
-    ),
+    "max": (segment_max, lambda rows: rows.amax(0) if len(rows) else rows.sum(0) - torch.inf),
 }
 SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=6)
 
 
 def packed(sizes: list[int], shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Random rows and the segments they belong to."""
-    return torch.randn(sum(sizes), *shape, dtype=torch.float64), torch.tensor([0, *sizes]).cumsum(0)
+    return torch.randn(sum(sizes), *shape, dtype=torch.float64), offsets(sizes)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2)])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graphlog.data.graphs import GraphChunk
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
 
 
@@ -15,9 +16,14 @@ def recorded(golden: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def made(recorded: dict[str, Any]) -> dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def featurized(recorded: dict[str, Any]) -> tuple[GraphChunk, Any]:
+    return featurize_smiles([str(s) for s in recorded["smiles"]], MOLECULE)
+
+
+@pytest.fixture(scope="module")
+def made(featurized: tuple[GraphChunk, Any]) -> dict[int, tuple[np.ndarray, ...]]:
     """Return x, edge_index and edge_attr by position, each bond as (begin, end), (end, begin)."""
-    chunk, _ = featurize_smiles([str(s) for s in recorded["smiles"]], MOLECULE)
+    chunk, _ = featurized
     nodes = np.split(chunk.x, np.cumsum(chunk.node_counts)[:-1])
     ends = np.split(chunk.edge_index, np.cumsum(chunk.edge_counts)[:-1], axis=1)
     attributes = np.split(chunk.edge_attr, np.cumsum(chunk.edge_counts)[:-1])
@@ -32,15 +38,10 @@ def test_codes_are_exact(recorded: dict[str, Any], made: dict[int, Any]):
     fine = np.flatnonzero(recorded["error"] == "")
     assert len(fine) == 287
     for k in fine.tolist():
-        x, edge_index, edge_attr = made[k]
         (v, w), (e, f) = recorded["node_ptr"][k : k + 2], recorded["edge_ptr"][k : k + 2]
-        np.testing.assert_array_equal(x, recorded["x"][v:w], err_msg=str(recorded["smiles"][k]))
-        np.testing.assert_array_equal(
-            edge_index, recorded["edge_index"][:, e:f], err_msg=str(recorded["smiles"][k])
-        )
-        np.testing.assert_array_equal(
-            edge_attr, recorded["edge_attr"][e:f], err_msg=str(recorded["smiles"][k])
-        )
+        wanted = (recorded["x"][v:w], recorded["edge_index"][:, e:f], recorded["edge_attr"][e:f])
+        for ours, theirs in zip(made[k], wanted, strict=True):
+            np.testing.assert_array_equal(ours, theirs, err_msg=str(recorded["smiles"][k]))
 
 
 def test_what_the_reference_refuses_goes_through_with_a_named_code(
@@ -55,12 +56,11 @@ def test_what_the_reference_refuses_goes_through_with_a_named_code(
 
 
 def test_what_rdkit_refuses_is_rejected_with_a_reason(
-    recorded: dict[str, Any], made: dict[int, Any]
+    recorded: dict[str, Any], featurized: tuple[GraphChunk, Any], made: dict[int, Any]
 ):
-    _, rejects = featurize_smiles([str(s) for s in recorded["smiles"]], MOLECULE)
-    expected = set(
-        np.flatnonzero(np.isin(recorded["error"], ["MolFromSmiles:None", "empty"])).tolist()
-    )
+    _, rejects = featurized
+    refused = np.isin(recorded["error"], ["MolFromSmiles:None", "empty"])
+    expected = set(np.flatnonzero(refused).tolist())
     assert {position for position, _ in rejects} == expected
     assert expected.isdisjoint(made)
     for position, reason in rejects:

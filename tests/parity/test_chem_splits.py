@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graphlog.api import read_molecules
 from graphlog.data.split import Split
 from graphlog.data.tables import open_table
 from graphlog.datasets import DATASETS
@@ -46,9 +47,19 @@ LARGE = [
 ]
 
 
+@pytest.fixture(scope="module")
+def splits(golden: Path) -> dict[str, Any]:
+    return json.loads((golden / "moleculenet_scaffold_split.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def small(golden: Path) -> dict[str, Any]:
+    recorded = dict(np.load(golden / "chem_split_small.npz"))
+    return recorded | {"smiles": [str(s) for s in recorded["smiles"]]}
+
+
 @pytest.mark.parametrize("name", ["bbbp", "clintox", "bace", *LARGE])
-def test_scaffold_split_of_a_data_set(name: str, golden: Path):
-    splits = json.loads((golden / "moleculenet_scaffold_split.json").read_text())
+def test_scaffold_split_of_a_data_set(name: str, splits: dict[str, Any]):
     expected, canonical = splits[f"{name}@downstream"], details_of(DATASETS[name]).canonical_split
     assert canonical == (expected["smiles_used"] == "RDKit canonical SMILES")
     with DOMAINS["molecule"].open(resolve(name), TableReading()) as table:
@@ -57,52 +68,45 @@ def test_scaffold_split_of_a_data_set(name: str, golden: Path):
 
 
 @pytest.mark.parametrize(("name", "file"), [("bbbp", "BBBP"), ("clintox", "clintox")])
-def test_scaffold_split_of_a_file_as_published(name: str, file: str, golden: Path, mirror: Path):
-    expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[f"{name}@raw"]
+def test_scaffold_split_of_a_file_as_published(
+    name: str, file: str, splits: dict[str, Any], mirror: Path
+):
+    expected = splits[f"{name}@raw"]
     with open_table(mirror / "chem" / "raw" / f"{file}.csv.gz") as table:
         smiles = kept_smiles([row.record for row in table.rows], expected)
     check(scaffold_split(smiles, canonical=True), expected)
 
 
-def test_labels_of_a_data_set_are_the_recorded_ones(golden: Path):
-    from graphlog.api import read_molecules
-
-    expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[
-        "tox21@downstream"
-    ]
+def test_labels_of_a_data_set_are_the_recorded_ones(splits: dict[str, Any]):
+    expected = splits["tox21@downstream"]
     store = read_molecules("tox21", workers=1, keep_texts=False)
-    labels = np.where(
-        np.isnan(store.labels), 0, np.where(store.labels == 0, -1, store.labels)
-    ).astype(np.int8)
+    signs = np.where(store.labels == 0, -1, store.labels)
+    labels = np.where(np.isnan(signs), 0, signs).astype(np.int8)
     assert hashlib.sha256(labels.tobytes()).hexdigest() == expected["labels_int8_sha256"]
     assert store.num_rows - len(store) == len(expected["rows_not_parsed_by_rdkit"])
 
 
-def test_small_split_and_scaffolds(golden: Path):
-    with np.load(golden / "chem_split_small.npz") as recorded:
-        smiles = [str(s) for s in recorded["smiles"]]
-        assert scaffolds(smiles) == [str(s) for s in recorded["scaffold"]]
-        for tag, fractions in (("80", (0.8, 0.1, 0.1)), ("70", (0.7, 0.15, 0.15))):
-            for part, indices in scaffold_split(smiles, fractions)._asdict().items():
-                assert indices.tolist() == recorded[f"{part}_{tag}"].tolist()
+def test_scaffolds_are_the_recorded_ones(small: dict[str, Any]):
+    assert scaffolds(small["smiles"]) == [str(s) for s in small["scaffold"]]
+
+
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [
+        ("{}_80", {"fractions": (0.8, 0.1, 0.1)}),
+        ("{}_70", {"fractions": (0.7, 0.15, 0.15)}),
+        ("random_{}_seed0", {"kind": "random", "seed": 0}),
+        ("random_{}_seed42", {"kind": "random", "seed": 42}),
+    ],
+)
+def test_small_split_is_the_recorded_one(key: str, options: Any, small: dict[str, Any]):
+    for part, indices in scaffold_split(small["smiles"], **options)._asdict().items():
+        assert indices.tolist() == small[key.format(part)].tolist()
 
 
 def test_groups_do_not_depend_on_the_number_of_workers(
-    golden: Path, monkeypatch: pytest.MonkeyPatch
+    small: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("graphlog.data.workers._TEXTS_A_PIECE", 50)
-    with np.load(golden / "chem_split_small.npz") as recorded:
-        smiles = [str(s) for s in recorded["smiles"]]
-    one, two = (np.concatenate(scaffold_split(smiles, workers=n)) for n in (1, 2))
+    one, two = (np.concatenate(scaffold_split(small["smiles"], workers=n)) for n in (1, 2))
     np.testing.assert_array_equal(one, two)
-
-
-@pytest.mark.parametrize("seed", [0, 42])
-def test_random_split_is_the_recorded_one(seed: int, golden: Path):
-    with np.load(golden / "chem_split_small.npz") as recorded:
-        for part, indices in (
-            scaffold_split([str(s) for s in recorded["smiles"]], kind="random", seed=seed)
-            ._asdict()
-            .items()
-        ):
-            assert indices.tolist() == recorded[f"random_{part}_seed{seed}"].tolist()

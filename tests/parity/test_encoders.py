@@ -14,22 +14,16 @@ from graphlog.encoders.encoder import JUMPS, GraphEncoder
 from graphlog.encoders.legacy import convert_pth, encoder_from_weights
 from graphlog.ops.sparse import segment_max, segment_sum
 
-SMALL = [
-    f"{family}_encoder_{kind}"
-    for family in ("chem", "bio")
-    for kind in ("gin", "gcn", "graphsage", "gat")
-]
-SIZES = {"chem_encoder_gin": "3x64", "bio": "3x32"}
-LARGE = [
-    *"chem_encoder_gin_5x300_seeded chem_encoder_gcn_5x300_contextpred".split(),
-    *"chem_encoder_graphsage_5x300_contextpred chem_encoder_gat_5x300_contextpred".split(),
-    *"bio_encoder_gin_5x300_seeded bio_encoder_gcn_5x300_masking".split(),
-    *"bio_encoder_graphsage_5x300_masking bio_encoder_gat_5x300_masking".split(),
-]
 RECORDED = [
-    f"{name}_{SIZES.get(name, SIZES['bio'] if name.startswith('bio') else '3x48')}_random"
-    for name in SMALL
-] + LARGE
+    f"{family}_encoder_{kind}"
+    for family, kinds in {
+        "chem": "gin_3x64_random gcn_3x48_random graphsage_3x48_random gat_3x48_random "
+        "gin_5x300_seeded gcn_5x300_contextpred graphsage_5x300_contextpred gat_5x300_contextpred",
+        "bio": "gin_3x32_random gcn_3x32_random graphsage_3x32_random gat_3x32_random "
+        "gin_5x300_seeded gcn_5x300_masking graphsage_5x300_masking gat_5x300_masking",
+    }.items()
+    for kind in kinds.split()
+]
 Arrays = dict[str, np.ndarray]
 
 
@@ -137,10 +131,17 @@ def test_evaluation_mode(name: str, golden: Path, mirror: Path):
     close(in_double, arrays["mean_pool_eval_f64"], 1e-10, "mean_pool_eval_f64")
 
 
-def check_gradients(
-    name: str, training: bool, dtype: torch.dtype, golden: Path, mirror: Path
-) -> None:
-    """Compare gradients of the sum of squares; what cancels is known to its rounding error only."""
+# In double precision: in single, a value within rounding error of 0 may fall on the other side of a
+# ReLU.
+GRADIENTS = [
+    *((name, training, torch.float64) for name in RECORDED for training in (False, True)),
+    *((name, False, torch.float32) for name in RECORDED if name.endswith("random")),
+]
+
+
+@pytest.mark.parametrize(("name", "training", "dtype"), GRADIENTS)
+def test_gradients(name: str, training: bool, dtype: torch.dtype, golden: Path, mirror: Path):
+    """Of the sum of squares; what cancels is known to its rounding error only."""
     encoder, batch, arrays = load(name, golden, mirror)
     prefix = "grad_train/" if training else "grad_eval/"
     recorded = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
@@ -155,19 +156,6 @@ def check_gradients(
     relative, floor = 1e-3 if training else 1e-4, value * float(torch.finfo(torch.float32).eps)
     for key, grad in recorded.items():
         close(ours[key], grad, relative, key, floor=floor)
-
-
-@pytest.mark.parametrize("name", RECORDED)
-@pytest.mark.parametrize("training", [False, True])
-def test_gradients(name: str, training: bool, golden: Path, mirror: Path):
-    # In double precision: in single, a value within rounding error of 0 may fall on the other side
-    # of a ReLU.
-    check_gradients(name, training, torch.float64, golden, mirror)
-
-
-@pytest.mark.parametrize("name", [n for n in RECORDED if n.endswith("random")])
-def test_gradients_in_single_precision(name: str, golden: Path, mirror: Path):
-    check_gradients(name, False, torch.float32, golden, mirror)
 
 
 @pytest.mark.parametrize("name", RECORDED)

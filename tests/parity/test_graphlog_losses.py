@@ -11,7 +11,10 @@ from graphlog.objectives.losses import PairLoss, graph_loss, prototype_cross_ent
 from graphlog.prototypes import PrototypeForest, compete, greedy_chains, moving_average_pass
 from graphlog.views.augment import num_masked
 
-PRECISIONS = [("f32", torch.float32, 1e-5), ("f64", torch.float64, 1e-10)]
+each_precision = pytest.mark.parametrize(
+    ("suffix", "dtype", "tolerance"), [("f32", torch.float32, 1e-5), ("f64", torch.float64, 1e-10)]
+)
+each_temperature = pytest.mark.parametrize("k", range(3))
 EPS = 1e-6
 
 
@@ -42,8 +45,8 @@ def subgraph(
     return subgraph_loss(nodes, views, node_ranges(z), masked, temperature=tau, **how)
 
 
-@pytest.mark.parametrize(("suffix", "dtype", "tolerance"), PRECISIONS)
-@pytest.mark.parametrize("k", range(3))
+@each_precision
+@each_temperature
 def test_subgraph_loss_and_gradients(
     golden: Path, suffix: str, dtype: torch.dtype, tolerance: float, k: int
 ):
@@ -58,8 +61,8 @@ def test_subgraph_loss_and_gradients(
     assert close(of_itself, z["intra_loss_own_node_positive_f64"][k], tolerance)
 
 
-@pytest.mark.parametrize(("suffix", "dtype", "tolerance"), PRECISIONS)
-@pytest.mark.parametrize("k", range(3))
+@each_precision
+@each_temperature
 def test_graph_loss_and_gradients(
     golden: Path, suffix: str, dtype: torch.dtype, tolerance: float, k: int
 ):
@@ -72,8 +75,8 @@ def test_graph_loss_and_gradients(
     assert close(views.grad, z[f"inter_grad_graph_modify_reps_{suffix}"][k], tolerance)
 
 
-@pytest.mark.parametrize(("suffix", "dtype", "tolerance"), PRECISIONS)
-@pytest.mark.parametrize("k", range(3))
+@each_precision
+@each_temperature
 def test_prototype_loss_chains_and_gradients(
     golden: Path, suffix: str, dtype: torch.dtype, tolerance: float, k: int
 ):

@@ -85,9 +85,8 @@ def test_bottom_prototypes_are_means_of_their_graphs():
 def test_any_collection_of_two_graphs_or_more_gives_a_forest(
     num: int, depth: int, centers: int, seed: int
 ):
-    forest = fit_forest(
-        embeddings(num, seed=seed), depth=depth, centers=centers, generator=seeded(seed)
-    )
+    emb = embeddings(num, seed=seed)
+    forest = fit_forest(emb, depth=depth, centers=centers, generator=seeded(seed))
     assert forest.depth == depth
     forest.check()
 
@@ -99,9 +98,8 @@ def test_the_literal_rule_discards_every_upper_layer():
 
 
 def test_opposite_points_get_a_prototype_with_a_direction():
-    forest = fit_forest(
-        torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), depth=2, centers=4, generator=seeded()
-    )
+    points = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    forest = fit_forest(points, depth=2, centers=4, generator=seeded())
     assert forest.sizes == (1, 1)
     assert forest.layers[0].norm() > 0
 
@@ -198,9 +196,7 @@ def test_sinkhorn_finds_the_best_plan_of_its_kind():
 
 
 def test_a_crowd_on_one_prototype_is_shared_out():
-    crowd = torch.nn.functional.normalize(
-        torch.tensor([1.0, 0, 0]) + 0.05 * torch.randn(300, 3, generator=seeded(2)), dim=1
-    )
+    crowd = torch.tensor([1.0, 0, 0]) + 0.05 * torch.randn(300, 3, generator=seeded(2))
     similarity = cosine_similarity(crowd, torch.eye(3))
     assert similarity.argmax(dim=1).unique().tolist() == [0]
     share = balanced_assignment(similarity, temperature=0.05, iterations=100)

@@ -3,6 +3,7 @@
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,25 +24,21 @@ from graphs_support import lines
 
 def _is_same_graph(a: Data, b: Data) -> bool:
     """Return whether nodes are the same in their order, and edges in any."""
-    edges: list[list[tuple[float, ...]]] = [
-        sorted(map(tuple, torch.cat([g.edge_index.T.double(), g.edge_attr.double()], 1).tolist()))
+    ours, theirs = (
+        sorted(torch.cat([g.edge_index.T.double(), g.edge_attr.double()], 1).tolist())
         for g in (a, b)
-    ]
-    return torch.equal(a.x, b.x) and edges[0] == edges[1]
+    )
+    return torch.equal(a.x, b.x) and ours == theirs
 
 
 def _ring(n: int, width: int = 3, seed: int = 0, directed: bool = False) -> Data:
-    draw = torch.Generator().manual_seed(seed)
-    nodes = torch.arange(n)
-    edges = torch.stack([torch.cat([nodes, (nodes + 1) % n]), torch.cat([(nodes + 1) % n, nodes])])
-    return Data(
-        x=torch.randn(n, width, generator=draw),
-        edge_index=edges,
-        edge_attr=torch.rand(2 * n, 2, generator=draw)
-        if directed
-        else torch.rand(n, 2, generator=draw).repeat(2, 1),
-        y=torch.tensor([[float(seed)]]),
-    )
+    draw, nodes = torch.Generator().manual_seed(seed), torch.arange(n)
+    edges = torch.stack([nodes, (nodes + 1) % n])
+    x, edge_attr = torch.randn(n, width, generator=draw), torch.rand(2 * n, 2, generator=draw)
+    if not directed:
+        edge_attr[n:] = edge_attr[:n]
+    edge_index = torch.cat([edges, edges.flip(0)], dim=1)
+    return Data(x=x, edge_index=edge_index, edge_attr=edge_attr, y=torch.tensor([[float(seed)]]))
 
 
 def test_batches_are_split_into_their_graphs():
@@ -114,10 +111,10 @@ def test_integer_columns_become_categories_with_room_for_mask_and_self_loop():
         edge_attr=torch.tensor([3, 3]),
     )
     store = from_pyg([graph])
-    assert [a.cardinality for a in store.schema.node] == [4, 6]
-    assert store.schema.node_mask == (3.0, 5.0)
-    assert [a.cardinality for a in store.schema.edge] == [6]
-    assert (store.schema.edge_mask, store.schema.self_loop) == ((4.0,), (5.0,))
+    schema = store.schema
+    assert [a.cardinality for a in (*schema.node, *schema.edge)] == [4, 6, 6]
+    assert (schema.node_mask, schema.edge_mask) == ((3.0, 5.0), (4.0,))
+    assert schema.self_loop == (5.0,)
     assert store.undirected
     assert torch.equal(store[:].x, graph.x)
 
@@ -239,34 +236,21 @@ def test_codes_are_not_taken_for_values():
     assert from_pyg(graphs[1:], store.schema)[:].x[:, 0].tolist() == [1, 1, 2, 2]
 
 
-def _records(edges: list[list[int]]) -> list[tuple[str, list[list[int]]]]:
-    """The same undirected graph, listed in several ways."""
-    back = [[b, a] for a, b in edges]
-    return [
-        ("once", edges),
-        ("backwards", back),
-        ("both", [pair for both in zip(edges, back, strict=True) for pair in both]),
-        ("one direction, then the other", edges + back),
-        ("twice", edges + edges + back),
-        ("with self-loops", [[0, 0], *edges, [2, 2], *back]),
-    ]
-
-
 @pytest.mark.parametrize("has_attributes", [False, True])
 def test_edges_are_read_as_those_of_files(tmp_path: Path, has_attributes: bool):
-    edges = [[0, 1], [2, 1], [2, 0], [2, 3]]
+    once = [[0, 1], [2, 1], [2, 0], [2, 3]]
+    back = [[b, a] for a, b in once]
+    in_turn = [pair for both in zip(once, back, strict=True) for pair in both]
+    with_loops = [[0, 0], *once, [2, 2], *back]
     weight = {(0, 1): 1.5, (1, 2): -0.5, (0, 2): 2.0, (2, 3): 0.0}
-    x = [[0.5], [1.5], [-1.0], [2.0]]
-    records: list[dict[str, object]] = []
-    graphs: list[Data] = []
-    for name, listed in _records(edges):
-        pairs = [(min(pair), max(pair)) for pair in listed]
-        weights = [[weight.get(pair, 9.0)] for pair in pairs]
-        records.append({"id": name, "edges": listed, "x": x})
-        graphs.append(Data(x=torch.tensor(x), edge_index=torch.tensor(listed).T))
+    records, graphs = list[dict[str, Any]](), list[Data]()
+    for edges in (once, back, in_turn, once + back, once + once + back, with_loops):
+        record: dict[str, Any] = {"edges": edges, "x": [[0.5], [1.5], [-1.0], [2.0]]}
         if has_attributes:
-            records[-1]["edge_attr"] = weights
-            graphs[-1].edge_attr = torch.tensor(weights)
+            record["edge_attr"] = [[weight.get((min(pair), max(pair)), 9.0)] for pair in edges]
+        records.append(record)
+        columns = {name: torch.tensor(values) for name, values in record.items()}
+        graphs.append(Data(edge_index=columns.pop("edges").T, **columns))
     file = read_graphs(lines(tmp_path / "graphs.jsonl", records))
     store = from_pyg(graphs, file.schema)
     assert store.undirected

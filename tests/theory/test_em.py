@@ -48,9 +48,8 @@ class Toy:
     """An energy model (Eq. 17) over all pairs of a graph and a chain."""
 
     def __init__(self, seed: int) -> None:
-        self.emb = torch.randn(
-            KINDS, 3, generator=seeded(seed), dtype=torch.float64
-        ).requires_grad_()
+        self.emb = torch.randn(KINDS, 3, generator=seeded(seed), dtype=torch.float64)
+        self.emb.requires_grad_()
         self.forest = random_forest((2, 4), dim=3, seed=seed)
         self.layers = [layer.clone().requires_grad_() for layer in self.forest.layers]
         self.chains = all_chains(self.forest)

@@ -38,10 +38,6 @@ def test_two_are_kept_and_the_newest_is_read_whatever_lies_beside(tmp_path: Path
     assert len(list(tmp_path.iterdir())) == 5
 
 
-def newer(content: bytes) -> bytes:
-    return content.replace(rb"\"version\": 1", rb"\"version\": 9")
-
-
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda content: content[: len(content) // 2],
     "flip": lambda content: content[:-1] + bytes([content[-1] ^ 0xFF]),
@@ -81,21 +77,19 @@ def test_one_of_a_newer_format_is_neither_passed_over_nor_called_damaged(
 ):
     for step in range(older + 1):
         path = save_checkpoint(tmp_path, checkpoint(step))
-    path.write_bytes(newer(path.read_bytes()))
+    path.write_bytes(path.read_bytes().replace(rb"\"version\": 1", rb"\"version\": 9"))
     with pytest.raises(ModelFileError, match=r"newer graphlog .* upgrade graphlog-torch") as caught:
         load_checkpoint(tmp_path, print)
     assert "overwrite" not in str(caught.value)
 
 
 def test_a_run_goes_back_to_the_older_checkpoint_and_ends_alike(tmp_path: Path):
-    store, run, said = families(96), tmp_path / "run", Heard()
-    config = small_config(checkpoint_every_s=0.0)
-    run_pretraining(store, config, run)
+    store, run, said = families(64), finished(tmp_path / "run"), Heard()
     whole = outcome(run)
     (run / "model.safetensors").unlink()
     last = max((run / "checkpoint").glob("step-*"))
     last.write_bytes(last.read_bytes()[:-1])
-    run_pretraining(store, config, run, resume=True, progress=said)
+    run_pretraining(store, small_config(epochs=2), run, resume=True, progress=said)
     assert outcome(run) == whole
     assert any("Going back" in line for line in said.lines)
 
@@ -113,21 +107,15 @@ def test_an_average_of_an_unknown_weight_is_of_another_version(tmp_path: Path):
 
 
 def test_a_finished_run_of_another_version_is_left_alone(tmp_path: Path):
-    store, config = families(64), small_config(epochs=2)
-    finished(tmp_path / "run")
-    model = read_model(tmp_path / "run" / "model.safetensors")
-    save_model(
-        tmp_path / "run" / "model.safetensors",
-        model.encoder,
-        model.info,
-        {**model.extra, "scale": torch.ones(1)},
-    )
-    before = (tmp_path / "run" / "model.safetensors").read_bytes()
-    with pytest.raises(
-        ModelFileError, match=r"of another version of graphlog \(.*; use it as it is"
-    ):
-        run_pretraining(store, config, tmp_path / "run", resume=True)
-    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+    run = finished(tmp_path / "run")
+    path = run / "model.safetensors"
+    model = read_model(path)
+    save_model(path, model.encoder, model.info, {**model.extra, "scale": torch.ones(1)})
+    before = path.read_bytes()
+    told = r"of another version of graphlog \(.*; use it as it is"
+    with pytest.raises(ModelFileError, match=told):
+        run_pretraining(families(64), small_config(epochs=2), run, resume=True)
+    assert path.read_bytes() == before
 
 
 def test_a_finished_run_is_returned_as_it_is(tmp_path: Path):
@@ -146,25 +134,26 @@ def test_a_finished_run_is_returned_as_it_is(tmp_path: Path):
 
 
 def test_a_damaged_model_is_written_again(tmp_path: Path):
-    store, config, run = families(64), small_config(epochs=2), finished(tmp_path / "run")
-    before = outcome(run)
-    model = run / "model.safetensors"
+    run = finished(tmp_path / "run")
+    before, model = outcome(run), run / "model.safetensors"
     model.write_bytes(model.read_bytes()[:-7])
-    run_pretraining(store, config, run, resume=True)
+    run_pretraining(families(64), small_config(epochs=2), run, resume=True)
     assert outcome(run) == before
 
 
 def test_other_settings_or_data_are_refused_by_name(tmp_path: Path):
-    store, run = families(64), finished(tmp_path / "run")
+    run = finished(tmp_path / "run")
+
+    def resume(seed: int = 0, **settings: float) -> None:
+        run_pretraining(families(64, seed), small_config(epochs=2, **settings), run, resume=True)
+
     for done in (True, False):
         with pytest.raises(ConfigError, match=r"encoder.dim = 16, now 8"):
-            run_pretraining(store, small_config(epochs=2, **{"encoder.dim": 8}), run, resume=True)
+            resume(**{"encoder.dim": 8})
         with pytest.raises(ConfigError, match=r"objective.temperature = 0.1, now 0.2"):
-            run_pretraining(
-                store, small_config(epochs=2, **{"objective.temperature": 0.2}), run, resume=True
-            )
+            resume(**{"objective.temperature": 0.2})
         with pytest.raises(ConfigError, match="data digest"):
-            run_pretraining(families(64, seed=1), small_config(epochs=2), run, resume=True)
+            resume(seed=1)
         if done:
             (run / "model.safetensors").unlink()
-    run_pretraining(store, small_config(epochs=2, checkpoint_every_s=5.0), run, resume=True)
+    resume(checkpoint_every_s=5.0)

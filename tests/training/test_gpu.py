@@ -1,6 +1,5 @@
 """What a GPU's speed rests on, as far as it can be tested without one."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +12,9 @@ from torch import Tensor, nn
 from encoder_support import batch_for, begin_last_phase, encoder_for, make, seeded
 from graphlog import prototypes
 from graphlog.errors import NonFiniteLossError
-from graphlog.objectives.base import COMPONENTS
 from graphlog.training.pretrain import Pretraining, run_pretraining
 from graphlog.training.trainer import Cursor, NamedAdam, Trainer
-from training_support import blow_up, families, outcome, small_config
+from training_support import blow_up, families, outcome, small_config, undisturbed
 
 NEVER_WAIT = ["attrmasking", "descriptorpred", "graphmae", "infograph", "infomax"]
 NEVER_WAIT += [f"graphlog/{recipe}" for recipe in ("default", "graphlog", "paper", "released")]
@@ -49,9 +47,8 @@ def step_without_values(name: str) -> None:
     encoder = encoder_for()
     objective = make(name, encoder)
     begin_last_phase(objective, encoder)
-    batch = replace(batch_for(sizes=[3, 5, 2, 7]), _adjacency=[])
-    if objective.needs_substructures:
-        batch = replace(batch, y=torch.cat([batch.y, torch.zeros(4, COMPONENTS)], dim=1))
+    batch = batch_for(sizes=[3, 5, 2, 7], substructures=objective.needs_substructures)
+    batch = replace(batch, _adjacency=[])
     encoder.to("meta")
     objective.to("meta")
     views = objective.views(batch.to("meta"), seeded())
@@ -91,13 +88,10 @@ def test_a_skipped_update_changes_nothing():
 
 @pytest.mark.parametrize("saved_every_s", [0.0, 1e6])
 def test_a_loss_that_is_looked_at_late_is_named_and_leaves_no_trace(
-    saved_every_s: float,
-    tmp_path: Path,
-    undisturbed: Callable[[float], dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
+    saved_every_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     store, config = families(), small_config(checkpoint_every_s=saved_every_s)
-    whole = undisturbed(saved_every_s)
+    whole = undisturbed(checkpoint_every_s=saved_every_s)
     late = property(lambda _: True, lambda *_: None)
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_checks_late", late, raising=False)

@@ -14,8 +14,7 @@ from rich.console import Console
 
 import graphlog
 from cli_support import short_files
-from downstream_support import IS_ALCOHOL, QUICK, labeled, tiny_encoder
-from graphlog.downstream.finetune import finetune
+from downstream_support import tiny_encoder, tuned
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.training import log
 from graphlog.training.log import (
@@ -125,53 +124,50 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def drawn(bar: Bar, screen: io.StringIO) -> str:
-    """Return the newest state of the bar."""
-    screen.truncate(0)
-    bar._bar.refresh()
-    return screen.getvalue()
+class Screen:
+    """A bar on a terminal of 80 columns."""
+
+    def __init__(self) -> None:
+        self.file = io.StringIO()
+        self.bar = Bar(Console(file=self.file, width=80, force_terminal=True, color_system=None))
+
+    def drawn(self) -> str:
+        """Return the newest state of the bar."""
+        self.file.truncate(0)
+        self.bar._bar.refresh()
+        return self.file.getvalue()
 
 
-@pytest.fixture
-def screen() -> io.StringIO:
-    return io.StringIO()
-
-
-@pytest.fixture
-def bar(screen: io.StringIO) -> Bar:
-    return Bar(Console(file=screen, width=80, force_terminal=True, color_system=None))
-
-
-def test_percent_and_time_left_stay_at_80_columns(bar: Bar, screen: io.StringIO):
+def test_percent_and_time_left_stay_at_80_columns():
+    screen = Screen()
+    bar = screen.bar
     bar.begin(1000)
     bar.stage("joint, epoch 2 of 11")
     bar.report({f"loss_{name}": 1.234 for name in ("graph", "subgraph", "attribute", "global")})
     bar.advance(250)
-    line = drawn(bar, screen)
+    line = screen.drawn()
     bar.end()
     assert all(part in line for part in ("25 %", "graphs/s", "loss_graph", "…"))
     assert "0:00:0" in line or "-:--:--" in line
 
 
-def test_the_bar_never_stands_at_its_end_while_work_goes_on(
-    bar: Bar, screen: io.StringIO, clock: list[float]
-):
+def test_the_bar_never_stands_at_its_end_while_work_goes_on(clock: list[float]):
+    screen = Screen()
+    bar = screen.bar
     bar.begin(10)
     bar.stage("descriptors")
-    assert "%" not in drawn(bar, screen)
+    assert "%" not in screen.drawn()
     clock[0] += 40
     bar.advance(4)
-    assert "40 %, 0.1 graphs/s" in drawn(bar, screen)
+    assert "40 %, 0.1 graphs/s" in screen.drawn()
     bar.advance(6)
-    line = drawn(bar, screen)
-    assert "descriptors" in line
-    assert "finishing" in line
-    assert "%" not in line
-    assert "graphs/s" not in line
+    line = screen.drawn()
+    assert all(part in line for part in ("descriptors", "finishing"))
+    assert not any(part in line for part in ("%", "graphs/s"))
     bar.begin(100, done=50)
-    assert "finishing" not in drawn(bar, screen)
+    assert "finishing" not in screen.drawn()
     bar.end()
-    assert drawn(bar, screen).strip() == ""
+    assert screen.drawn().strip() == ""
 
 
 def test_lines_tell_slow_work_from_none_and_the_end_from_both(
@@ -236,6 +232,11 @@ class Kept:
         self.rows.append(row)
 
 
+class Changing:
+    def on_row(self, row: dict[str, Any]) -> None:
+        row.clear()
+
+
 class Failing(Kept):
     def on_row(self, row: dict[str, Any]) -> None:
         super().on_row(row)
@@ -244,14 +245,12 @@ class Failing(Kept):
 
 def test_finetuning_passes_every_row_on(tmp_path: Path):
     kept, run = Kept(), tmp_path / "run"
-    given: dict[str, Any] = {"seeds": (0, 1), "baselines": ("random",), "run_dir": run}
-    finetune(tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, callbacks=[kept], **given)
+    given: dict[str, Any] = {"baselines": ("random",), "run_dir": run}
+    tuned(callbacks=[kept], **given)
     assert kept.rows == read_metrics(run / "metrics.jsonl")  # the baseline's rows are no part of it
     assert {"seed", "epoch", "loss", "valid/roc_auc"} <= kept.rows[0].keys()
     again = Kept()
-    finetune(
-        tiny_encoder(), labeled(IS_ALCOHOL), config=QUICK, callbacks=[again], resume=True, **given
-    )
+    tuned(callbacks=[again], resume=True, **given)
     assert again.rows == []  # nothing is computed again
 
 
@@ -264,13 +263,8 @@ def test_what_fails_is_dropped_with_one_warning():
 
 
 def test_a_callback_may_change_its_row_only():
-    class Changing(Kept):
-        def on_row(self, row: dict[str, Any]) -> None:
-            row.clear()
-
     kept = Kept()
-    callbacks = Callbacks([Changing(), kept])
-    callbacks.on_row({"step": 1})
+    Callbacks([Changing(), kept]).on_row({"step": 1})
     assert kept.rows == [{"step": 1}]
 
 

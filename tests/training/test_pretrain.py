@@ -3,7 +3,6 @@
 import copy
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -15,6 +14,7 @@ import torch
 import graphlog
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.encoders.encoder import build_encoder, calibrate
+from graphlog.encoders.modelfile import read_model
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError, TrainingInterrupted
 from graphlog.objectives.base import EmbedStore, Phase
 from graphlog.objectives.graphlog import GraphLoG
@@ -32,7 +32,16 @@ from graphlog.training.settings import (
     resolve_config,
 )
 from graphlog.training.trainer import NamedAdam
-from training_support import SMALL, After, Heard, blow_up, families, outcome, small_config
+from training_support import (
+    SMALL,
+    After,
+    Heard,
+    blow_up,
+    families,
+    outcome,
+    small_config,
+    undisturbed,
+)
 
 
 def weights(result: Any) -> dict[str, torch.Tensor]:
@@ -40,9 +49,8 @@ def weights(result: Any) -> dict[str, torch.Tensor]:
 
 
 def test_a_run_in_memory_equals_one_in_a_folder(tmp_path: Path):
-    store, config = families(96), small_config(checkpoint_every_s=0.0)
-    in_memory = run_pretraining(store, config, None)
-    on_disk = run_pretraining(store, config, tmp_path / "run")
+    store, config = families(64), small_config(epochs=2, checkpoint_every_s=0.0)
+    in_memory, on_disk = (run_pretraining(store, config, run) for run in (None, tmp_path / "run"))
     for name, value in weights(in_memory).items():
         assert torch.equal(value, weights(on_disk)[name]), name
     assert not in_memory.encoder.training
@@ -70,10 +78,7 @@ def test_too_few_graphs_are_refused_before_anything_is_written(num_graphs: int, 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_non_finite_loss_stops_at_once(
-    value: float,
-    tmp_path: Path,
-    undisturbed: Callable[[float], dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
+    value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     store, config, run = families(), small_config(checkpoint_every_s=0.0), tmp_path / "run"
     told = r"loss term 'subgraph' became \w+ at step 7; .* the last checkpoint is whole"
@@ -85,7 +90,7 @@ def test_a_non_finite_loss_stops_at_once(
     assert len(kept["indices"]) == config.batch_size
     assert kept["rows"] == store.rows[kept["indices"]].tolist()
     run_pretraining(store, config, run, resume=True)
-    assert outcome(run) == undisturbed(0.0)
+    assert outcome(run) == undisturbed(checkpoint_every_s=0.0)
 
 
 def test_a_non_finite_weight_never_reaches_a_checkpoint(tmp_path: Path):
@@ -102,7 +107,7 @@ def test_a_non_finite_weight_never_reaches_a_checkpoint(tmp_path: Path):
 @pytest.mark.parametrize("rate", [1e38, 1e3])
 def test_a_model_that_is_not_finite_is_never_returned(rate: float):
     """Weights overflow, or embeddings by weights that are finite."""
-    changes = {"training.learning_rate": rate, "encoder.batch_norm": False, "encoder.layers": 5}
+    changes = {"learning_rate": rate, "encoder.batch_norm": False, "encoder.layers": 5}
     config = small_config(objective="attrmasking", epochs=1, batch_size=400, **changes)
     with pytest.raises(NonFiniteLossError, match=r"became NaN or infinite.* lower learning rate"):
         run_pretraining(families(), config, None)
@@ -151,32 +156,34 @@ def test_a_start_from_a_model_outlives_a_stop_while_targets_are_computed(tmp_pat
 
 def test_a_model_that_does_not_fit_is_named(tiny_store: Any):
     config = small_config()
-    encoder = build_encoder(config.encoder.updated({"dim": 8}), families(4).schema, 0)
+    narrow = build_encoder(config.encoder.updated({"dim": 8}), families(4).schema, 0)
     with pytest.raises(ConfigError, match=r"`encoder.dim` is 16 but 8 .* set encoder.dim = 8"):
-        run_pretraining(families(), config, None, init=encoder)
+        run_pretraining(families(), config, None, init=narrow)
+    fits = build_encoder(config.encoder, families(4).schema, 0)
     with pytest.raises(ConfigError, match="reads schema 'families', the graphs have 'molecule'"):
-        run_pretraining(
-            tiny_store, config, None, init=build_encoder(config.encoder, families(4).schema, 0)
-        )
+        run_pretraining(tiny_store, config, None, init=fits)
 
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 def test_the_literal_recipes_run_and_warn(recipe: str, tiny_store: Any, tmp_path: Path):
     said = Heard()
-    run_pretraining(tiny_store, small_config(recipe, batch_size=8), tmp_path / "run", progress=said)
+    config = small_config(recipe, batch_size=8)
+    result = run_pretraining(tiny_store, config, tmp_path / "run", progress=said)
     assert any(line.startswith("note: ") for line in said.lines[:2])
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert "loss_global" in rows[-1]
     assert {"rank", "alignment", "uniformity", "mean_cosine"} <= rows[-1].keys() | rows[-2].keys()
+    read = read_model(tmp_path / "run" / "model.safetensors").encoder
+    for encoder in (result.encoder, read):  # calibrated once, on one batch of all 32 graphs
+        assert all(norm.num_batches_tracked == 1 for norm in encoder.norms)
 
 
 @pytest.mark.parametrize(("epochs", "weight"), [(2, 0.1), (3, 0.1), (2, 0.0)])
 def test_a_run_too_short_for_prototypes_says_so(epochs: int, weight: float):
     said = Heard()
     options = {"objective.local_epochs": 2, "objective.global_weight": weight}
-    result = run_pretraining(
-        families(64), small_config(epochs=epochs, **options), None, progress=said
-    )
+    config = small_config(epochs=epochs, **options)
+    result = run_pretraining(families(64), config, None, progress=said)
     is_short = epochs == 2 and weight > 0
     assert (PrototypeForest.from_state(result.extra) is None) == (epochs == 2)
     assert [line for line in said.lines if "prototypes" in line] == is_short * [
@@ -235,11 +242,11 @@ def test_prototypes_are_fitted_to_embeddings_as_training_has_them(
 
 def test_moments_kept_over_the_phases_spare_the_jolt():
     """A fresh Adam moves every weight by a whole step; one that is kept starts elsewhere."""
-    ends = [
-        run_pretraining(families(80), small_config(epochs=2, fresh_moments=fresh), None)
-        for fresh in (True, False)
-    ]
-    assert not all(torch.equal(v, weights(ends[0])[k]) for k, v in weights(ends[1]).items())
+    fresh, kept = (
+        weights(run_pretraining(families(80), small_config(epochs=2, fresh_moments=value), None))
+        for value in (True, False)
+    )
+    assert not all(torch.equal(value, fresh[name]) for name, value in kept.items())
 
 
 @pytest.mark.parametrize("num_graphs", [80, 97])  # of 97, the last joins the batch before

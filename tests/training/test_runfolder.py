@@ -5,7 +5,6 @@ import resource
 import signal
 import stat
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,17 @@ from graphlog.training.log import Progress, read_metrics
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import RunFolder, remove_run
 from graphlog.training.trainer import TrainingInterrupted
-from training_support import After, families, finished, job, outcome, server, small_config, spawn
+from training_support import (
+    After,
+    families,
+    finished,
+    job,
+    outcome,
+    server,
+    small_config,
+    spawn,
+    undisturbed,
+)
 
 
 def test_a_run_leaves_what_it_promises(tmp_path: Path):
@@ -36,14 +45,14 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path):
 
 def test_an_existing_run_is_refused_replaced_or_continued(tmp_path: Path):
     run = finished(tmp_path / "run")
+    store, config, before = families(64), small_config(epochs=2), outcome(run)
     with pytest.raises(ConfigError, match="`resume=True` or replace it with `overwrite=True`"):
-        run_pretraining(families(64), small_config(epochs=2), run)
+        run_pretraining(store, config, run)
     with pytest.raises(ConfigError, match="contradict"):
         RunFolder.open(run, resume=True, overwrite=True)
-    before = outcome(run)
     (run / "notes.txt").write_text("mine")
     (run / "input.json").write_text("{}")  # what the run was trained on
-    run_pretraining(families(64), small_config(epochs=2), run, overwrite=True)
+    run_pretraining(store, config, run, overwrite=True)
     assert outcome(run) == before
     assert not (run / "input.json").exists()
     assert (run / "notes.txt").read_text() == "mine"
@@ -135,9 +144,7 @@ def test_a_folder_in_use_names_the_process(tmp_path: Path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_saves_and_says_how_to_go_on(
-    number: int, tmp_path: Path, undisturbed: Callable[[float], dict[str, Any]]
-):
+def test_ctrl_c_saves_and_says_how_to_go_on(number: int, tmp_path: Path):
     store, config = families(), small_config(checkpoint_every_s=1e6)
     # a background job is started deaf to SIGINT
     started_with = signal.signal(number, signal.default_int_handler)
@@ -147,7 +154,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
     assert signal.getsignal(number) is before
     signal.signal(number, started_with)
     run_pretraining(store, config, tmp_path / "run", resume=True)
-    assert outcome(tmp_path / "run") == undisturbed(1e6)
+    assert outcome(tmp_path / "run") == undisturbed(checkpoint_every_s=1e6)
 
 
 class Swallower(Progress):
@@ -208,13 +215,11 @@ def until_full(run: str, steps: int, lines: Any) -> None:
         lines.put(str(e))
 
 
-def test_a_full_disk_gives_one_line_and_leaves_the_last_checkpoint(
-    tmp_path: Path, undisturbed: Callable[[float], dict[str, Any]]
-):
+def test_a_full_disk_gives_one_line_and_leaves_the_last_checkpoint(tmp_path: Path):
     run = tmp_path / "run"
     line = told_by(until_full, str(run), 7)
     assert "File too large" in line
     assert "the last checkpoint is whole; free space, then continue with `resume=True`" in line
     assert max(p.name for p in (run / "checkpoint").glob("step-*")) == "step-000000006.safetensors"
     run_pretraining(families(), small_config(checkpoint_every_s=0.0), run, resume=True)
-    assert outcome(run) == undisturbed(0.0)
+    assert outcome(run) == undisturbed(checkpoint_every_s=0.0)

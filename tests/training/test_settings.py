@@ -94,13 +94,11 @@ def test_numbers_of_thousands_of_digits_and_devices_are_refused_in_one_line(tmp_
     digits = "9" * 5000
     (tmp_path / "a.toml").write_text(f"epochs = {digits}")
     (tmp_path / "zero.toml").symlink_to("/dev/zero")
-    for read in (
-        lambda: read_toml(tmp_path / "a.toml"),
-        lambda: read_toml(tmp_path / "zero.toml"),
-        lambda: parse_override(f"training.epochs={digits}"),
-        lambda: parse_override("a=" + "[" * 100_000),
-    ):
+    for name in ("a.toml", "zero.toml"):
         with pytest.raises(ConfigError):
-            read()
+            read_toml(tmp_path / name)
+    for text in (f"training.epochs={digits}", "a=" + "[" * 100_000):
+        with pytest.raises(ConfigError):
+            parse_override(text)
     with pytest.raises(DataError, match="it is not a file"):
         read_json(tmp_path / "zero.toml")

@@ -1,6 +1,7 @@
 """Vectors of a file as targets: which row belongs to which graph, and what is refused."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,16 @@ def saved(path: Path, **arrays: Any) -> Path:
     return path
 
 
+@pytest.fixture
+def read(store: graphlog.GraphStore, tmp_path: Path) -> Callable[..., np.ndarray]:
+    """Read the targets of the store from a file of these arrays."""
+    return lambda **arrays: read_vectors(saved(tmp_path / "v.npz", **arrays), store)
+
+
 def test_vectors_belong_to_graphs_by_row_and_are_standardized(
-    store: graphlog.GraphStore, tmp_path: Path
+    read: Callable[..., np.ndarray], store: graphlog.GraphStore, tmp_path: Path
 ):
-    found = read_vectors(saved(tmp_path / "v.npz", vectors=VECTORS), store)
+    found = read(vectors=VECTORS)
     # the outermost thousandths, here the two extremes, are moved by less than 2 % of the range
     assert np.abs(found - standardized(VECTORS[USED])).max() < 0.02 * np.ptp(standardized(VECTORS))
     part = store.subset(np.array([3, 1]))
@@ -51,18 +58,14 @@ def test_vectors_belong_to_graphs_by_row_and_are_standardized(
     np.testing.assert_array_equal(signs, np.sign(standardized(whole)))
 
 
-def test_vectors_belong_to_graphs_by_their_smiles(store: graphlog.GraphStore, tmp_path: Path):
-    wanted = read_vectors(saved(tmp_path / "v.npz", vectors=VECTORS), store)
+def test_vectors_belong_to_graphs_by_their_smiles(read: Callable[..., np.ndarray]):
     once = [7, 2, 0, 5, 4, 1]  # another order; the second CCO has the vector of the first
-    file = saved(tmp_path / "w.npz", vectors=VECTORS[once], smiles=[f"{SMILES[k]} " for k in once])
-    found = read_vectors(file, store)
+    found = read(vectors=VECTORS[once], smiles=[f"{SMILES[k]} " for k in once])
     of_first = VECTORS.copy()
     of_first[6] = of_first[0]
-    np.testing.assert_array_equal(
-        found, read_vectors(saved(tmp_path / "x.npz", vectors=of_first), store)
-    )
-    kept = saved(tmp_path / "y.npz", vectors=VECTORS, smiles=SMILES)  # both, each in its place
-    np.testing.assert_array_equal(read_vectors(kept, store), wanted)
+    np.testing.assert_array_equal(found, read(vectors=of_first))
+    kept = read(vectors=VECTORS, smiles=SMILES)  # both, each in its place
+    np.testing.assert_array_equal(kept, read(vectors=VECTORS))
 
 
 @pytest.mark.parametrize(
@@ -78,11 +81,9 @@ def test_vectors_belong_to_graphs_by_their_smiles(store: graphlog.GraphStore, tm
     ids=["offset", "large offset", "small", "huge", "integers", "half"],
 )
 def test_what_varies_is_a_target_whatever_its_offset_and_unit(
-    store: graphlog.GraphStore, tmp_path: Path, vectors: np.ndarray
+    read: Callable[..., np.ndarray], vectors: np.ndarray
 ):
-    found = read_vectors(saved(tmp_path / "v.npz", v=vectors), store)
-    plain = read_vectors(saved(tmp_path / "p.npz", v=VECTORS), store)
-    np.testing.assert_allclose(found, plain, atol=0.05)
+    np.testing.assert_allclose(read(v=vectors), read(v=VECTORS), atol=0.05)
 
 
 def test_columns_that_do_not_vary_are_named(store: graphlog.GraphStore, tmp_path: Path):
@@ -94,11 +95,10 @@ def test_columns_that_do_not_vary_are_named(store: graphlog.GraphStore, tmp_path
     assert len([line for line in said.lines if re.search(note, line)]) == 1
 
 
-def test_unknown_values_stay_unknown(store: graphlog.GraphStore, tmp_path: Path):
+def test_unknown_values_stay_unknown(read: Callable[..., np.ndarray]):
     gaps = VECTORS.copy()
     gaps[2, 1] = gaps[4] = np.nan
-    found = read_vectors(saved(tmp_path / "v.npz", vectors=gaps), store)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(gaps[USED]))
+    np.testing.assert_array_equal(np.isnan(read(vectors=gaps)), np.isnan(gaps[USED]))
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,10 @@ def test_unknown_values_stay_unknown(store: graphlog.GraphStore, tmp_path: Path)
     ],
 )
 def test_what_does_not_fit_is_refused(
-    store: graphlog.GraphStore, tmp_path: Path, arrays: dict[str, np.ndarray], message: str
+    read: Callable[..., np.ndarray], arrays: dict[str, np.ndarray], message: str
 ):
     with pytest.raises(DataError, match=message):
-        read_vectors(saved(tmp_path / "v.npz", **arrays), store)
+        read(**arrays)
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,8 @@ def test_effective_rank_is_rankme_of_centered_embeddings(rows: int, width: int):
     singular = torch.linalg.svdvals((embeddings - embeddings.mean(0)).double())
     share = singular / singular.sum()
     share = share[share > 1e-9]
-    assert effective_rank(embeddings) == pytest.approx(
-        math.exp(-(share * share.log()).sum()), rel=1e-5
-    )
+    wanted = math.exp(-(share * share.log()).sum())
+    assert effective_rank(embeddings) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_effective_rank_of_known_shapes():
