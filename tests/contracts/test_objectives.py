@@ -44,7 +44,7 @@ SERVED = [
     (name, schema, backbone)
     for name in VARIANTS
     for schema in SCHEMAS
-    for backbone in (BACKBONES if schema == "atoms" else ["gin"])
+    for backbone in BACKBONES
     if usable(name, SCHEMAS[schema])
 ]
 """What each objective can learn from; that it refuses the others clearly is tested further down."""
