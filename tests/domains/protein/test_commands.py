@@ -12,19 +12,17 @@ from protein_support import OBO, clustered_links, gaf, links, write
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
     """A network, the GO graph, and annotations of which some are of no use."""
-    write(
-        tmp_path / "9.protein.links.detailed.txt",
-        links([("a", "b", 900), ("b", "c", 800), ("c", "d", 500), ("d", "e", 300)]),
-    )
+    network = links("a b 900, b c 800, c d 500, d e 300")
+    write(tmp_path / "9.protein.links.detailed.txt", network)
     write(tmp_path / "go.obo", OBO)
-    rows = [
-        ("a", "GO:0000003", "IDA", ""),
-        ("b", "GO:0000003", "IDA", "NOT"),
-        ("c", "GO:0000004", "IDA", ""),
-        ("c", "GO:9", "IDA", ""),
-        ("zz", "GO:0000005", "IDA", ""),
-        ("b", "GO:0000005", "IDA", ""),
-    ]
+    rows = """
+        a GO:0000003 IDA
+        b GO:0000003 IDA NOT
+        c GO:0000004 IDA
+        c GO:9 IDA
+        zz GO:0000005 IDA
+        b GO:0000005 IDA
+    """
     write(tmp_path / "notes.gaf", gaf(rows))
     return tmp_path
 
@@ -94,7 +92,7 @@ def test_contradicting_options(cli: Cli, files: Path, words: str, told: str) -> 
 
 
 def test_more_bad_input(cli: Cli, tmp_path: Path) -> None:
-    write(tmp_path / "9.txt", links([("a", "b", 900)]))
+    write(tmp_path / "9.txt", links("a b 900"))
     (tmp_path / "empty").mkdir()
     read = "featurize --domain protein -o s -q"
     cli.refused(f"{read} absent.txt", "absent.txt")
@@ -106,8 +104,8 @@ def test_more_bad_input(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_ego_networks_of_one_node_and_of_thousands(cli: Cli, tmp_path: Path) -> None:
-    spokes = links([("hub", f"p{k}", 900) for k in range(3000)] + [("far", "away", 100)])
-    write(tmp_path / "9.txt", spokes)
+    spokes = "".join(f"hub p{k} 900, " for k in range(3000))
+    write(tmp_path / "9.txt", links(f"{spokes} far away 100"))
     wide = "--neighbors 5000 --nodes 5000 --isolated keep --limit 3 -q"
     cli("featurize 9.txt --domain protein -o s", wide)
     store = open_store(tmp_path / "s")
