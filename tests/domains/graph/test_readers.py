@@ -18,7 +18,7 @@ from graphlog.datasets import DATASETS
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.errors import ConfigError, DataError
 from graphlog.inputs import resolve
-from graphs_support import EDGES, GRAPHS, NODES, lines, rings, tables
+from graphs_support import EDGES, GRAPHS, NODES, lines, read_lines, read_tables, rings, tables
 
 GIN = "2\n3 yes\n5 1 1\n7 2 0 2\n5 1 1\n2 no\n5 1 1\n5 1 0\n"
 TU = {
@@ -40,13 +40,11 @@ def tu_folder(path: Path, **changes: str) -> Path:
 
 def test_a_folder_of_tables(tmp_path):
     store = read_graphs(tables(tmp_path / "f"))
-    assert len(store) == 2
     assert store.undirected
     assert store.num_nodes.tolist() == [3, 2]
     assert [a.name for a in store.schema.node] == ["color", "size"]
     assert store.schema.node[0].values == ("blue", "red")
-    assert store[:].x[:, 0].tolist() == [1, 0, 1, 1, 1]
-    assert store[:].x[:, 1].tolist() == [1.0, 2.0, 3.5, 1.0, 2.5]
+    assert store[:].x.T.tolist() == [[1, 0, 1, 1, 1], [1.0, 2.0, 3.5, 1.0, 2.5]]
     assert store.tasks == ("y",)
     assert store.source.classes == {"y": ["no", "yes"]}
     assert store.labels[:, 0].tolist() == [1, 0]
@@ -63,22 +61,19 @@ def test_an_error_that_is_kept_keeps_no_file_open(tmp_path):
     assert len([*Path("/proc/self/fd").iterdir()]) == open_before
 
 
-def test_edges_alone_name_the_nodes(tmp_path):
-    store = read_graphs(
-        tables(tmp_path / "f", "graph,source,target\n0,5,9\n0,9,11\n1,ann,bob\n", None, None)
-    )
-    assert store.num_nodes.tolist() == [3, 2]
+COUNTED = [
+    # edges, counts of nodes, numbers of nodes and edges found, degrees
+    ("0,5,9\n0,9,11\n1,ann,bob\n", None, [3, 2], [4, 2], [1, 2, 1, 1, 1]),
+    ("b,0,3\n", "graph,num_nodes\na,2\nb,4\n", [2, 4], [0, 2], [0, 0, 1, 0, 0, 1]),
+]
+
+
+@pytest.mark.parametrize(("edges", "counts", "nodes", "ends", "degrees"), COUNTED)
+def test_edges_or_counts_name_the_nodes(tmp_path, edges, counts, nodes, ends, degrees):
+    store = read_tables(tmp_path, f"graph,source,target\n{edges}", None, counts)
+    assert (store.num_nodes.tolist(), store.num_edges.tolist()) == (nodes, ends)
     assert store.schema.node[0].origin == "degree"
-    assert store[:].x[:, 0].tolist() == [1, 2, 1, 1, 1]
-
-
-def test_graphs_without_edges_and_counted_nodes(tmp_path):
-    store = read_graphs(
-        tables(tmp_path / "f", "graph,source,target\nb,0,3\n", None, "graph,num_nodes\na,2\nb,4\n")
-    )
-    assert store.num_nodes.tolist() == [2, 4]
-    assert store.num_edges.tolist() == [0, 2]
-    assert store[:].x[:, 0].tolist() == [0, 0, 1, 0, 0, 1]
+    assert store[:].x[:, 0].tolist() == degrees
 
 
 def test_json_lines(tmp_path):
@@ -86,12 +81,11 @@ def test_json_lines(tmp_path):
         {"edges": [[0, 1]], "x": [[3], [0]], "edge_attr": [["s"]], "y": 0.5},
         {"edges": [], "x": [[1]], "edge_attr": None, "y": None},
     ]
-    store = read_graphs(lines(tmp_path / "g.jsonl", records))
+    store = read_lines(tmp_path, records)
     assert store.num_nodes.tolist() == [2, 1]
     assert store[:].x[:, 0].tolist() == [3, 0, 1]
     assert store.schema.edge[0].values == ("s",)
-    assert store.labels[0, 0] == 0.5
-    assert np.isnan(store.labels[1, 0])
+    np.testing.assert_array_equal(store.labels, [[0.5], [np.nan]])
 
 
 def test_gin_text(tmp_path):
@@ -132,12 +126,11 @@ def test_attributes_of_a_tudataset_are_quantities_even_if_whole(tmp_path):
 
 
 def test_zeros_before_digits_are_no_names_where_numbers_are_meant(tmp_path):
-    counted = "graph,num_nodes,y\na,03,05\n"
-    folder = tables(tmp_path / "f", "graph,source,target\na,1,2\n", None, counted)
-    store = read_graphs(folder)
+    edges, counted = "graph,source,target\n", "graph,num_nodes,y\na,03,05\n"
+    store = read_tables(tmp_path, edges + "a,1,2\n", None, counted)
     assert (store.num_nodes.tolist(), store.labels.tolist()) == ([3], [[5.0]])
-    named = tables(tmp_path / "g", "graph,source,target\na,10,01\na,02,10\n", None, None)
-    assert sorted(read_graphs(named)[0:1].edge_index[0].tolist()) == [0, 1, 2, 2]
+    named = read_tables(tmp_path, edges + "a,10,01\na,02,10\n")
+    assert sorted(named[0:1].edge_index[0].tolist()) == [0, 1, 2, 2]
 
 
 def test_what_is_a_collection_of_graphs(tmp_path):
@@ -152,11 +145,9 @@ def test_what_is_a_collection_of_graphs(tmp_path):
 
 
 def test_both_directions_are_one_edge_and_loops_go_unless_directed(tmp_path):
-    path = lines(
-        tmp_path / "g.jsonl", [{"edges": [[0, 1], [1, 0], [1, 1], [0, 1]]}, {"edges": [[0, 1]]}]
-    )
-    assert read_graphs(path).num_edges.tolist() == [2, 2]
-    assert read_graphs(path, directed=True).num_edges.tolist() == [4, 1]
+    records = [{"edges": [[0, 1], [1, 0], [1, 1], [0, 1]]}, {"edges": [[0, 1]]}]
+    assert read_lines(tmp_path, records).num_edges.tolist() == [2, 2]
+    assert read_lines(tmp_path, records, directed=True).num_edges.tolist() == [4, 1]
 
 
 GOOD = {"edges": [[0, 1]], "x": [[1], [2]], "y": 1}
@@ -187,20 +178,21 @@ BAD_LINES: dict[str, str] = {
 
 @pytest.mark.parametrize("line", BAD_LINES)
 def test_a_bad_line_is_rejected_by_name_and_the_others_stay_in_their_rows(tmp_path, line):
-    path = lines(tmp_path / "g.jsonl", [GOOD, line, GOOD])
-    store = read_graphs(path)
+    records = [GOOD, line, GOOD]
+    store = read_lines(tmp_path, records)
     assert store.rows.tolist() == [0, 2]
     assert [r.row for r in store.rejects] == [1]
     with pytest.raises(DataError, match=f"(line 2|graph 1): .*{BAD_LINES[line]}"):
-        read_graphs(path, on_error="fail")
+        read_lines(tmp_path, records, on_error="fail")
 
 
 def test_attributes_of_another_width_are_told_with_their_line(tmp_path):
     good = {"edges": [[0, 1]], "x": [[1], [2]], "edge_attr": [[0]]}
-    bad = [good | {"x": [[1, 1], [2, 2]]}, good | {"edge_attr": [[0], [0]]}]
-    path = lines(tmp_path / "g.jsonl", [good, "", good, bad[0], "", bad[1]])
-    reasons = [reject.reason for reject in read_graphs(path).rejects]
-    assert [reason.partition(":")[0] for reason in reasons] == ["line 4", "line 6"]
+    bad = [good | {"x": [[1, 1], [2, 2]]}, good | {"edge_attr": [[0], [0]]}, good | {"edges": []}]
+    store = read_lines(tmp_path, [good, "", good, good, bad[0], "", *bad[1:], good])
+    reasons = [reject.reason for reject in store.rejects]
+    assert [reason.partition(":")[0] for reason in reasons] == ["line 5", "line 7", "line 8"]
+    assert "attributes of 0 edges" in reasons[2]
 
 
 def test_a_folder_of_several_collections_says_so(tmp_path):
@@ -232,18 +224,24 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+def edges(*rows: str, columns: str = "") -> Callable[[Path], Path]:
+    """Return a writer of a folder with a table of these edges and no other."""
+    text = "\n".join([f"graph,source,target{columns}", *rows, ""])
+    return lambda path: tables(path / "f", text, None, None)
+
+
+def text(content: str) -> Callable[[Path], Path]:
+    return lambda path: write(path / "g.txt", content)
+
+
+HUGE_NUMBER = "9" * 5000
 BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
     (more(edges="b,0,7,1\n"), "edges.csv, line 5: node '7' is not in graph 'b'"),
     (more(edges="b,0,-1,1\n"), "edges.csv, line 5: node '-1' is not in graph"),
-    (
-        more(edges="b,1,0,nan\n"),
-        "line 5: edge 1 - 0: edge attribute 'weight' must be a finite number",
-    ),
+    (more(edges="b,1,0,nan\n"), "line 5: edge 1 - 0: edge attribute 'weight' must be a finite num"),
     (more(edges="b,1,0,9\n"), "csv, line 5: edge 1 - 0 is listed twice with different attributes"),
     (
-        lambda path: tables(
-            path / "f", "graph,source,target,w\n1,x,y,1\n2,x,y,1\n2,y,x,2\n", None, None
-        ),
+        edges("1,x,y,1", "2,x,y,1", "2,y,x,2", columns=",w"),
         "edges.csv, line 4: edge y - x is listed twice",
     ),
     (tu(edge_labels="0\n0\n1\n1\n0\n1\n"), "SET_A.txt, line 6: edge 1 - 0 is listed twice"),
@@ -254,14 +252,9 @@ BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
     (more(nodes="b,1,red,2\n"), "nodes.csv, line 7: node '1' is listed twice"),
     (more(nodes="b,9,,2\n"), "nodes.csv, line 7: node 9: node attribute 'color' is missing"),
     (more(graphs="b,no\n"), "graphs.csv, line 4: graph 'b' occurs twice"),
+    (edges("a,0,-2"), "line 2: a node must be a name or a number from 0"),
     (
-        lambda path: tables(path / "f", "graph,source,target\na,0,-2\n", None, None),
-        "line 2: a node must be a name or a number from 0",
-    ),
-    (
-        lambda path: tables(
-            path / "f", "graph,source,target,w\n1,0,1,1.5\n\n\n1,1,2,nan\n2,0,1,1\n", None, None
-        ),
+        edges("1,0,1,1.5", "", "", "1,1,2,nan", "2,0,1,1", columns=",w"),
         "edges.csv, line 5: edge 1 - 2:",
     ),
     (tu(A="1, 2\n2, 9\n"), "SET_A.txt, line 2: nodes must be in"),
@@ -281,13 +274,10 @@ BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
     (gin("1 1\n5 1 0\n", "1"), "ends within graph 1"),
     (gin("5 1 0\n", "5 1 0\n1 no\n"), "line 9: more lines than the 2 graphs"),
     (gin("2 no", "two no"), "line 6: must be 'nodes label'"),
-    (gin("2 no", "9" * 5000 + " no"), "line 6: must be 'nodes label'"),
-    (
-        lambda path: write(path / "g.txt", f"1\n{10**15} 0\n0 1 1\n1 1 0\n"),
-        "ends within graph 0 of 1",
-    ),
-    (lambda path: write(path / "g.txt", "9" * 5000 + GIN[1:]), "is not a file of graphs"),
-    (gin("7 2 0 2", "7 " + "9" * 5000 + " 0"), "line 4: must be 'tag degree"),
+    (gin("2 no", f"{HUGE_NUMBER} no"), "line 6: must be 'nodes label'"),
+    (text(f"1\n{10**15} 0\n0 1 1\n1 1 0\n"), "ends within graph 0 of 1"),
+    (text(HUGE_NUMBER + GIN[1:]), "is not a file of graphs"),
+    (gin("7 2 0 2", f"7 {HUGE_NUMBER} 0"), "line 4: must be 'tag degree"),
 ]
 
 
@@ -320,9 +310,9 @@ def test_quantities_as_labels_of_a_tudataset_are_refused_in_one_line(tmp_path):
 
 def test_mostly_bad_graphs_are_refused(tmp_path):
     with pytest.raises(DataError, match="1 of 1 graphs cannot be used"):
-        read_graphs(lines(tmp_path / "one.jsonl", [{"edges": [[0, 1]], "x": [[1]]}]))
+        read_lines(tmp_path, [{"edges": [[0, 1]], "x": [[1]]}])
     with pytest.raises(DataError, match="2 of 3 graphs cannot be used"):
-        read_graphs(lines(tmp_path / "g.jsonl", ["{", "{", {"edges": [[0, 1]]}]))
+        read_lines(tmp_path, ["{", "{", {"edges": [[0, 1]]}])
 
 
 def test_new_graphs_are_read_in_an_older_schema_and_unseen_categories_named(tmp_path):
@@ -333,22 +323,16 @@ def test_new_graphs_are_read_in_an_older_schema_and_unseen_categories_named(tmp_
         {"edges": [[0, 1]], "x": [[8, 0.5], [0, 0.5]], "edge_attr": [[0, 0.1]]},
         {"edges": [], "x": [[1, 9.0]]},
     ]
-    with pytest.raises(
-        DataError,
-        match="line 1: node 0: node attribute 'node_0' is '8', a category that the schema does not",
-    ):
-        read_graphs(lines(tmp_path / "b.jsonl", new), schema=first.schema, on_error="fail")
+    unseen = "line 1: node 0: node attribute 'node_0' is '8', a category that the schema does not"
+    with pytest.raises(DataError, match=unseen):
+        read_lines(tmp_path, new, schema=first.schema, on_error="fail")
 
 
 def test_classes_keep_the_numbers_of_the_store_to_be_like(tmp_path):
     first = read_graphs(rings(tmp_path / "a.jsonl"))
-    edges = [[0, 1], [1, 2]]
-    record = {"edges": edges, "x": [[0, 1.0]] * 3, "edge_attr": [[0, 0.1]] * 2}
-    new = lines(
-        tmp_path / "b.jsonl",
-        [record | {"y": "class2"}, record, record | {"y": "class1"}, record | {"y": "class9"}],
-    )
-    again = read_graphs(new, schema=first)
+    record = {"edges": [[0, 1], [1, 2]], "x": [[0, 1.0]] * 3, "edge_attr": [[0, 0.1]] * 2}
+    classes = ({"y": "class2"}, {}, {"y": "class1"}, {"y": "class9"})
+    again = read_lines(tmp_path, [record | own for own in classes], schema=first)
     assert again.source.classes == first.source.classes
     np.testing.assert_array_equal(again.labels[:, 0], [2, np.nan, 1])
     (reject,) = again.rejects
@@ -365,16 +349,18 @@ def test_names_of_files_need_not_be_utf_8(tmp_path):
     assert (again.digest, again.schema) == (in_memory.digest, in_memory.schema)
 
 
-def test_options_that_make_no_sense_are_refused(tmp_path):
-    path = rings(tmp_path / "a.jsonl", count=2)
-    for options in (
-        {"on_error": "stop"},
-        {"limit": 0},
-        {"kinds": {"nobody": "continuous"}},
-        {"kinds": {"node_0": "color"}},
-    ):
-        with pytest.raises(ConfigError):
-            read_graphs(path, **options)
+NO_SENSE = [
+    {"on_error": "stop"},
+    {"limit": 0},
+    {"kinds": {"nobody": "continuous"}},
+    {"kinds": {"node_0": "color"}},
+]
+
+
+@pytest.mark.parametrize("options", NO_SENSE, ids=str)
+def test_options_that_make_no_sense_are_refused(tmp_path, options):
+    with pytest.raises(ConfigError):
+        read_graphs(rings(tmp_path / "a.jsonl", count=2), **options)
 
 
 @pytest.mark.parametrize("name", ["mutag", "ptc"])
@@ -383,13 +369,6 @@ def test_named_sets_hold_what_is_said_of_them(name, mirror):
     assert len(store) == DATASETS[name].rows
     assert not store.rejects
     assert store.undirected
-
-
-def test_attributes_of_edges_that_are_not_there(tmp_path: Path):
-    good = {"edges": [[0, 1]], "edge_attr": [[0]]}
-    bad = {"edges": [], "num_nodes": 2, "edge_attr": [[0]]}
-    (reject,) = read_graphs(lines(tmp_path / "g.jsonl", [good, good, good, bad])).rejects
-    assert "attributes of 0 edges" in reject.reason
 
 
 def _column(path, name):
