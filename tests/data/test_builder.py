@@ -188,7 +188,7 @@ def test_a_refused_table_leaves_nothing(table: Path, tmp_path: Path) -> None:
     assert left_in(tmp_path) == {"in.csv"}
 
 
-def test_reasons_are_one_line(table: Path, tmp_path: Path) -> None:
+def test_reasons_are_one_line() -> None:
     builder = StoreBuilder(schema_named("molecule"))
     RowCollector(builder, "in.csv").reject(Reject(0, "C", "not\nvalid \n"))
     assert [r.reason for r in builder.finish().rejects] == ["not valid"]

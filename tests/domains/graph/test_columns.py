@@ -1,4 +1,4 @@
-"""Columns of tables are found by their names, and means are those of the graphs that are used."""
+"""What a schema keeps for new graphs: names of columns, means of the graphs used, direction."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from graphlog.data.split import Split
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError, DataError
-from graphs_support import lines, read_lines, read_tables
+from graphs_support import lines, read_lines, read_tables, rings
 
 EDGES = "graph,source,target,type,stage\na,0,1,1,2\na,1,2,2,1\nb,0,1,2,2\n"
 NODES = (
@@ -219,3 +219,30 @@ def test_a_count_that_contradicts_the_nodes_is_refused(tmp_path):
     assert [(r.row, r.reason) for r in store.rejects] == [
         (1, "nodes.csv has 2 nodes and `num_nodes` is 3")
     ]
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_a_model_reads_new_files_in_the_direction_of_its_graphs(tmp_path, directed):
+    path = rings(tmp_path / "rings.jsonl")
+    store, other = (read_graphs(path, directed=way) for way in (directed, not directed))
+    assert (store.undirected, other.undirected) == (not directed, directed)
+    small = {"epochs": 1, "batch_size": 10, "encoder": {"layers": 2, "dim": 8}}
+    graphlog.pretrain(store, **small).save(tmp_path / "model.safetensors")
+    encoder = graphlog.load(tmp_path / "model.safetensors")
+    assert encoder.schema.directed is directed
+    np.testing.assert_array_equal(encoder.embed(path), encoder.embed(store))
+    assert read_graphs(path, schema=encoder.schema).undirected != directed
+    with pytest.raises(ConfigError, match="leave `directed` out"):
+        read_graphs(path, schema=encoder.schema, directed=not directed)
+    holds, reads = ("undirected", "directed") if directed else ("directed", "undirected")
+    with pytest.raises(ConfigError, match=f"holds {holds} graphs .* reads {reads} graphs"):
+        encoder.embed(other)
+    with pytest.raises(ConfigError, match="one of the two is of directed graphs"):
+        graphlog.pretrain(other, init=encoder, **small)
+
+
+def test_the_command_line_keeps_and_shows_the_direction(cli: Cli, tmp_path):
+    rings(tmp_path / "rings.jsonl")
+    assert "directed" in cli("featurize rings.jsonl -o store --directed").out
+    cli("featurize rings.jsonl -o again --like store")
+    assert not graphlog.open_store(tmp_path / "again").undirected

@@ -8,7 +8,6 @@ import pytest
 import graphlog
 from cli_support import read_table
 from graphlog.cli.main import main
-from graphlog.data.split import stratified_split
 from graphlog.downstream.fold_probe import wl_counts
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import random_encoder
@@ -91,14 +90,6 @@ def test_subtree_counts_tell_apart_what_a_degree_cannot(tmp_path):
     counts = wl_counts(read_lines(tmp_path, [hexagon, path_graph, renamed])).toarray()
     assert (counts[0] == counts[2]).all()
     assert (counts[0] != counts[1]).any()
-
-
-def test_strata_keep_their_shares():
-    classes = np.repeat([0, 1, 2], [50, 30, 20])
-    split = stratified_split(classes, (0.8, 0.1, 0.1), 0)
-    shares = [np.bincount(classes[part]).tolist() for part in split]
-    assert shares == [[40, 24, 16], [5, 3, 2], [5, 3, 2]]
-    assert sorted(np.concatenate(split).tolist()) == list(range(100))
 
 
 def test_accuracy_is_over_graphs_and_recall_over_classes():

@@ -1,4 +1,4 @@
-"""From network, ontology and annotation files to a store; and how such files can be wrong."""
+"""From files of networks, an ontology and annotations to ego-networks cut as by a slow way."""
 
 import re
 from collections.abc import Callable
@@ -6,14 +6,27 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import pytest
 
 from graphlog.api import read_proteins
 from graphlog.data.store import GraphStore, open_store
 from graphlog.domains.protein.labels import read_ontology
+from graphlog.domains.protein.network import Interactions, build_network, ego_networks
+from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, species_of
 from graphlog.errors import ConfigError, DataError
-from protein_support import HEADER, OBO, gaf, links, read_rows, write
+from protein_support import (
+    HEADER,
+    OBO,
+    chunk_graphs,
+    gaf,
+    links,
+    random_network,
+    read_rows,
+    slow_members,
+    write,
+)
 
 AB, ABC = "a b 900", "a b 900, b c 900"
 ALIASES = "#string_protein_id\talias\n"
@@ -254,3 +267,64 @@ def test_what_the_command_line_cannot_ask_for(read: Read, tmp_path: Path) -> Non
     cut_off = OBO.replace("is_a: GO:0000001", "is_a: GO:0000004")
     with pytest.raises(DataError, match=r"line 8.*not there or obsolete"):
         read_ontology(write(tmp_path / "bad.obo", cut_off))
+
+
+@pytest.mark.parametrize(
+    ("radius", "neighbors", "nodes"),
+    [(1, 100, 500), (1, 3, 500), (2, 4, 500), (3, 2, 7), (2, 100, 5)],
+)
+def test_ego_networks_equal_those_cut_one_by_one(radius: int, neighbors: int, nodes: int) -> None:
+    network, graph = random_network(40, 400, seed=radius)
+    options = ProteinOptions(radius=radius, neighbors=neighbors, nodes=nodes, isolated="keep")
+    together = (np.arange(1), np.arange(1, 40))  # by which no graph is changed
+    found = [g for some in together for g in chunk_graphs(ego_networks(network, some, options))]
+    for center, (size, ends, attributes) in enumerate(found):
+        members = slow_members(graph, center, radius, neighbors, nodes)
+        assert size == len(members)
+        expected = {}
+        for a, b, data in nx.subgraph(graph, members).edges(data=True):
+            pair = sorted((members.index(a), members.index(b)))
+            expected[tuple(pair)] = (data["channels"] > 0).astype(int).tolist()
+        pairs = zip(ends.T.tolist(), attributes[:, :7].astype(int).tolist(), strict=True)
+        assert {tuple(pair): row for pair, row in pairs} == expected
+        assert len(expected) == ends.shape[1]
+        assert not attributes[:, 7:].any()
+
+
+def test_repeats_directions_and_self_loops_are_one_interaction() -> None:
+    pairs = np.array([[0, 1], [1, 0], [0, 1], [2, 2], [1, 2], [1, 2]])  # 1, 2: two channels
+    scores = np.zeros((6, 8), dtype=np.int64)
+    scores[:, 3] = [0, 300, 0, 900, 900, 900]
+    scores[0, 6] = 800
+    scores[:, 7] = [800, 700, 100, 900, 650, 650]
+    network = build_network(Interactions("9", ("9.a", "9.b", "9.c"), pairs, scores))
+    assert network.counts["self-loops left out"] == 1
+    assert network.counts["interactions"] == 1
+    assert network.counts["listed in one direction only"] == 1
+    assert network.degrees.tolist() == [1, 1, 0]
+    [(size, ends, attributes)] = chunk_graphs(
+        ego_networks(network, np.array([0]), ProteinOptions())
+    )
+    assert (size, ends.tolist()) == (2, [[0], [1]])
+    assert attributes[0].tolist() == [0, 0, 0, 1, 0, 0, 1, 0, 0]  # what any of the lines says
+
+
+def test_thresholds_by_channel() -> None:
+    scores = np.array([[0, 0, 0, 500, 0, 0, 0, 900], [0, 0, 0, 300, 0, 0, 900, 900]])
+    given = Interactions("9", ("9.a", "9.b", "9.c"), np.array([[0, 1], [0, 2]]), scores)
+    strict = ProteinOptions(channel_score={"textmining": 1000, "coexpression": 400})
+    assert build_network(given, ProteinOptions(channel_score=400)).counts["interactions"] == 2
+    assert build_network(given, strict).degrees.tolist() == [1, 1, 0]
+    assert build_network(given, ProteinOptions(score=901)).counts["interactions"] == 0
+    with pytest.raises(ConfigError, match="no channel 'text'"):
+        ProteinOptions.parse({"channel_score": {"text": 1}})
+
+
+def test_isolated_proteins_are_graphs_of_one_node_if_kept() -> None:
+    network, _ = random_network(10, 6, seed=0)
+    isolated, joined = np.flatnonzero(network.degrees == 0)[0], np.flatnonzero(network.degrees)[0]
+    chunk = ego_networks(network, np.array([isolated, joined]), ProteinOptions())
+    chunk.check(PROTEIN)
+    assert chunk.node_counts[0] == 1
+    assert chunk.texts == [network.proteins[isolated], network.proteins[joined]]
+    assert [species_of(name) for name in ("6239.2RSSE.1", "YAL001C", ".x")] == ["6239", None, None]
