@@ -24,13 +24,18 @@ def book(path: Path, **sheets: list[list[object]]) -> Path:
     return path
 
 
+def replaced(path: Path, old: bytes, new: bytes) -> None:
+    """Write an archive anew with other bytes in its files."""
+    with zipfile.ZipFile(path) as whole:
+        parts = {name: whole.read(name) for name in whole.namelist()}
+    with zipfile.ZipFile(path, "w") as changed:
+        for name, content in parts.items():
+            changed.writestr(name, content.replace(old, new))
+
+
 def test_a_sheet_of_several_must_be_named(tmp_path: Path) -> None:
-    path = book(
-        tmp_path / "b.xlsx",
-        notes=[["smiles"], ["C"]],
-        data=[["smiles", "y"], ["CCO", 1.5], ["CCN", 2]],
-        empty=[],
-    )
+    data = [["smiles", "y"], ["CCO", 1.5], ["CCN", 2]]
+    path = book(tmp_path / "b.xlsx", notes=[["smiles"], ["C"]], data=data, empty=[])
     with pytest.raises(DataError, match=r"has 2 sheets: notes, data; choose one with `sheet`"):
         graphlog.read_molecules(path)
     with pytest.raises(DataError, match=r"no sheet 'x'; sheets: notes, data, empty"):
@@ -46,16 +51,11 @@ def test_a_sheet_of_several_must_be_named(tmp_path: Path) -> None:
 def test_cells_beyond_the_headings_are_kept_or_their_row_is_told(tmp_path: Path) -> None:
     path = book(tmp_path / "b.xlsx", Sheet1=[["smiles"], ["CC", "a note"], ["CCO"]])
     assert graphlog.read_molecules(path).texts() == ["CC", "CCO"]
-    with zipfile.ZipFile(path) as whole:
-        parts = {name: whole.read(name) for name in whole.namelist()}
-    with zipfile.ZipFile(path, "w") as narrow:
-        for name, content in parts.items():
-            narrow.writestr(name, content.replace(b'ref="A1:B3"', b'ref="A1"'))
+    replaced(path, b'ref="A1:B3"', b'ref="A1"')
     graphs = graphlog.read_molecules(path)
     assert graphs.texts() == ["CCO"]
-    assert [(r.row, r.reason) for r in graphs.rejects] == [
-        (0, "has 2 cells where the header has 1")
-    ]
+    (reject,) = graphs.rejects
+    assert (reject.row, reject.reason) == (0, "has 2 cells where the header has 1")
 
 
 def test_a_formula_without_a_stored_value_is_no_missing_label(tmp_path: Path) -> None:
@@ -65,27 +65,20 @@ def test_a_formula_without_a_stored_value_is_no_missing_label(tmp_path: Path) ->
     assert graphlog.read_molecules(path).texts() == ["CCO", "CCN"]
     with pytest.raises(DataError, match=r"row 1: label 'y' .*, found '=B2\*2'.* save .* in Excel"):
         graphlog.read_molecules(path, targets=["y"])
-    with zipfile.ZipFile(path) as whole:
-        parts = {name: whole.read(name) for name in whole.namelist()}
-    with zipfile.ZipFile(path, "w") as computed:
-        for name, content in parts.items():  # one that gives an empty text
-            computed.writestr(name, content.replace(b'<c r="B3">', b'<c r="B3" t="str">'))
+    replaced(path, b'<c r="B3">', b'<c r="B3" t="str">')  # one that gives an empty text
     labels = graphlog.read_molecules(path, targets=["y"]).labels
     np.testing.assert_array_equal(labels, [[1], [np.nan]])
 
 
-def test_blank_rows_within_a_sheet_count_as_in_pandas(tmp_path: Path) -> None:
-    rows = [["smiles", "y"], ["CC", 1], [], [None, None], ["CCO", 2], []]
-    path = book(tmp_path / "b.xlsx", Sheet1=[[], *rows])
+def test_blank_rows_within_a_sheet_count_as_in_pandas_and_empty_sheets_do_not(
+    tmp_path: Path,
+) -> None:
+    rows = [[], ["smiles", "y"], ["CC", 1], [], [None, None], ["CCO", 2], []]
+    path = book(tmp_path / "b.xlsx", Sheet1=[], Sheet2=rows, Sheet3=[])
     graphs = graphlog.read_molecules(path, targets=["y"])
     assert (graphs.rows.tolist(), graphs.num_rows) == ([0, 3], 4)
     assert [(r.row, r.reason) for r in graphs.rejects] == [(1, "empty"), (2, "empty")]
-    assert len(pd.read_excel(path, skiprows=1)) == 4
-
-
-def test_empty_sheets_do_not_count(tmp_path: Path) -> None:
-    path = book(tmp_path / "b.xlsx", Sheet1=[], Sheet2=[["smiles"], ["CC"]], Sheet3=[])
-    assert graphlog.read_molecules(path).texts() == ["CC"]
+    assert len(pd.read_excel(path, "Sheet2", skiprows=1)) == 4
 
 
 @pytest.mark.parametrize("source", ["a.csv", ["CC"]])
@@ -126,16 +119,16 @@ def commas(path: Path, *cells: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("cells", "decimal", "labels"),
-    [
-        (("3", "0,79", "-1,5e-3", "", "2,125"), None, [3, 0.79, -0.0015, np.nan, 2.125]),
-        (("1,234", "2,5"), None, [1.234, 2.5]),
-        (("1,234", "2,567"), ",", [1.234, 2.567]),
-        (("1", "2"), None, [1, 2]),
-        (("1.234", "2"), None, [1.234, 2]),
-    ],
-)
+DECIMALS = [
+    (("3", "0,79", "-1,5e-3", "", "2,125"), None, [3, 0.79, -0.0015, np.nan, 2.125]),
+    (("1,234", "2,5"), None, [1.234, 2.5]),
+    (("1,234", "2,567"), ",", [1.234, 2.567]),
+    (("1", "2"), None, [1, 2]),
+    (("1.234", "2"), None, [1.234, 2]),
+]
+
+
+@pytest.mark.parametrize(("cells", "decimal", "labels"), DECIMALS)
 def test_decimal_commas(
     cells: tuple[str, ...], decimal: str | None, labels: list[float], tmp_path: Path
 ) -> None:
@@ -149,21 +142,25 @@ def test_decimal_commas(
         np.testing.assert_array_equal(auto.labels[:, 0], labels)
 
 
-@pytest.mark.parametrize(
-    ("cells", "decimal", "message"),
-    [
-        (("1,234", "2,567"), None, "'1,234' may have a decimal comma or a comma between thousands"),
-        (("0,79", "1.5"), None, "must be a number.* write a decimal point as a comma"),
-        (("1.5", "0,79"), None, "must be a number.* write a decimal comma as a point"),
-        (("1.5", "2"), ",", "must be a number.* write a decimal point as a comma"),
-        (("1,5", "2"), ".", "must be a number.* write a decimal comma as a point"),
-        (("1,234.5", "2"), None, "must be a number.* take out what stands between thousands"),
-        (("1,234,567", "2"), None, "must be a number.* take out what stands between thousands"),
-        (("0,5", "1.234,5"), None, "must be a number.* take out what stands between thousands"),
-        (("1,234", "2"), ".", "must be a number.* take out what stands between thousands"),
-        (("1.234", "2"), ",", "must be a number.* take out what stands between thousands"),
-    ],
-)
+UNCLEAR = "'1,234' may have a decimal comma or a comma between thousands"
+AS_COMMA = "must be a number.* write a decimal point as a comma"
+AS_POINT = "must be a number.* write a decimal comma as a point"
+THOUSANDS = "must be a number.* take out what stands between thousands"
+MIXED = [
+    (("1,234", "2,567"), None, UNCLEAR),
+    (("0,79", "1.5"), None, AS_COMMA),
+    (("1.5", "0,79"), None, AS_POINT),
+    (("1.5", "2"), ",", AS_COMMA),
+    (("1,5", "2"), ".", AS_POINT),
+    (("1,234.5", "2"), None, THOUSANDS),
+    (("1,234,567", "2"), None, THOUSANDS),
+    (("0,5", "1.234,5"), None, THOUSANDS),
+    (("1,234", "2"), ".", THOUSANDS),
+    (("1.234", "2"), ",", THOUSANDS),
+]
+
+
+@pytest.mark.parametrize(("cells", "decimal", "message"), MIXED)
 def test_mixed_or_ambiguous_decimals_are_refused(
     cells: tuple[str, ...], decimal: str | None, message: str, tmp_path: Path
 ) -> None:

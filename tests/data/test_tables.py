@@ -48,45 +48,45 @@ def refusal(path: Path | str, **options) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.csv", CSV),
-        ("a.CSV", CSV),
-        ("a.tsv", CSV.replace(",", "\t")),
-        ("a.smi", "CCO one\nc1ccccc1 two\n"),
-        ("a.smi", "smiles name\nCCO one\nc1ccccc1 two\n"),
-        ("a.txt", "CCO\n\nc1ccccc1\n\n"),
-        ("a.txt", CSV),
-        ("a.csv", CSV.replace(",", "|")),
-        ("a.csv", CSV.replace(",", ";")),
-        ("a.csv.zst", packed(CSV.encode())),
-        ("a.csv", CSV.replace("\n", "\r")),
-        ("a.csv", "\n\n" + CSV + "\n\n"),
-        ("a.csv", 'name,"smiles"\n"a, b","CCO"\n"said ""x""",c1ccccc1\n'),
-        ("a.csv", 'smiles,name\nCCO,"two\nlines"\nc1ccccc1,b\n'),
-        ("a.csv", "mol,CID\nCCO,1\nc1ccccc1,2\n"),
-        ("a.csv", "id,Canonical SMILES\n1,CCO\n2,c1ccccc1\n"),
-        ("a.csv", "smiles\nCCO\nc1ccccc1\n"),
-        ("a.csv", "smiles,y,\nCCO,1,\nc1ccccc1,0,\n"),
-        ("a.csv", "smiles,y\nCCO,1,,\nc1ccccc1,0\n"),
-        ("a.csv", " smiles ,y\n CCO ,1\nc1ccccc1,0\n"),
-        ("a.txt", "molecule\ty\nCCO\t1\nc1ccccc1\t0\n"),
-        ("a.txt", "Structure\nCCO\nc1ccccc1\n"),
-        # a separator in a heading
-        ("a.csv", 'smiles;IC50, nM\nCCO;1\nc1ccccc1;"0,5"\n'),
-        ("a.txt", "id, own;smiles\n1;CCO\n2;c1ccccc1\n"),
-        ("a.csv", '"SMILES; canonical",y\nCCO,1\nc1ccccc1,0\n'),
-        ("a.txt", '"SMILES, canonical",y\nCCO,1\nc1ccccc1,0\n'),
-        ("a.csv", "SMILES|x,y\nCCO,1\nc1ccccc1,0\n"),
-        ("a.csv", '"IC50\n(nM)";smiles\n1;CCO\n2;c1ccccc1\n'),
-        # lines of blanks
-        ("a.csv", "smiles\n  \nCCO\n \t\r\nc1ccccc1\n  "),
-        ("a.csv", "smiles,y\n  \nCCO,1\n\t\nc1ccccc1,0\n"),
-        ("a.tsv", "smiles\ty\nCCO\t1\n  \nc1ccccc1\t0\n"),
-        ("a.csv", 'smiles,name\nCCO,a\nc1ccccc1,"b\n'),  # nothing is lost
-    ],
-)
+READABLE = [
+    ("a.csv", CSV),
+    ("a.CSV", CSV),
+    ("a.tsv", CSV.replace(",", "\t")),
+    ("a.smi", "CCO one\nc1ccccc1 two\n"),
+    ("a.smi", "smiles name\nCCO one\nc1ccccc1 two\n"),
+    ("a.txt", "CCO\n\nc1ccccc1\n\n"),
+    ("a.txt", CSV),
+    ("a.csv", CSV.replace(",", "|")),
+    ("a.csv", CSV.replace(",", ";")),
+    ("a.csv.zst", packed(CSV.encode())),
+    ("a.csv", CSV.replace("\n", "\r")),
+    ("a.csv", "\n\n" + CSV + "\n\n"),
+    ("a.csv", 'name,"smiles"\n"a, b","CCO"\n"said ""x""",c1ccccc1\n'),
+    ("a.csv", 'smiles,name\nCCO,"two\nlines"\nc1ccccc1,b\n'),
+    ("a.csv", "mol,CID\nCCO,1\nc1ccccc1,2\n"),
+    ("a.csv", "id,Canonical SMILES\n1,CCO\n2,c1ccccc1\n"),
+    ("a.csv", "smiles\nCCO\nc1ccccc1\n"),
+    ("a.csv", "smiles,y,\nCCO,1,\nc1ccccc1,0,\n"),
+    ("a.csv", "smiles,y\nCCO,1,,\nc1ccccc1,0\n"),
+    ("a.csv", " smiles ,y\n CCO ,1\nc1ccccc1,0\n"),
+    ("a.txt", "molecule\ty\nCCO\t1\nc1ccccc1\t0\n"),
+    ("a.txt", "Structure\nCCO\nc1ccccc1\n"),
+    # a separator in a heading
+    ("a.csv", 'smiles;IC50, nM\nCCO;1\nc1ccccc1;"0,5"\n'),
+    ("a.txt", "id, own;smiles\n1;CCO\n2;c1ccccc1\n"),
+    ("a.csv", '"SMILES; canonical",y\nCCO,1\nc1ccccc1,0\n'),
+    ("a.txt", '"SMILES, canonical",y\nCCO,1\nc1ccccc1,0\n'),
+    ("a.csv", "SMILES|x,y\nCCO,1\nc1ccccc1,0\n"),
+    ("a.csv", '"IC50\n(nM)";smiles\n1;CCO\n2;c1ccccc1\n'),
+    # lines of blanks
+    ("a.csv", "smiles\n  \nCCO\n \t\r\nc1ccccc1\n  "),
+    ("a.csv", "smiles,y\n  \nCCO,1\n\t\nc1ccccc1,0\n"),
+    ("a.tsv", "smiles\ty\nCCO\t1\n  \nc1ccccc1\t0\n"),
+    ("a.csv", 'smiles,name\nCCO,a\nc1ccccc1,"b\n'),  # nothing is lost
+]
+
+
+@pytest.mark.parametrize(("name", "content"), READABLE)
 def test_files_that_can_be_read(tmp_path: Path, name: str, content: str | bytes) -> None:
     rows = rows_of(write(tmp_path, name, content))
     assert [row.record for row in rows] == ["CCO", "c1ccccc1"]
@@ -94,33 +94,24 @@ def test_files_that_can_be_read(tmp_path: Path, name: str, content: str | bytes)
     assert not any(row.problem for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        (  # Latin-1 and UTF-8
-            "a.csv",
-            b"smiles,name\nCCO,\xe9thanol\nC,m\xc3\xa9thane\n",
-            ["CCO|éthanol|None", "C|méthane|None"],
-        ),
-        ("a.csv", b"smiles,y\nCCO,1\n\n,0\n\r\nC,1\n", ["CCO|1|None", "|0|None", "C|1|None"]),
-        (
-            "a.csv",
-            b"smiles,y,z\nCCO,1,2\nC,1\nCC,1,2,3\n",
-            [
-                "CCO|1|2|None",
-                "C|1||has 2 cells where the header has 3",
-                "CC|1|2|has 4 cells where the header has 3",
-            ],
-        ),
-        ("a.csv", b"smiles,y\nC\0C,2\n", ["C\0C|2|None"]),
-        ("a.tsv", b"smiles\ty\n\t\nC\t1\n", ["||None", "C|1|None"]),
-        ("a.csv", b'smiles\n""\nC\n', ["|None", "C|None"]),
-        ("a.csv", b"id,smiles\n7,CCO\n", ["7|CCO|None"]),
-        ("a.smi", b"CC |$R1;$| a name\nCCO other\n", ["CC |$R1;$||a name|None", "CCO|other|None"]),
-    ],
-)
-def test_what_rows_hold(tmp_path: Path, name: str, content: bytes, expected: list[str]) -> None:
-    rows = rows_of(write(tmp_path, name, content))
+SHORT, LONG = (f"has {n} cells where the header has 3" for n in (2, 4))
+ROWS = [
+    # Latin-1 and UTF-8
+    (b"smiles,name\nCCO,\xe9thanol\nC,m\xc3\xa9thane\n", ["CCO|éthanol|None", "C|méthane|None"]),
+    (b"smiles,y\nCCO,1\n\n,0\n\r\nC,1\n", ["CCO|1|None", "|0|None", "C|1|None"]),
+    (b"smiles,y,z\nCCO,1,2\nC,1\nCC,1,2,3\n", ["CCO|1|2|None", f"C|1||{SHORT}", f"CC|1|2|{LONG}"]),
+    (b"smiles,y\nC\0C,2\n", ["C\0C|2|None"]),
+    (b"smiles\ty\n\t\nC\t1\n", ["||None", "C|1|None"]),
+    (b'smiles\n""\nC\n', ["|None", "C|None"]),
+    (b"id,smiles\n7,CCO\n", ["7|CCO|None"]),
+    (b"CC |$R1;$| a name\nCCO other\n", ["CC |$R1;$||a name|None", "CCO|other|None"]),
+]
+
+
+@pytest.mark.parametrize(("content", "expected"), ROWS)
+def test_what_rows_hold(tmp_path: Path, content: bytes, expected: list[str]) -> None:
+    ending = "smi" if b"$" in content else "tsv" if b"\t" in content else "csv"
+    rows = rows_of(write(tmp_path, f"a.{ending}", content))
     assert [row.row for row in rows] == list(range(len(expected)))
     assert ["|".join([*row.fields.values(), str(row.problem)]) for row in rows] == expected
 
@@ -131,11 +122,6 @@ def test_rows_between_two_quotes_of_a_tsv_are_not_lost_silently(tmp_path: Path) 
         assert smiles_of(write(tmp_path, "a.tsv", "\n".join(lines))) == ["C", "CO", "CF"]
 
 
-def test_a_smiles_of_a_megabyte_arrives(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.csv", "smiles,y\n" + "C" * 1_000_000 + ",1\n")
-    assert [len(smiles) for smiles in smiles_of(path)] == [1_000_000]
-
-
 def test_a_table_that_was_closed_has_no_more_rows(tmp_path: Path) -> None:
     with open_table(write(tmp_path, "a.csv", "id,smiles,y\n7,CCO,1\n8,CCN,0\n")) as table:
         assert (table.columns, table.record_column) == (("id", "smiles", "y"), "smiles")
@@ -143,16 +129,13 @@ def test_a_table_that_was_closed_has_no_more_rows(tmp_path: Path) -> None:
     assert list(table.rows) == []
 
 
-def test_the_smiles_column_can_be_named(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.csv", "smiles,drug\nC,CCO\n")
-    assert smiles_of(path, wanted="drug") == ["CCO"]
-    assert smiles_of(write(tmp_path, "b.csv", "what,y\nCCO,1\n"), wanted="WHAT") == ["CCO"]
-
-
-def test_a_header_can_be_given(tmp_path: Path) -> None:
-    assert smiles_of(
-        write(tmp_path, "a.csv", '"CCO","x"\n"C","y"\n'), header=("smiles", "name")
-    ) == ["CCO", "C"]
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    assert smiles_of(write(tmp_path, "a.csv", "smiles,drug\nC,CCO\n"), wanted="drug") == ["CCO"]
+    assert smiles_of(write(tmp_path, "a.csv", "what,y\nCCO,1\n"), wanted="WHAT") == ["CCO"]
+    path = write(tmp_path, "a.csv", '"CCO","x"\n"C","y"\n')
+    assert smiles_of(path, header=("smiles", "name")) == ["CCO", "C"]
+    message = refusal(write(tmp_path, "a.csv", CSV), wanted="smilse")
+    assert "no column 'smilse'; did you mean 'smiles'? Columns: smiles, y" in message
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +193,7 @@ def test_a_parquet_file_that_expands_too_far_is_refused(
     assert len(rows_of(parquet(columns, compression=None, use_dictionary=False))) == 4000
 
 
-def test_parquet(parquet, tmp_path: Path) -> None:
+def test_parquet(parquet) -> None:
     path = parquet({"smiles": ["CCO", None], "y": [1.5, None]})
     assert [(row.record, row.fields["y"]) for row in rows_of(path)] == [("CCO", "1.5"), ("", "")]
     path.write_bytes(path.read_bytes()[:-20])
@@ -227,36 +210,35 @@ def test_a_parquet_file_with_a_text_that_is_not_utf8(parquet, use_dictionary: bo
     assert "not a readable Parquet file" in refusal(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("a.smi", "\n\n", "is empty"),
-        ("a.csv", "smiles,y\n", "has a header but no rows"),
-        ("a.smi", "smiles\n", "has a header but no rows"),
-        ("a.csv", "name,y\nCCO,1\n", "no SMILES column found; name one with `smiles_column`"),
-        (
-            "a.csv",
-            "smiles,canonical_smiles\nC,C\n",
-            "more than one column may hold SMILES: smiles, canonical_smiles",
-        ),
-        ("a.csv", "smiles,smiles\nC,C\n", "more than one column"),
-        ("a.csv", "name;y\nCCO;1\n", "Columns: name;y"),
-        ("a.csv", "name\ty\nCCO\t1\n", "separate columns by commas in a .csv, by tabs in a .tsv"),
-        ("a.tsv", "name,y\nCCO,1\n", "separate columns by commas in a .csv, by tabs in a .tsv"),
-        ("a.csv", 'smiles,y\n"CCO,1\n' + "C,1\n" * 2000, "is never closed"),
-        ("a.tsv", 'smiles\tname\nCCO\t"x\nC\ty\nCC\tz\n', "data row 0 is never closed"),
-        ("a.sdf", "whatever", "cannot tell what kind of file this is"),
-        ("a.json", "[]", "files of graphs: .jsonl, .ndjson, .zip, or a folder of tables"),
-        ("a.json", "[]", ".xlsx or .sdf (those of text also .gz, .bz2, .xz, .zst, .zstd)"),
-        ("a.csv", "# by x\nsmiles,y\nC,1\n", "first line must name the columns"),
-        ("a.csv.zip", b"PK\3\4", "is a zip archive; unpack it"),
-        ("a.csv", b"PK\3\4", "is a zip archive or an Excel file; unpack it, or name it .xlsx"),
-        ("edges.csv", "graph,source,target\na,0,1\n", "tables of graphs; name their folder"),
-    ],
-)
-def test_files_that_cannot_be_read(
-    tmp_path: Path, name: str, content: str | bytes, expected: str
-) -> None:
+SEPARATE = "separate columns by commas in a .csv, by tabs in a .tsv"
+UNREADABLE = [
+    ("a.smi", "\n\n", "is empty"),
+    ("a.csv", "smiles,y\n", "has a header but no rows"),
+    ("a.smi", "smiles\n", "has a header but no rows"),
+    ("a.csv", "name,y\nCCO,1\n", "no SMILES column found; name one with `smiles_column`"),
+    (
+        "a.csv",
+        "smiles,canonical_smiles\nC,C\n",
+        "more than one column may hold SMILES: smiles, canonical_smiles",
+    ),
+    ("a.csv", "smiles,smiles\nC,C\n", "more than one column"),
+    ("a.csv", "name;y\nCCO;1\n", "Columns: name;y"),
+    ("a.csv", "name\ty\nCCO\t1\n", SEPARATE),
+    ("a.tsv", "name,y\nCCO,1\n", SEPARATE),
+    ("a.csv", 'smiles,y\n"CCO,1\n' + "C,1\n" * 2000, "is never closed"),
+    ("a.tsv", 'smiles\tname\nCCO\t"x\nC\ty\nCC\tz\n', "data row 0 is never closed"),
+    ("a.sdf", "whatever", "cannot tell what kind of file this is"),
+    ("a.json", "[]", "files of graphs: .jsonl, .ndjson, .zip, or a folder of tables"),
+    ("a.json", "[]", ".xlsx or .sdf (those of text also .gz, .bz2, .xz, .zst, .zstd)"),
+    ("a.csv", "# by x\nsmiles,y\nC,1\n", "first line must name the columns"),
+    ("a.csv.zip", "PK\3\4", "is a zip archive; unpack it"),
+    ("a.csv", "PK\3\4", "is a zip archive or an Excel file; unpack it, or name it .xlsx"),
+    ("edges.csv", "graph,source,target\na,0,1\n", "tables of graphs; name their folder"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "expected"), UNREADABLE)
+def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: str, expected: str) -> None:
     path = write(tmp_path, name, content)
     message = refusal(path)
     assert expected in message
@@ -264,17 +246,11 @@ def test_files_that_cannot_be_read(
     assert message.isprintable()
 
 
-def test_names_that_are_wrong(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.csv", CSV)
-    assert "no column 'smilse'; did you mean 'smiles'? Columns: smiles, y" in refusal(
-        path, wanted="smilse"
-    )
-    assert "no such file" in refusal(tmp_path / "missing")
-
-
-def test_a_file_without_line_ends_is_not_read_into_memory(
+def test_a_smiles_of_a_megabyte_arrives_and_lines_without_end_are_not_read_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    path = write(tmp_path, "a.csv", "smiles,y\n" + "C" * 1_000_000 + ",1\n")
+    assert [len(smiles) for smiles in smiles_of(path)] == [1_000_000]
     monkeypatch.setattr("graphlog.files.LONGEST_LINE", 1000)
     path = write(tmp_path, "a.smi", "C" * 5000)
     with pytest.raises(DataError, match="more than 1,000 characters"), open_text(path) as lines:
