@@ -114,8 +114,8 @@ def written_by(engine: str, folder: Path, write: Callable[[Path], object]) -> di
 @pytest.mark.parametrize("ending", ["npz", "jsonl"])
 def test_embeddings_of_a_table_are_those_of_this_process(tmp_path: Path, table: Path, ending: str):
     def embed(folder: Path) -> None:
-        out, how = folder / f"out.{ending}", {"engine": folder.name, "batch_size": 4}
-        done = graphlog.embed_file(tiny_encoder(), table, out, **how)
+        out = folder / f"out.{ending}"
+        done = graphlog.embed_file(tiny_encoder(), table, out, engine=folder.name, batch_size=4)
         assert (done.rows, done.rejected) == (len(SMILES), 3)
 
     local, ray = (written_by(engine, tmp_path, embed) for engine in ("local", "ray"))

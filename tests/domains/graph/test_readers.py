@@ -256,6 +256,11 @@ BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
     (more(nodes="b,1,red,2\n"), "nodes.csv, line 7: node '1' is listed twice"),
     (more(nodes="b,9,,2\n"), "nodes.csv, line 7: node 9: node attribute 'color' is missing"),
     (more(graphs="b,no\n"), "graphs.csv, line 4: graph 'b' occurs twice"),
+    (more(graphs="c,no\n"), "graph 'c' has no row in nodes.csv"),
+    (
+        lambda path: tables(path / "f", EDGES.replace("b,0,1,1.0\n", ""), None),
+        "has no edge, so its nodes are unknown: list them in nodes.csv",
+    ),
     (edges("a,0,-2"), "line 2: a node must be a name or a number from 0"),
     (
         edges("1,0,1,1.5", "", "", "1,1,2,nan", "2,0,1,1", columns=",w"),
