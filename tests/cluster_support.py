@@ -5,8 +5,6 @@ import signal
 import time
 from pathlib import Path
 
-import torch
-
 from graphlog.errors import DataError
 
 
@@ -33,9 +31,13 @@ class Square:
     """Work that brings a tensor along, as a model does."""
 
     def __init__(self) -> None:
+        import torch  # here, as workers that die and start again do so without it
+
         self.power = torch.tensor(2)
 
     def __call__(self, number: int) -> tuple[int, int]:
         """Return the square of a number, slowly, and the number of threads for computation."""
+        import torch
+
         time.sleep(0.05)
         return number ** int(self.power), torch.get_num_threads()

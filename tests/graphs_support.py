@@ -17,11 +17,20 @@ GRAPHS = "graph,y\na,yes\nb,no\n"
 def tables(
     folder: Path, edges: str = EDGES, nodes: str | None = NODES, graphs: str | None = GRAPHS
 ) -> Path:
+    """Write the tables of a folder; None is one that is not there."""
     folder.mkdir(exist_ok=True)
     for name, text in (("edges", edges), ("nodes", nodes), ("graphs", graphs)):
+        (folder / f"{name}.csv").unlink(missing_ok=True)
         if text is not None:
             (folder / f"{name}.csv").write_text(text, encoding="utf-8")
     return folder
+
+
+def read_tables(
+    folder: Path, edges: str, nodes: str | None = None, graphs: str | None = None, **options: Any
+) -> GraphStore:
+    """Write a folder ``tables`` and read it."""
+    return read_graphs(tables(folder / "tables", edges, nodes, graphs), **options)
 
 
 def lines(path: Path, records: list[Any]) -> Path:
@@ -31,6 +40,11 @@ def lines(path: Path, records: list[Any]) -> Path:
         encoding="utf-8",
     )
     return path
+
+
+def read_lines(folder: Path, records: list[Any], **options: Any) -> GraphStore:
+    """Write ``g.jsonl`` and read it."""
+    return read_graphs(lines(folder / "g.jsonl", records), **options)
 
 
 def rings(path: Path, count: int = 30, classes: int = 3, kind: str = "both") -> Path:

@@ -1,12 +1,14 @@
 """Small networks and annotation files written to disk, and a slow way to cut ego-networks."""
 
-from collections.abc import Iterable
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
 
+from graphlog.api import read_proteins
+from graphlog.data.store import GraphStore
 from graphlog.domains.protein.network import Interactions, ProteinNetwork, build_network
 from graphlog.domains.protein.schema import CHANNELS
 
@@ -57,24 +59,22 @@ replaced_by: GO:0000005
 [Typedef]
 id: part_of
 """
-GAF = "DB {id} - {qualifier} {term} REF {evidence} _ P name {synonyms} protein taxon:9 d by"
+GAF = "DB ID{k} - {told} {term} REF {evidence} _ P name x|{name} protein taxon:{taxon} d by"
 
 
-def gaf(rows: Iterable[tuple[str, ...]]) -> str:
-    """GAF lines of ``(name, term, evidence, qualifier)``."""
-    body = [
-        "\t".join(GAF.split()).format(
-            id=f"ID{k}", qualifier=told, term=term, evidence=evidence, synonyms=f"x|{name}"
-        )
-        for k, (name, term, evidence, told) in enumerate(rows)
-    ]
-    return "\n".join(["!gaf-version: 2.2", *body]) + "\n"
+def gaf(rows: str, taxon: str = "9") -> str:
+    """GAF lines, one of each line ``name term evidence`` or ``name term evidence qualifier``."""
+    lines = ["!gaf-version: 2.2"]
+    for k, (name, term, evidence, *told) in enumerate(map(str.split, rows.strip().splitlines())):
+        words = {"k": k, "told": "".join(told), "term": term, "evidence": evidence}
+        lines.append(GAF.replace(" ", "\t").format(**words, name=name, taxon=taxon))
+    return "\n".join(lines) + "\n"
 
 
-def links(rows: list[tuple[str, str, int]], species: str = "9") -> str:
-    """STRING lines, one a row ``(a, b, combined)``, both directions, co-expression set."""
+def links(rows: str, species: str = "9") -> str:
+    """STRING lines of rows ``a b score, ...``, both directions, co-expression set."""
     lines = [HEADER]
-    for a, b, score in rows:
+    for a, b, score in (row.split() for row in rows.split(",")):
         lines += [
             f"{species}.{p} {species}.{q} 0 0 0 {score} 0 0 0 {score}" for p, q in ((a, b), (b, a))
         ]
@@ -137,15 +137,22 @@ def chunk_graphs(chunk) -> list[tuple[int, np.ndarray, np.ndarray]]:
     ]
 
 
-def clustered_links(clusters: int, size: int, species: str = "9", seed: int = 0) -> str:
+def clustered_links(clusters: int, size: int, species: str = "9") -> str:
     """STRING lines of a network of dense clusters with a few interactions between them."""
-    draw = np.random.default_rng(seed)
-    rows = []
+    draw, rows = np.random.default_rng(0), []
     for c in range(clusters):
         names = [f"c{c:02d}p{k:02d}" for k in range(size)]
-        rows += [
-            (a, b, 800) for i, a in enumerate(names) for b in names[i + 1 :] if draw.random() < 0.6
-        ]
-        rows += [(a, b, 900) for a, b in pairwise(names)]
-        rows.append((names[0], f"c{(c + 1) % clusters:02d}p00", 750))
-    return links(rows, species)
+        rows += [f"{a} {b} 800" for a, b in combinations(names, 2) if draw.random() < 0.6]
+        rows += [f"{a} {b} 900" for a, b in pairwise(names)]
+        rows.append(f"{names[0]} c{(c + 1) % clusters:02d}p00 750")
+    return links(",".join(rows), species)
+
+
+def read_rows(folder: Path, rows: str, *taxa: str, **options: Any) -> GraphStore:
+    """Read networks of these rows, one of each taxon; an option of several lines is a file."""
+    named = {f"{taxon}.protein.links.detailed.txt": links(rows, taxon) for taxon in taxa or "9"}
+    for name, value in options.items():
+        if isinstance(value, str) and "\n" in value:
+            options[name] = write(folder / name, value)
+    networks = [write(folder / name, text) for name, text in named.items()]
+    return read_proteins(networks if len(networks) > 1 else networks[0], **options)

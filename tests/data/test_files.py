@@ -1,14 +1,21 @@
-"""Locks, folders for unfinished files, CSV that no spreadsheet computes."""
+"""Locks, folders for unfinished files, CSV that no spreadsheet computes, failing system calls."""
 
 import csv
 import errno
 import multiprocessing
 import os
+import shutil
+import subprocess
+import sys
+from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from graphlog.data.store import StoreBuilder
+from graphlog.errors import GraphLoGError
 from graphlog.files import (
     MARK,
     acquire_lock,
@@ -21,6 +28,7 @@ from graphlog.files import (
     scratch_folder,
     write_text,
 )
+from store_support import CODES
 from training_support import spawn
 
 
@@ -71,45 +79,29 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_stays(tmp_path
     assert [p.name for p in tmp_path.iterdir()] == [".other.npz.partial-1-0123abcd"]
 
 
-CELLS = ("=1+1", "+x", "-CC", "@SUM(A1)", " =1", "\uff1d1", "C=C", "-1.5", "+1e5", "a\rb", "", 7)
-SAFE = (
-    "'=1+1",
-    "'+x",
-    "'-CC",
-    "'@SUM(A1)",
-    "' =1",
-    "'\uff1d1",
-    "C=C",
-    "-1.5",
-    "+1e5",
-    "a\rb",
-    "",
-    "7",
-)
+FORMULAS, HARMLESS = ("=1+1", "+x", "-CC", "@SUM(A1)", " =1", "\uff1d1"), ("C=C", "-1.5", "+1e5")
+# cells and what is written of them, so that no spreadsheet computes
+CELLS = {text: f"'{text}" for text in FORMULAS} | {c: str(c) for c in (*HARMLESS, "a\rb", "", 7)}
 
 
 @pytest.mark.parametrize("safe", [True, False])
 def test_formulas_become_text_only_where_asked(tmp_path: Path, safe: bool):
     path = tmp_path / "cells.csv"
-    if safe:
-        with excel_safe(), open_csv(path) as table:
-            table.writerow(CELLS)
-    else:
-        with open_csv(path) as table:
-            table.writerow(CELLS)
+    with excel_safe() if safe else nullcontext(), open_csv(path) as table:
+        table.writerow(CELLS)
     with path.open(encoding="utf-8", newline="") as file:
         (row,) = csv.reader(file)
-    assert row == (list(SAFE) if safe else [str(cell) for cell in CELLS])
+    assert row == (list(CELLS.values()) if safe else [str(cell) for cell in CELLS])
     assert path.read_text(encoding="utf-8").startswith('"') == safe
 
 
-def test_a_lock_file_of_another_host_or_a_dead_process_is_no_lock(tmp_path: Path):
+@pytest.mark.parametrize("note", ["1", "999999999", "other-host:4711", ""])
+def test_a_lock_file_of_another_host_or_a_dead_process_is_no_lock(tmp_path: Path, note: str):
     """Only the kernel's lock counts, not what a file says: it ends with its process, anywhere."""
-    for note in ("1", "999999999", "other-host:4711", ""):
-        (tmp_path / "lock").write_text(note)
-        lock = acquire_lock(tmp_path / "lock")
-        assert lock is not None, note
-        lock.release()
+    (tmp_path / "lock").write_text(note)
+    lock = acquire_lock(tmp_path / "lock")
+    assert lock is not None
+    lock.release()
 
 
 def test_a_link_at_a_guessed_name_is_not_written_through(tmp_path: Path) -> None:
@@ -142,3 +134,66 @@ def test_a_folder_is_known_by_its_signed_mark(tmp_path: Path) -> None:
     (tmp_path / MARK).rename(tmp_path / "elsewhere")
     (tmp_path / MARK).symlink_to("/dev/zero")
     assert folder_kind(tmp_path) is None
+
+
+REPLACE = "replacing(path) as new: new.write_text('new' * 100)"
+SCRATCH = "scratch_folder(path): raise SystemExit('nothing failed')"
+
+
+# strace lets a call fail; benchmarks/reliability lets many more fail, in every verb
+@cache
+def can_inject() -> bool:
+    if shutil.which("strace") is None:
+        return False
+    command = ["strace", "-qq", "-o", "/dev/null", "true"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def disturbed(call: str, error: str, code: str, path: Path) -> str:
+    """Run ``code`` with a kind of call failing, and return the error that it printed."""
+    if not can_inject():
+        pytest.skip("needs strace, and the right to use it")
+    tracing = ["-e", f"trace={call}", "-e", f"inject={call}:error={error}"]
+    program = (
+        "import sys; from pathlib import Path; path = Path(sys.argv[1])\n"
+        "from graphlog.errors import GraphLoGError\n"
+        f"try:\n    {code}\n"
+        "except GraphLoGError as e: print(e, file=sys.stderr)\n"
+    )
+    command = ["strace", "-f", "-qq", "-o", "/dev/null", *tracing]
+    words = [*command, sys.executable, "-B", "-c", program, str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename"])
+@pytest.mark.parametrize(("error", "says"), [("EIO", "Input/output"), ("ENOSPC", "No space left")])
+def test_a_file_that_cannot_be_replaced_stays(tmp_path: Path, call: str, error: str, says: str):
+    path = tmp_path / "out"
+    path.write_text("old")
+    code = f"from graphlog.files import replacing\n    with {REPLACE}"
+    said = disturbed(call, error, code, path)
+    assert f"cannot write {path}: {says}" in said
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_no_folder_is_left_where_locks_do_not_work(tmp_path: Path):
+    code = f"from graphlog.files import scratch_folder\n    with {SCRATCH}"
+    assert "No locks available" in disturbed("flock", "ENOLCK", code, tmp_path / "out.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="paths end at 4,095 bytes on Linux")
+def test_no_store_is_left_that_cannot_be_locked(tmp_path: Path):
+    """The unfinished folder can be made, but the path of its lock is too long."""
+    room = 4093 - len(f"..partial-{os.getpid()}-12345678")
+    parent = tmp_path
+    while room - len(str(parent)) > 250:
+        parent /= "d" * 100
+    path = parent / ("s" * (room - len(str(parent)) - 1))
+    with pytest.raises(GraphLoGError, match="File name too long"):
+        StoreBuilder(CODES, path)
+    assert list(parent.iterdir()) == []

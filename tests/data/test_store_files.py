@@ -1,24 +1,32 @@
-"""A store cut short, changed, or written by another or a newer program is refused in one line."""
+"""What is built, cut short, changed, or written by another program is whole or refused."""
 
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import graphlog
+from cli_support import left_in, short_files
 from graphlog.api import pretrain
 from graphlog.data import manifest as manifest_module
+from graphlog.data.graphs import Reject
 from graphlog.data.manifest import Manifest
-from graphlog.data.store import GraphStore, open_store
+from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, open_store
+from graphlog.domains import records, schema_named
 from graphlog.downstream.tasks import split_file
-from graphlog.errors import ModelFileError
+from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import read
 from graphlog.report.describe import describe_store
-from store_support import CODES, assert_same, build, make_graphs
+from store_support import CODES, assert_same, build, make_graphs, to_chunk
+from training_support import spawn
 
 
 @pytest.fixture
@@ -117,20 +125,23 @@ def sign(folder: Path, arrays: dict[str, np.ndarray], **changes: object) -> None
     (folder / "manifest.json").write_text(json.dumps(fields))
 
 
-def with_value(name: str, place: int, value: float) -> Callable[[GraphStore], dict]:
-    def change(store: GraphStore) -> dict:
-        array = store.contents.arrays[name].copy()
+Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+def with_value(name: str, place: int, value: float) -> Change:
+    def change(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        array = arrays[name].copy()
         array.reshape(-1)[place] = value
         return {name: array}
 
     return change
 
 
-CHANGES: dict[str, Callable[[GraphStore], dict]] = {
+CHANGES: dict[str, Change] = {
     "offsets of nodes decrease": with_value("node_offsets", 3, 0),
     "offsets of edges decrease": with_value("edge_offsets", 5, 0),
-    "offsets whose differences overflow": lambda s: {
-        "node_offsets": np.array([0, 2**63 - 1, -2, *s.contents.arrays["node_offsets"][3:]])
+    "offsets whose differences overflow": lambda arrays: {
+        "node_offsets": np.array([0, 2**63 - 1, -2, *arrays["node_offsets"][3:]])
     },
     "offsets end early": with_value("node_offsets", -1, 7),
     "offsets begin late": with_value("edge_offsets", 0, 1),
@@ -138,18 +149,18 @@ CHANGES: dict[str, Callable[[GraphStore], dict]] = {
     "an edge's value beyond the schema": with_value("edge_table", -1, 7),
     "an infinite label": with_value("labels", 0, np.inf),
     "offsets of texts decrease": with_value("text_offsets", 0, 9),
-    "negative endpoints": lambda s: {"endpoints": -s.contents.arrays["endpoints"].astype("<i8")},
-    "endpoints that are no integers": lambda s: {
-        "endpoints": s.contents.arrays["endpoints"].astype("<f4")
+    "negative endpoints": lambda arrays: {"endpoints": -arrays["endpoints"].astype("<i8")},
+    "endpoints that are no integers": lambda arrays: {
+        "endpoints": arrays["endpoints"].astype("<f4")
     },
-    "a column more": lambda s: {"endpoints": s.contents.arrays["endpoints"][:, [0, 1, 1]]},
-    "no text": lambda s: {"text_offsets": s.contents.arrays["text_offsets"][:1].copy()},
+    "a column more": lambda arrays: {"endpoints": arrays["endpoints"][:, [0, 1, 1]]},
+    "no text": lambda arrays: {"text_offsets": arrays["text_offsets"][:1].copy()},
 }
 
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_signed_store_that_contradicts_itself(folder: Path, store: GraphStore, what: str) -> None:
-    sign(folder, CHANGES[what](store))
+    sign(folder, CHANGES[what](store.contents.arrays))
     refused(folder, "contradict")
 
 
@@ -159,49 +170,51 @@ def test_a_signed_store_that_contradicts_itself(folder: Path, store: GraphStore,
 def test_what_leaves_a_signed_store_is_refused_when_its_graph_is_taken(
     folder: Path, store: GraphStore, name: str, place: int
 ) -> None:
-    table = store.contents.arrays[name.replace("codes", "table")]
-    sign(folder, with_value(name, place, len(table) if name.endswith("codes") else 250)(store))
+    arrays = store.contents.arrays
+    value = len(arrays[name.replace("codes", "table")]) if name.endswith("codes") else 250
+    sign(folder, with_value(name, place, value)(arrays))
     changed = open_store(folder)
     for use in (changed.verify, lambda: changed[:], lambda: list(changed.chunks())):
         with pytest.raises(ModelFileError, match="contradict"):
             use()
 
 
-@pytest.mark.parametrize(
-    "counts",
-    [
-        {"rows": 10**12},
-        {"rows": 3_000_000},
-        {"rows": 39},
-        {"rows": 41, "rejects": 1},
-        {"rows": 39, "rejects": -1},
-        {"rows": 10**12, "rejects": 10**12 - 40},
-    ],
-    ids=str,
-)
+LIES = [
+    {"rows": 10**12},
+    {"rows": 3_000_000},
+    {"rows": 39},
+    {"rows": 41, "rejects": 1},
+    {"rows": 39, "rejects": -1},
+    {"rows": 10**12, "rejects": 10**12 - 40},
+]
+
+
+@pytest.mark.parametrize("counts", LIES, ids=str)
 def test_a_signed_store_whose_counts_lie(folder: Path, counts: dict[str, int]) -> None:
     known = json.loads((folder / "manifest.json").read_text())["counts"]
     sign(folder, {}, counts=known | counts)
     refused(folder, "contradict")
 
 
-def test_rows_of_a_signed_store_are_distinct(tmp_path: Path) -> None:
+def shifted(folder: Path, rows: int) -> GraphStore:
+    """A store of twelve graphs whose first rows are missing."""
     graphs = make_graphs(12)
     for graph in graphs:
-        graph.row += 3
-    store = build(graphs, CODES, tmp_path / "s")
+        graph.row += rows
+    return build(graphs, CODES, folder)
+
+
+def test_rows_of_a_signed_store_are_distinct(tmp_path: Path) -> None:
+    store = shifted(tmp_path / "s", 3)
     for value in (4, 200):
-        sign(tmp_path / "s", with_value("rows", 0, value)(store))
+        sign(tmp_path / "s", with_value("rows", 0, value)(store.contents.arrays))
         refused(tmp_path / "s", "contradict")
 
 
-@pytest.mark.parametrize("lines", ["[-1, 2, 3]\n", "[0, 1]\n", "x\n", '[99, "", ""]\n', "1" * 9999])
+@pytest.mark.parametrize("lines", ["[-1, 2, 3]", "[0, 1]", "x", '[99, "", ""]', "1" * 9999])
 def test_damaged_rejects_of_a_signed_store(tmp_path: Path, lines: str) -> None:
-    graphs = make_graphs(12)
-    for graph in graphs:
-        graph.row += 1
-    build(graphs, CODES, tmp_path / "s")
-    sign(tmp_path / "s", {"rejects": np.frombuffer(lines.rstrip().encode() + b"\n", np.uint8)})
+    shifted(tmp_path / "s", 1)
+    sign(tmp_path / "s", {"rejects": np.frombuffer(lines.encode() + b"\n", np.uint8)})
     with pytest.raises(ModelFileError, match="contradict each other"):
         open_store(tmp_path / "s").output_status()
 
@@ -212,40 +225,37 @@ def test_a_manifest_that_is_no_file(folder: Path) -> None:
     refused(folder, "it is not a file")
 
 
-def test_newer_format(folder: Path):
-    edit(folder, version=2, surprise=True)
-    refused(folder, "newer graphlog .store format 2, this one reads 1.; upgrade")
+FOREIGN = ["", "not json", "[]", "null", '{"format": "other"}', "[" * 100_000, "\udcff"]
+ENTRY = {"dtype": "|u1", "shape": [1], "bytes": 1, "sha256": ""}
+CHANGED = [
+    {"counts": {"graphs": 39, "nodes": 1, "edges": 1, "rows": 1, "rejects": 0}},
+    {"counts": {"graphs": 40}},
+    {"counts": None},
+    {"files": {}},
+    {"files": {"../../etc/passwd": ENTRY}},
+    {"files": {"endpoints": ENTRY | {"dtype": "|O"}}},
+    {"schema": {}},
+    {"tasks": ["other"]},
+    {"undirected": False},
+    {"version": "1"},
+    {"version": None},
+    {"extra": 1},
+    {"digest": "0" * 64},
+]
+MANIFESTS = [
+    *((text, "manifest.json") for text in FOREIGN),
+    *((changes, "manifest.json|schema|contradict") for changes in CHANGED),
+    ({"version": 2, "more": 1}, "newer graphlog .store format 2, this one reads 1.; upgrade"),
+]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "not json", "[]", "null", '{"format": "other"}', "[" * 100_000, "\udcff"]
-)
-def test_foreign_manifest(folder: Path, text: str):
-    (folder / "manifest.json").write_text(text, errors="surrogateescape")
-    refused(folder, "manifest.json")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"counts": {"graphs": 39, "nodes": 1, "edges": 1, "rows": 1, "rejects": 0}},
-        {"counts": {"graphs": 40}},
-        {"counts": None},
-        {"files": {}},
-        {"files": {"../../etc/passwd": {"dtype": "|u1", "shape": [1], "bytes": 1, "sha256": ""}}},
-        {"files": {"endpoints": {"dtype": "|O", "shape": [1], "bytes": 1, "sha256": ""}}},
-        {"schema": {}},
-        {"tasks": ["other"]},
-        {"undirected": False},
-        {"version": "1"},
-        {"version": None},
-        {"extra": 1},
-        {"digest": "0" * 64},
-    ],
-)
-def test_changed_manifest(folder: Path, changes: dict):
-    edit(folder, **changes)
-    refused(folder, "manifest.json|schema|contradict")
+@pytest.mark.parametrize(("given", "message"), MANIFESTS)
+def test_a_foreign_changed_or_newer_manifest(folder: Path, given: str | dict, message: str):
+    if isinstance(given, str):
+        (folder / "manifest.json").write_text(given, errors="surrogateescape")
+    else:
+        edit(folder, **given)
+    refused(folder, message)
 
 
 def test_the_source_may_be_edited(folder: Path):
@@ -254,14 +264,11 @@ def test_the_source_may_be_edited(folder: Path):
 
 
 def test_no_store_at_all(tmp_path: Path):
-    refused(
-        tmp_path / "nothing",
-        "not a graph store .no manifest.json.; build one with `graphlog featurize`",
-    )
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "not a graph store")
     (tmp_path / "file").write_text("x")
-    refused(tmp_path / "file", "not a graph store")
+    told = "not a graph store .no manifest.json.; build one with `graphlog featurize`"
+    for name in ("nothing", "empty", "file"):
+        refused(tmp_path / name, told)
 
 
 def test_a_moved_store_opens(folder: Path, store: GraphStore):
@@ -270,3 +277,177 @@ def test_a_moved_store_opens(folder: Path, store: GraphStore):
     assert_same(open_store(moved), make_graphs(40, tasks=1), [3, 1])
     # the old map stays valid: the pages belong to the open file, not to its name
     assert_same(store, make_graphs(40, tasks=1), [0])
+
+
+def build_without_end(path: str) -> None:
+    builder = StoreBuilder(CODES, path)
+    while True:
+        builder.add(to_chunk(make_graphs(50)))
+
+
+def test_a_killed_build_leaves_nothing_at_the_target(tmp_path: Path):
+    target = tmp_path / "store"
+    process = spawn(build_without_end, str(target))
+    while not list(tmp_path.glob(".store.partial-*/store/*")):
+        time.sleep(0.01)
+    # a build that lives is left alone by another one to the same place
+    store = build(make_graphs(7), CODES, target)
+    assert len(list(tmp_path.glob(".store.partial-*"))) == 1
+    store.save(target)
+    process.kill()
+    process.join()
+    assert len(open_store(target)) == 7
+    assert len(list(tmp_path.glob(".store.partial-*"))) == 1
+    build(make_graphs(3), CODES, target)
+    assert [p.name for p in tmp_path.iterdir()] == ["store"]
+    assert sorted(p.suffix for p in target.iterdir()) == sorted([".json"] + [".bin"] * 9)
+
+
+def test_a_store_or_an_empty_folder_is_replaced(tmp_path: Path):
+    build(make_graphs(3), CODES, tmp_path / "s")
+    (tmp_path / "empty").mkdir()
+    for name in ("s", "empty"):
+        assert len(build(make_graphs(4), CODES, tmp_path / name)) == 4
+
+
+@pytest.mark.parametrize("manifest", ["{}", '{"name": "web app"}', "not JSON", "ours", None])
+def test_what_others_have_written_is_never_deleted(tmp_path: Path, manifest: str | None):
+    folder = tmp_path / "site"
+    if manifest == "ours":  # a store in which somebody keeps notes
+        build(make_graphs(3), CODES, folder)
+    else:
+        folder.mkdir()
+        if manifest is not None:
+            (folder / "manifest.json").write_text(manifest)
+    (folder / "notes.txt").write_text("mine")
+    for path in (folder, folder / "notes.txt"):
+        with pytest.raises(ConfigError, match=r"not a graph store, or holds .* is not replaced"):
+            StoreBuilder(CODES, path)
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_readers_never_see_a_store_missing_or_mixed_while_it_is_replaced(tmp_path: Path):
+    folder = tmp_path / "s"
+    sizes = (30, 40)
+    build(make_graphs(sizes[0]), CODES, folder)
+    stop = threading.Event()
+
+    def replace_often() -> None:
+        turn = 0
+        while not stop.is_set():
+            turn += 1
+            build(make_graphs(sizes[turn % 2]), CODES, folder)
+
+    writer = threading.Thread(target=replace_often)
+    writer.start()
+    try:
+        for _ in range(200):
+            assert len(open_store(folder)) in sizes
+    finally:
+        stop.set()
+        writer.join()
+    assert os.listdir(tmp_path) == ["s"]
+
+
+def test_only_what_a_killed_build_of_this_name_left_is_removed(tmp_path: Path):
+    name = "a[1]* é"
+    stale = [f".{name}.partial-{k}-0123abcd" for k in (1, 2, 3)]
+    others = [".a1.partial-1-0123abcd", f"{name}.partial-1-0123abcd", f".{name}.partial-1-x"]
+    for folder in (*stale, *others):
+        (tmp_path / folder / "store").mkdir(parents=True)
+        (tmp_path / folder / "store" / "rows.bin").touch()
+    (tmp_path / stale[0] / "lock").touch()  # the others were killed before they had one
+    assert len(build(make_graphs(3), CODES, tmp_path / name)) == 3
+    assert {p.name for p in tmp_path.iterdir()} == {name, *others}
+
+
+def test_builds_of_one_store_at_once_do_not_take_each_other_for_dead(tmp_path: Path):
+    with ThreadPoolExecutor(8) as pool:
+        builds = [pool.submit(build, make_graphs(3), CODES, tmp_path / "s") for _ in range(24)]
+        assert [len(done.result()) for done in builds] == [3] * 24
+    assert os.listdir(tmp_path) == ["s"]
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(DataError, match="cannot write the store"):
+        StoreBuilder(CODES, tmp_path / "file" / "s")
+
+
+@pytest.mark.parametrize("limit", [10, 8_000, 20_000])
+def test_a_full_disk(tmp_path: Path, limit: int):
+    message = r"cannot write the store .*s: File too large; free the disk"
+    with short_files(limit), pytest.raises(DataError, match=message):
+        build(make_graphs(3000), CODES, tmp_path / "s")
+    assert not list(tmp_path.iterdir())
+
+
+def test_types_widen_as_values_grow(tmp_path: Path):
+    graphs = make_graphs(40)  # with more than 255 nodes, of more than 255 kinds
+    for path in (None, tmp_path / "s"):
+        for count, dtype in ((2, np.uint8), (40, np.uint16)):
+            store = build(graphs[:count], CODES, path)
+            for name in ("node_codes", "node_offsets"):
+                assert store.contents.arrays[name].dtype == dtype
+            assert store.contents.arrays["endpoints"].dtype == np.uint8
+            assert_same(store, graphs, list(range(count)))
+    assert not list(tmp_path.glob("s/*+"))
+
+
+def test_chunks_must_agree():
+    builder = StoreBuilder(CODES)
+    builder.add(to_chunk(make_graphs(2)))
+    for wrong in (
+        to_chunk(make_graphs(2), texts=False),
+        to_chunk(make_graphs(2), undirected=False),
+        to_chunk(make_graphs(2, tasks=1)),
+        replace(to_chunk(make_graphs(1)), x=np.zeros((1, 3), int)),
+    ):
+        with pytest.raises(AssertionError):
+            builder.add(wrong)
+    builder.reject(Reject(3, "", "row 2 is missing"))
+    with pytest.raises(AssertionError, match="must be a graph or rejected"):
+        builder.finish()
+
+
+ROWS = 300
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Molecules that are read twenty at a time."""
+    monkeypatch.setattr(records, "ROWS_A_PIECE", 20)
+    names = ["C" * (2 + k % 7) + "NOF"[k % 3] for k in range(ROWS)]
+    names[130], names[131], names[277] = "no molecule", "Q", "C(C"
+    (tmp_path / "in.csv").write_text("\n".join(["smiles", *names]) + "\n")
+    return tmp_path / "in.csv"
+
+
+@pytest.mark.parametrize("stop_at", [1, 120, ROWS])
+def test_an_interrupted_build_leaves_nothing_and_the_next_is_whole(
+    table: Path, tmp_path: Path, stop_at: int
+) -> None:
+    def stop(done: int, rejected: int) -> None:
+        if done >= stop_at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        graphlog.featurize(table, tmp_path / "out", workers=1, progress=stop)
+    assert left_in(tmp_path) == {"in.csv"}
+    store = graphlog.featurize(table, tmp_path / "out", workers=1)
+    assert [r.row for r in store.rejects] == [130, 131, 277]
+    assert store.num_rows == ROWS
+    assert left_in(tmp_path) == {"in.csv", "out", "rejects.csv"}
+
+
+def test_a_refused_table_leaves_nothing(table: Path, tmp_path: Path) -> None:
+    table.write_text("smiles,y\n" + "no molecule,1\n" * ROWS)
+    with pytest.raises(DataError, match="probably the wrong column"):
+        graphlog.featurize(table, tmp_path / "out")
+    assert left_in(tmp_path) == {"in.csv"}
+
+
+def test_reasons_are_one_line() -> None:
+    builder = StoreBuilder(schema_named("molecule"))
+    RowCollector(builder, "in.csv").reject(Reject(0, "C", "not\nvalid \n"))
+    assert [r.reason for r in builder.finish().rejects] == ["not valid"]

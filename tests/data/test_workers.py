@@ -5,7 +5,7 @@ import io
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,18 +102,25 @@ def test_an_address_without_a_cluster_is_refused(
     assert left_in() == {"in.csv"}
 
 
+def written_by(engine: str, folder: Path, write: Callable[[Path], object]) -> dict[Path, bytes]:
+    """Return every file that ``write`` leaves in a folder of the engine."""
+    (folder / engine).mkdir()
+    write(folder / engine)
+    files = [path for path in (folder / engine).rglob("*") if path.is_file()]
+    return {path.relative_to(folder / engine): path.read_bytes() for path in files}
+
+
 @pytest.mark.usefixtures("session")
 @pytest.mark.parametrize("ending", ["npz", "jsonl"])
 def test_embeddings_of_a_table_are_those_of_this_process(tmp_path: Path, table: Path, ending: str):
-    files = {}
-    for engine in ("local", "ray"):
-        (tmp_path / engine).mkdir()
-        out = tmp_path / engine / f"out.{ending}"
-        done = graphlog.embed_file(tiny_encoder(), table, out, engine=engine, batch_size=4)
+    def embed(folder: Path) -> None:
+        out = folder / f"out.{ending}"
+        done = graphlog.embed_file(tiny_encoder(), table, out, engine=folder.name, batch_size=4)
         assert (done.rows, done.rejected) == (len(SMILES), 3)
-        files[engine] = {p.name: p.read_bytes() for p in (tmp_path / engine).iterdir()}
-    assert set(files["ray"]) == {"rejects.csv", f"out.{ending}"}
-    assert files["ray"] == files["local"]
+
+    local, ray = (written_by(engine, tmp_path, embed) for engine in ("local", "ray"))
+    assert {path.name for path in ray} == {"rejects.csv", f"out.{ending}"}
+    assert ray == local
 
 
 @pytest.mark.usefixtures("session")
@@ -143,20 +150,18 @@ def test_arrays_and_stores_too():
         np.testing.assert_array_equal(found, graphlog.predict(classifier(), source))
 
 
-@pytest.mark.usefixtures("session")
-def test_a_store_is_that_of_this_process(cli: Cli, tmp_path: Path, table: Path, sent: set[str]):
+@pytest.mark.usefixtures("session", "table")
+def test_a_store_is_that_of_this_process(cli: Cli, tmp_path: Path, sent: set[str]):
     write_csv(tmp_path / "unwanted.csv", CHAINS[3:6])
-    files = {}
-    for engine in ("local", "ray"):
-        out = tmp_path / engine / "a.store"
-        out.parent.mkdir()
-        words = f"featurize in.csv -o {out} --exclude unwanted.csv --targets name --engine"
-        cli(words, engine)
-        found = [p for p in out.parent.rglob("*") if p.is_file()]
-        files[engine] = {p.relative_to(out.parent): p.read_bytes() for p in found}
-    assert files["ray"] == files["local"]
-    assert files["ray"][Path("rejects.csv")].count(b"excluded") == 3
-    assert len(graphlog.open_store(out)) == len(SMILES) - 6
+
+    def featurize(folder: Path) -> None:
+        how = f"--exclude unwanted.csv --targets name --engine {folder.name}"
+        cli(f"featurize in.csv -o {folder}/a.store {how}")
+
+    local, ray = (written_by(engine, tmp_path, featurize) for engine in ("local", "ray"))
+    assert ray == local
+    assert ray[Path("rejects.csv")].count(b"excluded") == 3
+    assert len(graphlog.open_store(tmp_path / "ray" / "a.store")) == len(SMILES) - 6
     assert sent == {"constitution_keys", "featurize_smiles"}
 
 
@@ -165,13 +170,9 @@ def test_scores_of_a_probe_are_those_of_this_process(tmp_path: Path, sent: set[s
     rings = [f"{'C' * n}C1{'C' * k}C1" for n in range(4) for k in range(1, 13)]
     is_odd = [k % 2 for _ in range(4) for k in range(1, 13)]
     table = write_csv(tmp_path / "rings.csv", rings, odd=is_odd)
-    calls: list[tuple[Any, dict[str, Any]]] = [
-        (
-            graphlog.probe,
-            {"with_features": ["descriptors"], "baselines": ["random"], "baseline_seeds": (0,)},
-        ),
-        (graphlog.fold_probe, {"folds": 3, "baselines": ["random"], "seeds": (0,)}),
-    ]
+    once = {"baselines": ["random"], "baseline_seeds": (0,), "with_features": ["descriptors"]}
+    folds = {"baselines": ["random"], "seeds": (0,), "folds": 3}
+    calls: list[tuple[Any, dict[str, Any]]] = [(graphlog.probe, once), (graphlog.fold_probe, folds)]
     for call, options in calls:
         found, expected = (
             call(tiny_encoder(), table, engine=engine, targets=["odd"], **options)

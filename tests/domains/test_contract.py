@@ -149,28 +149,33 @@ def test_from_a_file_to_predictions(case: Case, cli: Cli) -> None:
         run(f"featurize {source} -o again --like run")
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("domain", "packed"),
+    # the proteins are a store already
+    [("molecule", False), ("path", False), ("path", True), ("graph", False), ("protein", False)],
+)
 def test_a_run_that_is_killed_ends_as_if_nothing_had_happened(
-    case: Case, packed: bool, cli: Cli, tmp_path: Path
+    domain: str, packed: bool, cli: Cli, tmp_path: Path
 ) -> None:
-    source = case.source
-    if packed and source.suffix != ".store":
-        source = tmp_path / "a.store"
+    case = CASES[domain](tmp_path)
+    source, schema = case.source, dict(zip(["schema"], case.schema[1:], strict=False))
+    if packed:
+        source, schema = tmp_path / "a.store", {}
         cli(f"featurize {case.source} -o {source} {' '.join(case.schema)}")
-    given = {"objective": "attrmasking", "epochs": 2, "batch_size": 16, "encoder": SMALL}
-    given |= {"schema": case.schema[1]} if case.schema and not packed else {}
+    small = {"objective": "attrmasking", "epochs": 2, "batch_size": 16, "encoder": SMALL}
 
     def encoder(run: str, **options: Any) -> None:
         graphlog.pretrain(source, run_dir=tmp_path / run, **options)
 
-    encoder("whole", **given)
+    encoder("whole", **small, **schema)
     stop = After(2, partial(os.kill, os.getpid(), signal.SIGTERM))
     with pytest.raises(TrainingInterrupted):
-        encoder("run", **given, progress=stop)
+        encoder("run", **small, **schema, progress=stop)
     encoder("run", resume=True)
     encoder("again", config=tmp_path / "run" / "config.toml")
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
-    assert outcome(tmp_path / "again") == outcome(tmp_path / "whole")
+    whole = outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "run") == whole
+    assert outcome(tmp_path / "again") == whole
 
 
 def test_an_input_of_another_domain_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ class Reader(NamedTuple):
 
 def _labeled_network(labels: Path) -> GraphStore:
     network = labels.parent / "9.txt"
-    network.write_text(links([("a", "b", 900)]))
+    network.write_text(links("a b 900"))
     return graphlog.read_proteins(network, labels=labels)
 
 
@@ -44,7 +44,7 @@ READERS = {
     ),
     "json lines": Reader("a.jsonl", 2 * (json.dumps(GRAPH) + "\n"), graphlog.read_graphs),
     "gin": Reader("a.txt", "1\n3 yes\n5 1 1\n7 2 0 2\n5 1 1\n", graphlog.read_graphs),
-    "network": Reader("9.links.txt", links([("a", "b", 900)]), graphlog.read_proteins),
+    "network": Reader("9.links.txt", links("a b 900"), graphlog.read_proteins),
     "labels": Reader("y.csv", "protein,y\n9.a,1\n9.b,0\n", _labeled_network),
 }
 

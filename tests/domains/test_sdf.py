@@ -1,7 +1,5 @@
 """SDF files whose records lie about their size, and files that are damaged."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +7,10 @@ import pytest
 from rdkit import Chem
 
 import graphlog
+from graphlog.data.tables import Row
 from graphlog.domains.molecule.sdf import drawn_records, open_sdf, records_like
 from graphlog.errors import DataError
+from memory_support import megabytes_for
 
 ETHANOL = Chem.MolToMolBlock(Chem.MolFromSmiles("CCO")) + "$$$$\n"
 AMINE = Chem.MolToMolBlock(Chem.MolFromSmiles("CCN"), forceV3000=True) + "> <id>\n7\n\n$$$$\n"
@@ -23,15 +23,14 @@ CLAIMS = {
     "word cut in two": "M  V30 COU-\nM  V30 NTS 99999999 1 0 0 0\n",
     "number cut in two": "M  V30 COUNTS 9999-\nM  V30 9999 1 0 0 0\n",
 }
-_LIMITED = """
-import resource, sys
-from pathlib import Path
-from graphlog.domains.molecule.sdf import open_sdf
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-with open_sdf(Path(sys.argv[1])) as table:
-    print(*(row.record or row.problem for row in table.rows), sep=",")
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
-"""
+UNREAD = "RDKit cannot parse this SDF record"
+
+
+def rows_of(folder: Path, text: str, **options: str) -> list[Row]:
+    """Write a file of this text and return its rows."""
+    (folder / "a.sdf").write_text(text, **options)
+    with open_sdf(folder / "a.sdf") as table:
+        return list(table.rows)
 
 
 @pytest.mark.parametrize("ending", ["M  END\n$$$$\n", "$$$$\n"])
@@ -41,11 +40,9 @@ def test_a_record_that_claims_more_than_it_holds(
     claim: str, line_end: str, ending: str, tmp_path: Path
 ) -> None:
     text = ETHANOL + HEAD + CLAIMS[claim] + ending + AMINE + "\n\n"
-    (tmp_path / "a.sdf").write_text(text, newline=line_end)
-    with open_sdf(tmp_path / "a.sdf") as table:
-        found = [(row.record, row.problem, row.fields["id"]) for row in table.rows]
-    unread = "RDKit cannot parse this SDF record"
-    assert found == [("CCO", None, ""), ("", unread, ""), ("CCN", None, "7")]
+    rows = rows_of(tmp_path, text, newline=line_end)
+    found = [(row.record, row.problem, row.fields["id"]) for row in rows]
+    assert found == [("CCO", None, ""), ("", UNREAD, ""), ("CCN", None, "7")]
 
 
 def test_no_name_and_no_text_of_a_field_hides_another_or_ends_a_record(
@@ -55,10 +52,9 @@ def test_no_name_and_no_text_of_a_field_hides_another_or_ends_a_record(
     texts = ["1", "$$$$ 2", "3\n\n4", "5", "6", "7", ">  <z>"]
     fields = {"name": "$$$$", **dict(zip(names, texts, strict=True))}
     rows = [("CCO", fields), ("CC", dict.fromkeys(fields, "x"))]
-    (tmp_path / "a.sdf").write_text("".join(drawn_records(rows)))
+    text = "".join(drawn_records(rows))
     for _ in range(2):  # what was read is written again, with its coordinates
-        with open_sdf(tmp_path / "a.sdf") as table:
-            found = list(table.rows)
+        found = rows_of(tmp_path, text)
         assert [row.record for row in found] == ["CCO", "CC"]
         fields = {name: text.strip() for name, text in found[0].fields.items()}
         assert fields == {
@@ -67,66 +63,62 @@ def test_no_name_and_no_text_of_a_field_hides_another_or_ends_a_record(
         }
         kept = [name for name in fields if name not in ("smiles", "name.2")]
         rows = [(row.record, {name: row.fields[name] for name in kept}) for row in found]
-        again = list(records_like(tmp_path / "a.sdf", rows))
-        (tmp_path / "a.sdf").write_text("".join(again))
+        text = "".join(list(records_like(tmp_path / "a.sdf", rows)))
     assert capfd.readouterr().err == ""
 
 
 def test_the_claimed_atoms_take_no_memory(tmp_path: Path) -> None:
-    (tmp_path / "a.sdf").write_text(ETHANOL + HEAD + CLAIMS["atoms"])
-    words = [sys.executable, "-c", _LIMITED, str(tmp_path / "a.sdf")]
-    records, megabytes = subprocess.run(
-        words, check=True, capture_output=True, text=True
-    ).stdout.splitlines()
-    assert records == "CCO,RDKit cannot parse this SDF record"
-    assert int(megabytes) < 200
+    text = ETHANOL + HEAD + CLAIMS["atoms"]
+    assert [row.record or row.problem for row in rows_of(tmp_path, text)] == ["CCO", UNREAD]
+    prepare = "from pathlib import Path; from graphlog.domains.molecule.sdf import open_sdf"
+    code = "with open_sdf(Path(sys.argv[1])) as table: assert len(list(table.rows)) == 2"
+    assert megabytes_for(prepare, code, tmp_path / "a.sdf") < 200
 
 
 def test_what_a_late_record_adds_is_a_column_and_latin_1_is_read(tmp_path: Path) -> None:
     late = ETHANOL.replace(
         "$$$$", "> <y>\n0.5\n\n> <y (>1)>\n2\n\n> <Lösung>\ngrün\nund \xe4\n\n$$$$"
     )
-    (tmp_path / "a.sdf").write_text(ETHANOL * 300 + late, encoding="latin-1")
+    rows = rows_of(tmp_path, ETHANOL * 300 + late, encoding="latin-1")
+    found = [(row.fields["y (>1)"], row.fields["Lösung"]) for row in rows]
+    assert found[-2:] == [("", ""), ("2", "grün\nund ä")]
     store = graphlog.read_molecules(tmp_path / "a.sdf", targets=["y"])
     assert store.labels[-2:, 0].tolist() == pytest.approx([np.nan, 0.5], nan_ok=True)
-    with open_sdf(tmp_path / "a.sdf") as table:
-        found = [(row.fields["y (>1)"], row.fields["Lösung"]) for row in table.rows]
-        assert found[-2:] == [("", ""), ("2", "grün\nund ä")]
 
 
-@pytest.mark.parametrize(
-    ("record", "problem"),
-    [
-        (AMINE.replace("$$$$", "> <id>\n8\n\n$$$$"), "data field 'id' is given more than once"),
-        (AMINE.replace("$$$$", "> <id>\n7\n\n$$$$"), None),
-        *(
-            (f"{Chem.MolToMolBlock(Chem.MolFromSmarts(smarts))}$$$$\n", problem)
-            for smarts, problem in {
-                "[C,N]": "a query (such as a list of elements), not a molecule",
-                "[!C]-C": "a query (such as a list of elements), not a molecule",
-                "C-,=C": "a query (such as a list of elements), not a molecule",
-                "*~C": None,
-            }.items()
-        ),
-    ],
+TWICE, QUERY = (
+    "data field 'id' is given more than once",
+    "a query (such as a list of elements), not a molecule",
 )
+RECORDS = [
+    (AMINE.replace("$$$$", "> <id>\n8\n\n$$$$"), TWICE),
+    (AMINE.replace("$$$$", "> <id>\n7\n\n$$$$"), None),
+    *(
+        (f"{Chem.MolToMolBlock(Chem.MolFromSmarts(smarts))}$$$$\n", problem)
+        for smarts, problem in {
+            "[C,N]": QUERY,
+            "[!C]-C": QUERY,
+            "C-,=C": QUERY,
+            "*~C": None,
+        }.items()
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "problem"), RECORDS)
 def test_what_a_record_leaves_open_is_refused(
     record: str, problem: str | None, tmp_path: Path
 ) -> None:
-    (tmp_path / "a.sdf").write_text(record)
-    with open_sdf(tmp_path / "a.sdf") as table:
-        assert [row.problem for row in table.rows] == [problem]
+    assert [row.problem for row in rows_of(tmp_path, record)] == [problem]
 
 
 def test_utf_16_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.sdf").write_text(ETHANOL + AMINE, encoding="utf-16")
     with pytest.raises(DataError, match=r"a.sdf: UTF-16 text; save it as UTF-8"):
-        open_sdf(tmp_path / "a.sdf").__enter__()
+        rows_of(tmp_path, ETHANOL + AMINE, encoding="utf-16")
 
 
 def test_a_record_that_ends_too_early_takes_no_other_with_it(tmp_path: Path) -> None:
     cut = ETHANOL.splitlines(keepends=True)
     cut.insert(5, "$$$$\n")
-    (tmp_path / "a.sdf").write_text("".join(cut) + AMINE)
-    with open_sdf(tmp_path / "a.sdf") as table:
-        assert [row.record for row in table.rows] == ["", "", "CCN"]
+    rows = rows_of(tmp_path, "".join(cut) + AMINE)
+    assert [row.record for row in rows] == ["", "", "CCN"]

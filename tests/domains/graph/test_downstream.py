@@ -8,13 +8,12 @@ import pytest
 import graphlog
 from cli_support import read_table
 from graphlog.cli.main import main
-from graphlog.data.split import stratified_split
 from graphlog.downstream.fold_probe import wl_counts
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError, DataError
-from graphs_support import lines, ring_store, rings
+from graphs_support import lines, read_lines, ring_store, rings
 
 SMALL = {"layers": 2, "dim": 8}
 
@@ -52,7 +51,7 @@ def test_quantities_are_regressed_and_splits_named(tmp_path):
         {"edges": [[i, i + 1] for i in range(k % 7 + 1)], "y": float(k % 7) + 0.25}
         for k in range(40)
     ]
-    store = graphlog.read_graphs(lines(tmp_path / "g.jsonl", records))
+    store = read_lines(tmp_path, records)
     data = open_labeled(store, store.schema)
     assert (data.task, data.split_name) == ("regression", "random (seed 0)")
     with pytest.raises(ConfigError, match="choose random, stratified"):
@@ -88,19 +87,9 @@ def test_subtree_counts_tell_apart_what_a_degree_cannot(tmp_path):
     hexagon = {"edges": [[i, (i + 1) % 6] for i in range(6)]}
     path_graph = {"edges": [[i, i + 1] for i in range(5)]}
     renamed = {"edges": [[(i * 5) % 6, ((i + 1) * 5) % 6] for i in range(6)]}
-    counts = wl_counts(
-        graphlog.read_graphs(lines(tmp_path / "g.jsonl", [hexagon, path_graph, renamed]))
-    ).toarray()
+    counts = wl_counts(read_lines(tmp_path, [hexagon, path_graph, renamed])).toarray()
     assert (counts[0] == counts[2]).all()
     assert (counts[0] != counts[1]).any()
-
-
-def test_strata_keep_their_shares():
-    classes = np.repeat([0, 1, 2], [50, 30, 20])
-    split = stratified_split(classes, (0.8, 0.1, 0.1), 0)
-    shares = [np.bincount(classes[part]).tolist() for part in split]
-    assert shares == [[40, 24, 16], [5, 3, 2], [5, 3, 2]]
-    assert sorted(np.concatenate(split).tolist()) == list(range(100))
 
 
 def test_accuracy_is_over_graphs_and_recall_over_classes():
@@ -146,7 +135,7 @@ def test_a_predictor_knows_the_words_of_its_classes(tmp_path):
 )
 def test_numbers_of_classes_are_no_quantities(tmp_path, words, task, message):
     graphs = [{"edges": [[0, k % 5 + 1]], "y": "abcd"[k % words]} for k in range(24)]
-    store = graphlog.read_graphs(lines(tmp_path / "g.jsonl", graphs))
+    store = read_lines(tmp_path, graphs)
     encoder = random_encoder(schema=store.schema, graphs=store)
     for verb in (graphlog.probe, graphlog.finetune):
         with pytest.raises(DataError, match=message):
@@ -157,7 +146,7 @@ def test_words_among_several_targets_are_no_quantities_either(tmp_path):
     graphs = [
         {"edges": [[0, k % 5 + 1]], "y": {"kind": "abc"[k % 3], "size": k / 4}} for k in range(24)
     ]
-    store = graphlog.read_graphs(lines(tmp_path / "g.jsonl", graphs))
+    store = read_lines(tmp_path, graphs)
     with pytest.raises(DataError, match=r"'kind' are 3 classes .* name it alone with `targets`"):
         open_labeled(store, store.schema)
     assert open_labeled(store, store.schema, targets=["size"]).task == "regression"

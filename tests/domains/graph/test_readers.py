@@ -1,5 +1,6 @@
 """Every format gives the same graphs, by name; what cannot be used is named by file or line."""
 
+import csv
 import gzip
 import io
 import json
@@ -7,6 +8,7 @@ import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +17,12 @@ import graphlog
 from cli_support import read_table
 from graphlog.api import read_graphs
 from graphlog.datasets import DATASETS
+from graphlog.domains.graph.raw import cell
 from graphlog.downstream.pretrained import random_encoder
+from graphlog.downstream.report import Report, ScoreRow
 from graphlog.errors import ConfigError, DataError
 from graphlog.inputs import resolve
-from graphs_support import EDGES, GRAPHS, NODES, lines, rings, tables
+from graphs_support import EDGES, GRAPHS, NODES, lines, read_lines, read_tables, rings, tables
 
 GIN = "2\n3 yes\n5 1 1\n7 2 0 2\n5 1 1\n2 no\n5 1 1\n5 1 0\n"
 TU = {
@@ -40,13 +44,11 @@ def tu_folder(path: Path, **changes: str) -> Path:
 
 def test_a_folder_of_tables(tmp_path):
     store = read_graphs(tables(tmp_path / "f"))
-    assert len(store) == 2
     assert store.undirected
     assert store.num_nodes.tolist() == [3, 2]
     assert [a.name for a in store.schema.node] == ["color", "size"]
     assert store.schema.node[0].values == ("blue", "red")
-    assert store[:].x[:, 0].tolist() == [1, 0, 1, 1, 1]
-    assert store[:].x[:, 1].tolist() == [1.0, 2.0, 3.5, 1.0, 2.5]
+    assert store[:].x.T.tolist() == [[1, 0, 1, 1, 1], [1.0, 2.0, 3.5, 1.0, 2.5]]
     assert store.tasks == ("y",)
     assert store.source.classes == {"y": ["no", "yes"]}
     assert store.labels[:, 0].tolist() == [1, 0]
@@ -63,22 +65,19 @@ def test_an_error_that_is_kept_keeps_no_file_open(tmp_path):
     assert len([*Path("/proc/self/fd").iterdir()]) == open_before
 
 
-def test_edges_alone_name_the_nodes(tmp_path):
-    store = read_graphs(
-        tables(tmp_path / "f", "graph,source,target\n0,5,9\n0,9,11\n1,ann,bob\n", None, None)
-    )
-    assert store.num_nodes.tolist() == [3, 2]
+COUNTED = [
+    # edges, counts of nodes, numbers of nodes and edges found, degrees
+    ("0,5,9\n0,9,11\n1,ann,bob\n", None, [3, 2], [4, 2], [1, 2, 1, 1, 1]),
+    ("b,0,3\n", "graph,num_nodes\na,2\nb,4\n", [2, 4], [0, 2], [0, 0, 1, 0, 0, 1]),
+]
+
+
+@pytest.mark.parametrize(("edges", "counts", "nodes", "ends", "degrees"), COUNTED)
+def test_edges_or_counts_name_the_nodes(tmp_path, edges, counts, nodes, ends, degrees):
+    store = read_tables(tmp_path, f"graph,source,target\n{edges}", None, counts)
+    assert (store.num_nodes.tolist(), store.num_edges.tolist()) == (nodes, ends)
     assert store.schema.node[0].origin == "degree"
-    assert store[:].x[:, 0].tolist() == [1, 2, 1, 1, 1]
-
-
-def test_graphs_without_edges_and_counted_nodes(tmp_path):
-    store = read_graphs(
-        tables(tmp_path / "f", "graph,source,target\nb,0,3\n", None, "graph,num_nodes\na,2\nb,4\n")
-    )
-    assert store.num_nodes.tolist() == [2, 4]
-    assert store.num_edges.tolist() == [0, 2]
-    assert store[:].x[:, 0].tolist() == [0, 0, 1, 0, 0, 1]
+    assert store[:].x[:, 0].tolist() == degrees
 
 
 def test_json_lines(tmp_path):
@@ -86,12 +85,11 @@ def test_json_lines(tmp_path):
         {"edges": [[0, 1]], "x": [[3], [0]], "edge_attr": [["s"]], "y": 0.5},
         {"edges": [], "x": [[1]], "edge_attr": None, "y": None},
     ]
-    store = read_graphs(lines(tmp_path / "g.jsonl", records))
+    store = read_lines(tmp_path, records)
     assert store.num_nodes.tolist() == [2, 1]
     assert store[:].x[:, 0].tolist() == [3, 0, 1]
     assert store.schema.edge[0].values == ("s",)
-    assert store.labels[0, 0] == 0.5
-    assert np.isnan(store.labels[1, 0])
+    np.testing.assert_array_equal(store.labels, [[0.5], [np.nan]])
 
 
 def test_gin_text(tmp_path):
@@ -132,12 +130,11 @@ def test_attributes_of_a_tudataset_are_quantities_even_if_whole(tmp_path):
 
 
 def test_zeros_before_digits_are_no_names_where_numbers_are_meant(tmp_path):
-    counted = "graph,num_nodes,y\na,03,05\n"
-    folder = tables(tmp_path / "f", "graph,source,target\na,1,2\n", None, counted)
-    store = read_graphs(folder)
+    edges, counted = "graph,source,target\n", "graph,num_nodes,y\na,03,05\n"
+    store = read_tables(tmp_path, edges + "a,1,2\n", None, counted)
     assert (store.num_nodes.tolist(), store.labels.tolist()) == ([3], [[5.0]])
-    named = tables(tmp_path / "g", "graph,source,target\na,10,01\na,02,10\n", None, None)
-    assert sorted(read_graphs(named)[0:1].edge_index[0].tolist()) == [0, 1, 2, 2]
+    named = read_tables(tmp_path, edges + "a,10,01\na,02,10\n")
+    assert sorted(named[0:1].edge_index[0].tolist()) == [0, 1, 2, 2]
 
 
 def test_what_is_a_collection_of_graphs(tmp_path):
@@ -152,11 +149,9 @@ def test_what_is_a_collection_of_graphs(tmp_path):
 
 
 def test_both_directions_are_one_edge_and_loops_go_unless_directed(tmp_path):
-    path = lines(
-        tmp_path / "g.jsonl", [{"edges": [[0, 1], [1, 0], [1, 1], [0, 1]]}, {"edges": [[0, 1]]}]
-    )
-    assert read_graphs(path).num_edges.tolist() == [2, 2]
-    assert read_graphs(path, directed=True).num_edges.tolist() == [4, 1]
+    records = [{"edges": [[0, 1], [1, 0], [1, 1], [0, 1]]}, {"edges": [[0, 1]]}]
+    assert read_lines(tmp_path, records).num_edges.tolist() == [2, 2]
+    assert read_lines(tmp_path, records, directed=True).num_edges.tolist() == [4, 1]
 
 
 GOOD = {"edges": [[0, 1]], "x": [[1], [2]], "y": 1}
@@ -187,20 +182,21 @@ BAD_LINES: dict[str, str] = {
 
 @pytest.mark.parametrize("line", BAD_LINES)
 def test_a_bad_line_is_rejected_by_name_and_the_others_stay_in_their_rows(tmp_path, line):
-    path = lines(tmp_path / "g.jsonl", [GOOD, line, GOOD])
-    store = read_graphs(path)
+    records = [GOOD, line, GOOD]
+    store = read_lines(tmp_path, records)
     assert store.rows.tolist() == [0, 2]
     assert [r.row for r in store.rejects] == [1]
     with pytest.raises(DataError, match=f"(line 2|graph 1): .*{BAD_LINES[line]}"):
-        read_graphs(path, on_error="fail")
+        read_lines(tmp_path, records, on_error="fail")
 
 
 def test_attributes_of_another_width_are_told_with_their_line(tmp_path):
     good = {"edges": [[0, 1]], "x": [[1], [2]], "edge_attr": [[0]]}
-    bad = [good | {"x": [[1, 1], [2, 2]]}, good | {"edge_attr": [[0], [0]]}]
-    path = lines(tmp_path / "g.jsonl", [good, "", good, bad[0], "", bad[1]])
-    reasons = [reject.reason for reject in read_graphs(path).rejects]
-    assert [reason.partition(":")[0] for reason in reasons] == ["line 4", "line 6"]
+    bad = [good | {"x": [[1, 1], [2, 2]]}, good | {"edge_attr": [[0], [0]]}, good | {"edges": []}]
+    store = read_lines(tmp_path, [good, "", good, good, bad[0], "", *bad[1:], good])
+    reasons = [reject.reason for reject in store.rejects]
+    assert [reason.partition(":")[0] for reason in reasons] == ["line 5", "line 7", "line 8"]
+    assert "attributes of 0 edges" in reasons[2]
 
 
 def test_a_folder_of_several_collections_says_so(tmp_path):
@@ -232,18 +228,24 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+def edges(*rows: str, columns: str = "") -> Callable[[Path], Path]:
+    """Return a writer of a folder with a table of these edges and no other."""
+    text = "\n".join([f"graph,source,target{columns}", *rows, ""])
+    return lambda path: tables(path / "f", text, None, None)
+
+
+def text(content: str) -> Callable[[Path], Path]:
+    return lambda path: write(path / "g.txt", content)
+
+
+HUGE_NUMBER = "9" * 5000
 BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
     (more(edges="b,0,7,1\n"), "edges.csv, line 5: node '7' is not in graph 'b'"),
     (more(edges="b,0,-1,1\n"), "edges.csv, line 5: node '-1' is not in graph"),
-    (
-        more(edges="b,1,0,nan\n"),
-        "line 5: edge 1 - 0: edge attribute 'weight' must be a finite number",
-    ),
+    (more(edges="b,1,0,nan\n"), "line 5: edge 1 - 0: edge attribute 'weight' must be a finite num"),
     (more(edges="b,1,0,9\n"), "csv, line 5: edge 1 - 0 is listed twice with different attributes"),
     (
-        lambda path: tables(
-            path / "f", "graph,source,target,w\n1,x,y,1\n2,x,y,1\n2,y,x,2\n", None, None
-        ),
+        edges("1,x,y,1", "2,x,y,1", "2,y,x,2", columns=",w"),
         "edges.csv, line 4: edge y - x is listed twice",
     ),
     (tu(edge_labels="0\n0\n1\n1\n0\n1\n"), "SET_A.txt, line 6: edge 1 - 0 is listed twice"),
@@ -254,14 +256,14 @@ BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
     (more(nodes="b,1,red,2\n"), "nodes.csv, line 7: node '1' is listed twice"),
     (more(nodes="b,9,,2\n"), "nodes.csv, line 7: node 9: node attribute 'color' is missing"),
     (more(graphs="b,no\n"), "graphs.csv, line 4: graph 'b' occurs twice"),
+    (more(graphs="c,no\n"), "graph 'c' has no row in nodes.csv"),
     (
-        lambda path: tables(path / "f", "graph,source,target\na,0,-2\n", None, None),
-        "line 2: a node must be a name or a number from 0",
+        lambda path: tables(path / "f", EDGES.replace("b,0,1,1.0\n", ""), None),
+        "has no edge, so its nodes are unknown: list them in nodes.csv",
     ),
+    (edges("a,0,-2"), "line 2: a node must be a name or a number from 0"),
     (
-        lambda path: tables(
-            path / "f", "graph,source,target,w\n1,0,1,1.5\n\n\n1,1,2,nan\n2,0,1,1\n", None, None
-        ),
+        edges("1,0,1,1.5", "", "", "1,1,2,nan", "2,0,1,1", columns=",w"),
         "edges.csv, line 5: edge 1 - 2:",
     ),
     (tu(A="1, 2\n2, 9\n"), "SET_A.txt, line 2: nodes must be in"),
@@ -281,13 +283,10 @@ BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
     (gin("1 1\n5 1 0\n", "1"), "ends within graph 1"),
     (gin("5 1 0\n", "5 1 0\n1 no\n"), "line 9: more lines than the 2 graphs"),
     (gin("2 no", "two no"), "line 6: must be 'nodes label'"),
-    (gin("2 no", "9" * 5000 + " no"), "line 6: must be 'nodes label'"),
-    (
-        lambda path: write(path / "g.txt", f"1\n{10**15} 0\n0 1 1\n1 1 0\n"),
-        "ends within graph 0 of 1",
-    ),
-    (lambda path: write(path / "g.txt", "9" * 5000 + GIN[1:]), "is not a file of graphs"),
-    (gin("7 2 0 2", "7 " + "9" * 5000 + " 0"), "line 4: must be 'tag degree"),
+    (gin("2 no", f"{HUGE_NUMBER} no"), "line 6: must be 'nodes label'"),
+    (text(f"1\n{10**15} 0\n0 1 1\n1 1 0\n"), "ends within graph 0 of 1"),
+    (text(HUGE_NUMBER + GIN[1:]), "is not a file of graphs"),
+    (gin("7 2 0 2", f"7 {HUGE_NUMBER} 0"), "line 4: must be 'tag degree"),
 ]
 
 
@@ -320,9 +319,9 @@ def test_quantities_as_labels_of_a_tudataset_are_refused_in_one_line(tmp_path):
 
 def test_mostly_bad_graphs_are_refused(tmp_path):
     with pytest.raises(DataError, match="1 of 1 graphs cannot be used"):
-        read_graphs(lines(tmp_path / "one.jsonl", [{"edges": [[0, 1]], "x": [[1]]}]))
+        read_lines(tmp_path, [{"edges": [[0, 1]], "x": [[1]]}])
     with pytest.raises(DataError, match="2 of 3 graphs cannot be used"):
-        read_graphs(lines(tmp_path / "g.jsonl", ["{", "{", {"edges": [[0, 1]]}]))
+        read_lines(tmp_path, ["{", "{", {"edges": [[0, 1]]}])
 
 
 def test_new_graphs_are_read_in_an_older_schema_and_unseen_categories_named(tmp_path):
@@ -333,22 +332,16 @@ def test_new_graphs_are_read_in_an_older_schema_and_unseen_categories_named(tmp_
         {"edges": [[0, 1]], "x": [[8, 0.5], [0, 0.5]], "edge_attr": [[0, 0.1]]},
         {"edges": [], "x": [[1, 9.0]]},
     ]
-    with pytest.raises(
-        DataError,
-        match="line 1: node 0: node attribute 'node_0' is '8', a category that the schema does not",
-    ):
-        read_graphs(lines(tmp_path / "b.jsonl", new), schema=first.schema, on_error="fail")
+    unseen = "line 1: node 0: node attribute 'node_0' is '8', a category that the schema does not"
+    with pytest.raises(DataError, match=unseen):
+        read_lines(tmp_path, new, schema=first.schema, on_error="fail")
 
 
 def test_classes_keep_the_numbers_of_the_store_to_be_like(tmp_path):
     first = read_graphs(rings(tmp_path / "a.jsonl"))
-    edges = [[0, 1], [1, 2]]
-    record = {"edges": edges, "x": [[0, 1.0]] * 3, "edge_attr": [[0, 0.1]] * 2}
-    new = lines(
-        tmp_path / "b.jsonl",
-        [record | {"y": "class2"}, record, record | {"y": "class1"}, record | {"y": "class9"}],
-    )
-    again = read_graphs(new, schema=first)
+    record = {"edges": [[0, 1], [1, 2]], "x": [[0, 1.0]] * 3, "edge_attr": [[0, 0.1]] * 2}
+    classes = ({"y": "class2"}, {}, {"y": "class1"}, {"y": "class9"})
+    again = read_lines(tmp_path, [record | own for own in classes], schema=first)
     assert again.source.classes == first.source.classes
     np.testing.assert_array_equal(again.labels[:, 0], [2, np.nan, 1])
     (reject,) = again.rejects
@@ -365,16 +358,18 @@ def test_names_of_files_need_not_be_utf_8(tmp_path):
     assert (again.digest, again.schema) == (in_memory.digest, in_memory.schema)
 
 
-def test_options_that_make_no_sense_are_refused(tmp_path):
-    path = rings(tmp_path / "a.jsonl", count=2)
-    for options in (
-        {"on_error": "stop"},
-        {"limit": 0},
-        {"kinds": {"nobody": "continuous"}},
-        {"kinds": {"node_0": "color"}},
-    ):
-        with pytest.raises(ConfigError):
-            read_graphs(path, **options)
+NO_SENSE = [
+    {"on_error": "stop"},
+    {"limit": 0},
+    {"kinds": {"nobody": "continuous"}},
+    {"kinds": {"node_0": "color"}},
+]
+
+
+@pytest.mark.parametrize("options", NO_SENSE, ids=str)
+def test_options_that_make_no_sense_are_refused(tmp_path, options):
+    with pytest.raises(ConfigError):
+        read_graphs(rings(tmp_path / "a.jsonl", count=2), **options)
 
 
 @pytest.mark.parametrize("name", ["mutag", "ptc"])
@@ -383,13 +378,6 @@ def test_named_sets_hold_what_is_said_of_them(name, mirror):
     assert len(store) == DATASETS[name].rows
     assert not store.rejects
     assert store.undirected
-
-
-def test_attributes_of_edges_that_are_not_there(tmp_path: Path):
-    good = {"edges": [[0, 1]], "edge_attr": [[0]]}
-    bad = {"edges": [], "num_nodes": 2, "edge_attr": [[0]]}
-    (reject,) = read_graphs(lines(tmp_path / "g.jsonl", [good, good, good, bad])).rejects
-    assert "attributes of 0 edges" in reject.reason
 
 
 def _column(path, name):
@@ -434,18 +422,181 @@ def test_graphs_from_standard_input(tmp_path, graphs, monkeypatch):
         read_graphs("-")
 
 
-def test_a_bad_first_line_does_not_hide_the_names(tmp_path, graphs):
-    _embed(lines(tmp_path / "g.jsonl", ["{", *graphs]), tmp_path / "e.csv")
-    assert _column(tmp_path / "e.csv", "id") == ["", *(graph["id"] for graph in graphs)]
+NAMED: dict[str, tuple[Callable[[Path, list], Path], str, list[str] | None]] = {
+    "after a bad first line": (
+        lambda path, graphs: lines(path / "g.jsonl", ["{", *graphs]),
+        "id",
+        ["", *(f"g{k}" for k in range(8))],
+    ),
+    "in tables": (lambda path, graphs: tables(path / "f"), "graph", ["a", "b"]),
+    "nowhere": (
+        lambda path, graphs: lines(path / "g.jsonl", [{"edges": g["edges"]} for g in graphs]),
+        "e0",
+        None,
+    ),
+}
 
 
-def test_names_of_graphs_in_tables(tmp_path):
-    path = tables(tmp_path / "f")
-    _embed(path, tmp_path / "e.csv")
-    assert _column(tmp_path / "e.csv", "graph") == ["a", "b"]
+@pytest.mark.parametrize("where", NAMED)
+def test_names_of_graphs_follow_the_row_numbers(tmp_path, graphs, where):
+    made, column, names = NAMED[where]
+    _embed(made(tmp_path, graphs), tmp_path / "e.csv")
+    assert list(read_table(tmp_path / "e.csv")[0])[:2] == ["row", column]
+    assert names is None or _column(tmp_path / "e.csv", column) == names
 
 
-def test_files_without_names_have_row_numbers_only(tmp_path, graphs):
-    path = lines(tmp_path / "g.jsonl", [{"edges": graph["edges"]} for graph in graphs])
-    _embed(path, tmp_path / "e.csv")
-    assert list(read_table(tmp_path / "e.csv")[0])[:2] == ["row", "e0"]
+GRAPH: dict[str, Any] = {"edges": [[0, 1], [1, 2]], "x": [[0], [1], [2]]}
+
+
+def test_a_node_number_that_would_fill_memory_rejects_its_graph(tmp_path):
+    graphs = [{"edges": [[0, end]]} for end in (1, 1, 2_000_000_000)]
+    (reject,) = read_lines(tmp_path, graphs).rejects
+    assert reject.reason == (
+        "line 3: has 2,000,000,001 nodes, more than the 10,000,000 that a graph may have"
+    )
+    edges, counts = "graph,source,target\na,0,1\nb,0,1\n", "graph,num_nodes\na,2\nb,2000000000\n"
+    (reject,) = read_tables(tmp_path, edges, None, counts).rejects
+    assert "from 1 to 10,000,000" in reject.reason
+
+
+def test_a_row_that_is_not_one_hot_rejects_its_graph_only(tmp_path):
+    good = {"edges": [[0, 1]], "x": [[1, 0, 0], [0, 1, 0]]}
+    seen = read_lines(tmp_path, [good, good])
+    assert seen.schema.node[0].origin == "one-hot"
+    wrong = ([[1, 1, 0], [0, 1, 0]], [[None, 1, 0], [1, 0, 0]], [[1, 0, 0], [0, 0, 1]])
+    records = [record for x in wrong for record in (good, good | {"x": x})]
+    store = read_lines(tmp_path, [*records, good], schema=seen)
+    assert store.rows.tolist() == [0, 2, 4, 6]
+    nodes = [(r.row, r.reason.split(": ")[1]) for r in store.rejects]
+    assert nodes == [(1, "node 0"), (3, "node 0"), (5, "node 1")]
+    assert "0 but for a single 1" in store.rejects[0].reason
+    assert "'2', a category" in store.rejects[2].reason
+    assert store[:].x[:, 0].tolist() == [0, 1] * 4
+
+
+def test_a_class_is_the_same_however_it_is_written(tmp_path):
+    labels = [True, 1, 1.0, "1", False, "0", "other", "", None]
+    store = read_lines(tmp_path, [GRAPH | {"y": y} for y in labels])
+    assert store.source.classes == {"y": ["0", "1", "other"]}
+    assert store.labels[:7, 0].tolist() == [1, 1, 1, 1, 0, 0, 2]
+    assert (store.labels[7:] != store.labels[7:]).all()
+
+
+LABELS: list[tuple[list[str], list[str] | None, str, str]] = [
+    # labels, their classes, what a user is told, and why the last graph is rejected
+    (["yes", "no", "NA", "N/A"], ["no", "yes"], "read as missing: N/A, NA", ""),
+    (["0", "1", "NA", "null"], None, "read as missing: NA, null", ""),
+    (["0.5", "1", "2.5", "-"], None, "read as missing: -", ""),
+    (["yes", "no", "YES", ""], ["YES", "no", "yes"], "3 classes (YES, no, yes)", ""),
+    (["+", "-", "+", ""], ["+", "-"], "class 0 is +, class 1 is -", ""),
+    (["none", "mild", "none", "na"], ["mild", "none"], "read as missing: na", ""),
+    (["05", "10", "20", "30"], None, "", ""),
+    (["2E1", "2D6", "2E1", "2E1"], ["2D6", "2E1"], "class 0 is 2D6, class 1 is 2E1", ""),
+    (["1E400", "20", "2E1", "x"], ["20", "1E400", "2E1", "x"], "4 classes (20, 1E400, 2E1, x)", ""),
+    (["0,5", "1,5", "2,5", "3"], ["3", "0,5", "1,5", "2,5"], "such as 0,5 are read as cat", ""),
+    (["1", "2", "2", "b"], ["1", "2", "b"], "3 classes (1, 2, b)", ""),
+    (["0.5", "1", "2.5", "low"], None, "", "label 'y' must be a finite number"),
+]
+
+
+@pytest.mark.parametrize(("labels", "classes", "note", "reason"), LABELS)
+def test_what_words_are_as_labels(tmp_path, labels, classes, note, reason):
+    rows = "".join(f'{k},2,"{label}"\n' for k, label in enumerate(labels))
+    edges = "graph,source,target\n0,0,1\n"
+    folder = tables(tmp_path / "f", edges, None, f"graph,num_nodes,y\n{rows}")
+    records = [{"edges": [], "num_nodes": 2, "y": cell(label)} for label in labels]
+    for source in (folder, lines(tmp_path / "g.jsonl", records)):
+        store = read_graphs(source)
+        assert store.source.classes == ({"y": classes} if classes else {})
+        assert note in " ".join(store.source.notes)
+        assert bool(note) == bool(store.source.notes)
+        rejects = [(r.row, r.reason[: len(reason)]) for r in store.rejects]
+        assert rejects == ([(3, reason)] if reason else [])
+        if "read as missing" in note:
+            known = [label not in note.partition(": ")[2].split(", ") for label in labels]
+            assert np.isfinite(store.labels[:, 0]).tolist() == known
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "bad"),
+    [
+        ([0, 1, 2, "NA"], ("0", "1", "2"), [3]),
+        ([0.5, 1, "n/a", "null"], (), [2, 3]),  # quantities
+        (["Na", "C", "C", "O"], ("C", "Na", "O"), []),
+        (["-", "-", "-", "-"], ("-",), []),
+        ([1, "-", "=", "-"], ("1", "-", "="), []),
+    ],
+)
+def test_a_word_for_missing_is_a_category_beside_other_words(tmp_path, values, kind, bad):
+    graphs = [{"edges": [[0, 1]], "x": [["Q", 0], ["R", 1]], "edge_attr": [v]} for v in values]
+    store = read_lines(tmp_path, graphs)
+    assert store.schema.edge[0].values == kind
+    assert [r.row for r in store.rejects] == bad
+
+
+def test_zeros_before_digits_make_another_category_in_every_format(tmp_path):
+    kinds = ["007", "07", "7", "0", "00"]
+    nodes = "".join(f"a,{k},{kind}\n" for k, kind in enumerate(kinds))
+    folder = tables(tmp_path / "f", "graph,source,target\na,0,1\n", f"graph,node,k\n{nodes}", None)
+    record = {"edges": [[0, 1]], "x": ["007", "07", 7, 0, "00"]}
+    for source in (folder, lines(tmp_path / "g.jsonl", [record])):
+        (column,) = read_graphs(source).schema.node
+        assert column.values == ("0", "7", "00", "007", "07")
+
+
+def test_named_labels_may_come_in_any_order(tmp_path):
+    labels = ({"a": 1, "b": 0}, {"b": 5, "a": 2})
+    store = read_lines(tmp_path, [GRAPH | {"y": y} for y in labels])
+    assert store.labels.tolist() == [[1, 0], [2, 5]]
+
+
+def test_a_header_too_long(tmp_path):
+    header = "graph,source,target," + "9" * 200_000 + "\n"
+    # one limit for the whole process, and readers of molecules raise it
+    before = csv.field_size_limit(131_072)
+    try:
+        with pytest.raises(DataError, match=r"edges\.csv, line 1: not valid CSV"):
+            read_graphs(tables(tmp_path / "f", header, None, None))
+    finally:
+        csv.field_size_limit(before)
+
+
+def test_a_damaged_or_encrypted_zip(tmp_path):
+    path = tmp_path / "t.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("T/T_A.txt", "1, 2\n2, 1\n3, 4\n4, 3\n" * 200)
+        archive.writestr("T/T_graph_indicator.txt", "1\n1\n2\n2\n")
+    whole = path.read_bytes()
+    directory = whole.find(b"PK\x01\x02")
+    flipped = bytearray(whole)
+    flipped[45] ^= 0xFF
+    encrypted = bytearray(whole)
+    encrypted[6] |= 1
+    encrypted[directory + 8] |= 1
+    for content in (flipped, encrypted):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"T_A\.txt cannot be unpacked"):
+            read_graphs(path)
+
+
+def test_a_zip_that_expands_without_end(tmp_path):
+    path = tmp_path / "t.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("T/T_A.txt", b"1, 1\n" * (20 << 20))
+        archive.writestr("T/T_graph_indicator.txt", "1\n")
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(DataError, match=r"T_A.txt cannot be unpacked \(it claims to expand to 10"):
+        read_graphs(path)
+
+
+def test_a_limit_holds_for_a_store_too(tmp_path):
+    read_graphs(lines(tmp_path / "g.jsonl", [GRAPH, GRAPH, GRAPH]), store_path=tmp_path / "store")
+    assert len(read_graphs(tmp_path / "store", limit=2)) == 2
+
+
+def test_no_table_by_class_where_scores_are_of_all_together():
+    row = ScoreRow("model", "rule", {"accuracy": [0.5]}, {})
+    report = Report(
+        "set", "multiclass", "accuracy", "10-fold", {"train": 9}, ("y=a", "y=b"), (row,)
+    )
+    assert len(report.tables()) == 1

@@ -90,11 +90,10 @@ def test_communities_are_those_of_the_network_as_the_store_was_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRAPHLOG_DATA", str(tmp_path / "data"))
-    names = [f"p{k:03d}" for k in range(80)]
-    strong = [(a, b, 900) for a, b in zip(names[::2], names[1::2], strict=True)]
+    strong = [f"p{k:03d} p{k + 1:03d} 900" for k in range(0, 80, 2)]
     # below the usual threshold, other proteins are partners
-    weak = [(names[k], names[(k + 40) % 80], 500) for k in range(40)]
-    path = write(tmp_path / "9.protein.links.detailed.txt", links(strong + weak))
+    weak = [f"p{k:03d} p{(k + 40) % 80:03d} 500" for k in range(40)]
+    path = write(tmp_path / "9.protein.links.detailed.txt", links(",".join(strong + weak)))
     store = read_proteins(path, score=400)
     cut = build_network(read_interactions(path), ProteinOptions(score=400))
     found = find_communities(cut)
@@ -117,7 +116,7 @@ def test_damaged_communities_of_the_data_root_are_computed_again(
 
 
 def test_a_network_split_says_what_it_lacks(tmp_path: Path) -> None:
-    small = write(tmp_path / "9.protein.links.detailed.txt", links([("a", "b", 900)]))
+    small = write(tmp_path / "9.protein.links.detailed.txt", links("a b 900"))
     with pytest.raises(DataError, match="too small for 20 communities"):
         split_proteins(["9.a", "9.b"], "network", networks=small)
     file = write(tmp_path / "8.protein.links.detailed.txt", clustered_links(20, 3, "8"))
@@ -127,7 +126,7 @@ def test_a_network_split_says_what_it_lacks(tmp_path: Path) -> None:
 
 def test_the_command_line_writes_rows_of_the_input(cli: Cli, tmp_path: Path) -> None:
     texts = clustered_links(20, 4, "8"), clustered_links(20, 4, "9")
-    weak = links([("zz", "zy", 100)], "9").split("\n", 1)[1]
+    weak = links("zz zy 100").split("\n", 1)[1]
     first = write(tmp_path / "8.protein.links.detailed.txt", texts[0])
     second = write(tmp_path / "9.protein.links.detailed.txt", texts[1] + weak)
     store = read_proteins(tmp_path, store_path=tmp_path / "both.store")

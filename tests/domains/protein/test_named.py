@@ -5,18 +5,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from graphlog.api import read_proteins
 from graphlog.datasets import DATASETS
-from graphlog.domains import schema_named
 from graphlog.domains.protein import reading
+from graphlog.domains.protein.labels import Functions, read_annotations, read_ontology
 from graphlog.domains.protein.reading import first_of_each_species, open_named_proteins, parts
+from graphlog.domains.protein.schema import PROTEIN, ProteinOptions
 from graphlog.downstream.tasks import open_labeled, split_file
 from graphlog.errors import ConfigError, DataError
+from graphlog.files import hash_file
 from graphlog.inputs import fetch_dataset, read_streamed
 from graphlog.report.describe import describe_dataset
-from protein_support import clustered_links, write
+from protein_support import clustered_links, gaf, write
 
 HUMAN = "mirror/bio/string/9606.protein.links.detailed.v12.0.txt.gz"
 
@@ -96,7 +99,7 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_worm_go40(mirror: Path) -> None:
-    data = open_labeled("worm-go40", schema_named("protein"))
+    data = open_labeled("worm-go40", PROTEIN)
     assert len(data.store) == 6642
     assert len(data.targets) == 40
     assert data.labels.sum() == 7986
@@ -106,19 +109,63 @@ def test_worm_go40(mirror: Path) -> None:
     assert len(pool) == 10_735
     assert fetch_dataset("worm-go40") == pool.path
     assert describe_dataset("worm-go40")["here"] == "yes"
-    chosen = open_labeled("worm-go40", schema_named("protein"), targets=["GO:0006412"])
+    chosen = open_labeled("worm-go40", PROTEIN, targets=["GO:0006412"])
     assert chosen.targets == ("GO:0006412",)
 
 
+def test_annotations_of_the_worm_give_its_published_labels(mirror: Path, tmp_path: Path) -> None:
+    worm, bio = open_named_proteins("worm-go40"), mirror / "bio"
+    annotated = pd.read_csv(bio / "celegans_go_annotations.tsv.gz", sep="\t", na_filter=False)
+    annotated = annotated[["protein", "go_id", "evidence", "qualifier"]]
+    rows = annotated.to_csv(sep=" ", header=False, index=False)
+    annotations = write(tmp_path / "worm.gaf", gaf(rows, "6239"))
+    ontology = read_ontology(write(tmp_path / "go.obo", obo_of_tables(bio)))
+    functions = Functions(worm.texts())
+    read_annotations(functions, [annotations], ontology, ProteinOptions())
+    assert functions.tasks == worm.tasks
+    np.testing.assert_array_equal(functions.values, worm.labels)
+
+
+def obo_of_tables(bio: Path) -> str:
+    """The Gene Ontology that the mirror holds as two tables."""
+    branches = {"BP": "biological_process", "MF": "molecular_function", "CC": "cellular_component"}
+    terms = pd.read_csv(bio / "go_terms_2022-07.tsv.gz", sep="\t", index_col="go_id")
+    terms = terms[terms.aspect.isin(branches)]
+    edges = pd.read_csv(bio / "go_edges_2022-07.tsv.gz", sep="\t")
+    edges = edges[edges.parent.isin(terms.index)]
+    edges["text"] = ("relationship: " + edges.relation.str.replace(" ", "_") + " ").where(
+        edges.relation != "isa", "is_a: "
+    ) + edges.parent
+    broader = edges.groupby("child").text.agg("\n".join)
+    stanzas = [
+        f"[Term]\nid: {term}\nnamespace: {branches[aspect]}\n{broader.get(term, '')}\n"
+        for term, aspect in terms.aspect.items()
+    ]
+    return "\n".join(["format-version: 1.2", *stanzas])
+
+
 def test_proteins_beyond_a_limit_are_no_rejects(counted: Callable[[], int]) -> None:
-    with read_streamed("string-9606", schema_named("protein"), limit=5) as store:
+    with read_streamed("string-9606", PROTEIN, limit=5) as store:
         assert (len(store), store.num_output_rows, store.output_status()) == (5, 5, ["ok"] * 5)
 
 
-def test_worm_network_is_worm_go40_split_by_communities(mirror: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("counted")
+def test_worm_network_is_worm_go40_split_by_communities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With small files in the place of its own."""
     pytest.importorskip("pymetis")
-    data = open_labeled("worm-network", schema_named("protein"))
-    assert (len(data.store), len(data.targets), data.split_name) == (6642, 40, "network (seed 0)")
+    labels = "".join(f"c{c:02d}p{k:02d},{k % 2},{c % 2}\n" for c in range(20) for k in range(5))
+    texts = dict.fromkeys(("worm-network", "worm-go40"), f"protein,odd,other\n{labels}")
+    for name, text in (*texts.items(), ("string-6239", clustered_links(20, 6, "6239"))):
+        path = tmp_path / "mirror" / str(DATASETS[name].path)
+        path.parent.mkdir(exist_ok=True)
+        own = {"sha256": hash_file(write(path, text))}
+        monkeypatch.setitem(DATASETS, name, DATASETS[name].updated(own))
+    data, usual = (open_labeled(f"worm-{name}", PROTEIN) for name in ("network", "go40"))
+    np.testing.assert_array_equal(data.labels, usual.labels)
+    assert (len(data.store), data.store.texts()) == (100, usual.store.texts())
+    assert data.split_name == "network (seed 0)"
     folds = split_file("worm-network", tmp_path / "split.json")
     assert {name: len(part) for name, part in folds._asdict().items()} == {
         name: data.sizes[name] for name in folds._fields
@@ -126,7 +173,7 @@ def test_worm_network_is_worm_go40_split_by_communities(mirror: Path, tmp_path: 
 
 
 def test_yeast_complexes(mirror: Path) -> None:
-    data = open_labeled("yeast-complexes", schema_named("protein"))
+    data = open_labeled("yeast-complexes", PROTEIN)
     assert (len(data.store), len(data.targets)) == (556, 31)
     assert len(open_named_proteins("yeast-complexes")) == 5232
     channels = data.store[:].edge_attr.numpy()[:, :7].any(axis=0)
