@@ -176,7 +176,7 @@ def test_graphs_without_drawings_are_for_tables(tmp_path: Path):
     texts.append(["graph,y", *(f"{n},{n / 2}" for n in sizes)])
     source = tables(tmp_path / "paths", *("\n".join(lines) for lines in texts))
     how = {"epochs": 1, "seeds": (0,), "baselines": (), "split": "random", "device": "cpu"}
-    predictor = graphlog.finetune("random", source, protocol="paper", **how)
+    predictor = graphlog.finetune("random", source, **how)
     with pytest.raises(ConfigError, match=r"no drawings to color; name a \.csv"):
         graphlog.explain_file(predictor, source, tmp_path / "out.html")
     graphlog.explain_file(predictor, source, tmp_path / "out.csv")

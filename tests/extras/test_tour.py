@@ -13,7 +13,7 @@ from graphlog.errors import ConfigError
 from graphlog.extras import tour
 from graphlog.files import hash_file
 
-FEW = 100
+FEW = 120
 
 
 @pytest.fixture

@@ -73,7 +73,8 @@ def test_a_search_ends_in_a_predictor_and_settings(
 def test_trials_are_told_as_in_the_report(columns: Any, score: str, title: str, cli: Cli):
     """Areas in per cent, several quantities in deviations."""
     write_csv(Path("m.csv"), CHAINS, **columns)
-    how = "--trials 1 --split random --set epochs=1 --seeds 0 --baselines none --device cpu"
+    how = "--trials 1 --split random --seeds 0 --baselines none --device cpu"
+    how += " --set schedule=constant --set epochs=1"
     said = cli(f"tune m.csv -m random -o out --targets {','.join(columns)}", how)
     (found,) = re.findall(score, said.err)
     assert f"{float(found):.2f}" in said.out.partition(title)[2].splitlines()[1]
