@@ -1,11 +1,12 @@
 """A tiny encoder, labeled molecules, and what a wrong thing must be answered with."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from graphlog.data.graphs import FeatureSchema
@@ -13,10 +14,12 @@ from graphlog.data.split import Split
 from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.domains import domain_of
 from graphlog.domains.molecule import MOLECULE
-from graphlog.downstream.finetune import FinetuneConfig, finetune
+from graphlog.downstream.finetune import FinetuneConfig, SeedJob, finetune
 from graphlog.downstream.linear import GRID, fuse, linear_path, sparse_bits, standardize
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder
+from graphlog.downstream.probe import probe
+from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.encoder import EncoderConfig, build_encoder
 from graphlog.inputs import InputLike, read
@@ -51,8 +54,8 @@ def chain_store() -> GraphStore:
 def labeled(
     labels: np.ndarray, task: str = "classification", targets: tuple[str, ...] = ("y",)
 ) -> LabeledGraphs:
-    """The chains with the given labels; folds interleave."""
-    labels = np.asarray(labels, dtype=np.float32).reshape(len(CHAINS), -1)
+    """The chains with a copy of the given labels; folds interleave."""
+    labels = np.array(labels, dtype=np.float32).reshape(len(CHAINS), -1)
     rows = np.arange(len(CHAINS))
     split = Split(rows[rows % 5 < 3], rows[rows % 5 == 3], rows[rows % 5 == 4])
     if task == "classification":  # every end in every fold
@@ -74,10 +77,32 @@ def tuned(
     return finetune(encoder or tiny_encoder(), data, **quick | options)
 
 
+def probed(
+    data: InputLike | LabeledGraphs, encoder: Encoder | None = None, **options: Any
+) -> Report:
+    """Probe a tiny encoder; nothing beside it, where nothing else is asked for."""
+    return probe(encoder or tiny_encoder("jk"), data, **{"baselines": ()} | options)
+
+
 @cache
 def classifier() -> Predictor:
     """Return a predictor of alcohols, made once."""
     return tuned()
+
+
+def watch_steps(
+    monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object] = int
+) -> list[SeedJob]:
+    """Collect the job of each step from now on; ``act`` is called with its number, from 1."""
+    steps, loss = list[SeedJob](), SeedJob.loss
+
+    def watched(self: SeedJob, batch: Any, step: int) -> Any:
+        steps.append(self)
+        act(len(steps))
+        return loss(self, batch, step)
+
+    monkeypatch.setattr(SeedJob, "loss", watched)
+    return steps
 
 
 def averaged_models(

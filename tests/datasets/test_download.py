@@ -2,7 +2,9 @@
 
 import gzip
 import http.server
+import re
 import threading
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -12,14 +14,17 @@ from typing import Any
 import pytest
 
 import graphlog.datasets.catalogue as module
+from cli_support import left_in
 from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.datasets.catalogue import data_root, download
 from graphlog.domains import DOMAINS
 from graphlog.domains.records import TableReading, hash_smiles
 from graphlog.errors import DataError, GraphLoGError
+from graphlog.files import hash_file
 from graphlog.inputs import resolve
 
-fetch = DOMAINS["molecule"].fetch
+MOLECULES = DOMAINS["molecule"]
+fetch = MOLECULES.fetch
 PUBLIC = b"id,smiles,measured log solubility in mols per litre\n1,CCO,0.5\n2,C,1.5\n"
 
 
@@ -34,10 +39,12 @@ def serving(handler: Any) -> Iterator[str]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @pytest.fixture
@@ -53,6 +60,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("GRAPHLOG_MIRROR", raising=False)
     monkeypatch.setenv("GRAPHLOG_DATA", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+def place(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    return path
 
 
 def changed(name: str, url: str, smiles: list[str]) -> DatasetSpec:
@@ -75,28 +88,31 @@ def esol(served: tuple[str, Path], public: Path, cache: Path) -> DatasetSpec:
     return changed("esol", f"{served[0]}/{public.name}", ["CCO", "C"])
 
 
-def test_the_data_root() -> None:
+def nowhere(name: str = "esol") -> DatasetSpec:
+    """A data set at an address where no one answers."""
+    return changed(name, "http://127.0.0.1:9/delaney.csv", ["CCO", "C"])
+
+
+def test_the_data_root():
     assert data_root("here") == Path("here")
 
 
 def test_a_public_file_is_fetched_once_and_read_under_our_names(
     esol: DatasetSpec, public: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert DOMAINS["molecule"].find(esol) is None
+):
+    assert MOLECULES.find(esol) is None
     path = fetch(esol)
     assert path == cache / "public" / "esol.csv"
     public.unlink()
     assert fetch(esol) == path
     monkeypatch.setitem(DATASETS, "esol", esol)
-    with DOMAINS["molecule"].open(resolve("esol"), TableReading()) as table:
+    with MOLECULES.open(resolve("esol"), TableReading()) as table:
         ((column, task),) = table.tasks.items()
         assert (column, task) == ("measured log solubility in mols per litre", "logSolubility")
         assert [row.fields[column] for row in table.rows] == ["0.5", "1.5"]
 
 
-def test_another_content_is_refused_and_not_kept(
-    esol: DatasetSpec, public: Path, cache: Path
-) -> None:
+def test_another_content_is_refused_and_not_kept(esol: DatasetSpec, public: Path, cache: Path):
     public.write_bytes(PUBLIC.replace(b"CCO", b"CCN"))
     with pytest.raises(DataError, match="not the expected one"):
         fetch(esol)
@@ -106,12 +122,9 @@ def test_another_content_is_refused_and_not_kept(
 @pytest.mark.parametrize("name", ["freesolv", "worm-go40"])  # the second has no public address
 def test_a_mirror_may_be_an_address(
     name: str, served, cache: Path, monkeypatch: pytest.MonkeyPatch, mirror: Path
-) -> None:
-    url, folder = served
-    spec = DATASETS[name]
-    target = folder / "sub" / spec.path
-    target.parent.mkdir(parents=True)
-    target.write_bytes((mirror / spec.path).read_bytes())
+):
+    (url, folder), spec = served, DATASETS[name]
+    place(folder / "sub" / spec.path, (mirror / spec.path).read_bytes())
     monkeypatch.setenv("GRAPHLOG_MIRROR", f"{url}/sub/")
     assert fetch(spec) == cache / spec.path
     monkeypatch.delenv("GRAPHLOG_MIRROR")
@@ -120,43 +133,35 @@ def test_a_mirror_may_be_an_address(
 
 def test_a_mirror_with_another_file_says_so(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tmp_path / "mirror" / DATASETS["bbbp"].path
-    target.parent.mkdir(parents=True)
-    target.write_bytes(gzip.compress(b"smiles,p_np\nC,1\n"))
+):
+    place(tmp_path / "mirror" / DATASETS["bbbp"].path, gzip.compress(b"smiles,p_np\nC,1\n"))
     monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path / "mirror"))
     with pytest.raises(DataError, match="is not the file of data set 'bbbp'"):
         fetch(DATASETS["bbbp"])
 
 
-def test_a_damaged_cache_is_fetched_anew(esol: DatasetSpec, cache: Path) -> None:
-    path = cache / "public" / "esol.csv"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(PUBLIC[:30])
+def test_a_damaged_cache_is_fetched_anew(esol: DatasetSpec, cache: Path):
+    path = place(cache / "public" / "esol.csv", PUBLIC[:30])
     assert fetch(esol).read_bytes() == PUBLIC
     path.write_bytes(PUBLIC.replace(b"1.5", b"9.9"))  # the molecules are those that are pinned
-    assert DOMAINS["molecule"].find(esol) is None
+    assert MOLECULES.find(esol) is None
     assert fetch(esol).read_bytes() == PUBLIC
     path.with_name("esol.csv.sha256").write_bytes(b"\xff")
-    assert DOMAINS["molecule"].find(esol) is None
+    assert MOLECULES.find(esol) is None
 
 
-def test_no_network_is_one_line_that_says_what_to_do(cache: Path) -> None:
-    with pytest.raises(DataError) as caught:
-        fetch(changed("esol", "http://127.0.0.1:9/delaney.csv", ["CCO", "C"]))
-    assert (
-        "chem/downstream/esol.csv.gz below $GRAPHLOG_MIRROR, or use esol (with labels) or nci5k"
-        in str(caught.value)
-    )
+def test_no_network_is_one_line_that_says_what_to_do(cache: Path):
+    told = "chem/downstream/esol.csv.gz below $GRAPHLOG_MIRROR, or use esol (with labels) or nci5k"
+    with pytest.raises(DataError, match=re.escape(told)):
+        fetch(nowhere())
 
 
 @pytest.mark.parametrize("name", ["esol", "worm-go40"])  # the second has no public address
 def test_a_mirror_that_lacks_the_file_is_named(
     name: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     spec, mirror = DATASETS[name], tmp_path / "mirror"
-    if spec.url is not None:
-        spec = changed(name, "http://127.0.0.1:9/delaney.csv", ["CCO", "C"])
+    spec = spec if spec.url is None else nowhere(name)
     monkeypatch.setenv("GRAPHLOG_MIRROR", str(mirror))
     with pytest.raises(DataError, match=rf"\$GRAPHLOG_MIRROR \({mirror}, which is no folder\)"):
         fetch(spec)
@@ -165,37 +170,31 @@ def test_a_mirror_that_lacks_the_file_is_named(
         fetch(spec)
 
 
-def test_what_a_killed_download_left_goes_with_the_next(served, tmp_path: Path) -> None:
+def test_what_a_killed_download_left_goes_with_the_next(served, tmp_path: Path):
     url, folder = served
     (folder / "a").write_bytes(b"whole")
-    left = tmp_path / "x" / ".a.partial-4711-0123abcd"
-    left.mkdir(parents=True)
-    (left / "a").write_bytes(b"wh")
+    place(tmp_path / "x" / ".a.partial-4711-0123abcd" / "a", b"wh")
     download(f"{url}/a", tmp_path / "x" / "a", lambda path: path.read_bytes() == b"whole")
-    assert [path.name for path in (tmp_path / "x").iterdir()] == ["a"]
+    assert left_in(tmp_path / "x") == {"a"}
 
 
 def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_network(
     esol: DatasetSpec, cache: Path
-) -> None:
+):
     cache.write_text("a file where the folder should be")
     with pytest.raises(GraphLoGError, match="cannot write"):
         fetch(esol)
 
 
 def test_the_zinc_sets_out_of_the_published_package(
-    served, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import hashlib
-    import zipfile
-
+    served, cache: Path, monkeypatch: pytest.MonkeyPatch
+):
     url, folder = served
     with zipfile.ZipFile(folder / "a.whl", "w") as wheel:
         for part, names in (("train", "CC\nCCO"), ("test", "N"), ("test_scaffolds", "O")):
             packed = gzip.compress(f"SMILES,SPLIT\n{names}\n".encode())
             wheel.writestr(f"moses/dataset/data/{part}.csv.gz", packed)
-    sha256 = hashlib.sha256((folder / "a.whl").read_bytes()).hexdigest()
-    monkeypatch.setattr(module, "_MOSES_SHA256", sha256)
+    monkeypatch.setattr(module, "_MOSES_SHA256", hash_file(folder / "a.whl"))
     whole = changed("zinc2m", f"{url}/a.whl", ["CC", "CCO", "N", "O"])
     assert gzip.decompress(fetch(whole).read_bytes()) == b"CC\nCCO\nN\nO\n"
     monkeypatch.setitem(module._MOSES_SAMPLES, "zinc10k", 2)
@@ -207,7 +206,7 @@ def test_the_zinc_sets_out_of_the_published_package(
 class _Hostile(_Quiet):
     """Redirects to where its path says, or never ends."""
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         if self.path.startswith("/to/"):
             self.send_response(302)
             self.send_header("Location", self.path.removeprefix("/to/"))
@@ -220,34 +219,26 @@ class _Hostile(_Quiet):
                 self.wfile.write(b"x" * 4096)
 
 
-@pytest.fixture
-def hostile() -> Iterator[str]:
-    with serving(_Hostile) as url:
-        yield url
-
-
 @pytest.mark.parametrize("to", ["ftp://127.0.0.1:1/x", "FTP://127.0.0.1:1/x", "file:///etc/passwd"])
-def test_redirects_lead_to_web_addresses_alone(hostile: str, to: str, tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=r"not a web address|not allowed"):
-        download(f"{hostile}/to/{to}", tmp_path / "a", lambda _: True)
+def test_redirects_lead_to_web_addresses_alone(to: str, tmp_path: Path):
+    with serving(_Hostile) as url, pytest.raises(OSError, match=r"not a web address|not allowed"):
+        download(f"{url}/to/{to}", tmp_path / "a", lambda _: True)
     assert not (tmp_path / "a").exists()
 
 
-def test_a_download_without_end_is_given_up(
-    hostile: str, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_download_without_end_is_given_up(cache: Path, monkeypatch: pytest.MonkeyPatch):
     """Nor is it blamed on the network."""
     monkeypatch.setattr(module, "_LARGEST", 1 << 20)
-    monkeypatch.setenv("GRAPHLOG_MIRROR", hostile)
-    with pytest.raises(DataError, match=r"^http.*: the download has more than 1,048,576 bytes"):
-        fetch(DATASETS["bbbp"])
+    told = r"^http.*: the download has more than 1,048,576 bytes"
+    with serving(_Hostile) as url:
+        monkeypatch.setenv("GRAPHLOG_MIRROR", url)
+        with pytest.raises(DataError, match=told):
+            fetch(DATASETS["bbbp"])
     assert [path for path in cache.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("mirror", ["http://[::1", "http://127.0.0.1:99999999"])
-def test_a_mirror_that_is_no_address(
-    mirror: str, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mirror_that_is_no_address(mirror: str, cache: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GRAPHLOG_MIRROR", mirror)
     with pytest.raises(DataError, match="cannot be fetched from"):
         fetch(DATASETS["bbbp"])

@@ -29,21 +29,23 @@ def test_rows_stay_aligned(layer: str):
     np.testing.assert_allclose(rows[[0, 2, 4]], alone, rtol=1e-5, atol=1e-6)
 
 
+FIVE = CHAINS[:5]
+
+
 @pytest.mark.parametrize(
     "column",
     [
-        tuple(CHAINS[:5]),
-        np.array(CHAINS[:5]),
-        np.array(CHAINS[:5], dtype=object)[:, None],
-        pd.Series(CHAINS[:5], index=list("abcde")),
-        pd.DataFrame({"smiles": CHAINS[:5]}),
-        iter(CHAINS[:5]),
+        tuple(FIVE),
+        np.array(FIVE),
+        np.array(FIVE, dtype=object)[:, None],
+        pd.Series(FIVE, index=list("abcde")),
+        pd.DataFrame({"smiles": FIVE}),
+        iter(FIVE),
     ],
     ids=lambda column: type(column).__name__,
 )
 def test_any_column_of_smiles_will_do(column: object):
-    encoder = tiny_encoder()
-    np.testing.assert_array_equal(encoder.embed(column), encoder.embed(CHAINS[:5]))
+    np.testing.assert_array_equal(tiny_encoder().embed(column), tiny_encoder().embed(FIVE))
 
 
 def test_missing_entries_are_rows_that_cannot_be_read():
@@ -69,9 +71,8 @@ def test_joined_features_stand_beside_the_embedding_under_their_names():
     np.testing.assert_allclose(rows[kept, names.index("MolWt")], [46.07, 78.11, 16.04], atol=0.01)
     fingerprints = morgan_fingerprints([BAD[k] for k in kept])
     np.testing.assert_array_equal(rows[kept, names.index("ECFP4_0") :], fingerprints)
-    with pytest.raises(
-        ConfigError, match=r"'ecpf4'; did you mean 'ecfp4'\? Known: descriptors, ecfp4"
-    ):
+    told = r"'ecpf4'; did you mean 'ecfp4'\? Known: descriptors, ecfp4"
+    with pytest.raises(ConfigError, match=told):
         encoder.embed(BAD, with_features=("ecpf4",))
     with pytest.raises(ConfigError, match="named twice"):
         encoder.embed(BAD, with_features=("ecfp4", "ecfp4"))
@@ -126,19 +127,19 @@ def test_no_molecule_at_all():
 
 
 def test_load_names_what_is_wrong(tmp_path: Path):
+    def refused(name: str, words: str) -> None:
+        with pytest.raises(ModelFileError, match=words):
+            load(tmp_path / name)
+
     (tmp_path / "run").mkdir()
-    with pytest.raises(ModelFileError, match=r"holds no model\.safetensors"):
-        load(tmp_path / "run")
+    refused("run", r"holds no model\.safetensors")
     (tmp_path / "run" / "config.toml").touch()
-    with pytest.raises(ModelFileError, match="interrupted; continue it with `resume=True`"):
-        load(tmp_path / "run")
+    refused("run", "interrupted; continue it with `resume=True`")
     (tmp_path / "old.pth").touch()
-    with pytest.raises(ModelFileError, match="graphlog convert"):
-        load(tmp_path / "old.pth")
+    refused("old.pth", "graphlog convert")
     tiny_encoder().save(tmp_path / "model.safetensors")
     (tmp_path / "modle.safetensors~").touch()  # is no model, however near its name
-    with pytest.raises(ModelFileError, match=r"did you mean .*model\.safetensors"):
-        load(tmp_path / "modle.safetensors")
+    refused("modle.safetensors", r"did you mean .*model\.safetensors")
 
 
 def test_a_schema_is_no_settings_of_a_network():

@@ -14,40 +14,44 @@ import pytest
 import torch
 from scipy.special import expit
 
+from cli_support import left_in
 from downstream_support import (
     CHAINS,
     IS_ALCOHOL,
     LENGTH,
     QUICK,
+    chain_store,
     classifier,
     labeled,
     lengths,
     tiny_encoder,
     tuned,
+    watch_steps,
     write_csv,
 )
 from graphlog.config import read_toml
 from graphlog.data.split import Split
 from graphlog.domains import schema_named
 from graphlog.domains.molecule import MOLECULE
-from graphlog.downstream.finetune import FinetuneConfig, SeedJob, label_weights, start_of
+from graphlog.downstream.finetune import FinetuneConfig, label_weights, start_of
 from graphlog.downstream.linear import fuse
 from graphlog.downstream.predictor import Head, Predictor
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.probe import kernel_predictor
-from graphlog.downstream.tasks import open_labeled
+from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.encoders.encoder import with_settings
+from graphlog.encoders.modelfile import digest_of
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
 from graphlog.training.log import read_metrics
 from graphlog.training.trainer import TrainingInterrupted
 
 NAN = float("nan")
+Patch = pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_regression_is_learned_in_the_labels_units(precision: str):
-    labels = 1e4 * LENGTH + 5e6
-    labels[::7] = NAN
+    labels = np.where(np.arange(48) % 7, 1e4 * LENGTH + 5e6, NAN)
     # without a decay the last epoch swings by 0.3 with the rounding of the processor
     fast = {"epochs": 20, "learning_rate": 2e-2, "decay_every": 5, "precision": precision}
     predictor = tuned(labeled(labels, "regression"), tiny_encoder("jk"), seeds=(0,), **fast)
@@ -80,58 +84,53 @@ def test_losses_are_means_over_present_labels():
 
 
 def test_the_encoder_given_and_global_randomness_are_left_alone():
-    encoder = tiny_encoder()
-    before = {k: v.clone() for k, v in encoder.state_dict().items()}
-    torch.manual_seed(1)
-    expected = torch.rand(3)
-    torch.manual_seed(1)
+    encoder, state = tiny_encoder(), torch.get_rng_state()
+    before = digest_of(encoder.state_dict(), {})
     tuned(encoder=encoder)
-    assert torch.equal(torch.rand(3), expected)
-    assert all(torch.equal(v, before[k]) for k, v in encoder.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert digest_of(encoder.state_dict(), {}) == before
 
 
 def test_freezing_changes_the_head_alone():
     encoder = tiny_encoder()
-    predictor = tuned(encoder=encoder, freeze=True, epochs=80, learning_rate=0.05)
-    for k, v in predictor.members[1].network.state_dict().items():
-        assert torch.equal(v, encoder.network.state_dict()[k])
-    assert predictor.members[0].network is predictor.members[1].network
+    predictor = tuned(encoder=encoder, freeze=True, epochs=40, learning_rate=0.1)
+    one, other = (member.network for member in predictor.members)
+    assert one is other
+    assert digest_of(one.state_dict(), {}) == digest_of(encoder.network.state_dict(), {})
     assert predictor.report.mean > 0.9
 
 
-def test_the_papers_protocol_names_what_is_not_the_papers():
-    for layer, name in (("last", "molecule"), ("jk", "molecule"), ("last", "molecule-cip")):
-        encoder = tiny_encoder(layer, schema=schema_named(name))
-        frame = pd.DataFrame({"smiles": CHAINS, "y": IS_ALCOHOL})
-        data = open_labeled(frame, encoder.schema, targets=["y"])
-        notes = tuned(data, encoder, seeds=(0,)).report.notes
-        found = [note for note in notes if "not comparable with the paper's" in note]
-        assert len(found) == ((layer, name) != ("last", "molecule"))
-        assert all(f"'{layer}'" in note and f"'{name}'" in note for note in found)
+@pytest.mark.parametrize(
+    ("layer", "schema"), [("last", "molecule"), ("jk", "molecule"), ("last", "molecule-cip")]
+)
+def test_the_papers_protocol_names_what_is_not_the_papers(layer: str, schema: str):
+    encoder = tiny_encoder(layer, schema=schema_named(schema))
+    data = open_labeled({"smiles": CHAINS, "y": IS_ALCOHOL}, encoder.schema, targets=["y"])
+    notes = tuned(data, encoder, seeds=(0,)).report.notes
+    found = [note for note in notes if "not comparable with the paper's" in note]
+    assert len(found) == ((layer, schema) != ("last", "molecule"))
+    assert all(f"'{layer}'" in note and f"'{schema}'" in note for note in found)
 
 
-def test_dropout_is_the_networks_own(tiny_store: Any):
-    network = with_settings(tiny_encoder().network, dropout=0.5).train()
+def test_dropout_is_the_networks_own():
+    network, batch = with_settings(tiny_encoder().network, dropout=0.5).train(), chain_store()[:4]
     assert network.config.dropout == 0.5
-    assert not torch.equal(network(tiny_store[:4]).graph_emb, network(tiny_store[:4]).graph_emb)
+    assert not torch.equal(network(batch).graph_emb, network(batch).graph_emb)
 
 
 def test_same_seed_same_bits_and_another_differs():
-    first, second = (tuned(dropout=0.5) for _ in range(2))
+    """Settings may be a table."""
+    first, second = (tuned(config=c, dropout=0.5) for c in (QUICK, QUICK.model_dump()))
     np.testing.assert_array_equal(first.predict(CHAINS), second.predict(CHAINS))
-    a, b = (m.head.linear.weight for m in first.members)
-    assert not torch.equal(a, b)
+    assert not torch.equal(*(m.head.linear.weight for m in first.members))
 
 
 def test_both_rules_are_reported_and_the_one_asked_for_comes_first():
     best = tuned(select="best-valid").report
+    rules = {"last epoch", "best validation", "mean of last 2 epochs"}
     for report, first in ((classifier().report, "last epoch"), (best, "best validation")):
         assert report.rows[0].rule == first
-        assert {row.rule for row in report.rows} == {
-            "last epoch",
-            "best validation",
-            "mean of last 2 epochs",
-        }
+        assert {row.rule for row in report.rows} == rules
         assert report.rows[0].detail["best_epochs"]
         assert report.sd == pytest.approx(np.std(report.rows[0].test["roc_auc"], ddof=1))
 
@@ -149,19 +148,16 @@ def test_the_best_epoch_is_the_best_on_validation():
 
 def test_one_class_folds_are_named():
     alcohols, others = np.flatnonzero(IS_ALCOHOL), np.flatnonzero(IS_ALCOHOL == 0)
-    data = labeled(IS_ALCOHOL)
-    no_valid = replace(
-        data,
-        split=Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]]),
-    )
+    split = Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]])
+    no_valid = replace(labeled(IS_ALCOHOL), split=split)
     with pytest.raises(DataError, match="one class only in the validation fold"):
         tuned(no_valid, select="best-valid")
     with pytest.raises(DataError, match="drop `patience`"):
         tuned(no_valid, patience=2)
-    report = tuned(no_valid).report
-    assert any(note.startswith("only one class in the validation fold") for note in report.notes)
-    assert any("the last epoch is used" in note for note in report.notes)
-    no_train = replace(data, split=Split(others[:9], others[9:12], alcohols))
+    notes = tuned(no_valid).report.notes
+    assert any(note.startswith("only one class in the validation fold") for note in notes)
+    assert any("the last epoch is used" in note for note in notes)
+    no_train = replace(no_valid, split=Split(others[:9], others[9:12], alcohols))
     with pytest.raises(DataError, match="one class only in the training fold"):
         tuned(no_train)
 
@@ -172,20 +168,28 @@ def test_a_batch_of_one_atom_and_a_last_batch_of_one_graph():
     assert tuned(one, batch_size=1).report.mean >= 0
 
 
-def test_a_loss_that_explodes_ends_the_run():
-    with pytest.raises(NonFiniteLossError, match="lower the learning rate"):
-        tuned(lengths(), learning_rate=1e30, epochs=9)
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"learning_rate": 1e30, "epochs": 9}, NonFiniteLossError, "lower the learning rate"),
+        ({"class_weight": "balanced"}, ConfigError, "class weights are for classes"),
+        ({"with_features": ["ecfp4"]}, ConfigError, r"to a kernel model: add `kernel=True`"),
+        *(
+            ({name: "ecfp4"}, ConfigError, f"`{name}` is a list of names, found 'ecfp4'")
+            for name in ("with_features", "callbacks")
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_said(options: dict[str, Any], error: Any, words: str):
+    with pytest.raises(error, match=words):
+        tuned(lengths(), **options)
 
 
 def test_baselines_beside_the_result():
     report = tuned(baselines=("random", "ecfp-rf", "ecfp-lr"), seeds=(0,)).report
-    models = [row.model for row in report.rows]
-    assert {
-        "fine-tuned",
-        "untrained encoder, fine-tuned",
-        "ECFP4 + random forest",
-        "ECFP4 + logistic regression",
-    } == set(models)
+    expected = {"fine-tuned", "untrained encoder, fine-tuned"}
+    expected |= {"ECFP4 + random forest", "ECFP4 + logistic regression"}
+    assert {row.model for row in report.rows} == expected
     assert "one seed: the spread between seeds is unknown" in report.notes
     assert sum("1,280 unlabeled graphs that come with the package" in n for n in report.notes) == 1
 
@@ -193,10 +197,8 @@ def test_baselines_beside_the_result():
 def test_the_run_folder_is_complete(tmp_path: Path):
     run = tmp_path / "run"
     predictor = tuned(run_dir=run)
-    assert {p.name for p in run.iterdir()} >= {
-        *"config.toml metrics.jsonl scores.json model.safetensors split.json".split(),
-        "versions.json",
-    }
+    names = "config.toml metrics.jsonl scores.json model.safetensors split.json versions.json"
+    assert left_in(run) >= set(names.split())
     assert read_toml(run / "config.toml")["finetune"]["seeds"] == [0, 1]
     rows = read_metrics(run / "metrics.jsonl")
     assert [(r["seed"], r["epoch"]) for r in rows] == [(0, 1), (0, 2), (1, 1), (1, 2)]
@@ -210,69 +212,48 @@ def test_the_run_folder_is_complete(tmp_path: Path):
     np.testing.assert_array_equal(load(run).embed(CHAINS), predictor.encoder.embed(CHAINS))
 
 
-def test_a_used_folder_is_refused_resumed_or_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    run = tmp_path / "run"
-    first = tuned(run_dir=run)
+def test_a_used_folder_is_refused_resumed_or_replaced(tmp_path: Path, monkeypatch: Patch):
+    run = {"run_dir": tmp_path / "run"}
+    first = tuned(**run)
     with pytest.raises(ConfigError, match="`resume=True` or replace it with `overwrite=True`"):
-        tuned(run_dir=run)
+        tuned(**run)
     with pytest.raises(ConfigError, match="other settings, model or data"):
-        tuned(run_dir=run, resume=True, dropout=0.3)
-    trained: list[int] = []
-    batches = SeedJob.batches
-    monkeypatch.setattr(
-        SeedJob, "batches", lambda self, epoch: trained.append(self.seed) or batches(self, epoch)
-    )
-    more = tuned(run_dir=run, resume=True, seeds=(0, 1, 2))
-    assert trained == [2, 2]  # finished seeds are kept
-    weights = [found.members[1].network.state_dict()["node.weight"] for found in (first, more)]
-    assert torch.equal(*weights)
-    tuned(run_dir=run, overwrite=True, seeds=(5,), epochs=1)
-    assert [p.name for p in (run / "checkpoint").iterdir()] == ["seed-5"]
+        tuned(**run, resume=True, dropout=0.3)
+    steps = watch_steps(monkeypatch)
+    more = tuned(**run, resume=True, seeds=(0, 1, 2))
+    assert {job.seed for job in steps} == {2}  # finished seeds are kept
+    assert torch.equal(*(p.members[1].network.node.weight for p in (first, more)))
+    tuned(**run, overwrite=True, seeds=(5,), epochs=1)
+    assert left_in(tmp_path / "run" / "checkpoint") == {"seed-5"}
 
 
-@pytest.fixture(scope="module")
-def undisturbed(request: pytest.FixtureRequest) -> tuple[FinetuneConfig, np.ndarray]:
-    """Settings of a run, and what it predicts when nothing stops it."""
-    config = QUICK.updated({"epochs": 3, "dropout": 0.5})
-    if request.param == "patience":  # which ends a seed early
-        changes = {"epochs": 40, "learning_rate": 0.05, "patience": 3, "select": "best-valid"}
-        config = config.updated(changes)
-    if request.param == "default":
-        changes = {"hidden": 8, "standardize_embedding": True, "freeze_batch_norm": True}
-        config = config.updated({"protocol": "default", **changes})
-    return config, tuned(encoder=tiny_encoder("jk"), config=config).predict(CHAINS)
+PATIENT = {"epochs": 40, "learning_rate": 0.05, "patience": 3, "select": "best-valid"}
+DEFAULT = {"protocol": "default", "hidden": 8, "standardize_embedding": True}
+DEFAULT |= {"freeze_batch_norm": True}
 
 
 @pytest.mark.parametrize(
-    ("undisturbed", "stop_after"),
-    [("paper", 1), ("paper", 13), ("default", 7), ("patience", 13)],
-    indirect=["undisturbed"],
+    ("changes", "stop_after"),
+    [({}, 1), ({}, 13), (DEFAULT, 7), (PATIENT, 13)],
+    ids=["paper-1", "paper-13", "default-7", "patience-13"],
 )
 def test_an_interrupted_run_ends_with_the_same_bits(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    stop_after: int,
-    undisturbed: tuple[FinetuneConfig, np.ndarray],
+    tmp_path: Path, monkeypatch: Patch, changes: dict[str, Any], stop_after: int
 ):
     """Killed between two steps, also within an epoch and in the second seed."""
-    (config, whole), run = undisturbed, tmp_path / "run"
-    steps: list[int] = []
-    loss = SeedJob.loss
+    config, run = QUICK.updated({"epochs": 3, "dropout": 0.5} | changes), tmp_path / "run"
+    how = {"encoder": tiny_encoder("jk"), "config": config}
+    whole = tuned(**how).predict(CHAINS)
 
-    def failing(self: SeedJob, batch: Any, step: int) -> Any:
-        steps.append(step)
-        if len(steps) == stop_after:
+    def interrupt(step: int) -> None:
+        if step == stop_after:
             raise KeyboardInterrupt
-        return loss(self, batch, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SeedJob, "loss", failing)
+        watch_steps(patch, interrupt)
         with pytest.raises(TrainingInterrupted, match="continue with `resume=True`"):
-            tuned(encoder=tiny_encoder("jk"), config=config, run_dir=run)
-    resumed = tuned(encoder=tiny_encoder("jk"), config=config, run_dir=run, resume=True)
-    np.testing.assert_array_equal(resumed.predict(CHAINS), whole)
+            tuned(**how, run_dir=run)
+    np.testing.assert_array_equal(tuned(**how, run_dir=run, resume=True).predict(CHAINS), whole)
     rows = read_metrics(run / "metrics.jsonl")
     epochs = [[row["epoch"] for row in rows if row["seed"] == seed] for seed in (0, 1)]
     assert [row["epoch"] for row in rows] == [*epochs[0], *epochs[1]]
@@ -281,7 +262,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
         assert len(of_seed) == 3 if config.patience is None else 3 < len(of_seed) < 40
 
 
-def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: Patch):
     monkeypatch.setattr(Predictor, "save", Mock(side_effect=OSError(28, "No space left")))
     told = r"No space left.*free space, then continue with `resume=True`"
     with pytest.raises(ValueError, match=told):
@@ -289,20 +270,12 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_a_request_to_stop_ends_the_step_and_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    run, loss = tmp_path / "run", SeedJob.loss
-
-    def asking(self: SeedJob, batch: Any, step: int) -> Any:
-        if step == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return loss(self, batch, step)
-
-    monkeypatch.setattr(SeedJob, "loss", asking)
-    with pytest.raises(
-        TrainingInterrupted, match="in epoch 1 of seed 0; continue with `resume=True`"
-    ):
-        tuned(seeds=(0,), run_dir=run)
-    assert (run / "checkpoint" / "seed-0" / "step-000000002.safetensors").is_file()
+def test_a_request_to_stop_ends_the_step_and_saves(tmp_path: Path, monkeypatch: Patch):
+    watch_steps(monkeypatch, lambda step: step == 2 and os.kill(os.getpid(), signal.SIGTERM))
+    told = "in epoch 1 of seed 0; continue with `resume=True`"
+    with pytest.raises(TrainingInterrupted, match=told):
+        tuned(seeds=(0,), run_dir=tmp_path)
+    assert (tmp_path / "checkpoint" / "seed-0" / "step-000000002.safetensors").is_file()
 
 
 def test_the_default_protocol_sees_all_layers_standardized_and_keeps_statistics():
@@ -311,8 +284,8 @@ def test_the_default_protocol_sees_all_layers_standardized_and_keeps_statistics(
     config = FinetuneConfig(epochs=1, learning_rate=1e-12, encoder_rate=1e-12, device="cpu")
     (member,) = tuned(data, encoder, config=config, seeds=(0,)).members
     assert member.layer == "jk+sum"
-    for name, value in member.network.named_buffers():
-        assert torch.equal(value, encoder.network.get_buffer(name)), name
+    own, given = (dict(network.named_buffers()) for network in (member.network, encoder.network))
+    assert digest_of(own, {}) == digest_of(given, {})
     known = data.store.subset(data.split.train)
     inputs = torch.from_numpy(encoder.embed_store(known, "jk+sum"))
     seen = (inputs - member.head.input_shift) * member.head.input_scale
@@ -325,7 +298,7 @@ def test_a_hidden_layer_is_dropped_out_in_training_and_loaded_again(tmp_path: Pa
     config = FinetuneConfig(epochs=2, hidden=6, dropout=0.3, device="cpu")
     predictor = tuned(lengths(), tiny_encoder("jk"), config=config, seeds=(0,))
     head, width = predictor.members[0].head, tiny_encoder().width("jk+sum")
-    x = torch.randn(4, width, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(4, width)
     assert torch.equal(head(x), head(x))
     assert not torch.equal(head.train()(x), head(x))
     predictor.save(tmp_path / "model.safetensors")
@@ -341,39 +314,41 @@ def test_a_hidden_layer_is_dropped_out_in_training_and_loaded_again(tmp_path: Pa
 
 def test_schedules_scale_with_the_epochs():
     """A decay that is due at epoch 30 of 100 is due at epoch 3 of 10."""
-    short = FinetuneConfig(protocol="paper", epochs=10)
-    rates = [short.learning_rate_at(epoch) for epoch in range(1, 11)]
-    np.testing.assert_allclose(rates[2:4], [1e-3, 3e-4])
-    assert rates[-1] == pytest.approx(1e-3 * 0.3**3)
-    cosine = FinetuneConfig(epochs=10)
-    rates = [cosine.learning_rate_at(epoch) for epoch in range(1, 11)]
-    assert rates == sorted(rates, reverse=True)
-    assert rates[0] == 1e-3
-    assert rates[-1] < 1e-4
-
-
-def test_one_rate_for_all_stays_one_when_settings_are_read_back():
-    config = FinetuneConfig(encoder_rate=None, learning_rate=0.01)
-    again = FinetuneConfig.parse(config.written())
-    assert again.encoder_rate == again.learning_rate == 0.01
+    steps, cosine = (
+        [FinetuneConfig(protocol=name, epochs=10).learning_rate_at(e) for e in range(1, 11)]
+        for name in ("paper", "default")
+    )
+    np.testing.assert_allclose(steps[2:4], [1e-3, 3e-4])
+    assert steps[-1] == pytest.approx(1e-3 * 0.3**3)
+    assert cosine == sorted(cosine, reverse=True)
+    assert cosine[0] == 1e-3
+    assert cosine[-1] < 1e-4
 
 
 def test_the_paper_protocol_is_the_papers():
     paper = FinetuneConfig(protocol="paper")
-    assert (paper.epochs, paper.batch_size, paper.dropout) == (100, 32, 0.5)
-    assert (paper.schedule, paper.encoder_rate, paper.learning_rate) == ("step", None, 1e-3)
-    assert (paper.hidden, paper.standardize_embedding) == (0, False)
-    assert not paper.freeze_batch_norm
+    expected = {"epochs": 100, "batch_size": 32, "dropout": 0.5, "schedule": "step", "hidden": 0}
+    expected |= {"encoder_rate": None, "learning_rate": 1e-3, "freeze_batch_norm": False}
+    expected |= {"standardize_embedding": False}
+    assert expected.items() <= paper.model_dump().items()
     assert FinetuneConfig(protocol="paper", epochs=5).epochs == 5
     assert paper.updated({"epochs": 7}).schedule == "step"
+
+
+def test_settings_follow_from_others_unless_given():
+    assert FinetuneConfig().select == "last"
+    assert FinetuneConfig(patience=3).select == "best-valid"
+    assert FinetuneConfig(patience=3, select="last").select == "last"
+    one_rate = FinetuneConfig(encoder_rate=None, learning_rate=0.01)
+    again = FinetuneConfig.parse(one_rate.written())  # one rate for all stays one
+    assert again.encoder_rate == again.learning_rate == 0.01
 
 
 def test_an_untrained_encoder_is_trained_from_scratch():
     encoder = tiny_encoder()
     encoder.info["name"] = "random"
-    start = start_of(encoder, labeled(IS_ALCOHOL), FinetuneConfig(device="cpu"))
-    assert start.config.encoder_rate is None
-    assert not start.config.freeze_batch_norm
+    config = start_of(encoder, labeled(IS_ALCOHOL), FinetuneConfig(device="cpu")).config
+    assert (config.encoder_rate, config.freeze_batch_norm) == (None, False)
 
 
 def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
@@ -394,45 +369,40 @@ def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
     assert better < own
 
 
-@pytest.mark.parametrize("freeze", [False, True])
-@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize(("task", "freeze"), [("classification", False), ("regression", True)])
 def test_a_kernel_model_is_averaged_with_the_fine_tuned_networks(
     task: str, freeze: bool, tmp_path: Path
 ):
     data = lengths() if task == "regression" else labeled(IS_ALCOHOL)
-    encoder, features = tiny_encoder("jk"), ("descriptors",)
+    encoder, store, features = tiny_encoder("jk"), data.store, ("descriptors",)
     config = FinetuneConfig(epochs=2, device="cpu", freeze=freeze)
-    alone = tuned(data, encoder, config=config, seeds=(0, 1))
-    config = config.updated({"kernel": True, "with_features": features})
-    both = tuned(data, encoder, config=config, seeds=(0, 1))
+    alone = tuned(data, encoder, config=config)
+    both = tuned(data, encoder, config=config, kernel=True, with_features=features)
     kernel, predicted, _ = kernel_predictor(encoder, data, features)
-    mean = fuse([alone.predict(CHAINS), kernel.predict(CHAINS)], task)
+    mean = fuse([alone.predict(store), kernel.predict(store)], task)
     both.save(tmp_path / "model.safetensors")
     for predictor in (both, Predictor.load(tmp_path / "model.safetensors")):
-        found = predictor.predict_uncertain(CHAINS)
+        found = predictor.predict_uncertain(store)
         np.testing.assert_allclose(found.mean, mean, rtol=1e-5)
-        np.testing.assert_array_equal(found.std, alone.predict_uncertain(CHAINS).std)
-        np.testing.assert_array_equal(predictor.predict(CHAINS), found.mean)
+        np.testing.assert_array_equal(found.std, alone.predict_uncertain(store).std)
+        np.testing.assert_array_equal(predictor.predict(store), found.mean)
         assert predictor.features == kernel.features
     rows = {row.model: row.mean(data.metric, "test") for row in both.report.rows}
-    test = data.score(predicted, "test")
-    np.testing.assert_equal(rows["kernel model, frozen encoder"], test)
-    own = fuse([alone.predict(data.store), kernel.predict(data.store)], task)
-    np.testing.assert_allclose(
-        rows["fine-tuned and kernel model, averaged"], data.score(own, "test"), rtol=1e-5
-    )
+    assert rows["kernel model, frozen encoder"] == data.score(predicted, "test")
+    average = rows["fine-tuned and kernel model, averaged"]
+    assert average == pytest.approx(data.score(mean, "test"), rel=1e-5)
     assert not any("try `probe`" in note for note in both.report.notes)
 
 
 def test_a_run_keeps_its_kernel_model_when_it_is_resumed(tmp_path: Path):
-    run, kernel = tmp_path / "run", {"kernel": True, "with_features": ["descriptors"]}
-    tuned(run_dir=run)
-    first = tuned(run_dir=run, resume=True, **kernel)
+    run, kernel = {"run_dir": tmp_path / "run"}, {"kernel": True, "with_features": ["ecfp4"]}
+    tuned(**run)
+    first = tuned(**run, resume=True, **kernel)
     assert first.report.rows[0].model == "fine-tuned and kernel model, averaged"
     for changed in ({}, {"kernel": True}):
-        with pytest.raises(ConfigError, match=r"give `kernel=True` and `with_features=\['descr"):
-            tuned(run_dir=run, resume=True, **changed)
-    again = tuned(run_dir=run, resume=True, **kernel)
+        with pytest.raises(ConfigError, match=r"give `kernel=True` and `with_features=\['ecfp4'\]"):
+            tuned(**run, resume=True, **changed)
+    again = tuned(**run, resume=True, **kernel)
     np.testing.assert_array_equal(first.predict(CHAINS), again.predict(CHAINS))
 
 
@@ -458,47 +428,24 @@ def test_graphs_of_weight_0_teach_nothing(tmp_path: Path):
     assert not (tmp_path / "run").exists()
 
 
-def test_settings_may_be_a_table_and_lists_are_no_texts():
-    settings = QUICK.model_dump()
-    np.testing.assert_array_equal(tuned(config=settings).predict(CHAINS), tuned().predict(CHAINS))
-    for option in ("with_features", "callbacks"):
-        with pytest.raises(
-            ConfigError, match=f"`{option}` is a list of names, found 'descriptors'"
-        ):
-            tuned(**{option: "descriptors"})
+SOME = torch.tensor([[1, 0, NAN], [0, 1, 1], [1, 1, 0], [NAN, 0, 1], [0, 0, 1]])
+LABELS = {"classification": SOME, "regression": 3.5 * SOME}
+LABELS |= {"multiclass": torch.eye(3)[[0, 1, 2, 1, 0]]}
 
 
-def test_features_need_the_kernel_model():
-    config = FinetuneConfig(with_features=("descriptors",))
-    with pytest.raises(ConfigError, match=r"joined to a kernel model: add `kernel=True`"):
-        tuned(lengths(), config=config)
-
-
-TASKS = ("classification", "regression", "multiclass")
-
-
-def _labels(task: str) -> np.ndarray:
-    if task == "multiclass":
-        return np.eye(3, dtype=np.float32)[[0, 1, 2, 1, 0]]
-    values = np.array([[1, 0, NAN], [0, 1, 1], [1, 1, 0], [NAN, 0, 1], [0, 0, 1]], dtype=np.float32)
-    return values * 3.5 if task == "regression" else values
-
-
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", LABELS)
 def test_a_weight_of_three_is_a_row_given_three_times(task: str):
     """Loss and gradient; a weight of 0 is a row left out."""
-    counts, labels = np.array([3, 1, 2, 0, 1]), torch.from_numpy(_labels(task))
-    outputs = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    head = Head(4, 3, task)  # type: ignore[arg-type]
-    weights = torch.from_numpy(np.repeat(counts[:, None], 3, axis=1).astype(np.float32))
-    rows = torch.from_numpy(np.repeat(np.arange(5), counts))
-    weighted = head.loss(outputs, labels, weights)
+    counts, labels = torch.tensor([3, 1, 2, 0, 1]), LABELS[task]
+    outputs = torch.randn(5, 3, requires_grad=True)
+    head, rows = Head(4, 3, task), torch.arange(5).repeat_interleave(counts)  # type: ignore[arg-type]
+    weighted = head.loss(outputs, labels, counts[:, None].repeat(1, 3).float())
     repeated = head.loss(outputs[rows], labels[rows])
     torch.testing.assert_close(weighted, repeated, rtol=1e-12, atol=0)
     gradients = [torch.autograd.grad(loss, outputs)[0] for loss in (weighted, repeated)]
     torch.testing.assert_close(*gradients)
-    ones = head.loss(outputs, labels, torch.ones(5, 3))
-    torch.testing.assert_close(ones, head.loss(outputs, labels), rtol=1e-12, atol=0)
+    plain = [head.loss(outputs, labels, *weights) for weights in ((), (torch.ones(5, 3),))]
+    torch.testing.assert_close(*plain, rtol=1e-12, atol=0)
     assert head.loss(outputs, labels, torch.zeros(5, 3)).item() == 0.0
 
 
@@ -544,58 +491,42 @@ def test_a_target_without_labels_that_differ_is_predicted_nan(
         assert uncertain.calibrated is None or np.isnan(uncertain.calibrated[:, 1]).all()
 
 
-def test_class_weights_need_classes():
-    with pytest.raises(ConfigError, match="class weights are for classes"):
-        tuned(lengths(), class_weight="balanced")
+def weighing(weights: list[Any], **options: Any) -> LabeledGraphs:
+    table = {"smiles": CHAINS, "y": IS_ALCOHOL.astype(int).tolist(), "w": weights}
+    return open_labeled(table, MOLECULE, **{"weights": "w", "split": "random"} | options)
 
 
 def test_weights_come_from_a_column(tmp_path: Path):
     weights = [k % 3 for k in range(48)]
-    labels = {"y": IS_ALCOHOL.astype(int).tolist(), "w": weights}
-    source = write_csv(tmp_path / "in.csv", CHAINS, **labels)
-    data = open_labeled(source, MOLECULE, targets=["y"], weights="w", split="random")
-    assert data.targets == ("y",)
-    np.testing.assert_array_equal(data.weights, weights)
-    data = open_labeled({"smiles": CHAINS, **labels}, MOLECULE, weights="w", split="random")
-    assert data.targets == ("y",)
-    np.testing.assert_array_equal(data.weights, weights)
+    source = write_csv(tmp_path / "in.csv", CHAINS, y=IS_ALCOHOL, w=weights)
+    of_file = open_labeled(source, MOLECULE, targets=["y"], weights="w", split="random")
+    for data in (weighing(weights), of_file):
+        assert data.targets == ("y",)
+        np.testing.assert_array_equal(data.weights, weights)
     for column in (np.ones(48), pd.Series(np.ones(48)), weights):
         with pytest.raises(ConfigError, match="`weights` is the name of a column, found"):
-            tuned({"smiles": CHAINS, **labels}, weights=column)
+            tuned({"smiles": CHAINS, "y": IS_ALCOHOL}, weights=column)
     with pytest.raises((ConfigError, DataError), match="'x'"):
         open_labeled(source, MOLECULE, targets=["y"], weights="x", split="random")
 
 
 @pytest.mark.parametrize("bad", ["", "-1", "inf"])
-def test_bad_weights_are_refused(tmp_path: Path, bad: str):
-    source = write_csv(tmp_path / "in.csv", CHAINS[:20], y=[0, 1] * 10, w=[1] * 19 + [bad])
-    with pytest.raises(DataError, match=r"row 19|not a finite number|not a number"):
-        open_labeled(source, MOLECULE, targets=["y"], weights="w", split="random")
-    nothing = write_csv(tmp_path / "zero.csv", CHAINS[:20], y=[0, 1] * 10, w=[0] * 20)
+def test_bad_weights_are_refused(bad: str):
+    with pytest.raises(DataError, match=r"row 47|not a finite number|not a number"):
+        weighing([1] * 47 + [bad], targets=["y"])
     with pytest.raises(DataError, match="all weights of the training fold are 0"):
-        tuned(nothing, targets=["y"], weights="w", split="random")
+        tuned(weighing([0] * 48))
 
 
 @pytest.mark.parametrize("chosen_by", ["rmse", "rmse_in_sd"])
 def test_a_seed_stops_when_validation_no_longer_improves(tmp_path: Path, chosen_by: str):
-    run, soon = tmp_path / "run", {"epochs": 40, "learning_rate": 0.05, "patience": 3}
-    data = lengths()
-    if chosen_by == "rmse_in_sd":
-        data = labeled(np.stack([LENGTH, 1e4 * LENGTH**2], axis=1), "regression", ("y", "z"))
-    predictor = tuned(data, run_dir=run, select="best-valid", **soon)
-    row = predictor.report.rows[0]
+    both = labeled(np.stack([LENGTH, 1e4 * LENGTH**2], axis=1), "regression", ("y", "z"))
+    data = lengths() if chosen_by == "rmse" else both
+    row = tuned(data, run_dir=tmp_path, **PATIENT).report.rows[0]
     assert row.rule == "best validation"
-    logged = read_metrics(run / "metrics.jsonl")
-    for seed, best, ran in zip(
-        (0, 1), row.detail["best_epochs"], row.detail["stopped_after"], strict=True
-    ):
+    logged, ends = read_metrics(tmp_path / "metrics.jsonl"), ("best_epochs", "stopped_after")
+    for seed, best, ran in zip((0, 1), *(row.detail[name] for name in ends), strict=True):
         assert ran == best + 3 < 40
         valid = [r[f"valid/{chosen_by}"] for r in logged if r["seed"] == seed]
         assert len(valid) == ran
         assert int(np.argmin(valid)) == best - 1
-
-
-def test_patience_selects_the_best_epoch_unless_told_otherwise():
-    assert FinetuneConfig().select == "last"
-    assert FinetuneConfig(patience=3).select == "best-valid"
-    assert FinetuneConfig(patience=3, select="last").select == "last"

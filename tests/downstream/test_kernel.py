@@ -21,6 +21,12 @@ def quantities(rows: int = 120, columns: int = 4, seed: int = 0) -> tuple[np.nda
     return x, (np.sin(2 * x[:, :1]) + 0.1 * rng.normal(size=(rows, 1)) + 5).astype(np.float64)
 
 
+def fitted(x: Any, y: np.ndarray, **options: Any) -> kernel.KernelFit:
+    """Fit rows, all with labels, of quantities or of blocks by their names."""
+    blocks = x if isinstance(x, dict) else {"": x}
+    return fit_kernel(blocks, y, np.arange(len(y)), "regression", **options)
+
+
 def matern(a: np.ndarray, b: np.ndarray, median: float, width: float) -> np.ndarray:
     """The kernel of the module, entry by entry, with its constant."""
     scaled = np.sqrt(3 * 2.0**width * ((a[:, None] - b[None]) ** 2).sum(axis=2) / median)
@@ -44,7 +50,8 @@ def ridge(
 ) -> np.ndarray:
     """What scikit-learn predicts of all rows, fitted to some, with the kernel of a model."""
     known = KernelRidge(alpha=2.0**model.settings.penalty, kernel="precomputed")
-    mean, deviation = (f(y[rows] if units is None else units) for f in (np.mean, np.std))
+    units = y[rows] if units is None else units
+    mean, deviation = units.mean(), units.std()
     known.fit(whole(model, x[rows], x[rows]), (y[rows] - mean) / deviation, weights)
     return known.predict(whole(model, x, x[rows])) * deviation + mean
 
@@ -88,7 +95,7 @@ def test_held_out_predictions_are_those_of_models_without_the_fold(repeats: int,
     monkeypatch.setattr(kernel, "_with_directions", lambda p, s: (p, s, p.labels[:0]))
     x, y = (np.tile(values, (repeats, 1)) for values in quantities(60))
     rows, kinds = np.arange(len(y)), np.tile(np.arange(60), repeats)
-    fit = fit_kernel({"": x}, y, rows, "regression", kinds=kinds)
+    fit = fitted(x, y, kinds=kinds)
     expected = np.empty(len(y))
     for part in np.array_split(np.random.default_rng(0).permutation(60), 5):
         fold = np.flatnonzero(np.isin(kinds, part))
@@ -107,14 +114,11 @@ def along(rows: np.ndarray, labels: np.ndarray, seen: np.ndarray, width: float) 
     median = median_apart(rows)
     inside = matern(rows[seen], rows[seen], median, width) + 2.0**-3 * np.eye(len(seen))
     weights = np.linalg.solve(inside, labels[seen])
-    gradients = np.stack(
-        [
-            (matern(rows[seen] + step, rows[seen], median, width) @ weights)
-            - (matern(rows[seen] - step, rows[seen], median, width) @ weights)
-            for step in 1e-4 * np.eye(rows.shape[1])
-        ],
-        axis=1,
-    )
+    predicted = [
+        [matern(rows[seen] + step, rows[seen], median, width) @ weights for step in (shift, -shift)]
+        for shift in 1e-4 * np.eye(rows.shape[1])
+    ]
+    gradients = np.array([ahead - behind for ahead, behind in predicted]).T
     values, vectors = np.linalg.eigh(gradients.T @ gradients)
     lengths = np.sqrt(np.maximum(values, 0))
     turn = vectors * np.sqrt(lengths / lengths.mean() * 0.3 / 0.7)
@@ -124,7 +128,7 @@ def along(rows: np.ndarray, labels: np.ndarray, seen: np.ndarray, width: float) 
 def test_directions_are_those_of_gradients_and_of_the_other_folds(monkeypatch):
     monkeypatch.setattr(kernel, "_chosen_settings", lambda _: Settings((0.0,), (1.0,), -3.0))
     x, y = quantities(60)
-    fit = fit_kernel({"": x}, y, np.arange(60), "regression")
+    fit = fitted(x, y)
     (support,), settings = fit.model.supports, fit.model.settings
     order = np.random.default_rng(0).permutation(60)
     rows = support.scaling(x).astype(np.float64)[order]
@@ -139,11 +143,9 @@ def test_directions_are_those_of_gradients_and_of_the_other_folds(monkeypatch):
     held = (fit.held_out[order, 0] - y.mean()) / y.std()
     np.testing.assert_allclose(held, expected, atol=1e-4)
     places = along(rows, labels, np.arange(60), 0.0)
-    own = np.asarray(support.values, dtype=np.float64)
-    for found, wanted in ((own, places), (support.prepared(x[order]), places)):
-        np.testing.assert_allclose(
-            found @ found.T, wanted @ wanted.T, atol=1e-3 * np.abs(wanted @ wanted.T).max()
-        )
+    wanted = places @ places.T
+    for found in (np.asarray(support.values, dtype=np.float64), support.prepared(x[order])):
+        np.testing.assert_allclose(found @ found.T, wanted, atol=1e-3 * np.abs(wanted).max())
 
 
 def test_one_row_far_from_all_others_spoils_nothing():
@@ -152,7 +154,7 @@ def test_one_row_far_from_all_others_spoils_nothing():
     x = rng.normal(size=(400, 5))
     y = np.sin(2 * x[:, :1]) + 0.1 * rng.normal(size=(400, 1))
     x[0] = 1e6
-    held = fit_kernel({"": x}, y, np.arange(400), "regression").held_out
+    held = fitted(x, y).held_out
     assert np.std(held - y) < 0.7 * np.std(y)
 
 
@@ -160,7 +162,7 @@ def test_columns_beyond_the_components_are_still_compared(monkeypatch):
     monkeypatch.setattr(kernel, "_DIRECTIONS", 3)
     x, y = quantities(80, 20)
     x[:, 1:10] = x[:, :1] + 0.3 * x[:, 1:10]  # the first of the principal components
-    model = fit_kernel({"": x}, y, np.arange(80), "regression").model
+    model = fitted(x, y).model
     assert model.supports[0].values.shape[1] == 20 + 3
     other = x.copy()
     other[:, 19] += 1
@@ -170,7 +172,7 @@ def test_columns_beyond_the_components_are_still_compared(monkeypatch):
 def test_counts_alone_have_no_directions():
     counts = csr_matrix(np.random.default_rng(0).poisson(0.7, size=(60, 30)))
     labels = np.asarray(counts[:, :2].sum(axis=1), dtype=np.float64)
-    model = fit_kernel({"counts": counts}, labels, np.arange(60), "regression").model
+    model = fitted({"counts": counts}, labels).model
     assert model.supports[0].directions is None
 
 
@@ -178,18 +180,17 @@ def test_joined_quantities_have_half_the_weight_of_the_first():
     x, y = quantities(200)
     more = np.random.default_rng(1).normal(size=(200, 30)) * 100 + 7
     blocks = {"": x, "counts": csr_matrix(x > 0), "descriptors": more, "more": more[:, :7]}
-    (support, _) = fit_kernel(blocks, y, np.arange(200), "regression").model.supports
+    support, _ = fitted(blocks, y).model.supports
     assert support.names == ("", "descriptors", "more")
     joined = np.concatenate([x, more, more[:, :7]], axis=1)
     variance = np.square(support.prepared(joined)[:, :41]).sum(axis=0)
-    np.testing.assert_allclose(variance[:4].sum(), 4 * 200, rtol=1e-5)
-    np.testing.assert_allclose(variance[4:34].sum(), 0.5 * 4 * 200, rtol=1e-5)
-    np.testing.assert_allclose(variance[34:].sum(), 0.5 * 4 * 200, rtol=1e-5)
+    sums = np.add.reduceat(variance, [0, 4, 34])
+    np.testing.assert_allclose(sums, [4 * 200, 2 * 200, 2 * 200], rtol=1e-5)
 
 
 def test_the_variance_is_that_of_the_gaussian_process():
     x, y = quantities(50)
-    model = fit_kernel({"": x[:40]}, y[:40], np.arange(40), "regression").model
+    model = fitted(x[:40], y[:40]).model
     noise = 2.0**model.settings.penalty
     inside, across = whole(model, x[:40], x[:40]) + noise * np.eye(40), whole(model, x, x[:40])
     variance = 2.0 + noise - (across * np.linalg.solve(inside, across.T).T).sum(axis=1)
@@ -218,7 +219,7 @@ def test_the_spread_of_fitted_rows_is_not_below_the_noise_of_their_labels():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 4)).astype(np.float32)
     y = (np.sin(3 * x).sum(axis=1) + 0.3 * rng.normal(size=300))[:, None]
-    model = fit_kernel({"": x}, y, np.arange(300), "regression").model
+    model = fitted(x, y).model
     found = model.predict([x])
     assert np.abs(found.mean - y).mean() < 0.01
     assert found.std.mean() > 0.3
@@ -230,14 +231,15 @@ def test_what_is_far_from_all_labels_is_not_the_more_certain():
     radius = rng.uniform(0.0, 3.0, size=600)
     x = (radius[:, None] * rng.normal(size=(600, 2)) / 3).astype(np.float32)
     y = (np.exp(-radius) * rng.normal(size=600))[:, None]
-    model = fit_kernel({"": x}, y, np.arange(600), "regression").model
+    model = fitted(x, y).model
     assert model.spread[1, 0] >= 0
 
 
 def test_rows_count_by_their_weight():
     x, y = quantities(60)
-    weights, rows = np.where(np.arange(60) < 30, 1.0, 4.0), np.arange(60)
-    found = fit_kernel({"": x}, y, rows, "regression", weights).model
+    rows = np.arange(60)
+    weights = np.where(rows < 30, 1.0, 4.0)
+    found = fitted(x, y, weights=weights).model
     expected = ridge(found, x, y[:, 0], rows, weights=weights / weights.mean())
     np.testing.assert_allclose(found.predict([x]).mean[:, 0], expected, atol=1e-4)
 
@@ -269,10 +271,10 @@ def test_weights_of_classes_move_their_probabilities():
 
 def test_landmarks_that_are_all_rows_give_the_exact_model(monkeypatch: pytest.MonkeyPatch):
     x, y = quantities(100)
-    exact = fit_kernel({"": x}, y, np.arange(100), "regression")
+    exact = fitted(x, y)
     monkeypatch.setattr(kernel, "EXACT", 50)
     monkeypatch.setattr(kernel, "LANDMARKS", 99)
-    near = fit_kernel({"": x}, y, np.arange(100), "regression")
+    near = fitted(x, y)
     assert near.model.count == 99
     assert near.notes == (
         "the kernel model of 100 labels has 99 support points because "
@@ -288,7 +290,7 @@ def test_landmarks_that_are_all_rows_give_the_exact_model(monkeypatch: pytest.Mo
 def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch):
     x, y = quantities(600)
     monkeypatch.setattr(kernel, "_free_memory", lambda: 5e6)
-    fit = fit_kernel({"": x}, y, np.arange(600), "regression")
+    fit = fitted(x, y)
     assert fit.model.count == 500
     assert "an exact fit takes 0.0 GiB, and 0.0 GiB are free" in fit.notes[0]
 
@@ -305,22 +307,25 @@ def joined() -> tuple[KernelModel, list[Any]]:
 COLUMNS = {"": 4, "descriptors": 2, "counts": None}
 
 
+def read_again(columns: dict[str, Any], targets: int = 1, **parts: Any) -> KernelModel:
+    """Read the model above as one of other columns or targets, with other parts."""
+    known = joined()[0].tensors() | parts
+    tensors = {name: tensor for name, tensor in known.items() if tensor is not None}
+    return KernelModel.of("regression", COLUMNS | columns, tensors, targets)
+
+
 def test_what_is_read_predicts_what_was_written():
-    (model, seen), columns = joined(), COLUMNS
-    tensors = model.tensors()
-    again = KernelModel.of("regression", columns, tensors, 1)
-    for one, other in zip(model.predict(seen), again.predict(seen), strict=True):
+    model, seen = joined()
+    for one, other in zip(model.predict(seen), read_again({}).predict(seen), strict=True):
         np.testing.assert_array_equal(one, other)
     with pytest.raises(ValueError, match="coefficients"):
-        KernelModel.of("regression", columns, tensors, 2)
+        read_again({}, 2)
     with pytest.raises(ValueError, match="widths"):
-        KernelModel.of("regression", columns | {"more": None}, tensors, 1)
-    with pytest.raises(KeyError):
-        KernelModel.of("regression", columns, dict(list(tensors.items())[:-1]), 1)
-    with pytest.raises(ValueError, match=r"0\.values"):
-        KernelModel.of("regression", columns, tensors | {"0.values": tensors["0.mean"]}, 1)
+        read_again({"more": None})
     with pytest.raises(ValueError, match=r"columns. are \[4, 2\], not \[4, 3\]"):
-        KernelModel.of("regression", columns | {"descriptors": 3}, tensors, 1)
+        read_again({"descriptors": 3})
+    with pytest.raises(KeyError):
+        read_again({}, coefficients=None)
 
 
 @pytest.mark.parametrize(
@@ -339,17 +344,17 @@ def test_what_is_read_predicts_what_was_written():
         ("penalty", [1e5]),
         ("shares", [NAN, 0.5]),
         ("coefficients", [[NAN]] * 40),
+        ("0.values", [0.0] * 6),
     ],
 )
 def test_a_damaged_file_is_refused(name: str, value: Any):
-    damaged = {**joined()[0].tensors(), name: torch.tensor(value, dtype=torch.float64)}
     with pytest.raises(ValueError, match=name):
-        KernelModel.of("regression", COLUMNS, damaged, 1)
+        read_again({}, **{name: torch.tensor(value, dtype=torch.float64)})
 
 
 def test_counts_of_other_substructures_are_refused():
     x, y = quantities(60)
-    model = fit_kernel({"counts": csr_matrix(x > 0)}, y, np.arange(60), "regression").model
+    model = fitted({"counts": csr_matrix(x > 0)}, y).model
     with pytest.raises(ModelFileError, match="other substructures"):
         model.predict([csr_matrix(x[:, :3] > 0)])
 
@@ -357,36 +362,35 @@ def test_counts_of_other_substructures_are_refused():
 @pytest.mark.parametrize("rows", [2, 3])
 def test_few_rows(rows: int):
     x, y = quantities(rows)
-    found = fit_kernel({"": x}, y, np.arange(rows), "regression").model.predict([x])
+    found = fitted(x, y).model.predict([x])
     assert np.isfinite(found.mean).all()
     assert np.isfinite(found.std).all()
 
 
 def test_identical_rows_predict_their_mean():
     x, y = np.ones((10, 3), np.float32), np.arange(10.0)[:, None]
-    found = fit_kernel({"": x}, y, np.arange(10), "regression").model.predict([x])
-    np.testing.assert_allclose(found.mean, 4.5, atol=1e-6)
+    np.testing.assert_allclose(fitted(x, y).model.predict([x]).mean, 4.5, atol=1e-6)
 
 
-def test_what_cannot_be_learned_is_refused():
-    x, y = quantities(10)
-    with pytest.raises(DataError, match="no target has two different labels"):
-        fit_kernel({"": x}, np.ones_like(y), np.arange(10), "regression")
-    with pytest.raises(DataError, match="no target has two different labels"):
-        fit_kernel({"": x}, y, np.arange(1), "regression")
-    with pytest.raises(DataError, match="the embedding has no columns"):
-        fit_kernel({"": x[:, :0]}, y, np.arange(10), "regression")
-    with pytest.raises(DataError, match="counts has no columns"):
-        fit_kernel({"": x, "counts": csr_matrix((10, 0))}, y, np.arange(10), "regression")
-    x[:, 2] = NAN
-    with pytest.raises(DataError, match=r"not finite .* in column 2 \(1 such columns\)"):
-        fit_kernel({"": x}, y, np.arange(10), "regression")
+X, Y = quantities(10)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        (X, np.ones_like(Y), "no target has two different labels"),
+        (X, Y[:1], "no target has two different labels"),
+        (X[:, :0], Y, "the embedding has no columns"),
+        ({"": X, "counts": csr_matrix((10, 0))}, Y, "counts has no columns"),
+        (np.where(np.arange(4) == 2, NAN, X), Y, r"not finite .* in column 2 \(1 such columns\)"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused(x: Any, y: np.ndarray, words: str):
+    with pytest.raises(DataError, match=words):
+        fitted(x, y)
 
 
 def test_a_constant_offset_changes_nothing():
     x, y = quantities(60)
-    near, far = (
-        fit_kernel({"": x}, v, np.arange(60), "regression").model.predict([x]).mean
-        for v in (y, y * 4 + 512)
-    )
+    near, far = (fitted(x, v).model.predict([x]).mean for v in (y, y * 4 + 512))
     np.testing.assert_allclose(far, near * 4 + 512, rtol=1e-5)

@@ -8,11 +8,9 @@ import pandas as pd
 import pytest
 
 import graphlog
-from downstream_support import CHAINS, tiny_encoder, write_csv
-from graphlog.data.split import Split
+from downstream_support import CHAINS, lengths, probed, tuned, write_csv
 
-ROWS = np.arange(len(CHAINS))
-SPLIT = Split(ROWS[ROWS % 5 < 3], ROWS[ROWS % 5 == 3], ROWS[ROWS % 5 == 4])
+SPLIT = lengths().split
 VALUES = np.array([round(0.37 * s.count("C") - 1.3 * s.count("O"), 2) for s in CHAINS])
 UNITS = [(offset, 1.0) for offset in (0.0, 1e3, 1e7, 1e9, -1e9, 1e12)]
 UNITS += [(0.0, scale) for scale in (1e-9, 1e-3, 1e6, 1e12)] + [(1e12, 1e6), (1.0, 1e-9)]
@@ -29,8 +27,8 @@ def exactness(offset: float, scale: float) -> float:
 
 
 def score(source: Path | dict[str, list[Any]]) -> float:
-    how = {"targets": ["y"], "baselines": (), "grid": (0.1,)}
-    return graphlog.probe(tiny_encoder(), source, SPLIT, **how).rows[0].test["r2"][0]
+    report = probed(source, split=SPLIT, targets=["y"], grid=(0.1,))
+    return report.rows[0].test["r2"][0]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +39,7 @@ def wanted() -> float:
 @pytest.mark.parametrize(("offset", "scale"), UNITS)
 def test_a_probe_scores_alike_in_all_units(
     offset: float, scale: float, tmp_path: Path, wanted: float
-) -> None:
+):
     path, y = table(offset, scale, tmp_path)
     assert graphlog.read_molecules(path, targets=["y"]).labels[:, 0].tolist() == y.tolist()
     assert wanted > 0.5
@@ -51,14 +49,12 @@ def test_a_probe_scores_alike_in_all_units(
 
 
 @pytest.mark.parametrize(("offset", "scale"), [(1e9, 1.0), (0.0, 1e-9), (1e12, 1e6)])
-def test_a_fine_tuned_model_predicts_in_all_units(
-    offset: float, scale: float, tmp_path: Path
-) -> None:
+def test_a_fine_tuned_model_predicts_in_all_units(offset: float, scale: float, tmp_path: Path):
     path, _ = table(offset, scale, tmp_path)
     plain = {"smiles": CHAINS, "y": VALUES.tolist()}
-    how = {"targets": ["y"], "baselines": (), "epochs": 2}
-    wanted = graphlog.finetune(tiny_encoder(), plain, SPLIT, (0,), **how).predict(CHAINS)
-    graphlog.finetune(tiny_encoder(), path, SPLIT, (0,), run_dir=tmp_path / "run", **how)
+    how = {"targets": ["y"], "split": SPLIT, "seeds": (0,), "config": {"epochs": 2}}
+    wanted = tuned(plain, **how).predict(CHAINS)
+    tuned(path, run_dir=tmp_path / "run", **how)
     graphlog.predict_file(tmp_path / "run", path, tmp_path / "out.csv")
     written = np.genfromtxt(tmp_path / "out.csv", delimiter=",", names=True, usecols=(1, 2))
     found = (written["predicted_y"] - offset) / scale
@@ -66,11 +62,9 @@ def test_a_fine_tuned_model_predicts_in_all_units(
     np.testing.assert_allclose(found, wanted[:, 0], atol=tolerance)
 
 
-def test_a_kept_probe_predicts_far_from_zero(tmp_path: Path) -> None:
+def test_a_kept_probe_predicts_far_from_zero(tmp_path: Path):
     path, y = table(1e9, 1.0, tmp_path)
-    graphlog.probe(
-        tiny_encoder(), path, SPLIT, targets=["y"], baselines=(), run_dir=tmp_path / "run"
-    )
+    probed(path, split=SPLIT, targets=["y"], run_dir=tmp_path / "run")
     found = graphlog.predict(tmp_path / "run", CHAINS)[:, 0]
     assert np.abs(found - y).max() < 2 * VALUES.std()
     assert np.corrcoef(found, y)[0, 1] > 0.7
@@ -83,10 +77,11 @@ def test_a_kept_probe_predicts_far_from_zero(tmp_path: Path) -> None:
         np.testing.assert_array_equal(kept.reshape(len(y), -1)[:, 0], found)
 
 
-def test_classes_take_four_bytes_and_exact_numbers_eight(tmp_path: Path) -> None:
-    kinds = {"classes": [0.0, 1.0, np.nan], "numbers": [0.1, 0.2, np.nan]}
-    for name, labels in kinds.items():
-        table = {"smiles": ["C", "CC", "CCC"], "y": labels}
-        store = graphlog.read_molecules(table, targets=["y"], store_path=tmp_path / name)
-        assert store.contents.manifest.files["labels"].dtype == {"classes": "<f4"}.get(name, "<f8")
-        np.testing.assert_array_equal(graphlog.open_store(tmp_path / name).labels[:, 0], labels)
+@pytest.mark.parametrize(
+    ("labels", "kind"), [([0.0, 1.0, np.nan], "<f4"), ([0.1, 0.2, np.nan], "<f8")]
+)
+def test_classes_take_four_bytes_and_exact_numbers_eight(tmp_path: Path, labels: Any, kind: str):
+    table, path = {"smiles": ["C", "CC", "CCC"], "y": labels}, tmp_path / "store"
+    store = graphlog.read_molecules(table, targets=["y"], store_path=path)
+    assert store.contents.manifest.files["labels"].dtype == kind
+    np.testing.assert_array_equal(graphlog.open_store(path).labels[:, 0], labels)

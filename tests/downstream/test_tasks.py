@@ -1,6 +1,5 @@
 import json
 import re
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,16 @@ import numpy as np
 import pytest
 
 import graphlog
-from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, tiny_encoder, write_csv
+from downstream_support import (
+    CHAINS,
+    IS_ALCOHOL,
+    LENGTH,
+    labeled,
+    lengths,
+    probed,
+    tiny_encoder,
+    write_csv,
+)
 from graphlog.data.split import Split
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.fold_probe import fold_probe
@@ -47,15 +55,16 @@ def test_zeros_and_ones_are_classes_and_numbers_are_not():
     kind, notes = decide_task(column(0, 1, 2), ["y"])
     assert kind == "regression"
     assert "one 0/1 column per class" in notes[0]
-    for values in ((0, 1), (-1, 1)):
-        assert decide_task(column(*values), ["y"], "regression")[0] == "regression"
+    for values in (column(0, 1), column(-1, 1)):
+        assert decide_task(values, ["y"], "regression")[0] == "regression"
+
+
+def test_targets_of_two_kinds_are_numbers_if_one_says_so():
     both = np.array([[0, 1], [0.5, 2.5]]).T
-    with pytest.raises(
-        ConfigError,
-        match="target 'a' holds classes and target 'b' numbers; name targets of one kind",
-    ):
-        decide_task(both, ["a", "b"])
     assert decide_task(both, ["a", "b"], "regression")[0] == "regression"
+    told = "target 'a' holds classes and target 'b' numbers; name targets of one kind"
+    with pytest.raises(ConfigError, match=told):
+        decide_task(both, ["a", "b"])
     with pytest.raises(ConfigError, match=r"did you mean 'regression'.*multiclass"):
         decide_task(both, ["a", "b"], "regresion")
 
@@ -76,19 +85,16 @@ def test_labels_that_teach_nothing_are_named(values: tuple[float, ...], task: st
 
 
 def test_one_class_among_several_is_a_note():
-    labels = np.array([[0, 1], [1, 1]], dtype=np.float32)
-    kind, notes = decide_task(labels, ["a", "b"])
-    assert kind == "classification"
-    assert notes == ["target 'b' has one value only (1) and is left out of every mean"]
+    found = decide_task(np.array([[0, 1], [1, 1]], dtype=np.float32), ["a", "b"])
+    told = "target 'b' has one value only (1) and is left out of every mean"
+    assert found == ("classification", [told])
 
 
 def test_bad_rows_and_missing_labels_do_not_shift_anything(tmp_path: Path):
-    smiles = ["CCO", "no molecule", *CHAINS]
-    values = ["", "7", *LENGTH]
-    data = opened(write_csv(tmp_path / "m.csv", smiles, y=values), split="random")
+    source = write_csv(tmp_path / "m.csv", ["CCO", "no molecule", *CHAINS], y=["", "7", *LENGTH])
+    data = opened(source, split="random")
     assert (data.task, data.metric, data.sizes["rejected"]) == ("regression", "rmse", 1)
-    assert np.isnan(data.labels[0, 0])
-    np.testing.assert_array_equal(data.labels[1:, 0], LENGTH)
+    np.testing.assert_array_equal(data.labels[:, 0], [NAN, *LENGTH])
 
 
 def test_split_files_mean_input_rows(tmp_path: Path, with_a_bad_row: Path):
@@ -102,7 +108,10 @@ def test_split_files_mean_input_rows(tmp_path: Path, with_a_bad_row: Path):
         opened(with_a_bad_row, split=rows._replace(test=np.array([99])))
 
 
-def test_a_test_fold_must_hold_graphs(alcohols: Path):
+def test_validation_may_have_no_share_and_the_test_fold_must(alcohols: Path):
+    data = opened(alcohols, split="scaffold", fractions=(0.8, 0.0, 0.2))
+    assert len(data.split.valid)
+    assert "3 graphs, " in data.split_name
     with pytest.raises(DataError, match="the test fold is empty"):
         opened(alcohols, split="random", fractions=(0.5, 0.5, 0.0))
 
@@ -122,12 +131,6 @@ def test_a_split_without_a_validation_fold_is_taken(
     assert data.split_name.startswith(str(file) if kind is None else f"{kind} ({file})")
     notes = calibration_notes((), data.split_name, None)
     assert any("not guaranteed" in note for note in notes) == (kind != "random")
-
-
-def test_a_share_of_nothing_for_validation_is_taken(alcohols: Path):
-    data = opened(alcohols, split="scaffold", fractions=(0.8, 0.0, 0.2))
-    assert len(data.split.valid)
-    assert "3 graphs, " in data.split_name
 
 
 def test_folds_with_one_class_are_noted(alcohols: Path):
@@ -163,28 +166,27 @@ def test_folds_may_be_masks_of_all_rows(with_a_bad_row: Path):
     ],
 )
 def test_options_that_come_too_late_are_refused(option: dict):
-    data = labeled(IS_ALCOHOL)
     with pytest.raises(ConfigError, match=f"`{next(iter(option))}` is for input that is yet"):
-        graphlog.probe(tiny_encoder(), data, **option)
-    assert fold_probe(tiny_encoder(), data, folds=2, baselines=(), seeds=(0,)).rows
+        probed(labeled(IS_ALCOHOL), **option)
+
+
+def test_labeled_graphs_are_probed_in_other_folds():
+    assert fold_probe(tiny_encoder(), labeled(IS_ALCOHOL), folds=2, baselines=(), seeds=(0,)).rows
 
 
 def test_several_targets_without_labels_are_noted_together():
     data = labeled(np.stack([IS_ALCOHOL] * 2, axis=1), targets=("y", "z"))
-    data.labels[data.split.valid] = np.nan
-    assert "no label in the validation fold, so left out of its mean: targets y, z" in (
-        data.fold_notes
-    )
+    data.labels[data.split.valid] = NAN
+    told = "no label in the validation fold, so left out of its mean: targets y, z"
+    assert told in data.fold_notes
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_what_the_training_fold_cannot_teach_is_in_no_mean(task: str):
     labels = np.stack([IS_ALCOHOL if task == "classification" else LENGTH] * 2, axis=1)
     data = labeled(labels, task, ("y", "same"))
-    labels[data.split.train, 1] = 1
-    data = replace(data, labels=labels)
-    held = data.split.test
-    predictions = np.random.default_rng(0).random(labels.shape)
+    data.labels[data.split.train, 1] = 1
+    held, predictions = data.split.test, np.random.default_rng(0).random(labels.shape)
     found = data.evaluate(predictions, held)
     alone = evaluate(labels[held, :1], predictions[held, :1], data.task)
     assert found.scores == alone.scores
@@ -202,7 +204,7 @@ def test_choices_do_not_depend_on_the_units_of_targets():
     assert other.score(other.labels + errors * units, "valid") == pytest.approx(found)
     rmse = np.sqrt((errors[data.split.valid] ** 2).mean(axis=0))
     assert found == pytest.approx((rmse / labels[data.split.train].std(axis=0)).mean())
-    assert (data.criterion, labeled(LENGTH, "regression").criterion) == ("rmse_in_sd", "rmse")
+    assert (data.criterion, lengths().criterion) == ("rmse_in_sd", "rmse")
     said = "the mean RMSE over targets is mostly that of z"
     assert [any(said in note for note in d.fold_notes) for d in (data, other)] == [False, True]
     predicted = other.labels + errors * units / 30
@@ -216,14 +218,14 @@ def test_a_store_without_labels_says_so():
         open_labeled(read(CHAINS, MOLECULE), MOLECULE)
 
 
-def test_known_data_sets_need_nothing(mirror: Path):
-    data = open_labeled("bbbp", MOLECULE)
-    assert data.targets == ("p_np",)
-    assert (data.task, data.metric, data.split_name) == ("classification", "roc_auc", "scaffold")
-    assert data.sizes == {"train": 1631, "valid": 204, "test": 204, "rejected": 0}
+def test_known_data_sets_need_nothing():
+    data = open_labeled("esol", MOLECULE)
+    assert data.targets == ("logSolubility",)
+    assert (data.task, data.metric, data.split_name) == ("regression", "rmse", "scaffold")
+    assert data.sizes == {"train": 902, "valid": 113, "test": 113, "rejected": 0}
 
 
-def test_few_labels_in_the_test_fold_are_noted(tmp_path: Path) -> None:
+def test_few_labels_in_the_test_fold_are_noted(tmp_path: Path):
     labels = [1.5 if k < 6 else "" for k in range(len(CHAINS))]
     path = write_csv(tmp_path / "few.csv", CHAINS, y=LENGTH, few=labels)
     data = open_labeled(path, MOLECULE, targets=["y", "few"], split="random")
@@ -235,21 +237,17 @@ def test_few_labels_in_the_test_fold_are_noted(tmp_path: Path) -> None:
 
 
 def test_a_split_of_another_data_set_is_told(tmp_path: Path):
-    write_csv(tmp_path / "t.csv", CHAINS, y=IS_ALCOHOL)
-    other = write_csv(tmp_path / "o.csv", CHAINS[4:40], y=IS_ALCOHOL[4:40])
-    for name in ("t", "o"):
-        graphlog.featurize(
-            tmp_path / f"{name}.csv", tmp_path / f"{name}.store", schema="molecule", targets=["y"]
-        )
-        split_file(str(tmp_path / f"{name}.store"), tmp_path / f"{name}.json", "random")
-    split_file(other, tmp_path / "file.json", "random")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        data = open_labeled(str(tmp_path / "t.store"), MOLECULE, split=tmp_path / "t.json")
+    sources = {"t": slice(48), "o": slice(4, 40)}
+    for name, rows in sources.items():
+        table = write_csv(tmp_path / f"{name}.csv", CHAINS[rows], y=IS_ALCOHOL[rows])
+        graphlog.featurize(table, tmp_path / name, schema="molecule", targets=["y"])
+        split_file(str(tmp_path / name), tmp_path / f"{name}.json", "random")
+    split_file(table, tmp_path / "file.json", "random")
+    data = open_labeled(tmp_path / "t", MOLECULE, split=tmp_path / "t.json")  # without a warning
     assert not any("in no fold" in note for note in data.fold_notes)
     for wrong in ("o.json", "file.json"):
         with pytest.warns(UserWarning, match="belongs to a different file"):
-            data = open_labeled(str(tmp_path / "t.store"), MOLECULE, split=tmp_path / wrong)
+            data = open_labeled(tmp_path / "t", MOLECULE, split=tmp_path / wrong)
         assert "12 of 48 graphs are in no fold" in data.fold_notes
     with pytest.raises(DataError, match="belongs to a different file"):
         opened(tmp_path / "t.csv", split=tmp_path / "o.json")

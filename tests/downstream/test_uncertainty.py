@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from sklearn.metrics import brier_score_loss
 
 import graphlog
@@ -16,13 +17,14 @@ from downstream_support import (
     classifier,
     labeled,
     lengths,
-    tiny_encoder,
+    probed,
     tuned,
 )
 from graphlog.downstream.metrics import brier_score, calibration_error
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import HEADS
 from graphlog.downstream.report import Report
+from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError
@@ -30,9 +32,13 @@ from graphlog.errors import ConfigError
 NAN = float("nan")
 
 
+def two_lengths() -> LabeledGraphs:
+    return labeled(np.stack([LENGTH, -10 * LENGTH], 1), "regression", ("a", "b"))
+
+
 @pytest.fixture(scope="module")
 def regressor() -> Predictor:
-    return tuned(labeled(np.stack([LENGTH, -10 * LENGTH], 1), "regression", ("a", "b")))
+    return tuned(two_lengths())
 
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
@@ -66,14 +72,14 @@ def test_missing_labels_belong_to_no_target():
 def test_a_temperature_undoes_wrong_confidence(sharpness: float):
     draw = np.random.default_rng(0)
     logits = draw.normal(scale=2, size=4000)
-    y = (draw.random(4000) < 1 / (1 + np.exp(-logits))).astype(float)
-    p = (1 / (1 + np.exp(-sharpness * logits)))[:, None]
-    calibration = Calibration.fit("classification", y[:2000, None], p[:2000])
+    known, y = np.split((draw.random((4000, 1)) < expit(logits)[:, None]).astype(float), 2)
+    seen, p = np.split(expit(sharpness * logits)[:, None], 2)
+    calibration = Calibration.fit("classification", known, seen)
     assert calibration.temperatures[0] == pytest.approx(sharpness, rel=0.15)
-    calibrated = calibration.probabilities(p[2000:])[:, 0]
-    assert brier_score(y[2000:], calibrated) < brier_score(y[2000:], p[2000:, 0])
-    assert calibration_error(y[2000:], calibrated) < calibration_error(y[2000:], p[2000:, 0]) / 2
-    assert (np.argsort(calibrated) == np.argsort(p[2000:, 0])).all()  # the order is kept
+    y, p, calibrated = y[:, 0], p[:, 0], calibration.probabilities(p)[:, 0]
+    assert brier_score(y, calibrated) < brier_score(y, p)
+    assert calibration_error(y, calibrated) < calibration_error(y, p) / 2
+    assert (np.argsort(calibrated) == np.argsort(p)).all()  # the order is kept
 
 
 def test_classes_share_a_temperature_and_sum_to_one():
@@ -106,34 +112,31 @@ def test_scores_of_probabilities():
 
 
 def test_spread_and_interval_of_a_regressor(regressor: Predictor):
-    found = regressor.predict_uncertain(["CCO", "bad", "CCCCN"], interval=0.8)
-    np.testing.assert_array_equal(found.mean, regressor.predict(["CCO", "bad", "CCCCN"]))
+    smiles, read = ["CCO", "bad", "CCCCN"], [0, 2]
+    found = regressor.predict_uncertain(smiles, interval=0.8)
+    np.testing.assert_array_equal(found.mean, regressor.predict(smiles))
     assert found.calibrated is None
     one_each = [Predictor([m], ("a", "b"), regressor.report) for m in regressor.members]
-    values = np.stack([p.predict(["CCO", "CCCCN"]) for p in one_each])
-    np.testing.assert_allclose(found.std[[0, 2]], values.std(axis=0, ddof=1), rtol=1e-3, atol=1e-5)
+    values = np.stack([p.predict(smiles)[read] for p in one_each])
+    np.testing.assert_allclose(found.std[read], values.std(axis=0, ddof=1), rtol=1e-3, atol=1e-5)
     widths = regressor.calibration.half_widths(0.8)
-    np.testing.assert_allclose((found.high - found.low)[[0, 2]], [2 * widths] * 2, rtol=1e-5)
+    np.testing.assert_allclose((found.high - found.low)[read], [2 * widths] * 2, rtol=1e-5)
     for values in (found.mean, found.std, found.low, found.high):
         assert np.isnan(values).any(axis=1).tolist() == [False, True, False]
     assert one_each[0].predict_uncertain(["C"]).std is None
 
 
 def test_the_report_counts_what_the_test_fold_shows(regressor: Predictor):
-    data = labeled(np.stack([LENGTH, -10 * LENGTH], 1), "regression", ("a", "b"))
-    smiles = [CHAINS[k] for k in data.split.test]
-    found = regressor.predict_uncertain(smiles, interval=0.9)
-    inside = (found.low <= data.labels[data.split.test]) & (
-        data.labels[data.split.test] <= found.high
-    )
-    rows = regressor.report.calibration
-    assert [row["target"] for row in rows] == ["a", "b"]
-    assert [row["coverage"] for row in rows] == pytest.approx(inside.mean(axis=0).tolist())
-    assert any(
-        "coverage on new molecules is not guaranteed" in note for note in regressor.report.notes
-    )
-    assert "coverage" in str(regressor.report)
-    assert Report.from_dict(regressor.report.to_dict()).calibration == rows
+    data, report = two_lengths(), regressor.report
+    test, labels = data.store.subset(data.split.test), data.labels[data.split.test]
+    found = regressor.predict_uncertain(test, interval=0.9)
+    inside = (found.low <= labels) & (labels <= found.high)
+    assert [row["target"] for row in report.calibration] == ["a", "b"]
+    covered = [row["coverage"] for row in report.calibration]
+    assert covered == pytest.approx(inside.mean(axis=0).tolist())
+    assert any("coverage on new molecules is not guaranteed" in note for note in report.notes)
+    assert "coverage" in str(report)
+    assert Report.from_dict(report.to_dict()).calibration == report.calibration
 
 
 def test_calibrated_probabilities_of_a_classifier():
@@ -151,10 +154,9 @@ def test_files_keep_the_calibration(tmp_path: Path, regressor: Predictor):
     for predictor, interval in ((regressor, 0.7), (classifier(), None)):
         predictor.save(tmp_path / "p.safetensors")
         again = graphlog.load_predictor(tmp_path / "p.safetensors")
-        np.testing.assert_array_equal(again.calibration.errors, predictor.calibration.errors)
-        np.testing.assert_array_equal(
-            again.calibration.temperatures, predictor.calibration.temperatures
-        )
+        for name in ("errors", "temperatures"):
+            found, expected = (getattr(p.calibration, name) for p in (again, predictor))
+            np.testing.assert_array_equal(found, expected)
         expected = predictor.predict_uncertain(CHAINS, interval=interval).columns()
         found = again.predict_uncertain(CHAINS, interval=interval).columns()
         for name, values in expected.items():
@@ -186,36 +188,39 @@ def test_empty_intervals_are_explained(tmp_path: Path, regressor: Predictor):
     assert [name for name in row if not row[name]] == [*kinds[2:4], *kinds[6:]]
 
 
-@pytest.mark.parametrize("head", ["linear", "kernel", "networks", "average"])
+@pytest.fixture(params=["linear", "kernel", "networks", "average"])
+def head(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def learned(head: str, data: LabeledGraphs, run: Path) -> Predictor:
+    """Probe or fine-tune, and read what was kept."""
+    if head in HEADS:
+        probed(data, head=head, run_dir=run)
+    else:
+        tuned(data, run_dir=run, kernel=head == "average")
+    return graphlog.load_predictor(run)
+
+
 def test_a_skipped_target_has_neither_prediction_nor_deviation_nor_interval(
     head: str, tmp_path: Path
 ):
-    data, run = labeled(np.stack([LENGTH] * 2, axis=1), "regression", ("y", "same")), tmp_path / "r"
+    data = two_lengths()
     data.labels[data.split.train, 1] = 1
-    if head in HEADS:
-        graphlog.probe(tiny_encoder(), data, head=head, baselines=(), run_dir=run)
-    else:
-        tuned(data, run_dir=run, kernel=head == "average")
-    found = graphlog.load_predictor(run)
-    assert [row["valid"] for row in found.report.calibration] == [9, 0]
-    assert [row["test"] for row in found.report.calibration] == [9, 0]
+    found = learned(head, data, tmp_path)
+    judged = [(row["valid"], row["test"]) for row in found.report.calibration]
+    assert judged == [(9, 9), (0, 0)]
     uncertain = found.predict_uncertain(CHAINS, interval=0.5)
     for values in (uncertain.mean, uncertain.low, uncertain.high, uncertain.std):
         if values is not None:
             assert np.isnan(values).all(axis=0).tolist() == [False, True]
 
 
-@pytest.mark.parametrize("head", ["linear", "kernel", "networks", "average"])
 def test_graphs_of_a_class_that_was_not_learned_are_not_judged(head: str, tmp_path: Path):
-    ends, run = np.arange(len(CHAINS)) % 4, tmp_path / "run"
+    ends = np.arange(len(CHAINS)) % 4
     data = labeled(np.eye(4)[ends], "classification", tuple("abcd"))
     data.labels[np.intersect1d(data.split.train, np.flatnonzero(ends == 3))] = NAN
-    data = replace(data, task="multiclass", metric="accuracy")
-    if head in HEADS:
-        graphlog.probe(tiny_encoder(), data, head=head, baselines=(), run_dir=run)
-    else:
-        tuned(data, run_dir=run, kernel=head == "average")
-    found = graphlog.load_predictor(run)
+    found = learned(head, replace(data, task="multiclass", metric="accuracy"), tmp_path)
     (row,) = found.report.calibration
     assert (row["valid"], row["test"]) == (9, 9)
     assert head == "networks" or row["temperature"] < 10
@@ -239,22 +244,16 @@ def test_without_a_calibration_there_is_no_interval(regressor: Predictor):
             plain.predict_uncertain(["CCO"], interval=level)
 
 
-def test_an_infinite_interval_is_explained() -> None:
-    row = {"coverage": 1.0, "half_width": None}
-    assert any("needs 9 labels" in note for note in calibration_notes((row,), "scaffold", None))
-    row = {"coverage": 1.0, "half_width": 0.5}
-    assert not any("infinite" in note for note in calibration_notes((row,), "scaffold", None))
+@pytest.mark.parametrize(("half_width", "told"), [(None, "needs 9 labels"), (0.5, "infinite")])
+def test_an_infinite_interval_is_explained(half_width: float | None, told: str):
+    notes = calibration_notes(({"coverage": 1.0, "half_width": half_width},), "scaffold", None)
+    assert any(told in note for note in notes) == (half_width is None)
 
 
 def test_no_column_hides_that_of_another_target():
     data = labeled(np.stack([LENGTH, LENGTH + 100], 1), "regression", ("y", "y_std"))
     found = tuned(data).predict_uncertain(CHAINS)
-    columns = found.columns()
-    assert list(columns)[:4] == [
-        "predicted_y",
-        "predicted_y_std.2",
-        "predicted_y_std",
-        "predicted_y_std_std",
-    ]
-    assert np.array_equal(columns["predicted_y_std"], found.mean[:, 1])
-    assert np.array_equal(columns["predicted_y_std.2"], found.std[:, 0])
+    columns, name = found.columns(), "predicted_y"
+    assert list(columns)[:4] == [name, f"{name}_std.2", f"{name}_std", f"{name}_std_std"]
+    assert np.array_equal(columns[f"{name}_std"], found.mean[:, 1])
+    assert np.array_equal(columns[f"{name}_std.2"], found.std[:, 0])

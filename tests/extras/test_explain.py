@@ -15,6 +15,7 @@ from downstream_support import (
     chain_store,
     classifier,
     labeled,
+    probed,
     tiny_encoder,
     tuned,
     without_each_node,
@@ -24,7 +25,6 @@ from graphlog.data.graphs import FeatureSchema
 from graphlog.data.split import Split
 from graphlog.downstream.finetune import FinetuneConfig
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import ConfigError
 from graphlog.extras.explain import attribute
 from graphlog.inputs import read
@@ -36,11 +36,10 @@ def test_contributions_are_changes_under_masking_one_node():
     found = attribute(predictor, store, 4)
     for graph in range(3):
         whole = store[[graph]]
-        batches = [whole, *without_each_node(whole, predictor.schema.node_mask)]
         with torch.no_grad():
             plain, *hidden = (
                 np.mean([member.head.predictions(member(batch)) for member in predictor.members])
-                for batch in batches
+                for batch in (whole, *without_each_node(whole, predictor.schema.node_mask))
             )
         np.testing.assert_allclose(found.of(graph)[:, 0], plain - np.array(hidden), atol=1e-5)
     expected_whole = predictor.predict([CHAINS[5], CHAINS[0], CHAINS[30]])
@@ -57,16 +56,12 @@ def test_batches_do_not_matter(size: int, monkeypatch: pytest.MonkeyPatch):
 
 def test_the_atoms_that_decide_the_label_stand_out():
     """The label is the number of oxygens per atom, which the mean readout can express."""
-    draw = np.random.default_rng(0)
-    smiles = ["".join(draw.choice(list("CCCNO"), size=draw.integers(4, 12))) for _ in range(240)]
-    labels = np.array([[s.count("O") / len(s)] for s in smiles], dtype=np.float32)
-    rows = np.arange(240)
-    encoder, folds = tiny_encoder("jk"), Split(rows[:160], rows[160:200], rows[200:])
-    store, names = read(smiles, encoder.schema), ("y",)
-    data = LabeledGraphs("o", store, labels, names, "regression", "rmse", folds, "given")
-    config = FinetuneConfig(epochs=10, precision="fp32", device="cpu")
-    predictor = tuned(data, encoder, config=config, seeds=(0,))
-    found = attribute(predictor, store.subset(rows[200:]))
+    draw, rows = np.random.default_rng(0), np.arange(240)
+    smiles = ["".join(draw.choice(list("CCCNO"), size=draw.integers(4, 12))) for _ in rows]
+    table = {"smiles": smiles, "y": [s.count("O") / len(s) for s in smiles]}
+    folds, config = Split(*np.split(rows, [160, 200])), FinetuneConfig(epochs=10, device="cpu")
+    predictor = tuned(table, tiny_encoder("jk"), split=folds, config=config, seeds=(0,))
+    found = attribute(predictor, read(smiles[200:], predictor.schema))
     for graph, text in enumerate(smiles[200:]):
         is_oxygen = np.array([atom == "O" for atom in text])
         values = found.of(graph)[:, 0]
@@ -97,12 +92,11 @@ def predictor() -> Predictor:
 
 
 def test_the_page_draws_every_row_and_runs_nothing(tmp_path: Path, predictor: Predictor):
-    source = tmp_path / "in.csv"
     quoted = ['"' + name.replace('"', '""') + '"' for name in NAMES]
-    write_csv(source, ROWS, name=quoted)
-    written = graphlog.explain_file(predictor, source, tmp_path / "out.html")
+    source, out = write_csv(tmp_path / "in.csv", ROWS, name=quoted), tmp_path / "out.html"
+    written = graphlog.explain_file(predictor, source, out)
     assert (written.rows, written.rejected) == (3, 1)
-    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    text = out.read_text(encoding="utf-8")
     body = text.partition("<tbody>")[2].split("<tr>")[1:]
     assert [part.count("<svg") for part in body] == [2, 0, 2]
     for part, smiles in zip(body, ROWS, strict=True):
@@ -119,23 +113,25 @@ def test_the_page_draws_every_row_and_runs_nothing(tmp_path: Path, predictor: Pr
     assert "http" not in re.sub(r"http://www\.w3\.org/\S+|http-equiv", "", text)
 
 
-def test_a_target_without_a_model_has_no_scale(tmp_path: Path):
+def test_a_target_that_was_not_learned_is_not_explained(tmp_path: Path):
     data = labeled(np.stack([IS_ALCOHOL, np.ones(len(CHAINS))], 1), targets=("a", "one"))
-    graphlog.probe(tiny_encoder(), data, baselines=(), run_dir=tmp_path / "run")
-    graphlog.explain_file(tmp_path / "run", ROWS, tmp_path / "out.html")
+    probed(data, run_dir=tmp_path / "run")
+    for name in ("out.html", "out.csv"):
+        graphlog.explain_file(tmp_path / "run", ROWS, tmp_path / name)
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert "<th>one</th>" in text
     assert text.count("class='scale'") == 1
+    assert "no prediction" in text
     assert "nan" not in text
+    rows = read_table(tmp_path / "out.csv")
+    assert all(row["contribution_one"] == "" and row["contribution_a"] for row in rows)
 
 
 def test_the_table_has_a_line_for_each_node(tmp_path: Path, predictor: Predictor):
     graphlog.explain_file(predictor, ROWS, tmp_path / "out.csv")
     rows = read_table(tmp_path / "out.csv")
-    assert [(r["row"], r["node"]) for r in rows] == [
-        *(("0", str(k)) for k in range(3)),
-        *(("2", str(k)) for k in range(8)),
-    ]
+    assert [int(r["row"]) for r in rows] == [0] * 3 + [2] * 8
+    assert [int(r["node"]) for r in rows] == [*range(3), *range(8)]
     expected = graphlog.attribute(predictor, graphlog.read_molecules(ROWS, schema=predictor.schema))
     atoms = [("CCO", e) for e in "CCO"] + [("c1ccccc1CN", e) for e in "CCCCCCCN"]
     assert [(r["smiles"], r["element"]) for r in rows] == atoms
@@ -147,18 +143,15 @@ def test_atoms_of_the_table_are_those_of_the_smiles_as_written(
     tmp_path: Path, predictor: Predictor
 ):
     written = {
-        "OC(Cl)[Si]([H])Br": ["O", "C", "Cl", "Si", "Br"],
-        "*CC": ["*", "C", "C"],
-        "[H]OC[Na]": ["O", "C", "Na"],
-        "[2H]CF": ["H", "C", "F"],
-        "N1C=C1S.[Og]": ["N", "C", "C", "S", "Og"],
+        "OC(Cl)[Si]([H])Br": "O C Cl Si Br",
+        "*CC": "* C C",
+        "[H]OC[Na]": "O C Na",
+        "[2H]CF": "H C F",
+        "N1C=C1S.[Og]": "N C C S Og",
     }
     graphlog.explain_file(predictor, [*written], tmp_path / "out.csv")
-    found: dict[str, list[str]] = {smiles: [] for smiles in written}
-    for number, row in enumerate(read_table(tmp_path / "out.csv")):
-        assert int(row["node"]) == len(found[row["smiles"]]), number
-        found[row["smiles"]].append(row["element"])
-    assert found == written
+    rows = [(r["smiles"], int(r["node"]), r["element"]) for r in read_table(tmp_path / "out.csv")]
+    assert rows == [(s, *atom) for s, line in written.items() for atom in enumerate(line.split())]
     store = graphlog.read_molecules([*written], schema=predictor.schema, keep_texts=False)
     graphlog.explain_file(predictor, store, tmp_path / "bare.csv")
     head = (tmp_path / "bare.csv").read_text().splitlines()[0]
@@ -182,9 +175,8 @@ def test_graphs_without_drawings_are_for_tables(tmp_path: Path):
     texts = [["graph,source,target", *edges], ["graph,node,row", *nodes]]
     texts.append(["graph,y", *(f"{n},{n / 2}" for n in sizes)])
     source = tables(tmp_path / "paths", *("\n".join(lines) for lines in texts))
-    predictor = graphlog.finetune(
-        "random", source, epochs=1, seeds=(0,), baselines=(), split="random", device="cpu"
-    )
+    how = {"epochs": 1, "seeds": (0,), "baselines": (), "split": "random", "device": "cpu"}
+    predictor = graphlog.finetune("random", source, **how)
     with pytest.raises(ConfigError, match=r"no drawings to color; name a \.csv"):
         graphlog.explain_file(predictor, source, tmp_path / "out.html")
     graphlog.explain_file(predictor, source, tmp_path / "out.csv")

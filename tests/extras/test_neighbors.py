@@ -20,21 +20,22 @@ from graphlog.ops.contrastive import unit_rows
 LIBRARY = ["not one", *CHAINS]
 
 
-@pytest.mark.parametrize("exact", [True, False])
-def test_neighbors_are_those_of_largest_cosine(exact: bool, monkeypatch: pytest.MonkeyPatch):
-    if not exact:
+@pytest.fixture(params=[True, False], ids=["exact", "approximate"])
+def exact(request: pytest.FixtureRequest) -> bool:
+    if not request.param:
         pytest.importorskip("usearch")
+    return request.param
+
+
+def test_neighbors_are_those_of_largest_cosine(exact: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("graphlog.extras.neighbors._ROWS_AT_ONCE", 7)
-    encoder = tiny_encoder()
-    queries = ["CCCCO", "C(C", "c1ccccc1"]
+    encoder, queries = tiny_encoder(), ["CCCCO", "C(C", "c1ccccc1"]
     found = neighbors(encoder, queries, LIBRARY, 5, exact=exact)
-    unit = unit_rows(torch.tensor(encoder.embed(LIBRARY))).numpy()
-    cosines = np.nan_to_num(
-        unit_rows(torch.tensor(encoder.embed(queries))).numpy() @ unit.T, nan=-2
-    )
+    asked, known = (unit_rows(torch.tensor(encoder.embed(v))).numpy() for v in (queries, LIBRARY))
+    cosines = np.nan_to_num(asked @ known.T, nan=-2)
+    # half precision in the approximate index: 1e-3; ties may stand in another order
+    tolerance = 1e-6 if exact else 2e-3
     for query in (0, 2):
-        # half precision in the approximate index: 1e-3; ties may stand in another order
-        tolerance = 1e-6 if exact else 2e-3
         best = np.sort(cosines[query])[::-1][:5]
         np.testing.assert_allclose(found.similarity[query], best, atol=tolerance)
         np.testing.assert_allclose(cosines[query, found.rows[query]], best, atol=tolerance)
@@ -54,14 +55,11 @@ def test_a_small_library_gives_fewer():
         neighbors(tiny_encoder(), ["CCO"], ["x"])
 
 
-@pytest.mark.parametrize("exact", [True, False])
 def test_an_index_is_saved_and_guarded(tmp_path: Path, exact: bool):
-    if not exact:
-        pytest.importorskip("usearch")
-    encoder = tiny_encoder()
+    encoder, folder = tiny_encoder(), tmp_path / "index"
     index = Index.build(encoder, LIBRARY, exact=exact)
-    index.save(tmp_path / "index")
-    again = Index.load(tmp_path / "index")
+    index.save(folder)
+    again = Index.load(folder)
     assert (len(again), again.is_exact) == (len(CHAINS), exact)
     before, after = (i.query(encoder, CHAINS[:6], 3) for i in (index, again))
     np.testing.assert_array_equal(before.rows, after.rows)
@@ -70,36 +68,30 @@ def test_an_index_is_saved_and_guarded(tmp_path: Path, exact: bool):
     with pytest.raises(ConfigError, match="another model"):
         again.query(tiny_encoder(seed=1), ["CCO"])
     with pytest.raises(ConfigError, match="exists; remove it"):
-        index.save(tmp_path / "index")
+        index.save(folder)
     for name in ("vectors.npy" if exact else "graph.usearch", "index.safetensors"):
-        file = tmp_path / "index" / name
-        file.write_bytes(file.read_bytes()[:-1] + b"x")
+        (folder / name).write_bytes((folder / name).read_bytes()[:-1] + b"x")
         with pytest.raises(ModelFileError, match=f"{name}.* damaged"):
-            Index.load(tmp_path / "index")
+            Index.load(folder)
     with pytest.raises(DataError, match="is not an index"):
         Index.load(tmp_path)
 
 
-def test_an_index_is_written_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index = Index.build(tiny_encoder(), ["CCO"])
-    full = Mock(side_effect=OSError(28, "No space left"))
+def test_an_index_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    index, full = Index.build(tiny_encoder(), ["CCO"]), Mock(side_effect=OSError(28, "No space"))
     with monkeypatch.context() as patch:
         patch.setattr("graphlog.extras.neighbors.write_tensors", full)
-        with pytest.raises(GraphLoGError, match=r"cannot write .*No space left"):
+        with pytest.raises(GraphLoGError, match=r"cannot write .*No space"):
             index.save(tmp_path / "index")
     assert list(tmp_path.iterdir()) == []
     index.save(tmp_path / "index")
     assert len(Index.load(tmp_path / "index")) == 1
 
 
-def test_of_two_that_save_one_index_the_slower_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_slower_of_two_that_save_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     index, out = Index.build(tiny_encoder(), ["CCO"]), tmp_path / "index"
 
-    def overtaken(*parts: Any) -> None:
+    def overtaken(*parts: Any):
         write_tensors(*parts)
         out.mkdir()
         (out / "vectors.npy").touch()
@@ -110,10 +102,11 @@ def test_of_two_that_save_one_index_the_slower_is_told(
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
-HEADER = (
-    b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, 'shape': (3,\0}" + b" " * 99
-)
-_RECORDS = np.frombuffer(b"\n".join([b"[{}, 2]"] * 4), np.uint8)
+SHAPE = b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, 'shape': (3,\0}"
+RECORDS = np.frombuffer(b"\n".join([b"[{}, 2]"] * 4), np.uint8)
+BYTES = (b"", b"x", b"\x93NUMPY\x01\x00", b"\x80\x04N.", SHAPE + b" " * 99)
+VECTORS = (np.ones((4, 8), np.float32), np.ones(3, np.float32), np.ones((3, 8), np.float64))
+ROWS = ([-1, 0, 1], [0, 0, 1], [0, 1, 4], [0, 1], [[0, 1, 3]], [0.0, 1.0, 3.0], [])
 
 
 @pytest.mark.parametrize(
@@ -122,29 +115,22 @@ _RECORDS = np.frombuffer(b"\n".join([b"[{}, 2]"] * 4), np.uint8)
         {"layer": None},
         {"layer": "other"},
         {"model": None},
-        {"vectors": np.ones((4, 8), np.float32)},
-        {"vectors": np.ones(3, np.float32)},
-        {"vectors": np.ones((3, 8), np.float64)},
-        *({"vectors": content} for content in (b"", b"x", b"\x93NUMPY\x01\x00", b"\x80\x04N.")),
-        {"vectors": HEADER},
+        *({"vectors": content} for content in (*VECTORS, *BYTES)),
         {"exact": None, "graph": b"x" * 99},
         {"records": None},
-        {"records": _RECORDS[:20]},
+        {"records": RECORDS[:20]},
         {"rows": None},
-        *({"rows": np.array(rows)} for rows in ([-1, 0, 1], [0, 0, 1], [0, 1, 4], [0, 1])),
-        *({"rows": np.array(rows)} for rows in ([[0, 1, 3]], [0.0, 1.0, 3.0], [])),
+        *({"rows": np.array(rows)} for rows in ROWS),
     ],
     ids=lambda changes: str(changes).replace("\n", ""),
 )
-def test_a_signed_index_whose_parts_contradict_each_other(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_parts_of_a_signed_index_that_contradict_are_refused(tmp_path: Path, changes: Any):
     _changed(tmp_path / "index", **changes)
     with pytest.raises(ModelFileError, match="contradict"):
         Index.load(tmp_path / "index")
 
 
-def _changed(folder: Path, **changes: Any) -> None:
+def _changed(folder: Path, **changes: Any):
     """Write an index of three graphs with other parts (None: without), signed."""
     Index.build(tiny_encoder(), ["CCO", "CCN", "bad", "CCC"]).save(folder)
     about, tensors = read_tensors(folder / "index.safetensors", "index")
@@ -162,14 +148,14 @@ def _changed(folder: Path, **changes: Any) -> None:
     write_tensors(folder / "index.safetensors", "index", about, tensors)
 
 
-def test_vectors_of_another_width_are_of_another_model(tmp_path: Path) -> None:
+def test_vectors_of_another_width_are_of_another_model(tmp_path: Path):
     _changed(tmp_path / "index", vectors=np.ones((3, 2), np.float32))
     with pytest.raises(ConfigError, match="another model"):
         Index.load(tmp_path / "index").query(tiny_encoder(), ["CCO"])
 
 
 @pytest.mark.parametrize("line", ["{}", "[1, 2]", "[{}, 2]", "x", "[" * 5000])
-def test_records_of_a_signed_index(tmp_path: Path, line: str) -> None:
+def test_records_of_a_signed_index(tmp_path: Path, line: str):
     records = np.frombuffer("\n".join([line] * 4).encode(), np.uint8)
     _changed(tmp_path / "index", records=records)
     with pytest.raises(ModelFileError, match="record 2 of the index is damaged"):
@@ -183,17 +169,16 @@ def test_a_query_may_be_longer_than_the_name_of_a_file(tmp_path: Path):
 
 
 def test_files_of_neighbors(tmp_path: Path):
-    encoder = tiny_encoder()
-    library = write_csv(
-        tmp_path / "library.csv", LIBRARY, id=[f"m{k}" for k in range(len(LIBRARY))]
+    encoder, asked, out = tiny_encoder(), ["CCO", "bad one", "CCN"], tmp_path / "out.csv"
+    library = write_csv(tmp_path / "lib.csv", LIBRARY, id=[f"m{k}" for k in range(len(LIBRARY))])
+    queries, index = (
+        write_csv(tmp_path / "q.csv", asked, name=["<u>", "v", "w"]),
+        tmp_path / "index",
     )
-    queries = write_csv(tmp_path / "q.csv", ["CCO", "bad one", "CCN"], name=["<u>", "v", "w"])
-    expected = neighbors(encoder, ["CCO", "bad one", "CCN"], LIBRARY, 2)
-    written = neighbors_file(
-        encoder, queries, library, tmp_path / "out.csv", 2, save=tmp_path / "index"
-    )
+    expected = neighbors(encoder, asked, LIBRARY, 2)
+    written = neighbors_file(encoder, queries, library, out, 2, save=index)
     assert (written.rows, written.rejected) == (3, 1)
-    rows = read_table(tmp_path / "out.csv")
+    rows = read_table(out)
     assert list(rows[0]) == [
         *("smiles", "name", "neighbor_rank", "neighbor_similarity", "neighbor_row"),
         *("neighbor_smiles", "neighbor_id", "graphlog_status"),
@@ -204,38 +189,39 @@ def test_files_of_neighbors(tmp_path: Path):
     assert rows[0]["neighbor_id"] == f"m{expected.rows[0, 0]}"
     assert rows[2]["graphlog_status"] not in ("", "ok")
     assert [row["row"] for row in read_table(tmp_path / "rejects.csv")] == ["1"]
-    neighbors_file(encoder, queries, tmp_path / "index", tmp_path / "out.jsonl", 2)
+    neighbors_file(encoder, queries, index, tmp_path / "out.jsonl", 2)
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [line["neighbor_row"] for line in lines] == [
         int(row["neighbor_row"]) if row["neighbor_row"] else None for row in rows
     ]
-    neighbors_file(encoder, queries, tmp_path / "index", tmp_path / "out.html", 2)
+    neighbors_file(encoder, queries, index, tmp_path / "out.html", 2)
     page = (tmp_path / "out.html").read_text()
     assert page.count("<figure>") == 3 + 4
     assert page.count("<svg") == 2 + 4
     assert "&lt;u&gt;" in page
     with pytest.raises(ConfigError, match="is an index already"):
-        neighbors_file(
-            encoder, queries, tmp_path / "index", tmp_path / "o.csv", save=tmp_path / "new"
-        )
+        neighbors_file(encoder, queries, index, out, save=tmp_path / "new")
 
 
-def test_a_saved_index_decides_layer_and_search(tmp_path: Path) -> None:
-    encoder, out = tiny_encoder(), tmp_path / "out.csv"
-    index = Index.build(encoder, CHAINS, layer="last", exact=True)
-    index.save(tmp_path / "index")
-    for wrong, told in (
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
         ({"layer": "jk"}, "`layer='jk'` does not fit the index, which is of layer 'last'; drop it"),
         ({"exact": False}, "`exact=False` does not fit the index, which is exact; drop it"),
-    ):
-        with pytest.raises(ConfigError, match=told):
-            neighbors(encoder, ["CCO"], index, 1, **wrong)
-        with pytest.raises(ConfigError, match=told):
-            neighbors_file(encoder, "CCO", tmp_path / "index", out, 1, **wrong)
-    neighbors_file(encoder, "CCO", tmp_path / "index", out, 1, layer="last", exact=True)
+    ],
+)
+def test_a_saved_index_decides_layer_and_search(tmp_path: Path, wrong: Any, told: str):
+    encoder, out, folder = tiny_encoder(), tmp_path / "out.csv", tmp_path / "index"
+    index = Index.build(encoder, CHAINS, layer="last", exact=True)
+    index.save(folder)
+    with pytest.raises(ConfigError, match=told):
+        neighbors(encoder, ["CCO"], index, 1, **wrong)
+    with pytest.raises(ConfigError, match=told):
+        neighbors_file(encoder, "CCO", folder, out, 1, **wrong)
+    neighbors_file(encoder, "CCO", folder, out, 1, layer="last", exact=True)
 
 
-def test_query_and_library_are_never_written_over(tmp_path: Path) -> None:
+def test_query_and_library_are_never_written_over(tmp_path: Path):
     query, library = (write_csv(tmp_path / f"{n}.csv", CHAINS[:3]) for n in ("query", "library"))
     linked = tmp_path / "linked.csv"
     linked.symlink_to(library)
@@ -255,16 +241,13 @@ def test_one_molecule_on_the_command_line(capfd: pytest.CaptureFixture[str]):
         neighbors_file(tiny_encoder(), "nowhere.csv", CHAINS, "-", 1)
 
 
-def test_two_tables_may_name_their_columns_differently(tmp_path: Path) -> None:
-    library = tmp_path / "library.csv"
-    library.write_text("Structure (canonical),key\n" + "".join(f"{s},{s}\n" for s in CHAINS))
+def test_two_tables_may_name_their_columns_differently(tmp_path: Path):
+    library, out, name = tmp_path / "library.csv", tmp_path / "out.csv", "Structure (canonical)"
+    library.write_text(f"{name},key\n" + "".join(f"{s},{s}\n" for s in CHAINS))
     queries = write_csv(tmp_path / "q.csv", ["CCO", "CCN"], name=["a", "b"])
-    found = {}
-    for query, other in ((queries, library), (library, queries)):
-        out = tmp_path / "out.csv"
-        neighbors_file(tiny_encoder(), query, other, out, 1, smiles_column="Structure (canonical)")
-        found[query.name] = read_table(out)
-    assert [row["neighbor_key"] for row in found["q.csv"]] == ["CCO", "CCN"]
-    assert len(found["library.csv"]) == len(CHAINS)
+    neighbors_file(tiny_encoder(), queries, library, out, 1, smiles_column=name)
+    assert [row["neighbor_key"] for row in read_table(out)] == ["CCO", "CCN"]
+    neighbors_file(tiny_encoder(), library, queries, out, 1, smiles_column=name)
+    assert len(read_table(out)) == len(CHAINS)
     with pytest.raises(DataError, match="no column 'strucure'"):
         neighbors_file(tiny_encoder(), queries, library, out, 1, smiles_column="strucure")

@@ -1,6 +1,5 @@
 """The tour, cut short: everything it promises is there, with and without matplotlib."""
 
-import hashlib
 import sys
 from pathlib import Path
 
@@ -8,9 +7,13 @@ import pytest
 
 import graphlog
 from cli_support import left_in, read_table
+from downstream_support import write_csv
 from graphlog.datasets import DATASETS
 from graphlog.errors import ConfigError
 from graphlog.extras import tour
+from graphlog.files import hash_file
+
+FEW = 120
 
 
 @pytest.fixture
@@ -21,26 +24,19 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path))
     monkeypatch.setattr(DATASETS, "data", dict(DATASETS.data))
     few = {f"few-{name}": name for name in tour.QUESTIONS}
-    for short_name, name in few.items():
-        _add_dataset(short_name, name, tmp_path / f"{short_name}.csv")
+    for name, source in few.items():
+        _add_dataset(name, source, tmp_path / f"{name}.csv")
     monkeypatch.setattr(tour, "QUESTIONS", few)
     monkeypatch.setattr(tour, "KEPT", f"few-{tour.KEPT}")
     monkeypatch.setattr(tour, "TUNED", f"few-{tour.TUNED}")
 
 
 def _add_dataset(name: str, source: str, path: Path) -> None:
-    """Add the first 120 molecules of a data set as another."""
-    graphs = graphlog.read_molecules(source, limit=120)
-    rows = [f"{s},{y}" for s, y in zip(graphs.texts(), graphs.labels[:, 0], strict=True)]
-    path.write_text("\n".join(["smiles,value", *rows]) + "\n")
-    file = {"path": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-    changes = {
-        "name": name,
-        "rows": len(rows),
-        "tasks": ("value",),
-        "origin": "file",
-        "details": {},
-    }
+    """Add the first molecules of a data set as another."""
+    graphs = graphlog.read_molecules(source, limit=FEW)
+    write_csv(path, graphs.texts(), value=graphs.labels[:, 0])
+    changes = {"name": name, "rows": FEW, "tasks": ("value",), "origin": "file", "details": {}}
+    file = {"path": path.name, "sha256": hash_file(path)}
     DATASETS[name] = DATASETS[source].updated(changes | file)
 
 
@@ -61,7 +57,7 @@ def test_the_tour_leaves_models_scores_embeddings_and_figures(tmp_path: Path):
     assert {"coverage", "half_width"} <= found.certainty.keys()
     predicted = read_table(tmp_path / "tour" / "predictions.csv")
     assert "predicted_value_low" in predicted[0]
-    assert len(predicted) == 120
+    assert len(predicted) == FEW
     assert said[0].startswith("1/4")
     assert any("graphlog predict" in line for line in found.next_steps)
 

@@ -1,19 +1,28 @@
 """The search for settings: by validation alone, continued after a kill, refitted once."""
 
+import json
 import os
 import re
+import shutil
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 
-from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, lengths, tiny_encoder, write_csv
-from graphlog.cli.main import main
+from cli_support import Cli
+from downstream_support import (
+    CHAINS,
+    IS_ALCOHOL,
+    LENGTH,
+    labeled,
+    lengths,
+    tiny_encoder,
+    watch_steps,
+    write_csv,
+)
 from graphlog.config import read_toml
 from graphlog.downstream.finetune import SeedJob
 from graphlog.downstream.predictor import Predictor
@@ -24,14 +33,8 @@ from graphlog.training.runfolder import RunFolder
 from graphlog.training.trainer import TrainingInterrupted
 
 optuna = pytest.importorskip("optuna")
-FIXED: dict[str, Any] = {
-    "epochs": 2,
-    "batch_size": 8,
-    "hidden": 0,
-    "device": "cpu",
-    "seeds": (0,),
-    "baselines": (),
-}
+FIXED: dict[str, Any] = {"protocol": "paper", "epochs": 2, "batch_size": 8, "hidden": 0}
+FIXED |= {"device": "cpu", "seeds": (0,), "baselines": ()}
 
 
 def _search(out: Path, trials: int = 3, data: Any = None, **more: Any) -> Tuned:
@@ -42,108 +45,111 @@ def _search(out: Path, trials: int = 3, data: Any = None, **more: Any) -> Tuned:
 def test_a_search_ends_in_a_predictor_and_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    found = _search(tmp_path / "out", progress=True)
+    found = _search(tmp_path, progress=True)
     said = capsys.readouterr().err
     numbers = [int(number) for number in re.findall(r"^ *trial (\d+), ", said, re.MULTILINE)]
     assert numbers == sorted(t.number for t in found.trials) == [0, 1, 2]
-    assert f"with the settings of trial {found.trials[0].number}" in said
-    assert all(set(t.settings) == set(found.trials[0].settings) for t in found.trials)
-    assert set(found.trials[0].settings) == {
-        *("learning_rate", "encoder_rate", "dropout", "weight_decay")
-    }
+    best = found.trials[0]
+    assert f"with the settings of trial {best.number}" in said
+    names = {"learning_rate", "encoder_rate", "dropout", "weight_decay"}
+    assert all(set(trial.settings) == names for trial in found.trials)
     complete = [t.score for t in found.trials if t.state == "complete"]
     assert complete == sorted(complete)  # RMSE: the lowest first
-    settings = read_toml(tmp_path / "out" / "best.toml")["finetune"]
-    assert settings["dropout"] == found.trials[0].settings["dropout"]
-    assert settings["epochs"] == 2
-    again = Predictor.load(tmp_path / "out" / "best")
+    settings = read_toml(tmp_path / "best.toml")["finetune"]
+    assert (settings["dropout"], settings["epochs"]) == (best.settings["dropout"], 2)
+    again = Predictor.load(tmp_path / "best")
     assert again.info["finetune"]["learning_rate"] == settings["learning_rate"]
     first = next(t for t in found.trials if t.number == 0)
     assert first.settings["learning_rate"] == 1e-3  # the defaults come first
 
 
-def test_areas_are_told_in_per_cent_as_in_the_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("columns", "score", "title"),
+    [
+        ({"y": (LENGTH > 6).astype(int)}, r"valid roc_auc (\d+\.\d\d) %", "valid ROC-AUC (%)"),
+        ({"y": LENGTH, "z": 1e4 * LENGTH}, r"valid rmse_in_sd (\d+\.\d{4})", "valid RMSE-IN-SD"),
+    ],
+)
+def test_trials_are_told_as_in_the_report(columns: Any, score: str, title: str, cli: Cli):
+    """Areas in per cent, several quantities in deviations."""
+    write_csv(Path("m.csv"), CHAINS, **columns)
+    how = "--trials 1 --split random --seeds 0 --baselines none --device cpu"
+    how += " --set schedule=constant --set epochs=1"
+    said = cli(f"tune m.csv -m random -o out --targets {','.join(columns)}", how)
+    (found,) = re.findall(score, said.err)
+    assert f"{float(found):.2f}" in said.out.partition(title)[2].splitlines()[1]
+
+
+@pytest.fixture(scope="module")
+def of_one_trial(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("search")
+    _search(out, 1)
+    return out
+
+
+@pytest.fixture
+def searched(tmp_path: Path, of_one_trial: Path) -> Path:
+    """The folder of a search of one trial, each time as new."""
+    return shutil.copytree(of_one_trial, tmp_path / "searched")
+
+
+def test_the_first_trial_is_that_of_the_protocol(searched: Path):
+    (trial,) = json.loads((searched / "trials.json").read_text())
+    assert [trial["settings"][name] for name in ("dropout", "encoder_rate")] == [0.5, 1e-3]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seeds": ()}, "`seeds` must be 1 or more different whole numbers"),
+        ({"baselines": ("ecfp",)}, "baseline 'ecfp'"),
+        ({"dropuot": 0.1}, "did you mean 'dropout'"),
+        ({"select": "best"}, "select"),
+        ({"data": {"smiles": CHAINS, "y": LENGTH}, "targets": ["nope"]}, "nope"),
+    ],
+)
+def test_what_the_final_run_would_refuse_is_refused_first(
+    tmp_path: Path, searched: Path, options: dict[str, Any], words: str
 ):
-    source = write_csv(tmp_path / "m.csv", CHAINS, y=[int(n > 6) for n in LENGTH])
-    told = f"tune {source} -m random -o {tmp_path / 'out'} --targets y --trials 1"
-    told += " --split random --set epochs=1 --seeds 0 --baselines none --device cpu"
-    assert main(told.split()) == 0
-    said = capsys.readouterr()
-    (score,) = re.findall(r"valid roc_auc (\d+\.\d\d) %", said.err)
-    table = said.out.partition("valid ROC-AUC (%)")[2].splitlines()[1]
-    assert score in table
-
-
-def test_trials_of_several_quantities_are_judged_in_deviations(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    source = write_csv(tmp_path / "m.csv", CHAINS, y=LENGTH, z=1e4 * LENGTH)
-    told = f"tune {source} -m random -o {tmp_path / 'out'} --targets y,z --trials 1 --split random"
-    told += " --set protocol=paper --set epochs=1 --seeds 0 --baselines none --device cpu"
-    assert main(told.split()) == 0
-    said = capsys.readouterr()
-    (score,) = re.findall(r"valid rmse_in_sd (\d+\.\d{4})", said.err)
-    assert f"{float(score):.2f}" in said.out.partition("valid RMSE-IN-SD")[2].splitlines()[1]
-
-
-def test_the_first_trial_is_that_of_the_protocol(tmp_path: Path):
-    (trial,) = _search(tmp_path, 1, protocol="paper").trials
-    assert [trial.settings[n] for n in ("dropout", "encoder_rate")] == [0.5, 1e-3]
-
-
-def test_what_the_final_run_would_refuse_is_refused_first(tmp_path: Path):
-    with pytest.raises(ConfigError, match="`seeds` must be 1 or more different whole numbers"):
-        _search(tmp_path / "out", seeds=())
-    with pytest.raises(ConfigError, match="baseline 'ecfp'"):
-        _search(tmp_path / "out", baselines=("ecfp",))
-    with pytest.raises(ConfigError, match="did you mean 'dropout'"):
-        _search(tmp_path / "out", dropuot=0.1)
+    with pytest.raises(GraphLoGError, match=words):
+        _search(tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_search_is_replaced_only_once_all_is_checked(tmp_path: Path):
-    _search(tmp_path, 1)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    before = {path.name: path.read_bytes() for path in searched.iterdir() if path.is_file()}
     assert {"study.db", "best.toml", "trials.json"} <= before.keys()
-    wrong: tuple[dict[str, Any], ...] = (
-        *({"seeds": ()}, {"dropuot": 0.1}, {"select": "best"}),
-        {"data": write_csv(tmp_path / "m.csv", CHAINS, y=LENGTH), "targets": ["nope"]},
-    )
-    for choice in wrong:
-        with pytest.raises(GraphLoGError):
-            _search(tmp_path, overwrite=True, **choice)
+    with pytest.raises(GraphLoGError, match=words):
+        _search(searched, overwrite=True, **options)
     for name, content in before.items():
-        assert (tmp_path / name).read_bytes() == content
-    (tmp_path / "split.json").write_text("mine")
-    assert len(_search(tmp_path, 1, overwrite=True).trials) == 1
-    assert (tmp_path / "split.json").read_text() == "mine"
+        assert (searched / name).read_bytes() == content
 
 
-def test_two_searches_do_not_share_a_folder(tmp_path: Path):
-    _search(tmp_path, 1)
-    before = (tmp_path / "study.db").read_bytes()
-    with closing(RunFolder.open(tmp_path, "search", resume=True)):
+def test_a_search_is_replaced_but_not_what_others_have_written(searched: Path):
+    (searched / "split.json").write_text("mine")
+    assert len(_search(searched, 1, overwrite=True).trials) == 1
+    assert (searched / "split.json").read_text() == "mine"
+
+
+def test_two_searches_do_not_share_a_folder(searched: Path):
+    before = (searched / "study.db").read_bytes()
+    with closing(RunFolder.open(searched, "search", resume=True)):
         for choice in ("resume", "overwrite"):
             with pytest.raises(ConfigError, match=f"in use by process {os.getpid()}; wait"):
-                _search(tmp_path, 2, **{choice: True})
-    assert (tmp_path / "study.db").read_bytes() == before
+                _search(searched, 2, **{choice: True})
+    assert (searched / "study.db").read_bytes() == before
 
 
 def test_the_best_run_knows_its_input(tmp_path: Path):
     path = write_csv(tmp_path / "m.csv", ["no molecule", *CHAINS], y=[0, *LENGTH])
     _search(tmp_path / "out", 1, path, targets=["y"], split="random")
-    source, reading = recall_input(tmp_path / "out" / "best") or ("", {})
-    assert (Path(source), reading) == (path, {"targets": ["y"]})
-    assert "no molecule" in (tmp_path / "out" / "best" / "rejects.csv").read_text()
+    best = tmp_path / "out" / "best"
+    assert recall_input(best) == (str(path), {"targets": ["y"]})
+    assert "no molecule" in (best / "rejects.csv").read_text()
 
 
 def test_trials_never_see_the_test_fold(tmp_path: Path):
-    data = lengths()
-    labels = data.labels.copy()
-    labels[data.split.test] = 1e6 * np.random.default_rng(0).normal(size=(len(data.split.test), 1))
-    other = _search(tmp_path / "b", 2, replace(data, labels=labels))
-    assert _search(tmp_path / "a", 2, data).trials == other.trials
+    data, other = lengths(), lengths()
+    other.labels[data.split.test] *= 1e6
+    found, other = (_search(tmp_path / str(k), 2, each) for k, each in enumerate((data, other)))
+    assert found.trials == other.trials
     assert other.predictor.report.mean > 1e5
 
 
@@ -169,16 +175,14 @@ def test_a_trial_that_crashes_or_has_no_score_has_failed(
 
 
 def test_a_search_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    out, loss, steps = tmp_path / "out", SeedJob.loss, list[int]()
+    out = tmp_path / "out"
 
-    def failing(self: SeedJob, batch: Any, step: int) -> Any:
-        steps.append(step)
-        if len(steps) == 10:  # a trial has 8 steps
+    def interrupt(step: int):
+        if step == 10:  # a trial has 8 steps
             raise KeyboardInterrupt
-        return loss(self, batch, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SeedJob, "loss", failing)
+        watch_steps(patch, interrupt)
         with pytest.raises(TrainingInterrupted, match="in trial 1; continue with `resume=True`"):
             _search(out)
     assert _states(out) == ["COMPLETE", "FAIL"]
@@ -188,26 +192,22 @@ def test_a_search_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pyt
         _search(out, resume=True, epochs=3)
     found = _search(out, resume=True)
     finished = [t for t in found.trials if t.state != "fail"]
-    assert len(finished) == 3
-    assert len({t.settings["learning_rate"] for t in finished}) == 3
-    whole = _search(tmp_path / "undisturbed")
-    assert [(t.settings, t.score) for t in finished] == [
-        (t.settings, t.score) for t in whole.trials
-    ]
+    assert len({t.settings["learning_rate"] for t in finished}) == len(finished) == 3
+    whole = _search(tmp_path / "undisturbed").trials
+    assert [(t.settings, t.score) for t in finished] == [(t.settings, t.score) for t in whole]
     for file in (out / "best").iterdir():  # as after a kill before the final run began
         if file.is_file() and file.name != "graphlog.json":
             file.unlink()
-    again = _search(out, resume=True)
-    assert again.trials == found.trials
+    assert _search(out, resume=True).trials == found.trials
     assert len(_search(out, resume=True, trials=4).trials) == 4
 
 
-def test_a_search_killed_before_it_signed_its_folder_begins_anew(tmp_path: Path) -> None:
+def test_a_search_killed_before_it_signed_its_folder_begins_anew(tmp_path: Path):
     (tmp_path / "graphlog.json.0123456789abcdef.partial").write_text("{")
     assert len(_search(tmp_path, trials=1, resume=True).trials) == 1
 
 
-def test_a_study_of_another_program_is_not_replaced(tmp_path: Path) -> None:
+def test_a_study_of_another_program_is_not_replaced(tmp_path: Path):
     (tmp_path / "study.db").write_text("mine")
     for choice in ({}, {"resume": True}, {"overwrite": True}):
         with pytest.raises(ConfigError, match="holds other files, not a search"):
@@ -217,7 +217,7 @@ def test_a_study_of_another_program_is_not_replaced(tmp_path: Path) -> None:
 
 def test_trials_that_fall_behind_are_pruned(tmp_path: Path):
     chosen: dict[str, Any] = {"epochs": 6, "freeze": True, "seeds": (2,)}
-    found = _search(tmp_path / "out", trials=14, data=labeled(IS_ALCOHOL), **chosen)
+    found = _search(tmp_path / "out", trials=10, data=labeled(IS_ALCOHOL), **chosen)
     pruned = [t for t in found.trials if t.state == "pruned"]
     assert pruned
     assert all(t.epochs < 6 for t in pruned)
