@@ -5,24 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmark_support import hide_matplotlib, tiny_scale
 from cli_support import Cli
 from encoder_support import DegreePred
 from graphlog.benchmark import Request
-from graphlog.benchmark.cells import SCALES, plan_cells
+from graphlog.benchmark.cells import plan_cells
 from graphlog.data.graphs import FeatureSchema
 from graphlog.errors import DataError
 from graphlog.objectives import OBJECTIVES
 
+pytestmark = pytest.mark.usefixtures("tiny")
+
 QUICK = "--scale smoke --seeds 0 --threads 1"
-
-
-@pytest.fixture
-def cli(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.setitem(SCALES, "smoke", tiny_scale())
-    hide_matplotlib(monkeypatch)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return cli
 
 
 def test_an_objective_of_ones_own_appears(

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from benchmark_support import hide_matplotlib, made_up, scores, table_of, write_table
+from benchmark_support import made_up, scores, table_of, write_table
 from graphlog.benchmark import Request, draw_figures
 from graphlog.benchmark.cells import PAPER, SUITES, plan_cells
 from graphlog.benchmark.folder import BenchmarkFolder
@@ -59,11 +59,6 @@ def lines(table: Table) -> dict[str, dict[str, str]]:
         above, key = (text, text) if text else (above, f"{above} paper")
         found[key] = {str(head): str(value) for head, value in line.items()}
     return found
-
-
-@pytest.fixture
-def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    hide_matplotlib(monkeypatch)
 
 
 def test_table_1_by_hand():

@@ -48,8 +48,9 @@ def wait_for(is_there: Callable[[], object]) -> None:
 
 
 HEAVY = (
-    "heavy = {'torch', 'numpy', 'rdkit', 'sklearn', 'scipy', 'matplotlib', 'pandas'}\n"
-    "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    "heavy = 'torch torch_geometric rdkit sklearn scipy matplotlib pandas pyarrow numpy'\n"
+    "loaded = {*heavy.split()} & {*sys.modules}\n"
+    "assert not loaded, loaded\n"
 )
 
 

@@ -129,6 +129,8 @@ def test_scores_start_at_chance_and_leave_out_what_is_undefined():
     assert "0.700 ± 0.010" in said
     assert "other" not in said
     assert "lower is better" in _texts(score_chart([("esol", "rmse", [Score("ours", 1.0)])]))
+    nothing = score_chart([("bbbp", "roc_auc", [Score("ours", float("nan"))])])
+    assert len(nothing.axes[0].patches) == 0
 
 
 def test_the_largest_groups_get_hues_and_the_rest_is_counted():
@@ -150,11 +152,6 @@ def test_points_are_shapes_without_edges(tmp_path: Path):
         assert clouds
     save_figure(maps[0], tmp_path / "map")
     assert "<image" not in (tmp_path / "map.svg").read_text()
-
-
-def test_no_scores_make_no_bars():
-    figure = score_chart([("bbbp", "roc_auc", [Score("ours", float("nan"))])])
-    assert len(figure.axes[0].patches) == 0
 
 
 def test_a_map_of_values_or_of_nothing_is_drawn():

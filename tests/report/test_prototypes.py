@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
@@ -25,22 +23,24 @@ from graphlog.report.hierarchy import GraphFeature, Node, Trait, features_of, tr
 from graphlog.report.prototypes import draw_graphs, write_prototypes
 from graphlog.training.log import Lines
 from graphs_support import lines
+from house_support import python
+from report_support import pretrained
 
 ROWS = [*CHAINS[:20], "no molecule", *CHAINS[20:]]
 BAD = 20
+NAMES = [f"CMP-{k}" for k in range(len(ROWS))]
 
 
 @pytest.fixture(scope="module")
 def model() -> Encoder:
-    small = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}}
-    return graphlog.pretrain(CHAINS, schema="molecule", **small, **{"objective.centers": 8})
+    return pretrained()
 
 
 @pytest.fixture(scope="module")
 def folder(model: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("tree")
     alcohol = ["" if k == BAD else int(s.endswith("O")) for k, s in enumerate(ROWS)]
-    source = write_csv(out / "in.csv", ROWS, alcohol=alcohol)
+    source = write_csv(out / "in.csv", ROWS, alcohol=alcohol, **{"Compound ID": NAMES})
     written = write_prototypes(model, out / "tree", source, graphs=30)
     assert (written.graphs, written.rejected) == (48, 1)
     return out / "tree"
@@ -179,7 +179,7 @@ def test_a_file_is_refused_as_a_folder_before_any_work(tmp_path: Path):
 
 
 def test_prototypes_can_be_fitted_to_a_model_that_has_none(tmp_path: Path):
-    with pytest.raises(ConfigError, match="`fit=True`"):
+    with pytest.raises(ConfigError, match=r"no prototypes.*`fit=True`"):
         write_prototypes("random", tmp_path / "tree", CHAINS)
     written = write_prototypes("random", tmp_path / "tree", CHAINS, fit=True)
     assert _tree(tmp_path / "tree")["origin"] == "fitted in equal shares"
@@ -280,16 +280,10 @@ def test_novelty_is_empty_where_the_model_does_not_know_its_graphs(
     assert {point["novelty"] for point in page["map"]} == {None}
 
 
-def test_members_have_the_names_of_the_rows_where_there_are_some(
-    model: Encoder, tmp_path: Path
-) -> None:
-    names = [f"CMP-{k}" for k in range(len(ROWS))]
-    source = write_csv(tmp_path / "in.csv", ROWS, **{"Compound ID": names})
-    write_prototypes(model, tmp_path / "tree", source, graphs=30)
-    assert [row["id"] for row in _members(tmp_path / "tree")] == names
-    tree = _tree(tmp_path / "tree")
-    shown = [graph for node in _walk(tree["roots"]) for graph in node["typical"]]
-    assert all(graph["id"] == names[graph["row"]] for graph in shown)
+def test_members_have_the_names_of_the_rows_where_there_are_some(folder: Path) -> None:
+    assert [row["id"] for row in _members(folder)] == NAMES
+    shown = [graph for node in _walk(_tree(folder)["roots"]) for graph in node["typical"]]
+    assert all(graph["id"] == NAMES[graph["row"]] for graph in shown)
 
 
 def test_a_group_is_named_by_its_clearest_traits() -> None:
@@ -321,9 +315,8 @@ def test_equally_frequent_rings_do_not_depend_on_the_hash_seed() -> None:
         "import sys; from graphlog.domains.molecule.traits import traits; "
         "print(*(f.name for f in traits(sys.argv[1:])), sep=',')"
     )
-    words, own = [sys.executable, "-c", code, rings], os.environ.get("PYTHONHASHSEED")
-    other = {**os.environ, "PYTHONHASHSEED": "2" if own == "1" else "1"}
-    told = subprocess.run(words, env=other, capture_output=True, check=True, text=True).stdout
+    other = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    told = python("-c", code, rings, PYTHONHASHSEED=other)
     assert told.strip().split(",") == [f.name for f in traits([rings])]
 
 
