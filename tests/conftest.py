@@ -160,6 +160,13 @@ def cli(
 
 
 @pytest.fixture
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw with few dots: what is drawn matters, not how finely."""
+    style = pytest.importorskip("graphlog.report.style")
+    monkeypatch.setitem(style._STYLE, "savefig.dpi", 20)
+
+
+@pytest.fixture
 def blank(monkeypatch: pytest.MonkeyPatch) -> None:
     """Save figures with nothing on them: which files there are, and whose, is what matters."""
     figures = pytest.importorskip("matplotlib.figure").Figure

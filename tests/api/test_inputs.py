@@ -306,7 +306,7 @@ def test_masked_records_are_missing(encoder: graphlog.Encoder) -> None:
 def test_names_of_columns_may_be_an_index_and_numbers(
     encoder: graphlog.Encoder, tmp_path: Path
 ) -> None:
-    frame = pd.DataFrame({0: SMILES * 5, 1: [0, 1] * (len(SMILES) * 5 // 2)})
+    frame = pd.DataFrame({0: SMILES * 2, 1: [0, 1] * len(SMILES)})
     how = {"split": "random", "baselines": (), "smiles_column": "0", "overwrite": True}
     for names in (frame.columns[1:], np.array([1]), [1], ["1"], "1"):
         report = graphlog.probe(encoder, frame, targets=names, run_dir=tmp_path / "run", **how)

@@ -151,8 +151,8 @@ PRINTED: dict[str, tuple[list[dict[str, Any]], str, dict[str, str]]] = {
 }
 
 
+@pytest.mark.usefixtures("coarse")
 def test_a_page_has_a_table_and_a_figure_of_every_metric(tmp_path: Path):
-    pytest.importorskip("matplotlib")
     areas = scores(["untrained", "ecfp-lr"], ["bbbp"])
     halves = scores(["untrained"], ["esol"], fold="test_first_half", metric="rmse")
     halves += scores(["untrained"], ["bbbp"], fold="test_first_half")
@@ -391,13 +391,10 @@ def write_maps(folder: Path) -> None:
         )
 
 
+@pytest.mark.usefixtures("coarse")
 def test_the_same_rows_give_the_same_bytes_and_figures_alone_those_of_the_report(
-    everything: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everything: Path, tmp_path: Path
 ):
-    pytest.importorskip("matplotlib")
-    from graphlog.report import style
-
-    monkeypatch.setitem(style._STYLE, "savefig.dpi", 20)  # fewer dots are drawn sooner
     first, few = write_pages(BenchmarkFolder(everything), tmp_path / "a"), tmp_path / "few"
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == sorted(p.name for p in first)
     few.mkdir()

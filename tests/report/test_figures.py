@@ -141,6 +141,7 @@ def test_the_largest_groups_get_hues_and_the_rest_is_counted():
     assert "5 others (15)" in said
 
 
+@pytest.mark.usefixtures("coarse")
 def test_points_are_shapes_without_edges(tmp_path: Path):
     """Which are written once a group, not once a point."""
     points = np.random.default_rng(0).normal(size=(60, 2))
@@ -193,6 +194,7 @@ def test_samples_are_in_order_and_repeatable():
     assert sorted(chosen) == chosen.tolist() == sample_rows(1000, 10, seed=1).tolist()
 
 
+@pytest.mark.usefixtures("coarse")
 def test_files_are_whole_and_the_same_each_time(tmp_path: Path):
     paths = save_figure(pretraining_curves(ROWS, 64), tmp_path / "new" / "curves")
     assert [p.name for p in paths] == ["curves.png", "curves.svg"]
