@@ -38,11 +38,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_parameters_round_trip(model: Path):
-    for estimator in (
-        GraphEmbedder(model, layer="last"),
-        GraphClassifier(model, epochs=3),
-        GraphRegressor(model, dropout=0.1),
-    ):
+    changed = GraphClassifier(model, epochs=3), GraphRegressor(model, dropout=0.1)
+    for estimator in (GraphEmbedder(model, layer="last"), *changed):
         assert clone(estimator).get_params() == estimator.get_params()
         assert estimator.set_params(layer="jk").layer == "jk"
     assert is_classifier(GraphClassifier())
@@ -74,12 +71,8 @@ def test_in_a_pipeline_with_search(model: Path):
     )
     assert search.best_score_ > 0.8
     assert search.predict(["CCCCO"]).shape == (1,)
-    assert (
-        make_pipeline(GraphEmbedder(tiny_encoder("jk")), Ridge())
-        .fit(CHAINS, LENGTH)
-        .score(CHAINS, LENGTH)
-        > 0.8
-    )
+    ridge = make_pipeline(GraphEmbedder(tiny_encoder("jk")), Ridge()).fit(CHAINS, LENGTH)
+    assert ridge.score(CHAINS, LENGTH) > 0.8
 
 
 def test_estimators_travel_between_processes(model: Path):
@@ -106,14 +99,13 @@ def test_rows_that_cannot_be_read(model: Path):
         GraphEmbedder(model, invalid="nan"), SimpleImputer(), LogisticRegression(max_iter=500)
     )
     assert imputed.fit(mixed, [0, 1, 1]).predict(mixed).shape == (3,)
-    classifier = GraphClassifier(model, invalid="nan", **QUICK).fit(
-        [*mixed, *CHAINS], ["a", "b", "c", *np.where(IS_ALCOHOL, "a", "b")]
-    )
+    tolerant = {"invalid": "nan", **QUICK}
+    classes = ["a", "b", "c", *np.where(IS_ALCOHOL, "a", "b")]
+    classifier = GraphClassifier(model, **tolerant).fit([*mixed, *CHAINS], classes)
     assert classifier.predict(mixed)[1] is None
     assert np.isnan(classifier.predict_proba(mixed)[1]).all()
-    assert np.isnan(
-        GraphRegressor(model, invalid="nan", **QUICK).fit(CHAINS, LENGTH).predict(mixed)
-    ).tolist() == [False, True, False]
+    values = GraphRegressor(model, **tolerant).fit(CHAINS, LENGTH).predict(mixed)
+    assert np.isnan(values).tolist() == [False, True, False]
 
 
 def test_classifier_of_several_classes_and_columns(model: Path):
@@ -396,6 +388,12 @@ class OfNumbers:
         tags.input_tags.string = tags.input_tags.one_d_array = False
         return tags
 
+    def learn(self, numbers: np.ndarray, *more: Any) -> Any:
+        width = self.n_features_in_
+        super().fit(to_smiles(numbers), *more)  # type: ignore[misc]
+        self.n_features_in_ = width
+        return self
+
     def read(self, X: Any) -> list[str]:
         check_is_fitted(self)
         return to_smiles(validate_data(self, X, reset=False))
@@ -403,11 +401,7 @@ class OfNumbers:
 
 class EmbedderOfNumbers(OfNumbers, GraphEmbedder):
     def fit(self, X, y=None):
-        numbers = validate_data(self, X)
-        width = self.n_features_in_
-        super().fit(to_smiles(numbers))
-        self.n_features_in_ = width
-        return self
+        return self.learn(validate_data(self, X))
 
     def transform(self, X):
         return super().transform(self.read(X))
@@ -417,11 +411,7 @@ class FineTunedOnNumbers(OfNumbers):
     def fit(self, X, y, sample_weight=None):
         if y is None:
             return super().fit(["C"], y)  # type: ignore[misc]
-        numbers, y = validate_data(self, X, y, multi_output=True)
-        width = self.n_features_in_
-        super().fit(to_smiles(numbers), y, sample_weight)  # type: ignore[misc]
-        self.n_features_in_ = width
-        return self
+        return self.learn(*validate_data(self, X, y, multi_output=True), sample_weight)
 
     def _outputs(self, X):
         return super()._outputs(self.read(X))  # type: ignore[misc]

@@ -10,11 +10,6 @@ import pytest
 from house_support import ROOT, SOURCE, dotted, modules, python, tree
 
 
-def test_importing_a_store_needs_no_chemistry():
-    code = "import sys, graphlog.data.store, graphlog.training.pretrain; print(*sys.modules)"
-    assert "rdkit" not in python("-c", code).split()
-
-
 @pytest.mark.parametrize(
     "script", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda path: path.stem
 )

@@ -60,8 +60,8 @@ def _tree(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "tree.json").read_text())
 
 
-def _walk(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [node for top in nodes for node in (top, *_walk(top["children"]))]
+def _nodes(tree: dict[str, Any], below: str = "roots") -> list[dict[str, Any]]:
+    return [node for top in tree[below] for node in (top, *_nodes(top, "children"))]
 
 
 def test_every_row_of_the_input_has_its_line(folder: Path):
@@ -80,7 +80,7 @@ def test_tree_and_members_tell_the_same(folder: Path):
     passing = Counter(
         m["path"].rsplit("/", k)[0] for m in members for k in range(m["path"].count("/") + 1)
     )
-    nodes = _walk(tree["roots"])
+    nodes = _nodes(tree)
     assert {node["path"]: node["members"] for node in nodes if node["members"]} == dict(passing)
     levels = range(len(tree["layers"]))
     layers = [[n for n in nodes if n["path"].count("/") == level] for level in levels]
@@ -101,7 +101,7 @@ def test_the_page_holds_the_tree_the_map_and_drawings(folder: Path):
     assert page["about"]["graphs"] == 48
     assert len(page["map"]) == 30
     assert all(point["text"] == ROWS[point["row"]] for point in page["map"])
-    shown = {graph["row"] for node in _walk(page["roots"]) for graph in node["typical"]}
+    shown = {graph["row"] for node in _nodes(page) for graph in node["typical"]}
     assert shown | set(page["strangers"]) == {int(graph) for graph in page["graphs"]}
     drawings = [graph["svg"] for graph in page["graphs"].values()]
     assert all(svg.startswith("<svg") and svg.endswith("</svg>") for svg in drawings)
@@ -154,8 +154,8 @@ def test_rows_of_a_view_are_the_same_in_every_file(model: Encoder, tmp_path: Pat
     assert not (tmp_path / "tree" / "rejects.csv").exists()
     path_of = {int(m["row"]): m["path"] for m in _members(tmp_path / "tree")}
     assert sorted(path_of) == list(range(20))
-    roots = _tree(tmp_path / "tree")["roots"]
-    for leaf in (node for node in _walk(roots) if not node["children"]):
+    nodes = _nodes(_tree(tmp_path / "tree"))
+    for leaf in (node for node in nodes if not node["children"]):
         for shown in leaf["typical"]:
             assert path_of[shown["row"]] == leaf["path"]
             assert shown["text"] == CHAINS[shown["row"]]
@@ -282,7 +282,7 @@ def test_novelty_is_empty_where_the_model_does_not_know_its_graphs(
 
 def test_members_have_the_names_of_the_rows_where_there_are_some(folder: Path) -> None:
     assert [row["id"] for row in _members(folder)] == NAMES
-    shown = [graph for node in _walk(_tree(folder)["roots"]) for graph in node["typical"]]
+    shown = [graph for node in _nodes(_tree(folder)) for graph in node["typical"]]
     assert all(graph["id"] == NAMES[graph["row"]] for graph in shown)
 
 
@@ -336,6 +336,5 @@ def test_the_most_novel_are_molecules_not_their_salts(model: Encoder, tmp_path: 
     shown = [page["graphs"][str(graph)]["text"] for graph in page["strangers"]]
     assert len(shown) == 12
     assert sum(text in salts for text in shown) == 1
-    tree = _tree(tmp_path / "tree")
-    for node in _walk(tree["roots"]):
+    for node in _nodes(_tree(tmp_path / "tree")):
         assert sum(graph["text"] in salts for graph in node["typical"]) <= 1
