@@ -1,11 +1,13 @@
 """A small model with prototypes."""
 
 from functools import cache
+from typing import Any
 
 import graphlog
 from downstream_support import CHAINS
 
-SMALL = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}, "objective.centers": 8}
+SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}}
+SMALL["objective.centers"] = 8
 
 
 @cache

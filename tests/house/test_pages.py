@@ -232,7 +232,7 @@ def few_labels() -> pd.DataFrame:
 
 def few(stage: str, models: Sequence[str], sets: Sequence[str], labels: int) -> pd.Series:
     """Return the mean over sets and models of each draw that has them all."""
-    means = few_labels().loc[stage, labels][list(sets)].mean(axis=1, skipna=False)
+    means = few_labels().xs((stage, labels))[list(sets)].mean(axis=1, skipna=False)
     return means.unstack("model")[list(models)].mean(axis=1, skipna=False).dropna()
 
 
@@ -656,7 +656,7 @@ def test_the_papers_protocol(heading: str):
 def test_models_of_two_losses(heading: str, number: int):
     scores = wide(rows_of("protocol-2/prototypes.csv"), "layer", "rule", "model", "seed")
     for (layer, rule, label), given in lines("docs/two-losses.md", heading, number, 3):
-        check_compared(label, given, scores.loc[layer, rule].dropna(axis=1, how="all"))
+        check_compared(label, given, scores.xs((layer, rule)).dropna(axis=1, how="all"))
 
 
 def test_readme():
