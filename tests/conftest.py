@@ -95,8 +95,8 @@ def _quick_baselines() -> Any:
         yield
 
 
-def _real(path: Path | None, what: str) -> Path:
-    if path is not None and path.is_dir():
+def _real(path: Path, what: str) -> Path:
+    if path.is_dir():
         return path
     reason = f"{what} not found: set GRAPHLOG_MIRROR to the folder that holds the data sets"
     if os.environ.get("CI"):
@@ -104,15 +104,10 @@ def _real(path: Path | None, what: str) -> Path:
     pytest.skip(reason)
 
 
-def _mirror_folder() -> Path | None:
-    value = os.environ.get("GRAPHLOG_MIRROR")
-    return None if not value or "://" in value else Path(value)
-
-
 @pytest.fixture(scope="session")
 def mirror() -> Path:
     """Folder of the real data sets (``chem/downstream/bbbp.csv.gz``, ...); required in CI."""
-    return _real(_mirror_folder(), "real data")
+    return _real(Path(os.environ.get("GRAPHLOG_MIRROR") or "no mirror"), "real data")
 
 
 @pytest.fixture(scope="session")
@@ -157,6 +152,13 @@ def cli(
 
     monkeypatch.chdir(tmp_path)
     return Cli(capfd, request)
+
+
+@pytest.fixture
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw with few dots: what is drawn matters, not how finely."""
+    style = pytest.importorskip("graphlog.report.style")
+    monkeypatch.setitem(style._STYLE, "savefig.dpi", 20)
 
 
 @pytest.fixture

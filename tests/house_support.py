@@ -1,8 +1,10 @@
 """Reading the repository as text and as syntax trees, for the tests of its own rules."""
 
 import ast
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -44,6 +46,22 @@ def definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function | as
             name = f"{prefix}.{child.name}"
             yield name, child
             yield from definitions(child, name)
+
+
+def python(*words: str | Path, given: str = "", cwd: Path | None = None, **variables: str) -> str:
+    """Return what a new Python prints that runs these words, with more environment variables."""
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        input=given,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def repository_texts() -> list[Path]:

@@ -1,9 +1,6 @@
 """Packages with plug-ins, laid out as an installer leaves them."""
 
-import os
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -28,23 +25,3 @@ def install_example(site: Path) -> None:
     project = tomllib.loads(text)["project"]
     shutil.copytree(EXAMPLE / "src" / "graphlog_example", site / "graphlog_example")
     install(site, project["name"], project["entry-points"])
-
-
-def run_with(site: Path, folder: Path, code: str, *words: str | Path, given: str = "") -> str:
-    """Run Python code that has the packages of ``site``; return the last line that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, words)],
-        input=given,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(site), os.environ["PYTHONPATH"]]),
-            "OMP_NUM_THREADS": "1",
-        },
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1]

@@ -1,6 +1,7 @@
 """Packages add objectives, backbones, domains and data sets; what is broken or missing is said."""
 
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import graphlog
 from cli_support import Cli, Ended
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.plugins import Registry
-from house_support import ROOT, blocks
-from plugin_support import install, install_example, run_with
+from house_support import ROOT, blocks, python
+from plugin_support import install, install_example
 from words_domain import CODE
 
 SMALL = (
@@ -53,8 +54,9 @@ COUNT = Verb(Count, "Counting", "graphlog count molecules.csv")
 
 def run_all(site: Path, folder: Path, *commands: str) -> list[Ended]:
     """Run commands in one new process that has the packages of ``site``."""
-    printed = run_with(site, folder, RUN_ALL, given=json.dumps(commands))
-    return [Ended(*ended) for ended in json.loads(printed)]
+    found = os.pathsep.join([str(site), os.environ["PYTHONPATH"]])
+    printed = python("-c", RUN_ALL, given=json.dumps(commands), cwd=folder, PYTHONPATH=found)
+    return [Ended(*ended) for ended in json.loads(printed.splitlines()[-1])]
 
 
 TUTORIAL = [

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from benchmark_support import hide_matplotlib, made_up, scores, table_of, write_table
+from benchmark_support import made_up, scores, table_of, write_table
 from graphlog.benchmark import Request, draw_figures
 from graphlog.benchmark.cells import PAPER, SUITES, plan_cells
 from graphlog.benchmark.folder import BenchmarkFolder
@@ -59,11 +59,6 @@ def lines(table: Table) -> dict[str, dict[str, str]]:
         above, key = (text, text) if text else (above, f"{above} paper")
         found[key] = {str(head): str(value) for head, value in line.items()}
     return found
-
-
-@pytest.fixture
-def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    hide_matplotlib(monkeypatch)
 
 
 def test_table_1_by_hand():
@@ -156,8 +151,8 @@ PRINTED: dict[str, tuple[list[dict[str, Any]], str, dict[str, str]]] = {
 }
 
 
+@pytest.mark.usefixtures("coarse")
 def test_a_page_has_a_table_and_a_figure_of_every_metric(tmp_path: Path):
-    pytest.importorskip("matplotlib")
     areas = scores(["untrained", "ecfp-lr"], ["bbbp"])
     halves = scores(["untrained"], ["esol"], fold="test_first_half", metric="rmse")
     halves += scores(["untrained"], ["bbbp"], fold="test_first_half")
@@ -396,13 +391,10 @@ def write_maps(folder: Path) -> None:
         )
 
 
+@pytest.mark.usefixtures("coarse")
 def test_the_same_rows_give_the_same_bytes_and_figures_alone_those_of_the_report(
-    everything: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everything: Path, tmp_path: Path
 ):
-    pytest.importorskip("matplotlib")
-    from graphlog.report import style
-
-    monkeypatch.setitem(style._STYLE, "savefig.dpi", 20)  # fewer dots are drawn sooner
     first, few = write_pages(BenchmarkFolder(everything), tmp_path / "a"), tmp_path / "few"
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == sorted(p.name for p in first)
     few.mkdir()

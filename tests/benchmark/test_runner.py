@@ -13,15 +13,7 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmark_support import (
-    METHODS,
-    hide_matplotlib,
-    job,
-    read_table,
-    report_of,
-    tiny_scale,
-    untimed,
-)
+from benchmark_support import METHODS, job, read_table, report_of, untimed
 from encoder_support import DegreePred
 from graphlog.benchmark import Request, preview, run_benchmark
 from graphlog.benchmark.cells import SCALES, Cell, plan_cells
@@ -32,13 +24,9 @@ from graphlog.objectives import OBJECTIVES
 from graphlog.training.log import Progress
 from training_support import spawn
 
+pytestmark = pytest.mark.usefixtures("tiny")
+
 ONE = Request("molecules", "smoke", seeds=[0], methods=["attrmasking"])
-
-
-@pytest.fixture(autouse=True)
-def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCALES, "smoke", tiny_scale())
-    hide_matplotlib(monkeypatch)
 
 
 class Whole(NamedTuple):

@@ -1,6 +1,6 @@
 """Stages timed on a benchmark of seconds."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmark_support import hide_matplotlib, read_table, tiny_scale
+from benchmark_support import read_table
 from graphlog.benchmark import Request, run_benchmark
-from graphlog.benchmark.cells import SCALES
 from graphlog.benchmark.speed import OF_A_STEP, least
 from graphlog.benchmark.tables import label
 from graphlog.training.settings import has_fast_bf16
@@ -21,22 +20,13 @@ STAGES = {*OF_A_STEP, "parse", "step", "kmeans", "finetune", "embed"}
 FORMATS = ["fp32", *(["bf16"] if has_fast_bf16(torch.device("cpu")) else [])]
 
 
-@pytest.fixture(autouse=True)
-def _tiny(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    monkeypatch.setitem(SCALES, "smoke", tiny_scale())
-    hide_matplotlib(monkeypatch)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def _by_rule(folder: Path) -> dict[str, pd.Series]:
     rows = read_table(folder / "speed.csv.gz")
     rows = rows[rows["rule"] != ""]
     return {str(r): part.set_index("metric")["value"] for r, part in rows.groupby("rule")}
 
 
+@pytest.mark.usefixtures("tiny")
 def test_every_stage_has_a_row(tmp_path: Path):
     outcome = run_benchmark(REQUEST, tmp_path)
     assert not outcome.failed

@@ -21,13 +21,6 @@ DEEP = 100_000
 
 
 @pytest.fixture
-def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw with few dots: what is drawn matters, not how finely."""
-    style = pytest.importorskip("graphlog.report.style")
-    monkeypatch.setitem(style._STYLE, "savefig.dpi", 20)
-
-
-@pytest.fixture
 def run(cli: Cli, finetuned: Path) -> Path:
     """A copy of a fine-tuning run in the folder of the test, to be damaged."""
     return Path(shutil.copytree(finetuned, "run"))
@@ -101,18 +94,18 @@ def test_figures_of_runs_on_three_classes_and_on_stores(cli: Cli, molecules: Pat
     cli("finetune in.csv -o a --targets kind --task multiclass", TUNE)
     cli("finetune s -o b --targets oxygen", TUNE)
     for run in ("a", "b"):
-        cli(f"plot {run} -o {run}-figures")
+        cli(f"plot {run} -o {run}-figures --graphs 20")
         assert "embedding-map.png" in left_in(f"{run}-figures")
 
 
 @pytest.mark.usefixtures("blank")
 def test_figures_of_another_run_are_not_overwritten(cli: Cli, finetuned: Path):
-    cli("plot {finetuned} -o figures")
+    cli("plot {finetuned} -o figures --graphs 20")
     curves = Path("figures/curves.png")
     before = curves.read_bytes()
     cli.refused("plot {pretrained} -o figures", str(finetuned), "-o")
     assert curves.read_bytes() == before
-    cli("plot {finetuned} -o figures")
+    cli("plot {finetuned} -o figures --graphs 20")
     Image.new("RGB", (2, 2)).save(curves)
     cli.refused("plot {finetuned} -o figures", "curves.png")
 

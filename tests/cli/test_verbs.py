@@ -160,28 +160,31 @@ def test_plot_draws_what_each_kind_of_run_has(cli: Cli):
 
     cli("plot {pretrained} -o a --graphs 60")
     assert left_in("a") == files("curves", "embedding-map", "prototype-tree")
-    drawn = {Path(p).name for p in cli("plot {finetuned} -o b --json").json["figures"]}
+    drawn = {Path(p).name for p in cli("plot {finetuned} -o b --graphs 20 --json").json["figures"]}
     assert drawn == left_in("b") == files("curves", "scores", "embedding-map")
     cli("plot {finetuned} -o c --input {molecules} --limit 40")  # has no labels to color by
     assert left_in("c") == left_in("b")
 
 
 def test_prototypes_places_what_the_run_was_trained_on_or_what_is_named(cli: Cli):
-    told = cli("prototypes {pretrained} -o own --json").json
+    told = cli("prototypes {pretrained} -o own --graphs 20 --json").json
     assert (told["graphs"], told["rejected"]) == (95, 1)
     assert left_in("own") >= {"tree.json", "members.csv", "atlas.html"}
     of_others = "prototypes {pretrained} --input {molecules}"
-    assert cli(of_others, "-o other --limit 40 --quiet").err == ""
+    assert cli(of_others, "-o other --limit 40 --graphs 20 --quiet").err == ""
     rows = [row["row"] for row in read_table("other/members.csv")]
     assert rows == [str(k) for k in range(40)]
     cli.refused(f"{of_others} -o strict --on-error fail", "row 32")
-    assert cli("prototypes {pretrained}/model.safetensors -o file --json").json["graphs"] == 95
+    assert (
+        cli("prototypes {pretrained}/model.safetensors -o file --graphs 20 --json").json["graphs"]
+        == 95
+    )
 
 
 def test_graphs_of_any_kind_are_recalled_as_they_were_read(cli: Cli):
     rings(Path("g.jsonl"))
     cli("pretrain g.jsonl -o r --limit 24 --quiet", SMALL)
-    ended = cli("prototypes r -o tree --json")
+    ended = cli("prototypes r -o tree --graphs 20 --json")
     assert ended.json["graphs"] == 24
     assert "no longer" not in ended.err
     with Path("g.jsonl").open("a") as file:

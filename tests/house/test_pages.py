@@ -225,11 +225,14 @@ def test_ten_splits():
             check(label, ahead, ((values > 0).sum(),))
 
 
+@cache
+def few_labels() -> pd.DataFrame:
+    return wide(rows_of("selection/few-labels.csv.gz"), "stage", "labels", "draw", "model")
+
+
 def few(stage: str, models: Sequence[str], sets: Sequence[str], labels: int) -> pd.Series:
     """Return the mean over sets and models of each draw that has them all."""
-    rows = rows_of("selection/few-labels.csv.gz")
-    rows = rows[(rows["stage"] == stage) & (rows["labels"] == labels)]
-    means = wide(rows, "draw", "model")[list(sets)].mean(axis=1, skipna=False)
+    means = few_labels().xs((stage, labels))[list(sets)].mean(axis=1, skipna=False)
     return means.unstack("model")[list(models)].mean(axis=1, skipna=False).dropna()
 
 
@@ -279,17 +282,19 @@ def test_few_labels_fine_tuned():
             check(f"{label}, {at}", cell, spread(values[:3]))
 
 
+EPOCHS = {"last": "last epoch", "best on the validation fold": "best validation"}
+
+
 def test_fine_tuned():
     rows = rows_of("selection/finetuned.csv")
     rows = rows[(rows["fold"] == "test") & (rows["metric"] == "roc_auc")]
-    rules = {"last": "last epoch", "best on the validation fold": "best validation"}
     six = [d for d in SETS if d not in ("hiv", "muv")]
     for number in (0, 1):
         for (label, epoch), given in lines("docs/results.md", "Fine-tuned", number, 2):
             model, _, averaged = label.partition(", ")
-            if epoch not in rules or (averaged and averaged != "seeds averaged"):
+            if epoch not in EPOCHS or (averaged and averaged != "seeds averaged"):
                 continue
-            known = rows[(rows["model"] == model) & (rows["rule"] == rules[epoch])]
+            known = rows[(rows["model"] == model) & (rows["rule"] == EPOCHS[epoch])]
             known = known[known["rows"].str.contains("mean of") == bool(averaged)]
             scores = known.groupby("dataset")["score"].agg(["mean", "std"])
             for column, cell in given.items():
@@ -542,6 +547,7 @@ def test_adme_scores():
 
 
 SINGLE = {"ECFP4": "ecfp4", "RDKit descriptors": "descriptors"}
+RULES = {"linear": "validated", "kernel": "kernel"}
 
 
 def moleculenet_heads(metric: str, points: int) -> pd.DataFrame:
@@ -558,13 +564,12 @@ def test_moleculenet_heads(number: int, metric: str, points: int):
     scores = moleculenet_heads(metric, points)
     sets = [column.lower() for column in columns[2 : columns.index("average")]]
     for name, head, *cells in found:
-        rule = {"linear": "validated", "kernel": "kernel"}[head]
-        own = scores.loc[SINGLE.get(name, name), rule]
+        own = scores.loc[SINGLE.get(name, name), RULES[head]]
         given = dict(zip(columns[2:-1], cells[:-1], strict=True))
         given["mean"] = given.pop("average")
         check_row(f"{name}, {head}", given, own, sets)
         if name != "untrained":
-            untrained = scores.loc["untrained", rule][sets].mean(axis=1)
+            untrained = scores.loc["untrained", RULES[head]][sets].mean(axis=1)
             gap = own[sets].mean(axis=1).iloc[0] - untrained
             check(f"{name}, {head}", cells[-1], of_interval(gap))
 
@@ -575,12 +580,11 @@ def test_moleculenet_toxcast_and_qm8():
     for column, (metric, points) in parts.items():
         scores = moleculenet_heads(metric, points)[column.lower()]
         for (name, head), given in lines(page, heading, 2, heads=2):
-            rule = {"linear": "validated", "kernel": "kernel"}[head]
-            own = scores.loc[SINGLE.get(name, name), rule]
+            own = scores.loc[SINGLE.get(name, name), RULES[head]]
             (cell,) = (cell for key, cell in given.items() if key.startswith(column))
             check(f"{name}, {head}, {column}", cell, spread(own))
             if name != "untrained":
-                gap = own.iloc[0] - scores.loc["untrained", rule]
+                gap = own.iloc[0] - scores.loc["untrained", RULES[head]]
                 check(f"{name}, {head}, Δ {column}", given[f"Δ {column}"], of_interval(gap))
 
 
@@ -633,11 +637,10 @@ def test_the_papers_protocol(heading: str):
     rows = rows_of("selection/finetuned.csv").assign(dataset=lambda f: f["dataset"].str.lower())
     rows = rows[(rows["fold"] == "test") & rows["model"].str.endswith("paper's protocol")]
     rows = rows.assign(kind=rows["model"].str.partition(",")[0])
-    rules = {"last": "last epoch", "best on the validation fold": "best validation"}
     for (label, epoch), given in lines("docs/two-losses.md", heading, heads=2):
-        if epoch not in rules:  # the paper's own
+        if epoch not in EPOCHS:  # the paper's own
             continue
-        scores = wide(rows[rows["rule"] == rules[epoch]], "kind", "seed")
+        scores = wide(rows[rows["rule"] == EPOCHS[epoch]], "kind", "seed")
         check_compared(label.partition(",")[0], given, scores)
 
 
@@ -651,10 +654,9 @@ def test_the_papers_protocol(heading: str):
     ],
 )
 def test_models_of_two_losses(heading: str, number: int):
-    rows = rows_of("protocol-2/prototypes.csv")
+    scores = wide(rows_of("protocol-2/prototypes.csv"), "layer", "rule", "model", "seed")
     for (layer, rule, label), given in lines("docs/two-losses.md", heading, number, 3):
-        scores = wide(rows[(rows["layer"] == layer) & (rows["rule"] == rule)], "model", "seed")
-        check_compared(label, given, scores)
+        check_compared(label, given, scores.xs((layer, rule)).dropna(axis=1, how="all"))
 
 
 def test_readme():

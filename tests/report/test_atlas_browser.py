@@ -1,6 +1,5 @@
 """The atlas as a reader uses it, in Chromium: hover, click, zoom, drag, search, keys, CSV."""
 
-import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -10,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import graphlog
 from cli_support import read_table
 from downstream_support import CHAINS
 from graphlog.report.prototypes import write_prototypes
+from graphs_support import ring_store
 
 pytestmark = pytest.mark.browser
 
@@ -49,6 +48,7 @@ def opened(browser: Any, path: Path, **context: Any) -> Iterator[Any]:
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
         page.goto(path.resolve().as_uri())
+        page.wait_for_selector("body[data-ready]")
         yield page
     assert said == []
     assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []
@@ -67,12 +67,7 @@ def molecules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def page(browser: Any, molecules: Path) -> Iterator[Any]:
     with opened(browser, molecules / "atlas.html") as page:
-        page.wait_for_selector("body[data-ready]")
         yield page
-
-
-def _members(folder: Path) -> list[dict[str, str]]:
-    return read_table(folder / "members.csv")
 
 
 def _colors(page: Any) -> set[str]:
@@ -114,8 +109,7 @@ def test_a_click_selects_the_molecule_and_its_group(page: Any, molecules: Path):
     assert f"({point['path']})" in detail or f"prototype {point['path']}" in detail
     assert page.url.endswith(f"#{point['path']}")
     assert page.locator("#detail .picked svg").first.is_visible()
-    path = _members(molecules)[point["row"]]["path"]
-    assert path == point["path"]
+    assert read_table(molecules / "members.csv")[point["row"]]["path"] == point["path"]
 
 
 def test_wheel_keys_and_drag_move_the_map(page: Any):
@@ -159,15 +153,15 @@ def test_search_finds_rows_names_and_texts_of_the_whole_collection(
     hits = page.locator("#found li")
     assert f"CPD-041 {CHAINS[41]}" in " ".join(hits.all_inner_texts())
     page.press("#search", "Enter")
-    chosen = page.evaluate("chosen")
-    assert chosen in {row["path"] for row in _members(molecules)}
+    members = read_table(molecules / "members.csv")
+    assert page.evaluate("chosen") in {row["path"] for row in members}
     page.fill("#search", "nothing has this text")
     assert hits.count() == 0
     assert "0 found" in page.locator("#scale").inner_text()
 
 
 def test_the_selection_is_saved_as_csv(page: Any, molecules: Path):
-    members = _members(molecules)
+    members = read_table(molecules / "members.csv")
     everyone = _saved(page, "#csv")
     assert [(r["row"], r["path"]) for r in everyone] == [(m["row"], m["path"]) for m in members]
     assert [r["text"] for r in everyone] == list(CHAINS)
@@ -195,18 +189,13 @@ def test_arrow_keys_move_in_the_tree(page: Any):
     assert page.evaluate("document.activeElement.dataset.path") == page.evaluate("chosen")
 
 
-def test_the_map_is_colored_by_what_is_chosen(page: Any):
-    groups = _colors(page)
+def test_the_map_is_colored_by_what_is_chosen_and_a_bar_tells_the_ends(page: Any):
+    colors, groups = _colors(page), page.locator("#legend .swatch")
+    assert groups.count() == page.evaluate("colored.length")
     page.select_option("#color", label="novelty")
-    assert _colors(page) != groups
+    assert _colors(page) != colors
     page.select_option("#color", label="heavy atoms")
     assert len(_colors(page)) > 3
-
-
-def test_the_color_bar_tells_the_ends_of_the_colors(page: Any):
-    groups = page.locator("#legend .swatch")
-    assert groups.count() == page.evaluate("colored.length")
-    page.select_option("#color", label="heavy atoms")
     bar, words = page.locator("#legend .ramp"), page.locator("#legend").inner_text().split()
     assert bar.bounding_box()["width"] > 60
     sizes = [sum(c.isalpha() for c in CHAINS[p["row"]]) for p in page.evaluate("atlas.map")]
@@ -247,7 +236,6 @@ def test_a_script_that_comes_with_the_data_does_not_run(browser: Any, tmp_path: 
     wicked = "CCO |$<img src=x onerror=\"document.title='bad'\">$|"
     write_prototypes("random", tmp_path, [wicked, *CHAINS], fit=True)
     with opened(browser, tmp_path / "atlas.html") as page:
-        page.wait_for_selector("body[data-ready]")
         page.fill("#search", "onerror")
         page.press("#search", "Enter")
         assert page.title() == "Atlas of prototypes"
@@ -269,15 +257,8 @@ def test_it_fits_any_window(browser: Any, molecules: Path, look: str, width: int
 
 
 def test_graphs_of_any_kind_have_an_atlas(browser: Any, tmp_path: Path):
-    lines = [
-        json.dumps({"edges": [[(i + 1) % n, i] for i in range(n)], "y": "abc"[n % 3]})
-        for n in range(3, 27)
-    ]
-    (tmp_path / "rings.jsonl").write_text("\n".join(lines) + "\n")
-    store = graphlog.read_graphs(tmp_path / "rings.jsonl")
-    write_prototypes("random", tmp_path / "tree", store, fit=True)
+    write_prototypes("random", tmp_path / "tree", ring_store(tmp_path), fit=True)
     with opened(browser, tmp_path / "tree" / "atlas.html") as page:
-        page.wait_for_selector("body[data-ready]")
         assert page.locator("#strangers figure circle").count() > 12
         page.locator("#map circle").first.click(force=True)
         assert page.locator("#detail .picked svg").count() == 1

@@ -129,6 +129,8 @@ def test_scores_start_at_chance_and_leave_out_what_is_undefined():
     assert "0.700 ± 0.010" in said
     assert "other" not in said
     assert "lower is better" in _texts(score_chart([("esol", "rmse", [Score("ours", 1.0)])]))
+    nothing = score_chart([("bbbp", "roc_auc", [Score("ours", float("nan"))])])
+    assert len(nothing.axes[0].patches) == 0
 
 
 def test_the_largest_groups_get_hues_and_the_rest_is_counted():
@@ -139,6 +141,7 @@ def test_the_largest_groups_get_hues_and_the_rest_is_counted():
     assert "5 others (15)" in said
 
 
+@pytest.mark.usefixtures("coarse")
 def test_points_are_shapes_without_edges(tmp_path: Path):
     """Which are written once a group, not once a point."""
     points = np.random.default_rng(0).normal(size=(60, 2))
@@ -150,11 +153,6 @@ def test_points_are_shapes_without_edges(tmp_path: Path):
         assert clouds
     save_figure(maps[0], tmp_path / "map")
     assert "<image" not in (tmp_path / "map.svg").read_text()
-
-
-def test_no_scores_make_no_bars():
-    figure = score_chart([("bbbp", "roc_auc", [Score("ours", float("nan"))])])
-    assert len(figure.axes[0].patches) == 0
 
 
 def test_a_map_of_values_or_of_nothing_is_drawn():
@@ -196,6 +194,7 @@ def test_samples_are_in_order_and_repeatable():
     assert sorted(chosen) == chosen.tolist() == sample_rows(1000, 10, seed=1).tolist()
 
 
+@pytest.mark.usefixtures("coarse")
 def test_files_are_whole_and_the_same_each_time(tmp_path: Path):
     paths = save_figure(pretraining_curves(ROWS, 64), tmp_path / "new" / "curves")
     assert [p.name for p in paths] == ["curves.png", "curves.svg"]

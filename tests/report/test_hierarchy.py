@@ -1,7 +1,5 @@
 """Where graphs stand in the tree of prototypes, against the definitions written out in NumPy."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 import torch
@@ -10,17 +8,10 @@ import graphlog
 from downstream_support import CHAINS, MOLECULE, chain_store, tiny_encoder
 from graphlog.downstream.pretrained import Encoder
 from graphlog.encoders.novelty import Novelty, fit_novelty
-from graphlog.errors import ConfigError, ModelFileError
+from graphlog.errors import ModelFileError
 from graphlog.inputs import read
 from graphlog.report.hierarchy import Hierarchy, hierarchy_of
-
-SMALL = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}, "objective.centers": 8}
-
-
-@cache
-def pretrained(recipe: str) -> Encoder:
-    """A model with prototypes; those of ``released`` stand behind a projection head."""
-    return graphlog.pretrain(CHAINS, recipe=recipe, schema="molecule", **SMALL)
+from report_support import SMALL, pretrained
 
 
 @pytest.fixture(params=["default", "released"])
@@ -137,9 +128,7 @@ def test_heads_of_another_shape_do_not_keep_the_prototypes_from_being_read(train
     )
 
 
-def test_a_model_that_learned_no_prototypes_says_so_and_can_be_given_some():
-    with pytest.raises(ConfigError, match=r"no prototypes.*`fit=True`"):
-        hierarchy_of(tiny_encoder(), "it")
+def test_prototypes_fitted_twice_are_the_same():
     fitted = Hierarchy.fitted(tiny_encoder(), chain_store(), centers=8, depth=2)
     again = Hierarchy.fitted(tiny_encoder(), chain_store(), centers=8, depth=2)
     assert fitted.forest.depth == 2

@@ -1,7 +1,5 @@
 """What a notebook shows: whole, escaped, and never an error."""
 
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from downstream_support import (
     tuned,
 )
 from graphlog.errors import DataError
+from house_support import python
 
 EVIL = "<script>alert(1)</script>"
 
@@ -45,9 +44,7 @@ def test_a_store_draws_its_molecules():
 def test_a_store_that_was_only_opened_is_drawn(tmp_path: Path):
     chain_store().save(tmp_path / "s")
     code = "import sys, graphlog; print(graphlog.open_store(sys.argv[1])._repr_html_())"
-    words = [sys.executable, "-c", code, str(tmp_path / "s")]
-    ended = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
-    assert ended.stdout.count("<svg") == 6
+    assert python("-c", code, tmp_path / "s").count("<svg") == 6
 
 
 def test_names_and_texts_are_escaped():

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
@@ -25,22 +23,24 @@ from graphlog.report.hierarchy import GraphFeature, Node, Trait, features_of, tr
 from graphlog.report.prototypes import draw_graphs, write_prototypes
 from graphlog.training.log import Lines
 from graphs_support import lines
+from house_support import python
+from report_support import pretrained
 
 ROWS = [*CHAINS[:20], "no molecule", *CHAINS[20:]]
 BAD = 20
+NAMES = [f"CMP-{k}" for k in range(len(ROWS))]
 
 
 @pytest.fixture(scope="module")
 def model() -> Encoder:
-    small = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}}
-    return graphlog.pretrain(CHAINS, schema="molecule", **small, **{"objective.centers": 8})
+    return pretrained()
 
 
 @pytest.fixture(scope="module")
 def folder(model: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("tree")
     alcohol = ["" if k == BAD else int(s.endswith("O")) for k, s in enumerate(ROWS)]
-    source = write_csv(out / "in.csv", ROWS, alcohol=alcohol)
+    source = write_csv(out / "in.csv", ROWS, alcohol=alcohol, **{"Compound ID": NAMES})
     written = write_prototypes(model, out / "tree", source, graphs=30)
     assert (written.graphs, written.rejected) == (48, 1)
     return out / "tree"
@@ -60,8 +60,8 @@ def _tree(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "tree.json").read_text())
 
 
-def _walk(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [node for top in nodes for node in (top, *_walk(top["children"]))]
+def _nodes(tree: dict[str, Any], below: str = "roots") -> list[dict[str, Any]]:
+    return [node for top in tree[below] for node in (top, *_nodes(top, "children"))]
 
 
 def test_every_row_of_the_input_has_its_line(folder: Path):
@@ -80,7 +80,7 @@ def test_tree_and_members_tell_the_same(folder: Path):
     passing = Counter(
         m["path"].rsplit("/", k)[0] for m in members for k in range(m["path"].count("/") + 1)
     )
-    nodes = _walk(tree["roots"])
+    nodes = _nodes(tree)
     assert {node["path"]: node["members"] for node in nodes if node["members"]} == dict(passing)
     levels = range(len(tree["layers"]))
     layers = [[n for n in nodes if n["path"].count("/") == level] for level in levels]
@@ -101,7 +101,7 @@ def test_the_page_holds_the_tree_the_map_and_drawings(folder: Path):
     assert page["about"]["graphs"] == 48
     assert len(page["map"]) == 30
     assert all(point["text"] == ROWS[point["row"]] for point in page["map"])
-    shown = {graph["row"] for node in _walk(page["roots"]) for graph in node["typical"]}
+    shown = {graph["row"] for node in _nodes(page) for graph in node["typical"]}
     assert shown | set(page["strangers"]) == {int(graph) for graph in page["graphs"]}
     drawings = [graph["svg"] for graph in page["graphs"].values()]
     assert all(svg.startswith("<svg") and svg.endswith("</svg>") for svg in drawings)
@@ -154,8 +154,8 @@ def test_rows_of_a_view_are_the_same_in_every_file(model: Encoder, tmp_path: Pat
     assert not (tmp_path / "tree" / "rejects.csv").exists()
     path_of = {int(m["row"]): m["path"] for m in _members(tmp_path / "tree")}
     assert sorted(path_of) == list(range(20))
-    roots = _tree(tmp_path / "tree")["roots"]
-    for leaf in (node for node in _walk(roots) if not node["children"]):
+    nodes = _nodes(_tree(tmp_path / "tree"))
+    for leaf in (node for node in nodes if not node["children"]):
         for shown in leaf["typical"]:
             assert path_of[shown["row"]] == leaf["path"]
             assert shown["text"] == CHAINS[shown["row"]]
@@ -179,7 +179,7 @@ def test_a_file_is_refused_as_a_folder_before_any_work(tmp_path: Path):
 
 
 def test_prototypes_can_be_fitted_to_a_model_that_has_none(tmp_path: Path):
-    with pytest.raises(ConfigError, match="`fit=True`"):
+    with pytest.raises(ConfigError, match=r"no prototypes.*`fit=True`"):
         write_prototypes("random", tmp_path / "tree", CHAINS)
     written = write_prototypes("random", tmp_path / "tree", CHAINS, fit=True)
     assert _tree(tmp_path / "tree")["origin"] == "fitted in equal shares"
@@ -280,16 +280,10 @@ def test_novelty_is_empty_where_the_model_does_not_know_its_graphs(
     assert {point["novelty"] for point in page["map"]} == {None}
 
 
-def test_members_have_the_names_of_the_rows_where_there_are_some(
-    model: Encoder, tmp_path: Path
-) -> None:
-    names = [f"CMP-{k}" for k in range(len(ROWS))]
-    source = write_csv(tmp_path / "in.csv", ROWS, **{"Compound ID": names})
-    write_prototypes(model, tmp_path / "tree", source, graphs=30)
-    assert [row["id"] for row in _members(tmp_path / "tree")] == names
-    tree = _tree(tmp_path / "tree")
-    shown = [graph for node in _walk(tree["roots"]) for graph in node["typical"]]
-    assert all(graph["id"] == names[graph["row"]] for graph in shown)
+def test_members_have_the_names_of_the_rows_where_there_are_some(folder: Path) -> None:
+    assert [row["id"] for row in _members(folder)] == NAMES
+    shown = [graph for node in _nodes(_tree(folder)) for graph in node["typical"]]
+    assert all(graph["id"] == NAMES[graph["row"]] for graph in shown)
 
 
 def test_a_group_is_named_by_its_clearest_traits() -> None:
@@ -323,9 +317,8 @@ def test_equally_frequent_rings_do_not_depend_on_the_hash_seed() -> None:
         "import sys; from graphlog.domains.molecule.traits import traits; "
         "print(*(f.name for f in traits(sys.argv[1:])), sep=',')"
     )
-    words, own = [sys.executable, "-c", code, rings], os.environ.get("PYTHONHASHSEED")
-    other = {**os.environ, "PYTHONHASHSEED": "2" if own == "1" else "1"}
-    told = subprocess.run(words, env=other, capture_output=True, check=True, text=True).stdout
+    other = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    told = python("-c", code, rings, PYTHONHASHSEED=other)
     assert told.strip().split(",") == [f.name for f in traits([rings])]
 
 
@@ -345,6 +338,5 @@ def test_the_most_novel_are_molecules_not_their_salts(model: Encoder, tmp_path: 
     shown = [page["graphs"][str(graph)]["text"] for graph in page["strangers"]]
     assert len(shown) == 12
     assert sum(text in salts for text in shown) == 1
-    tree = _tree(tmp_path / "tree")
-    for node in _walk(tree["roots"]):
+    for node in _nodes(_tree(tmp_path / "tree")):
         assert sum(graph["text"] in salts for graph in node["typical"]) <= 1
