@@ -18,8 +18,9 @@ export GRAPHLOG_MIRROR := $(abspath ../shared/data)
 endif
 endif
 
-# Two workers on two cores: more threads than cores make every step several times slower.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# Two workers on two cores: more threads than cores make every step several times slower. Without
+# bytecode on disk each of the processes that tests start would compile the package anew.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # Each worker starts with one half of the files in order, so that what the tests of a file share is made once.
 SPREAD := -n $(WORKERS) --dist worksteal
 
