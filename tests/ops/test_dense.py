@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphlog.ops.dense import add_product, linear, perceptron
+from graphlog.ops.dense import add_product, linear, normalize, perceptron, shared_moments
 
 # worst rounding of a sum of 600 products, relative to the largest of the results
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-5}
@@ -100,3 +100,20 @@ def test_added_product_equals_the_plain_one(dtype: torch.dtype, rows: int):
         )
     )
     compare(found, expected, {**TOLERANCE, torch.bfloat16: 2.0**-6}[dtype])
+
+
+def test_second_derivatives_of_batch_norm_are_refused():
+    x, moments = torch.randn(5, 3, requires_grad=True), shared_moments(torch.randn(5, 3))
+    out = normalize(x, moments, torch.ones(3), torch.zeros(3), 1e-5).square().sum()
+    (slope,) = torch.autograd.grad(out, x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+
+
+def test_weights_in_place_of_parameters(kind: str):
+    layers, x = layers_of(torch.float64, kind), torch.randn(5, 24, dtype=torch.float64)
+    expected = layers(x)
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            torch.nn.utils.parametrizations.weight_norm(layer)
+    compare([computed(x, layers)], [expected], TOLERANCE[torch.float64])

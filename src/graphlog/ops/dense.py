@@ -28,7 +28,7 @@ def perceptron(
     as the layers themselves would.
     """
     names = ("weight", "bias")
-    learned = (layer.get_parameter(name) for layer in (first, second) for name in names)
+    learned = (getattr(layer, name) for layer in (first, second) for name in names)
     return _Perceptron.apply(x, *learned)  # pyright: ignore[reportReturnType]
 
 
@@ -238,7 +238,10 @@ class _Normalize(torch.autograd.Function):
         return F.batch_norm(x, moments.mean, moments.variance, weight, bias, False, 0.0, eps)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grads: Tensor
+    ) -> tuple[Tensor | None, ...]:
         x, weight, mean, variance, counts = ctx.saved_tensors
         dy = grads[0].contiguous()
         own = torch.zeros(2, weight.shape[0], dtype=weight.dtype, device=weight.device)
