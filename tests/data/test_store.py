@@ -1,6 +1,7 @@
 """A store gives back the graphs that went in, in any order; an epoch has each of them once."""
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,7 @@ def test_ways_to_index():
     mask = np.array([False, True, False, False, True, False])
     for way in (mask, np.array([1, 4]), torch.tensor([1, 4]), slice(1, None, 3), [-5, -2]):
         assert torch.equal(store[way].x, store[[1, 4]].x)
+        assert store.texts(way) == store.texts([1, 4])
     assert torch.equal(store[-1].x, store[5].x)
     assert store[[]].num_graphs == 0
     assert store[3:3].num_nodes == 0
@@ -280,3 +282,11 @@ def test_positions_are_uniform():
     places = [int(np.argmin(seeded_permutation(10, 7, epoch))) for epoch in range(20_000)]
     chi_square = ((np.bincount(places, minlength=10) - 2000) ** 2 / 2000).sum()
     assert chi_square < 45.1
+
+
+def test_other_edges_have_other_neighbors():
+    batch = build(make_graphs(3), CODES)[:]
+    assert batch.with_attributes(batch.x + 1).adjacency is batch.adjacency
+    assert batch.to("meta").host_ptr is batch.ptr
+    few = replace(batch, edge_index=batch.edge_index[:, :2], edge_attr=batch.edge_attr[:2])
+    assert len(few.adjacency.senders) == 2

@@ -49,7 +49,7 @@ def step_without_values(name: str) -> None:
     encoder = encoder_for()
     objective = make(name, encoder)
     begin_last_phase(objective, encoder)
-    batch = replace(batch_for(sizes=[3, 5, 2, 7]), _adjacency=[])
+    batch = batch_for(sizes=[3, 5, 2, 7])
     if objective.needs_substructures:
         batch = replace(batch, y=torch.cat([batch.y, torch.zeros(4, COMPONENTS)], dim=1))
     encoder.to("meta")
