@@ -102,12 +102,15 @@ def test_added_product_equals_the_plain_one(dtype: torch.dtype, rows: int):
     compare(found, expected, {**TOLERANCE, torch.bfloat16: 2.0**-6}[dtype])
 
 
-def test_second_derivatives_of_batch_norm_are_refused():
-    x, moments = torch.randn(5, 3, requires_grad=True), shared_moments(torch.randn(5, 3))
-    out = normalize(x, moments, torch.ones(3), torch.zeros(3), 1e-5).square().sum()
-    (slope,) = torch.autograd.grad(out, x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        slope.sum().backward()
+@pytest.mark.parametrize("counts", [None, torch.tensor([1.0, 3, 1, 2, 1], dtype=torch.float64)])
+def test_second_derivatives_of_batch_norm(counts: Tensor | None):
+    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return normalize(x, shared_moments(x, counts), weight, bias, 1e-5, counts)
+
+    shapes = (5, 3), (3,), (3,)
+    inputs = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes]
+    assert torch.autograd.gradcheck(norm, inputs)
+    assert torch.autograd.gradgradcheck(norm, inputs)
 
 
 def test_weights_in_place_of_parameters(kind: str):
