@@ -207,7 +207,7 @@ def pretrain(
     overwrite: bool = False,
     config: PretrainConfig | Mapping[str, Any] | str | Path | None = None,
     progress: Progress | bool | None = None,
-    callbacks: Sequence[Callback | str] = (),
+    callbacks: Sequence[Callback | str] | Callback = (),
     reading: Mapping[str, Any] | None = None,
     **overrides: Any,
 ) -> Encoder:
@@ -420,4 +420,6 @@ def predict_file(
 
 def load_predictor(predictor: str | Path | Predictor, device: str = "cpu") -> Predictor:
     """Return the predictor of a run folder of fine-tuning or probing, or of a file."""
+    if isinstance(predictor, Encoder):
+        raise ConfigError("an encoder has no head to predict with; train one: graphlog.finetune.")
     return predictor if isinstance(predictor, Predictor) else Predictor.load(predictor, device)

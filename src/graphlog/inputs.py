@@ -406,20 +406,8 @@ def _fitting(
                 "input (of graphs of torch_geometric: by `graphlog.from_pyg`).",
                 option=option,
             )
-    if schema is not None and (store.schema != schema or schema.contradicts(store.schema)):
-        own, reads = store.schema, DOMAINS[schema.domain].records
-        if own.domain != schema.domain:
-            raise ConfigError(
-                f"the store holds {DOMAINS[own.domain].records}, but the model reads {reads}; "
-                "choose another model."
-            )
-        kinds = {True: "directed graphs", False: "undirected graphs", None: "graphs"}
-        raise ConfigError(
-            f"the store holds {kinds[own.directed]} of schema '{own.name}', but the model reads "
-            f"{kinds[schema.directed]} of schema '{schema.name}' ({schema.difference(own)}); build "
-            f"it again from its input with {setting('like', 'MODEL')}.",
-            option="like",
-        )
+    if schema is not None:
+        check_schema(store.schema, schema)
     reading = Reading.of(options)
     if reading.limit is not None:
         store = store.first_rows(reading.limit)
@@ -427,6 +415,28 @@ def _fitting(
     if rejects:
         raise bad_row(f"{name}, row {rejects[0].row}", rejects[0].reason, rejects[0].row)
     return store if reading.store_path is None else store.save(reading.store_path)
+
+
+def check_schema(own: FeatureSchema, schema: FeatureSchema) -> None:
+    """Check that graphs of a store, whose schema is ``own``, fit a model, which reads ``schema``.
+
+    Raises:
+        ConfigError: If they do not.
+    """
+    if own == schema and not schema.contradicts(own):
+        return
+    if own.domain != schema.domain:
+        raise ConfigError(
+            f"the store holds {DOMAINS[own.domain].records}, but the model reads "
+            f"{DOMAINS[schema.domain].records}; choose another model."
+        )
+    kinds = {True: "directed graphs", False: "undirected graphs", None: "graphs"}
+    raise ConfigError(
+        f"the store holds {kinds[own.directed]} of schema '{own.name}', but the model reads "
+        f"{kinds[schema.directed]} of schema '{schema.name}' ({schema.difference(own)}); build "
+        f"it again from its input with {setting('like', 'MODEL')}.",
+        option="like",
+    )
 
 
 def _torch_graphs(source: Any) -> Any:

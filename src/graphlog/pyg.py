@@ -32,7 +32,7 @@ class Codes:
     """
 
     schema: FeatureSchema | None
-    """Whose codes they are; None if they come from a batch, which does not know."""
+    """Whose codes they are; None if they come from a batch without a schema."""
 
     def __str__(self) -> str:
         """Name the schema, for the line that describes a ``Data``."""
@@ -41,7 +41,7 @@ class Codes:
 
 def from_pyg(
     graphs: Iterable[Any] | Data,
-    schema: str | FeatureSchema | None = None,
+    schema: str | FeatureSchema | GraphStore | None = None,
     *,
     directed: bool | None = None,
     on_error: str = "fail",
@@ -85,7 +85,8 @@ def from_pyg(
     found = [graph for k, item in enumerate(items) for graph in _split(item, k)]
     if not found:
         raise DataError("from_pyg: the collection holds no graph; give at least one.")
-    named = schema_named(schema) if isinstance(schema, str) else schema
+    named = schema.schema if isinstance(schema, GraphStore) else schema
+    named = schema_named(named) if isinstance(named, str) else named
     codes = _common_codes(found)
     known = read_as = named
     if codes is not None:
@@ -136,20 +137,19 @@ def to_pyg(graphs: GraphStore | GraphBatch) -> list[Data]:
 
     ``x`` and ``edge_attr`` hold the codes of the store: a category as the number of its place in
     the schema, a quantity as it is. ``codes`` keeps the schema, so that :func:`from_pyg`, ``embed``
-    and the like read them back; graphs of a batch, which has no schema, need ``schema=``. ``y`` is
-    float32, as losses want it: labels are rounded to seven digits. Molecules of a store that keeps
-    its texts have ``smiles``, as they were written.
+    and the like read them back. ``y`` is float32, as losses want it: labels are rounded to seven
+    digits. Molecules of a store that keeps its texts have ``smiles``, as they were written.
     """
     texts: list[str] = []
     if isinstance(graphs, GraphBatch):
-        batch, codes = graphs, Codes(None)
+        batch, schema = graphs, graphs.schema
     else:
         if graphs.schema.domain == "molecule" and graphs.has_texts:
             texts = graphs.texts()
-        batch, schema = graphs.take(np.arange(len(graphs))), graphs.schema
+        batch, schema = graphs[:], graphs.schema
         if schema.domain == "graph":
             schema = replace(schema, directed=not graphs.undirected)
-        codes = Codes(schema)
+    codes = Codes(schema)
     edge_graph = batch.batch[batch.edge_index[0]]
     order = torch.sort(edge_graph, stable=True).indices
     counts = torch.bincount(edge_graph, minlength=batch.num_graphs).tolist()
@@ -196,7 +196,7 @@ def _schema_of(codes: Codes, wanted: FeatureSchema | None) -> FeatureSchema:
     known = codes.schema or wanted
     if known is None:
         raise DataError(
-            "the graphs hold the codes of a batch (to_pyg), which has no schema; name that of its "
+            "the graphs hold the codes of a batch (to_pyg) without a schema; name that of its "
             "store with `schema=store.schema`."
         )
     if wanted is not None and (wanted != known or wanted.contradicts(known)):

@@ -105,7 +105,7 @@ WRONG: dict[str, str] = {
     "pretrain {store} -o run --precision bf61": "bf16",
     f"pretrain {{store}} -o run --seed {2**32}": "--seed must be less than 4294967296",
     f"embed {{molecules}} -m random -o e.csv --threads {3 * 10**9}": "less than or equal to 4096",
-    f"embed {{molecules}} -m random -o e.csv --limit {10**20}": "--limit must be a number from 1",
+    f"embed {{molecules}} -m random -o e.csv --limit {10**20}": "--limit must be a whole number",
     "probe {molecules} -m random --targets oxygen --targets length": (
         "'--targets': given more than once; write one list, --targets A,B. See"
     ),
@@ -135,10 +135,19 @@ WRONG: dict[str, str] = {
     "pretrain {molecules} -o run --log tensorboard --log csv": "csv",
     "predict {molecules} -m {finetuned} -o p.csv --interval 0.9": "drop --interval: ",
     **{
-        f"probe {{molecules}} -m random --targets oxygen --protocol 10-fold {option}": (
-            f"{option.split()[0]} | does not apply to 10-fold"
+        f"probe {{molecules}} -m random --targets oxygen --protocol {words}": (
+            f"{words.split()[1]} | does not apply to --protocol {words.split()[0]}"
         )
-        for option in ("--output run", "--split random", "--with ecfp4", "--head kernel")
+        for words in (
+            "10-fold --output run",
+            "10-fold --split random",
+            "10-fold --with ecfp4",
+            "10-fold --head kernel",
+            "10-fold --c 1",
+            "10-fold --baseline-seeds 1",
+            "split --folds-seeds 0,1",
+            "splits --classifier logistic",
+        )
     },
     # outputs
     "pretrain {store} -o . --overwrite": "",

@@ -124,6 +124,7 @@ def test_ways_to_index():
     mask = np.array([False, True, False, False, True, False])
     for way in (mask, np.array([1, 4]), torch.tensor([1, 4]), slice(1, None, 3), [-5, -2]):
         assert torch.equal(store[way].x, store[[1, 4]].x)
+        assert store.texts(way) == store.texts([1, 4])
     assert torch.equal(store[-1].x, store[5].x)
     assert store[[]].num_graphs == 0
     assert store[3:3].num_nodes == 0
@@ -352,3 +353,11 @@ def test_two_commands_at_once_lose_no_list(
         monkeypatch.setattr("os.link", Mock(side_effect=PermissionError))
         assert write_rejects(tmp_path, [], "other") == tmp_path / "rejects.csv"
         assert [path.name for path in tmp_path.iterdir()] == ["rejects.csv"]
+
+
+def test_other_edges_have_other_neighbors():
+    batch = build(make_graphs(3), CODES)[:]
+    assert batch.with_attributes(batch.x + 1).adjacency is batch.adjacency
+    assert batch.to("meta").host_ptr is batch.ptr
+    few = replace(batch, edge_index=batch.edge_index[:, :2], edge_attr=batch.edge_attr[:2])
+    assert len(few.adjacency.senders) == 2

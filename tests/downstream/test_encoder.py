@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from graphlog.data.store import GraphBatch
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
 from graphlog.domains.molecule.descriptors import morgan_fingerprints
 from graphlog.downstream.pretrained import load, ranges_of, untrained_like
+from graphlog.encoders.encoder import EncoderConfig
 from graphlog.errors import ConfigError, DataError, ModelFileError
+from graphlog.extras.export import padded_inputs
 from graphlog.inputs import read
 
 BAD = ["CCO", "not a molecule", "c1ccccc1", "", "C"]
@@ -153,3 +156,20 @@ def test_an_untrained_encoder_does_not_take_its_statistics_from_labeled_molecule
     halves = (graphs.subset(np.arange(10)), graphs.subset(np.arange(10, len(graphs))))
     one, other = (untrained_like(encoder, fold, seed=3).embed(CHAINS) for fold in halves)
     np.testing.assert_array_equal(one, other)
+
+
+def test_batches_of_another_schema_are_refused():
+    graphs = read(CHAINS[:2], MOLECULE_RICH)
+    for use in (tiny_encoder(), partial(padded_inputs, tiny_encoder())):
+        with pytest.raises(ConfigError, match="graphs of schema 'molecule-rich', but the model"):
+            use(graphs[:].to("cpu").with_attributes())
+
+
+def test_an_untrained_encoder_by_names():
+    named = graphlog.random_encoder({"dim": 8, "layers": 1}, "molecule")
+    plain = graphlog.random_encoder(EncoderConfig(dim=8, layers=1), MOLECULE)
+    np.testing.assert_array_equal(named.embed(CHAINS), plain.embed(CHAINS))
+    with pytest.raises(ConfigError, match="`seed` must be a whole number"):
+        load("random", seed=-1)
+    with pytest.raises(ConfigError, match="an encoder has no head"):
+        graphlog.load_predictor(named)  # type: ignore[arg-type]

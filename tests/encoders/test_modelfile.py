@@ -136,11 +136,16 @@ def test_a_signed_description_of_something_else(path: Path, change: dict[str, ob
 
 
 def test_weights_that_are_not_finite(path: Path, tmp_path: Path):
-    encoder = trained()
-    with torch.no_grad():
-        encoder.layers[0].lift.weight[0, 0] = torch.nan
-    save_model(tmp_path / "broken", encoder, {})
+    about, tensors = modelfile.read_tensors(path, "model")
+    tensors["encoder.node.weight"][0] = torch.nan
+    del about["sha256"]
+    modelfile.write_tensors(tmp_path / "broken", "model", about, tensors)
     refused(tmp_path / "broken", "not finite")
+    encoder = read_model(path).encoder
+    encoder.node.weight.data[0] = torch.nan
+    with pytest.raises(ModelFileError, match=r"encoder\.node\.weight` holds .* not finite"):
+        save_model(path, encoder, {})
+    read_model(path)  # what it was
 
 
 def test_a_model_does_not_follow_its_file(path: Path):

@@ -71,3 +71,10 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, setting: str, value: st
         export_onnx(Encoder(build_encoder(config, PROTEIN)), tmp_path / "m.onnx")
     with pytest.raises(ConfigError, match=r"use \.onnx"):
         export_onnx(tiny_encoder(), tmp_path / "m.bin")
+
+
+def test_an_encoder_in_double_precision_is_exported_in_single(tmp_path: Path):
+    pytest.importorskip("onnxscript")
+    encoder = tiny_encoder(schema=MOLECULE)
+    encoder.double()
+    assert export_onnx(encoder, tmp_path / "model.onnx")["width"] == encoder.width()

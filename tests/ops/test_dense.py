@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphlog.ops.dense import add_product, linear, perceptron
+from graphlog.ops.dense import add_product, linear, normalize, perceptron, shared_moments
 
 # worst rounding of a sum of 600 products, relative to the largest of the results
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-5}
@@ -100,3 +100,23 @@ def test_added_product_equals_the_plain_one(dtype: torch.dtype, rows: int):
         )
     )
     compare(found, expected, {**TOLERANCE, torch.bfloat16: 2.0**-6}[dtype])
+
+
+@pytest.mark.parametrize("counts", [None, torch.tensor([1.0, 3, 1, 2, 1], dtype=torch.float64)])
+def test_second_derivatives_of_batch_norm(counts: Tensor | None):
+    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return normalize(x, shared_moments(x, counts), weight, bias, 1e-5, counts)
+
+    shapes = (5, 3), (3,), (3,)
+    inputs = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes]
+    assert torch.autograd.gradcheck(norm, inputs)
+    assert torch.autograd.gradgradcheck(norm, inputs)
+
+
+def test_weights_in_place_of_parameters(kind: str):
+    layers, x = layers_of(torch.float64, kind), torch.randn(5, 24, dtype=torch.float64)
+    expected = layers(x)
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            torch.nn.utils.parametrizations.weight_norm(layer)
+    compare([computed(x, layers)], [expected], TOLERANCE[torch.float64])

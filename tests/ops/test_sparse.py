@@ -71,7 +71,8 @@ def test_weighted_rows(heads: int):
     products = weight[:, :, None] * rows[:, None]
     expected = products.new_zeros(6, heads, 4).index_add(0, edge_index[1], products)
     torch.testing.assert_close(weighted_rows(weight, rows, adjacency.offsets), expected)
-    assert torch.autograd.gradcheck(lambda w: weighted_rows(w, rows, adjacency.offsets), weight)
+    inputs = (weight, rows.requires_grad_())
+    assert torch.autograd.gradcheck(lambda w, r: weighted_rows(w, r, adjacency.offsets), inputs)
     nothing = weighted_rows(weight[:0], rows[:0], torch.zeros(4, dtype=torch.int64))
     assert nothing.shape == (3, heads, 4)
     nothing.sum().backward()

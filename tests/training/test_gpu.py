@@ -48,7 +48,6 @@ def step_without_values(name: str) -> None:
     objective = make(name, encoder)
     begin_last_phase(objective, encoder)
     batch = batch_for(sizes=[3, 5, 2, 7], substructures=objective.needs_substructures)
-    batch = replace(batch, _adjacency=[])
     encoder.to("meta")
     objective.to("meta")
     views = objective.views(batch.to("meta"), seeded())

@@ -273,6 +273,8 @@ def test_what_is_no_callback_is_refused():
         Callbacks([print])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="did you mean 'wandb'"):
         Callbacks(["wanbd"])
+    Callbacks(kept := Kept()).on_row({"step": 1})  # one needs no list
+    assert kept.rows == [{"step": 1}]
 
 
 @pytest.mark.parametrize(

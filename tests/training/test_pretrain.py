@@ -201,6 +201,8 @@ def test_precision_and_device_choose_themselves():
     for name in ("gpu", "mps", "cuda:99"):
         with pytest.raises(ConfigError, match="`device`"):
             choose_device(name)
+    with pytest.raises(ConfigError, match=r"unknown `precision` 'BF16'; did you mean 'bf16'"):
+        choose_precision("BF16", cpu, said.append)  # type: ignore[arg-type]
 
 
 def test_draws_depend_on_their_place_alone():
@@ -286,3 +288,12 @@ def test_a_run_keeps_the_precision_it_started_with(
         run_pretraining(store, config.updated({"precision": other}), run, resume=True)
     result = run_pretraining(store, config, run, resume=True)
     assert result.info["settings"]["training"]["precision"] == chosen
+
+
+def test_a_run_in_double_precision():
+    torch.set_default_dtype(torch.float64)
+    try:
+        result = run_pretraining(families(40), small_config(epochs=2), None)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert result.encoder.node.weight.dtype == torch.float64

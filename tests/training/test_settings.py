@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from graphlog.config import parse_override, read_json, read_toml
+from graphlog.encoders.encoder import EncoderConfig
 from graphlog.errors import ConfigError, DataError
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.settings import read_config, resolve_config
@@ -102,3 +103,8 @@ def test_numbers_of_thousands_of_digits_and_devices_are_refused_in_one_line(tmp_
             parse_override(text)
     with pytest.raises(DataError, match="it is not a file"):
         read_json(tmp_path / "zero.toml")
+
+
+def test_an_encoder_as_an_object():
+    shape = EncoderConfig(dim=8, backbone="gat")
+    assert resolve_config(overrides={"encoder": shape}).encoder == shape

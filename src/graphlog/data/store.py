@@ -66,8 +66,11 @@ class GraphBatch:
     """Node range of each graph: graph ``n`` owns nodes ``ptr[n]:ptr[n + 1]``; ``P = N + 1``."""
     y: Float[Tensor, "N T"] | None = None
     """Labels, NaN where absent."""
-    _adjacency: list[Adjacency] = field(default_factory=list[Adjacency], repr=False)
-    _host_ptr: Int[Tensor, "P"] | None = field(default=None, repr=False)
+    schema: FeatureSchema | None = field(default=None, kw_only=True, repr=False)
+    """What the attributes of a store's graphs mean."""
+    # of these edges and graphs, so `replace` leaves them behind
+    _adjacency: list[Adjacency] = field(init=False, default_factory=list[Adjacency], repr=False)
+    _host_ptr: Int[Tensor, "P"] | None = field(init=False, default=None, repr=False)
 
     @property
     def num_graphs(self) -> int:
@@ -105,11 +108,14 @@ class GraphBatch:
         self, x: Tensor | None = None, edge_attr: Tensor | None = None
     ) -> "GraphBatch":
         """Return the same graphs with other attributes; the adjacency is shared, not rebuilt."""
-        return replace(
-            self,
-            x=self.x if x is None else x,
-            edge_attr=self.edge_attr if edge_attr is None else edge_attr,
+        x, edge_attr = (
+            self.x if x is None else x,
+            self.edge_attr if edge_attr is None else edge_attr,
         )
+        alike = replace(self, x=x, edge_attr=edge_attr)
+        object.__setattr__(alike, "_adjacency", self._adjacency)
+        object.__setattr__(alike, "_host_ptr", self._host_ptr)
+        return alike
 
     def part(self, first: int, last: int) -> "GraphBatch":
         """Return the graphs ``first:last`` as a batch; the order of nodes and edges is kept."""
@@ -124,6 +130,7 @@ class GraphBatch:
             self.batch[nodes] - first,
             ptr - low,
             None if self.y is None else self.y[first:last],
+            schema=self.schema,
         )
 
     def to(self, device: torch.device | str) -> "GraphBatch":
@@ -139,7 +146,9 @@ class GraphBatch:
     def _with_each(self, change: Callable[[Tensor], Tensor]) -> "GraphBatch":
         tensors = (self.x, self.edge_index, self.edge_attr, self.batch, self.ptr)
         y = None if self.y is None else change(self.y)
-        return GraphBatch(*map(change, tensors), y=y, _host_ptr=self.host_ptr)
+        moved = GraphBatch(*map(change, tensors), y=y, schema=self.schema)
+        object.__setattr__(moved, "_host_ptr", self.host_ptr)
+        return moved
 
 
 def seeded_permutation(n: int, *words: int) -> Int[np.ndarray, "n"]:
@@ -210,7 +219,7 @@ class GraphStore:
 
     def __getitem__(self, key: Any) -> GraphBatch:
         """Return the batch of a slice, an index, a sequence of indices, or a boolean mask."""
-        return self.take(np.arange(*key.indices(len(self))) if isinstance(key, slice) else key)
+        return self.take(key)
 
     def __repr__(self) -> str:
         """Describe the store in one line."""
@@ -415,6 +424,7 @@ class GraphStore:
             batch=torch.from_numpy(np.repeat(np.arange(len(graphs)), node_counts)),
             ptr=torch.from_numpy(ptr),
             y=None if labels is None else torch.from_numpy(labels.astype(np.float32)),
+            schema=self.schema,
         )
 
     def chunks(self) -> Iterator[GraphChunk]:
@@ -532,7 +542,8 @@ class GraphStore:
         return np.arange(len(self)) if self.indices is None else self.indices
 
     def _resolve(self, indices: Any) -> Int[np.ndarray, "N"]:
-        chosen = np.asarray(indices)
+        is_slice = isinstance(indices, slice)
+        chosen = np.arange(*indices.indices(len(self))) if is_slice else np.asarray(indices)
         if chosen.dtype == np.bool_:
             if chosen.shape != (len(self),):
                 raise IndexError(f"a mask must have {len(self)} entries, found {chosen.shape}.")

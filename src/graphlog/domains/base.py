@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    SupportsIndex,
+    runtime_checkable,
+)
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Num
@@ -103,8 +112,9 @@ class Reading:
             if (value := getattr(self, option)) is not None:
                 check_choice(option, value, known)
         check_workers(self.workers)
-        if self.limit is not None and not 1 <= self.limit <= sys.maxsize:
-            raise out_of_range("limit", f"a number from 1 to {sys.maxsize}", self.limit)
+        is_whole = isinstance(self.limit, SupportsIndex)
+        if self.limit is not None and not (is_whole and 1 <= self.limit <= sys.maxsize):
+            raise out_of_range("limit", f"a whole number from 1 to {sys.maxsize}", self.limit)
 
     @classmethod
     def names(cls) -> frozenset[str]:

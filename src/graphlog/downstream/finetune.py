@@ -451,7 +451,7 @@ def finetune(
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | bool | None = None,
-    callbacks: Sequence[Callback | str] = (),
+    callbacks: Sequence[Callback | str] | Callback = (),
     **settings: Any,
 ) -> Predictor:
     """Train copies of an encoder, each with a new head, on labels; one copy a seed.

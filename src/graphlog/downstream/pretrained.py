@@ -38,12 +38,13 @@ from graphlog.errors import (
     ConfigError,
     ModelFileError,
     check_name,
+    check_seed,
     out_of_range,
     setting,
     unknown_name,
 )
 from graphlog.files import folder_kind
-from graphlog.inputs import InputLike, has_column, read, resolve
+from graphlog.inputs import InputLike, check_schema, has_column, read, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.settings import (
     NumberFormat,
@@ -151,6 +152,8 @@ class Encoder(nn.Module):
         """
         if not isinstance(batch, GraphBatch):
             batch = read(batch, self.schema, on_error="fail")[:]
+        elif batch.schema is not None:
+            check_schema(batch.schema, self.schema)
         return self.network(batch.to(self.device))
 
     def embed(
@@ -557,8 +560,8 @@ def model_path(model: str | Path, has_head: bool = False) -> Path:
 
 
 def random_encoder(
-    config: EncoderConfig | None = None,
-    schema: FeatureSchema | None = None,
+    config: EncoderConfig | Mapping[str, Any] | None = None,
+    schema: FeatureSchema | str | None = None,
     *,
     layer: str | None = None,
     seed: int = 0,
@@ -569,8 +572,8 @@ def random_encoder(
     Without that, an untrained network would be judged with statistics it never had.
 
     Args:
-        config: Settings of the network; None takes the defaults.
-        schema: Features it reads; None takes those of ``molecule-cip``.
+        config: Settings of the network, or a table of some; None takes the defaults.
+        schema: Features it reads, or their name; None takes those of ``molecule-cip``.
         layer: Embedding it is known by; None takes ``jk``.
         seed: Initial weights, and which graphs are looked at.
         graphs: Unlabeled graphs to take the statistics from; None takes bundled molecules.
@@ -579,9 +582,13 @@ def random_encoder(
         raise ConfigError(
             "`config` is for settings of the network; give a schema as `schema=`.", option="config"
         )
-    schema = schema or schema_named(USUAL_SCHEMA)
+    if not isinstance(config, EncoderConfig):
+        config = EncoderConfig.parse(config or {})
+    if not isinstance(schema, FeatureSchema):
+        schema = schema_named(schema or USUAL_SCHEMA)
+    seed = check_seed("seed", seed)
     network = build_encoder(
-        config or EncoderConfig(), schema, torch.Generator().manual_seed(seed_for(seed, "encoder"))
+        config, schema, torch.Generator().manual_seed(seed_for(seed, "encoder"))
     )
     if graphs is None:
         graphs = bundled_graphs(schema)

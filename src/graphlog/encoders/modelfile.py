@@ -56,8 +56,16 @@ def save_model(
 
     Its folder is made if need be. With ``half``, weights are stored as float16, half the size,
     where none overflows; they are read back as float32. Running statistics keep their precision.
+
+    Raises:
+        ModelFileError: If a weight is not finite, so that the file could not be read.
     """
     tensors = {ENCODER + k: v for k, v in encoder.state_dict().items()}
+    if broken := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
+        raise ModelFileError(
+            f"{path}: not written, since `{broken[0]}` holds values that are not finite; train the "
+            "encoder again with a lower learning rate."
+        )
     tensors |= {EXTRA + k: v for k, v in (extra or {}).items()}
     tensors = {k: _stored(k, v, half) for k, v in tensors.items()}
     about = {

@@ -27,6 +27,7 @@ from graphlog.encoders.encoder import (
 from graphlog.encoders.layers import GIN, GraphSAGE
 from graphlog.errors import ConfigError, optional
 from graphlog.files import link_target, replacing
+from graphlog.inputs import check_schema
 
 INPUTS = ("nodes", "adjacency", "edges", "mask")
 _OPSET = 18
@@ -102,7 +103,7 @@ def export_onnx(
     path, encoder = Path(out), load(model)
     check_output(path, (".onnx",), model)
     chosen = check_layer(layer or encoder.layer)
-    dense = DenseEncoder(encoder.copy().to("cpu").network, chosen)
+    dense = DenseEncoder(encoder.copy().cpu().float().network, chosen)
     with optional("onnx", "onnx"):
         import onnx  # noqa: F401  # pyright: ignore[reportMissingImports, reportUnusedImport]
     with optional("onnxscript", "onnx"):
@@ -160,6 +161,8 @@ def padded_inputs(encoder: Encoder, batch: GraphBatch) -> dict[str, np.ndarray]:
         for padding. N is the largest number of nodes of a graph.
     """
     schema, count = encoder.schema, batch.num_graphs
+    if batch.schema is not None:
+        check_schema(batch.schema, schema)
     size = int(batch.sizes.max()) if count else 0
     near = Neighborhood(batch, schema, torch.float32)
     place = torch.arange(batch.num_nodes) - batch.ptr[:-1][batch.batch]

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch import distributed as dist
+from torch.autograd.function import once_differentiable
 
 from graphlog.errors import ProcessLostError, first_line, setting
 
@@ -89,6 +90,9 @@ class _Gather(torch.autograd.Function):
         return peers.all_rows(rows, counts)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grads: Tensor
+    ) -> tuple[Tensor, None, None]:
         # the same loss is counted by every process, and gradients are averaged
         return grads[0][ctx.own] * ctx.size, None, None

@@ -28,7 +28,7 @@ def perceptron(
     as the layers themselves would.
     """
     names = ("weight", "bias")
-    learned = (layer.get_parameter(name) for layer in (first, second) for name in names)
+    learned = (getattr(layer, name) for layer in (first, second) for name in names)
     return _Perceptron.apply(x, *learned)  # pyright: ignore[reportReturnType]
 
 
@@ -240,6 +240,16 @@ class _Normalize(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mean, variance, counts = ctx.saved_tensors
+        if torch.is_grad_enabled():  # to be differentiated again, through the moments too
+            assert ctx.peers is None, "of several processes, gradients are taken once"
+            share = (x.new_ones(x.shape[0]) if counts is None else counts.to(x.dtype)) / ctx.count
+
+            def scaled(x: Tensor, weight: Tensor) -> Tensor:
+                centered = x - share @ x
+                return centered * (share @ centered.square() + ctx.eps).rsqrt() * weight
+
+            pull = torch.func.vjp(scaled, x, weight)[1]
+            return *pull(grads[0]), grads[0].sum(0), None, None, None, None
         dy = grads[0].contiguous()
         own = torch.zeros(2, weight.shape[0], dtype=weight.dtype, device=weight.device)
         if x.shape[0]:

@@ -444,18 +444,22 @@ class _WeightedRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
-        ctx.save_for_backward(rows, offsets)
-        every = torch.arange(rows.shape[0], device=rows.device)
+        ctx.save_for_backward(weight, rows, offsets)
+        table, every = rows.detach(), torch.arange(rows.shape[0], device=rows.device)
         heads = weight.detach().to(rows.dtype).unbind(1)
-        return torch.stack([_bag(rows, every, offsets, w.contiguous()) for w in heads], dim=1)
+        return torch.stack([_bag(table, every, offsets, w.contiguous()) for w in heads], dim=1)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        rows, offsets = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        weight, rows, offsets = ctx.saved_tensors
         every = torch.arange(rows.shape[0], device=rows.device)
         heads = (grad.contiguous() for grad in grads[0].unbind(1))
         products = [_weight_gradient(grad, rows, every, offsets) for grad in heads]
-        return torch.stack(products, dim=1), None, None
+        d_rows = None
+        if ctx.needs_input_grad[1]:
+            at_edge = grads[0].index_select(0, segment_ids(offsets, rows.shape[0]))
+            d_rows = torch.einsum("eh,ehk->ek", weight.to(at_edge.dtype), at_edge)
+        return torch.stack(products, dim=1), d_rows, None
 
 
 def weighted_rows(
@@ -463,7 +467,7 @@ def weighted_rows(
 ) -> Float[Tensor, "V H K"]:
     r"""Return :math:`\sum_{e \to v} w_{e h} r_e` for every node ``v`` and head ``h``.
 
-    Edges into node ``v`` are ``offsets[v]:offsets[v + 1]``. Differentiable in ``weight`` alone.
+    Edges into node ``v`` are ``offsets[v]:offsets[v + 1]``.
     """
     return _WeightedRows.apply(weight, rows, offsets)  # pyright: ignore[reportReturnType]
 

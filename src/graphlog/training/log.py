@@ -316,13 +316,14 @@ TakeRow = Callable[[dict[str, Any]], object]
 class Callbacks:
     """The callbacks of one run; none of them can stop it."""
 
-    def __init__(self, given: Sequence[Any] = (), folder: Path | None = None) -> None:
+    def __init__(self, given: Sequence[Any] | Callback = (), folder: Path | None = None) -> None:
         """Start the trackers that are named; a run that is kept in memory has no folder.
 
         Raises:
             ConfigError: If a name is unknown or an object is no callback.
             MissingExtraError: If the library of a tracker is not installed.
         """
+        given = [given] if isinstance(given, Callback) else given
         check_list("callbacks", given)
         self._active: list[tuple[str, TakeRow]] = []
         self._ends = ExitStack()

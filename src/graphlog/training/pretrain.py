@@ -32,6 +32,7 @@ from graphlog.files import write_json, write_text, writing
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective, RegressionHead
 from graphlog.ops.collectives import Peers
+from graphlog.ops.contrastive import full_precision
 from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress
 from graphlog.training.runfolder import CHECKPOINTS, CONFIG, MODEL, RunFolder, versions
 from graphlog.training.settings import (
@@ -380,7 +381,7 @@ class Pretraining(Job):
         for rows in np.split(chosen, range(c.batch_size, len(chosen), c.batch_size)):
             batch = self.store.take(rows).to(device)
             with autocast(self.setting.precision, device):
-                parts.append(self.encoder(batch).graph_emb.float())
+                parts.append(full_precision(self.encoder(batch).graph_emb))
         self.encoder.train()
         return torch.cat(parts)
 
@@ -444,7 +445,7 @@ def run_pretraining(
     overwrite: bool = False,
     init: GraphEncoder | None = None,
     progress: Progress | None = None,
-    callbacks: Sequence[Callback | str] = (),
+    callbacks: Sequence[Callback | str] | Callback = (),
 ) -> ModelFile:
     """Train ``config.objective`` on the graphs of ``store``; see :func:`graphlog.pretrain`.
 

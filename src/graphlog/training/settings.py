@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import tomli_w
 import torch
@@ -22,7 +22,15 @@ from graphlog.data.graphs import FeatureSchema
 from graphlog.data.store import GraphBatch
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder, global_generators
-from graphlog.errors import SEED_LIMIT, ConfigError, check_name, out_of_range, setting, unknown_name
+from graphlog.errors import (
+    SEED_LIMIT,
+    ConfigError,
+    check_choice,
+    check_name,
+    out_of_range,
+    setting,
+    unknown_name,
+)
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective
 
@@ -243,6 +251,8 @@ def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
         head, *rest = key.split(".")
         for part in reversed(rest):
             value = {part: value}
+        if isinstance(value, EncoderConfig):
+            value = value.model_dump()
         if head == "objective" and isinstance(value, str):
             value = {"name": value}
         expanded = merge(expanded, {head: value})
@@ -324,7 +334,12 @@ def has_fast_bf16(device: torch.device) -> bool:
 def choose_precision(
     name: Precision, device: torch.device, warn: Callable[[str], None]
 ) -> NumberFormat:
-    """Return the format to train in; a warning says where bf16 is emulated."""
+    """Return the format to train in; a warning says where bf16 is emulated.
+
+    Raises:
+        ConfigError: If there is none of that name.
+    """
+    check_choice("precision", name, get_args(Precision))
     fast = has_fast_bf16(device)
     if name == "auto":
         return "bf16" if fast else "fp32"
