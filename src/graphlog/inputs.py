@@ -51,7 +51,7 @@ of RDKit molecules; a data frame (pandas, polars, pyarrow) or a dictionary of co
 torch_geometric.
 """
 
-_FOR_STORES = ("on_error", "workers", "progress", "data_dir", "limit", "store_path")
+_FOR_STORES = ("on_error", "workers", "progress", "data_dir", "limit", "store_path", "overwrite")
 """Options that mean something, or do no harm, where the graphs need no reading."""
 _DEFAULT_DOMAIN = "molecule"
 _ADVICE = "free space there, or name another folder in the variable TMPDIR"
@@ -426,7 +426,9 @@ def _fitting(
     rejects = store.output_rejects if reading.on_error == "fail" else []
     if rejects:
         raise bad_row(f"{name}, row {rejects[0].row}", rejects[0].reason, rejects[0].row)
-    return store if reading.store_path is None else store.save(reading.store_path)
+    if reading.store_path is None:
+        return store
+    return store.save(reading.store_path, reading.overwrite)
 
 
 def _torch_graphs(source: Any) -> Any:
