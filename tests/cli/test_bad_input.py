@@ -155,6 +155,8 @@ WRONG: dict[str, str] = {
     "probe {molecules} -m random --targets oxygen --split s.csv": "--split s.csv | ends in .json",
     "data split {molecules} -o s.json --fractions 0.9,0.9,0.1": "fractions",
     "data split {molecules} -o s.json --kind scafold": "'scaffold'",
+    "plot {pretrained} --output=": "'--output' / '-o': is empty; name a path. See",
+    "neighbors - --in - -m random -o n.csv": "cannot both be standard input",
     # results
     "plot {store} -o f": "config.toml",
     "plot {pretrained} -o f --input gone.csv": "gone.csv",
@@ -306,3 +308,11 @@ def test_an_error_stays_out_of_an_output_on_standard_output(cli: Cli, output: st
         ended = cli(f"embed {{molecules}} {wrong} {output} --json", code=2)
         assert ended.out == ""
         assert json.loads(ended.err)["error"]["kind"] == kind
+
+
+def test_an_error_that_standard_output_cannot_take_goes_to_standard_error(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+):
+    full = Mock(write=Mock(side_effect=OSError(28, "No space left on device")))
+    monkeypatch.setattr("sys.stdout", full)
+    assert "no space left on device; free" in cli("models --json", code=2).err
