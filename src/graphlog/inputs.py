@@ -22,7 +22,7 @@ from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import DOMAINS, Domain, Input, Reading, schema_named
 from graphlog.domains.records import RecordDomain, TableReading
 from graphlog.errors import ConfigError, DataError, check_name, setting, unknown_name
-from graphlog.files import beside, open_text, writing
+from graphlog.files import beside, open_text, storable, writing
 
 
 @runtime_checkable
@@ -372,7 +372,7 @@ def recall_input(run: Path) -> tuple[str, dict[str, Any]] | None:
 
 
 def _named(source: str | os.PathLike[str]) -> Input:
-    path, name = Path(source), str(source)
+    path, name = Path(source), storable(str(source))
     if name == "-":
         return Input(name="standard input", path=path)
     is_there = os.path.exists(path)  # also for a name that is too long, such as a SMILES
