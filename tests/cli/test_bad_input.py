@@ -55,6 +55,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, store: Path, pretrained: Pa
     (made / "cut.safetensors").write_bytes(model[:-100])
     shutil.copytree(pretrained, made / "done")
     (made / "folder.npz").mkdir()
+    (made / "unmarked").mkdir()
+    (made / "unmarked" / "config.toml").touch()
     for name, kind in (("searched", "search"), ("tree", "prototypes")):
         (made / name).mkdir()
         mark_folder(made / name, kind)
@@ -162,9 +164,10 @@ WRONG: dict[str, str] = {
     "plot {pretrained} -o f --input gone.csv": "gone.csv",
     "plot {pretrained} -o f --limit 30": "--input",
     "info thesis.safetensor": "did you mean thesis.safetensors?",
-    "info .": "not a model, store or run | config.toml | name a run folder or a graph store",
+    "info .": "not a model, store or run | graphlog.json | name a run folder or a graph store",
     "info {molecules}": "table | featurize",
     "info random": "untrained encoder | graphlog finetune INPUT -m random",
+    "info unmarked": "not a model, store or run | whole graphlog.json",
     "info searched": "search of tune | graphlog info searched/best",
     "info tree": "tree of prototypes | tree/atlas.html",
     "info x.index": "index of neighbors | graphlog neighbors QUERY --in x.index",

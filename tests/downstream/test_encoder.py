@@ -13,6 +13,7 @@ from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
 from graphlog.domains.molecule.descriptors import morgan_fingerprints
 from graphlog.downstream.pretrained import load, ranges_of, untrained_like
 from graphlog.errors import ConfigError, DataError, ModelFileError
+from graphlog.files import mark_folder
 from graphlog.inputs import read
 
 BAD = ["CCO", "not a molecule", "c1ccccc1", "", "C"]
@@ -130,6 +131,7 @@ def test_load_names_what_is_wrong(tmp_path: Path):
     with pytest.raises(ModelFileError, match=r"holds no model\.safetensors"):
         load(tmp_path / "run")
     (tmp_path / "run" / "config.toml").touch()
+    mark_folder(tmp_path / "run", "pretrain")
     with pytest.raises(ModelFileError, match="interrupted; continue it with `resume=True`"):
         load(tmp_path / "run")
     (tmp_path / "old.pth").touch()

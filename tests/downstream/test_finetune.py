@@ -217,8 +217,14 @@ def test_a_used_folder_is_refused_resumed_or_replaced(
     first = tuned(run_dir=run)
     with pytest.raises(ConfigError, match="`resume=True` or replace it with `overwrite=True`"):
         tuned(run_dir=run)
-    with pytest.raises(ConfigError, match="other settings, model or data"):
-        tuned(run_dir=run, resume=True, dropout=0.3)
+    kept = (run / "config.toml").read_bytes()
+    for change, told in (
+        ({"dropout": 0.3}, r"run was started with finetune\.dropout = 0\.\d, now 0\.3"),
+        ({"encoder": tiny_encoder("jk", seed=9)}, "with other labels, folds or weights"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            tuned(run_dir=run, resume=True, **change)
+    assert (run / "config.toml").read_bytes() == kept
     trained: list[int] = []
     batches = SeedJob.batches
     monkeypatch.setattr(
