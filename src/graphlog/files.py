@@ -293,7 +293,10 @@ def scratch_folder(out: Path) -> Generator[Path]:
                     if unused := acquire_lock(old / LOCK):  # the process that held it was killed
                         shutil.rmtree(old, ignore_errors=True)
                         release_lock(unused)
-        folder, lock = _locked_folder(stem)
+        try:
+            folder, lock = _locked_folder(stem)
+        except OSError as e:  # nobody has asked for the folder
+            raise OSError(e.errno, e.strerror or str(e), str(out)) from None
     try:
         yield folder
     finally:

@@ -114,7 +114,9 @@ WRONG: dict[str, str] = {
     # names that are too long for a file
     f"embed {'C' * 300} -m random -o e.csv": "unknown file or data set",
     f"embed {{molecules}} -m {'C' * 300} -o e.csv": "unknown model",
-    f"embed {{molecules}} -m random -o {'C' * 300}.csv": "File name too long; check the path",
+    f"embed {{molecules}} -m random -o {'C' * 300}.csv": (
+        "cannot write CCC | CCC.csv: File name too long; check the path"
+    ),
     "pretrain {store} -o run --config gone.toml": "gone.toml",
     "pretrain {store} -o run --config {finetuned}/config.toml": (
         "config.toml has settings of finetune; name the config.toml of a run of pretrain"

@@ -64,8 +64,9 @@ class _OwnFirst(TyperCommand):
 
         An empty path, such as a variable that is not set, would be the current folder.
         """
-        values, _, given = self.make_parser(ctx).parse_args(args=list(args))
-        for param in self.params:
+        parsed: Any = self.make_parser(ctx).parse_args(args=list(args))
+        values, _, given = parsed
+        for param in given:
             if values.get(param.name) in ("", [""]) and _FILE.search(param.metavar or ""):
                 raise typer.BadParameter("is empty; name a path", ctx=ctx, param=param)
         for option in {p for p in given if given.count(p) > 1}:

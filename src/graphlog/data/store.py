@@ -505,7 +505,8 @@ class GraphStore:
     def save(self, path: Path | str, overwrite: bool = True) -> "GraphStore":
         """Write these graphs as a store and return it, mapped; a whole store keeps its digest.
 
-        A view becomes a store of its own, with a row a graph.
+        A view becomes a store of its own, with a row a graph. A store at ``path`` is replaced,
+        unless ``overwrite`` is False.
         """
         rows = self.output_rows
         with StoreBuilder(self.schema, path, self.tasks, self.source, overwrite) as builder:

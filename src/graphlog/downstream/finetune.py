@@ -96,7 +96,11 @@ _LEAST_SPREAD = 0.1
 _EVALUATION_BATCH = 512
 _OF_OTHERS = {"select", "device", "checkpoint_every_s", "readout", "kernel", "with_features"}
 """Settings that do not decide the weights, or not by their name."""
-_INDIFFERENT = {"input.name", "finetune.seeds", *(f"finetune.{name}" for name in _OF_OTHERS)}
+_INDIFFERENT = {
+    *("input.name", "input.sha256", "finetune.seeds"),
+    *(f"finetune.{name}" for name in _OF_OTHERS),
+}
+"""Entries of ``config.toml`` that may change in a run, or say nothing to a reader."""
 _LAST = 5
 """Epochs at the end whose mean score is reported too, since a single epoch's swings."""
 
@@ -707,10 +711,10 @@ def _check_same(
         if kept is not None and kept.fields.get("digest") != start.digest:
             before = read_toml(folder.config) if folder.config.is_file() else tables
             change = first_difference(before, tables, _INDIFFERENT)
+            change = change or "other graphs, labels, folds or weights of the model"
             raise ConfigError(
-                f"the run in {folder.path} was started with "
-                f"{change or 'other labels, folds or weights of the model'}; give the same to "
-                f"resume it, or replace it with {setting('overwrite', True)}.",
+                f"the run in {folder.path} was started with {change}; give the same to resume it, "
+                f"or replace it with {setting('overwrite', True)}.",
                 option="overwrite",
             )
 

@@ -248,7 +248,7 @@ class Index:
                 with file.open("wb") as array:  # numpy's own way hides why it fails
                     header = np.lib.format.header_data_from_array_1_0(self.vectors)
                     np.lib.format.write_array_header_1_0(array, header)
-                    array.write(np.ascontiguousarray(self.vectors))
+                    array.write(np.ascontiguousarray(self.vectors).data)
             else:
                 self.vectors.save(str(file))
             about = {"model": self.model, "layer": self.layer, "exact": self.is_exact}

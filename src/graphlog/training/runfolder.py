@@ -147,7 +147,7 @@ def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) ->
     if found not in kinds:
         advice = "choose another folder"
         if found is None and (path / MARK).is_file():
-            advice = f"if it is one, its {MARK} is damaged: copy that of another {kind} there"
+            advice = f"if it is one, its {MARK} is damaged: copy that of another folder of {kind}"
         raise ConfigError(f"{path} is a file or holds other files, not a {what}; {advice}.")
     if overwrite or (resume and found == kind):
         return
