@@ -12,7 +12,7 @@ from jaxtyping import Float
 from graphlog.config import merge
 from graphlog.data.graphs import FeatureSchema, Reject, save_rejects, write_rejects
 from graphlog.data.manifest import is_store
-from graphlog.data.store import GraphStore, open_store
+from graphlog.data.store import GraphStore, check_free, open_store
 from graphlog.data.tables import ColumnNames
 from graphlog.data.workers import device_for, using
 from graphlog.domains import USUAL_SCHEMA, Input, domain_of, schema_named
@@ -156,12 +156,8 @@ def featurize(
         DataError: If the input cannot be read.
     """
     output = Path(output)
-    if output.exists() and not overwrite:
-        raise ConfigError(
-            f"{output} exists already; replace it with {setting('overwrite', True)}, or name "
-            "another folder.",
-            option="overwrite",
-        )
+    if not overwrite:
+        check_free(output)
     folder = output.absolute().parent
     check_rejects(folder, output.name, source)
     wanted = None if schema is None else schema_named(schema)
@@ -185,7 +181,7 @@ def featurize(
         options = {**changed, **{name: v for name, v in options.items() if v is not None}}
     elif wanted is None and domain is None:
         wanted = schema_for(resolved, USUAL_SCHEMA)
-    options |= {"domain": domain, "store_path": output}
+    options |= {"domain": domain, "store_path": output, "overwrite": overwrite}
     with using(engine):
         graphs = read(resolved, wanted, **options)
     unmatched = enumerate(graphs.source.unmatched.items(), start=graphs.num_rows)

@@ -204,6 +204,11 @@ class CsvTable:
         self._file.write(f"{line[:-2]}\n")
 
 
+def storable(text: str) -> str:
+    """Return a text as valid UTF-8; the name of a file may not be."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def create_text(path: Path) -> TextIO:
     """Open a new file for text as it is; what UTF-8 cannot hold is escaped."""
     return path.open("w", encoding="utf-8", newline="", errors="backslashreplace")
@@ -288,7 +293,10 @@ def scratch_folder(out: Path) -> Generator[Path]:
                     if unused := acquire_lock(old / LOCK):  # the process that held it was killed
                         shutil.rmtree(old, ignore_errors=True)
                         release_lock(unused)
-        folder, lock = _locked_folder(stem)
+        try:
+            folder, lock = _locked_folder(stem)
+        except OSError as e:  # nobody has asked for the folder
+            raise OSError(e.errno, e.strerror or str(e), str(out)) from None
     try:
         yield folder
     finally:

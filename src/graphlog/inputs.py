@@ -22,7 +22,7 @@ from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import DOMAINS, Domain, Input, Reading, schema_named
 from graphlog.domains.records import RecordDomain, TableReading
 from graphlog.errors import ConfigError, DataError, check_name, setting, unknown_name
-from graphlog.files import beside, open_text, writing
+from graphlog.files import beside, open_text, storable, writing
 
 
 @runtime_checkable
@@ -51,7 +51,7 @@ of RDKit molecules; a data frame (pandas, polars, pyarrow) or a dictionary of co
 torch_geometric.
 """
 
-_FOR_STORES = ("on_error", "workers", "progress", "data_dir", "limit", "store_path")
+_FOR_STORES = ("on_error", "workers", "progress", "data_dir", "limit", "store_path", "overwrite")
 """Options that mean something, or do no harm, where the graphs need no reading."""
 _DEFAULT_DOMAIN = "molecule"
 _ADVICE = "free space there, or name another folder in the variable TMPDIR"
@@ -372,7 +372,7 @@ def recall_input(run: Path) -> tuple[str, dict[str, Any]] | None:
 
 
 def _named(source: str | os.PathLike[str]) -> Input:
-    path, name = Path(source), str(source)
+    path, name = Path(source), storable(str(source))
     if name == "-":
         return Input(name="standard input", path=path)
     is_there = os.path.exists(path)  # also for a name that is too long, such as a SMILES
@@ -414,7 +414,9 @@ def _fitting(
     rejects = store.output_rejects if reading.on_error == "fail" else []
     if rejects:
         raise bad_row(f"{name}, row {rejects[0].row}", rejects[0].reason, rejects[0].row)
-    return store if reading.store_path is None else store.save(reading.store_path)
+    if reading.store_path is None:
+        return store
+    return store.save(reading.store_path, reading.overwrite)
 
 
 def check_schema(own: FeatureSchema, schema: FeatureSchema) -> None:

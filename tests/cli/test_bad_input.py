@@ -55,6 +55,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, store: Path, pretrained: Pa
     (made / "cut.safetensors").write_bytes(model[:-100])
     shutil.copytree(pretrained, made / "done")
     (made / "folder.npz").mkdir()
+    (made / "unmarked").mkdir()
+    (made / "unmarked" / "config.toml").touch()
     for name, kind in (("searched", "search"), ("tree", "prototypes")):
         (made / name).mkdir()
         mark_folder(made / name, kind)
@@ -112,7 +114,9 @@ WRONG: dict[str, str] = {
     # names that are too long for a file
     f"embed {'C' * 300} -m random -o e.csv": "unknown file or data set",
     f"embed {{molecules}} -m {'C' * 300} -o e.csv": "unknown model",
-    f"embed {{molecules}} -m random -o {'C' * 300}.csv": "File name too long; check the path",
+    f"embed {{molecules}} -m random -o {'C' * 300}.csv": (
+        "cannot write CCC | CCC.csv: File name too long; check the path"
+    ),
     "pretrain {store} -o run --config gone.toml": "gone.toml",
     "pretrain {store} -o run --config {finetuned}/config.toml": (
         "config.toml has settings of finetune; name the config.toml of a run of pretrain"
@@ -164,14 +168,17 @@ WRONG: dict[str, str] = {
     "probe {molecules} -m random --targets oxygen --split s.csv": "--split s.csv | ends in .json",
     "data split {molecules} -o s.json --fractions 0.9,0.9,0.1": "fractions",
     "data split {molecules} -o s.json --kind scafold": "'scaffold'",
+    "plot {pretrained} --output=": "'--output' / '-o': is empty; name a path. See",
+    "neighbors - --in - -m random -o n.csv": "cannot both be standard input",
     # results
     "plot {store} -o f": "config.toml",
     "plot {pretrained} -o f --input gone.csv": "gone.csv",
     "plot {pretrained} -o f --limit 30": "--input",
     "info thesis.safetensor": "did you mean thesis.safetensors?",
-    "info .": "not a model, store or run | config.toml | name a run folder or a graph store",
+    "info .": "not a model, store or run | graphlog.json | name a run folder or a graph store",
     "info {molecules}": "table | featurize",
     "info random": "untrained encoder | graphlog finetune INPUT -m random",
+    "info unmarked": "not a model, store or run | whole graphlog.json",
     "info searched": "search of tune | graphlog info searched/best",
     "info tree": "tree of prototypes | tree/atlas.html",
     "info x.index": "index of neighbors | graphlog neighbors QUERY --in x.index",
@@ -306,3 +313,11 @@ def test_an_error_stays_out_of_an_output_on_standard_output(cli: Cli, output: st
         ended = cli(f"embed {{molecules}} {wrong} {output} --json", code=2)
         assert ended.out == ""
         assert json.loads(ended.err)["error"]["kind"] == kind
+
+
+def test_an_error_that_standard_output_cannot_take_goes_to_standard_error(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+):
+    full = Mock(write=Mock(side_effect=OSError(28, "No space left on device")))
+    monkeypatch.setattr("sys.stdout", full)
+    assert "no space left on device; free" in cli("models --json", code=2).err

@@ -144,3 +144,16 @@ def test_info_tells_what_a_shipped_model_is(cli: Cli):
     shipped = cli("info graphlog-mol").out
     for word in ("license", "CC BY-SA 3.0", "limits", "few metals", "trained on", "ChEMBL"):
         assert word in shipped
+
+
+@pytest.mark.usefixtures("coarse")
+def test_names_of_files_need_not_be_utf_8(cli: Cli, molecules: Path, pretrained: Path):
+    odd = os.fsdecode(b"\xff")
+    shutil.copy(molecules, f"{odd}.csv")
+    shutil.copytree(pretrained, f"pre{odd}")
+    cli(f"data split {odd}.csv -o {odd}.json --kind random")
+    labels = f"--targets oxygen --split {odd}.json --baselines none"
+    cli(f"probe {odd}.csv -m pre{odd} -o run{odd} {labels}")
+    cli(f"plot run{odd} -o figures --graphs 20")
+    cli(f"predict {odd}.csv -m run{odd} -o {odd}.parquet")
+    cli(f"prototypes pre{odd} --input {odd}.csv -o tree")

@@ -451,3 +451,12 @@ def test_reasons_are_one_line() -> None:
     builder = StoreBuilder(schema_named("molecule"))
     RowCollector(builder, "in.csv").reject(Reject(0, "C", "not\nvalid \n"))
     assert [r.reason for r in builder.finish().rejects] == ["not valid"]
+
+
+def test_a_store_that_another_process_finished_meanwhile_is_kept(tmp_path: Path):
+    with StoreBuilder(CODES, tmp_path / "s", overwrite=False) as builder:
+        build(make_graphs(3), CODES, tmp_path / "s")
+        with pytest.raises(ConfigError, match="s exists already; replace it"):
+            builder.finish()
+    assert len(open_store(tmp_path / "s")) == 3
+    assert os.listdir(tmp_path) == ["s"]

@@ -112,9 +112,18 @@ def test_a_public_file_is_fetched_once_and_read_under_our_names(
         assert [row.fields[column] for row in table.rows] == ["0.5", "1.5"]
 
 
-def test_another_content_is_refused_and_not_kept(esol: DatasetSpec, public: Path, cache: Path):
-    public.write_bytes(PUBLIC.replace(b"CCO", b"CCN"))
-    with pytest.raises(DataError, match="not the expected one"):
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (PUBLIC.replace(b"CCO", b"CCN"), "SHA-256 differs"),
+        (b"\n<!DOCTYPE html><p>Sign in", "a web page"),
+    ],
+)
+def test_another_content_is_refused_and_not_kept(
+    content: bytes, why: str, esol: DatasetSpec, public: Path, cache: Path
+):
+    public.write_bytes(content)
+    with pytest.raises(DataError, match=f"not the expected one .*{why}"):
         fetch(esol)
     assert list((cache / "public").iterdir()) == []
 
@@ -204,7 +213,7 @@ def test_the_zinc_sets_out_of_the_published_package(
 
 
 class _Hostile(_Quiet):
-    """Redirects to where its path says, or never ends."""
+    """Redirects to where its path says, or ends early, or never."""
 
     def do_GET(self):
         if self.path.startswith("/to/"):
@@ -213,7 +222,12 @@ class _Hostile(_Quiet):
             self.end_headers()
             return
         self.send_response(200)
+        if self.path == "/short":
+            self.send_header("Content-Length", "2000")
         self.end_headers()
+        if self.path == "/short":
+            self.wfile.write(b"x" * 1500)
+            return
         with suppress(OSError):
             while True:
                 self.wfile.write(b"x" * 4096)
@@ -242,3 +256,8 @@ def test_a_mirror_that_is_no_address(mirror: str, cache: Path, monkeypatch: pyte
     monkeypatch.setenv("GRAPHLOG_MIRROR", mirror)
     with pytest.raises(DataError, match="cannot be fetched from"):
         fetch(DATASETS["bbbp"])
+
+
+def test_a_download_that_ends_early_says_so(hostile: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="ended early, after 1,500 of 2,000 bytes"):
+        download(f"{hostile}/short", tmp_path / "a", lambda _: False)

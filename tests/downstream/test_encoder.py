@@ -16,6 +16,7 @@ from graphlog.downstream.pretrained import load, ranges_of, untrained_like
 from graphlog.encoders.encoder import EncoderConfig
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.extras.export import padded_inputs
+from graphlog.files import mark_folder
 from graphlog.inputs import read
 
 BAD = ["CCO", "not a molecule", "c1ccccc1", "", "C"]
@@ -137,6 +138,7 @@ def test_load_names_what_is_wrong(tmp_path: Path):
     (tmp_path / "run").mkdir()
     refused("run", r"holds no model\.safetensors")
     (tmp_path / "run" / "config.toml").touch()
+    mark_folder(tmp_path / "run", "pretrain")
     refused("run", "interrupted; continue it with `resume=True`")
     (tmp_path / "old.pth").touch()
     refused("old.pth", "graphlog convert")

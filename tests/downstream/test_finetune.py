@@ -217,8 +217,14 @@ def test_a_used_folder_is_refused_resumed_or_replaced(tmp_path: Path, monkeypatc
     first = tuned(**run)
     with pytest.raises(ConfigError, match="`resume=True` or replace it with `overwrite=True`"):
         tuned(**run)
-    with pytest.raises(ConfigError, match="other settings, model or data"):
-        tuned(**run, resume=True, dropout=0.3)
+    kept = (tmp_path / "run" / "config.toml").read_bytes()
+    for change, told in (
+        ({"dropout": 0.3}, r"run was started with finetune\.dropout = 0\.\d, now 0\.3"),
+        ({"encoder": tiny_encoder("jk", seed=9)}, "with other graphs, labels, folds or weights"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            tuned(**run, resume=True, **change)
+    assert (tmp_path / "run" / "config.toml").read_bytes() == kept
     steps = watch_steps(monkeypatch)
     more = tuned(**run, resume=True, seeds=(0, 1, 2))
     assert {job.seed for job in steps} == {2}  # finished seeds are kept

@@ -3,13 +3,12 @@
 import json
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 
-from cli_support import read_table
+from cli_support import read_table, short_files
 from downstream_support import CHAINS, tiny_encoder, write_csv
 from graphlog.encoders.modelfile import read_tensors, write_tensors
 from graphlog.errors import ConfigError, DataError, GraphLoGError, ModelFileError
@@ -78,11 +77,14 @@ def test_an_index_is_saved_and_guarded(tmp_path: Path, exact: bool):
 
 
 def test_an_index_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    index, full = Index.build(tiny_encoder(), ["CCO"]), Mock(side_effect=OSError(28, "No space"))
-    with monkeypatch.context() as patch:
-        patch.setattr("graphlog.extras.neighbors.write_tensors", full)
-        with pytest.raises(GraphLoGError, match=r"cannot write .*No space"):
-            index.save(tmp_path / "index")
+    monkeypatch.chdir(tmp_path)
+    index = Index.build(tiny_encoder(), ["CCO"])
+    with short_files(150), pytest.raises(GraphLoGError, match=r"cannot write .*File too large"):
+        index.save("index")
+    with pytest.raises(ConfigError, match=r"\. exists; remove it"):
+        index.save(".")
+    with pytest.raises(ConfigError, match="`k` must be"):
+        neighbors_file(tiny_encoder(), ["CCN"], ["CCO"], "near.csv", 0, save="index")
     assert list(tmp_path.iterdir()) == []
     index.save(tmp_path / "index")
     assert len(Index.load(tmp_path / "index")) == 1

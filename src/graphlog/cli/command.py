@@ -635,9 +635,10 @@ def report_error(error: BaseException, words: Sequence[str] = ()) -> int | None:
         about |= {key: value for key, value in known.items() if value is not None}
         # as the summary would be: beside the output where that is standard output
         to = sys.stderr if _IS_STREAM.search("\0".join(words)) else sys.stdout
-        print(json.dumps({"error": about}, indent=2), file=to, flush=True)
-    else:
-        say(f"graphlog: error: {message}")
+        with suppress(OSError):  # that stream may be what cannot be written
+            print(json.dumps({"error": about}, indent=2), file=to, flush=True)
+            return INVALID_INPUT
+    say(f"graphlog: error: {message}")
     return INVALID_INPUT
 
 

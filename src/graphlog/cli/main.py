@@ -43,6 +43,8 @@ VERBS: Registry[Verb] = Registry(
 
 _LIST = re.compile(r"\w+(,\w+)+")
 """How the help writes a list."""
+_FILE = re.compile(r"\b(DIR|FILE|INPUT|LIBRARY|MODEL|OLD|OUT|PATH|QUERY|RUN|STORE)\b")
+"""How it writes what names a file or folder."""
 
 
 class _OwnFirst(TyperCommand):
@@ -58,8 +60,15 @@ class _OwnFirst(TyperCommand):
         )
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse a list that is given twice, of which the parser would drop the first."""
-        given: list[Any] = self.make_parser(ctx).parse_args(args=list(args))[-1]
+        """Refuse an empty path, and a list given twice, of which the parser would drop the first.
+
+        An empty path, such as a variable that is not set, would be the current folder.
+        """
+        parsed: Any = self.make_parser(ctx).parse_args(args=list(args))
+        values, _, given = parsed
+        for param in given:
+            if values.get(param.name) in ("", [""]) and _FILE.search(param.metavar or ""):
+                raise typer.BadParameter("is empty; name a path", ctx=ctx, param=param)
         for option in {p for p in given if given.count(p) > 1}:
             if _LIST.fullmatch(option.metavar or ""):
                 name = max(option.opts, key=len)

@@ -55,7 +55,11 @@ class Pretrain(o.Reading, o.Computing, Command):
     resume: o.Resume = False
     overwrite: o.Overwrite = False
     callbacks: o.Log = None
-    config: Path | None = o.option(None, "Settings file; options override it.", "FILE")
+    config: Path | None = o.option(
+        None,
+        "Settings file; options override it, but --objective and --recipe must agree with it.",
+        "FILE",
+    )
     settings: o.Settings = None
     processes: int = o.option(
         1,

@@ -20,7 +20,7 @@ from graphlog.data.graphs import (
     map_array,
 )
 from graphlog.errors import ConfigError, DataError, ModelFileError
-from graphlog.files import hash_file, hash_json
+from graphlog.files import hash_file, hash_json, storable
 
 FORMAT = "graphlog-store"
 VERSION = 1
@@ -57,17 +57,16 @@ class FileEntry(FrozenConfig):
     """Hash of the file."""
 
 
-def _encodable(text: object) -> object:
-    """Return a text as valid UTF-8; the name of a file may not be."""
-    return text.encode("utf-8", "backslashreplace").decode() if isinstance(text, str) else text
+def _storable(text: object) -> object:
+    return storable(text) if isinstance(text, str) else text
 
 
 class Source(FrozenConfig):
     """Where the graphs of a store came from, and how they were read."""
 
-    name: Annotated[str, BeforeValidator(_encodable)] = ""
+    name: Annotated[str, BeforeValidator(_storable)] = ""
     """Name of the input."""
-    smiles_column: Annotated[str | None, BeforeValidator(_encodable)] = None
+    smiles_column: Annotated[str | None, BeforeValidator(_storable)] = None
     """Column of the records, if it was named."""
     standardize: str | None = None
     """How molecules were changed before they were read; None: not at all."""

@@ -512,13 +512,14 @@ class GraphStore:
             return self
         return replace(self.subset(np.flatnonzero(self.rows < count)), limit=count)
 
-    def save(self, path: Path | str) -> "GraphStore":
+    def save(self, path: Path | str, overwrite: bool = True) -> "GraphStore":
         """Write these graphs as a store and return it, mapped; a whole store keeps its digest.
 
-        A view becomes a store of its own, with a row a graph.
+        A view becomes a store of its own, with a row a graph. A store at ``path`` is replaced,
+        unless ``overwrite`` is False.
         """
         rows = self.output_rows
-        with StoreBuilder(self.schema, path, self.tasks, self.source) as builder:
+        with StoreBuilder(self.schema, path, self.tasks, self.source, overwrite) as builder:
             done = 0
             for chunk in self.chunks():
                 builder.add(replace(chunk, rows=rows[done : done + len(chunk)]))
@@ -621,8 +622,8 @@ class StoreBuilder:
 
     Memory holds one chunk and the table of distinct attribute rows. Until :meth:`finish`, nothing
     stands at ``path``: the files grow in a hidden folder beside it, which the next build removes
-    should this one be killed. Use it as a context manager, so that an error removes what was
-    written.
+    should this one be killed. A store that stands there by then is replaced, unless ``overwrite``
+    is False. Use it as a context manager, so that an error removes what was written.
 
     Raises:
         ConfigError: If something else than a store is at ``path``.
@@ -635,9 +636,10 @@ class StoreBuilder:
         path: Path | str | None = None,
         tasks: Sequence[str] = (),
         source: Source | None = None,
+        overwrite: bool = True,
     ) -> None:
         self.schema, self.tasks, self.source = schema, tuple(tasks), source or Source()
-        self.path = None if path is None else Path(path)
+        self.path, self.overwrite = None if path is None else Path(path), overwrite
         self._folder: Path | None = None
         self._arrays: dict[str, ArrayWriter] = {}
         self._texts: TextWriter | None = None
@@ -724,6 +726,7 @@ class StoreBuilder:
         """Put the store in its place and return it; every row must be a graph or rejected.
 
         Raises:
+            ConfigError: If something is there that is not to be replaced.
             DataError: If the disk refuses.
         """
         rows = self._counts["rows"] = self._counts["graphs"] + self._counts["rejects"]
@@ -747,10 +750,14 @@ class StoreBuilder:
             if self.path is None or self._folder is None:
                 return GraphStore(Contents(manifest, self.schema, arrays))
             write_manifest(self._folder, manifest)
-            if self.path.exists():
-                exchange(self._folder, self.path)
-            else:
+            try:
                 self._folder.replace(self.path)
+            except OSError:  # mostly since a store is there
+                if not self.overwrite:
+                    check_free(self.path)
+                if not self.path.exists():
+                    raise
+                exchange(self._folder, self.path)
         return open_store(self.path)
 
     def __enter__(self) -> Self:
@@ -762,10 +769,25 @@ class StoreBuilder:
         self._unfinished.close()
 
 
+def check_free(path: Path) -> None:
+    """Refuse the path of a store that exists.
+
+    Raises:
+        ConfigError: If it does.
+    """
+    if path.exists():
+        raise ConfigError(
+            f"{path} exists already; replace it with {setting('overwrite', True)}, or name "
+            "another folder.",
+            option="overwrite",
+        )
+
+
 def _folder_beside(path: Path, unfinished: ExitStack) -> Path:
     """Return a new folder for the files of the store ``path``, which goes with ``unfinished``."""
     is_empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
-    if path.exists() and not is_empty and not is_ours(path):
+    # the current folder, which has no name here, cannot be put in place whole
+    if path.exists() and (not path.name or not (is_empty or is_ours(path))):
         raise ConfigError(
             f"{path} exists and is not a graph store, or holds other files too, so it is not "
             "replaced; choose another name."

@@ -248,9 +248,15 @@ def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
             with writing(target), unfinished.open("ab") as f:
                 f.write(block)
         if not is_right(unfinished):
+            why = "its SHA-256 differs"
+            with unfinished.open("rb") as f:
+                if re.match(rb"\s*<(!doctype )?html", f.read(_BLOCK), re.IGNORECASE):
+                    why = "it is a web page"
+            if left := getattr(source, "length", None):
+                why = f"it ended early, after {size:,} of {size + left:,} bytes"
             raise DataError(
-                f"{url}: the downloaded file is not the expected one (its SHA-256 differs); "
-                "nothing was kept. Try again, or another $GRAPHLOG_MIRROR."
+                f"{url}: the downloaded file is not the expected one ({why}); nothing was kept. "
+                "Try again, or another $GRAPHLOG_MIRROR."
             )
         with writing(target):
             put(unfinished, target)

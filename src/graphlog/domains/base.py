@@ -99,6 +99,8 @@ class Reading:
     """Rows to read at most (of proteins: of each network)."""
     store_path: Path | str | None = None
     """Folder to write the store to; None keeps it in memory."""
+    overwrite: bool = True
+    """Whether to replace a store at ``store_path``."""
     data_dir: Path | str | None = None
     """Where downloaded data sets are kept."""
     progress: Callable[[int, int], None] | None = None

@@ -156,7 +156,9 @@ class RecordDomain(Domain):
             while is_open:
                 columns: list[Mapping[str, str]] = []
                 tasks = tuple(table.tasks.values())
-                with StoreBuilder(schema, reading.store_path, tasks) as builder:
+                with StoreBuilder(
+                    schema, reading.store_path, tasks, overwrite=reading.overwrite
+                ) as builder:
                     collector.into(builder)
                     while piece is not None and (at_once is None or len(columns) < at_once):
                         graphs, rejects, taken = piece

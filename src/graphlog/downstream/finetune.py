@@ -40,6 +40,7 @@ from graphlog.downstream.probe import (
     kernel_predictor,
     opened,
     origin,
+    run_tables,
 )
 from graphlog.downstream.report import ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import LABELING, LabeledGraphs, SplitChoice, check_learnable, labeled
@@ -52,13 +53,14 @@ from graphlog.files import writing
 from graphlog.inputs import InputLike
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, as_progress
-from graphlog.training.runfolder import RunFolder, check_usable
+from graphlog.training.runfolder import RunFolder, check_usable, load_checkpoint
 from graphlog.training.settings import (
     NumberFormat,
     Precision,
     Setting,
     choose_device,
     choose_precision,
+    first_difference,
     global_seed,
     seed_for,
 )
@@ -92,6 +94,13 @@ PUBLISHED = {("last", "molecule"), ("last", "protein")}
 _DECAYS_EVERY = 0.3
 _LEAST_SPREAD = 0.1
 _EVALUATION_BATCH = 512
+_OF_OTHERS = {"select", "device", "checkpoint_every_s", "readout", "kernel", "with_features"}
+"""Settings that do not decide the weights, or not by their name."""
+_INDIFFERENT = {
+    *("input.name", "input.sha256", "finetune.seeds"),
+    *(f"finetune.{name}" for name in _OF_OTHERS),
+}
+"""Entries of ``config.toml`` that may change in a run, or say nothing to a reader."""
 _LAST = 5
 """Epochs at the end whose mean score is reported too, since a single epoch's swings."""
 
@@ -328,12 +337,6 @@ class SeedJob(Job):
 
     def load_state(self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
         """Continue from a state of the same settings, model and data."""
-        if fields["digest"] != self.start.digest:
-            raise ConfigError(
-                "the run folder holds a run with other settings, model or data; give the same "
-                f"ones to resume it, or replace it with {setting('overwrite', True)}.",
-                option="overwrite",
-            )
         self.model.load_state_dict(tensors_below(tensors, "model."))
         self.best, self.best_epoch = tensors_below(tensors, "best."), fields["best_epoch"]
         self.history = list(fields["history"])
@@ -509,6 +512,7 @@ def finetune(
     encoder, source = opened(encoder, dataset, config.device)
     data = labeled(source, encoder.schema, **labeling)
     check_folds(data, config)
+    start = start_of(encoder, data, config)
     with ExitStack() as stack:
         folder = None
         if path is not None:
@@ -518,13 +522,15 @@ def finetune(
                 folder.checkpoints.mkdir(exist_ok=True)
             _check_kernel(folder, config)
             settings = config.written() | {"seeds": list(seeds)}
-            describe_run(folder, "finetune", data, encoder, settings)
+            tables = run_tables("finetune", data, encoder, settings)
+            _check_same(folder, seeds, start, tables)
+            describe_run(folder, data, tables)
         fitted = None
         if config.kernel:  # before the networks, which take longer: it may lack labels or texts
             frozen = encoder.with_readout(config.readout)
             fitted = kernel_predictor(frozen, data, config.with_features)
         with closing(Callbacks(callbacks, path)) as followers:
-            jobs = _train(start_of(encoder, data, config), seeds, bar, folder, followers)
+            jobs = _train(start, seeds, bar, folder, followers)
         untrained: list[SeedJob] = []
         is_untrained = encoder.info.get("name") == RANDOM  # a second one would say no more
         for seed in seeds if "random" in baselines and not is_untrained else ():
@@ -696,6 +702,23 @@ def _check_kernel(folder: RunFolder, config: FinetuneConfig) -> None:
         )
 
 
+def _check_same(
+    folder: RunFolder, seeds: Sequence[int], start: Start, tables: Mapping[str, Any]
+) -> None:
+    """Refuse to continue seeds of other settings, model or data, naming what differs first."""
+    for seed in seeds:
+        kept = load_checkpoint(folder.checkpoints / f"seed-{seed}", lambda _: None)
+        if kept is not None and kept.fields.get("digest") != start.digest:
+            before = read_toml(folder.config) if folder.config.is_file() else tables
+            change = first_difference(before, tables, _INDIFFERENT)
+            change = change or "other graphs, labels, folds or weights of the model"
+            raise ConfigError(
+                f"the run in {folder.path} was started with {change}; give the same to resume it, "
+                f"or replace it with {setting('overwrite', True)}.",
+                option="overwrite",
+            )
+
+
 def _kernel_note(
     encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, found: Float[np.ndarray, "M T"]
 ) -> list[str]:
@@ -764,8 +787,7 @@ def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) ->
     """Return a hash of everything a seed's weights depend on."""
     arrays = {"labels": data.labels, **data.split._asdict(), "weights": data.weights}
     tensors = {f"data.{k}": torch.tensor(a) for k, a in arrays.items() if a is not None}
-    others_only = {"select", "device", "checkpoint_every_s", "readout", "kernel", "with_features"}
-    ours = config.model_dump(exclude=others_only)
+    ours = config.model_dump(exclude=_OF_OTHERS)
     others = [config.layer_of(encoder), data.task, data.metric, encoder.config.readout]
     about = {"graphs": data.store.digest, "settings": [ours, *others]}
     return digest_of(tensors | encoder.network.state_dict(), about)

@@ -46,6 +46,7 @@ from graphlog.errors import (
 from graphlog.files import folder_kind
 from graphlog.inputs import InputLike, check_schema, has_column, read, resolve
 from graphlog.training.log import Progress, as_progress
+from graphlog.training.runfolder import RUNS
 from graphlog.training.settings import (
     NumberFormat,
     Precision,
@@ -522,9 +523,10 @@ def model_path(model: str | Path, has_head: bool = False) -> Path:
         if (path / "model.safetensors").is_file():
             return path / "model.safetensors"
         advice = "Name a run folder or a model file."
-        if folder_kind(path) == "search":
+        kind = folder_kind(path)
+        if kind == "search":
             advice = f"It is of tune; name the run in it: {path / 'best'}."
-        if (path / "config.toml").is_file():
+        elif kind in RUNS and (path / "config.toml").is_file():
             advice = f"It was interrupted; continue it with {setting('resume', True)}."
         raise ModelFileError(
             f"{path} holds no model.safetensors: it is not a finished run folder. {advice}"

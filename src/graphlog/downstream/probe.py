@@ -233,7 +233,7 @@ def probe(
         _judge(predictor, kept, held, predicted)
         keep_run(folder, predictor, data, source, labeling)
         # after the model: settings without one would look like a run to be resumed
-        describe_run(folder, "probe", data, encoder, predictor.info["probe"])
+        describe_run(folder, data, run_tables("probe", data, encoder, predictor.info["probe"]))
         return predictor.report
 
 
@@ -686,12 +686,12 @@ def fit_head(
     return _predictor(encoder, layer, data, kept, make_report(data, ()))
 
 
-def describe_run(
-    folder: RunFolder, kind: str, data: LabeledGraphs, encoder: Encoder, settings: Mapping[str, Any]
-) -> None:
-    """Write settings, versions and split of a run, whose ``kind`` is ``finetune`` or ``probe``."""
+def run_tables(
+    kind: str, data: LabeledGraphs, encoder: Encoder, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what ``config.toml`` holds of a run, whose ``kind`` is ``finetune`` or ``probe``."""
     known = ("objective", "recipe", "name")
-    tables: dict[str, Any] = {
+    return {
         "kind": kind,
         "input": {
             "name": data.name,
@@ -707,6 +707,10 @@ def describe_run(
         },
         kind: dict(settings),
     }
+
+
+def describe_run(folder: RunFolder, data: LabeledGraphs, tables: Mapping[str, Any]) -> None:
+    """Write settings, versions and split of a run."""
     with writing(folder.path):
         write_json(folder.versions, versions(data.store.digest))
         input_rows = data.store.output_rows if data.rows is None else data.rows

@@ -46,7 +46,7 @@ from graphlog.errors import (
     column_name,
     setting,
 )
-from graphlog.files import hash_file, link_target
+from graphlog.files import hash_file, link_target, storable
 from graphlog.inputs import InputLike, read, resolve
 
 TaskChoice = Literal["auto", "classification", "regression", "multiclass"]
@@ -503,7 +503,8 @@ def _split_graphs(
         kind = json.loads(Path(split).read_text(encoding="utf-8")).get("kind")
         kind = kind if isinstance(kind, str) else None
         folds = _graphs_of_rows(input_rows, rows)
-        name = str(split) if kind is None else f"{kind.partition(' (')[0]} ({split})"
+        file = storable(str(split))
+        name = file if kind is None else f"{kind.partition(' (')[0]} ({file})"
     else:
         kind = str(split)
         if Path(kind).suffix:

@@ -27,7 +27,15 @@ from graphlog.data.graphs import (
 )
 from graphlog.domains import Input, domain_of
 from graphlog.errors import ConfigError, optional, setting, unknown_name
-from graphlog.files import create_text, link_target, open_csv, put, scratch_folder, writing
+from graphlog.files import (
+    create_text,
+    link_target,
+    open_csv,
+    put,
+    scratch_folder,
+    storable,
+    writing,
+)
 from graphlog.inputs import Part, temporary_folder
 from graphlog.training.runfolder import is_of_run
 
@@ -137,7 +145,9 @@ def _parquet(results: Results, folder: Path) -> Path:
     *names, status = results.added
     numbers = zip(names, kinds, strict=True)
     texts = [(name, pa.string()) for name in results.own]
-    with pq.ParquetWriter(path, pa.schema([*texts, *numbers, (status, pa.string())])) as writer:
+    schema = pa.schema([*texts, *numbers, (status, pa.string())])
+    # of a name that is not UTF-8 its own opening knows nothing
+    with path.open("wb") as file, pq.ParquetWriter(file, schema) as writer:
         for part, found in results.parts:
             values = np.ascontiguousarray(found, dtype=results.dtype)
             cells = (
@@ -146,16 +156,11 @@ def _parquet(results: Results, folder: Path) -> Path:
                 else [pa.array(column, from_pandas=True) for column in values.T]
             )
             own = [
-                pa.array([_storable(fields[name]) for fields in part.fields])
-                for name in results.own
+                pa.array([storable(fields[name]) for fields in part.fields]) for name in results.own
             ]
             columns = [*own, *cells, pa.array(part.status, pa.string())]
             writer.write_table(pa.Table.from_arrays(columns, schema=writer.schema))
     return path
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _npy(results: Results, folder: Path) -> Path:
@@ -179,7 +184,7 @@ def _npz(results: Results, folder: Path) -> Path:
     def noted() -> Iterator[tuple[Part, np.ndarray]]:
         for part, values in results.parts:
             for name, column in columns.items():
-                column.add([_storable(fields[name]) for fields in part.fields])
+                column.add([storable(fields[name]) for fields in part.fields])
             status.extend(part.status)
             yield part, values
 

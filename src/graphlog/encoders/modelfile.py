@@ -114,9 +114,13 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
         ModelFileError: If it is truncated, tampered with or foreign.
     """
     try:
-        with safe_open(path, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]
-            about: Any = json.loads((file.metadata() or {}).get(KEY, "{}"))
-            tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a mapping
+        with path.open("rb") as opened:
+            # safetensors takes no name that is not UTF-8
+            is_utf8 = str(path).encode(errors="ignore").decode() == str(path)
+            name = path if is_utf8 else f"/dev/fd/{opened.fileno()}"
+            with safe_open(name, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]
+                about: Any = json.loads((file.metadata() or {}).get(KEY, "{}"))
+                tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError, ValueError, RuntimeError) as e:
         raise ModelFileError(
             f"{path}: not a complete safetensors file ({first_line(e)}); copy or make it again."

@@ -245,7 +245,10 @@ class Index:
             new.mkdir()
             file = new / (_ARRAY if self.is_exact else _GRAPH)
             if self.is_exact:
-                np.save(file, self.vectors)
+                with file.open("wb") as array:  # numpy's own way hides why it fails
+                    header = np.lib.format.header_data_from_array_1_0(self.vectors)
+                    np.lib.format.write_array_header_1_0(array, header)
+                    array.write(np.ascontiguousarray(self.vectors).data)
             else:
                 self.vectors.save(str(file))
             about = {"model": self.model, "layer": self.layer, "exact": self.is_exact}
@@ -311,7 +314,8 @@ def check_new(folder: Path) -> None:
     Raises:
         ConfigError: If the folder holds something, or the one it is to be in does not exist.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    # the current folder, which has no name here, cannot be put in place whole
+    if folder.exists() and (not folder.name or not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} exists; remove it, or name another folder for the index.")
     if not folder.absolute().parent.is_dir():
         raise ConfigError(
@@ -471,22 +475,22 @@ def neighbors_file(
         "progress": progress,
     }
     with rereadable(resolve(_molecule_or_source(query, encoder), encoder.schema)) as found:
-        if index is None:
+        theirs: dict[str, Any] = reading
+        if index is not None:
+            index.check_model(encoder)
+        else:
             source, column = resolve(source, encoder.schema), reading.get("smiles_column")
             has = [
                 column is not None and has_column(one, encoder.schema, column)
                 for one in (source, found)
             ]
-            theirs: dict[str, Any] = reading
             if has[0] != has[1]:
                 without: dict[str, Any] = {**reading, "smiles_column": None}
                 theirs, reading = (reading, without) if has[0] else (without, reading)
-            index = Index.build(encoder, source, layer=layer, exact=exact, **computing, **theirs)
-            if save is not None:
-                index.save(save)
-        index.check_model(encoder)
         reading = encoder.reading_of(found, reading)
         store = read(found, encoder.schema, **reading)
+        if index is None:
+            index = Index.build(encoder, source, layer=layer, exact=exact, **computing, **theirs)
         result = index.query(encoder, store, k, **computing)
         domain = domain_of(encoder.schema)
         fields = list(domain.rows(found, store, domain.reading.of(reading)))
@@ -500,6 +504,8 @@ def neighbors_file(
         else:
             _write_table(file, index, fields, result, kind)
     rejects = save_rejects(path.parent, store.output_rejects, path.name) if is_file else None
+    if save is not None:  # last: where there is an index, a command that was killed is refused
+        index.save(save)
     content = {
         "library": len(index),
         "neighbors": result.rows.shape[1],

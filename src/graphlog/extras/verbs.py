@@ -9,6 +9,7 @@ import graphlog
 from graphlog.cli import command as o
 from graphlog.cli.command import START, TRAIN, USE, Command, Verb
 from graphlog.data.html import Table
+from graphlog.errors import ConfigError
 
 
 @dataclass(kw_only=True)
@@ -126,6 +127,11 @@ class Neighbors(o.Inference, o.Reading, Command):
     layer: o.Layer = None
 
     def run(self) -> None:
+        if self.query == self.library == "-":
+            raise ConfigError(
+                "QUERY and LIBRARY cannot both be standard input; write one of them to a file.",
+                option="library",
+            )
         written = graphlog.neighbors_file(**self.given(), progress=self.progress())
         self.summary(written.to_dict(), out=self.out)
 

@@ -20,6 +20,7 @@ from graphlog.encoders.modelfile import read_model
 from graphlog.encoders.novelty import Novelty
 from graphlog.errors import DataError, ModelFileError
 from graphlog.files import folder_kind
+from graphlog.training.runfolder import RUNS
 
 
 def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
@@ -35,10 +36,11 @@ def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
     folder = Path(path)
     if is_store(path):
         return describe_store(folder, verify)
-    if (folder / "config.toml").is_file():
+    has_model = (folder / "model.safetensors").is_file()
+    if (folder / "config.toml").is_file() and (has_model or folder_kind(folder) in RUNS):
         return describe_run(folder)
     is_model = folder.is_file() and folder.suffix == ".safetensors"
-    if folder.exists() and not (is_model or (folder / "model.safetensors").is_file()):
+    if folder.exists() and not (is_model or has_model):
         raise ModelFileError(f"{folder} is not a model, store or run: {_explain(folder)}.")
     return describe_model(model_path(path))
 
@@ -61,8 +63,8 @@ def _explain(path: Path) -> str:
         if (path / "index.safetensors").is_file():
             return _OTHER_FOLDERS["index"].format(path)
         return (
-            "it has no manifest.json, config.toml or model.safetensors; name a run folder or a "
-            "graph store"
+            "it has no manifest.json, model.safetensors or whole graphlog.json of a run; name a "
+            "run folder or a graph store"
         )
     if name.endswith((".pth", ".pt", ".ckpt")):
         return f"it is a PyTorch checkpoint; try: graphlog convert {path} -o model.safetensors"

@@ -31,6 +31,7 @@ from graphlog.files import (
     mark_folder,
     open_csv,
     replacing,
+    storable,
     write_json,
     write_text,
     writing,
@@ -144,7 +145,7 @@ def write_prototypes(
     """
     folder, progress, seed = Path(out), as_progress(progress), check_seed("seed", seed)
     _check_folder(folder)
-    named = "the model" if isinstance(model, Encoder) else str(model)
+    named = "the model" if isinstance(model, Encoder) else storable(str(model))
     encoder = load(model, device=device, source=source)
     learned = None if fit else hierarchy_of(encoder, named)
     known = None if source is None else (source, {})

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from graphlog.errors import ConfigError, optional, setting
-from graphlog.files import replacing, writing
+from graphlog.files import replacing, storable, writing
 
 with optional("matplotlib", "plot"):
     import matplotlib as mpl
@@ -164,7 +164,7 @@ def figures_of(run: Path, out: Path) -> Generator[None]:
     """
     from PIL import Image, UnidentifiedImageError
 
-    name = str(run.resolve())
+    name = storable(str(run.resolve()))
     for path in sorted(out.glob("*.png")) if out.is_dir() else ():
         owner = None
         with suppress(OSError, UnidentifiedImageError), Image.open(path) as image:

@@ -300,7 +300,7 @@ class Pretraining(Job):
         Raises:
             ConfigError: Naming the first setting that has, or the data.
         """
-        change = first_difference(recorded_config(settings), self.config)
+        change = first_difference(recorded_config(settings).to_tables(), self.config.to_tables())
         if change is None and digest != self.store.digest:
             change = f"other graphs (data digest {digest[:12]}, now {self.store.digest[:12]})"
         if change is not None:

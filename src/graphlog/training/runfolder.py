@@ -36,6 +36,8 @@ CONFIG, MODEL, CHECKPOINTS = "config.toml", "model.safetensors", "checkpoint"
 KEPT = 2
 LABELED_KINDS = ("finetune", "probe")
 """Kinds of runs on labels."""
+RUNS = ("pretrain", *LABELED_KINDS)
+"""Kinds of all runs."""
 _LOCK, _LOCK_BYTES = ".lock", 20
 _TARGETS = re.compile(r"targets-[0-9a-f]{16}\.safetensors")
 _OURS = re.compile(
@@ -140,12 +142,13 @@ def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) ->
     with writing(path):
         if not path.exists() or (path.is_dir() and all(map(_is_left_over, path.iterdir()))):
             return
-    found, runs = folder_kind(path), ("pretrain", *LABELED_KINDS)
-    what, kinds = ("run", runs) if kind in runs else (kind, (kind,))
+    found = folder_kind(path)
+    what, kinds = ("run", RUNS) if kind in RUNS else (kind, (kind,))
     if found not in kinds:
-        raise ConfigError(
-            f"{path} is a file or holds other files, not a {what}; choose another folder."
-        )
+        advice = "choose another folder"
+        if found is None and (path / MARK).is_file():
+            advice = f"if it is one, its {MARK} is damaged: copy that of another folder of {kind}"
+        raise ConfigError(f"{path} is a file or holds other files, not a {what}; {advice}.")
     if overwrite or (resume and found == kind):
         return
     state, going_on = "exists", ""
@@ -175,7 +178,7 @@ def _is_unfinished(name: str) -> bool:
 
 def is_of_run(file: Path) -> bool:
     """Return whether a run wrote the file, which no later command is to replace."""
-    is_run = folder_kind(file.absolute().parent) in ("pretrain", *LABELED_KINDS)
+    is_run = folder_kind(file.absolute().parent) in RUNS
     return is_run and _OURS.fullmatch(file.name) is not None
 
 

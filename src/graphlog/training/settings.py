@@ -6,7 +6,7 @@ Every draw is a function of the seed and of where it happens; nothing else is ke
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,11 +202,13 @@ def read_config(path: Path) -> PretrainConfig:
     return recorded_config(read_toml(path))
 
 
-def first_difference(before: PretrainConfig, now: PretrainConfig) -> str | None:
+def first_difference(
+    before: Mapping[str, Any], now: Mapping[str, Any], ignored: Collection[str] = _INDIFFERENT
+) -> str | None:
     """Return the first setting that differs and decides the outcome, with both values."""
-    old, new = flat_settings(before.to_tables()), flat_settings(now.to_tables())
+    old, new = flat_settings(before), flat_settings(now)
     for key in sorted(old.keys() | new.keys()):
-        if key not in _INDIFFERENT and old.get(key) != new.get(key):
+        if key not in ignored and old.get(key) != new.get(key):
             return f"{key} = {old.get(key)!r}, now {new.get(key)!r}"
     return None
 

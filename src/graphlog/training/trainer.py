@@ -266,7 +266,9 @@ class WeightAverage:
 
 def resume_advice() -> str:
     """Return what to do about a disk that is full while a run is written."""
-    return f"the last checkpoint is whole; free space, then continue with {setting('resume', True)}"
+    return (
+        f"what was saved before is whole; free space, then continue with {setting('resume', True)}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

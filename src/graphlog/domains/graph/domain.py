@@ -161,7 +161,7 @@ def pack(
         schema = replace(schema, directed=directed)
     origin = Source(name=name, classes=classes, notes=(*graphs.notes, *survey.notes(classes)))
     tasks = [label.name for label in labels]
-    with StoreBuilder(schema, how.store_path, tasks, origin) as builder:
+    with StoreBuilder(schema, how.store_path, tasks, origin, how.overwrite) as builder:
         collector = RowCollector(builder, graphs.name, how.on_error, how.progress, "graph")
         node, edge = Moments(len(schema.node)), Moments(len(schema.edge))
         for part in parts():

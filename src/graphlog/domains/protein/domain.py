@@ -106,7 +106,9 @@ class ProteinDomain(Domain):
             raise bad_row(first.text, first.reason, first.row)
         if reading.limit is not None:
             store = store.subset(first_of_each_species(store, reading.limit))
-        return store if reading.store_path is None else store.save(reading.store_path)
+        if reading.store_path is None:
+            return store
+        return store.save(reading.store_path, reading.overwrite)
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
         """Return whether a file is complete and begins as ``spec`` says."""

@@ -168,7 +168,9 @@ def read_proteins(source: Files, reading: ProteinReading) -> GraphStore:
     if functions.unmatched and reading.on_error == "fail":
         text, reason = next(iter(functions.unmatched.items()))
         raise bad_row(f"{origin.name}: {text[:80]!a}", reason)
-    with StoreBuilder(PROTEIN, reading.store_path, functions.tasks, origin) as builder:
+    with StoreBuilder(
+        PROTEIN, reading.store_path, functions.tasks, origin, reading.overwrite
+    ) as builder:
         collector = RowCollector(builder, origin.name, reading.on_error, reading.progress, "row")
         values = functions.values
         for network in networks:
