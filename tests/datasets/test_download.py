@@ -258,6 +258,7 @@ def test_a_mirror_that_is_no_address(mirror: str, cache: Path, monkeypatch: pyte
         fetch(DATASETS["bbbp"])
 
 
-def test_a_download_that_ends_early_says_so(hostile: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="ended early, after 1,500 of 2,000 bytes"):
-        download(f"{hostile}/short", tmp_path / "a", lambda _: False)
+def test_a_download_that_ends_early_says_so(tmp_path: Path):
+    told = "ended early, after 1,500 of 2,000 bytes"
+    with serving(_Hostile) as url, pytest.raises(DataError, match=told):
+        download(f"{url}/short", tmp_path / "a", lambda _: False)
