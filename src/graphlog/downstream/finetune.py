@@ -385,11 +385,12 @@ class SeedJob(Job):
             sizes = (encoder.width(layer), len(data.targets))
             head = Head(*sizes, data.task, config.hidden, config.dropout)
         train, embeddings = data.split.train, self.start.embeddings
-        head.fit_targets(data.labels[train])
+        weights = None if data.weights is None else data.weights[train]
+        head.fit_targets(data.labels[train], weights)
         if config.freeze and embeddings is not None:
-            head.fit_inputs(embeddings[train])
+            head.fit_inputs(embeddings[train], weights=weights)
         elif embeddings is not None:
-            head.fit_inputs(embeddings, _LEAST_SPREAD)
+            head.fit_inputs(embeddings, _LEAST_SPREAD, weights)
         return FineTuned(with_settings(encoder.network, dropout=config.dropout), head, layer)
 
     def _predict(self, precision: NumberFormat) -> Float[np.ndarray, "M T"]:

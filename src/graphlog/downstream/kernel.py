@@ -31,7 +31,7 @@ from scipy.sparse import csr_matrix
 from scipy.special import expit
 from torch import Tensor
 
-from graphlog.downstream.linear import Scaling, fit_logistic, shuffled
+from graphlog.downstream.linear import Scaling, fit_logistic, moments, shuffled
 from graphlog.downstream.metrics import TaskKind, learnable
 from graphlog.downstream.uncertainty import NINETY
 from graphlog.errors import DataError, ModelFileError
@@ -528,10 +528,13 @@ def fit_kernel(
     rows, kinds = shuffled(train[present], kinds)
     y = labels[rows]
     shift, scale = np.full(y.shape[1], np.nan), np.ones(y.shape[1])
-    shift[able], scale[able] = np.nanmean(y[:, able], axis=0), np.nanstd(y[:, able], axis=0)
+    own = np.ones(len(rows)) if weights is None else weights[rows]
+    for t in np.flatnonzero(able):
+        known = ~np.isnan(y[:, t])
+        found = moments(y[known, t, None], None if weights is None else own[known])
+        shift[t], scale[t] = np.concatenate(found)
     standard = (y - shift) / scale
     patterns = _patterns(standard)
-    own = np.ones(len(rows)) if weights is None else weights[rows]
     noise = own.mean() / own.astype(np.float64)
     supports, count, notes = _support_of(blocks, rows, patterns)
     problem = _Problem(supports, standard, patterns, noise, kinds, _among(supports, noise))
