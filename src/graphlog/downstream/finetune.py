@@ -236,7 +236,9 @@ class SeedJob(Job):
                 own = rows[k : k + _EVALUATION_BATCH]
                 self.held_out.append((own, self.data.store.take(own).to(device)))
         self.model = self._build().to(device)
-        self.labels = torch.from_numpy(self.data.labels).to(device)
+        # a regressor of scikit-learn learns the one value it was given
+        labels = self.data.judgeable if self.data.taught.any() else self.data.labels
+        self.labels = torch.from_numpy(labels).to(device)
         self.label_weights = torch.from_numpy(label_weights(self.data, self.config)).to(device)
         self.best_epoch = 0
         self.best: State = {}
@@ -665,7 +667,8 @@ def _predictor(
     if config.kernel and config.class_weight is not None:
         notes.append("the kernel model does not balance classes")
     if any(not job.best_epoch for job in jobs):
-        notes.append("no target has both classes in the validation fold: the last epoch is used")
+        lack = "a label" if data.task == "regression" else "both classes"
+        notes.append(f"no target has {lack} in the validation fold: the last epoch is used")
     notes += [] if config.kernel else _kernel_note(encoder, data, config, mean)
     chosen = "the epoch" if config.select == "best-valid" else None
     notes += calibration_notes(judged, data.split_name, chosen, records=data.records)
