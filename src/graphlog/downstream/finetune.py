@@ -676,7 +676,7 @@ def _predictor(
     models = [job.chosen() for job in jobs]
     if config.freeze:  # all share one encoder
         models = [FineTuned(models[0].network, m.head, m.layer) for m in models]
-    novelty = fit_novelty(models[0].network, data.labeled_train)
+    novelty = fit_novelty(models[0].network, data.train_graphs)
     info = {
         "finetuned_on": data.name,
         "seeds": seeds,

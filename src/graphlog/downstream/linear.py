@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Float64, Int, Num
 from joblib import Parallel, delayed
 from scipy.sparse import csr_matrix
 from scipy.special import expit, softmax
