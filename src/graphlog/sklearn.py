@@ -126,7 +126,8 @@ class _FineTunedEstimator(BaseEstimator):
                 f"`y` must have one row per molecule: {store.num_rows} molecules, {len(labels)} "
                 "labels."
             )
-        weights = None
+        labels, weights = labels.astype(np.float64), None
+        used = np.any(np.isfinite(labels), axis=1)
         if sample_weight is not None:
             weights = _numbers(_cells(sample_weight, "sample_weight"), "sample_weight")
             if weights.shape != (len(labels),):
@@ -135,17 +136,18 @@ class _FineTunedEstimator(BaseEstimator):
                     f"an array of shape {weights.shape}."
                 )
             check_weights(weights, "`sample_weight`", np.arange(len(labels)))
-            store = store.subset(np.flatnonzero(weights[store.rows]))
-            weights = weights[store.rows].astype(np.float32)
-            if not len(store):
+            if not weights[store.rows].any():
                 raise DataError("all weights of the molecules to learn from are zero.")
+            used &= weights > 0
+        store = store.subset(np.flatnonzero(used[store.rows]))
+        weights = None if weights is None else weights[store.rows].astype(np.float32)
         if classes is not None and len(np.unique(classes[store.rows])) == 1:
             raise DataError(
                 "the molecules that can be read and have a weight are all of one class: there is "
                 "nothing to learn."
             )
-        labels = labels[store.rows].astype(np.float64)
-        if not len(labels) or np.isnan(labels).all():
+        labels = labels[store.rows]
+        if not len(labels):
             raise DataError("there is no molecule with a label to learn from.")
         given: Any = self.random_state
         is_number = isinstance(given, int | np.integer)

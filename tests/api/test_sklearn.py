@@ -222,6 +222,8 @@ def test_a_molecule_of_weight_0_is_one_left_out(model: Path, patience: int | Non
     found = regressor.fit(CHAINS, labels, weights).predict(CHAINS)
     expected = regressor.fit(SMILES[used], labels[used], weights[used]).predict(CHAINS)
     np.testing.assert_array_equal(found, expected)
+    unlabeled = regressor.fit(CHAINS, np.where(used, LENGTH, np.nan), np.maximum(weights, 1))
+    np.testing.assert_array_equal(unlabeled.predict(CHAINS), expected)
 
 
 HOLDERS: dict[str, Callable[[np.ndarray], Any]] = {

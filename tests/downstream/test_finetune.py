@@ -536,3 +536,32 @@ def test_a_seed_stops_when_validation_no_longer_improves(tmp_path: Path, chosen_
         valid = [r[f"valid/{chosen_by}"] for r in logged if r["seed"] == seed]
         assert len(valid) == ran
         assert int(np.argmin(valid)) == best - 1
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_a_weight_of_two_is_a_row_given_twice(freeze: bool):
+    config = {"epochs": 3, "batch_size": 99, "dropout": 0, "device": "cpu", "freeze": freeze}
+    weighted = {"smiles": CHAINS, "y": LENGTH.tolist(), "w": [2.0] * 10 + [1.0] * 38}
+    twice = {"smiles": CHAINS + CHAINS[:10], "y": [*LENGTH.tolist(), *LENGTH[:10].tolist()]}
+    split = (range(36), range(36, 42), range(42, 48))
+    how: dict[str, Any] = {"targets": ["y"], "seeds": (0,), "config": config}
+    found = tuned(weighted, split=split, weights="w", **how).predict(CHAINS)
+    split = ([*range(36), *range(48, 58)], *split[1:])
+    expected = tuned(twice, split=split, **how).predict(CHAINS)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_target_that_is_skipped_moves_nothing(task: str):
+    y = IS_ALCOHOL if task == "classification" else LENGTH
+    found = list[np.ndarray]()
+    for value in (NAN, 1.0):
+        data = labeled(np.stack([y, np.full(48, value)], axis=1), task, ("y", "same"))
+        found.append(tuned(data, seeds=(0,)).predict(CHAINS)[:, 0])
+    np.testing.assert_array_equal(*found)
+
+
+def test_a_validation_fold_without_labels_is_named():
+    data = labeled(np.where(np.arange(48) % 5 == 3, NAN, LENGTH), "regression")
+    notes = tuned(data, seeds=(0,)).report.notes
+    assert "no target has a label in the validation fold: the last epoch is used" in notes

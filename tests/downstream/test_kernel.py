@@ -394,3 +394,14 @@ def test_a_constant_offset_changes_nothing():
     x, y = quantities(60)
     near, far = (fitted(x, v).model.predict([x]).mean for v in (y, y * 4 + 512))
     np.testing.assert_allclose(far, near * 4 + 512, rtol=1e-5)
+
+
+def test_the_order_of_many_targets_changes_nothing():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(150, 8)).astype(np.float32)
+    y = np.sin(2 * x[:, np.arange(20) // 16]) + 0.05 * rng.normal(size=(150, 20))
+    both = [
+        fit_kernel({"": x}, labels, np.arange(120), "regression").model.predict([x]).mean
+        for labels in (y, y[:, ::-1])
+    ]
+    np.testing.assert_allclose(both[0], both[1][:, ::-1], atol=1e-5)

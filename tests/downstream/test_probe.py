@@ -471,7 +471,8 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
     data, *others = alone
     expected = averaged_models(encoder, data, ("ecfp4",), others)
     predictor = Predictor.load(tmp_path)
-    np.testing.assert_allclose(predictor.predict(CHAINS), expected, rtol=1e-4, atol=1e-5)
+    # a penalty is fitted alone or after smaller ones, to the same tolerance
+    np.testing.assert_allclose(predictor.predict(data.store), expected, atol=5e-4)
 
     (judged,) = report.calibration
     count = sum(int(np.isfinite(one.labels[one.split.valid]).sum()) for one in alone)
@@ -485,5 +486,4 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
         np.testing.assert_allclose(
             predictor.calibration.errors[:, 0], pooled[~np.isnan(pooled)], rtol=1e-3, atol=1e-4
         )
-    known = np.flatnonzero(np.isfinite(data.labels[:, 0])).tolist()
-    assert json.loads((tmp_path / "split.json").read_text())["train"] == known
+    assert json.loads((tmp_path / "split.json").read_text())["train"] == data.rows.tolist()

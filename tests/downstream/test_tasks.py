@@ -94,7 +94,8 @@ def test_bad_rows_and_missing_labels_do_not_shift_anything(tmp_path: Path):
     source = write_csv(tmp_path / "m.csv", ["CCO", "no molecule", *CHAINS], y=["", "7", *LENGTH])
     data = opened(source, split="random")
     assert (data.task, data.metric, data.sizes["rejected"]) == ("regression", "rmse", 1)
-    np.testing.assert_array_equal(data.labels[:, 0], [NAN, *LENGTH])
+    np.testing.assert_array_equal(data.labels[:, 0], LENGTH)
+    np.testing.assert_array_equal(data.rows, np.arange(2, 50))
 
 
 def test_split_files_mean_input_rows(tmp_path: Path, with_a_bad_row: Path):
@@ -233,7 +234,6 @@ def test_few_labels_in_the_test_fold_are_noted(tmp_path: Path):
     known = np.isfinite(data.labels)
     counts = [", ".join(str(known[fold, t].sum()) for fold in data.split) for t in (0, 1)]
     assert note.endswith(f"(train, valid, test): y {counts[0]}; few {counts[1]}")
-    assert len(data.labeled_train) == known[data.split.train].any(axis=1).sum()
 
 
 def test_a_split_of_another_data_set_is_told(tmp_path: Path):
@@ -274,3 +274,19 @@ def test_a_split_of_a_view_is_of_its_rows(tmp_path: Path, with_a_bad_row: Path):
         assert all(map(np.array_equal, map(np.sort, data.split), map(np.sort, folds)))
     with pytest.raises(DataError, match="row 40 is out of range; the input has rows 0 to 39"):
         open_labeled(view, MOLECULE, split=folds._replace(test=np.array([40])))
+
+
+@pytest.mark.parametrize("how", ["keep", "drop"])
+@pytest.mark.parametrize("kind", ["random", "scaffold"])
+def test_rows_without_a_label_shape_no_fold(tmp_path: Path, kind: str, how: str):
+    more, labels = (["CCO"] * 40, [2.0] * 40) if how == "drop" else (["O=CC1CC1"] * 40, [""] * 40)
+    alone = opened(few := write_csv(tmp_path / "a.csv", CHAINS, y=LENGTH), split=kind)
+    path = write_csv(tmp_path / "m.csv", CHAINS + more, y=[*LENGTH, *labels])
+    data = opened(path, split=kind, on_repeats=how)
+    for part, expected in zip(data.split, alone.split, strict=True):
+        np.testing.assert_array_equal(data.rows[part], expected)
+    if how == "keep":
+        files = (split_file(p, tmp_path / "s.json", kind, targets=["y"]) for p in (path, few))
+        assert all(map(np.array_equal, *files))
+    data = opened(path, split=(range(40), range(40, 44), range(44, 88)), on_repeats=how)
+    assert data.sizes == {"train": 40, "valid": 4, "test": 4, "rejected": 0}

@@ -163,7 +163,7 @@ Engine = Annotated[
     Literal["local", "ray"],
     _shared(
         "Compute on this machine, or on the Ray cluster at $RAY_ADDRESS, where --workers is "
-        "ignored and --threads is used by the process of the command only."
+        "ignored and --threads, where there is one, is used by the process of the command only."
     ),
 ]
 Precision = Annotated[

@@ -222,7 +222,7 @@ class DatasetInfo(o.Data, Command):
 class SplitInput(o.Reading, Command):
     """Split INPUT by scaffold, species, community or at random.
 
-    Rows are counted from 0; rejected rows, and proteins without any label in a labeled set, are in
+    Rows are counted from 0; rejected rows, and rows without any label in a labeled set, are in
     no fold. Proteins, for example: graphlog data split worm-go40 --kind network -o split.json
     """
 

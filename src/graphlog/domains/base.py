@@ -250,8 +250,6 @@ class Domain(HasDataSets, ABC):
     """Whether random folds keep graphs with the same parent in one fold."""
     finds_repeats: bool = True
     """Whether graphs of one structure are the same record, listed more than once."""
-    drops_unlabeled: bool = False
-    """Whether graphs without any label are left out of labeled data (not as rejected rows)."""
     test_halves: bool = False
     """Whether scores of two random halves of the test fold are reported too."""
     keeps_stores: bool = False

@@ -245,7 +245,9 @@ class SeedJob(Job):
                 own = rows[k : k + _EVALUATION_BATCH]
                 self.held_out.append((own, self.data.store.take(own).to(device)))
         self.model = self._build().to(device)
-        self.labels = torch.from_numpy(self.data.labels).to(device)
+        # a regressor of scikit-learn learns the one value it was given
+        labels = self.data.judgeable if self.data.taught.any() else self.data.labels
+        self.labels = torch.from_numpy(labels).to(device)
         self.label_weights = torch.from_numpy(label_weights(self.data, self.config)).to(device)
         self.best_epoch = 0
         self.best: State = {}
@@ -388,11 +390,12 @@ class SeedJob(Job):
             sizes = (encoder.width(layer), len(data.targets))
             head = Head(*sizes, data.task, config.hidden, config.dropout)
         train, embeddings = data.split.train, self.start.embeddings
-        head.fit_targets(data.labels[train])
+        weights = None if data.weights is None else data.weights[train]
+        head.fit_targets(data.labels[train], weights)
         if config.freeze and embeddings is not None:
-            head.fit_inputs(embeddings[train])
+            head.fit_inputs(embeddings[train], weights=weights)
         elif embeddings is not None:
-            head.fit_inputs(embeddings, _LEAST_SPREAD)
+            head.fit_inputs(embeddings, _LEAST_SPREAD, weights)
         return FineTuned(with_settings(encoder.network, dropout=config.dropout), head, layer)
 
     def _predict(self, precision: NumberFormat) -> Float[np.ndarray, "M T"]:
@@ -670,7 +673,8 @@ def _predictor(
     if config.kernel and config.class_weight is not None:
         notes.append("the kernel model does not balance classes")
     if any(not job.best_epoch for job in jobs):
-        notes.append("no target has both classes in the validation fold: the last epoch is used")
+        lack = "a label" if data.task == "regression" else "both classes"
+        notes.append(f"no target has {lack} in the validation fold: the last epoch is used")
     notes += [] if config.kernel else _kernel_note(encoder, data, config, mean)
     chosen = "the epoch" if config.select == "best-valid" else None
     notes += calibration_notes(judged, data.split_name, chosen, records=data.records)
@@ -678,7 +682,7 @@ def _predictor(
     models = [job.chosen() for job in jobs]
     if config.freeze:  # all share one encoder
         models = [FineTuned(models[0].network, m.head, m.layer) for m in models]
-    novelty = fit_novelty(models[0].network, data.labeled_train)
+    novelty = fit_novelty(models[0].network, data.train_graphs)
     info = {
         "finetuned_on": data.name,
         "seeds": seeds,

@@ -31,7 +31,7 @@ from scipy.sparse import csr_matrix
 from scipy.special import expit
 from torch import Tensor
 
-from graphlog.downstream.linear import Scaling, fit_logistic, shuffled
+from graphlog.downstream.linear import Scaling, fit_logistic, moments, shuffled
 from graphlog.downstream.metrics import TaskKind, learnable
 from graphlog.downstream.uncertainty import NINETY
 from graphlog.errors import DataError, ModelFileError
@@ -44,7 +44,8 @@ CHOOSING = 2_500
 """Rows, drawn at random, that widths, weights and penalty are chosen on."""
 FOLDS = 5
 _PATTERNS = 16
-"""Patterns of missing labels that settings are chosen on; those with the most labels."""
+"""Patterns of missing labels that settings are chosen on, those with the most labels; principal
+components of the coefficients of a pattern's targets that gradients are taken of."""
 _WORK = 6e12
 """Multiplications of an exact fit beyond which there are landmarks instead."""
 _MEMORY_SHARE = 0.5
@@ -527,10 +528,13 @@ def fit_kernel(
     rows, kinds = shuffled(train[present], kinds)
     y = labels[rows]
     shift, scale = np.full(y.shape[1], np.nan), np.ones(y.shape[1])
-    shift[able], scale[able] = np.nanmean(y[:, able], axis=0), np.nanstd(y[:, able], axis=0)
+    own = np.ones(len(rows)) if weights is None else weights[rows]
+    for t in np.flatnonzero(able):
+        known = ~np.isnan(y[:, t])
+        found = moments(y[known, t, None], None if weights is None else own[known])
+        shift[t], scale[t] = np.concatenate(found)
     standard = (y - shift) / scale
     patterns = _patterns(standard)
-    own = np.ones(len(rows)) if weights is None else weights[rows]
     noise = own.mean() / own.astype(np.float64)
     supports, count, notes = _support_of(blocks, rows, patterns)
     problem = _Problem(supports, standard, patterns, noise, kinds, _among(supports, noise))
@@ -737,7 +741,7 @@ def _patterns(labels: Float64[np.ndarray, "R T"]) -> list[Pattern]:
     """Return the patterns of missing labels, those with the most labels first."""
     masks, which = np.unique(~np.isnan(labels).T, axis=0, return_inverse=True)
     patterns = [(mask, np.flatnonzero(which == k)) for k, mask in enumerate(masks) if mask.any()]
-    return sorted(patterns, key=lambda pattern: (-int(pattern[0].sum()), int(pattern[1][0])))
+    return sorted(patterns, key=lambda pattern: -int(pattern[0].sum()))
 
 
 def _support_of(
@@ -979,8 +983,12 @@ def _turn(
     total = torch.zeros((places.shape[1],) * 2, dtype=torch.float64)
     for rows, columns in few.outside(fold):
         own, near = places[rows].to(falls.dtype), _square(falls, rows)
-        for t in columns[:_PATTERNS].tolist():
-            pulls = near * coefficients[rows, t]
+        terms = coefficients[rows][:, columns]
+        if len(columns) > _PATTERNS:  # the best so many in their place, whatever the order
+            left, sizes, _ = torch.linalg.svd(terms, full_matrices=False)
+            terms = left[:, :_PATTERNS] * sizes[:_PATTERNS]
+        for term in terms.T:
+            pulls = near * term
             gradients = pulls.sum(1)[:, None] * own - pulls @ own
             total += gradients.T @ gradients
     values, vectors = torch.linalg.eigh(total)

@@ -296,6 +296,7 @@ def settle_repeats(
 ) -> tuple[Float[np.ndarray, "M T"], Float[np.ndarray, "M"] | None, list[str]]:
     """Return labels of which only the first graph of each kind has any, weights, and notes.
 
+    Every graph has a label.
     Weights of a kind are summed for ``mean``, whatever targets its graphs know; ``drop`` takes that
     of the first that counts. Labels of weight 0 do not count where others of their kind have a
     weight. The mean is missing where classes contradict each other; see ``open_labeled``.
@@ -327,8 +328,7 @@ def settle_repeats(
 
     is_several = np.asarray(pd.Series(kinds).duplicated(keep=False))
     own = np.ones((len(kinds), 1)) if weights is None else weights[:, None].astype(np.float64)
-    has_label = np.isfinite(labels).any(axis=1, keepdims=True)
-    counts = has_label & ((own > 0) | (of_kind(own * has_label, "max") == 0))
+    counts = (own > 0) | (of_kind(own, "max") == 0)
     known, notes = np.where(counts, labels, np.nan), list[str]()
     if how == "mean":
         rule = "the mean of all labels" if weights is None else "the weighted mean of all labels"

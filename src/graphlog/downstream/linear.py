@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Float64, Int, Num
 from joblib import Parallel, delayed
 from scipy.sparse import csr_matrix
 from scipy.special import expit, softmax
@@ -82,6 +82,22 @@ class Scaling(NamedTuple):
         scaled -= self.mean
         scaled /= self.deviation
         return scaled.clip(-FARTHEST, FARTHEST, out=scaled)
+
+
+def moments(
+    values: Float[np.ndarray, "R W"], weights: Float[np.ndarray, "R"] | None = None
+) -> tuple[Float64[np.ndarray, "W"], Float64[np.ndarray, "W"]]:
+    """Return the mean and the standard deviation of columns whose rows count by their weights.
+
+    Example:
+        >>> moments(np.array([[0.0], [3.0]]), np.array([2.0, 1.0]))[0]
+        array([1.])
+    """
+    if weights is None:  # spares copies
+        return values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
+    weights = weights.astype(np.float64)
+    mean = np.average(values, axis=0, weights=weights)
+    return mean, np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weights))
 
 
 def standardize(features: Float[np.ndarray, "M W"], train: np.ndarray) -> Float[np.ndarray, "M W"]:

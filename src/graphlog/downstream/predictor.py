@@ -27,7 +27,7 @@ from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.data.tables import distinct, listed
 from graphlog.domains import domain_of
 from graphlog.downstream.kernel import KernelModel
-from graphlog.downstream.linear import COUNTS, FARTHEST, LinearModel, features_of, fuse
+from graphlog.downstream.linear import COUNTS, FARTHEST, LinearModel, features_of, fuse, moments
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.pretrained import (
     Encoder,
@@ -95,7 +95,10 @@ class Head(nn.Module):
         self.register_buffer("target_scale", torch.ones(targets, dtype=torch.float64))
 
     def fit_inputs(
-        self, embeddings: Float[np.ndarray, "M W"], least_spread: float | None = None
+        self,
+        embeddings: Float[np.ndarray, "M W"],
+        least_spread: float | None = None,
+        weights: Float[np.ndarray, "M"] | None = None,
     ) -> None:
         """Standardize and clip inputs from now on as these embeddings would be.
 
@@ -103,7 +106,7 @@ class Head(nn.Module):
         share of the median column are not scaled up further, because in an encoder that is trained
         they would come to rule the output.
         """
-        spread = embeddings.std(axis=0, dtype=np.float64)
+        mean, spread = moments(embeddings, weights)
         if least_spread is None:
             varies = spread > _SMALLEST_SPREAD
             scale = np.where(varies, 1.0 / np.maximum(spread, _SMALLEST_SPREAD), 0.0)
@@ -111,7 +114,7 @@ class Head(nn.Module):
             floor = max(least_spread * float(np.median(spread)), _SMALLEST_SPREAD)
             scale = 1.0 / np.maximum(spread, floor)
         self.clip.fill_(FARTHEST)
-        self.input_shift.copy_(torch.from_numpy(embeddings.mean(axis=0, dtype=np.float64)))
+        self.input_shift.copy_(torch.from_numpy(mean))
         self.input_scale.copy_(torch.from_numpy(scale))
 
     @classmethod
@@ -134,15 +137,19 @@ class Head(nn.Module):
             head.linear.bias.copy_(bias)
         return head
 
-    def fit_targets(self, labels: Float[np.ndarray, "M T"]) -> None:
+    def fit_targets(
+        self, labels: Float[np.ndarray, "M T"], weights: Float[np.ndarray, "M"] | None = None
+    ) -> None:
         """Scale regression targets by the spread of these labels, NaN where missing."""
         if self.task != "regression":
             return
         for t, column in enumerate(labels.T):
-            y = column[~np.isnan(column)].astype(np.float64)
-            if len(y):
-                self.target_shift[t] = float(y.mean())
-                self.target_scale[t] = float(y.std()) if y.std() > 0 else 1.0
+            known = ~np.isnan(column)
+            if known.any():
+                own = None if weights is None else weights[known]
+                mean, spread = moments(column[known, None].astype(np.float64), own)
+                self.target_shift[t] = mean.item()
+                self.target_scale[t] = spread.item() or 1.0
 
     @property
     def digits(self) -> int:

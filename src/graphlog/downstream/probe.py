@@ -229,7 +229,7 @@ def probe(
             return report
         predictor = _predictor(encoder, layer, data, kept, report)
         predictor.info = {"probed_on": data.name, **origin(data, encoder)}
-        predictor.novelty = fit_novelty(predictor.members[0].network, data.labeled_train)
+        predictor.novelty = fit_novelty(predictor.members[0].network, data.train_graphs)
         _judge(predictor, kept, held, predicted)
         keep_run(folder, predictor, data, source, labeling)
         # after the model: settings without one would look like a run to be resumed
@@ -307,7 +307,7 @@ def _refitted(
 
     The C of each linear model is the one with the best mean validation score over splits.
     """
-    known = np.flatnonzero(np.isfinite(data.labels).any(axis=1))
+    known = np.arange(len(data.labels))
     whole = replace(data, split=Split(known, known[:0], known[:0]))
     if model is Model.KERNEL:
         return whole, _Fits(whole, counts=counts).kernel(parts)[0].model
@@ -699,7 +699,7 @@ def run_tables(
             "task": data.task,
             "metric": data.metric,
             "split": data.split_name,
-            "sha256": data.store.digest,
+            "sha256": data.digest,
         },
         "model": {
             "schema": encoder.schema.name,
@@ -712,10 +712,10 @@ def run_tables(
 def describe_run(folder: RunFolder, data: LabeledGraphs, tables: Mapping[str, Any]) -> None:
     """Write settings, versions and split of a run."""
     with writing(folder.path):
-        write_json(folder.versions, versions(data.store.digest))
+        write_json(folder.versions, versions(data.digest))
         input_rows = data.store.output_rows if data.rows is None else data.rows
         rows = Split(*(input_rows[part] for part in data.split))
-        rows.save(folder.path / "split.json", data.split_name, (), data.store.digest)
+        rows.save(folder.path / "split.json", data.split_name, (), data.digest)
         write_text(folder.config, tomli_w.dumps(tables))
 
 
@@ -752,7 +752,7 @@ def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:
         },
     }
     return {
-        "data_digest": data.store.digest,
+        "data_digest": data.digest,
         "pretrained": {k: v for k, v in encoder.info.items() if k != "embedding"},
         **{name: value for name, value in known.items() if value},
     }

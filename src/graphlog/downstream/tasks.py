@@ -75,7 +75,7 @@ class LabeledGraphs:
     name: str
     """Name or path of the input."""
     store: GraphStore
-    """The graphs."""
+    """The graphs that have a label."""
     labels: Float[np.ndarray, "M T"]
     """Labels in the input's units, NaN where missing."""
     targets: tuple[str, ...]
@@ -96,8 +96,13 @@ class LabeledGraphs:
     """Draws folds of store, labels and a seed, and names them; None: the folds were given."""
     rows: Int[np.ndarray, "M"] | None = None
     """Row of the input that each graph is; None: those of ``store.output_rows``."""
+    rejects: Sequence[Reject] = ()
+    """Input rows that could not be used; a view of a store has none."""
+    digest: str = ""
+    """Hash of all graphs that were read, those without a label included."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", self.digest or self.store.digest)
         if self.weights is not None:
             train = self.split.train
             split = self.split._replace(train=train[self.weights[train] > 0])
@@ -105,17 +110,9 @@ class LabeledGraphs:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of graphs with a label of each fold, and of rejected rows."""
-        labels = {name: self.labels[part] for name, part in self.split._asdict().items()}
-        folds = {name: int(np.isfinite(y).any(axis=1).sum()) for name, y in labels.items()}
+        """Number of graphs of each fold, and of rejected rows."""
+        folds = {name: len(part) for name, part in self.split._asdict().items()}
         return {**folds, "rejected": len(self.rejects)}
-
-    @property
-    def rejects(self) -> list[Reject]:
-        """Input rows that could not be used; a view of a store has none."""
-        if domain_of(self.store.schema).drops_unlabeled:  # which made a view of a whole store
-            return self.store.rejects
-        return self.store.output_rejects
 
     @property
     def records(self) -> str:
@@ -241,12 +238,6 @@ class LabeledGraphs:
         return self.store.subset(np.sort(self.split.train))
 
     @property
-    def labeled_train(self) -> GraphStore:
-        """The graphs of the training fold that have a label."""
-        train = np.sort(self.split.train)
-        return self.store.subset(train[np.isfinite(self.labels[train]).any(axis=1)])
-
-    @property
     def halves(self) -> dict[str, Int[np.ndarray, "_"]]:
         """Two random halves of the test fold; none where the domain has none."""
         if not domain_of(self.store.schema).test_halves:
@@ -298,7 +289,7 @@ def open_labeled(
         metric: The score that decides; None takes the data set's, else ROC-AUC or RMSE.
         split: A kind (``scaffold``, ...), a split file, or a Split of input rows; None takes the
             data set's, else the domain's. Without a validation fold a tenth of the training fold
-            is held out as one.
+            is held out as one. Rows without a label of any target are in no fold.
         fractions: Shares of train, valid and test.
         split_seed: Seed of the kinds that shuffle.
         weights: Column that says how much each row counts in the training loss; a row of weight 0
@@ -334,7 +325,7 @@ def open_labeled(
         )
     elif found.store is None and targets and (domain.label_columns or domain.reads_targets):
         reading["targets"] = [*targets, *([weights] if weights else [])]
-    store = read(found, schema, **reading)
+    whole = store = read(found, schema, **reading)
     labels, names = select_targets(store, targets, weights)
     row_weights = None
     if weights is not None:
@@ -348,23 +339,25 @@ def open_labeled(
         notes += outside
     if found.columns is not None and not targets:
         notes.append(f"labels are all columns of numbers: {', '.join(names)}")
-    if domain.drops_unlabeled:
-        rows = np.flatnonzero(~np.isnan(labels).all(axis=1))
-        notes.append("label 0 is negative or unknown, as in the pre-train-GNNs family")
-        if lacking := len(store) - len(rows):
-            notes.append(f"{lacking:,} of {len(store):,} proteins have no label and are in no fold")
-        store, labels, input_rows = store.subset(rows), labels[rows], input_rows[rows]
-        row_weights = None if row_weights is None else row_weights[rows]
+    store, labels, input_rows, row_weights = _labeled(store, labels, input_rows, row_weights)
+    if lacking := len(whole) - len(store):
+        found_without = f"{lacking:,} of {len(whole):,} {domain.records} have no label"
+        notes.append(f"{found_without} and are in no fold")
     wanted = known if known is not None and task == "auto" else task
-    labels, names, kind, unusual = _learned(labels, names, wanted, store)
-    notes += unusual
+    labels, names, kind, said = _learned(labels, names, wanted, store)
+    notes += said
+    merged = labels, store.rows
     if on_repeats != "keep":
         labels, row_weights, said = settle_repeats(labels, store, on_repeats, kind, row_weights)
         notes += said
+        store, labels, input_rows, row_weights = _labeled(store, labels, input_rows, row_weights)
+    if kind == "regression":  # of repeats those whose labels are used
+        used, rows = merged if on_repeats == "mean" else (labels, store.rows)
+        notes += unusual_labels(used, names, rows)
     usual = spec.metric if spec is not None and kind == known else None
     if split is None:
         split = (spec.split if spec else None) or domain.default_split(store, kind)
-    draw = partial(_split_graphs, found, split, fractions, input_rows, num_rows)
+    draw = partial(_split_graphs, found, split, fractions, input_rows, num_rows, whole.digest)
     folds, split_name = draw(store, labels, split_seed)
     return LabeledGraphs(
         name=found.name,
@@ -379,7 +372,20 @@ def open_labeled(
         weights=row_weights,
         draw=draw,
         rows=input_rows,
+        rejects=whole.output_rejects,
+        digest=whole.digest,
     )
+
+
+def _labeled(
+    store: GraphStore, labels: Float[np.ndarray, "M T"], *of_graphs: Any
+) -> tuple[Any, ...]:
+    """Return the graphs that have a label, their labels and what else is known of each, or None."""
+    known = np.flatnonzero(np.isfinite(labels).any(axis=1))
+    if len(known) == len(store):
+        return store, labels, *of_graphs
+    own = (None if values is None else values[known] for values in of_graphs)
+    return store.subset(known), labels[known], *own
 
 
 def select_targets(
@@ -484,6 +490,7 @@ def _split_graphs(
     fractions: Sequence[float],
     input_rows: Int[np.ndarray, "M"],
     num_rows: int,
+    digest: str,
     store: GraphStore,
     labels: Float[np.ndarray, "M T"],
     seed: int,
@@ -491,14 +498,15 @@ def _split_graphs(
     """Return folds as graph indices of ``store`` and what to call them.
 
     Each graph is one of the ``num_rows`` rows of the input, which split files and given folds mean.
-    Rows that a split file names but that could not be read are left out of its folds.
+    Rows that a split file names but that could not be read, or have no label, are left out of its
+    folds; ``digest`` is the hash of all graphs that were read.
     """
     kind = None
     if not isinstance(split, str | Path):
         folds, name = _graphs_of_rows(input_rows, Split.of(split, num_rows)), "given"
     elif str(split).endswith(".json"):
         hashes = source.hashes()
-        known = [*hashes, store.digest] if hashes else ()
+        known = [*hashes, digest] if hashes else ()
         rows = Split.load(split, num_rows, known, strict=source.file is not None)
         kind = json.loads(Path(split).read_text(encoding="utf-8")).get("kind")
         kind = kind if isinstance(kind, str) else None
@@ -613,7 +621,8 @@ def split_file(
 ) -> Split:
     """Split the rows of ``source``, write the split to ``path`` as JSON, and return it.
 
-    Rejected rows are in no fold.
+    Rejected rows are in no fold, nor rows without any label where labels are read: those of a data
+    set, of a store, or those that ``targets`` names.
 
     Args:
         source: A file, a store, or the name of a data set.
@@ -633,16 +642,16 @@ def split_file(
     resolved, path, seed = resolve(source), Path(path), check_seed("seed", seed)
     check_output(path, (".json",), resolved)
     shares, graphs = check_fractions(fractions), read(resolved, **reading)
-    domain, store, input_rows = domain_of(graphs.schema), graphs, graphs.output_rows
-    if domain.drops_unlabeled and graphs.labels is not None:
-        used = np.flatnonzero(~np.isnan(graphs.labels).all(axis=1))
-        store, input_rows = graphs.subset(used), input_rows[used]
+    domain, store, labels = domain_of(graphs.schema), graphs, graphs.labels
+    input_rows = graphs.output_rows
+    if labels is not None:
+        store, labels, input_rows = _labeled(graphs, labels, input_rows)
     usual = resolved.spec.split if resolved.spec is not None and resolved.spec.task else None
     kind = kind or usual or domain.default_split(store, None)
     workers = reading.get("workers")
     options = {"test_species": test_species, "networks": networks, "workers": workers}
     given = {key: value for key, value in options.items() if value}
-    folds = _drawn(store, store.labels, kind, shares, seed, resolved, **given)
+    folds = _drawn(store, labels, kind, shares, seed, resolved, **given)
     rows = Split(*(input_rows[part] for part in folds))
     file = resolved.file
     if resolved.spec is not None:
@@ -681,8 +690,6 @@ def _learned(
                 f"{wanted}; {alone if is_many else ''}choose {choice}."
             )
     kind, notes = decide_task(labels, names, task)
-    if kind == "regression":
-        notes += unusual_labels(labels, names, store.rows)
     return labels, names, kind, notes
 
 

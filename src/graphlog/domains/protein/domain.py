@@ -71,7 +71,6 @@ class ProteinDomain(Domain):
     targets = STATISTICS
     feature_sets = {"statistics": STATISTICS}  # noqa: RUF012 - constant
     finds_repeats = False
-    drops_unlabeled = True
     keeps_stores = True
     reads_memory = True
     test_halves = True
@@ -187,6 +186,10 @@ class ProteinDomain(Domain):
     def groups(self, store: GraphStore) -> list[str | None]:
         """Return the species of each protein; None where its name has none."""
         return [species_of(name) for name in store.texts()]
+
+    def reading_notes(self, store: GraphStore) -> list[str]:
+        """Say what a label of 0 means."""
+        return ["label 0 is negative or unknown, as in the pre-train-GNNs family"]
 
     # What is known about graphs without learning
 
