@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from downstream_support import CHAINS, tiny_encoder
-from graphlog.domains.molecule import MOLECULE_RICH
+from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
 from graphlog.domains.protein.schema import PROTEIN
 from graphlog.downstream.pretrained import Encoder
 from graphlog.encoders.encoder import EncoderConfig, build_encoder

@@ -378,14 +378,19 @@ def open_labeled(
 
 
 def _labeled(
-    store: GraphStore, labels: Float[np.ndarray, "M T"], *of_graphs: Any
-) -> tuple[Any, ...]:
-    """Return the graphs that have a label, their labels and what else is known of each, or None."""
+    store: GraphStore,
+    labels: Float[np.ndarray, "M T"],
+    rows: Int[np.ndarray, "M"],
+    weights: Float[np.ndarray, "M"] | None = None,
+) -> tuple[
+    GraphStore, Float[np.ndarray, "L T"], Int[np.ndarray, "L"], Float[np.ndarray, "L"] | None
+]:
+    """Return the graphs that have a label, with their labels, input rows and weights."""
     known = np.flatnonzero(np.isfinite(labels).any(axis=1))
     if len(known) == len(store):
-        return store, labels, *of_graphs
-    own = (None if values is None else values[known] for values in of_graphs)
-    return store.subset(known), labels[known], *own
+        return store, labels, rows, weights
+    own = None if weights is None else weights[known]
+    return store.subset(known), labels[known], rows[known], own
 
 
 def select_targets(
@@ -645,7 +650,7 @@ def split_file(
     domain, store, labels = domain_of(graphs.schema), graphs, graphs.labels
     input_rows = graphs.output_rows
     if labels is not None:
-        store, labels, input_rows = _labeled(graphs, labels, input_rows)
+        store, labels, input_rows, _ = _labeled(graphs, labels, input_rows)
     usual = resolved.spec.split if resolved.spec is not None and resolved.spec.task else None
     kind = kind or usual or domain.default_split(store, None)
     workers = reading.get("workers")
