@@ -168,6 +168,7 @@ WRONG: dict[str, str] = {
     "probe {molecules} -m random --targets oxygen --split s.csv": "--split s.csv | ends in .json",
     "data split {molecules} -o s.json --fractions 0.9,0.9,0.1": "fractions",
     "data split {molecules} -o s.json --kind scafold": "'scaffold'",
+    "featurize {molecules} -o s --exclude {molecules} --exclude=": "'--exclude': is empty",
     "plot {pretrained} --output=": "'--output' / '-o': is empty; name a path. See",
     "neighbors - --in - -m random -o n.csv": "cannot both be standard input",
     # results

@@ -460,3 +460,14 @@ def test_a_store_that_another_process_finished_meanwhile_is_kept(tmp_path: Path)
             builder.finish()
     assert len(open_store(tmp_path / "s")) == 3
     assert os.listdir(tmp_path) == ["s"]
+    with pytest.raises(ConfigError, match="s exists already; replace it"):  # before any work
+        StoreBuilder(CODES, tmp_path / "s", overwrite=False)
+
+
+def test_a_folder_that_appears_meanwhile_is_kept(tmp_path: Path):
+    with StoreBuilder(CODES, tmp_path / "s") as builder:
+        (tmp_path / "s").mkdir()
+        (tmp_path / "s" / "thesis.txt").touch()
+        with pytest.raises(ConfigError, match="is not a graph store, or holds other files too"):
+            builder.finish()
+    assert left_in(tmp_path / "s") == {"thesis.txt"}

@@ -166,10 +166,8 @@ def test_what_is_repeated_between_folds_is_said():
 
 
 def test_labels_that_contradict_each_other_are_said():
-    notes = repeat_notes([0, 1, 1, NAN, 1, 1, 1, NAN, 0, 1])
-    assert notes[0].startswith("1 of 2 molecules of the test fold")
-    assert notes[-1].startswith(
-        "2 structures occur more than once with different labels (rows 0, 1, 8, 9)"
+    assert repeat_notes([0, 1, 1, 1, 1, 1, 1, 1, 0, 1])[-1].startswith(
+        "2 structures occur more than once with different labels (rows 0, 1, 3, 8, 9)"
     )
 
 
@@ -349,6 +347,8 @@ def test_the_class_of_repeats_is_missing_where_they_contradict_each_other():
     assert (data.rows.tolist(), data.labels[:, 0].tolist()) == ([2, 4, 5], [1, 0, 1])
     three = opened("mean", "multiclass", y=[0, 1, 2, 2, 0, 1])
     assert three.rows.tolist() == [2, 4, 5]
+    with pytest.raises(DataError, match="contradict those of their repeats, and none is left"):
+        open_labeled({"smiles": ["C", "C"], "y": [0, 1]}, MOLECULE, on_repeats="mean")
     said = "1 structure has classes that contradict each other, which are left out (rows 0, 1)"
     assert said in data.notes
     assert said in three.notes

@@ -120,3 +120,10 @@ def test_weights_in_place_of_parameters(kind: str):
         if isinstance(layer, nn.Linear):
             torch.nn.utils.parametrizations.weight_norm(layer)
     compare([computed(x, layers)], [expected], TOLERANCE[torch.float64])
+
+
+def test_gradients_that_would_be_differentiated_in_part_are_refused(kind: str):
+    layers, x = layers_of(torch.float64, kind), torch.randn(5, 24, dtype=torch.float64)
+    out = computed(x.requires_grad_(), layers)
+    with pytest.raises(RuntimeError, match="cannot be differentiated"):
+        torch.autograd.grad(out.sum(), x, create_graph=True)

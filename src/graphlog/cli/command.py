@@ -635,9 +635,10 @@ def report_error(error: BaseException, words: Sequence[str] = ()) -> int | None:
         about |= {key: value for key, value in known.items() if value is not None}
         # as the summary would be: beside the output where that is standard output
         to = sys.stderr if _IS_STREAM.search("\0".join(words)) else sys.stdout
-        with suppress(OSError):  # that stream may be what cannot be written
-            print(json.dumps({"error": about}, indent=2), file=to, flush=True)
-            return INVALID_INPUT
+        with suppress(OSError):  # that stream may be what cannot be written, or be closed
+            if to is not None:
+                print(json.dumps({"error": about}, indent=2), file=to, flush=True)
+                return INVALID_INPUT
     say(f"graphlog: error: {message}")
     return INVALID_INPUT
 

@@ -67,7 +67,9 @@ class _OwnFirst(TyperCommand):
         parsed: Any = self.make_parser(ctx).parse_args(args=list(args))
         values, _, given = parsed
         for param in given:
-            if values.get(param.name) in ("", [""]) and _FILE.search(param.metavar or ""):
+            value = values.get(param.name)
+            is_empty = value == "" or (isinstance(value, list) and "" in value)
+            if is_empty and _FILE.search(param.metavar or ""):
                 raise typer.BadParameter("is empty; name a path", ctx=ctx, param=param)
         for option in {p for p in given if given.count(p) > 1}:
             if _LIST.fullmatch(option.metavar or ""):

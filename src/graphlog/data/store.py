@@ -649,6 +649,7 @@ class StoreBuilder:
         self._top_row = -1
         with ExitStack() as unfinished, _mendable(self.path):
             if self.path is not None:
+                _check_place(self.path, overwrite)
                 self._folder = _folder_beside(self.path, unfinished)
             self._attributes = [
                 AttributeWriter(name, columns, self._new_array)
@@ -753,10 +754,9 @@ class StoreBuilder:
             try:
                 self._folder.replace(self.path)
             except OSError:  # mostly since a store is there
-                if not self.overwrite:
-                    check_free(self.path)
                 if not self.path.exists():
                     raise
+                _check_place(self.path, self.overwrite)
                 exchange(self._folder, self.path)
         return open_store(self.path)
 
@@ -783,8 +783,10 @@ def check_free(path: Path) -> None:
         )
 
 
-def _folder_beside(path: Path, unfinished: ExitStack) -> Path:
-    """Return a new folder for the files of the store ``path``, which goes with ``unfinished``."""
+def _check_place(path: Path, overwrite: bool) -> None:
+    """Refuse a path where something stands that is not to be replaced."""
+    if not overwrite:
+        check_free(path)
     is_empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
     # the current folder, which has no name here, cannot be put in place whole
     if path.exists() and (not path.name or not (is_empty or is_ours(path))):
@@ -792,6 +794,10 @@ def _folder_beside(path: Path, unfinished: ExitStack) -> Path:
             f"{path} exists and is not a graph store, or holds other files too, so it is not "
             "replaced; choose another name."
         )
+
+
+def _folder_beside(path: Path, unfinished: ExitStack) -> Path:
+    """Return a new folder for the files of the store ``path``, which goes with ``unfinished``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = unfinished.enter_context(scratch_folder(path)) / "store"
     folder.mkdir()

@@ -37,6 +37,7 @@ from graphlog.errors import (
     check_name,
     column_name,
     out_of_range,
+    setting,
 )
 from graphlog.files import hash_file
 from graphlog.plugins import Registry
@@ -114,6 +115,12 @@ class Reading:
             if (value := getattr(self, option)) is not None:
                 check_choice(option, value, known)
         check_workers(self.workers)
+        if not self.overwrite and self.store_path is None:
+            raise ConfigError(
+                f"{setting('overwrite', False)} is for a store that is written; give "
+                "`store_path`, or drop it.",
+                option="overwrite",
+            )
         is_whole = isinstance(self.limit, SupportsIndex)
         if self.limit is not None and not (is_whole and 1 <= self.limit <= sys.maxsize):
             raise out_of_range("limit", f"a whole number from 1 to {sys.maxsize}", self.limit)

@@ -515,7 +515,6 @@ def finetune(
     encoder, source = opened(encoder, dataset, config.device)
     data = labeled(source, encoder.schema, **labeling)
     check_folds(data, config)
-    start = start_of(encoder, data, config)
     with ExitStack() as stack:
         folder = None
         if path is not None:
@@ -524,6 +523,8 @@ def finetune(
             with writing(folder.path):
                 folder.checkpoints.mkdir(exist_ok=True)
             _check_kernel(folder, config)
+        start = start_of(encoder, data, config)
+        if folder is not None:
             settings = config.written() | {"seeds": list(seeds)}
             tables = run_tables("finetune", data, encoder, settings)
             _check_same(folder, seeds, start, tables)

@@ -163,15 +163,14 @@ def _classes(data: LabeledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M
         )
     if folds < 2:
         raise out_of_range("folds", "2 or more", folds)
-    known = np.flatnonzero(~np.isnan(data.labels).any(axis=1))
-    classes = class_numbers(data.labels[known])
+    classes = class_numbers(data.labels)
     fewest = int(np.bincount(classes).min())
     if fewest < folds:
         raise DataError(
             f"{data.name}: its rarest class has {fewest} graphs, too few for {folds} "
             "folds; merge classes or use fewer folds."
         )
-    return data.store.subset(known), classes
+    return data.store, classes
 
 
 def wl_counts(store: GraphStore) -> csr_matrix:

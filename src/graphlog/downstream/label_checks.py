@@ -296,13 +296,13 @@ def settle_repeats(
 ) -> tuple[Float[np.ndarray, "M T"], Float[np.ndarray, "M"] | None, list[str]]:
     """Return labels of which only the first graph of each kind has any, weights, and notes.
 
-    Every graph has a label.
-    Weights of a kind are summed for ``mean``, whatever targets its graphs know; ``drop`` takes that
-    of the first that counts. Labels of weight 0 do not count where others of their kind have a
-    weight. The mean is missing where classes contradict each other; see ``open_labeled``.
+    Every graph has a label. Weights of a kind are summed for ``mean``, whatever targets its graphs
+    know; ``drop`` takes that of the first that counts. Labels of weight 0 do not count where others
+    of their kind have a weight. The mean is missing where classes contradict each other;
+    see ``open_labeled``.
 
     Raises:
-        DataError: If there are repeats and none may be.
+        DataError: If there are repeats and none may be, or no label is left.
         ConfigError: If graphs of this domain are no repeats of each other.
     """
     import pandas as pd  # slow to import
@@ -352,6 +352,12 @@ def settle_repeats(
         rule, found = "the first known label of each target", of_kind(known, "first")
     settled = np.where(is_several[:, None], found, labels).astype(labels.dtype)
     settled[is_repeat] = np.nan
+    if np.isnan(settled).all():
+        raise DataError(
+            f"the classes of all {records} contradict those of their repeats, and none is left; "
+            f"choose another value of {setting('on_repeats')}.",
+            option="on_repeats",
+        )
     if weights is not None:
         which = "sum" if how == "mean" else "first"
         merged = np.nan_to_num(of_kind(np.where(counts, own, np.nan), which))[:, 0]
@@ -367,15 +373,9 @@ def settle_repeats(
     )
 
 
-def repeats_between(
-    kinds: Kinds, labels: Float[np.ndarray, "M T"], split: Split
-) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return, for a fold and an earlier one, how many of its graphs repeat one there, of how many.
-
-    Graphs without a label are not counted.
-    """
-    has_label = np.flatnonzero(np.isfinite(labels).any(axis=1))
-    folds = {name: np.intersect1d(f, has_label) for name, f in split._asdict().items()}
+def repeats_between(kinds: Kinds, split: Split) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return for a fold and an earlier one how many of its graphs repeat one there, of all."""
+    folds = split._asdict()
     return {
         (later, earlier): (int(np.isin(kinds[folds[later]], kinds[folds[earlier]]).sum()), size)
         for earlier, later in combinations(folds, 2)
@@ -398,22 +398,21 @@ def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Spl
         f"{known:,} of {size:,} {records} of the {FOLD_NAMES[later]} fold repeat one of the "
         f"{FOLD_NAMES[earlier]} fold: {effects[later, earlier]}; choose "
         f"{setting('on_repeats', 'mean')} or {setting('on_repeats', 'drop')}, or another split"
-        for (later, earlier), (known, size) in repeats_between(kinds, labels, split).items()
+        for (later, earlier), (known, size) in repeats_between(kinds, split).items()
         if known
     ]
-    has_label = np.isfinite(labels).any(axis=1)
-    counts = np.bincount(kinds[has_label])
+    counts = np.bincount(kinds)
     repeated = counts[counts > 1]
     if len(repeated):
         notes.append(
-            f"{repeated.sum():,} of {has_label.sum():,} labeled {records} repeat each other "
+            f"{repeated.sum():,} of {len(kinds):,} labeled {records} repeat each other "
             f"({len(repeated):,} structure{'s' if len(repeated) > 1 else ''})"
         )
     import pandas as pd  # slow to import
 
     contradict = (pd.DataFrame(labels).groupby(kinds).nunique() > 1).any(axis=1).to_numpy()
     if contradict.any():
-        rows = store.rows[contradict[kinds] & has_label]
+        rows = store.rows[contradict[kinds]]
         several = "structures occur" if contradict.sum() > 1 else "structure occurs"
         notes.append(
             f"{contradict.sum():,} {several} more than once with different labels "

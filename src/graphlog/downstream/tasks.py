@@ -189,7 +189,7 @@ class LabeledGraphs:
         kinds = repeat_kinds(self.store)
         if kinds is None:
             return None
-        return repeats_between(kinds, self.labels, self.split).get(("valid", "train"))
+        return repeats_between(kinds, self.split).get(("valid", "train"))
 
     @property
     def repeat_notes(self) -> list[str]:
@@ -331,7 +331,6 @@ def open_labeled(
     if weights is not None:
         check_name("column of weights", weights, list(store.tasks))
         row_weights = select_targets(store, [weights])[0][:, 0]
-        check_weights(row_weights, f"column '{weights}'", store.rows)
     notes = [*store.source.notes, *domain.reading_notes(store)]
     input_rows, num_rows = store.output_rows, store.num_output_rows
     if labels_range is not None:
@@ -343,6 +342,10 @@ def open_labeled(
     if lacking := len(whole) - len(store):
         found_without = f"{lacking:,} of {len(whole):,} {domain.records} have no label"
         notes.append(f"{found_without} and are in no fold")
+        if spec is not None and targets:
+            notes.append(f"folds are of these targets alone, not those of all of {spec.name}")
+    if row_weights is not None:
+        check_weights(row_weights, f"column '{weights}'", store.rows)
     wanted = known if known is not None and task == "auto" else task
     labels, names, kind, said = _learned(labels, names, wanted, store)
     notes += said

@@ -246,9 +246,10 @@ class Index:
             file = new / (_ARRAY if self.is_exact else _GRAPH)
             if self.is_exact:
                 with file.open("wb") as array:  # numpy's own way hides why it fails
-                    header = np.lib.format.header_data_from_array_1_0(self.vectors)
+                    vectors = np.ascontiguousarray(self.vectors)
+                    header = np.lib.format.header_data_from_array_1_0(vectors)
                     np.lib.format.write_array_header_1_0(array, header)
-                    array.write(np.ascontiguousarray(self.vectors).data)
+                    array.write(vectors.data)
             else:
                 self.vectors.save(str(file))
             about = {"model": self.model, "layer": self.layer, "exact": self.is_exact}

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch import distributed as dist
-from torch.autograd.function import once_differentiable
 
 from graphlog.errors import ProcessLostError, first_line, setting
+from graphlog.ops.autograd import differentiable_once
 
 
 @contextmanager
@@ -90,7 +90,7 @@ class _Gather(torch.autograd.Function):
         return peers.all_rows(rows, counts)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, *grads: Tensor
     ) -> tuple[Tensor, None, None]:

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from graphlog.ops.autograd import differentiable_once
 from graphlog.ops.collectives import Peers
 
 _ONEDNN = (
@@ -65,7 +65,7 @@ class _AddProduct(torch.autograd.Function):
         return total.add_((left @ right)[:rows])
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, *grads: Tensor
     ) -> tuple[Tensor | None, ...]:
@@ -91,7 +91,7 @@ class _Linear(torch.autograd.Function):
             return _product(x, weight, biases[0] if biases else None).resize_(rows, weight.shape[0])
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, *grads: Tensor
     ) -> tuple[Tensor | None, ...]:
@@ -116,7 +116,7 @@ class _Perceptron(torch.autograd.Function):
             return _product(hidden, w2, b2).resize_(rows, w2.shape[0])
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, *grads: Tensor
     ) -> tuple[Tensor | None, ...]:

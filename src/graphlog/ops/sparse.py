@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from graphlog.ops.autograd import differentiable_once
 
 _TINY = 1e-12
 _MAX_BUCKETS = 6
@@ -205,7 +206,7 @@ class _GroupedCosine(torch.autograd.Function):
         return tuple(similarities)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, *grads: Tensor
     ) -> tuple[Tensor, Tensor, None, None]:

@@ -160,20 +160,17 @@ class ProteinDomain(Domain):
         networks: Sequence[str | Path] = (),
         **options: Any,
     ) -> Split:
-        """Return folds of the proteins that have labels, or of all if none have.
+        """Return folds of the proteins.
 
         See :func:`split_proteins` for the kinds; its networks are those of ``source`` if none are
         given.
         """
-        used = np.arange(len(store))
-        if store.labels is not None and not np.isnan(store.labels).all():
-            used = np.flatnonzero(~np.isnan(store.labels).all(axis=1))
         if not networks and source is not None:
             spec = source.spec
             named = () if spec is None else details_of(spec).networks or (spec.name,)
             networks = named or (() if source.path is None else (source.path,))
-        folds = split_proteins(
-            store.texts(used),
+        return split_proteins(
+            store.texts(),
             kind,
             fractions,
             seed,
@@ -181,7 +178,6 @@ class ProteinDomain(Domain):
             networks=networks,
             cutting=store.source.cutting or None,
         )
-        return Split(*(used[fold] for fold in folds))
 
     def groups(self, store: GraphStore) -> list[str | None]:
         """Return the species of each protein; None where its name has none."""
