@@ -195,13 +195,14 @@ def pretraining_curves(rows: Sequence[LogRow], dim: int, batch_size: int | None 
             from_zero=True,
         ),
         Panel(
-            "Alignment and uniformity",
-            "Alignment: how far two views of a graph lie apart. Uniformity: how unevenly graphs "
-            "spread. Lower is better.",
-            [
-                Line("alignment (0 is best)", "alignment"),
-                Line("uniformity (lower is better)", "uniformity"),
-            ],
+            "Alignment",
+            "How far two views of a graph lie apart; 0 is best.",
+            [Line("graph embeddings", "alignment")],
+        ),
+        Panel(
+            "Uniformity",
+            "How unevenly graphs spread; lower is better.",
+            [Line("graph embeddings", "uniformity")],
         ),
         Panel(
             "Cosine of pairs",
