@@ -529,10 +529,7 @@ def fit_kernel(
     y = labels[rows]
     shift, scale = np.full(y.shape[1], np.nan), np.ones(y.shape[1])
     own = np.ones(len(rows)) if weights is None else weights[rows]
-    for t in np.flatnonzero(able):
-        known = ~np.isnan(y[:, t])
-        found = moments(y[known, t, None], None if weights is None else own[known])
-        shift[t], scale[t] = np.concatenate(found)
+    shift[able], scale[able] = moments(y[:, able], own)
     standard = (y - shift) / scale
     patterns = _patterns(standard)
     noise = own.mean() / own.astype(np.float64)

@@ -87,17 +87,16 @@ class Scaling(NamedTuple):
 def moments(
     values: Float[np.ndarray, "R W"], weights: Float[np.ndarray, "R"] | None = None
 ) -> tuple[Float64[np.ndarray, "W"], Float64[np.ndarray, "W"]]:
-    """Return the mean and the standard deviation of columns whose rows count by their weights.
+    """Return mean and standard deviation of columns, but for NaN; rows count by their weights.
 
     Example:
         >>> moments(np.array([[0.0], [3.0]]), np.array([2.0, 1.0]))[0]
         array([1.])
     """
-    if weights is None:  # spares copies
-        return values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
-    weights = weights.astype(np.float64)
-    mean = np.average(values, axis=0, weights=weights)
-    return mean, np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weights))
+    from sklearn.preprocessing import StandardScaler  # slow to import
+
+    scaler: Any = StandardScaler().fit(values, sample_weight=weights)
+    return scaler.mean_, np.sqrt(scaler.var_)
 
 
 def standardize(features: Float[np.ndarray, "M W"], train: np.ndarray) -> Float[np.ndarray, "M W"]:

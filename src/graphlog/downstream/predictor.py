@@ -143,13 +143,11 @@ class Head(nn.Module):
         """Scale regression targets by the spread of these labels, NaN where missing."""
         if self.task != "regression":
             return
-        for t, column in enumerate(labels.T):
-            known = ~np.isnan(column)
-            if known.any():
-                own = None if weights is None else weights[known]
-                mean, spread = moments(column[known, None].astype(np.float64), own)
-                self.target_shift[t] = mean.item()
-                self.target_scale[t] = spread.item() or 1.0
+        is_known = np.isfinite(labels).any(axis=0)
+        mean, spread = moments(labels[:, is_known].astype(np.float64), weights)
+        known = torch.from_numpy(is_known)
+        self.target_shift[known] = torch.from_numpy(mean)
+        self.target_scale[known] = torch.from_numpy(np.where(spread > 0, spread, 1.0))
 
     @property
     def digits(self) -> int:
