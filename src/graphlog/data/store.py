@@ -108,13 +108,13 @@ class GraphBatch:
         self, x: Tensor | None = None, edge_attr: Tensor | None = None
     ) -> "GraphBatch":
         """Return the same graphs with other attributes; the adjacency is shared, not rebuilt."""
-        x, edge_attr = (
-            self.x if x is None else x,
-            self.edge_attr if edge_attr is None else edge_attr,
+        alike = replace(
+            self,
+            x=self.x if x is None else x,
+            edge_attr=self.edge_attr if edge_attr is None else edge_attr,
         )
-        alike = replace(self, x=x, edge_attr=edge_attr)
-        object.__setattr__(alike, "_adjacency", self._adjacency)
-        object.__setattr__(alike, "_host_ptr", self._host_ptr)
+        for name in ("_adjacency", "_host_ptr"):
+            object.__setattr__(alike, name, getattr(self, name))
         return alike
 
     def part(self, first: int, last: int) -> "GraphBatch":
