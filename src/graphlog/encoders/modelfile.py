@@ -17,7 +17,7 @@ from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, encoder_from_state
 from graphlog.errors import MissingPluginError, ModelFileError, first_line
-from graphlog.files import beside
+from graphlog.files import beside, storable
 
 VERSION = 1
 KEY = "graphlog"
@@ -116,7 +116,7 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
     try:
         with path.open("rb") as opened:
             # safetensors takes no name that is not UTF-8
-            is_utf8 = str(path).encode(errors="ignore").decode() == str(path)
+            is_utf8 = storable(str(path)) == str(path)
             name = path if is_utf8 else f"/dev/fd/{opened.fileno()}"
             with safe_open(name, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]
                 about: Any = json.loads((file.metadata() or {}).get(KEY, "{}"))
