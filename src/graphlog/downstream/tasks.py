@@ -349,13 +349,13 @@ def open_labeled(
     wanted = known if known is not None and task == "auto" else task
     labels, names, kind, said = _learned(labels, names, wanted, store)
     notes += said
-    merged = labels, store.rows
+    as_given = labels, store.rows
     if on_repeats != "keep":
         labels, row_weights, said = settle_repeats(labels, store, on_repeats, kind, row_weights)
         notes += said
         store, labels, input_rows, row_weights = _labeled(store, labels, input_rows, row_weights)
     if kind == "regression":  # of repeats those whose labels are used
-        used, rows = merged if on_repeats == "mean" else (labels, store.rows)
+        used, rows = as_given if on_repeats == "mean" else (labels, store.rows)
         notes += unusual_labels(used, names, rows)
     usual = spec.metric if spec is not None and kind == known else None
     if split is None:
