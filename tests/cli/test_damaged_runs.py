@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from PIL import Image
 from typer.main import get_command
@@ -157,3 +158,10 @@ def test_names_of_files_need_not_be_utf_8(cli: Cli, molecules: Path, pretrained:
     cli(f"plot run{odd} -o figures --graphs 20")
     cli(f"predict {odd}.csv -m run{odd} -o {odd}.parquet")
     cli(f"prototypes pre{odd} --input {odd}.csv -o tree")
+    with open(f"{odd}.parquet", "rb") as file:
+        predicted = pd.read_parquet(file)
+    assert predicted["smiles"].tolist() == pd.read_csv(molecules)["smiles"].tolist()
+    is_read = predicted["graphlog_status"] == "ok"
+    assert is_read.sum() > 90
+    assert predicted["predicted_oxygen"].notna().equals(is_read)
+    assert len(pd.read_csv("tree/members.csv")) == len(predicted)
