@@ -342,7 +342,7 @@ class KernelModel:
         quantities = [own for own in values if not isinstance(own, csr_matrix)]
         joined = [np.concatenate(quantities, axis=1)] if quantities else []
         blocks = [*joined, *counts]
-        for part in _pieces(slice(0, rows)):
+        for part in _pieces(np.arange(rows)):
             own = [s.prepared(v[part]) for s, v in zip(self.supports, blocks, strict=True)]  # pyright: ignore[reportIndexIssue]
             kernel = _kernel(self.settings, self.supports, own, self.count)
             outputs[part] = kernel @ coefficients
@@ -600,9 +600,11 @@ class _Problem:
             if known.any():
                 yield np.flatnonzero(known), columns
 
-    def kernel(self, settings: Settings, rows: slice, count: int) -> Float64[Tensor, "N S"]:
-        """Return the kernel of some rows with the first ``count``."""
-        if max(rows.stop, count) <= len(self.among[0]):
+    def kernel(
+        self, settings: Settings, rows: Int[np.ndarray, "N"], count: int
+    ) -> Float64[Tensor, "N S"]:
+        """Return the kernel of some rows, in ascending order, with the first ``count``."""
+        if max(rows[-1] + 1, count) <= len(self.among[0]):
             known = [own[rows, :count].double() for own in self.among]
             return _known_kernel(settings, self.supports, known)
         return _kernel(settings, self.supports, [s.values[rows] for s in self.supports], count)  # pyright: ignore[reportIndexIssue]
@@ -614,7 +616,7 @@ class _Problem:
         count = len(self.labels)
         if kernel is None:
             kernel = torch.empty(count, count, dtype=torch.float64)
-            for part in _pieces(slice(0, count)):
+            for part in _pieces(np.arange(count)):
                 kernel[part] = self.kernel(settings, part, count)
         coefficients, held = np.zeros_like(self.labels), np.full_like(self.labels, np.nan)
         patterns = [(mask, columns) for mask, columns in self.patterns if mask.sum() >= 2]
@@ -631,33 +633,36 @@ class _Problem:
         self, settings: Settings, count: int
     ) -> tuple[Float64[np.ndarray, "S T"], Float64[np.ndarray, "R T"]]:
         """Return coefficients of the first ``count`` rows, and outputs for held-out rows."""
-        among = self.kernel(settings, slice(0, count), count).mul_(2.0**settings.penalty)
+        among = self.kernel(settings, np.arange(count), count).mul_(2.0**settings.penalty)
         coefficients = np.zeros((count, self.labels.shape[1]))
         held, folds = np.full_like(self.labels, np.nan), _folds(self.kinds)
-        for pattern in self.patterns:
-            columns = pattern[1]
-            parts = [self._normal(settings, count, fold, pattern) for fold in folds]
+        for mask, columns in self.patterns:
+            known = [fold.start + np.flatnonzero(mask[fold]) for fold in folds]
+            parts = [self._normal(settings, count, rows, columns) for rows in known]
             gram, right = (reduce(torch.add, sides) for sides in zip(*parts, strict=True))
             coefficients[:, columns] = _solved(gram + among, right)
-            for fold, (own, own_right) in zip(folds, parts, strict=True):
+            for rows, (own, own_right) in zip(known, parts, strict=True):
                 without = _solved(gram - own + among, right - own_right)
-                for part in _pieces(fold):
-                    held[part, columns] = self.kernel(settings, part, count) @ without
+                for part in _pieces(rows):
+                    outputs = self.kernel(settings, part, count) @ without
+                    held[np.ix_(part, columns)] = outputs
         return coefficients, held
 
     def _normal(
-        self, settings: Settings, count: int, fold: slice, pattern: Pattern
+        self,
+        settings: Settings,
+        count: int,
+        rows: Int[np.ndarray, "_"],
+        columns: Int[np.ndarray, "C"],
     ) -> tuple[Float64[Tensor, "S S"], Float64[Tensor, "S C"]]:
-        """Return the two sides of the normal equations over the rows of a fold."""
-        mask, columns = pattern
+        """Return the two sides of the normal equations over some rows."""
         gram, right = np.zeros((count, count)), np.zeros((count, len(columns)))
-        for part in _pieces(fold):
-            known = mask[part]
-            deviation = np.sqrt(self.noise[part][known])[:, None]
-            kernel = self.kernel(settings, part, count).numpy()[known] / deviation
+        for part in _pieces(rows):
+            deviation = np.sqrt(self.noise[part])[:, None]
+            kernel = self.kernel(settings, part, count).numpy() / deviation
             # of the product of an array with itself, NumPy computes one half
             gram += kernel.T @ kernel
-            right += kernel.T @ (self.labels[part][known][:, columns] / deviation)
+            right += kernel.T @ (self.labels[np.ix_(part, columns)] / deviation)
         return torch.from_numpy(gram), torch.from_numpy(right)
 
 
@@ -724,9 +729,9 @@ def _folds(kinds: Int[np.ndarray, "R"]) -> list[slice]:
     return [slice(int(a), int(b)) for a, b in pairwise(ends)]
 
 
-def _pieces(fold: slice) -> Iterator[slice]:
-    for start in range(fold.start, fold.stop, _AT_ONCE):
-        yield slice(start, min(start + _AT_ONCE, fold.stop))
+def _pieces(rows: Int[np.ndarray, "R"]) -> Iterator[Int[np.ndarray, "N"]]:
+    for start in range(0, len(rows), _AT_ONCE):
+        yield rows[start : start + _AT_ONCE]
 
 
 def _solved(gram: Float64[Tensor, "S S"], right: Float64[Tensor, "S C"]) -> Float64[Tensor, "S C"]:
@@ -1029,11 +1034,11 @@ def _spread(
     tell how small theirs are: they count as the nearest twentieth of those.
     """
     near, labels, settings = model.near, problem.labels, model.settings
-    first = problem.kernel(settings, slice(0, near), near)
+    first = problem.kernel(settings, np.arange(near), near)
     variance = np.empty(len(labels))
     alike = settings.penalty, np.ones(near), problem.kinds[:near]
     variance[:near] = _held_out(first, np.zeros((near, 1)), *alike)[2]
-    for part in _pieces(slice(near, len(labels))):
+    for part in _pieces(np.arange(near, len(labels))):
         variance[part] = model.variance(problem.kernel(settings, part, near))
     own = 0.5 * np.log(variance)
     spread = np.zeros((7, labels.shape[1]))
