@@ -280,8 +280,8 @@ def _columns(values: Any, name: str) -> tuple[Array, ...]:
         raise BadGraphError(f"`{name}` must be a matrix, found one of shape {matrix.shape}")
     if matrix.dtype.kind == "f":
         with np.errstate(over="ignore"):
-            matrix = matrix.astype(np.float32)
-        if not np.isfinite(matrix).all():
+            is_finite = np.isfinite(matrix.astype(np.float32)).all()
+        if not is_finite:
             raise BadGraphError(f"`{name}` must be finite, found NaN or infinity")
     else:
         matrix = matrix.astype(np.int64)

@@ -10,6 +10,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 from graphlog.downstream import kernel
 from graphlog.downstream.kernel import KernelModel, Settings, Support, fit_kernel, unfolded
+from graphlog.downstream.uncertainty import NINETY
 from graphlog.errors import DataError, ModelFileError
 
 NAN = float("nan")
@@ -212,6 +213,19 @@ def test_the_spread_covers_nine_tenths_and_knows_where_errors_are_large():
     assert 0.85 <= np.mean(errors <= 1.645 * found.std[:, 0]) <= 0.95
     surest = np.argsort(found.std[:, 0])[: len(errors) // 3]
     assert np.sqrt(np.mean(errors[surest] ** 2)) < 0.5 * np.sqrt(np.mean(errors**2))
+
+
+@pytest.mark.parametrize("rows", [60, 120])
+def test_the_spread_of_few_labels_is_not_too_small(rows: int):
+    """A function of the errors must not be scaled by the errors that it was fitted to."""
+    covered: list[float] = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x, y = rng.normal(size=(rows + 400, 6)).astype(np.float32), rng.normal(size=(rows + 400, 1))
+        found = fit_kernel({"": x}, y, np.arange(rows), "regression").model.predict([x[rows:]])
+        covered.append((np.abs(y[rows:] - found.mean) <= NINETY * found.std).mean())
+    # three standard errors of the mean of coverages that differ by 0.04 from sample to sample
+    assert np.mean(covered) > 0.9 - 0.03
 
 
 def test_the_spread_of_fitted_rows_is_not_below_the_noise_of_their_labels():

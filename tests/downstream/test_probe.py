@@ -167,6 +167,7 @@ def test_a_split_without_a_score_is_left_out():
         ("roc_auc", (0.73951, NAN), ("73.95", "-")),
         ("rmse", (NAN, NAN), ("-", "-")),
         ("rmse", (0.0, 0.0), ("0.00", "0.00")),
+        ("rmse", (3.21e-9, 4e-10), ("3.21e-09", "4.00e-10")),
     ],
 )
 def test_scores_are_shown_with_three_digits(

@@ -98,6 +98,21 @@ def test_bad_rows_and_missing_labels_do_not_shift_anything(tmp_path: Path):
     np.testing.assert_array_equal(data.rows, np.arange(2, 50))
 
 
+def test_two_assays_below_each_other_are_two_targets(tmp_path: Path):
+    """A column may be empty in all of the rows that are looked at first."""
+    few, many = ["1.5", "", "n/a"], [""] * 1005
+    columns = {"a": [*many, *few], "b": [*few, *many], "none": [""] * 1008}
+    source = write_csv(tmp_path / "m.csv", ["CCO"] * 1008, **columns)
+    assert graphlog.read_molecules(source, targets="auto").tasks == ("a", "b")
+
+
+def test_classes_of_many_digits_keep_their_names(tmp_path: Path):
+    numbers = [str(1_000_001 + n % 3) for n in range(len(CHAINS))]
+    source = write_csv(tmp_path / "m.csv", CHAINS, y=numbers)
+    targets = opened(source, split="random", task="multiclass").targets
+    assert targets == ("y=1000001", "y=1000002", "y=1000003")
+
+
 def test_split_files_mean_input_rows(tmp_path: Path, with_a_bad_row: Path):
     rows = Split(np.arange(0, 33), np.arange(33, 41), np.arange(41, 49))
     rows.save(tmp_path / "split.json", "own", (), "")

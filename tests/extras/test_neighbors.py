@@ -170,6 +170,15 @@ def test_a_query_may_be_longer_than_the_name_of_a_file(tmp_path: Path):
     assert [row["neighbor_row"] for row in read_table(tmp_path / "out.csv")] == ["1"]
 
 
+def test_a_library_may_number_its_rows_itself(tmp_path: Path):
+    numbers = [str(100 + k) for k in range(len(CHAINS))]
+    library = tmp_path / "lib.csv"
+    library.write_text("row,smiles\n" + "".join(map("{},{}\n".format, numbers, CHAINS)))
+    neighbors_file(tiny_encoder(), [CHAINS[3]], library, tmp_path / "out.csv", 1)
+    (found,) = read_table(tmp_path / "out.csv")
+    assert (found["neighbor_row"], found["graphlog_neighbor_row"]) == ("3", "103")
+
+
 def test_files_of_neighbors(tmp_path: Path):
     encoder, asked, out = tiny_encoder(), ["CCO", "bad one", "CCN"], tmp_path / "out.csv"
     library = write_csv(tmp_path / "lib.csv", LIBRARY, id=[f"m{k}" for k in range(len(LIBRARY))])

@@ -4,11 +4,13 @@ import json
 import os
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pytest
+from scipy.stats import rankdata
 
 import graphlog
 from cli_support import read_table
@@ -218,15 +220,17 @@ def test_chance_is_what_permutations_say():
     shuffled = np.array([rng.permutation(60)[:20] for _ in range(20_000)])
     for feature in (GraphFeature("mean", "mean", values), GraphFeature("share", "share", share)):
         q = traits_of([feature], [group])[0][0].q  # one test: the q-value is the p-value
-        distance = abs(feature.values[shuffled].mean(axis=1) - feature.values.mean())
-        p = (distance >= abs(feature.values[group].mean() - feature.values.mean()) - 1e-9).mean()
+        scores = feature.values if feature.kind == "share" else rankdata(feature.values)
+        distance = abs(scores[shuffled].mean(axis=1) - scores.mean())
+        p = (distance >= abs(scores[group].mean() - scores.mean()) - 1e-9).mean()
         # 20,000 draws: a standard error below 0.001; the two tails of a share need not be equal
         assert q == pytest.approx(p, abs=0.006)
 
 
-def test_noise_has_hardly_any_trait():
+@pytest.mark.parametrize("shape", [np.asarray, lambda x: np.exp(3 * x)], ids=["normal", "skewed"])
+def test_noise_has_hardly_any_trait(shape: Callable[[np.ndarray], np.ndarray]):
     rng = np.random.default_rng(2)
-    features = [GraphFeature(str(k), "mean", rng.normal(size=400)) for k in range(40)]
+    features = [GraphFeature(str(k), "mean", shape(rng.normal(size=400))) for k in range(40)]
     groups = [np.sort(rng.permutation(400)[:30]) for _ in range(25)]
     assert sum(map(len, traits_of(features, groups))) <= 2  # of 1,000 tests
 

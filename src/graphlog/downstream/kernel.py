@@ -59,7 +59,7 @@ _COMMON = 1 / 64
 """Share of rows above which a substructure is multiplied as a dense column."""
 _CONSTANT = 1.0
 """Constant part of every kernel: labels are centered, yet not in every fold."""
-_FEWEST_FOR_SPREAD = 50
+_FEWEST_FOR_SPREAD = 100
 """Labels below which the spread is that of the process alone."""
 _NEAREST = 0.05
 """Share of held-out rows whose deviations of the process count alike."""
@@ -1029,9 +1029,10 @@ def _spread(
     The process knows how near a row is to others, not that errors differ along the scale of the
     labels, for instance towards the limit of an assay: the logarithm of the error is a linear
     function of the logarithm of the process's deviation, which it never falls with, of the output
-    and of its square. The whole is scaled so that 1.64 deviations hold 90 % of the errors. Rows
-    that were fitted are nearer to labels than nearly all that were held out, so that errors do not
-    tell how small theirs are: they count as the nearest twentieth of those.
+    and of its square. The whole is scaled so that 1.64 deviations hold 90 % of the errors, those of
+    each fold by a function that was fitted to the other folds. Rows that were fitted are nearer to
+    labels than nearly all that were held out, so that errors do not tell how small theirs are: they
+    count as the nearest twentieth of those.
     """
     near, labels, settings = model.near, problem.labels, model.settings
     first = problem.kernel(settings, np.arange(near), near)
@@ -1041,6 +1042,8 @@ def _spread(
     for part in _pieces(np.arange(near, len(labels))):
         variance[part] = model.variance(problem.kernel(settings, part, near))
     own = 0.5 * np.log(variance)
+    folds = _folds(problem.kinds)
+    fold_of = np.repeat(np.arange(len(folds)), [fold.stop - fold.start for fold in folds])
     spread = np.zeros((7, labels.shape[1]))
     spread[1] = 1.0
     for t in range(labels.shape[1]):
@@ -1050,12 +1053,24 @@ def _spread(
         errors, outputs = np.abs(labels[known, t] - held[known, t]), held[known, t]
         columns = np.stack([np.ones(len(known)), own[known], outputs, outputs**2], axis=1)
         logs = np.log(np.maximum(errors, _LEAST_ERROR))
+        shown = own[known]
         if len(known) >= _FEWEST_FOR_SPREAD:
-            spread[:4, t] = np.linalg.lstsq(columns, logs, rcond=None)[0]
-            if spread[1, t] < 0:  # far from all labels nothing is more certain
-                rest, spread[1, t] = [0, 2, 3], 0.0
-                spread[rest, t] = np.linalg.lstsq(columns[:, rest], logs, rcond=None)[0]
+            spread[:4, t] = _shape(columns, logs)
+            for fold in range(len(folds)):
+                inside = fold_of[known] == fold
+                shown[inside] = columns[inside] @ _shape(columns[~inside], logs[~inside])
         spread[4:, t] = np.quantile(own[known], _NEAREST), outputs.min(), outputs.max()
-        shown = np.exp(columns @ spread[:4, t])
-        spread[0, t] += math.log(max(float(np.quantile(errors / shown, 0.9)), 1e-6) / NINETY)
+        scale = float(np.quantile(errors / np.exp(shown), 0.9, method="weibull"))
+        spread[0, t] += math.log(max(scale, 1e-6) / NINETY)
     return spread
+
+
+def _shape(
+    columns: Float64[np.ndarray, "R 4"], logs: Float64[np.ndarray, "R"]
+) -> Float64[np.ndarray, "4"]:
+    """Return how the logarithm of the error depends on 1, the process, the output, its square."""
+    shape = np.linalg.lstsq(columns, logs, rcond=None)[0]
+    if shape[1] < 0:  # far from all labels nothing is more certain
+        rest, shape[1] = [0, 2, 3], 0.0
+        shape[rest] = np.linalg.lstsq(columns[:, rest], logs, rcond=None)[0]
+    return shape

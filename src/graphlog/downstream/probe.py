@@ -230,7 +230,7 @@ def probe(
         predictor = _predictor(encoder, layer, data, kept, report)
         predictor.info = {"probed_on": data.name, **origin(data, encoder)}
         predictor.novelty = fit_novelty(predictor.members[0].network, data.train_graphs)
-        _judge(predictor, kept, held, predicted)
+        _judge(predictor, kept, held, predicted, head == "auto")
         keep_run(folder, predictor, data, source, labeling)
         # after the model: settings without one would look like a run to be resumed
         describe_run(folder, data, run_tables("probe", data, encoder, predictor.info["probe"]))
@@ -630,8 +630,13 @@ def _predictor(
     return Predictor([member], data.targets, report, joined=joined)
 
 
-def _judge(predictor: Predictor, kept: Kept, data: LabeledGraphs, predicted: Predicted) -> None:
-    """Calibrate a predictor by folds it has not seen; complete its report and its file."""
+def _judge(
+    predictor: Predictor, kept: Kept, data: LabeledGraphs, predicted: Predicted, is_best: bool
+) -> None:
+    """Calibrate a predictor by folds it has not seen; complete its report and its file.
+
+    ``is_best`` says that it is the best of several kinds of models.
+    """
     layer, report = predictor.members[0].layer, predictor.report
     if isinstance(kept, KernelModel):
         settings = {"layer": layer, "head": "kernel", **kept.settings_by_name()}
@@ -642,7 +647,9 @@ def _judge(predictor: Predictor, kept: Kept, data: LabeledGraphs, predicted: Pre
     predictor.calibration = Calibration.fit(data.task, data.labels[valid], predicted.mean[valid])
     judged = predictor.calibration.rows(data, *predicted)
     is_chosen = math.isfinite(report.rows[0].mean(data.metric, "valid"))
-    chosen = "C" if is_chosen and predictor.kernel is None else None
+    chosen = None
+    if is_chosen and (is_best or predictor.kernel is None):
+        chosen = "the kind of model" if is_best else "C"
     notes = calibration_notes(judged, report.split, chosen, report.splits > 1, data.records)
     predictor.report = replace(report, notes=(*report.notes, *notes), calibration=judged)
     predictor.info["probe"] = settings

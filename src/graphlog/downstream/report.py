@@ -224,7 +224,7 @@ class Report:
             means = [abs(row.mean(self.metric)) for row in self.rows]
             largest = max((m for m in means if math.isfinite(m)), default=abs(value))
         decimals = 2 - math.floor(math.log10(largest)) if largest > 0 else 2
-        return f"{value:z.{min(max(decimals, 1), 9)}f}"
+        return f"{value:z.2e}" if decimals > 9 else f"{value:z.{max(decimals, 1)}f}"
 
     def tables(self) -> list[Table]:
         """Return what commands, notebooks and ``str`` show of a report."""

@@ -720,7 +720,7 @@ def _one_hot(
     columns = np.arange(len(words)) if words else found
     one_hot = (labels == columns).astype(np.float32)
     one_hot[np.isnan(labels[:, 0])] = np.nan
-    return one_hot, tuple(f"{target}={words[int(c)] if words else f'{c:g}'}" for c in columns)
+    return one_hot, tuple(f"{target}={words[int(c)] if words else int(c)}" for c in columns)
 
 
 def class_numbers(labels: Float[np.ndarray, "M T"]) -> Int64[np.ndarray, "M"]:

@@ -567,7 +567,10 @@ def _write_table(
     file: Any, index: Index, fields: Sequence[Fields], result: Neighbors, kind: str
 ) -> None:
     """Write a table, a line for each query and neighbor."""
-    library = [name for name in index.record(0)[0] if name != "row"]
+    first, last = index.record(0)[0], index.record(len(index) - 1)[0]
+    # a list or store has no columns but numbers of rows, which `neighbor_row` repeats
+    is_numbered = first.get("row") == "0" and last.get("row") == str(len(index) - 1)
+    library = [name for name in first if not (is_numbered and name == "row")]
     own = list(fields[0]) if fields else []
     added = ["neighbor_rank", "neighbor_similarity", "neighbor_row"]
     added = free_names([*added, *(f"neighbor_{name}" for name in library), STATUS], own)

@@ -35,8 +35,6 @@ from graphlog.report.style import (
 )
 
 _FEW_VALUES = 8
-_LONGEST = 34
-"""Letters of a name."""
 _LEGIBLE = 0.018
 """Share of the height from which a block of the tree has room for words."""
 
@@ -68,11 +66,10 @@ def draw_map(
             if len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:
                 values = column
             else:
-                groups = ["not measured" if np.isnan(v) else f"{v:g}" for v in column]
+                groups = ["not measured" if np.isnan(v) else _number(v) for v in column]
         else:
             legend, found = "scaffold", domain_of(store.schema).groups(store)
-            names = [group or "no ring" for group in found or ()] or ["graphs"] * len(store)
-            groups = [n if len(n) <= _LONGEST else f"{n[: _LONGEST - 1]}…" for n in names]
+            groups = [group or "no ring" for group in found or ()] or ["graphs"] * len(store)
         title = f"{len(store):,} graphs by {legend}"
         places = project(model.embed(store), seed)
         return save_figure(embedding_map(places, groups, values, title=title, legend=legend), stem)
@@ -86,6 +83,11 @@ def draw_map(
     plane = project(hierarchy.embed(store), seed)
     figure = group_maps(plane, groups, title=f"{len(store):,} graphs", colors=colors)
     return save_figure(figure, stem)
+
+
+def _number(value: np.float32) -> str:
+    """Return a number with all digits that tell it from others."""
+    return np.format_float_positional(value, trim="-")
 
 
 def embedding_map(

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.stats import false_discovery_control, hypergeom, norm
+from scipy.stats import false_discovery_control, hypergeom, norm, rankdata
 
 from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore, sample_rows
@@ -298,18 +298,22 @@ def traits_of(
         >>> [[t.name, t.here, t.overall, t.effect] for t in traits_of([rings], [np.arange(10)])[0]]
         [['rings', 1.0, 2.0, -1.0]]
     """
-    tests = [
-        (number, feature, known)
-        for feature in features
-        for number, members in enumerate(groups)
-        if len(known := _known(feature.values[members])) >= _FEWEST and feature.overall[1] > 0
-    ]
+    tests: list[tuple[int, GraphFeature, float]] = []
+    chances: list[float] = []
+    for feature in features:
+        if not feature.overall[1]:
+            continue
+        is_share, scores = feature.kind == "share", feature.values
+        if not is_share:
+            scores = rankdata(scores, nan_policy="omit")  # one value far away must not decide
+        for number, members in enumerate(groups):
+            if len(known := _known(feature.values[members])) >= _FEWEST:
+                tests.append((number, feature, float(known.mean())))
+                chances.append(_chance(_known(scores), _known(scores[members]), is_share))
     traits: list[list[Trait]] = [[] for _ in groups]
-    chances = [_chance(feature, known) for _, feature, known in tests]
     q_values = false_discovery_control(chances).tolist() if tests else []
-    for (number, feature, known), q in zip(tests, q_values, strict=True):
+    for (number, feature, here), q in zip(tests, q_values, strict=True):
         overall, spread = feature.overall
-        here = float(known.mean())
         effect = (here - overall) / spread
         if abs(effect) >= _CLEAR and q <= _SIGNIFICANT:
             traits[number].append(Trait(feature.name, feature.kind, here, overall, effect, q))
@@ -320,16 +324,18 @@ def _known(values: Float[np.ndarray, "N"]) -> Float[np.ndarray, "K"]:
     return values[~np.isnan(values)]
 
 
-def _chance(feature: GraphFeature, here: Float[np.ndarray, "K"]) -> float:
-    """Return the two-sided p-value of a group's mean or share, were it drawn from all at random.
+def _chance(
+    everyone: Float[np.ndarray, "N"], here: Float[np.ndarray, "K"], is_share: bool
+) -> float:
+    """Return the two-sided p-value of a group's share or ranks, were it drawn from all at random.
 
-    Shares are hypergeometric; the mean of a sample without replacement is taken as normal.
+    Shares are hypergeometric; the mean rank of a sample without replacement is taken as normal
+    (Wilcoxon's test).
     """
-    everyone = _known(feature.values)
     total, count = len(everyone), len(here)
     if count == total:
         return 1.0
-    if feature.kind == "share":
+    if is_share:
         law = hypergeom(total, int(everyone.sum()), count)
         found = int(here.sum())
         return float(min(1.0, 2 * min(law.cdf(found), law.sf(found - 1))))

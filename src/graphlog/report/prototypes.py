@@ -4,6 +4,7 @@ import base64
 import gzip
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -82,7 +83,7 @@ _RULES = {
     "on, or the tree fitted to, among those graphs; null where the model does not know them",
     "traits": "means or shares that differ from those of the whole sample by at least 0.3 "
     "standard deviations; `effect` is how many, `q` the false discovery rate (Benjamini and "
-    "Hochberg) over all groups and features",
+    "Hochberg) over all groups and features, of Wilcoxon's rank test (shares: hypergeometric)",
     "common": "the largest substructure that all typical members have, rings matched whole",
 }
 
@@ -130,7 +131,8 @@ def write_prototypes(
         model: An encoder with prototypes, a model file, a run folder, or a shipped model.
         out: Folder for the files.
         source: The collection; None takes the graphs that the run was trained on.
-        fit: Fit a new tree to the collection, with equal shares for its leaves.
+        fit: Fit a new tree to the collection, by equal shares for its leaves; graphs then stand at
+            their nearest leaf, so that sizes differ by a factor of a few.
         graphs: Graphs on the map, drawn at random; traits are judged by them too.
         seed: Decides sample, layout and fitted prototypes.
         precision: Of the encoder's matrix products.
@@ -372,13 +374,7 @@ def _atlas(
         "strangers": [rows[graph] for graph in strangers],
         "drawings": _packed({rows[graph]: drawn[graph] for graph in only_mapped}),
         "members": _packed(_listed(collection)) if len(store) <= _LISTED else None,
-        "features": [
-            {
-                "name": f.name,
-                "values": [None if np.isnan(v) else float(f"{v:.4g}") for v in f.values],
-            }
-            for f in colors[:_COLORS]
-        ],
+        "features": [{"name": f.name, "values": _short(f.values)} for f in colors[:_COLORS]],
         "map": [{"x": round(x, 2), "y": round(y, 2), **known[graph]} for graph, (x, y) in places],
     }
     # a text of the collection must not be able to end the script element it stands in
@@ -387,6 +383,14 @@ def _atlas(
     script = page.rpartition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return page.replace("__SCRIPT_SHA256__", digest).replace("__ATLAS_DATA__", text)
+
+
+def _short(values: Float[np.ndarray, "N"]) -> list[float | None]:
+    """Return numbers of four digits, or so many more that their differences keep four."""
+    known = values[~np.isnan(values)].astype(np.float64)
+    largest, spread = np.abs(known).max(initial=0.0), np.ptp(known) if len(known) else 0.0
+    digits = 4 + max(math.ceil(math.log10(largest / spread)), 0) if spread > 0 else 4
+    return [None if np.isnan(v) else float(f"{v:.{digits}g}") for v in values]
 
 
 def _packed(content: Mapping[Any, Any]) -> str:

@@ -28,6 +28,8 @@ HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#3322
 """Six colors of Okabe and Ito (2008) and two of Tol, all distinct for color-blind eyes."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 """Second sign beside the hue, for prints without color."""
+_LONGEST = 34
+"""Letters of a name in a legend."""
 INK, MUTED, FAINT, ALARM = "#222222", "#6B6B6B", "#D9D9D9", "#B22222"
 METRIC_NAMES = {
     "roc_auc": "ROC-AUC",
@@ -129,7 +131,8 @@ def scatter_groups(
         shown = names[np.argsort(-counts, kind="stable")][: len(HUES) - 1]
     for color, marker, name in zip(HUES, MARKERS, shown, strict=False):
         own = points[groups == name]
-        label = f"{literal(str(name))} ({len(own):,})"
+        short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+        label = f"{literal(str(short))} ({len(own):,})"
         look: dict[str, Any] = {"c": color, "marker": marker, "label": label, "alpha": alpha}
         axes.scatter(*own.T, s=size, **look, **style)
     if len(rest := points[~np.isin(groups, shown)]):

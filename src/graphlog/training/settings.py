@@ -306,7 +306,7 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= count:
         raise ConfigError(
             f"{setting('device')} is '{name}' but torch sees {count} CUDA devices here; use "
-            f"{setting('device', 'auto')} or device=cpu.",
+            f"{setting('device', 'auto')} or {setting('device', 'cpu')}.",
             option="device",
         )
     if device.type == "cpu" or processes.size() == 1:

@@ -105,6 +105,22 @@ def test_what_is_equal_as_it_is_stored_has_deviation_1(values):
     assert _schema(values).node[0].scale == 1.0
 
 
+def test_quantities_that_32_bits_cannot_tell_apart_are_noted():
+    """Seconds since 1970 are whole multiples of 128 in a store."""
+    seconds = [1.7e9 + 40 + k for k in range(60)]
+    rows = np.array([[s, s - 1.7e9, 0.1, 1.7e9 + 1] for s in seconds])
+    columns = tuple(Attribute(name, 0) for name in ("far", "near", "small", "equal"))
+    moments = Moments(4)
+    for piece in (rows[:7], rows[7:]):
+        moments.add(piece)
+    stored = rows.astype(np.float32).astype(np.float64)
+    assert [c.scale for c in moments.scaled(columns)] == pytest.approx(
+        [stored[:, 0].std(), rows[:, 1].std(), 1.0, 1.0]
+    )
+    (note,) = moments.notes("node", columns)
+    assert note.startswith("node attribute 'far': values near 1.7e+09 are rounded by up to 64 ")
+
+
 def test_kinds_by_what_is_there():
     assert _schema([0, 1, 2]).node[0].values == ("0", "1", "2")
     # codes as they are; 0 and 2 were never seen

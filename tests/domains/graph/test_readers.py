@@ -398,11 +398,12 @@ def _embed(source, out, **options):
 
 def test_ids_of_json_lines(tmp_path, graphs):
     del graphs[5]["id"]
+    graphs[3]["id"] = long = "g3 " * 100
     graphs[7]["id"] = None
     graphs[6]["edges"] = "0-1"
     path = lines(tmp_path / "g.jsonl", [*graphs[:3], "{", *graphs[3:]])
     encoder = _embed(path, tmp_path / "e.csv")
-    expected = ["g0", "g1", "g2", "", "g3", "g4", "", "g6", ""]
+    expected = ["g0", "g1", "g2", "", long, "g4", "", "g6", ""]
     assert _column(tmp_path / "e.csv", "id") == expected
     assert _column(tmp_path / "e.csv", "row") == [str(k) for k in range(9)]
     graphlog.embed_file(encoder, path, tmp_path / "few.csv", limit=4)
@@ -488,6 +489,12 @@ LABELS: list[tuple[list[str], list[str] | None, str, str]] = [
     (["0", "1", "NA", "null"], None, "read as missing: NA, null", ""),
     (["0.5", "1", "2.5", "-"], None, "read as missing: -", ""),
     (["yes", "no", "YES", ""], ["YES", "no", "yes"], "3 classes (YES, no, yes)", ""),
+    (
+        ["Active", "Inactive", "Active", ""],
+        ["Inactive", "Active"],
+        "class 0 is Inactive, class 1 is Active",
+        "",
+    ),
     (["+", "-", "+", ""], ["+", "-"], "class 0 is +, class 1 is -", ""),
     (["none", "mild", "none", "na"], ["mild", "none"], "read as missing: na", ""),
     (["05", "10", "20", "30"], None, "", ""),

@@ -187,7 +187,7 @@ def _name_of(line: str) -> str:
 
 
 def _as_name(name: Any) -> str:
-    return "" if name is None else str(name)[:_MAX_TEXT]
+    return "" if name is None else str(name)
 
 
 def _graph_of_line(row: int, number: int, text: str, labels: tuple[str, ...]) -> RawGraph:

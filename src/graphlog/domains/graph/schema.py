@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Num
+from jaxtyping import Float, Float64, Num
 
 from graphlog.data.graphs import Attribute, FeatureSchema, GraphChunk, Reject, is_continuous
-from graphlog.data.tables import listed
+from graphlog.data.tables import WORDS, listed
 from graphlog.domains.graph.raw import (
     Collection,
     Column,
@@ -39,21 +39,29 @@ DEGREE_CAP = 255
 _SPECIAL_CODES: Mapping[Item, int] = {"node": 1, "edge": 2}
 """Codes after the values: "masked", and for edges "self-loop"."""
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
-_FLOAT32 = np.finfo(np.float32)
-_FLOAT32_MAX = float(_FLOAT32.max)
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_LOST = 0.01
+"""Share of the deviation of a quantity by which 32 bits may change it without a note."""
 
 
 class Moments:
-    """Mean and spread of columns of numbers that come piece by piece."""
+    """Mean and spread of columns of numbers that come piece by piece, in the 32 bits of a store."""
 
     def __init__(self, columns: int) -> None:
         self.count = 0
         self.mean = self.squares = np.zeros(columns)
+        self.lost = np.zeros(columns)
+        """The most that rounding to 32 bits changes."""
+        self.least, self.most = np.full(columns, np.inf), np.full(columns, -np.inf)
 
     def add(self, rows: Num[np.ndarray, "R F"]) -> None:
         """Include more rows; all numbers must be finite."""
         if len(rows):
-            values, total = np.ascontiguousarray(rows.T), self.count + len(rows)
+            given, total = np.ascontiguousarray(rows.T, np.float64), self.count + len(rows)
+            values = given.astype(np.float32).astype(np.float64)
+            self.lost = np.maximum(self.lost, np.abs(given - values).max(axis=1))
+            self.least = np.minimum(self.least, given.min(axis=1))
+            self.most = np.maximum(self.most, given.max(axis=1))
             mean = values.mean(axis=1)
             shift = mean - self.mean
             self.squares = self.squares + ((values - mean[:, None]) ** 2).sum(axis=1)
@@ -61,17 +69,30 @@ class Moments:
             self.mean = self.mean + shift * len(rows) / total
             self.count = total
 
+    @property
+    def deviation(self) -> Float64[np.ndarray, "F"]:
+        """The standard deviation of each column; 0 if all its values are equal."""
+        spread = np.sqrt(self.squares / max(self.count, 1))
+        return np.where(self.most.astype(np.float32) > self.least.astype(np.float32), spread, 0.0)
+
     def scaled(self, columns: Sequence[Attribute]) -> tuple[Attribute, ...]:
         """Return the columns, quantities with their mean and deviation (1 if they are equal)."""
-        spread = np.sqrt(self.squares / max(self.count, 1))
-        # stores round to 32 bits; smaller differences are not there
-        rounding = float(_FLOAT32.eps) * np.abs(self.mean) + float(_FLOAT32.smallest_subnormal)
-        is_spread = spread > rounding
-        scales = np.where(is_spread, spread, 1.0).tolist()
+        scales = np.where(self.deviation > 0, self.deviation, 1.0).tolist()
         return tuple(
             a if a.is_categorical else replace(a, shift=shift, scale=scale)
             for a, shift, scale in zip(columns, self.mean.tolist(), scales, strict=True)
         )
+
+    def notes(self, item: Item, columns: Sequence[Attribute]) -> list[str]:
+        """Return a line for each quantity that 32 bits cannot tell apart."""
+        return [
+            f"{item} attribute '{a.name}': values near {mean:.4g} are rounded by up to {lost:.2g} "
+            f"(32 bits), beside a deviation of {deviation:.2g}; subtract a constant from them"
+            for a, mean, lost, deviation, varies in zip(
+                columns, self.mean, self.lost, self.deviation, self.most > self.least, strict=True
+            )
+            if not a.is_categorical and varies and lost > _LOST * deviation
+        ]
 
 
 def with_columns(
@@ -156,8 +177,8 @@ class ColumnSurvey:
 
     @property
     def is_constant(self) -> bool:
-        """Whether there is only one value, and it is a category."""
-        return not self._are_quantities and len(self._different) == 1
+        """Whether there is only one value."""
+        return len(self._different) == 1
 
     @property
     def _are_codes(self) -> bool:
@@ -193,8 +214,10 @@ class ColumnSurvey:
         return {word for word in self.absent if not (self.num_words and may_be_class(word))}
 
     def classes(self, name: str) -> tuple[str, ...]:
-        """Return the names of the classes of a label."""
-        return _names(name, self._known | (self.absent - self.absent_labels), MAX_CLASSES)
+        """Return the names of the classes of a label; of active and inactive, active is 1."""
+        names = _names(name, self._known | (self.absent - self.absent_labels), MAX_CLASSES)
+        is_reversed = [WORDS.get(word.strip().lower()) for word in names] == [1.0, 0.0]
+        return names[::-1] if is_reversed else names
 
     def attribute(self, name: str, kind: Kind, special: int) -> Attribute:
         """Return the column of the schema, with ``special`` codes after the values."""
