@@ -155,8 +155,9 @@ def test_without_attributes_the_degree_speaks_up_to_a_cap():
     assert codes[:2, 0].tolist() == [255, 1]
 
 
-def test_attributes_that_never_change_give_way_to_the_degree_if_wished():
-    graphs = join([RawGraph(0, "", 3, np.array([[0], [1]]), (column([4, 4, 4]),))])
+@pytest.mark.parametrize("value", [4, 4.5])
+def test_attributes_that_never_change_give_way_to_the_degree_if_wished(value: float):
+    graphs = join([RawGraph(0, "", 3, np.array([[0], [1]]), (column([value] * 3),))])
     for keep, name in ((True, "a"), (False, "degree")):
         survey = _survey("a", keep_constant=keep)
         survey.add(graphs)
