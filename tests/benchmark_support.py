@@ -50,7 +50,8 @@ def job(folder: str, out: str) -> None:
 
 def read_table(path: Path) -> pd.DataFrame:
     """Return a table of results as a stranger reads it."""
-    return pd.read_csv(path, keep_default_na=False, na_values={"value": ""}, dtype={"seed": str})
+    exact: dict[str, Any] = {"float_precision": "round_trip", "keep_default_na": False}
+    return pd.read_csv(path, na_values={"value": ""}, dtype={"seed": str}, **exact)
 
 
 def untimed(folder: Path) -> pd.DataFrame:

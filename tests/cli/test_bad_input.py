@@ -106,7 +106,7 @@ WRONG: dict[str, str] = {
     },
     "pretrain {store} -o run --precision bf61": "bf16",
     f"pretrain {{store}} -o run --seed {2**32}": "--seed must be less than 4294967296",
-    f"embed {{molecules}} -m random -o e.csv --threads {3 * 10**9}": "less than or equal to 4096",
+    f"embed {{molecules}} -m random -o e.csv --threads {3 * 10**9}": "4096",
     f"embed {{molecules}} -m random -o e.csv --limit {10**20}": "--limit must be a whole number",
     "probe {molecules} -m random --targets oxygen --targets length": (
         "'--targets': given more than once; write one list, --targets A,B. See"

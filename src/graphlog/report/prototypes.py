@@ -442,11 +442,9 @@ def _network(store: GraphStore, graph: int) -> str:
 
 def _layout(count: int, source: np.ndarray, target: np.ndarray) -> Float[np.ndarray, "V 2"]:
     """Return positions by classical scaling of the shortest paths between nodes."""
-    steps = shortest_path(
-        csr_array((np.ones(len(source)), (source, target)), shape=(count, count)),
-        directed=False,
-        unweighted=True,
-    )
+    ends = source.astype(np.int32), target.astype(np.int32)  # all that SciPy before 1.15 takes
+    links = csr_array((np.ones(len(source)), ends), shape=(count, count))
+    steps = shortest_path(links, directed=False, unweighted=True)
     farthest = steps[np.isfinite(steps)].max(initial=0.0)
     squared = np.where(np.isfinite(steps), steps, farthest + 2) ** 2
     center = np.eye(count) - 1 / count
