@@ -283,6 +283,7 @@ def _columns(values: Any, name: str) -> tuple[Array, ...]:
             is_finite = np.isfinite(matrix.astype(np.float32)).all()
         if not is_finite:
             raise BadGraphError(f"`{name}` must be finite, found NaN or infinity")
+        matrix = matrix.astype(np.float64)
     else:
         matrix = matrix.astype(np.int64)
     return tuple(matrix.T) if matrix.ndim == 2 else (matrix,)

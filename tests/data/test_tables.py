@@ -267,7 +267,7 @@ def test_no_column_hides_another_of_its_name(tmp_path: Path, name: str, parts: s
     ) as table:
         assert next(table.rows).fields == {"smiles": "CCO", "v": "1", "v.3": "2", "v.2": "3"}
         with pytest.raises(DataError, match="'v' is given more than once"):
-            choose_tasks(table, ["v"], [])
+            choose_tasks(table, ["v"])
 
 
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst"])

@@ -215,17 +215,29 @@ def test_the_spread_covers_nine_tenths_and_knows_where_errors_are_large():
     assert np.sqrt(np.mean(errors[surest] ** 2)) < 0.5 * np.sqrt(np.mean(errors**2))
 
 
-@pytest.mark.parametrize("rows", [60, 120])
-def test_the_spread_of_few_labels_is_not_too_small(rows: int):
+def test_the_spread_of_few_labels_is_not_too_small():
     """A function of the errors must not be scaled by the errors that it was fitted to."""
     covered: list[float] = []
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        x, y = rng.normal(size=(rows + 400, 6)).astype(np.float32), rng.normal(size=(rows + 400, 1))
-        found = fit_kernel({"": x}, y, np.arange(rows), "regression").model.predict([x[rows:]])
-        covered.append((np.abs(y[rows:] - found.mean) <= NINETY * found.std).mean())
+        x, y = rng.normal(size=(460, 6)).astype(np.float32), rng.normal(size=(460, 1))
+        found = fit_kernel({"": x}, y, np.arange(60), "regression").model.predict([x[60:]])
+        covered.append((np.abs(y[60:] - found.mean) <= NINETY * found.std).mean())
     # three standard errors of the mean of coverages that differ by 0.04 from sample to sample
     assert np.mean(covered) > 0.9 - 0.03
+
+
+@pytest.mark.parametrize("different", [1, 2, 3, 6])
+def test_the_spread_of_few_different_rows_is_finite(different: int):
+    """What is fitted to the rows of other folds is far from those of a fold, or not determined."""
+    rng = np.random.default_rng(different)
+    kinds = rng.integers(0, different, 150)
+    x = rng.normal(size=(different, 4)).astype(np.float32)[kinds]
+    y = kinds[:, None] + 0.3 * rng.normal(size=(150, 1))
+    model = fit_kernel({"": x}, y, np.arange(120), "regression", kinds=kinds).model
+    found = model.predict([x[120:]])
+    assert np.isfinite(model.spread).all()
+    assert (found.std < 10 * y.std()).all()
 
 
 def test_the_spread_of_fitted_rows_is_not_below_the_noise_of_their_labels():

@@ -104,6 +104,10 @@ def test_two_assays_below_each_other_are_two_targets(tmp_path: Path):
     columns = {"a": [*many, *few], "b": [*few, *many], "none": [""] * 1008}
     source = write_csv(tmp_path / "m.csv", ["CCO"] * 1008, **columns)
     assert graphlog.read_molecules(source, targets="auto").tasks == ("a", "b")
+    columns["b"][1002] = "> 5"
+    write_csv(source, ["CCO"] * 1008, **columns)
+    with pytest.raises(DataError, match="data row 1002: label 'b' must be a number"):
+        graphlog.read_molecules(source, targets="auto")
 
 
 def test_classes_of_many_digits_keep_their_names(tmp_path: Path):

@@ -54,6 +54,10 @@ _EXCEL_HINT = re.compile(r"sep=(.)[\r\n]*")
 _UNCOMPUTED = re.compile(rb"(</f>|<f[^>]*/>)\s*(<v>\s*</v>|<v\s*/>)?\s*</c>")
 """Where the XML of a sheet has a formula and no value for it."""
 _NUMBERS_NOT_LABELS = frozenset({"id", "index", "row", "cid", "num", "number", "no"})
+_LOOKED_AT = 1000
+"""Rows looked at to find label columns; more where columns are empty in these."""
+_CELLS_LOOKED_AT = 2_000_000
+"""Cells of the most rows that are looked at."""
 
 
 class RecordColumn(NamedTuple):
@@ -358,28 +362,49 @@ class LabelReader:
         )
 
 
-def choose_tasks(
-    table: Table, targets: str | Sequence[str] | None, first: Sequence[Row]
-) -> tuple[str, ...]:
-    """Return the label columns of a table: those named, or none.
+def find_labels(table: Table) -> tuple[tuple[str, ...], list[Row]]:
+    """Return the columns of labels that nobody named, and the rows that were read to find them.
 
-    ``auto`` takes every column that in the ``first`` rows holds numbers, but no running number.
+    A column of labels holds numbers, but no running number, in the thousand rows in which its first
+    cell stands. It may be empty above, as where two assays stand one below the other.
 
     Raises:
-        DataError: If a name is no column, is the SMILES column, or stands in the header twice;
-            or if ``auto`` finds none.
+        DataError: If there is none.
+    """
+    undecided = [c for c in table.columns if c != table.record_column and _may_be_labels(c)]
+    found, rows = set[str](), list[Row]()
+    most = max(_LOOKED_AT, _CELLS_LOOKED_AT // len(table.columns))
+    while undecided and len(rows) < most and (more := [*islice(table.rows, _LOOKED_AT)]):
+        rows += more
+        cells = {c: [row.fields[c] for row in more if row.problem is None] for c in undecided}
+        for column, own in cells.items():
+            values = [label(cell, "," if _COMMA.fullmatch(cell.strip()) else ".") for cell in own]
+            if any(value == value for value in values):  # NaN is missing, None no number
+                undecided.remove(column)
+                if None not in values:
+                    found.add(column)
+    if not found:
+        raise DataError(
+            f"{table.where}: no column of numbers to take as labels; name the columns with "
+            f"{setting('targets')}.",
+            option="targets",
+        )
+    return tuple(c for c in table.columns if c in found), rows
+
+
+def _may_be_labels(column: str) -> bool:
+    plain = column.strip().lower()
+    is_number = plain in _NUMBERS_NOT_LABELS or plain.endswith(("_id", " id"))
+    return bool(plain) and not is_number and not plain.startswith("unnamed")
+
+
+def choose_tasks(table: Table, targets: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the label columns of a table: those named, or none.
+
+    Raises:
+        DataError: If a name is no column, is the SMILES column, or stands in the header twice.
     """
     columns, record = table.columns, table.record_column
-    if targets == "auto":
-        fields = [row.fields for row in first]
-        found = tuple(c for c in columns if c != record and _looks_like_labels(c, fields))
-        if not found:
-            raise DataError(
-                f"{table.where}: no column of numbers to take as labels; name the columns with "
-                f"{setting('targets')}.",
-                option="targets",
-            )
-        return found
     names = [targets] if isinstance(targets, str) else list(targets or ())
     for name in names:
         if name not in columns:
@@ -395,16 +420,6 @@ def choose_tasks(
                 "under a name of its own."
             )
     return tuple(names)
-
-
-def _looks_like_labels(column: str, rows: Sequence[Mapping[str, str]]) -> bool:
-    plain = column.strip().lower()
-    is_number = plain in _NUMBERS_NOT_LABELS or plain.endswith(("_id", " id"))
-    if not plain or is_number or plain.startswith("unnamed"):
-        return False
-    cells = [fields[column] for fields in rows]
-    values = [label(cell, "," if _COMMA.fullmatch(cell.strip()) else ".") for cell in cells]
-    return None not in values and any(value == value for value in values)
 
 
 ENDINGS = {

@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -29,7 +28,7 @@ from graphlog.data.tables import (
     Table,
     cell_text,
     choose_tasks,
-    label,
+    find_labels,
     open_columns,
     open_table,
 )
@@ -46,8 +45,6 @@ ROWS_A_PIECE = 1024
 _CHARACTERS_A_PIECE = 1_000_000
 _PARALLEL_FROM = 20_000
 """Records in memory from which starting processes pays."""
-_LOOKED_AT, _MOST_LOOKED_AT = 1000, 100_000
-"""Rows looked at to find label columns; the most where some columns are empty in these."""
 _TEXT_KEPT = 1000
 
 
@@ -247,17 +244,8 @@ class RecordDomain(Domain):
 
 
 def _with_labels(table: Table, targets: str | Sequence[str] | None) -> Table:
-    first: list[Row] = []
-    empty = set(table.columns) if targets == "auto" else set[str]()
-    while empty and len(first) < _MOST_LOOKED_AT and (more := [*islice(table.rows, _LOOKED_AT)]):
-        first += more
-        empty = {c for c in empty if all(_is_missing(row.fields[c]) for row in more)}
-    columns = choose_tasks(table, targets, first)
+    columns, first = find_labels(table) if targets == "auto" else (choose_tasks(table, targets), [])
     return replace(table, rows=chain(first, table.rows), tasks={c: c for c in columns})
-
-
-def _is_missing(cell: str) -> bool:
-    return (value := label(cell)) is not None and math.isnan(value)
 
 
 def _with_labels_of(spec: DatasetSpec, table: Table, targets: str | Sequence[str] | None) -> Table:
@@ -269,7 +257,7 @@ def _with_labels_of(spec: DatasetSpec, table: Table, targets: str | Sequence[str
         every = spec.tasks or [c for c in names if c != record]
         targets = () if spec.task is None else every
     listed = [targets] if isinstance(targets, str) else targets
-    columns = choose_tasks(table, [in_file.get(t, t) for t in listed], ())
+    columns = choose_tasks(table, [in_file.get(t, t) for t in listed])
     return replace(table, where=spec.name, tasks={c: public.get(c, c) for c in columns})
 
 

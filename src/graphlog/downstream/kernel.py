@@ -60,11 +60,13 @@ _COMMON = 1 / 64
 _CONSTANT = 1.0
 """Constant part of every kernel: labels are centered, yet not in every fold."""
 _FEWEST_FOR_SPREAD = 100
-"""Labels below which the spread is that of the process alone."""
+"""Labeled graphs, but for repeats, below which the spread is that of the process alone."""
 _NEAREST = 0.05
 """Share of held-out rows whose deviations of the process count alike."""
 _LEAST_ERROR = 1e-2
 """In deviations of the labels: smaller errors are as good."""
+_ROUNDING = 1e-6
+"""Singular values below this share of the largest are rounding: few different rows, say."""
 _DIRECTIONS = 384
 """Principal components that gradients are worked out in, and so directions of a block."""
 _MOST_DOUBLINGS = 3
@@ -1054,7 +1056,7 @@ def _spread(
         columns = np.stack([np.ones(len(known)), own[known], outputs, outputs**2], axis=1)
         logs = np.log(np.maximum(errors, _LEAST_ERROR))
         shown = own[known]
-        if len(known) >= _FEWEST_FOR_SPREAD:
+        if len(np.unique(problem.kinds[known])) >= _FEWEST_FOR_SPREAD:
             spread[:4, t] = _shape(columns, logs)
             for fold in range(len(folds)):
                 inside = fold_of[known] == fold
@@ -1069,8 +1071,8 @@ def _shape(
     columns: Float64[np.ndarray, "R 4"], logs: Float64[np.ndarray, "R"]
 ) -> Float64[np.ndarray, "4"]:
     """Return how the logarithm of the error depends on 1, the process, the output, its square."""
-    shape = np.linalg.lstsq(columns, logs, rcond=None)[0]
+    shape = np.linalg.lstsq(columns, logs, rcond=_ROUNDING)[0]
     if shape[1] < 0:  # far from all labels nothing is more certain
         rest, shape[1] = [0, 2, 3], 0.0
-        shape[rest] = np.linalg.lstsq(columns[:, rest], logs, rcond=None)[0]
+        shape[rest] = np.linalg.lstsq(columns[:, rest], logs, rcond=_ROUNDING)[0]
     return shape

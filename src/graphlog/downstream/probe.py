@@ -647,9 +647,8 @@ def _judge(
     predictor.calibration = Calibration.fit(data.task, data.labels[valid], predicted.mean[valid])
     judged = predictor.calibration.rows(data, *predicted)
     is_chosen = math.isfinite(report.rows[0].mean(data.metric, "valid"))
-    chosen = None
-    if is_chosen and (is_best or predictor.kernel is None):
-        chosen = "the kind of model" if is_best else "C"
+    parts = ["the kind of model"] * is_best + ["C"] * (predictor.kernel is None)
+    chosen = " and ".join(parts) if is_chosen and parts else None
     notes = calibration_notes(judged, report.split, chosen, report.splits > 1, data.records)
     predictor.report = replace(report, notes=(*report.notes, *notes), calibration=judged)
     predictor.info["probe"] = settings

@@ -291,7 +291,8 @@ def traits_of(
     """Return for each group the features in which it differs most clearly from all graphs.
 
     A difference counts if it is at least 0.3 standard deviations and its q-value, over all groups
-    and features, is at most 0.05; eight are kept of each group, which is given by its members.
+    and features, by Wilcoxon's rank test (shares: the hypergeometric law), is at most 0.05; eight
+    are kept of each group, which is given by its members.
 
     Example:
         >>> rings = GraphFeature("rings", "mean", np.repeat([1.0, 3.0], 10))
@@ -301,7 +302,8 @@ def traits_of(
     tests: list[tuple[int, GraphFeature, float]] = []
     chances: list[float] = []
     for feature in features:
-        if not feature.overall[1]:
+        everyone = _known(feature.values)
+        if not len(everyone) or everyone.min() == everyone.max():
             continue
         is_share, scores = feature.kind == "share", feature.values
         if not is_share:

@@ -386,10 +386,10 @@ def _atlas(
 
 
 def _short(values: Float[np.ndarray, "N"]) -> list[float | None]:
-    """Return numbers of four digits, or so many more that their differences keep four."""
-    known = values[~np.isnan(values)].astype(np.float64)
+    """Return numbers of four digits, or so many more that their differences keep three."""
+    known = values[np.isfinite(values)].astype(np.float64)
     largest, spread = np.abs(known).max(initial=0.0), np.ptp(known) if len(known) else 0.0
-    digits = 4 + max(math.ceil(math.log10(largest / spread)), 0) if spread > 0 else 4
+    digits = 4 + max(math.floor(math.log10(largest / spread)), 0) if spread > 0 else 4
     return [None if np.isnan(v) else float(f"{v:.{digits}g}") for v in values]
 
 

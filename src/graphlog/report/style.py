@@ -131,8 +131,9 @@ def scatter_groups(
         shown = names[np.argsort(-counts, kind="stable")][: len(HUES) - 1]
     for color, marker, name in zip(HUES, MARKERS, shown, strict=False):
         own = points[groups == name]
-        short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
-        label = f"{literal(str(short))} ({len(own):,})"
+        text = str(name)
+        short = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+        label = f"{literal(short)} ({len(own):,})"
         look: dict[str, Any] = {"c": color, "marker": marker, "label": label, "alpha": alpha}
         axes.scatter(*own.T, s=size, **look, **style)
     if len(rest := points[~np.isin(groups, shown)]):

@@ -174,9 +174,9 @@ def pack(
         if not collector.done:
             raise DataError(f"{graphs.name}: holds no graph.")
         collector.refuse_if_mostly_bad("")
-        rounded = node.notes("node", schema.node) + edge.notes("edge", schema.edge)
-        builder.source = origin.model_copy(update={"notes": (*origin.notes, *rounded)})
         if is_inferred:  # rejected graphs and dropped edges do not count in means
+            rounded = node.notes("node", schema.node) + edge.notes("edge", schema.edge)
+            builder.source = origin.model_copy(update={"notes": (*origin.notes, *rounded)})
             scaled = node.scaled(schema.node), edge.scaled(schema.edge)
             builder.schema = with_columns(schema, *scaled)
         return builder.finish()

@@ -55,8 +55,8 @@ class Moments:
         self.least, self.most = np.full(columns, np.inf), np.full(columns, -np.inf)
 
     def add(self, rows: Num[np.ndarray, "R F"]) -> None:
-        """Include more rows; all numbers must be finite."""
-        if len(rows):
+        """Include more rows; all numbers must be finite. Codes, whole numbers, have no moments."""
+        if len(rows) and rows.dtype.kind == "f":
             given, total = np.ascontiguousarray(rows.T, np.float64), self.count + len(rows)
             values = given.astype(np.float32).astype(np.float64)
             self.lost = np.maximum(self.lost, np.abs(given - values).max(axis=1))
@@ -84,7 +84,7 @@ class Moments:
         )
 
     def notes(self, item: Item, columns: Sequence[Attribute]) -> list[str]:
-        """Return a line for each quantity that 32 bits cannot tell apart."""
+        """Return a line for each quantity that 32 bits change by a hundredth of its deviation."""
         return [
             f"{item} attribute '{a.name}': values near {mean:.4g} are rounded by up to {lost:.2g} "
             f"(32 bits), beside a deviation of {deviation:.2g}; subtract a constant from them"
@@ -343,7 +343,7 @@ class Survey:
 
 def _hot_positions(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
     """Return the position of the 1 in every row, and which rows are not 0 except for a single 1."""
-    matrix = np.stack([_as_numbers(column) for column in columns], axis=1)
+    matrix = np.stack([_as_numbers(column) for column in columns], axis=1).astype(np.float32)
     is_bad = ~(np.isin(matrix, (0, 1)).all(axis=1) & (matrix.sum(axis=1) == 1))
     return matrix.argmax(axis=1), is_bad
 
@@ -529,6 +529,7 @@ def _undirected_edges(
 ) -> np.ndarray:
     """Return the first listing of every edge; adds graphs whose listings differ to ``problems``."""
     graph, ends = raw.owners("edge"), raw.edge_index
+    edge_attr = edge_attr.astype(np.float32)  # as a store keeps them
     low, high = ends.min(axis=0, initial=2**62), ends.max(axis=0, initial=-1)
     order = np.lexsort((high, low, graph))  # stable: listings of an edge stay in their order
     keys = np.stack([graph, low, high])[:, order]
