@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rdkit import Chem
 
 from graphlog.api import read_molecules
 from graphlog.data.split import Split
@@ -87,7 +88,9 @@ def test_labels_of_a_data_set_are_the_recorded_ones(splits: dict[str, Any]):
 
 
 def test_scaffolds_are_the_recorded_ones(small: dict[str, Any]):
-    assert scaffolds(small["smiles"]) == [str(s) for s in small["scaffold"]]
+    # as this RDKit writes them: another may turn a double bond's marks round
+    recorded = [Chem.CanonSmiles(str(s)) for s in small["scaffold"]]
+    assert [Chem.CanonSmiles(s) for s in scaffolds(small["smiles"])] == recorded
 
 
 @pytest.mark.parametrize(
