@@ -49,9 +49,9 @@ def job(folder: str, out: str) -> None:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Return a table of results as a stranger reads it."""
-    exact: dict[str, Any] = {"float_precision": "round_trip", "keep_default_na": False}
-    return pd.read_csv(path, na_values={"value": ""}, dtype={"seed": str}, **exact)
+    """Return a table of results, its values to the last bit whatever the version of pandas."""
+    values: dict[str, Any] = {"value": lambda text: float(text or "nan")}
+    return pd.read_csv(path, keep_default_na=False, converters=values, dtype={"seed": str})
 
 
 def untimed(folder: Path) -> pd.DataFrame:
