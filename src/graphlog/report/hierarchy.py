@@ -302,16 +302,17 @@ def traits_of(
     tests: list[tuple[int, GraphFeature, float]] = []
     chances: list[float] = []
     for feature in features:
-        everyone = _known(feature.values)
-        if not len(everyone) or everyone.min() == everyone.max():
-            continue
         is_share, scores = feature.kind == "share", feature.values
         if not is_share:
             scores = rankdata(scores, nan_policy="omit")  # one value far away must not decide
+        everyone = _known(scores)
+        if not len(everyone) or everyone.min() == everyone.max():
+            continue
         for number, members in enumerate(groups):
-            if len(known := _known(feature.values[members])) >= _FEWEST:
-                tests.append((number, feature, float(known.mean())))
-                chances.append(_chance(_known(scores), _known(scores[members]), is_share))
+            if len(here := _known(scores[members])) >= _FEWEST:
+                chances.append(_chance(everyone, here, is_share))
+                mean = float(_known(feature.values[members]).mean())
+                tests.append((number, feature, mean))
     traits: list[list[Trait]] = [[] for _ in groups]
     q_values = false_discovery_control(chances).tolist() if tests else []
     for (number, feature, here), q in zip(tests, q_values, strict=True):
