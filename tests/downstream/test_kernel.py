@@ -215,15 +215,19 @@ def test_the_spread_covers_nine_tenths_and_knows_where_errors_are_large():
     assert np.sqrt(np.mean(errors[surest] ** 2)) < 0.5 * np.sqrt(np.mean(errors**2))
 
 
-def test_the_spread_of_few_labels_is_not_too_small():
-    """A function of the errors must not be scaled by the errors that it was fitted to."""
+@pytest.mark.parametrize(("rows", "samples"), [(60, 20), (100, 40)])
+def test_the_spread_of_few_labels_is_not_too_small(rows: int, samples: int):
+    """A function of the errors, from 100 labels on, must not be scaled by those it was fitted to.
+
+    Where it was, 1.64 deviations held 0.853 and 0.865 of the errors.
+    """
     covered: list[float] = []
-    for seed in range(20):
+    for seed in range(samples):
         rng = np.random.default_rng(seed)
-        x, y = rng.normal(size=(460, 6)).astype(np.float32), rng.normal(size=(460, 1))
-        found = fit_kernel({"": x}, y, np.arange(60), "regression").model.predict([x[60:]])
-        covered.append((np.abs(y[60:] - found.mean) <= NINETY * found.std).mean())
-    # three standard errors of the mean of coverages that differ by 0.04 from sample to sample
+        x, y = rng.normal(size=(rows + 400, 6)).astype(np.float32), rng.normal(size=(rows + 400, 1))
+        found = fit_kernel({"": x}, y, np.arange(rows), "regression").model.predict([x[rows:]])
+        covered.append((np.abs(y[rows:] - found.mean) <= NINETY * found.std).mean())
+    # three standard errors of the mean of coverages that differ by 0.04 and 0.06 by sample
     assert np.mean(covered) > 0.9 - 0.03
 
 

@@ -65,8 +65,6 @@ _NEAREST = 0.05
 """Share of held-out rows whose deviations of the process count alike."""
 _LEAST_ERROR = 1e-2
 """In deviations of the labels: smaller errors are as good."""
-_ROUNDING = 1e-6
-"""Singular values below this share of the largest are rounding: few different rows, say."""
 _DIRECTIONS = 384
 """Principal components that gradients are worked out in, and so directions of a block."""
 _MOST_DOUBLINGS = 3
@@ -1071,8 +1069,8 @@ def _shape(
     columns: Float64[np.ndarray, "R 4"], logs: Float64[np.ndarray, "R"]
 ) -> Float64[np.ndarray, "4"]:
     """Return how the logarithm of the error depends on 1, the process, the output, its square."""
-    shape = np.linalg.lstsq(columns, logs, rcond=_ROUNDING)[0]
+    shape = np.linalg.lstsq(columns, logs, rcond=None)[0]
     if shape[1] < 0:  # far from all labels nothing is more certain
         rest, shape[1] = [0, 2, 3], 0.0
-        shape[rest] = np.linalg.lstsq(columns[:, rest], logs, rcond=_ROUNDING)[0]
+        shape[rest] = np.linalg.lstsq(columns[:, rest], logs, rcond=None)[0]
     return shape
