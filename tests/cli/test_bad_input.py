@@ -106,7 +106,7 @@ WRONG: dict[str, str] = {
     },
     "pretrain {store} -o run --precision bf61": "bf16",
     f"pretrain {{store}} -o run --seed {2**32}": "--seed must be less than 4294967296",
-    f"embed {{molecules}} -m random -o e.csv --threads {3 * 10**9}": "4096",
+    f"embed {{molecules}} -m random -o e.csv --threads {3 * 10**9}": "4096. See",
     f"embed {{molecules}} -m random -o e.csv --limit {10**20}": "--limit must be a whole number",
     "probe {molecules} -m random --targets oxygen --targets length": (
         "'--targets': given more than once; write one list, --targets A,B. See"
@@ -132,8 +132,8 @@ WRONG: dict[str, str] = {
     "probe {molecules} -m random --on-error fial": "did you mean 'fail'? See",
     "probe {molecules} -m random --task clasification": "did you mean 'classification'? See",
     "probe {molecules} -m random --on-error zzz": "is not one of 'skip', 'fail'. See",
-    "pretrain {store} -o run --epochs 0": ". See: graphlog pretrain --help",
-    "pretrain {store} -o run --batch-size 1": ". See: graphlog pretrain --help",
+    "pretrain {store} -o run --epochs 0": "1. See: graphlog pretrain --help",
+    "pretrain {store} -o run --batch-size 1": "2. See: graphlog pretrain --help",
     "pretrain {store} -o run --config done/config.toml --recipe paper": "--recipe | contradicts",
     "pretrain {store} -o run --config bad.toml": "bad.toml | TOML",
     "pretrain {molecules} -o run --log tensorboard --log csv": "csv",
