@@ -425,7 +425,10 @@ def test_kernel_models_of_several_splits_are_fitted_to_all_labels(tmp_path: Path
     own = [r for r in report.rows if r.key.source == Source.EMBEDDING and r.key.rule != "fixed"]
     best = min(own, key=lambda row: row.mean("rmse", "valid"))
     assert report.rows[0].key == best.key
-    assert (Predictor.load(tmp_path).kernel is None) == (best.key.model is Model.LINEAR)
+    kept = Predictor.load(tmp_path)
+    assert (kept.kernel is None) == (best.key.model is Model.LINEAR)
+    chosen = "the kind of model and C" if kept.kernel is None else "the kind of model"
+    assert any(f"also chose {chosen}:" in note for note in kept.report.notes)
     assert Report.load(tmp_path) == Report.load(tmp_path / "scores.json")
 
 

@@ -330,6 +330,14 @@ def test_a_store_of_graphs_serves_as_their_schema():
         read_graphs([_values([1, 1, 0, 0])], directed=True)
 
 
+def test_an_edge_is_listed_alike_if_its_attributes_are_equal_in_32_bits() -> None:
+    edges = torch.tensor([[0, 1], [1, 0]])
+    weight = torch.tensor([[0.1 + 0.2], [0.3]], dtype=torch.float64)
+    assert weight[0] != weight[1]
+    store = from_pyg([Data(x=torch.rand(2, 1), edge_index=edges, edge_attr=weight)])
+    assert store[:].edge_attr.tolist() == [[float(np.float32(0.3))]] * 2
+
+
 def test_two_columns_may_have_one_name() -> None:
     node = (Attribute("a", 4), Attribute("a", 4))
     schema = FeatureSchema("mine", "graph", node, (), "node", node_mask=(3.0, 3.0))

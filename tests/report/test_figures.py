@@ -146,6 +146,10 @@ def test_the_largest_groups_get_hues_and_the_rest_is_counted():
     said = _texts(embedding_map(rng.normal(size=(len(groups), 2)), groups, title="t"))
     assert "g0 (12)" in said
     assert "5 others (15)" in said
+    long = [f"{'C' * 40}{end}" for end in "NNO"]  # cut in the legend, not before they are counted
+    said = _texts(embedding_map(rng.normal(size=(3, 2)), long, title="t"))
+    assert f"{'C' * 33}… (2)" in said
+    assert f"{'C' * 33}… (1)" in said
 
 
 @pytest.mark.usefixtures("coarse")

@@ -208,9 +208,11 @@ def test_traits_are_told_only_where_they_are_clear():
     found, few = traits_of(features, [np.arange(100, 200), np.arange(100, 103)])
     assert [t.name for t in found] == ["apart"]
     assert few == []
-    for constant in (1.0, 0.7):  # the deviation of the second is no clean 0
-        alike = GraphFeature("constant", "mean", np.full(101, constant))
-        assert traits_of([alike], [np.arange(50)]) == [[]]
+    alike = [
+        GraphFeature("share", "share", np.ones(101)),
+        GraphFeature("mean", "mean", np.full(101, 0.7)),  # whose deviation is no clean 0
+    ]
+    assert traits_of(alike, [np.arange(50)]) == [[]]
 
 
 def test_chance_is_what_permutations_say():

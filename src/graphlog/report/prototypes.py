@@ -386,7 +386,12 @@ def _atlas(
 
 
 def _short(values: Float[np.ndarray, "N"]) -> list[float | None]:
-    """Return numbers of four digits, or so many more that their differences keep three."""
+    """Return numbers of four digits, or so many more that their differences keep three.
+
+    Example:
+        >>> _short(np.array([1.23456, np.nan])), _short(np.array([123456.7, 123457.8]))
+        ([1.235, None], [123456.7, 123457.8])
+    """
     known = values[np.isfinite(values)].astype(np.float64)
     largest, spread = np.abs(known).max(initial=0.0), np.ptp(known) if len(known) else 0.0
     digits = 4 + max(math.floor(math.log10(largest / spread)), 0) if spread > 0 else 4
