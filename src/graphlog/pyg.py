@@ -279,11 +279,9 @@ def _columns(values: Any, name: str) -> tuple[Array, ...]:
     if matrix.ndim not in (1, 2):
         raise BadGraphError(f"`{name}` must be a matrix, found one of shape {matrix.shape}")
     if matrix.dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            is_finite = np.isfinite(matrix.astype(np.float32)).all()
-        if not is_finite:
-            raise BadGraphError(f"`{name}` must be finite, found NaN or infinity")
         matrix = matrix.astype(np.float64)
+        if not (np.abs(matrix) <= np.finfo(np.float32).max).all():  # NaN compares false
+            raise BadGraphError(f"`{name}` must be finite, found NaN or infinity")
     else:
         matrix = matrix.astype(np.int64)
     return tuple(matrix.T) if matrix.ndim == 2 else (matrix,)

@@ -66,7 +66,11 @@ def draw_map(
             if len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:
                 values = column
             else:
-                groups = ["not measured" if np.isnan(v) else _number(v) for v in column]
+                # with all digits that tell one number from another
+                groups = [
+                    "not measured" if np.isnan(v) else np.format_float_positional(v, trim="-")
+                    for v in column
+                ]
         else:
             legend, found = "scaffold", domain_of(store.schema).groups(store)
             groups = [group or "no ring" for group in found or ()] or ["graphs"] * len(store)
@@ -83,11 +87,6 @@ def draw_map(
     plane = project(hierarchy.embed(store), seed)
     figure = group_maps(plane, groups, title=f"{len(store):,} graphs", colors=colors)
     return save_figure(figure, stem)
-
-
-def _number(value: np.float32) -> str:
-    """Return a number with all digits that tell it from others."""
-    return np.format_float_positional(value, trim="-")
 
 
 def embedding_map(
