@@ -88,7 +88,7 @@ class Prototypes(o.Reading, o.Computing, Command):
     out: o.Folder
     source: o.MapInput = None
     fit: bool = o.option(
-        False, "Fit a new tree to INPUT, whose leaves hold shares of similar size.", None, "--fit"
+        False, "Fit a new tree to INPUT, with leaves of similar size.", None, "--fit"
     )
     graphs: o.Sample = 2000
     targets: Sequence[str] | None = o.option(
