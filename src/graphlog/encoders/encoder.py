@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from threading import RLock
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar, no_type_check
@@ -76,7 +76,16 @@ def code_rows(values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...]) -> 
                 f"attribute '{column.name}' must be in [0, {column.cardinality}), found {value};"
                 " the graphs do not follow this schema."
             )
-    return codes + (sizes.cumsum(0) - sizes).to(codes.device)
+    first = sizes.cumsum(0) - sizes
+    return codes + (
+        first if codes.device.type == "cpu" else _copy_for(codes.device, *first.tolist())
+    )
+
+
+@cache
+def _copy_for(device: torch.device, *numbers: int) -> Int[Tensor, "C"]:
+    """Return numbers on a GPU, which has to be waited for whenever it is given some: once."""
+    return torch.tensor(numbers, device=device)
 
 
 def table_rows(columns: tuple[Attribute, ...]) -> int:

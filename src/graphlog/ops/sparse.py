@@ -23,6 +23,8 @@ _MAX_BUCKETS = 6
 _ROW_COST = 32
 """What moving one row costs, in units of one entry of a similarity matrix; a flat optimum,
 measured on two cores."""
+_GPU_BUCKET_COST = 2e7
+"""What a further bucket costs on a GPU, in the same unit: some sixty launches of kernels."""
 
 
 def segment_ids(ptr: Int[Tensor, "P"], num_rows: int) -> Int[Tensor, "V"]:
@@ -128,7 +130,8 @@ class Padding(NamedTuple):
 def plan_padding(ptr: Int[Tensor, "P"], host_ptr: Int[Tensor, "P"] | None = None) -> Padding:
     """Return the padding of groups ``ptr[g]:ptr[g + 1]`` into at most six cheapest buckets.
 
-    Without ``host_ptr``, the same on the CPU, a GPU has to be waited for.
+    A GPU, on which a bucket costs more than its padding, mostly gets one. Without ``host_ptr``, the
+    same on the CPU, it has to be waited for.
 
     Example:
         >>> import torch
@@ -138,7 +141,7 @@ def plan_padding(ptr: Int[Tensor, "P"], host_ptr: Int[Tensor, "P"] | None = None
     sizes = ptr.diff()
     order = torch.argsort(sizes, stable=True)
     on_host = np.sort((ptr.cpu() if host_ptr is None else host_ptr).diff().numpy())
-    buckets = _cheapest_buckets(on_host)
+    buckets = _cheapest_buckets(on_host, 0.0 if ptr.device.type == "cpu" else _GPU_BUCKET_COST)
     width = torch.cat([ptr.new_full((b.groups,), b.size) for b in buckets]) if buckets else sizes
     start = width.cumsum(0) - width
     first_slot = torch.empty_like(start)
@@ -150,7 +153,7 @@ def plan_padding(ptr: Int[Tensor, "P"], host_ptr: Int[Tensor, "P"] | None = None
     return Padding(slot, rows, buckets, int(on_host[0]) if on_host.size else 0)
 
 
-def _cheapest_buckets(ordered: NDArray[np.int64]) -> tuple[Bucket, ...]:
+def _cheapest_buckets(ordered: NDArray[np.int64], bucket_cost: float) -> tuple[Bucket, ...]:
     """Cut the sorted sizes where padded work is least: dynamic programming over distinct sizes."""
     if ordered.size == 0:
         return ()
@@ -158,7 +161,7 @@ def _cheapest_buckets(ordered: NDArray[np.int64]) -> tuple[Bucket, ...]:
     total = np.concatenate([[0], np.cumsum(count)])
     # work[i, j]: distinct sizes i..j-1 in one bucket, all padded to size j-1
     each = size.astype(np.float64) ** 2 + _ROW_COST * size
-    work = (total[None, 1:] - total[:-1, None]) * each[None, :]
+    work = (total[None, 1:] - total[:-1, None]) * each[None, :] + bucket_cost
     work[np.tril_indices(size.size, -1)] = np.inf
     best = work[0].copy()
     cuts: list[NDArray[np.int64]] = [np.zeros(size.size, dtype=np.int64)]

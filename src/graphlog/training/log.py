@@ -19,6 +19,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 from torch import Tensor
+from torch.nn import functional as F
 
 from graphlog.errors import ConfigError, MissingExtraError, check_list, check_name, first_line
 from graphlog.files import beside
@@ -228,33 +229,46 @@ class Meter:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._sums: dict[str, Tensor] = {}
+        self._names: list[str] = []
+        self._sums = torch.zeros(0, dtype=torch.float64)
+        self._counts: list[int] = []
 
     def add(self, scalars: Mapping[str, Tensor]) -> None:
-        """Add one step's scalars; sums and counts are float64."""
-        for name, value in scalars.items():
-            pair = torch.stack(
-                [value.detach().double(), torch.ones_like(value, dtype=torch.float64)]
-            )
-            self._sums[name] = self._sums[name] + pair if name in self._sums else pair
+        """Add one step's scalars, all in one addition; sums are float64."""
+        values = torch.stack([value.detach() for value in scalars.values()]).double()
+        new = [name for name in scalars if name not in self._names]
+        self._names += new
+        self._counts += [0] * len(new)
+        self._sums = F.pad(self._sums.to(values.device), (0, len(new)))
+        if list(scalars) != self._names:
+            places = torch.tensor([self._names.index(name) for name in scalars])
+            values = torch.zeros_like(self._sums).index_copy(0, places.to(values.device), values)
+        self._sums = self._sums + values
+        self._counts = [
+            count + (name in scalars) for name, count in zip(self._names, self._counts, strict=True)
+        ]
 
     def read(self) -> dict[str, float]:
         """Return the means since the last call, and start again."""
-        sums, self._sums = self._sums, {}
-        if not sums:
-            return {}
-        pairs = torch.stack(list(sums.values())).tolist()
-        return {name: total / count for name, (total, count) in zip(sums, pairs, strict=True)}
+        sums = zip(self._names, self._sums.tolist(), self._counts, strict=True)
+        means = {name: total / count for name, total, count in sums}
+        self.__init__()
+        return means
 
     def state(self) -> dict[str, Tensor]:
-        """Return the sums, in the order in which they appeared."""
-        return dict(self._sums)
+        """Return sum and count of each, in the order in which they appeared."""
+        counts = torch.tensor(self._counts, dtype=torch.float64, device=self._sums.device)
+        pairs = torch.stack([self._sums, counts], dim=1)
+        return dict(zip(self._names, pairs, strict=True))
 
     def load_state(
         self, state: Mapping[str, Tensor], order: list[str], device: torch.device
     ) -> None:
-        """Take over sums written by :meth:`state`."""
-        self._sums = {name: state[name].to(device) for name in order}
+        """Take over what :meth:`state` returned."""
+        self._names = list(order)
+        self._counts = [int(state[name][1]) for name in order]
+        sums = [float(state[name][0]) for name in order]
+        self._sums = torch.tensor(sums, dtype=torch.float64, device=device)
 
 
 class MetricsFile:

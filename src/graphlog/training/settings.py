@@ -415,5 +415,9 @@ def global_seed(
     Dropout and the initializers of ``torch.nn`` take no generator of their own.
     """
     with global_generators(device):
-        torch.manual_seed(seed_for(seed, *words))
+        # not `torch.manual_seed`, which notes a stack trace for each kind of device that is absent
+        number = seed_for(seed, *words)
+        torch.default_generator.manual_seed(number)
+        if torch.device(device).type == "cuda":
+            torch.cuda.manual_seed(number)
         yield
