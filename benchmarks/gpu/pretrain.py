@@ -1,0 +1,218 @@
+"""GraphLoG on two million molecules in five minutes of an H100 (docs/two-losses.md).
+
+    graphlog featurize zinc2m -o STORE --schema molecule
+    python benchmarks/gpu/pretrain.py STORE OUT --runs released graphlog --seconds 580
+
+Each run is that of ``graphlog pretrain STORE --recipe NAME --set embedding=last`` but for the order
+of its random numbers; ``graphlog-flat`` is without prototypes, ``released-1`` has another seed.
+Weights and logs go to ``OUT`` as they come; where time ends first, the weights so far.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Container
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from padded import Batch, Collection, Replayed, collection, cut, encode, fuse, means, project
+from safetensors.torch import save_file
+from torch import Tensor
+
+from graphlog.data.store import open_store
+from graphlog.objectives.losses import graph_loss
+from graphlog.ops.contrastive import log_softmax_share
+from graphlog.training.pretrain import Pretraining
+from graphlog.training.settings import resolve_config, seed_for
+from graphlog.training.watch import effective_rank
+
+ROW_EVERY, RANK_EVERY = 50, 500
+_TINY = 1e-12
+
+
+def masked_places(batch: Batch, rate: float) -> Tensor:
+    """Return which nodes a view masks: ``int(rate * n + 1)`` of ``n``, evenly drawn."""
+    keys = torch.rand(batch.real.shape, device=batch.real.device, dtype=torch.float64)
+    rank = torch.where(batch.real, keys, 2.0).argsort(1).argsort(1)
+    counts = torch.minimum((batch.sizes.double() * rate + 1.0).long(), batch.sizes)
+    return rank < counts[:, None]
+
+
+def losses(
+    job: Pretraining, c: Collection, batch: Batch, masked: Tensor, dtype: torch.dtype
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Return the total, the terms and what is watched, and the embeddings of the graphs."""
+    objective, o = job.objective, job.objective.config
+    view = torch.where(masked, len(c.node_rows) - 2, batch.codes)
+    h = encode(job.encoder, c, batch, torch.stack([batch.codes, view]), dtype, learns=True)
+    emb = means(h, batch)
+    graphs, nodes = (project(objective.head, x, dtype) for x in (emb, h))
+    pair = graph_loss(*graphs, form=o.local_form, temperature=o.temperature, eps=o.cosine_eps)
+    length = nodes.norm(dim=3)
+    product = length[1][:, :, None] * length[0][:, None, :] + o.cosine_eps
+    cosine = torch.bmm(nodes[1], nodes[0].mT) * (product > _TINY) / product.clamp_min(_TINY)
+    among = batch.real[:, None, :].expand_as(cosine)
+    if o.skip_symmetric:
+        own = torch.eye(cosine.shape[1], dtype=torch.bool, device=cosine.device)
+        among = among & ((batch.kinds[:, :, None] != batch.kinds[:, None, :]) | own)
+        among = among | ~batch.real[:, :, None]  # of an empty place, whose share is not looked at
+    right = masked[:, None, :].expand_as(cosine) if o.subgraph_positive == "masked" else None
+    share = log_softmax_share(cosine / o.temperature, among, right, o.cosine_eps)
+    anchors = masked if o.subgraph_anchors == "masked" else batch.real
+    terms = {"graph": pair.loss}
+    terms["subgraph"] = -torch.where(anchors, share, 0.0).sum() / anchors.sum()
+    seen = {"cos_graph_pos": pair.positive, "cos_graph_neg": pair.negative}
+    weights = objective._weights()
+    if objective.forest is not None:
+        terms["global"], more = objective._global_term(graphs[0], objective.forest, None)
+        seen |= more
+    total = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
+    return {"loss": total, **{f"loss_{k}": v for k, v in terms.items()}, **seen}, emb[0].detach()
+
+
+class Run:
+    """One recipe on one collection."""
+
+    def __init__(self, job: Pretraining, c: Collection, name: str, out: Path, ends: float) -> None:
+        """Prepare the run; its weights and log go to ``out``, and it ends by the time ``ends``."""
+        self.job, self.c, self.name, self.out, self.ends = job, c, name, out, ends
+        self.device, self.size = job.setting.device, job.config.batch_size
+        self.dtype = torch.bfloat16 if job.setting.precision == "bf16" else torch.float32
+        self.step, self.names, self.rows = 0, [""], list[dict[str, Any]]()
+        self.sums = self.emb = torch.zeros(0, device=self.device)
+        if job.objective.config.initialization == "competitive":  # on all graphs as they are
+            job._embed = self.embed_all
+
+    @torch.no_grad()
+    def embed_all(self, limit: int | None, calibrated: bool) -> Tensor:
+        """Return the embeddings of the whole collection, in evaluation mode."""
+        assert (limit, calibrated) == (None, False), "what the released recipe asks for"
+        parts: list[Tensor] = []
+        for index in torch.arange(len(self.job.store), device=self.device).split(8192):
+            batch = cut(self.c, index, self.dtype)
+            h = encode(self.job.encoder, self.c, batch, batch.codes[None], self.dtype, learns=False)
+            parts.append(means(h, batch)[0])
+        return torch.cat(parts)
+
+    def one(self, index: Tensor) -> None:
+        """Take one step; nothing in it makes the CPU wait."""
+        self.optimizer.zero_grad(set_to_none=True)
+        batch = cut(self.c, index, self.dtype)
+        masked = masked_places(batch, self.job.objective.config.mask_rate)
+        named, emb = losses(self.job, self.c, batch, masked, self.dtype)
+        named["loss"].backward()
+        self.optimizer.step()
+        values = torch.stack([value.detach().double() for value in named.values()])
+        if self.names != list(named):
+            self.names, self.sums = list(named), torch.zeros_like(values)
+            self.emb = emb.new_zeros(self.size, emb.shape[1])
+        self.sums += values
+        if len(index) == self.size:
+            self.emb.copy_(emb)
+
+    def begin(self, number: int) -> Callable[[Tensor], None]:
+        """Prepare a phase and return what takes its steps."""
+        self.job.begin_phase(number)
+        factors, groups = self.job.objective.learning_rate_factors(), dict[float, list[Tensor]]()
+        for name, parameter in self.job.parameters():
+            of = (f for prefix, f in factors.items() if name.startswith(f"objective.{prefix}"))
+            groups.setdefault(next(of, 1.0), []).append(parameter)
+        rate, on_gpu = self.job.config.learning_rate, self.device.type == "cuda"
+        self.optimizer = torch.optim.AdamW(
+            [{"params": p, "lr": rate * f} for f, p in groups.items()],
+            weight_decay=0.0,
+            fused=on_gpu,
+            capturable=on_gpu,
+        )
+        index = torch.zeros(self.size, dtype=torch.int64, device=self.device)
+        return Replayed(self.one, index) if on_gpu else self.one
+
+    def train(self, keep: Container[int]) -> None:
+        """Train to the end, or until time is up; keep the weights after the epochs ``keep``."""
+        job, last = self.job, None
+        numbers = chain.from_iterable([k] * p.epochs for k, p in enumerate(job.phases))
+        take, phase = self.one, -1
+        for epoch, number in enumerate(numbers):
+            if number != phase:
+                take, phase = self.begin(number), number
+            order = torch.from_numpy(np.concatenate(job.batches(epoch))).to(self.device)
+            began, since = time.monotonic(), 0
+            for part in (parts := order.split(self.size)):
+                (take if len(part) == self.size else self.one)(part)
+                self.step, since = self.step + 1, since + len(part)
+                steps = -(-since // self.size)
+                if self.step % RANK_EVERY == RANK_EVERY - 1:
+                    last = self.emb.clone()
+                if self.step % ROW_EVERY and part is not parts[-1]:
+                    continue
+                values = (self.sums / steps).tolist()
+                self.sums.zero_()
+                row = {"run": self.name, "step": self.step, "epoch": epoch}
+                row |= {
+                    "phase": job.phases[number].name,
+                    **dict(zip(self.names, values, strict=True)),
+                }
+                if self.step % RANK_EVERY == 0 and last is not None:
+                    row["rank"] = effective_rank(torch.cat([last, self.emb]))
+                row["graphs_per_s"] = round(since / (time.monotonic() - began), 1)
+                began, since = time.monotonic(), 0
+                self.rows.append(row)
+                if self.step % 2000 == 0:
+                    print({k: v for k, v in row.items() if "_" not in k or "loss" in k}, flush=True)
+                if not np.isfinite(values[0]):
+                    raise SystemExit(f"{self.name}: the loss is {values[0]} by step {self.step}")
+                if time.monotonic() > self.ends:
+                    return self.save(f"step-{self.step}")
+            if epoch + 1 in keep or epoch + 1 == job.config.epochs:
+                self.save(f"epoch-{epoch + 1}")
+        return None
+
+    def save(self, when: str) -> None:
+        """Keep weights and log."""
+        tensors = {k: v.detach().cpu().contiguous() for k, v in self.job._weights().items()}
+        notes = {"step": str(self.step), "settings": json.dumps(self.job.config.to_tables())}
+        save_file(tensors, self.out / f"{self.name}-{when}.safetensors", notes)
+        text = "".join(json.dumps(row) + "\n" for row in self.rows)
+        (self.out / f"{self.name}.jsonl").write_text(text)
+        print("kept", self.name, when, flush=True)
+
+
+def main() -> None:
+    """Parse the options and train."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("store")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--runs", nargs="+", default=["released"], metavar="RECIPE[-flat][-SEED]")
+    parser.add_argument("--keep", nargs="*", type=int, default=[1, 3, 6], help="epochs")
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--epochs", type=int, default=11)
+    options = parser.parse_args()
+    ends, store = time.monotonic() + options.seconds, open_store(options.store)
+    options.out.mkdir(exist_ok=True)
+    for name in options.runs:
+        recipe, *more = name.split("-")
+        seed = int(more[-1]) if more and more[-1].isdecimal() else 0
+        settings = {"device": options.device, "embedding": "last", "schema": store.schema.name}
+        settings |= {"epochs": options.epochs, "seed": seed}
+        if "flat" in more:
+            settings["objective.global_weight"] = 0.0
+        job = Pretraining(store, resolve_config("graphlog", recipe, settings))
+        o, device = job.objective.config, job.setting.device
+        rounds = len(job.encoder.layers) if o.skip_symmetric else 0
+        c = collection(store, store.schema.mask_row(o.masked_columns), rounds, device)
+        if device.type == "cuda":
+            fuse(job.config.batch_size * c.codes.shape[1])
+        torch.manual_seed(seed_for(seed, "full size"))
+        Run(job, c, name, options.out, ends).train(options.keep)
+        if time.monotonic() > ends:
+            break
+
+
+if __name__ == "__main__":
+    main()
