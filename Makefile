@@ -24,7 +24,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # Each worker starts with one half of the files in order, so that what the tests of a file share is made once.
 SPREAD := -n $(WORKERS) --dist worksteal
 
-.PHONY: help install quickstart test test-slow test-processors notebook image doctest check format lint types imports spelling security audit docs fix bench clean
+.PHONY: help install quickstart test test-slow test-processors notebook image doctest check format lint types imports spelling security audit docs fix clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -100,9 +100,6 @@ check: format lint spelling security imports types doctest docs test  ## everyth
 fix: $(VENV)/dev.stamp  ## repair what can be repaired
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
-
-bench: $(VENV)/dev.stamp  ## measure the pre-training step on an idle machine
-	$(BIN)/python benchmarks/step.py --out benchmarks/results
 
 clean:  ## remove the environment and what was built
 	rm -rf $(VENV) build dist docs/_build .pytest_cache .ruff_cache

@@ -269,8 +269,9 @@ def test_a_callback_may_change_its_row_only():
 
 
 def test_what_is_no_callback_is_refused():
-    with pytest.raises(ConfigError, match="needs a method `on_row"):
-        Callbacks([print])  # type: ignore[list-item]
+    for given in (print, [print]):
+        with pytest.raises(ConfigError, match="needs a method `on_row"):
+            Callbacks(given)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="did you mean 'wandb'"):
         Callbacks(["wanbd"])
     Callbacks(kept := Kept()).on_row({"step": 1})  # one needs no list

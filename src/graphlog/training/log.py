@@ -337,7 +337,7 @@ class Callbacks:
             ConfigError: If a name is unknown or an object is no callback.
             MissingExtraError: If the library of a tracker is not installed.
         """
-        given = [given] if isinstance(given, Callback) else given
+        given = [given] if isinstance(given, Callback) or callable(given) else given
         check_list("callbacks", given)
         self._active: list[tuple[str, TakeRow]] = []
         self._ends = ExitStack()

@@ -1,0 +1,61 @@
+"""Make weights of ``pretrain.py`` the model that ``graphlog pretrain`` leaves, in half precision.
+
+    python benchmarks/gpu/finish.py STORE WEIGHTS.safetensors MODEL.safetensors
+
+Statistics of batch normalization are taken from clean graphs under the weights as they are stored,
+and novelty is fitted. Heads, of no use after training, are left out; prototypes stay.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+from graphlog.data.store import open_store
+from graphlog.encoders.modelfile import save_model, tensors_below
+from graphlog.encoders.novelty import PREFIX
+from graphlog.training.pretrain import Pretraining
+from graphlog.training.settings import recorded_config
+
+
+def main() -> None:
+    """Parse the options and write the model."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("store")
+    parser.add_argument("weights", type=Path)
+    parser.add_argument("model", type=Path)
+    options = parser.parse_args()
+    store = open_store(options.store)
+    with safe_open(options.weights, "pt") as file:
+        tensors, notes = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    config = recorded_config(json.loads(notes["settings"]))
+    job = Pretraining(store, config.updated({"device": "cpu"}))
+    learned = tensors_below(tensors, "objective.")
+    job.objective.prepare_state(learned)
+    job.objective.load_state_dict(learned)
+    job.encoder.load_state_dict(
+        {
+            name: t if "running_" in name or t.dtype != torch.float32 else t.half().float()
+            for name, t in tensors_below(tensors, "model.").items()
+        }
+    )
+    found, steps = job.finish(), int(notes["step"])
+    epochs, rest = divmod(steps, -(-len(store) // config.batch_size))
+    info = {
+        **found.info,
+        "steps": steps,
+        "epochs": epochs + (rest > 0),
+        "graphs_seen": epochs * len(store) + rest * config.batch_size,
+        "settings": config.to_tables(),
+    }
+    kept = ("prototypes.", "parents_", PREFIX)
+    extra = {name: t for name, t in found.extra.items() if name.startswith(kept)}
+    save_model(options.model, found.encoder, info, extra, half=True)
+
+
+if __name__ == "__main__":
+    main()
