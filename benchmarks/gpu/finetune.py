@@ -1,11 +1,11 @@
 """The paper's protocol of fine-tuning on a GPU, the seeds of a data set side by side.
 
-    python benchmarks/gpu/finetune.py MODEL OUT.csv --datasets tox21 toxcast --seeds 0 1 2 3 4
+    python benchmarks/gpu/finetune.py OUT.csv --models MODEL --datasets tox21 toxcast
 
 What it trains is what ``graphlog finetune DATASET -m MODEL --protocol paper`` trains, but for the
 random numbers of dropout: heads, order of the graphs, loss, optimizer and rates are the library's.
-A MODEL ``random`` is an untrained network for each seed, its statistics calibrated on
-``--collection``. Rows are those of ``selection/finetuned.csv``.
+There is one MODEL, or one for each of the ``--seeds``.
+Rows are those of ``selection/finetuned.csv``, added after each data set.
 """
 
 import argparse
@@ -20,10 +20,9 @@ import torch
 from padded import Replayed, collection, cut, encode, fuse, means
 from torch import Tensor
 
-from graphlog.data.store import GraphStore, open_store
 from graphlog.downstream.finetune import FinetuneConfig, SeedJob, start_of
 from graphlog.downstream.metrics import evaluate
-from graphlog.downstream.pretrained import Encoder, load, random_encoder
+from graphlog.downstream.pretrained import Encoder, load
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.training.log import Progress
 from graphlog.training.settings import seed_for
@@ -59,7 +58,6 @@ class Seed:
         )
         index = torch.zeros(config.batch_size, dtype=torch.int64, device=self.device)
         self.take = Replayed(self.one, index) if on_gpu else self.one
-        self.stream = torch.cuda.Stream() if on_gpu else None
 
     def one(self, index: Tensor) -> None:
         """Take one step on training graphs."""
@@ -84,33 +82,34 @@ class Seed:
         place[self.data.split.train] = np.arange(len(self.graphs))
         self.rate.fill_(self.config.learning_rate_at(epoch + 1))
         for group in self.optimizer.param_groups:
-            if not isinstance(group["lr"], Tensor):
+            if self.device.type == "cuda":
+                assert group["lr"] is self.rate, "the recorded step reads its rate there"
+            else:
                 group["lr"] = float(self.rate)
         return [torch.from_numpy(place[b]).to(self.device) for b in self.job.batches(epoch)]
 
-    def predictions(self) -> np.ndarray:
-        """Return the predictions for the folds that are held out, in the format of training."""
-        return self.job._predict(self.job.setting.precision)
+    def scored(self, pool: ProcessPoolExecutor) -> dict[str, Future[float]]:
+        """Return the scores to be reported, in float32, and what the best epoch is chosen by."""
+        data, training = self.data, self.job.setting.precision
+        known = np.where(data.taught, data.labels, np.nan)
+        folds = {"valid": ("fp32", data.split.valid), "test": ("fp32", data.split.test)}
+        folds["chosen by"] = (training, data.split.valid)
+        found = {precision: self.job._predict(precision) for precision in {"fp32", training}}
+        return {
+            fold: pool.submit(score, known[rows], found[precision][rows])
+            for fold, (precision, rows) in folds.items()
+        }
 
 
 def run(seeds: list[Seed], pool: ProcessPoolExecutor) -> list[list[dict[str, Future[float]]]]:
-    """Train all seeds side by side; return the scores of every epoch."""
+    """Train all seeds in turns; return the scores of every epoch."""
     found: list[list[dict[str, Future[float]]]] = [[] for _ in seeds]
     size = seeds[0].config.batch_size
     for epoch in range(seeds[0].config.epochs):
-        for steps in zip(*(seed.batches(epoch) for seed in seeds), strict=True):
-            for seed, index in zip(seeds, steps, strict=True):
-                with torch.cuda.stream(seed.stream):
-                    (seed.take if len(index) == size else seed.one)(index)
-        if seeds[0].stream is not None:
-            torch.cuda.synchronize()
         for rows, seed in zip(found, seeds, strict=True):
-            predictions, data = seed.predictions(), seed.data
-            folds = {"valid": data.split.valid, "test": data.split.test}
-            known = np.where(data.taught, data.labels, np.nan)
-            rows.append(
-                {f: pool.submit(score, known[own], predictions[own]) for f, own in folds.items()}
-            )
+            for index in seed.batches(epoch):
+                (seed.take if len(index) == size else seed.one)(index)
+            rows.append(seed.scored(pool))
     return found
 
 
@@ -119,23 +118,15 @@ def rows_of(
 ) -> Iterator[dict[str, str | float]]:
     """Yield the scores at the last epoch, and at the best one by the validation fold."""
     for seed, epochs in zip(seeds, found, strict=True):
-        scores = [{fold: 100 * f.result() for fold, f in row.items()} for row in epochs]
-        best = max(scores, key=lambda row: -1.0 if np.isnan(row["valid"]) else row["valid"])
+        scores = [{fold: f.result() for fold, f in row.items()} for row in epochs]
+        best = max(scores, key=lambda row: np.nan_to_num(row["chosen by"]))
         for rule, row in (("last epoch", scores[-1]), ("best validation", best)):
-            for fold, value in row.items():
-                values = (name, model, "fine-tuned", rule, fold, seed, "roc_auc", value / 100)
+            for fold in ("valid", "test"):
+                values = (name, model, "fine-tuned", rule, fold, seed, "roc_auc", row[fold])
                 yield dict(zip(COLUMNS, values, strict=True))
 
 
 COLUMNS = ("dataset", "model", "rows", "rule", "fold", "seed", "metric", "score")
-
-
-def start(path: str, seed: int, graphs: GraphStore | None, device: str) -> Encoder:
-    """Return the encoder that a seed begins with."""
-    if path == "random":
-        assert graphs is not None, "--collection is what its statistics are calibrated on"
-        return random_encoder(schema="molecule", layer="last", seed=seed, graphs=graphs).to(device)
-    return load(path, device=device)
 
 
 def main() -> None:
@@ -143,24 +134,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--models", nargs="+", required=True)
     parser.add_argument("--name", default="released, paper's protocol", help="in the rows")
     parser.add_argument("--datasets", nargs="+", required=True)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
-    parser.add_argument("--collection")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--epochs", type=int, default=100)
     options = parser.parse_args()
-    graphs = None if options.collection is None else open_store(options.collection)
+    models = options.models * (len(options.seeds) if len(options.models) == 1 else 1)
+    if len(models) != len(options.seeds):
+        parser.error("give one model, or one for each seed")
     precision = "bf16" if options.device == "cuda" else "fp32"
     config = FinetuneConfig(
         protocol="paper", layer="last", epochs=options.epochs, device=options.device
     ).updated({"precision": precision})
     with ProcessPoolExecutor(8) as pool:
+        pool.submit(int).result()  # its processes start before this one has a GPU
         for name in options.datasets:
             began = time.monotonic()
-            encoders = [start(options.model, s, graphs, options.device) for s in options.seeds]
+            encoders = [load(path, device=options.device) for path in models]
             data = open_labeled(name, encoders[0].schema)
             torch.manual_seed(seed_for(options.seeds[0], name))
             seeds = [Seed(e, data, config, s) for e, s in zip(encoders, options.seeds, strict=True)]

@@ -3,7 +3,7 @@
     python benchmarks/gpu/finish.py STORE WEIGHTS.safetensors MODEL.safetensors
 
 Statistics of batch normalization are taken from clean graphs under the weights as they are stored,
-and novelty is fitted. Heads, of no use after training, are left out; prototypes stay.
+and novelty is fitted. Prototypes stay, with the head that they live behind.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main() -> None:
         "graphs_seen": epochs * len(store) + rest * config.batch_size,
         "settings": config.to_tables(),
     }
-    kept = ("prototypes.", "parents_", PREFIX)
+    kept = ("prototypes.", "parents_", "head.", PREFIX)
     extra = {name: t for name, t in found.extra.items() if name.startswith(kept)}
     save_model(options.model, found.encoder, info, extra, half=True)
 

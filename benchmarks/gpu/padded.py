@@ -183,6 +183,8 @@ FUSED: dict[int, tuple[Callable[..., tuple[Tensor, ...]], ...]] = {}
 
 def fuse(rows: int) -> None:
     """Compile normalization for ``rows`` a view; as it is, it takes half of a step."""
+    torch._dynamo.reset()  # of one function, few shapes are kept
+    FUSED.clear()
     FUSED[rows] = tuple(torch.compile(f, dynamic=False) for f in (norm_forward, norm_backward))
 
 

@@ -138,9 +138,10 @@ class Run:
         for epoch, number in enumerate(numbers):
             if number != phase:
                 take, phase = self.begin(number), number
-            order = torch.from_numpy(np.concatenate(job.batches(epoch))).to(self.device)
+            batches = job.batches(epoch)
+            order = torch.from_numpy(np.concatenate(batches)).to(self.device)
             began, since = time.monotonic(), 0
-            for part in (parts := order.split(self.size)):
+            for part in (parts := order.split([len(b) for b in batches])):
                 (take if len(part) == self.size else self.one)(part)
                 self.step, since = self.step + 1, since + len(part)
                 steps = -(-since // self.size)
@@ -197,6 +198,8 @@ def main() -> None:
     options.out.mkdir(exist_ok=True)
     for name in options.runs:
         recipe, *more = name.split("-")
+        if recipe not in ("released", "graphlog"):
+            parser.error(f"{recipe}: the losses here are those of released and graphlog")
         seed = int(more[-1]) if more and more[-1].isdecimal() else 0
         settings = {"device": options.device, "embedding": "last", "schema": store.schema.name}
         settings |= {"epochs": options.epochs, "seed": seed}

@@ -111,7 +111,7 @@ def test_fine_tuning_on_padded_graphs(scripts, monkeypatch, tmp_path: Path):
     small = {"dim": 12, "layers": 3}
     encoder = random_encoder(small, "molecule", layer="last")
     data = open_labeled(table, encoder.schema, targets=["a", "b"], split="random")
-    settings = {"protocol": "paper", "layer": "last", "dropout": 0.0, "epochs": 1, "batch_size": 9}
+    settings = {"protocol": "paper", "layer": "last", "dropout": 0.0, "epochs": 2, "batch_size": 9}
     own = finetune.Seed(encoder, data, FinetuneConfig.parse({**settings, "device": "cpu"}), 3)
     theirs = SeedJob(own.job.start, 3, Progress())
     index, wanted = own.batches(0)[0], theirs.batches(0)[0]
@@ -126,6 +126,12 @@ def test_fine_tuning_on_padded_graphs(scripts, monkeypatch, tmp_path: Path):
     known = dict(theirs.model.named_parameters())
     for name, parameter in own.job.model.named_parameters():
         torch.testing.assert_close(parameter.grad, known[name].grad, rtol=1e-6, atol=1e-9)
+    for name, value in theirs.model.named_buffers():
+        found = own.job.model.get_buffer(name)
+        if "num_batches" not in name:
+            torch.testing.assert_close(found, value, rtol=1e-9, atol=1e-12)
+    own.batches(1)
+    assert own.optimizer.param_groups[0]["lr"] == pytest.approx(3e-4)
 
 
 def test_fine_tuned_rows(scripts, monkeypatch, tmp_path: Path):
@@ -133,7 +139,18 @@ def test_fine_tuned_rows(scripts, monkeypatch, tmp_path: Path):
     finetune, out = scripts[2], tmp_path / "rows.csv"
     model = tmp_path / "model.safetensors"
     random_encoder({"dim": 8, "layers": 2}, "molecule", layer="last").save(model)
-    words = [str(model), str(out), "--datasets", "bbbp", "--seeds", "0", "1", "--epochs", "1"]
+    words = [
+        str(out),
+        "--models",
+        str(model),
+        "--datasets",
+        "bbbp",
+        "--seeds",
+        "0",
+        "1",
+        "--epochs",
+        "1",
+    ]
     monkeypatch.setattr(sys, "argv", ["finetune.py", *words, "--device", "cpu"])
     finetune.main()
     rows = pd.read_csv(out)

@@ -122,17 +122,18 @@ def check_row(
     """Check the cells of a row, by column, against scores: a row a seed, a column a data set."""
     assert cells
     for column, cell in cells.items():
-        check(f"{label}, {column}", cell, values(scores[sets_of(column, mean)].mean(axis=1)))
+        complete = scores[sets_of(column, mean)].dropna()
+        check(f"{label}, {column}", cell, values(complete.mean(axis=1)))
 
 
 def check_compared(label: str, cells: Mapping[str, str], scores: pd.DataFrame) -> None:
     """Check a row of a model, or of one ``less`` another: by seed, but for untrained ones."""
     ours, _, theirs = label.partition(" less ")
-    own = scores.loc[ours].dropna(axis=1)
+    own = scores.loc[ours].dropna(axis=1, how="all")
     if not theirs:
         check_row(label, cells, own, [*own])
     elif theirs != "untrained":
-        check_row(label, cells, (own - scores.loc[theirs]).dropna(), [*own], of_interval)
+        check_row(label, cells, own - scores.loc[theirs], [*own], of_interval)
     else:
         for column, cell in cells.items():
             sets = sets_of(column, [*own])

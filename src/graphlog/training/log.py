@@ -234,7 +234,7 @@ class Meter:
         self._counts: list[int] = []
 
     def add(self, scalars: Mapping[str, Tensor]) -> None:
-        """Add one step's scalars, all in one addition; sums are float64."""
+        """Add one step's scalars, at least one, all in one addition; sums are float64."""
         values = torch.stack([value.detach() for value in scalars.values()]).double()
         new = [name for name in scalars if name not in self._names]
         self._names += new

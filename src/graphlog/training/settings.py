@@ -419,5 +419,6 @@ def global_seed(
         number = seed_for(seed, *words)
         torch.default_generator.manual_seed(number)
         if torch.device(device).type == "cuda":
-            torch.cuda.manual_seed(number)
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(number)
         yield
