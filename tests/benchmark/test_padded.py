@@ -134,8 +134,8 @@ def test_fine_tuning_on_padded_graphs(scripts, monkeypatch, tmp_path: Path):
     assert own.optimizer.param_groups[0]["lr"] == pytest.approx(3e-4)
 
 
+@pytest.mark.usefixtures("mirror")
 def test_fine_tuned_rows(scripts, monkeypatch, tmp_path: Path):
-    pytest.importorskip("rdkit")
     finetune, out = scripts[2], tmp_path / "rows.csv"
     model = tmp_path / "model.safetensors"
     random_encoder({"dim": 8, "layers": 2}, "molecule", layer="last").save(model)
