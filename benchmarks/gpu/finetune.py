@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from padded import Replayed, collection, cut, encode, fuse, means
+from padded import Replayed, collection, cut, encode, fuse, means, optimizer_of
 from torch import Tensor
 
 from graphlog.downstream.finetune import FinetuneConfig, SeedJob, start_of
@@ -44,24 +44,20 @@ class Seed:
         self.data, self.config, self.device = data, config, self.job.setting.device
         bf16 = self.job.setting.precision == "bf16"
         self.dtype = torch.bfloat16 if bf16 else torch.float32
-        on_gpu, train, schema = self.device.type == "cuda", data.split.train, data.store.schema
+        train, schema = data.split.train, data.store.schema
         self.graphs = data.store.subset(train)
         self.c = collection(self.graphs, schema.mask_row("all"), 0, self.device)
         self.labels, self.weights = self.job.labels[train], self.job.label_weights[train]
-        self.rate = torch.tensor(config.learning_rate, device=self.device)
-        self.optimizer = torch.optim.AdamW(
-            self.job.model.parameters(),
-            lr=self.rate if on_gpu else config.learning_rate,
-            weight_decay=0.0,
-            fused=on_gpu,
-            capturable=on_gpu,
-        )
+        self.rate = torch.tensor(
+            config.learning_rate, device=self.device
+        )  # a recorded step reads it
+        self.optimizer = optimizer_of(self.job)
         index = torch.zeros(config.batch_size, dtype=torch.int64, device=self.device)
-        self.take = Replayed(self.one, index) if on_gpu else self.one
+        self.take = Replayed(self.one, index) if self.device.type == "cuda" else self.one
 
     def one(self, index: Tensor) -> None:
         """Take one step on training graphs."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         model, batch = self.job.model, cut(self.c, index, self.dtype)
         h = encode(
             model.network,
@@ -74,18 +70,13 @@ class Seed:
         )
         outputs = model.head(means(h, batch)[0])
         model.head.loss(outputs, self.labels[index], self.weights[index]).backward()
-        self.optimizer.step()
+        self.optimizer.step(self.rate)
 
     def batches(self, epoch: int) -> list[Tensor]:
         """Return the batches of an epoch, counted from 0, and set its rate."""
         place = np.full(len(self.data.store), -1)
         place[self.data.split.train] = np.arange(len(self.graphs))
         self.rate.fill_(self.config.learning_rate_at(epoch + 1))
-        for group in self.optimizer.param_groups:
-            if self.device.type == "cuda":
-                assert group["lr"] is self.rate, "the recorded step reads its rate there"
-            else:
-                group["lr"] = float(self.rate)
         return [torch.from_numpy(place[b]).to(self.device) for b in self.job.batches(epoch)]
 
     def scored(self, pool: ProcessPoolExecutor) -> dict[str, Future[float]]:

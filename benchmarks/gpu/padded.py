@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphlog.data.graphs import Attribute
+from graphlog.data.graphs import ragged_ranges
 from graphlog.data.store import GraphStore
-from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.encoder import GraphEncoder, expand_attributes
 from graphlog.ops.colors import refine_colors
+from graphlog.training.trainer import Cursor, Job, NamedAdam
 
 
 class Collection(NamedTuple):
@@ -59,8 +60,9 @@ def collection(
     arrays, schema = store.contents.arrays, store.schema
     rows = np.arange(len(store)) if store.indices is None else store.indices
     tables = [np.asarray(arrays[f"{kind}_table"]) for kind in ("node", "edge")]
-    node_counts, nodes = _ragged(arrays, "node", rows)
-    edge_counts, edges = _ragged(arrays, "edge", rows)
+    (node_counts, nodes), (edge_counts, edges) = (
+        _elements(arrays[f"{kind}_offsets"].astype(np.int64), rows) for kind in ("node", "edge")
+    )
     places = -(-int(node_counts.max()) // 4) * 4
     parts = [
         _padded(np.asarray(arrays["node_codes"])[nodes], node_counts, places, len(tables[0]) + 1),
@@ -69,20 +71,19 @@ def collection(
         _padded(np.asarray(arrays["edge_codes"])[edges], edge_counts, None, len(tables[1]) + 1),
         _kinds(store, places, rounds, device) if rounds else np.zeros((1, places), np.uint8),
     ]
-    special = [np.array([masked]), np.array([schema.self_loop])]
+    special, columns = (masked, schema.self_loop), (schema.node, schema.edge)
     shown = [
-        _indicators(np.concatenate([table, row]), columns)
-        for table, row, columns in zip(tables, special, (schema.node, schema.edge), strict=True)
+        expand_attributes(torch.tensor(np.vstack([table, row])), own, torch.float32)
+        for table, row, own in zip(tables, special, columns, strict=True)
     ]
-    return Collection(*(torch.from_numpy(part).to(device) for part in (*parts, *shown)))
+    tensors = [*map(torch.from_numpy, parts), *(F.pad(rows, (0, 0, 0, 1)) for rows in shown)]
+    return Collection(*(tensor.to(device) for tensor in tensors))
 
 
-def _ragged(arrays: Any, kind: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _elements(offsets: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers of elements of the graphs, and where each element stands."""
-    offsets = arrays[f"{kind}_offsets"].astype(np.int64)
     counts = offsets[rows + 1] - offsets[rows]
-    before = np.repeat(np.cumsum(counts) - counts, counts)
-    return counts, np.repeat(offsets[rows], counts) + np.arange(counts.sum()) - before
+    return counts, ragged_ranges(offsets[rows], counts)
 
 
 def _padded(values: np.ndarray, counts: np.ndarray, width: int | None, fill: int) -> np.ndarray:
@@ -90,16 +91,7 @@ def _padded(values: np.ndarray, counts: np.ndarray, width: int | None, fill: int
     kind = np.uint8 if max(values.max(initial=0), fill) < 256 else np.int16
     out = np.full((len(counts), width or int(counts.max()), *values.shape[1:]), fill, kind)
     graph = np.repeat(np.arange(len(counts)), counts)
-    out[graph, np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)] = values
-    return out
-
-
-def _indicators(values: np.ndarray, columns: Sequence[Attribute]) -> np.ndarray:
-    """Return the one-hot columns of rows of codes, and a row of zeros."""
-    starts = np.cumsum([0, *(c.cardinality for c in columns)])
-    out = np.zeros((len(values) + 1, starts[-1]), np.float32)
-    for column, start in enumerate(starts[:-1]):
-        out[np.arange(len(values)), start + values[:, column].astype(np.int64)] = 1
+    out[graph, ragged_ranges(np.zeros_like(counts), counts)] = values
     return out
 
 
@@ -273,6 +265,14 @@ def project(head: nn.Sequential | None, x: Tensor, dtype: torch.dtype) -> Tensor
     first, second = head[0], head[2]
     hidden = F.linear(x.to(dtype), first.weight.to(dtype), first.bias.to(dtype)).relu()
     return F.linear(hidden, second.weight.to(dtype), second.bias.to(dtype)).float()
+
+
+def optimizer_of(job: Job) -> NamedAdam:
+    """Return the optimizer that a phase of a job begins with, whose steps may be recorded."""
+    optimizer = job.optimizer(Cursor())
+    for group in optimizer.adam.param_groups:
+        group["capturable"] = job.setting.device.type == "cuda"
+    return optimizer
 
 
 class Replayed:

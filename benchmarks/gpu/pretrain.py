@@ -18,7 +18,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from padded import Batch, Collection, Replayed, collection, cut, encode, fuse, means, project
+from padded import (
+    Batch,
+    Collection,
+    Replayed,
+    collection,
+    cut,
+    encode,
+    fuse,
+    means,
+    optimizer_of,
+    project,
+)
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -28,6 +39,7 @@ from graphlog.ops.contrastive import log_softmax_share
 from graphlog.training.pretrain import Pretraining
 from graphlog.training.settings import resolve_config, seed_for
 from graphlog.training.watch import effective_rank
+from graphlog.views.augment import num_masked
 
 ROW_EVERY, RANK_EVERY = 50, 500
 _TINY = 1e-12
@@ -37,8 +49,7 @@ def masked_places(batch: Batch, rate: float) -> Tensor:
     """Return which nodes a view masks: ``int(rate * n + 1)`` of ``n``, evenly drawn."""
     keys = torch.rand(batch.real.shape, device=batch.real.device, dtype=torch.float64)
     rank = torch.where(batch.real, keys, 2.0).argsort(1).argsort(1)
-    counts = torch.minimum((batch.sizes.double() * rate + 1.0).long(), batch.sizes)
-    return rank < counts[:, None]
+    return rank < num_masked(batch.sizes, rate)[:, None]
 
 
 def losses(
@@ -99,12 +110,12 @@ class Run:
 
     def one(self, index: Tensor) -> None:
         """Take one step; nothing in it makes the CPU wait."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         batch = cut(self.c, index, self.dtype)
         masked = masked_places(batch, self.job.objective.config.mask_rate)
         named, emb = losses(self.job, self.c, batch, masked, self.dtype)
         named["loss"].backward()
-        self.optimizer.step()
+        self.optimizer.step(self.job.config.learning_rate)
         values = torch.stack([value.detach().double() for value in named.values()])
         if self.names != list(named):
             self.names, self.sums = list(named), torch.zeros_like(values)
@@ -116,19 +127,9 @@ class Run:
     def begin(self, number: int) -> Callable[[Tensor], None]:
         """Prepare a phase and return what takes its steps."""
         self.job.begin_phase(number)
-        factors, groups = self.job.objective.learning_rate_factors(), dict[float, list[Tensor]]()
-        for name, parameter in self.job.parameters():
-            of = (f for prefix, f in factors.items() if name.startswith(f"objective.{prefix}"))
-            groups.setdefault(next(of, 1.0), []).append(parameter)
-        rate, on_gpu = self.job.config.learning_rate, self.device.type == "cuda"
-        self.optimizer = torch.optim.AdamW(
-            [{"params": p, "lr": rate * f} for f, p in groups.items()],
-            weight_decay=0.0,
-            fused=on_gpu,
-            capturable=on_gpu,
-        )
+        self.optimizer = optimizer_of(self.job)
         index = torch.zeros(self.size, dtype=torch.int64, device=self.device)
-        return Replayed(self.one, index) if on_gpu else self.one
+        return Replayed(self.one, index) if self.device.type == "cuda" else self.one
 
     def train(self, keep: Container[int]) -> None:
         """Train to the end, or until time is up; keep the weights after the epochs ``keep``."""

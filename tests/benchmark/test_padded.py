@@ -121,7 +121,7 @@ def test_fine_tuning_on_padded_graphs(scripts, monkeypatch, tmp_path: Path):
     own.c = in_double(monkeypatch, padded, own.c)
     theirs.loss(theirs.load(wanted), 1).total.backward()
     own.dtype = torch.float64
-    monkeypatch.setattr(own.optimizer, "step", lambda: None)
+    monkeypatch.setattr(own.optimizer, "step", lambda rate: None)
     own.one(index)
     known = dict(theirs.model.named_parameters())
     for name, parameter in own.job.model.named_parameters():
@@ -131,7 +131,7 @@ def test_fine_tuning_on_padded_graphs(scripts, monkeypatch, tmp_path: Path):
         if "num_batches" not in name:
             torch.testing.assert_close(found, value, rtol=1e-9, atol=1e-12)
     own.batches(1)
-    assert own.optimizer.param_groups[0]["lr"] == pytest.approx(3e-4)
+    assert float(own.rate) == pytest.approx(3e-4)
 
 
 @pytest.mark.usefixtures("mirror")
@@ -139,19 +139,8 @@ def test_fine_tuned_rows(scripts, monkeypatch, tmp_path: Path):
     finetune, out = scripts[2], tmp_path / "rows.csv"
     model = tmp_path / "model.safetensors"
     random_encoder({"dim": 8, "layers": 2}, "molecule", layer="last").save(model)
-    words = [
-        str(out),
-        "--models",
-        str(model),
-        "--datasets",
-        "bbbp",
-        "--seeds",
-        "0",
-        "1",
-        "--epochs",
-        "1",
-    ]
-    monkeypatch.setattr(sys, "argv", ["finetune.py", *words, "--device", "cpu"])
+    words = f"{out} --models {model} --datasets bbbp --seeds 0 1 --epochs 1 --device cpu".split()
+    monkeypatch.setattr(sys, "argv", ["finetune.py", *words])
     finetune.main()
     rows = pd.read_csv(out)
     assert len(rows) == 2 * 2 * 2

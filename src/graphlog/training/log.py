@@ -236,10 +236,10 @@ class Meter:
     def add(self, scalars: Mapping[str, Tensor]) -> None:
         """Add one step's scalars, at least one, all in one addition; sums are float64."""
         values = torch.stack([value.detach() for value in scalars.values()]).double()
-        new = [name for name in scalars if name not in self._names]
-        self._names += new
-        self._counts += [0] * len(new)
-        self._sums = F.pad(self._sums.to(values.device), (0, len(new)))
+        if new := [name for name in scalars if name not in self._names]:
+            self._names += new
+            self._counts += [0] * len(new)
+            self._sums = F.pad(self._sums.to(values.device), (0, len(new)))
         if list(scalars) != self._names:
             places = torch.tensor([self._names.index(name) for name in scalars])
             values = torch.zeros_like(self._sums).index_copy(0, places.to(values.device), values)
