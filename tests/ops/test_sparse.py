@@ -166,6 +166,15 @@ def test_one_giant_does_not_inflate_the_others():
     assert padding.num_slots < 5000
 
 
+def test_a_gpu_gets_one_bucket_unless_padding_costs_more():
+    def buckets(sizes: list[int]) -> tuple[tuple[int, int], ...]:
+        ptr = offsets(sizes)
+        return plan_padding(ptr.to("meta"), ptr).buckets
+
+    assert buckets([9, 20, 27] * 170) == ((510, 27),)
+    assert buckets([20] * 100 + [2000]) == ((100, 20), (1, 2000))
+
+
 def test_annotations_are_checked_while_tests_run():
     """The checker hooks into jaxtyping; an update of it must not switch the checks off unseen."""
     with pytest.raises(TypeCheckError, match="segment_sum"):
