@@ -2,6 +2,7 @@
 
     python benchmarks/groups.py runs/stores/near hiv tox21 muv toxcast mix
     python benchmarks/groups.py prototypes runs/near with-0=runs/with-0 without-0=runs/without-0
+    python benchmarks/groups.py full-size runs/z2m released-0=RELEASED graphlog-0=GRAPHLOG
     python benchmarks/groups.py proteins runs/worm-go40 with-0=runs/worm-with-0    # and all others
     python benchmarks/groups.py report
 
@@ -13,9 +14,9 @@ from. Sets are random samples of :data:`SAMPLE` molecules, for retrieval with ev
 besides; they are read from $GRAPHLOG_MIRROR. Untrained networks are calibrated on the graph store
 named, which must be that of the shipped model's pre-training. ``prototypes`` repeats retrieval and
 groups for other models of that store, ``NAME-SEED=PATH``, by the embedding of their last layer and
-of all layers, with leaves of the tree that they were trained with. ``proteins`` does so for models
-of ego-networks, whose groups are compared with their GO terms, and scores linear models of their
-last layer. Rows go to results/groups.csv.gz; sets that are there are not computed again. ``report``
+of all layers, with leaves of the tree that they were trained with; ``full-size`` does so for those of
+results/full-size. ``proteins`` does so for models of ego-networks, whose groups are compared with
+their GO terms, and scores linear models of their last layer. Rows go to results/groups.csv.gz; sets that are there are not computed again. ``report``
 prints the tables of docs/results.md and docs/two-losses.md, that of molecules chosen to be labeled
 among them, whose rows an earlier version of this script wrote.
 """
@@ -50,7 +51,7 @@ SAMPLE, QUERIES, SEEDS = 3_000, 20, range(5)
 RETRIEVED, GROUPED = ("hiv", "tox21", "muv"), ("tox21", "toxcast", "mix")
 CHOSEN = ("bace", "bbbp", "hlm", "mdr1", "lipophilicity", "esol")
 BUDGETS = (50, 100)
-PROTOTYPES = "prototypes: "
+PROTOTYPES, FULL_SIZE = "prototypes: ", "full size: "
 RESULTS = Path(__file__).parent / "results" / "groups.csv.gz"
 UNTRAINED, ECFP4, DESCRIPTORS, STATISTICS = "untrained", "ECFP4", "descriptors", "statistics"
 WORM = "worm-go40"
@@ -209,13 +210,16 @@ def group(
                 yield {**row, "metric": "AMI", "value": value}
 
 
-def measure(place: Path, datasets: list[str], models: dict[str, Any]) -> None:
+def comparison(tasks: pd.Series) -> pd.Series:
+    """Return which comparison tasks belong to, by their prefix: none is the shipped model."""
+    return tasks.str.extract(f"^({PROTOTYPES}|{FULL_SIZE})")[0].fillna("")
+
+
+def measure(place: Path, datasets: list[str], models: dict[str, Any], prefix: str = "") -> None:
     """Add the rows of each data set that has none yet."""
     rows, store = pd.read_csv(RESULTS), open_store(place)
-    prefix = "" if MODEL in models else PROTOTYPES
     for dataset in datasets:
-        alike = rows["task"].str.startswith(PROTOTYPES) == bool(prefix)
-        if dataset in set(rows["dataset"][alike]):
+        if dataset in set(rows["dataset"][comparison(rows["task"]) == prefix]):
             continue
         found: list[dict[str, Any]] = []
         if dataset in RETRIEVED:
@@ -239,18 +243,21 @@ def tables(rows: pd.DataFrame) -> str:
     seed = rows["model"].str.extract(r"(?:untrained |-)(\d)")[0].astype(float)
     model = rows["model"].str.replace(r"(?<=untrained) \d|-\d", "", regex=True)
     rows = rows.assign(seed=seed.fillna(rows["seed"]).fillna(0), model=model)
-    is_other = rows["task"].str.startswith(PROTOTYPES)
-    rows["task"] = rows["task"].str.removeprefix(PROTOTYPES)
+    kind = comparison(rows["task"])
+    is_shipped, is_other, is_full = kind == "", kind == PROTOTYPES, kind == FULL_SIZE
+    rows["task"] = rows["task"].str.removeprefix(PROTOTYPES).str.removeprefix(FULL_SIZE)
     is_search, is_group = rows["task"] == "retrieve", rows["metric"] == "AMI"
     is_worm = rows["dataset"] == WORM
     search, group = ["dataset", "metric"], ["task", "dataset", "of"]
     lines = [
-        *mean_table(rows[is_search & ~is_other], search, 1),
-        *mean_table(rows[is_group & ~is_other], group, 100),
+        *mean_table(rows[is_search & is_shipped], search, 1),
+        *mean_table(rows[is_group & is_shipped], group, 100),
         *choice_table(rows),
         *mean_table(rows[is_search & is_other], search, 1),
         *mean_table(rows[is_group & is_other & ~is_worm], group, 100),
         *(mean_table(rows[is_worm], ["task", "of"], 100) if is_worm.any() else ()),
+        *mean_table(rows[is_search & is_full], search, 1),
+        *mean_table(rows[is_group & is_full], group, 100),
     ]
     return "\n".join(lines)
 
@@ -295,10 +302,10 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["report"]:
             print(tables(pd.read_csv(RESULTS)))
-        case ["prototypes" | "proteins" as kind, place, *named]:
+        case ["prototypes" | "proteins" | "full-size" as kind, place, *named]:
             loaded = {n: graphlog.load(p) for n, _, p in (spec.partition("=") for spec in named)}
             datasets = [WORM] if kind == "proteins" else ["hiv", "tox21", "muv", "mix"]
-            measure(Path(place), datasets, loaded)
+            measure(Path(place), datasets, loaded, FULL_SIZE if kind == "full-size" else PROTOTYPES)
         case [place, *datasets] if {*datasets} <= {*RETRIEVED, *GROUPED}:
             measure(Path(place), datasets, {MODEL: graphlog.load(MODEL)})
         case _:
