@@ -399,8 +399,9 @@ def _fitting(
     store: GraphStore, name: str, schema: FeatureSchema | None, options: dict[str, Any]
 ) -> GraphStore:
     """Return a store that is used as it is, or its first rows, saved where that is asked for."""
-    for option in options:
-        if option not in _FOR_STORES:
+    for option, value in options.items():
+        is_its_own = option == "standardize" and value == store.source.standardize
+        if option not in _FOR_STORES and not is_its_own:
             raise ConfigError(
                 f"{name} is a store already; to use {setting(option)}, build it again from its "
                 "input (of graphs of torch_geometric: by `graphlog.from_pyg`).",
@@ -408,7 +409,7 @@ def _fitting(
             )
     if schema is not None:
         check_schema(store.schema, schema)
-    reading = Reading.of(options)
+    reading = Reading.of({name: v for name, v in options.items() if name in _FOR_STORES})
     if reading.limit is not None:
         store = store.first_rows(reading.limit)
     rejects = store.output_rejects if reading.on_error == "fail" else []

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import graphlog
 from cli_support import read_table, short_files
 from downstream_support import CHAINS, tiny_encoder, write_csv
 from graphlog.encoders.modelfile import read_tensors, write_tensors
@@ -162,6 +163,21 @@ def test_records_of_a_signed_index(tmp_path: Path, line: str):
     _changed(tmp_path / "index", records=records)
     with pytest.raises(ModelFileError, match="record 2 of the index is damaged"):
         Index.load(tmp_path / "index").record(2)
+
+
+def test_queries_are_standardized_as_the_library_was(tmp_path: Path):
+    """Whether it is an index, a store or a table: a salt is then the same as its parent."""
+    encoder, salt, parent = tiny_encoder(), "CCN.Cl", {"standardize": "parent"}
+    table, index, out = write_csv(tmp_path / "lib.csv", [salt]), tmp_path / "i", tmp_path / "o.csv"
+    store = graphlog.featurize(table, tmp_path / "s", schema="molecule", **parent)
+    neighbors_file(encoder, salt, table, out, 1, save=index, **parent)
+    for library in (index, store.path, store):
+        for reading in ({}, parent):
+            neighbors_file(encoder, "CCN", library, out, 1, **reading)
+            assert float(read_table(out)[0]["neighbor_similarity"]) == pytest.approx(1, abs=1e-6)
+            assert neighbors(encoder, [salt], library, 1).similarity[0, 0] > 1 - 1e-6
+    with pytest.raises(ConfigError, match="of the library were read with `standardize='parent'`"):
+        neighbors(encoder, graphlog.read_molecules(["CCN"], schema="molecule"), index)
 
 
 def test_a_query_may_be_longer_than_the_name_of_a_file(tmp_path: Path):

@@ -224,18 +224,7 @@ class Encoder(nn.Module):
             reading["smiles_column"] = column
         if store is None and domain_of(self.schema).reads_targets:
             reading.setdefault("targets", ())
-        found = reading.get("standardize") if store is None else store.source.standardize
-        wanted = self.info.get("standardize")
-        if wanted is None or found == wanted:
-            return reading
-        if found is None and store is None:
-            return {**reading, "standardize": wanted}
-        raise ConfigError(
-            f"{source.name}: the model was trained on molecules read with "
-            f"{setting('standardize', wanted)}, and these are read with {found!r}; read them as "
-            "the model does.",
-            option="standardize",
-        )
+        return standardized_alike(source, reading, self.info.get("standardize"), "the model")
 
     def _cut_alike(self, source: Input, reading: dict[str, Any]) -> dict[str, Any]:
         """Return the options with those that cut ego-networks as the model's were cut."""
@@ -349,6 +338,27 @@ class Encoder(nn.Module):
     def copy(self) -> "Encoder":
         """Return an encoder with weights of its own."""
         return Encoder(deepcopy(self.network), self.layer, self.info, self.extra)
+
+
+def standardized_alike(
+    source: Input, reading: Mapping[str, Any], wanted: str | None, whose: str
+) -> dict[str, Any]:
+    """Return ``reading`` with molecules standardized as ``wanted``; None leaves it as it is.
+
+    Raises:
+        ConfigError: If they were, or are to be, standardized otherwise.
+    """
+    store = source.store
+    found = reading.get("standardize") if store is None else store.source.standardize
+    if wanted is None or found == wanted:
+        return dict(reading)
+    if found is None and store is None:
+        return {**reading, "standardize": wanted}
+    raise ConfigError(
+        f"{source.name}: the molecules of {whose} were read with "
+        f"{setting('standardize', wanted)}, and these are read with {found!r}; read them as those.",
+        option="standardize",
+    )
 
 
 def check_layer(layer: str) -> EmbeddingLayer:

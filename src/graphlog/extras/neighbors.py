@@ -20,7 +20,13 @@ from graphlog.data.html import html_lines, page_head
 from graphlog.data.store import GraphStore
 from graphlog.domains import Draws, domain_of
 from graphlog.domains.records import RecordDomain
-from graphlog.downstream.pretrained import Encoder, check_layer, load, ranges_of
+from graphlog.downstream.pretrained import (
+    Encoder,
+    check_layer,
+    load,
+    ranges_of,
+    standardized_alike,
+)
 from graphlog.downstream.writers import (
     STATUS,
     Written,
@@ -87,6 +93,8 @@ class Index:
     """Row of the library of each graph."""
     records: Sequence[bytes]
     """Columns and text of every row of the library, as JSON."""
+    standardize: str | None = None
+    """How its molecules were changed before they were read; queries are changed alike."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -151,7 +159,8 @@ class Index:
             fields = domain.rows(found, store, domain.reading.of(reading))
             rows = zip(fields, store.output_texts(), strict=True)
             records = [json.dumps([dict(own), text]).encode() for own, text in rows]
-            return cls(model_digest(encoder), chosen, vectors, np.array(store.output_rows), records)
+            places, how = np.array(store.output_rows), store.source.standardize
+            return cls(model_digest(encoder), chosen, vectors, places, records, how)
 
     def query(
         self,
@@ -181,7 +190,9 @@ class Index:
         if k < 1:
             raise out_of_range("k", "1 or more", k)
         self.check_model(encoder)
-        store = encoder.graphs_of(source, reading)
+        given = resolve(source, encoder.schema)
+        reading = standardized_alike(given, reading, self.standardize, "the library")
+        store = encoder.graphs_of(given, reading)
         k, total, places = min(k, len(self)), store.num_output_rows, store.output_rows
         rows = np.full((total, k), -1, dtype=np.int64)
         similarity = np.full((total, k), np.nan, dtype=np.float32)
@@ -253,7 +264,7 @@ class Index:
             else:
                 self.vectors.save(str(file))
             about = {"model": self.model, "layer": self.layer, "exact": self.is_exact}
-            about["vectors"] = hash_file(file)
+            about |= {"vectors": hash_file(file), "standardize": self.standardize}
             records = bytearray(b"\n".join(self.records))
             tensors = {
                 "rows": torch.tensor(self.rows),
@@ -291,13 +302,15 @@ class Index:
                 vectors = _usearch().restore(str(file), view=True)
             records = tensors["records"].numpy().tobytes().split(b"\n")
             layer = check_layer(about["layer"])
-            index = cls(str(about["model"]), layer, vectors, tensors["rows"].numpy(), records)
+            places, how = tensors["rows"].numpy(), about["standardize"]
+            index = cls(str(about["model"]), layer, vectors, places, records, how)
             rows, is_array = index.rows, index.is_exact
             if not (
                 (rows.dtype, rows.shape) == (np.int64, (len(vectors),))
                 and len(np.unique(rows)) == len(rows) > 0
                 and 0 <= int(rows.min()) <= int(rows.max()) < len(records)
                 and (not is_array or (vectors.dtype, vectors.ndim) == (np.float32, 2))
+                and isinstance(how, str | None)
             ):
                 raise ValueError
         except MissingExtraError:
@@ -479,6 +492,7 @@ def neighbors_file(
         theirs: dict[str, Any] = reading
         if index is not None:
             index.check_model(encoder)
+            how = index.standardize
         else:
             source, column = resolve(source, encoder.schema), reading.get("smiles_column")
             has = [
@@ -488,7 +502,8 @@ def neighbors_file(
             if has[0] != has[1]:
                 without: dict[str, Any] = {**reading, "smiles_column": None}
                 theirs, reading = (reading, without) if has[0] else (without, reading)
-        reading = encoder.reading_of(found, reading)
+            how = source.store.source.standardize if source.store is not None else None
+        reading = standardized_alike(found, encoder.reading_of(found, reading), how, "the library")
         store = read(found, encoder.schema, **reading)
         if index is None:
             index = Index.build(encoder, source, layer=layer, exact=exact, **computing, **theirs)
