@@ -317,6 +317,33 @@ def test_landmarks_that_are_all_rows_give_the_exact_model(monkeypatch: pytest.Mo
     np.testing.assert_allclose(near.held_out, exact.held_out, atol=0.1)
 
 
+def test_a_kernel_that_is_kept_gives_what_one_that_is_worked_out_anew_gives(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    x, y = quantities(100)
+    y = np.repeat(y, 2, axis=1)
+    y[:10, 0], y[50:70, 1] = NAN, NAN
+    monkeypatch.setattr(kernel, "EXACT", 50)
+    kept = fitted(x, y)
+    monkeypatch.setattr(kernel, "_free_memory", lambda: 100 * 100 * 16.0)
+    anew = fitted(x, y)
+    assert (kept.model.count, anew.model.count) == (100, 100)
+    np.testing.assert_allclose(kept.held_out, anew.held_out, rtol=1e-6)
+
+
+def test_targets_with_the_most_labels_do_not_decide_alone():
+    """Noise with all but a label each, and what can be learned with three fewer."""
+    x, y = quantities(200)
+    rng, y = np.random.default_rng(1), np.repeat(y, 40, axis=1)
+    y[:, :20] = rng.normal(size=(200, 20))
+    for t in range(40):
+        y[rng.permutation(200)[: 1 if t < 20 else 4], t] = NAN
+    fit = fitted(x, y)
+    assert "settings were chosen on 16 of 38 patterns of missing labels" in fit.notes[0]
+    errors = np.nanmean((fit.held_out - y)[:, 20:] ** 2)
+    assert errors < 0.5 * np.nanvar(y[:, 20:])
+
+
 def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch):
     x, y = quantities(600)
     monkeypatch.setattr(kernel, "_free_memory", lambda: 5e6)

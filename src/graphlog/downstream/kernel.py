@@ -44,8 +44,8 @@ CHOOSING = 2_500
 """Rows, drawn at random, that widths, weights and penalty are chosen on."""
 FOLDS = 5
 _PATTERNS = 16
-"""Patterns of missing labels that settings are chosen on, those with the most labels; principal
-components of the coefficients of a pattern's targets that gradients are taken of."""
+"""Patterns of missing labels that settings are chosen on; principal components of the coefficients
+of a pattern's targets that gradients are taken of."""
 _WORK = 6e12
 """Multiplications of an exact fit beyond which there are landmarks instead."""
 _MEMORY_SHARE = 0.5
@@ -582,11 +582,20 @@ class _Problem:
     """How the first rows, which settings are chosen on, compare with each other, block by block."""
 
     def first(self, count: int) -> "_Problem":
-        """Return the first rows, with the patterns that settings are chosen on."""
+        """Return the first rows, with the patterns that settings are chosen on.
+
+        Of many these are drawn by their labels: those with the most may all be hard to learn.
+        """
+        drawn = self.patterns
+        if len(drawn) > _PATTERNS:
+            labels = np.array([mask.sum() * len(columns) for mask, columns in drawn])
+            draw = np.random.default_rng(0).choice
+            chosen = draw(len(drawn), _PATTERNS, replace=False, p=labels / labels.sum())
+            drawn = [drawn[k] for k in sorted(chosen)]
         return replace(
             self,
             labels=self.labels[:count],
-            patterns=[(mask[:count], columns) for mask, columns in self.patterns[:_PATTERNS]],
+            patterns=[(mask[:count], columns) for mask, columns in drawn],
             noise=self.noise[:count],
             kinds=self.kinds[:count],
             among=[own[:count, :count] for own in self.among],
@@ -633,24 +642,31 @@ class _Problem:
         self, settings: Settings, count: int
     ) -> tuple[Float64[np.ndarray, "S T"], Float64[np.ndarray, "R T"]]:
         """Return coefficients of the first ``count`` rows, and outputs for held-out rows."""
-        among = self.kernel(settings, np.arange(count), count).mul_(2.0**settings.penalty)
+        total = len(self.labels)
+        kernel_of = partial(self.kernel, settings, count=count)
+        if 16.0 * total * count <= _MEMORY_SHARE * _free_memory():  # else anew for each pattern
+            kept = torch.empty(total, count, dtype=torch.float64)
+            for part in _pieces(np.arange(total)):
+                kept[part] = kernel_of(part)
+            kernel_of = kept.__getitem__
+        among = kernel_of(np.arange(count)).mul(2.0**settings.penalty)
         coefficients = np.zeros((count, self.labels.shape[1]))
         held, folds = np.full_like(self.labels, np.nan), _folds(self.kinds)
         for mask, columns in self.patterns:
             known = [fold.start + np.flatnonzero(mask[fold]) for fold in folds]
-            parts = [self._normal(settings, count, rows, columns) for rows in known]
+            parts = [self._normal(kernel_of, count, rows, columns) for rows in known]
             gram, right = (reduce(torch.add, sides) for sides in zip(*parts, strict=True))
             coefficients[:, columns] = _solved(gram + among, right)
             for rows, (own, own_right) in zip(known, parts, strict=True):
                 without = _solved(gram - own + among, right - own_right)
                 for part in _pieces(rows):
-                    outputs = self.kernel(settings, part, count) @ without
+                    outputs = kernel_of(part) @ without
                     held[np.ix_(part, columns)] = outputs
         return coefficients, held
 
     def _normal(
         self,
-        settings: Settings,
+        kernel_of: Callable[[Int[np.ndarray, "_"]], Float64[Tensor, "N S"]],
         count: int,
         rows: Int[np.ndarray, "_"],
         columns: Int[np.ndarray, "C"],
@@ -659,7 +675,7 @@ class _Problem:
         gram, right = np.zeros((count, count)), np.zeros((count, len(columns)))
         for part in _pieces(rows):
             deviation = np.sqrt(self.noise[part])[:, None]
-            kernel = self.kernel(settings, part, count).numpy() / deviation
+            kernel = kernel_of(part).numpy() / deviation
             # of the product of an array with itself, NumPy computes one half
             gram += kernel.T @ kernel
             right += kernel.T @ (self.labels[np.ix_(part, columns)] / deviation)
@@ -740,10 +756,9 @@ def _solved(gram: Float64[Tensor, "S S"], right: Float64[Tensor, "S C"]) -> Floa
 
 
 def _patterns(labels: Float64[np.ndarray, "R T"]) -> list[Pattern]:
-    """Return the patterns of missing labels, those with the most labels first."""
+    """Return the patterns of missing labels."""
     masks, which = np.unique(~np.isnan(labels).T, axis=0, return_inverse=True)
-    patterns = [(mask, np.flatnonzero(which == k)) for k, mask in enumerate(masks) if mask.any()]
-    return sorted(patterns, key=lambda pattern: -int(pattern[0].sum()))
+    return [(mask, np.flatnonzero(which == k)) for k, mask in enumerate(masks) if mask.any()]
 
 
 def _support_of(
@@ -768,14 +783,20 @@ def _support_of(
         reason = f"an exact fit takes {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
     elif len(patterns) > 1 and (labels**3).sum() > _WORK:
         reason = f"labels are missing in {len(patterns):,} different patterns"
+    notes = list[str]()
+    if len(patterns) > _PATTERNS:
+        notes.append(
+            f"the kernel's settings were chosen on {_PATTERNS} of {len(patterns):,} patterns of "
+            "missing labels, drawn at random"
+        )
     if reason is None:
-        return supports, len(rows), []
+        return supports, len(rows), notes
     most = math.sqrt(_WORK / FOLDS / labels.sum())
     # ten square matrices are held at once
     most = min(most if len(patterns) > 1 else LANDMARKS, math.sqrt(_MEMORY_SHARE * free / 8 / 10))
     count = int(min(max(most, 500), LANDMARKS, len(rows)))
     note = f"the kernel model of {len(rows):,} labels has {count:,} support points because {reason}"
-    return supports, count, [note]
+    return supports, count, [note, *notes]
 
 
 def _free_memory() -> float:
