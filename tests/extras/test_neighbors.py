@@ -165,6 +165,15 @@ def test_records_of_a_signed_index(tmp_path: Path, line: str):
         Index.load(tmp_path / "index").record(2)
 
 
+def test_of_equal_neighbors_the_earlier_rows_come_first(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("graphlog.extras.neighbors._ROWS_AT_ONCE", 4)
+    library = ["CCO", "CCC", "CCO", "OCC", "CCO", "CCN", "CCO"]
+    found = neighbors(tiny_encoder(), ["CCO", "CCN"], library, 4)
+    assert found.rows[0].tolist() == [0, 2, 3, 4]
+    assert found.rows[1, 0] == 5
+    assert (np.diff(found.similarity, axis=1) <= 0).all()
+
+
 def test_queries_are_standardized_as_the_library_was(tmp_path: Path):
     """Whether it is an index, a store or a table: a salt is then the same as its parent."""
     encoder, salt, parent = tiny_encoder(), "CCN.Cl", {"standardize": "parent"}

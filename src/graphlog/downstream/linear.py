@@ -295,20 +295,23 @@ def _ridge(
     from sklearn.linear_model import Ridge
 
     fits = dict[float, LinearModel]()
-    if not isinstance(x, np.ndarray) or x.shape[0] > x.shape[1]:
+    if not isinstance(x, np.ndarray):
         values = x.astype(np.float64)
         for c in path:
             model: Any = Ridge(alpha=1.0 / c).fit(values, y)
             fits[c] = LinearModel(np.atleast_2d(model.coef_).T, np.atleast_1d(model.intercept_))
         return fits
-    # with fewer rows than columns, the products of the rows serve all penalties
     mean, shift = x.mean(axis=0, dtype=np.float64), y.mean(axis=0)
-    centered = x - mean
-    products = centered @ centered.T
+    centered, right = x - mean, y - shift
+    # the products of the rows, or where these are more of the columns, serve all penalties
+    is_tall = x.shape[0] > x.shape[1]
+    products = centered.T @ centered if is_tall else centered @ centered.T
+    right = centered.T @ right if is_tall else right
     for c in path:
-        # by `set_params`: the type stub takes the penalty for a whole number
-        dual: Any = KernelRidge(kernel="precomputed").set_params(alpha=1.0 / c)
-        weight = centered.T @ dual.fit(products, y - shift).dual_coef_
+        # solves either system; by `set_params`: the type stub takes the penalty for a whole number
+        system: Any = KernelRidge(kernel="precomputed").set_params(alpha=1.0 / c)
+        solved = system.fit(products, right).dual_coef_
+        weight = solved if is_tall else centered.T @ solved
         fits[c] = LinearModel(weight, shift - mean @ weight)
     return fits
 

@@ -20,13 +20,7 @@ from graphlog.data.html import html_lines, page_head
 from graphlog.data.store import GraphStore
 from graphlog.domains import Draws, domain_of
 from graphlog.domains.records import RecordDomain
-from graphlog.downstream.pretrained import (
-    Encoder,
-    check_layer,
-    load,
-    ranges_of,
-    standardized_alike,
-)
+from graphlog.downstream.pretrained import Encoder, check_layer, load, ranges_of, standardized_alike
 from graphlog.downstream.writers import (
     STATUS,
     Written,
@@ -370,7 +364,12 @@ def _exact(
         cosines = queries @ vectors[start : start + _ROWS_AT_ONCE].T
         here = np.broadcast_to(np.arange(start, start + cosines.shape[1]), cosines.shape)
         best, places = np.hstack([best, cosines]), np.hstack([places, here])
-        order = np.argsort(-best, axis=1, kind="stable")[:, :k]
+        # sorting those that are near enough takes a third of the time of sorting all
+        width = min(k, best.shape[1])
+        rows, columns = np.nonzero(best >= np.partition(best, -width, axis=1)[:, -width, None])
+        order = columns[np.lexsort((-best[rows, columns], rows))]
+        starts = np.searchsorted(rows, np.arange(len(queries)))
+        order = order[starts[:, None] + np.arange(width)]
         best, places = (np.take_along_axis(a, order, axis=1) for a in (best, places))
     return places, best
 
