@@ -167,6 +167,11 @@ def featurize(
     else:
         resolved = resolve(source)
     if like is not None:
+        if schema is not None:
+            raise ConfigError(
+                f"{setting('like')} and {setting('schema')} both say which features; drop one.",
+                option="schema",
+            )
         if isinstance(like, str | Path) and is_store(like):
             like = open_store(like)
         model = like if isinstance(like, GraphStore) else load(like)
@@ -179,7 +184,7 @@ def featurize(
         usual = domain_of(wanted).cutting_of(resolved)
         changed = {name: value for name, value in cutting.items() if usual.get(name) != value}
         options = {**changed, **{name: v for name, v in options.items() if v is not None}}
-    elif wanted is None and domain is None:
+    elif wanted is None and domain in (None, schema_named(USUAL_SCHEMA).domain):
         wanted = schema_for(resolved, USUAL_SCHEMA)
     options |= {"domain": domain, "store_path": output, "overwrite": overwrite}
     with using(engine):

@@ -153,7 +153,8 @@ class _FineTunedEstimator(BaseEstimator):
         is_number = isinstance(given, int | np.integer)
         seed = int(given if is_number else check_random_state(given).randint(2**31))
         split = Split(np.arange(len(labels)), *[np.empty(0, dtype=np.int64)] * 2)
-        if self.patience is not None:
+        stops_early = self.patience is not None and self.head is None
+        if stops_early:
             share = self.validation_fraction
             if not 0 < share < 1:
                 raise ConfigError(f"`validation_fraction` must be between 0 and 1, found {share}.")
@@ -172,7 +173,7 @@ class _FineTunedEstimator(BaseEstimator):
         )
         lacking = [len(data.lacking(fold)) == len(names) for fold in ("train", "valid")]
         need = "values that differ" if task == "regression" else "molecules of two classes"
-        if self.patience is not None and any(lacking):
+        if stops_early and any(lacking):
             raise DataError(
                 f"`patience` needs {need} among the {len(split.train)} molecules to learn from and "
                 f"the {len(split.valid)} held back; change `validation_fraction`, or drop it."

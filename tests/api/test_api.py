@@ -30,6 +30,16 @@ def test_every_public_name_is_there():
         graphlog.pretrian  # noqa: B018
 
 
+def test_naming_the_domain_of_an_input_changes_nothing(table: Path, tmp_path: Path):
+    stores = [
+        graphlog.featurize(table, tmp_path / str(domain), domain=domain)
+        for domain in (None, "molecule")
+    ]
+    assert stores[0].schema == stores[1].schema
+    with pytest.raises(ConfigError, match="both say which features"):
+        graphlog.featurize(table, tmp_path / "s", like=stores[0], schema="molecule")
+
+
 def test_the_version_is_the_projects():
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert f'version = "{graphlog.__version__}"' in text

@@ -336,6 +336,8 @@ def test_heads_of_frozen_embeddings(model: Path, head: str):
     assert (classifier.predict(CHAINS) == IS_ALCOHOL).mean() > 0.9
     regressor = clone(GraphRegressor(model, head=head)).fit(CHAINS, LENGTH)
     assert regressor.score(CHAINS, LENGTH) > 0.9
+    stopped = GraphRegressor(model, head=head, patience=3).fit(CHAINS, LENGTH)  # of fine-tuning
+    np.testing.assert_array_equal(stopped.predict(CHAINS), regressor.predict(CHAINS))
     three = np.digitize(LENGTH, [4, 8])
     likely = GraphClassifier(model, head=head).fit(CHAINS, three).predict_proba(CHAINS)
     np.testing.assert_allclose(likely.sum(axis=1), 1, rtol=1e-6)

@@ -33,7 +33,7 @@ from graphlog.config import read_toml
 from graphlog.data.split import Split
 from graphlog.domains import schema_named
 from graphlog.domains.molecule import MOLECULE
-from graphlog.downstream.finetune import FinetuneConfig, label_weights, start_of
+from graphlog.downstream.finetune import FinetuneConfig, finetune, label_weights
 from graphlog.downstream.linear import fuse
 from graphlog.downstream.predictor import Head, Predictor
 from graphlog.downstream.pretrained import load
@@ -351,10 +351,16 @@ def test_settings_follow_from_others_unless_given():
 
 
 def test_an_untrained_encoder_is_trained_from_scratch():
-    encoder = tiny_encoder()
+    """Where nothing else is asked for; what is in force is recorded."""
+    encoder, usual = tiny_encoder(), FinetuneConfig().updated({"epochs": 1})
+    assert usual.suited_to(encoder) == usual
     encoder.info["name"] = "random"
-    config = start_of(encoder, labeled(IS_ALCOHOL), FinetuneConfig(device="cpu")).config
+    config = usual.suited_to(encoder)
     assert (config.encoder_rate, config.freeze_batch_norm) == (None, False)
+    given = {"encoder_rate": 3e-4, "freeze_batch_norm": True}
+    assert usual.updated(given).suited_to(encoder) == usual
+    found = finetune(encoder, labeled(IS_ALCOHOL), seeds=(0,), config=usual, baselines=())
+    assert found.info["finetune"]["encoder_rate"] is None
 
 
 def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():

@@ -233,6 +233,24 @@ def test_choices_do_not_depend_on_the_units_of_targets():
     assert [len(score.partition(".")[2]) for score in by_task] == [4, 1]  # as of 0.0333 and 100
 
 
+@pytest.mark.parametrize("is_store", [False, True])
+@pytest.mark.parametrize(
+    ("targets", "error", "message"),
+    [
+        (["y", "y"], DataError, "'y' is given more than once"),
+        (["y", "w"], ConfigError, "named as a target and as the weights"),
+    ],
+)
+def test_a_column_has_one_part(
+    tmp_path: Path, is_store: bool, targets: list[str], error: type[Exception], message: str
+):
+    table = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL, w=LENGTH)
+    store = graphlog.read_molecules(table, schema=MOLECULE, targets=["y", "w"])
+    source = store if is_store else table
+    with pytest.raises(error, match=message):
+        open_labeled(source, MOLECULE, targets=targets, weights="w")
+
+
 def test_a_store_without_labels_says_so():
     with pytest.raises(DataError, match="has no labels; make it again from its table"):
         open_labeled(read(CHAINS, MOLECULE), MOLECULE)

@@ -11,6 +11,7 @@ import graphlog
 from graphlog.cli import command as o
 from graphlog.cli.command import COMMANDS, DATA, Command, verb
 from graphlog.data.html import Table, fields_table
+from graphlog.errors import ConfigError
 
 _protein = partial(o.option, None, rich_help_panel="Proteins", show_default=False)
 _graph = partial(o.option, None, rich_help_panel="Any graphs", show_default=False)
@@ -127,6 +128,11 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
 
         options = self.given("kinds", "continuous", "keep_texts")
         kinds = dict.fromkeys(self.kinds or (), "categorical")
+        if both := kinds.keys() & set(self.continuous or ()):
+            raise ConfigError(
+                f"attribute '{min(both)}' is named with --categorical and --continuous; drop one.",
+                option="kinds",
+            )
         kinds |= dict.fromkeys(self.continuous or (), "continuous")
         if kinds:
             options["kinds"] = kinds

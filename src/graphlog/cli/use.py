@@ -10,20 +10,16 @@ from graphlog.cli.command import USE, Command, verb
 from graphlog.errors import ConfigError, setting
 
 _ALL_BASELINES = ("random", "ecfp-rf", "ecfp-lr")
-_FOREIGN: Mapping[str, Mapping[str, object]] = {
-    "split": {"folds_seeds": [0, 1, 2], "classifier": "svm"},
-    "splits": {"classifier": "svm"},
-    "10-fold": {
-        "split": None,
-        "with_features": None,
-        "run_dir": None,
-        "overwrite": False,
-        "head": "linear",
-        "c": 0.1,
-        "baseline_seeds": [0],
-    },
+_FOLDS_SEEDS = [0, 1, 2]
+_FOREIGN: Mapping[str, Sequence[str]] = {
+    "split": ("folds_seeds", "classifier"),
+    "splits": ("baseline_seeds", "classifier"),
+    "10-fold": (
+        *("split", "with_features", "run_dir", "overwrite", "head", "c"),
+        *("baseline_seeds", "labels_range"),
+    ),
 }
-"""Options of ``probe`` that a protocol lacks, and their defaults."""
+"""Options of ``probe`` that a protocol lacks."""
 
 
 def _baselines(text: str) -> list[str] | None:
@@ -103,14 +99,16 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
     source: o.Input
     model: o.Model
     labels_range: o.LabelsRange = None
-    head: Literal["auto", "linear", "kernel"] = o.option(
-        "linear", "Linear models, a kernel model (with a spread for each value), or the better one."
+    head: Literal["auto", "linear", "kernel"] | None = o.option(
+        None,
+        "Linear models (the default), a kernel model (with a spread for each value), or the "
+        "better one.",
     )
     layer: o.Layer = None
     with_features: o.WithFeatures = None
-    c: float = o.option(
-        0.1,
-        "Inverse penalty of one model; validation chooses that of the other.",
+    c: float | None = o.option(
+        None,
+        "Inverse penalty of one linear model (default: 0.1); validation chooses that of the other.",
         "C",
         "--c",
         min=1e-9,
@@ -122,16 +120,21 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
         "A,B",
         parser=_baselines,
     )
-    baseline_seeds: Sequence[int] = o.option(
-        "0", "Seeds of untrained encoders and forests.", "0,1,2", parser=o.integers
+    baseline_seeds: Sequence[int] | None = o.option(
+        None,
+        "Seeds of untrained encoders and forests (default: 0; of splits, those of the folds).",
+        "0,1,2",
+        parser=o.integers,
     )
     protocol: Literal["split", "splits", "10-fold"] = o.option(
         "split", "One split, one for each of --folds-seeds, or InfoGraph's 10-fold accuracy."
     )
-    folds_seeds: Sequence[int] = o.option(
-        "0,1,2", "Seeds of splits and 10-fold.", "0,1,2", parser=o.integers
+    folds_seeds: Sequence[int] | None = o.option(
+        None, "Seeds of splits and 10-fold (default: 0,1,2).", "0,1,2", parser=o.integers
     )
-    classifier: Literal["svm", "logistic"] = o.option("svm", "Classifier of 10-fold.")
+    classifier: Literal["svm", "logistic"] | None = o.option(
+        None, "Classifier of 10-fold (default: svm)."
+    )
     run_dir: Path | None = o.option(
         None, "Folder to keep the models in, for predict.", "RUN", "--output", "-o"
     )
@@ -141,19 +144,23 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
 
     def run(self) -> None:
         foreign = _FOREIGN[self.protocol]
-        for option, usual in foreign.items():
-            if getattr(self, option) != usual:
+        for option in foreign:
+            if getattr(self, option) not in (None, False):
                 raise ConfigError(
                     f"{setting(option)} does not apply to --protocol {self.protocol}; drop it, or "
                     "name another protocol.",
                     option=option,
                 )
+        if self.c is not None and self.head == "kernel":
+            raise ConfigError(f"{setting('c')} is for linear models; drop it.", option="c")
         options = self.given("model", "source", "protocol", *foreign)
         options["progress"] = self.progress()
         if self.protocol == "10-fold":
-            options["seeds"] = options.pop("folds_seeds")
+            options["seeds"] = options.pop("folds_seeds", _FOLDS_SEEDS)
             report = graphlog.fold_probe(self.model, self.source, **options)
         else:
+            if self.protocol == "splits":
+                options.setdefault("folds_seeds", _FOLDS_SEEDS)
             if self.baselines == ["all"]:
                 options["baselines"] = _ALL_BASELINES
             report = graphlog.probe(self.model, self.source, **options)

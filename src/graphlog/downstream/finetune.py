@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -166,6 +166,13 @@ class FinetuneConfig(FrozenConfig):
     """``auto``, ``cpu`` or ``cuda``."""
     checkpoint_every_s: float = Field(default=30.0, ge=0)
     """Least seconds between two checkpoints within an epoch."""
+
+    def suited_to(self, encoder: Encoder) -> Self:
+        """Return the settings, an untrained encoder's from scratch where none were given."""
+        if encoder.info.get("name") != RANDOM:
+            return self
+        given = self.model_fields_set
+        return self.updated({k: v for k, v in FROM_SCRATCH.items() if k not in given})
 
     def written(self) -> dict[str, Any]:
         """Return all settings for a TOML file, which cannot hold None."""
@@ -513,6 +520,7 @@ def finetune(
     if path is not None:  # before the input is read, which may take long
         check_usable(path, "finetune", resume, overwrite)
     encoder, source = opened(encoder, dataset, config.device)
+    config = config.suited_to(encoder)
     data = labeled(source, encoder.schema, **labeling)
     check_folds(data, config)
     with ExitStack() as stack:
@@ -538,7 +546,8 @@ def finetune(
         untrained: list[SeedJob] = []
         is_untrained = encoder.info.get("name") == RANDOM  # a second one would say no more
         for seed in seeds if "random" in baselines and not is_untrained else ():
-            start = start_of(untrained_like(encoder, data.train_graphs, seed), data, config)
+            usual = config.updated(FROM_SCRATCH)
+            start = start_of(untrained_like(encoder, data.train_graphs, seed), data, usual)
             untrained += _train(start, [seed], bar, folder, label="untrained-")
         predictor = _predictor(encoder, config, jobs, untrained, baselines, fitted)
         if folder is not None:
@@ -550,7 +559,7 @@ def train_one(
     encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, seed: int
 ) -> tuple[FineTuned, int]:
     """Return one model, nothing reported, and the epochs it took: for scikit-learn."""
-    config = config.resolve_precision(lambda _: None)
+    config = config.resolve_precision(lambda _: None).suited_to(encoder)
     job = SeedJob(start_of(encoder, data, config), seed, Progress())
     with stop_on_signal() as stop:
         Trainer(job).run(stop)
@@ -698,10 +707,11 @@ def _check_kernel(folder: RunFolder, config: FinetuneConfig) -> None:
     before = read_toml(folder.config).get("finetune", {}) if folder.config.is_file() else {}
     features = before.get("with_features", [])
     if before.get("kernel") and (not config.kernel or features != list(config.with_features)):
-        names = f" and {setting('with_features', features)}" if features else ""
+        joined = setting("with_features", features)
+        names = f"and {joined}" if features else f"without {setting('with_features')}"
         raise ConfigError(
             f"the run in {folder.path} averages with a kernel model; give "
-            f"{setting('kernel', True)}{names} to resume it, or "
+            f"{setting('kernel', True)} {names} to resume it, or "
             f"replace it with {setting('overwrite', True)}.",
             option="kernel",
         )
@@ -799,9 +809,7 @@ def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) ->
 
 
 def start_of(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> Start:
-    """Return what all seeds begin with; an untrained encoder is trained from scratch."""
-    if encoder.info.get("name") == RANDOM:
-        config = config.updated(FROM_SCRATCH)
+    """Return what all seeds begin with."""
     encoder = encoder.with_readout(config.readout)
     network = with_settings(encoder.network, dropout=0.0)
     encoder = Encoder(network, encoder.layer, encoder.info).to(choose_device(config.device))

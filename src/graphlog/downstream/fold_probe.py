@@ -17,7 +17,7 @@ from graphlog.downstream.pretrained import Encoder, untrained_like
 from graphlog.downstream.probe import check_baselines, opened
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, class_numbers, labeled
-from graphlog.errors import DataError, check_name, check_seeds, out_of_range, setting
+from graphlog.errors import ConfigError, DataError, check_name, check_seeds, out_of_range, setting
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.settings import Precision
@@ -66,11 +66,11 @@ def fold_probe(
         progress: Told of the folds.
         device: As for :func:`graphlog.probe`.
         engine: As for :func:`graphlog.probe`.
-        labeling: Passed to ``open_labeled`` (``targets``, ``task``).
+        labeling: Passed to ``open_labeled`` (``targets``, ``task``, ``on_repeats``).
 
     Raises:
         DataError: If there is not one target, or a class has fewer graphs than there are folds.
-        ConfigError: If a name is unknown, or there is no seed.
+        ConfigError: If a name is unknown, or there is no seed; if folds or weights are given.
     """
     from sklearn.model_selection import GridSearchCV, StratifiedKFold  # slow to import
 
@@ -79,7 +79,13 @@ def fold_probe(
     check_penalties("grid", grid, is_list=True)
     check_baselines(baselines, BASELINES)
     bar = as_progress(progress)
+    for option in ("split", "fractions", "split_seed", "weights", "metric", "labels_range"):
+        if labeling.get(option) is not None:
+            message = f"{setting(option)} does not apply to k-fold accuracy; drop it."
+            raise ConfigError(message, option=option)
     encoder, source = opened(encoder, dataset, device_for(engine, device))
+    encoder = encoder.with_readout()
+    layer = encoder.head_layer(layer)
     if isinstance(source, Input):
         labeling.setdefault("split", "stratified")
 
@@ -113,7 +119,7 @@ def fold_probe(
         rows = [row("frozen encoder", classifier, [frozen] * len(seeds))]
         if "random" in baselines:
             untrained = (untrained_like(encoder, graphs, seed, layer) for seed in seeds)
-            features = [network.embed_store(graphs) for network in untrained]
+            features = [n.embed_store(graphs, layer, precision=precision) for n in untrained]
             rows.append(row("untrained encoder", classifier, features))
         if "wl" in baselines:
             counts = wl_counts(graphs).astype(np.float64)

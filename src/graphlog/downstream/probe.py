@@ -188,7 +188,7 @@ def probe(
             # the baseline is the first of the features that can be joined
             usual = parts.get(next(iter(domain.feature_sets), "none"))
             known, notes = _fingerprints(data, baselines, usual)
-            counts, lacking = (None, []) if head == "linear" else _substructures(data)
+            counts, lacking = (None, []) if head == "linear" else _substructures(data, parts)
             notes += lacking
             if data.weights is not None:
                 notes.append("weights are used by kernel models only, not in scores or other rows")
@@ -275,12 +275,16 @@ def _fingerprints(
     return dict.fromkeys(heads, known), [known.note] if known.note else []
 
 
-def _substructures(data: LabeledGraphs) -> tuple[csr_matrix | None, list[str]]:
-    """Return what kernel models compare graphs by beside embeddings, or a note on why not."""
+def _substructures(data: LabeledGraphs, parts: Parts) -> tuple[csr_matrix | None, list[str]]:
+    """Return what kernel models compare graphs by beside embeddings, with a note where needed."""
     try:
-        return domain_of(data.store.schema).feature_counts(data.store), []
+        counts = domain_of(data.store.schema).feature_counts(data.store)
     except DataError:
         return None, ["no substructure counts: the store keeps no SMILES"]
+    names = [name for name, known in parts.items() if known.binary]
+    if counts is None or not names:
+        return counts, []
+    return counts, [f"the kernel model sees {COUNTS_TITLE} in any case, in place of {names[0]}"]
 
 
 class _Candidate(NamedTuple):
@@ -537,7 +541,7 @@ def kernel_predictor(
     layer, domain = encoder.head_layer(), domain_of(data.store.schema)
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     parts |= {name: domain.feature_set(name, data.store) for name in with_features}
-    counts, notes = _substructures(data)
+    counts, notes = _substructures(data, parts)
     fit, predicted = _Fits(data, counts=counts).kernel(parts)
     predictor = _predictor(encoder, layer, data, fit.model, make_report(data, ()))
     return FittedKernel(predictor, predicted.mean, [*notes, *fit.notes])
@@ -676,7 +680,7 @@ def fit_head(
     layer = encoder.head_layer(layer)
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     found: dict[Model | float, float] = {}
-    counts, notes = (None, []) if head == "linear" else _substructures(data)
+    counts, notes = (None, []) if head == "linear" else _substructures(data, parts)
     for note in notes:
         warnings.warn(note, stacklevel=2)
     fits = _Fits(data, counts=counts)

@@ -310,8 +310,7 @@ def open_labeled(
     split_seed = check_seed("split_seed", split_seed)
     if weights is not None:
         weights = column_name("weights", weights)
-    if targets is not None:  # names may be numbers, and their list an index of a data frame
-        targets = [targets] if isinstance(targets, str) else [str(name) for name in targets]
+    targets = _target_names(targets, weights)
     found = resolve(source, schema)
     domain, spec = domain_of(schema), found.spec
     known = None if spec is None or targets else spec.task
@@ -378,6 +377,26 @@ def open_labeled(
         rejects=whole.output_rejects,
         digest=whole.digest,
     )
+
+
+def _target_names(targets: ColumnNames | None, weights: str | None) -> list[str] | None:
+    """Return the targets that are named, None for the known ones; refuse one that is named twice.
+
+    Names may be numbers, and their list an index of a data frame.
+    """
+    if targets is None:
+        return None
+    names = [targets] if isinstance(targets, str) else [str(name) for name in targets]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise DataError(
+            f"label column '{twice[0]}' is given more than once; give each once.", option="targets"
+        )
+    if weights in names:
+        raise ConfigError(
+            f"column '{weights}' is named as a target and as the weights; drop one.",
+            option="weights",
+        )
+    return names
 
 
 def _labeled(
@@ -659,6 +678,10 @@ def split_file(
     workers = reading.get("workers")
     options = {"test_species": test_species, "networks": networks, "workers": workers}
     given = {key: value for key, value in options.items() if value}
+    for option, own in (("test_species", "species"), ("networks", "network")):
+        if option in given and kind != own:
+            message = f"{setting(option)} is for {setting('kind', own)}; drop it."
+            raise ConfigError(message, option=option)
     folds = _drawn(store, labels, kind, shares, seed, resolved, **given)
     rows = Split(*(input_rows[part] for part in folds))
     file = resolved.file

@@ -136,6 +136,7 @@ def tune(
     labeling = take_labeling(settings, "tune")
     fixed = FinetuneConfig.parse(settings).resolve_precision(bar.say)
     model, source = opened(encoder, dataset, fixed.device)
+    fixed = fixed.suited_to(model)
     labeling |= {"split": split, "targets": targets}
     data = labeled(source, model.schema, **labeling)
     check_folds(data, fixed.updated({"select": "best-valid"}))  # trials are judged by it
@@ -196,8 +197,8 @@ def tune(
         how |= {"run_dir": folder / RUN, "overwrite": replaced, "resume": again and not replaced}
         effect = "intervals" if data.task == "regression" else "probabilities"
         chose = (
-            f"the validation fold chose these settings, the best of {len(tried)} trials: its scores "
-            f"are too good, and {effect} that are fitted to it may be too sure"
+            f"the validation fold chose these settings, the best of {len(tried)} trials: its "
+            f"scores are too good, and {effect} that are fitted to it may be too sure"
         )
         judged = replace(data, notes=(*data.notes, chose))
         predictor = finetune(model, judged, config=best, **how)

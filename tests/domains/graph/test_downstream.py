@@ -79,6 +79,9 @@ def test_the_protocol_refuses_what_it_cannot_judge(tmp_path):
         graphlog.fold_probe(encoder, store)
     with pytest.raises(ConfigError, match="did you mean 'svm'"):
         graphlog.fold_probe(encoder, store, classifier="svn")
+    for option in ({"weights": "y"}, {"split": "random"}, {"metric": "accuracy"}):
+        with pytest.raises(ConfigError, match="does not apply to k-fold accuracy"):
+            graphlog.fold_probe(encoder, store, **option)
     with pytest.raises(ConfigError, match="`seeds` must be 1 or more different whole numbers"):
         graphlog.fold_probe(encoder, store, seeds=())
 

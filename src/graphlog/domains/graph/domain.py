@@ -62,7 +62,7 @@ class GraphDomain(Domain):
         schema = reading.like.schema if reading.like is not None else schema
         if schema is not None and reading.kinds:
             raise ConfigError(
-                f"{setting('schema')} already says what each attribute is; leave "
+                f"the schema that is named already says what each attribute is; leave "
                 f"{setting('kinds')} out.",
                 option="kinds",
             )
