@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from openpyxl import Workbook
 
 import graphlog
 from cli_support import read_table, short_files
@@ -163,6 +164,22 @@ def test_records_of_a_signed_index(tmp_path: Path, line: str):
     _changed(tmp_path / "index", records=records)
     with pytest.raises(ModelFileError, match="record 2 of the index is damaged"):
         Index.load(tmp_path / "index").record(2)
+
+
+@pytest.mark.parametrize("book_is_library", [True, False])
+def test_a_workbook_beside_another_table(tmp_path: Path, book_is_library: bool):
+    """A sheet is named of the workbook, a column of the table that has it."""
+    book, table, out = Workbook(), write_csv(tmp_path / "m.csv", CHAINS), tmp_path / "out.csv"
+    for title, header in (("notes", "text"), ("data", "structure")):
+        sheet = book.create_sheet(title)
+        for cell in (header, "CCO"):
+            sheet.append([cell])
+    book.save(tmp_path / "m.xlsx")
+    files = (table, tmp_path / "m.xlsx")
+    query, library = files if book_is_library else files[::-1]
+    named = {"sheet": "data", "smiles_column": "structure"}
+    neighbors_file(tiny_encoder(), query, library, out, 1, **named)
+    assert len(read_table(out)) == (len(CHAINS) if book_is_library else 1)
 
 
 def test_of_equal_neighbors_the_earlier_rows_come_first(monkeypatch: pytest.MonkeyPatch):

@@ -460,8 +460,8 @@ def neighbors_file(
         precision: Format of matrix products.
         progress: Follows the batches.
         format: ``csv``, ``jsonl`` or ``html``, whatever the ending.
-        reading: Options of the reader, for query and library; a ``smiles_column`` that one of them
-            lacks is that of the other.
+        reading: Options of the reader, for query and library; a ``smiles_column`` or ``sheet`` that
+            one of them lacks is that of the other.
 
     Raises:
         ConfigError: If the output cannot be written, or the index is of another model.
@@ -494,13 +494,16 @@ def neighbors_file(
             how = index.standardize
         else:
             source, column = resolve(source, encoder.schema), reading.get("smiles_column")
+            both = [(source, theirs := dict(reading)), (found, reading := dict(reading))]
+            are_books = [one.file is not None and one.file.suffix == ".xlsx" for one, _ in both]
+            if are_books[0] != are_books[1]:
+                both[are_books.index(False)][1]["sheet"] = None
             has = [
-                column is not None and has_column(one, encoder.schema, column)
-                for one in (source, found)
+                column is not None and has_column(one, encoder.schema, column, own.get("sheet"))
+                for one, own in both
             ]
             if has[0] != has[1]:
-                without: dict[str, Any] = {**reading, "smiles_column": None}
-                theirs, reading = (reading, without) if has[0] else (without, reading)
+                both[has.index(False)][1]["smiles_column"] = None
             how = source.store.source.standardize if source.store is not None else None
         reading = standardized_alike(found, encoder.reading_of(found, reading), how, "the library")
         store = read(found, encoder.schema, **reading)
