@@ -451,7 +451,7 @@ def fit_balanced_forest(
         share = level / (depth - 1) if depth > 1 else 1.0
         wanted = round(roots * (centers / roots) ** share) if centers > roots else centers
         if level == depth - 1:
-            num = max(min(wanted, points.shape[0] // 2), 1)
+            num = min(wanted, points.shape[0] // 2)
             vectors = _balanced_centers(points, num, generator)
             near = cosine_similarity(points, vectors).argmax(dim=1)
             used, groups = near.unique(return_inverse=True)

@@ -317,6 +317,33 @@ def test_landmarks_that_are_all_rows_give_the_exact_model(monkeypatch: pytest.Mo
     np.testing.assert_allclose(near.held_out, exact.held_out, atol=0.1)
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_more_rows_than_settings_are_chosen_on_are_all_fitted(
+    missing: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kernel, "CHOOSING", 60)
+    monkeypatch.setattr(kernel, "_AT_ONCE", 16)
+    x, y = quantities(150)
+    y = np.concatenate([y, y**2], axis=1)
+    y[5:25, 1] = NAN if missing else y[5:25, 1]
+    fit = fitted(x, y)
+    for t in range(2):
+        rows = np.flatnonzero(~np.isnan(y[:, t]))
+        expected = ridge(fit.model, x, y[:, t], rows)
+        np.testing.assert_allclose(fit.model.predict([x]).mean[:, t], expected, atol=1e-6)
+    np.testing.assert_array_equal(np.isnan(fit.held_out), np.isnan(y))
+    assert fit.notes == ()
+
+
+def test_counts_may_be_all_that_helps():
+    draw = np.random.default_rng(0)
+    counts = draw.poisson(1.0, size=(150, 6))
+    blocks = {"": draw.normal(size=(150, 3)), "counts": csr_matrix(counts)}
+    settings = fitted(blocks, counts[:, :3].sum(axis=1, keepdims=True).astype(float)).model.settings
+    assert settings.shares[1] > 0.5
+    assert sum(settings.shares) == pytest.approx(1)
+
+
 def test_a_kernel_that_is_kept_gives_what_one_that_is_worked_out_anew_gives(
     monkeypatch: pytest.MonkeyPatch,
 ):

@@ -417,3 +417,10 @@ def test_odd_labels_of_repeats_are_said_where_they_are_used(how: str, said: bool
     table = {"smiles": [*CHAINS, "OC"], "y": [*map(float, range(len(CHAINS))), -9999.0]}
     data = open_labeled(table, MOLECULE, targets=["y"], split="random", on_repeats=how)
     assert any("-9999 occurs once (rows 48)" in note for note in data.notes) == said
+
+
+def test_a_single_minus_one_is_a_number():
+    for count in (1, 2):
+        column = np.append(np.linspace(1, 3, 20), [-1.0] * count)[:, None]
+        notes = " ".join(unusual_labels(column, ["y"], np.arange(len(column))))
+        assert ("may stand for a missing value" in notes) == (count == 2)

@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 from scipy.special import expit
+from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from graphlog.downstream import linear
 from graphlog.downstream.linear import (
     FARTHEST,
     LinearModel,
@@ -151,3 +153,21 @@ def test_without_columns_only_the_intercepts_are_learned(every: int):
     y = (np.arange(40) % every == 0).astype(np.float64)[:, None]
     weights = fit_logistic(np.zeros((40, 0), dtype=np.float32), y, 0.1)
     np.testing.assert_allclose(weights, [[-np.log(every - 1)]], atol=1e-3)
+
+
+def test_two_of_three_classes_are_those_of_scikit_learn():
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(80, 3)).astype(np.float32)
+    seen = (x[:, 0] + draw.normal(size=80) > 0).astype(int)
+    found = linear_path(x, np.eye(3)[2 * seen], np.arange(80), "multiclass", (0.1,))[0.1]
+    expected = LogisticRegression(C=0.1).fit(x, seen).predict_proba(x)
+    np.testing.assert_allclose(found[:, [0, 2]], expected, atol=1e-3)
+    assert (found[:, 1] == 0).all()
+
+
+def test_a_forest_of_quantities_sees_a_third_of_the_columns():
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(60, 30)), draw.normal(size=(60, 1))
+    forest = RandomForestRegressor(linear.TREES, max_features=1 / 3, random_state=0)
+    found = tree_predictions(x, y, np.arange(40), "regression")
+    np.testing.assert_allclose(found[:, 0], forest.fit(x[:40], y[:40, 0]).predict(x))

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from graphlog.downstream.metrics import better, check_metric, evaluate
+from graphlog.downstream.metrics import better, calibration_error, check_metric, evaluate
 from graphlog.errors import ConfigError
 
 NAN = float("nan")
@@ -67,3 +67,8 @@ def test_metric_must_fit_the_task():
         check_metric("rmse", "classification")
     with pytest.raises(ConfigError, match="did you mean 'roc_auc'"):
         check_metric("rocauc", "classification")
+
+
+def test_a_certain_prediction_is_in_the_last_bin():
+    assert calibration_error(np.array([0.0, 1.0]), np.array([1.0, 0.92])) == pytest.approx(0.46)
+    assert calibration_error(np.array([1.0, 0.0]), np.array([0.85, 0.95])) == pytest.approx(0.55)

@@ -491,3 +491,11 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
             predictor.calibration.errors[:, 0], pooled[~np.isnan(pooled)], rtol=1e-3, atol=1e-4
         )
     assert json.loads((tmp_path / "split.json").read_text())["train"] == data.rows.tolist()
+
+
+def test_a_report_says_what_a_kernel_sees(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("graphlog.downstream.kernel.EXACT", 5)
+    report = probed(labeled(LENGTH, "regression"), head="kernel", with_features=("ecfp4",))
+    assert report.rows[0].model == "frozen encoder + substructure counts"
+    for said in ("points because an exact fit is", "in any case, in place of ecfp4"):
+        assert any(said in note for note in report.notes)

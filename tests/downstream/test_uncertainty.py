@@ -25,7 +25,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import HEADS
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import LabeledGraphs
-from graphlog.downstream.uncertainty import Calibration, calibration_notes
+from graphlog.downstream.uncertainty import NINETY, Calibration, calibration_notes
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError
 
@@ -257,3 +257,19 @@ def test_no_column_hides_that_of_another_target():
     assert list(columns)[:4] == [name, f"{name}_std.2", f"{name}_std", f"{name}_std_std"]
     assert np.array_equal(columns[f"{name}_std"], found.mean[:, 1])
     assert np.array_equal(columns[f"{name}_std.2"], found.std[:, 0])
+
+
+def test_a_report_judges_predicted_deviations():
+    data, off = labeled(LENGTH, "regression"), np.arange(1.0, 10.0)
+    predictions, std = data.labels.astype(np.float64), np.full((48, 1), 2.0)
+    fitted = Calibration.fit("regression", data.labels, predictions)
+    (row,) = fitted.rows(data, predictions, std)
+    assert row["surest_third"] is None  # of no error
+    predictions[data.split.test, 0] += off
+    std[data.split.test[:3]] = 0.5
+    (row,) = fitted.rows(data, predictions, std)
+    assert row["spread_coverage"] == 0  # 1, 2 and 3 are above 0.8, the others above 3.3
+    assert row["spread_half_width"] == pytest.approx(NINETY * (3 * 0.5 + 6 * 2) / 9)
+    assert row["surest_third"] == pytest.approx(np.sqrt(np.mean(off[:3] ** 2) / np.mean(off**2)))
+    std[data.split.test] = off[:, None] / 1.6
+    assert fitted.rows(data, predictions, std)[0]["spread_coverage"] == 1

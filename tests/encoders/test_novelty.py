@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 import graphlog
 from graphlog.downstream.pretrained import list_models
-from graphlog.encoders.novelty import FEWEST, PREFIX, Novelty
+from graphlog.encoders.novelty import FEWEST, PREFIX, Novelty, _halves
 
 WIDTH = 40
 
@@ -136,3 +136,20 @@ def test_the_shipped_models_are_small_enough():
         assert path.stat().st_size <= 4e6
     tensors = load_file(list_models()["graphlog-mol"])
     assert sum(t.nbytes for name, t in tensors.items() if PREFIX in name) < 130_000
+
+
+def test_columns_are_compared_in_units_of_their_own_spread():
+    draw = np.random.default_rng(0)
+    known = np.column_stack([draw.normal(size=(400, 6)), draw.normal(2.5, 0.3, 400)])
+    units = np.array([1.0, 30.0, 0.2, 5.0, 1.0, 1.0, 1.0])
+    new = known[:20] + draw.normal(size=(20, 7))
+    new[:, -1] = known[:20, -1]
+    one, other = (Novelty.fit(known * u).distances(new * u) for u in (np.ones(7), units))
+    # numbers of atoms, in the last column, are as they were
+    np.testing.assert_allclose(other, one, rtol=1e-2)
+
+
+def test_exchanged_halves_judge_each_other():
+    emb, (first, second) = np.random.default_rng(0).normal(size=(200, 5)), _halves(200, 0)
+    np.testing.assert_allclose(Novelty.fit(emb).mean, emb[first].mean(axis=0))
+    np.testing.assert_allclose(Novelty.fit(emb, exchanged=True).mean, emb[second].mean(axis=0))

@@ -182,6 +182,15 @@ def test_a_workbook_beside_another_table(tmp_path: Path, book_is_library: bool):
     assert len(read_table(out)) == (len(CHAINS) if book_is_library else 1)
 
 
+def test_an_index_may_be_of_another_layer_than_the_models():
+    encoder, library = tiny_encoder(), ["CCO", "CCN"]
+    index = Index.build(encoder, library, layer="jk", exact=True)
+    assert (encoder.layer, index.layer) == ("last", "jk")
+    assert index.vectors.shape[1] == encoder.width("jk")
+    own, other = (neighbors(encoder, ["C"], library, layer=k).similarity for k in (None, "jk"))
+    assert not np.allclose(own, other)
+
+
 def test_of_equal_neighbors_the_earlier_rows_come_first(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("graphlog.extras.neighbors._ROWS_AT_ONCE", 4)
     library = ["CCO", "CCC", "CCO", "OCC", "CCO", "CCN", "CCO"]

@@ -23,6 +23,7 @@ from graphlog.prototypes import (
     kmeans,
     leaf_chains,
     nearest,
+    sample_chains,
 )
 
 
@@ -237,3 +238,18 @@ def test_detached_vectors_keep_the_trees():
     still = forest.detach()
     assert still.parents is forest.parents
     assert not any(layer.requires_grad for layer in still.layers)
+
+
+def test_leaves_of_one_root_are_near_each_other():
+    middles = 10 * torch.eye(4, 16)
+    emb = middles[torch.arange(2000) % 4] + torch.randn(2000, 16, generator=seeded())
+    forest = fit_balanced_forest(emb, depth=2, centers=20, roots=4, generator=seeded())
+    of_leaf = (forest.layers[1] @ middles.T).argmax(dim=1)
+    assert len({*zip(forest.parents[0].tolist(), of_leaf.tolist(), strict=True)}) == 4
+
+
+def test_chains_are_drawn_by_the_generator_alone():
+    forest = PrototypeForest([torch.randn(8, 4), torch.randn(16, 4)], [torch.arange(16) % 8])
+    emb = torch.randn(50, 4)
+    first, again = (sample_chains(emb, forest, generator=seeded()) for _ in range(2))
+    assert torch.equal(first, again)

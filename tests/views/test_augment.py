@@ -223,3 +223,12 @@ def test_what_cannot_be_masked_is_said():
         mask_attributes(random_batch([4]), without, 0.3, seeded())
     with pytest.raises(ConfigError, match="edge_mask"):
         mask_edges_around(random_batch([4]), without, torch.tensor([0]))
+
+
+def test_the_released_walk_takes_as_many_neighbors_as_it_may():
+    batch = batch_for(sizes=[30])
+    edges = edges_of(batch)
+    for seed in range(9):
+        inside = grow_subgraph(batch, torch.tensor([2]), seeded(seed), "first-neighbors")
+        few = [c for c in range(30) if inside[c] and sum(a == c for a, _ in edges) < 2]
+        assert int(inside.sum()) == 3 or few

@@ -247,8 +247,7 @@ def group_split(
         parts = _fill(big + small, sizes, (train * n, valid * n))
     else:
         order = np.random.RandomState(seed).permutation(len(sizes)).tolist()
-        limits = (float(math.floor(valid * n)), float(math.floor(test * n)))
-        in_valid, in_test, in_train = _fill(order, sizes, limits)
+        in_valid, in_test, in_train = _fill(order, sizes, (valid * n, test * n))
         parts = in_train, in_valid, in_test
     none = np.empty(0, np.int64)
     split = Split(*(np.concatenate([none, *(members[g] for g in part)]) for part in parts))

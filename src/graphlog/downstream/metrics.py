@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Bool, Float, Num, Shaped
 
 from graphlog.errors import ConfigError, check_name
 
@@ -67,7 +67,7 @@ def evaluate(
     return Evaluation(means, per_task)
 
 
-def mean_over_tasks(values: Float[np.ndarray, "T"]) -> float:
+def mean_over_tasks(values: Shaped[np.ndarray, "T"]) -> float:
     """Return the mean over tasks (or folds) where the score is defined; NaN if there is none."""
     return float(values[~np.isnan(values)].mean()) if not np.isnan(values).all() else float("nan")
 

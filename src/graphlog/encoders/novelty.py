@@ -115,7 +115,7 @@ class Novelty:
     def percentiles(self, distances: Float[np.ndarray, "N"]) -> Float[np.ndarray, "N"]:
         """Return the share, in percent, of the collection's graphs that are nearer: 0 to 100.
 
-        Beyond all of m graphs, fewer than 1,000, it is m / (m + 1).
+        Beyond all of m graphs, fewer than 999, it is m / (m + 1).
         """
         values, group, counts = np.unique(self.quantiles, return_inverse=True, return_counts=True)
         levels = np.linspace(0.0, 100.0, len(self.quantiles))

@@ -60,8 +60,7 @@ def target_values(smiles: Sequence[str]) -> Float32[np.ndarray, "N K"]:
     out = np.full((len(smiles), len(TARGETS)), np.nan, dtype=np.float32)
     for row, mol in enumerate(parsed_in_one_form(smiles)):
         if not isinstance(mol, str):
-            values = np.nan_to_num(_values(mol), nan=0.0, posinf=_LARGEST, neginf=-_LARGEST)
-            out[row] = np.clip(values, -_LARGEST, _LARGEST)
+            out[row] = np.clip(np.nan_to_num(_values(mol)), -_LARGEST, _LARGEST)
     return out
 
 
