@@ -39,10 +39,8 @@ class FrozenConfig(BaseModel):
             raise _first_problem(cls, e, where) from None
 
     def updated(self, values: Mapping[str, Any], where: str = "") -> Self:
-        """Return a copy with ``values`` replaced, validated again; what was not set stays so."""
-        copy = self.parse({**self.model_dump(), **values}, where)
-        copy.model_fields_set.intersection_update({*self.model_fields_set, *values})
-        return copy
+        """Return a copy with ``values`` replaced, validated again."""
+        return self.parse({**self.model_dump(), **values}, where)
 
 
 def _first_problem(cls: type[FrozenConfig], error: ValidationError, where: str) -> ConfigError:

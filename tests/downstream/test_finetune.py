@@ -350,17 +350,21 @@ def test_settings_follow_from_others_unless_given():
     assert again.encoder_rate == again.learning_rate == 0.01
 
 
-def test_an_untrained_encoder_is_trained_from_scratch():
+def test_an_untrained_encoder_is_trained_from_scratch(tmp_path: Path):
     """Where nothing else is asked for; what is in force is recorded."""
     encoder, usual = tiny_encoder(), FinetuneConfig().updated({"epochs": 1})
     assert usual.suited_to(encoder) == usual
     encoder.info["name"] = "random"
     config = usual.suited_to(encoder)
     assert (config.encoder_rate, config.freeze_batch_norm) == (None, False)
-    given = {"encoder_rate": 3e-4, "freeze_batch_norm": True}
-    assert usual.updated(given).suited_to(encoder) == usual
-    found = finetune(encoder, labeled(IS_ALCOHOL), seeds=(0,), config=usual, baselines=())
+    assert usual.updated({"encoder_rate": 1e-5}).suited_to(encoder).encoder_rate == 1e-5
+    run = {"run_dir": tmp_path, "seeds": (0,), "baselines": ()}
+    found = finetune(encoder, labeled(IS_ALCOHOL), config=usual, **run)
     assert found.info["finetune"]["encoder_rate"] is None
+    config = read_toml(tmp_path / "config.toml")["finetune"]
+    assert (config["encoder_rate"], config["freeze_batch_norm"]) == (1e-3, False)
+    del config["seeds"]
+    finetune(encoder, labeled(IS_ALCOHOL), config=config, resume=True, **run)
 
 
 def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():

@@ -200,6 +200,15 @@ def test_of_equal_neighbors_the_earlier_rows_come_first(monkeypatch: pytest.Monk
     assert (np.diff(found.similarity, axis=1) <= 0).all()
 
 
+def test_vectors_that_are_not_finite_are_the_farthest():
+    vectors = np.eye(4, dtype=np.float32)
+    vectors[1] = np.nan
+    index = Index("", "jk", vectors, np.arange(4), [b"[{}, 2]"] * 4)
+    rows, cosines = index.nearest(np.stack([vectors[1], vectors[2]]), 4)
+    assert rows.tolist() == [[0, 1, 2, 3], [2, 0, 3, 1]]
+    np.testing.assert_array_equal(cosines, [[np.nan] * 4, [1, 0, 0, np.nan]])
+
+
 def test_queries_are_standardized_as_the_library_was(tmp_path: Path):
     """Whether it is an index, a store or a table: a salt is then the same as its parent."""
     encoder, salt, parent = tiny_encoder(), "CCN.Cl", {"standardize": "parent"}
@@ -211,7 +220,7 @@ def test_queries_are_standardized_as_the_library_was(tmp_path: Path):
             neighbors_file(encoder, "CCN", library, out, 1, **reading)
             assert float(read_table(out)[0]["neighbor_similarity"]) == pytest.approx(1, abs=1e-6)
             assert neighbors(encoder, [salt], library, 1).similarity[0, 0] > 1 - 1e-6
-    with pytest.raises(ConfigError, match="of the library were read with `standardize='parent'`"):
+    with pytest.raises(ConfigError, match="read it with `standardize='parent'`, as the mol"):
         neighbors(encoder, graphlog.read_molecules(["CCN"], schema="molecule"), index)
 
 

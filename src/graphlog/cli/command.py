@@ -360,6 +360,8 @@ def _written(found: Any, value: object) -> str:
     if value is False and found.secondary_opts:
         return found.secondary_opts[0]
     flag = max(found.opts, key=len)
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
     return flag if value in (None, True, False) else f"{flag} {value}"
 
 

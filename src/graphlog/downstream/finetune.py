@@ -168,11 +168,11 @@ class FinetuneConfig(FrozenConfig):
     """Least seconds between two checkpoints within an epoch."""
 
     def suited_to(self, encoder: Encoder) -> Self:
-        """Return the settings, an untrained encoder's from scratch where none were given."""
+        """Return the settings; of an untrained encoder, defaults give way to those from scratch."""
         if encoder.info.get("name") != RANDOM:
             return self
-        given = self.model_fields_set
-        return self.updated({k: v for k, v in FROM_SCRATCH.items() if k not in given})
+        usual = {name: type(self).model_fields[name].default for name in FROM_SCRATCH}
+        return self.updated({k: FROM_SCRATCH[k] for k, v in usual.items() if getattr(self, k) == v})
 
     def written(self) -> dict[str, Any]:
         """Return all settings for a TOML file, which cannot hold None."""
@@ -803,6 +803,8 @@ def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) ->
     arrays = {"labels": data.labels, **data.split._asdict(), "weights": data.weights}
     tensors = {f"data.{k}": torch.tensor(a) for k, a in arrays.items() if a is not None}
     ours = config.model_dump(exclude=_OF_OTHERS)
+    if ours["encoder_rate"] == ours["learning_rate"]:  # as a file has it, which cannot hold None
+        ours["encoder_rate"] = None
     others = [config.layer_of(encoder), data.task, data.metric, encoder.config.readout]
     about = {"graphs": data.store.digest, "settings": [ours, *others]}
     return digest_of(tensors | encoder.network.state_dict(), about)

@@ -644,7 +644,8 @@ class _Problem:
         """Return coefficients of the first ``count`` rows, and outputs for held-out rows."""
         total = len(self.labels)
         kernel_of = partial(self.kernel, settings, count=count)
-        if 16.0 * total * count <= _MEMORY_SHARE * _free_memory():  # else anew for each pattern
+        # kept if that takes a quarter of the free memory; else it is worked out for each pattern
+        if 8.0 * total * count <= _MEMORY_SHARE / 2 * _free_memory():
             kept = torch.empty(total, count, dtype=torch.float64)
             for part in _pieces(np.arange(total)):
                 kept[part] = kernel_of(part)

@@ -301,7 +301,7 @@ def _ridge(
             model: Any = Ridge(alpha=1.0 / c).fit(values, y)
             fits[c] = LinearModel(np.atleast_2d(model.coef_).T, np.atleast_1d(model.intercept_))
         return fits
-    mean, shift = x.mean(axis=0, dtype=np.float64), y.mean(axis=0)
+    mean, shift = x.mean(axis=0, dtype=np.float64), y.mean(axis=0, dtype=np.float64)
     centered, right = x - mean, y - shift
     # the products of the rows, or where these are more of the columns, serve all penalties
     is_tall = x.shape[0] > x.shape[1]

@@ -354,9 +354,10 @@ def standardized_alike(
         return dict(reading)
     if found is None and store is None:
         return {**reading, "standardize": wanted}
+    how = "as they are written" if found is None else f"with {setting('standardize', found)}"
     raise ConfigError(
-        f"{source.name}: the molecules of {whose} were read with "
-        f"{setting('standardize', wanted)}, and these are read with {found!r}; read them as those.",
+        f"{source.name} is read {how}; read it with {setting('standardize', wanted)}, as the "
+        f"molecules of {whose} were.",
         option="standardize",
     )
 

@@ -284,7 +284,7 @@ def _substructures(data: LabeledGraphs, parts: Parts) -> tuple[csr_matrix | None
     names = [name for name, known in parts.items() if known.binary]
     if counts is None or not names:
         return counts, []
-    return counts, [f"the kernel model sees {COUNTS_TITLE} in any case, in place of {names[0]}"]
+    return counts, [f"the kernel model compares {COUNTS_TITLE} in place of {names[0]}"]
 
 
 class _Candidate(NamedTuple):

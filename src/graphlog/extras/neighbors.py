@@ -362,6 +362,7 @@ def _exact(
     places = np.empty((len(queries), 0), dtype=np.int64)
     for start in range(0, len(vectors), _ROWS_AT_ONCE):
         cosines = queries @ vectors[start : start + _ROWS_AT_ONCE].T
+        cosines[np.isnan(cosines)] = -np.inf  # of embeddings that are not finite: the farthest
         here = np.broadcast_to(np.arange(start, start + cosines.shape[1]), cosines.shape)
         best, places = np.hstack([best, cosines]), np.hstack([places, here])
         # sorting those that are near enough takes a third of the time of sorting all
@@ -371,6 +372,7 @@ def _exact(
         starts = np.searchsorted(rows, np.arange(len(queries)))
         order = order[starts[:, None] + np.arange(width)]
         best, places = (np.take_along_axis(a, order, axis=1) for a in (best, places))
+    best[np.isinf(best)] = np.nan
     return places, best
 
 
@@ -495,7 +497,9 @@ def neighbors_file(
         else:
             source, column = resolve(source, encoder.schema), reading.get("smiles_column")
             both = [(source, theirs := dict(reading)), (found, reading := dict(reading))]
-            are_books = [one.file is not None and one.file.suffix == ".xlsx" for one, _ in both]
+            are_books = [
+                one.file is not None and one.file.suffix.lower() == ".xlsx" for one, _ in both
+            ]
             if are_books[0] != are_books[1]:
                 both[are_books.index(False)][1]["sheet"] = None
             has = [

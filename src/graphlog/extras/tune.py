@@ -200,7 +200,7 @@ def tune(
             f"the validation fold chose these settings, the best of {len(tried)} trials: its "
             f"scores are too good, and {effect} that are fitted to it may be too sure"
         )
-        judged = replace(data, notes=(*data.notes, chose))
+        judged = replace(data, notes=(*data.notes, chose)) if len(tried) > 1 else data
         predictor = finetune(model, judged, config=best, **how)
         if isinstance(source, Input):
             remember_input(folder / RUN, source, **labeling)

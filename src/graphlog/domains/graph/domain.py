@@ -62,8 +62,8 @@ class GraphDomain(Domain):
         schema = reading.like.schema if reading.like is not None else schema
         if schema is not None and reading.kinds:
             raise ConfigError(
-                f"the schema that is named already says what each attribute is; leave "
-                f"{setting('kinds')} out.",
+                f"the model, store or schema that is named already says what each attribute is; "
+                f"drop {setting('kinds')}.",
                 option="kinds",
             )
         path = source.path if source.spec is None else self.fetch(source.spec, reading.data_dir)
