@@ -48,9 +48,8 @@ class Seed:
         self.graphs = data.store.subset(train)
         self.c = collection(self.graphs, schema.mask_row("all"), 0, self.device)
         self.labels, self.weights = self.job.labels[train], self.job.label_weights[train]
-        self.rate = torch.tensor(
-            config.learning_rate, device=self.device
-        )  # a recorded step reads it
+        # a recorded step reads its rate there
+        self.rate = torch.tensor(config.learning_rate, device=self.device)
         self.optimizer = optimizer_of(self.job)
         index = torch.zeros(config.batch_size, dtype=torch.int64, device=self.device)
         self.take = Replayed(self.one, index) if self.device.type == "cuda" else self.one

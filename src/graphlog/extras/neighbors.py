@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Float, Int
 from torch.nn import functional as F
 
-from graphlog.data.graphs import save_rejects
+from graphlog.data.graphs import FeatureSchema, save_rejects
 from graphlog.data.html import html_lines, page_head
 from graphlog.data.store import GraphStore
-from graphlog.domains import Draws, domain_of
+from graphlog.domains import Draws, Input, domain_of
 from graphlog.domains.records import RecordDomain
 from graphlog.downstream.pretrained import Encoder, check_layer, load, ranges_of, standardized_alike
 from graphlog.downstream.writers import (
@@ -153,8 +153,8 @@ class Index:
             fields = domain.rows(found, store, domain.reading.of(reading))
             rows = zip(fields, store.output_texts(), strict=True)
             records = [json.dumps([dict(own), text]).encode() for own, text in rows]
-            places, how = np.array(store.output_rows), store.source.standardize
-            return cls(model_digest(encoder), chosen, vectors, places, records, how)
+            digest, places = model_digest(encoder), np.array(store.output_rows)
+            return cls(digest, chosen, vectors, places, records, store.source.standardize)
 
     def query(
         self,
@@ -296,15 +296,19 @@ class Index:
                 vectors = _usearch().restore(str(file), view=True)
             records = tensors["records"].numpy().tobytes().split(b"\n")
             layer = check_layer(about["layer"])
-            places, how = tensors["rows"].numpy(), about["standardize"]
-            index = cls(str(about["model"]), layer, vectors, places, records, how)
-            rows, is_array = index.rows, index.is_exact
+            digest, rows, standardize = (
+                about["model"],
+                tensors["rows"].numpy(),
+                about["standardize"],
+            )
+            index = cls(str(digest), layer, vectors, rows, records, standardize)
+            is_array = index.is_exact
             if not (
                 (rows.dtype, rows.shape) == (np.int64, (len(vectors),))
                 and len(np.unique(rows)) == len(rows) > 0
                 and 0 <= int(rows.min()) <= int(rows.max()) < len(records)
                 and (not is_array or (vectors.dtype, vectors.ndim) == (np.float32, 2))
-                and isinstance(how, str | None)
+                and isinstance(standardize, str | None)
             ):
                 raise ValueError
         except MissingExtraError:
@@ -493,23 +497,13 @@ def neighbors_file(
         theirs: dict[str, Any] = reading
         if index is not None:
             index.check_model(encoder)
-            how = index.standardize
+            standardize = index.standardize
         else:
-            source, column = resolve(source, encoder.schema), reading.get("smiles_column")
-            both = [(source, theirs := dict(reading)), (found, reading := dict(reading))]
-            are_books = [
-                one.file is not None and one.file.suffix.lower() == ".xlsx" for one, _ in both
-            ]
-            if are_books[0] != are_books[1]:
-                both[are_books.index(False)][1]["sheet"] = None
-            has = [
-                column is not None and has_column(one, encoder.schema, column, own.get("sheet"))
-                for one, own in both
-            ]
-            if has[0] != has[1]:
-                both[has.index(False)][1]["smiles_column"] = None
-            how = source.store.source.standardize if source.store is not None else None
-        reading = standardized_alike(found, encoder.reading_of(found, reading), how, "the library")
+            source = resolve(source, encoder.schema)
+            theirs, reading = _readings(source, found, encoder.schema, reading)
+            standardize = None if source.store is None else source.store.source.standardize
+        reading = encoder.reading_of(found, reading)
+        reading = standardized_alike(found, reading, standardize, "the library")
         store = read(found, encoder.schema, **reading)
         if index is None:
             index = Index.build(encoder, source, layer=layer, exact=exact, **computing, **theirs)
@@ -557,6 +551,24 @@ def _opened(
                 option=option,
             )
     return library, None
+
+
+def _readings(
+    library: Input, query: Input, schema: FeatureSchema, reading: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return how to read each: what only one of them has, a sheet or a column, is of that one."""
+    both, own = (library, query), [dict(reading), dict(reading)]
+    has = [one.file is not None and one.file.suffix.lower() == ".xlsx" for one in both]
+    if has[0] != has[1]:
+        own[has.index(False)]["sheet"] = None
+    if (column := reading.get("smiles_column")) is not None:
+        has = [
+            has_column(one, schema, column, options.get("sheet"))
+            for one, options in zip(both, own, strict=True)
+        ]
+        if has[0] != has[1]:
+            own[has.index(False)]["smiles_column"] = None
+    return own
 
 
 def _molecule_or_source(query: Any, encoder: Encoder) -> Any:

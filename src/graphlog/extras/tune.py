@@ -195,13 +195,14 @@ def tune(
         how: dict[str, Any] = {"seeds": seeds, "baselines": baselines, "progress": bar}
         replaced = again and (overwrite or not _same(folder / RUN, best))
         how |= {"run_dir": folder / RUN, "overwrite": replaced, "resume": again and not replaced}
-        effect = "intervals" if data.task == "regression" else "probabilities"
-        chose = (
-            f"the validation fold chose these settings, the best of {len(tried)} trials: its "
-            f"scores are too good, and {effect} that are fitted to it may be too sure"
-        )
-        judged = replace(data, notes=(*data.notes, chose)) if len(tried) > 1 else data
-        predictor = finetune(model, judged, config=best, **how)
+        if len(tried) > 1:
+            effect = "intervals" if data.task == "regression" else "probabilities"
+            note = (
+                f"the validation fold chose these settings, the best of {len(tried)} trials: its "
+                f"scores are too good, and {effect} that are fitted to it may be too sure"
+            )
+            data = replace(data, notes=(*data.notes, note))
+        predictor = finetune(model, data, config=best, **how)
         if isinstance(source, Input):
             remember_input(folder / RUN, source, **labeling)
         return Tuned(folder, data.criterion, tuple(tried), predictor)
