@@ -317,6 +317,47 @@ def test_landmarks_that_are_all_rows_give_the_exact_model(monkeypatch: pytest.Mo
     np.testing.assert_allclose(near.held_out, exact.held_out, atol=0.1)
 
 
+def test_a_rare_class_is_among_the_support_points_and_what_settings_are_chosen_on(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Two of 1,000 rows, of which settings are chosen on 40, are active, and written twice."""
+    monkeypatch.setattr(kernel, "EXACT", 500)
+    monkeypatch.setattr(kernel, "LANDMARKS", 60)
+    monkeypatch.setattr(kernel, "CHOOSING", 40)
+    rng = np.random.default_rng(0)
+    y = np.zeros((1000, 2))
+    y[:8, 0], y[500:, 1] = 1, 1  # one class is rare, the other is not
+    kinds = np.arange(1000)
+    kinds[4:8] = kinds[:4]
+    y[rng.permutation(np.arange(8, 500))[:100], 0] = NAN
+    order, stands_for = kernel._rare_first(y, kinds)
+    assert sorted(order) == list(range(1000))
+    assert set(range(8)) <= set(order[:40])
+    places = np.argsort(order)
+    np.testing.assert_array_equal(np.abs(places[:4] - places[4:8]), 1)
+    assert np.ptp(places[:4]) > 15  # far from each other, so that they are in several folds
+    np.testing.assert_allclose(stands_for[places[:8]], 1.0)
+    np.testing.assert_allclose(stands_for[places[8:]], 992 / 32)
+
+    x = rng.normal(size=(1000, 3)).astype(np.float32)
+    x[:8] += 4.0
+    x[4:8] = x[:4]
+    rows = np.arange(1000)
+    fit = fit_kernel({"": x}, y, rows, "classification", kinds=kinds)
+    assert fit.model.count == 60
+    near = rng.normal(size=(50, 3)).astype(np.float32)
+    active, inactive = (fit.model.predict([near + shift]).mean[:, 0] for shift in (4, 0))
+    assert active.min() > inactive.max()
+    np.testing.assert_array_equal(np.isnan(fit.held_out), np.isnan(y))
+
+
+def test_a_class_that_is_not_rare_leaves_the_order_as_it_is():
+    y = (np.arange(4000.0)[:, None] % 2 == 0).astype(float)
+    order, stands_for = kernel._rare_first(y, np.arange(4000))
+    np.testing.assert_array_equal(order, np.arange(4000))
+    np.testing.assert_allclose(stands_for, stands_for[0])
+
+
 @pytest.mark.parametrize("missing", [False, True])
 def test_more_rows_than_settings_are_chosen_on_are_all_fitted(
     missing: bool, monkeypatch: pytest.MonkeyPatch

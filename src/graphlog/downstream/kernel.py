@@ -41,7 +41,8 @@ EXACT = 10_000
 LANDMARKS = 4_000
 """Support points beyond that."""
 CHOOSING = 2_500
-"""Rows, drawn at random, that widths, weights and penalty are chosen on."""
+"""Rows that widths, weights and penalty are chosen on: drawn at random, but beyond :data:`EXACT` up
+to half of them of rare classes."""
 FOLDS = 5
 _PATTERNS = 16
 """Patterns of missing labels that settings are chosen on; principal components of the coefficients
@@ -526,6 +527,12 @@ def fit_kernel(
             "to fit; add labels, or choose another split."
         )
     rows, kinds = shuffled(train[present], kinds)
+    sizes = [fold.stop - fold.start for fold in _folds(kinds)]
+    stands_for, fold_of = np.ones(len(rows)), np.repeat(np.arange(len(sizes)), sizes)
+    if task != "regression" and len(rows) > EXACT:
+        order, stands_for = _rare_first(labels[rows][:, able], kinds)
+        rows, fold_of = rows[order], fold_of[order]
+        kinds = np.cumsum(np.diff(kinds[order], prepend=-1) != 0) - 1
     y = labels[rows]
     shift, scale = np.full(y.shape[1], np.nan), np.ones(y.shape[1])
     own = np.ones(len(rows)) if weights is None else weights[rows]
@@ -534,7 +541,8 @@ def fit_kernel(
     patterns = _patterns(standard)
     noise = own.mean() / own.astype(np.float64)
     supports, count, notes = _support_of(blocks, rows, patterns)
-    problem = _Problem(supports, standard, patterns, noise, kinds, _among(supports, noise))
+    among = _among(supports, noise)
+    problem = _Problem(supports, standard, patterns, noise, kinds, among, stands_for, fold_of)
     settings = _chosen_settings(problem)
     problem, settings, unseen = _with_directions(problem, settings)
     if count < len(rows):
@@ -580,6 +588,10 @@ class _Problem:
     """A number for each row, equal for repeats, which are side by side."""
     among: list[Float[Tensor, "V V"]]
     """How the first rows, which settings are chosen on, compare with each other, block by block."""
+    stands_for: Float64[np.ndarray, "R"]
+    """How many of all rows each of the first stands for."""
+    fold_of: Int[np.ndarray, "R"]
+    """Fold of each row where all are fitted."""
 
     def first(self, count: int) -> "_Problem":
         """Return the first rows, with the patterns that settings are chosen on.
@@ -592,13 +604,15 @@ class _Problem:
             draw = np.random.default_rng(0).choice
             chosen = draw(len(drawn), _PATTERNS, replace=False, p=labels / labels.sum())
             drawn = [drawn[k] for k in sorted(chosen)]
+        stands_for = self.stands_for[:count]
         return replace(
             self,
             labels=self.labels[:count],
             patterns=[(mask[:count], columns) for mask, columns in drawn],
-            noise=self.noise[:count],
+            noise=self.noise[:count] * stands_for.mean() / stands_for,
             kinds=self.kinds[:count],
             among=[own[:count, :count] for own in self.among],
+            stands_for=stands_for,
         )
 
     def outside(self, fold: slice) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]]:
@@ -652,9 +666,9 @@ class _Problem:
             kernel_of = kept.__getitem__
         among = kernel_of(np.arange(count)).mul(2.0**settings.penalty)
         coefficients = np.zeros((count, self.labels.shape[1]))
-        held, folds = np.full_like(self.labels, np.nan), _folds(self.kinds)
+        held = np.full_like(self.labels, np.nan)
         for mask, columns in self.patterns:
-            known = [fold.start + np.flatnonzero(mask[fold]) for fold in folds]
+            known = [np.flatnonzero(mask & (self.fold_of == k)) for k in range(FOLDS)]
             parts = [self._normal(kernel_of, count, rows, columns) for rows in known]
             gram, right = (reduce(torch.add, sides) for sides in zip(*parts, strict=True))
             coefficients[:, columns] = _solved(gram + among, right)
@@ -681,6 +695,37 @@ class _Problem:
             gram += kernel.T @ kernel
             right += kernel.T @ (self.labels[np.ix_(part, columns)] / deviation)
         return torch.from_numpy(gram), torch.from_numpy(right)
+
+
+def _rare_first(
+    labels: Float64[np.ndarray, "R T"], kinds: Int[np.ndarray, "R"]
+) -> tuple[Int[np.ndarray, "R"], Float64[np.ndarray, "R"]]:
+    """Return an order in which rare classes are among the first rows, and what each stands for.
+
+    Of 20 actives among 15,000 labels a sample of 2,500 rows has hardly any: settings would be
+    chosen without them, and they would not be support points. Up to half of the first rows are of
+    the rarer class of a target, the same number for each. These and the other rows are mixed,
+    repeats side by side, and stand for as many rows as there are of their sort.
+    """
+    quota = CHOOSING // (2 * labels.shape[1])
+    rare, early = np.zeros((2, len(labels)), dtype=bool)
+    for column in labels.T:
+        own = np.flatnonzero(column == (np.nanmean(column) < 0.5))
+        if len(own) * CHOOSING < quota * len(labels):  # else a random sample has as many
+            rare[own] = early[own[:quota]] = True
+    rare, early = np.isin(kinds, kinds[rare]), np.isin(kinds, kinds[early])
+    late, others = rare & ~early, ~rare
+    room = max(CHOOSING - early.sum(), CHOOSING // 2)
+    end = max(others.sum() * CHOOSING / room, CHOOSING)
+    place = np.empty(len(labels))
+    place[early] = np.linspace(0, CHOOSING, early.sum(), endpoint=False)
+    place[others] = np.linspace(0, end, others.sum(), endpoint=False)
+    place[late] = np.linspace(CHOOSING, end, late.sum(), endpoint=False)
+    first = np.full(kinds.max() + 1, np.inf)
+    np.minimum.at(first, kinds, place)
+    order = np.lexsort((kinds, first[kinds]))
+    of_rare = rare.sum() / max(early.sum(), 1)
+    return order, np.where(rare, of_rare, others.sum() / room)[order]
 
 
 def _among(
@@ -1064,8 +1109,6 @@ def _spread(
     for part in _pieces(np.arange(near, len(labels))):
         variance[part] = model.variance(problem.kernel(settings, part, near))
     own = 0.5 * np.log(variance)
-    folds = _folds(problem.kinds)
-    fold_of = np.repeat(np.arange(len(folds)), [fold.stop - fold.start for fold in folds])
     spread = np.zeros((7, labels.shape[1]))
     spread[1] = 1.0
     for t in range(labels.shape[1]):
@@ -1078,8 +1121,8 @@ def _spread(
         shown = own[known]
         if len(np.unique(problem.kinds[known])) >= _FEWEST_FOR_SPREAD:
             spread[:4, t] = _shape(columns, logs)
-            for fold in range(len(folds)):
-                inside = fold_of[known] == fold
+            for fold in range(FOLDS):
+                inside = problem.fold_of[known] == fold
                 shown[inside] = columns[inside] @ _shape(columns[~inside], logs[~inside])
         spread[4:, t] = np.quantile(own[known], _NEAREST), outputs.min(), outputs.max()
         scale = float(np.quantile(errors / np.exp(shown), 0.9, method="weibull"))
