@@ -25,8 +25,8 @@ import pandas as pd
 from scipy.sparse import csr_matrix
 
 import graphlog
+from graphlog.domains.repeats import repeat_kinds
 from graphlog.downstream.kernel import fit_kernel
-from graphlog.downstream.label_checks import repeat_kinds
 from graphlog.downstream.linear import (
     GRID,
     features_of,

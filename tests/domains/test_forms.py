@@ -24,7 +24,7 @@ from graphlog.domains.molecule.parse import featurize_smiles, parsed, parsed_in_
 from graphlog.domains.molecule.scaffolds import scaffold_split, scaffolds
 from graphlog.domains.molecule.schema import TARGETS
 from graphlog.domains.molecule.traits import traits
-from graphlog.downstream.label_checks import same_structure
+from graphlog.domains.repeats import same_structure
 from graphlog.errors import DataError
 from graphlog.inputs import read
 

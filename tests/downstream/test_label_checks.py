@@ -31,7 +31,8 @@ from graphlog.domains.molecule.parse import (
     parse_smiles,
 )
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP
-from graphlog.downstream.label_checks import repeat_kinds, same_structure, unusual_labels
+from graphlog.domains.repeats import repeat_kinds, same_structure
+from graphlog.downstream.label_checks import unusual_labels
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled, split_file
 from graphlog.errors import ConfigError, DataError
 from graphlog.sklearn import GraphEmbedder

@@ -18,6 +18,7 @@ from downstream_support import (
     labeled,
     lengths,
     probed,
+    tiny_encoder,
     tuned,
 )
 from graphlog.downstream.metrics import brier_score, calibration_error
@@ -26,7 +27,7 @@ from graphlog.downstream.probe import HEADS
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.downstream.uncertainty import NINETY, Calibration, calibration_notes
-from graphlog.encoders.novelty import fit_novelty
+from graphlog.encoders.novelty import fit_novelty, refit_novelty
 from graphlog.errors import ConfigError
 
 NAN = float("nan")
@@ -58,6 +59,27 @@ def test_the_rank_of_the_error_is_exact():
     calibration = Calibration.fit("regression", errors, np.zeros_like(errors))
     assert [calibration.half_widths(p)[0] for p in (0.1, 0.5, 0.7, 0.9)] == [1, 5, 7, 9]
     assert calibration.half_widths(0.91)[0] == np.inf  # nine errors cannot tell
+
+
+@pytest.mark.parametrize("times", [3, 10])
+def test_intervals_of_repeated_graphs_cover_those_that_occur_once(times: int):
+    """Nine graphs with several labels each, whose errors are mostly the graph's own."""
+    draw, trials = np.random.default_rng(times), 4000
+    own = np.repeat(draw.normal(size=(9, trials)), times, axis=0)
+    errors = own + 0.3 * draw.normal(size=own.shape)
+    new = draw.normal(size=trials) + 0.3 * draw.normal(size=trials)
+    kinds = np.repeat(np.arange(9), times)
+    calibration = Calibration.fit("regression", errors, np.zeros_like(errors), kinds)
+    share = np.mean(np.abs(new) <= calibration.half_widths(0.9))
+    assert 0.9 - 4 * np.sqrt(0.09 / trials) <= share
+    assert np.isinf(calibration.half_widths(0.91)).all()  # nine graphs cannot tell
+
+
+def test_of_repeats_each_target_takes_the_first_that_has_a_label():
+    labels = np.array([[NAN, 1.0], [2.0, 3.0], [4.0, NAN], [5.0, 6.0]])
+    kinds = np.array([0, 0, 0, 1])
+    found = Calibration.fit("regression", labels, np.zeros_like(labels), kinds).errors
+    np.testing.assert_array_equal(found, [[2.0, 1.0], [5.0, 6.0]])
 
 
 def test_missing_labels_belong_to_no_target():
@@ -175,6 +197,17 @@ def test_novelty_is_judged_by_the_training_fold(regressor: Predictor):
     split = lengths().split.train
     own = fit_novelty(regressor.members[0].network, chain_store().subset(np.sort(split)))
     np.testing.assert_array_equal(regressor.novelty.quantiles, own.quantiles)
+
+
+def test_repeats_of_training_graphs_make_no_graph_novel():
+    once, network = chain_store(), tiny_encoder("jk").network.eval()
+    often = once.subset(np.repeat(np.arange(len(once)), 5))
+    expected, found = (fit_novelty(network, store) for store in (once, often))
+    np.testing.assert_allclose(found.quantiles, expected.quantiles, rtol=1e-4)
+    rows = refit_novelty(network, often)[1]
+    first = refit_novelty(network, once)[1]
+    assert sorted(set(rows // 5)) == sorted(first)
+    assert len(rows) == 5 * len(first)
 
 
 def test_empty_intervals_are_explained(tmp_path: Path, regressor: Predictor):

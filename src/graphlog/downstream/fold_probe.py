@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix, hstack
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import device_for, using
 from graphlog.domains import Input
-from graphlog.downstream.label_checks import ROUNDS, subtree_labels
+from graphlog.domains.repeats import ROUNDS, subtree_labels
 from graphlog.downstream.linear import check_penalties, standardize, without_convergence_warnings
 from graphlog.downstream.pretrained import Encoder, untrained_like
 from graphlog.downstream.probe import check_baselines, opened

@@ -24,8 +24,8 @@ from graphlog.data.tables import ColumnNames
 from graphlog.data.workers import device_for, using
 from graphlog.domains import Input, domain_of
 from graphlog.domains.base import BaselineFeatures
+from graphlog.domains.repeats import Kinds, repeat_kinds
 from graphlog.downstream.kernel import KernelFit, KernelModel, Predicted, fit_kernel
-from graphlog.downstream.label_checks import repeat_kinds
 from graphlog.downstream.linear import (
     COUNTS,
     FIXED_C,
@@ -90,9 +90,9 @@ def probe(
     layer: str | None = None,
     with_features: Sequence[str] = (),
     baselines: Sequence[str] = USUAL_BASELINES,
-    baseline_seeds: Sequence[int] = (0,),
+    baseline_seeds: Sequence[int] | None = None,
     folds_seeds: Sequence[int] | None = None,
-    c: float = FIXED_C,
+    c: float | None = None,
     grid: Sequence[float] = GRID,
     precision: Precision = "fp32",
     progress: Progress | None = None,
@@ -124,12 +124,12 @@ def probe(
             them together.
         baselines: Rows to set beside it: ``random``, ``ecfp-rf``, ``ecfp-lr``; of proteins,
             statistics of the ego-networks take the fingerprints' place.
-        baseline_seeds: Of untrained encoders and forests; with ``folds_seeds``, one of each a
-            split.
+        baseline_seeds: Of untrained encoders and forests (default: 0); with ``folds_seeds``, one
+            of each a split.
         folds_seeds: Draw the folds once for each of these seeds, and score everything on each:
             rows then have a value a split, and differences from the first row are paired.
             Molecules are split by ``random-scaffold`` if no split is named. None: one split.
-        c: The fixed inverse penalty.
+        c: The fixed inverse penalty of a linear model (default: 0.1).
         grid: The inverse penalties to choose from.
         precision: Of the encoder's matrix products.
         progress: Follows the batches.
@@ -149,10 +149,24 @@ def probe(
         DataError: If nothing can be learned that is to be kept.
     """
     check_baselines(baselines)
-    baseline_seeds = check_seeds("baseline_seeds", baseline_seeds, 1 if baselines else 0)
+    if baseline_seeds is not None and (folds_seeds is not None or not baselines):
+        found = "there are no baselines" if not baselines else "each split has its own"
+        raise ConfigError(
+            f"{setting('baseline_seeds')} changes nothing, since {found}; drop it.",
+            option="baseline_seeds",
+        )
+    baseline_seeds = check_seeds(
+        "baseline_seeds", [0] if baseline_seeds is None else baseline_seeds
+    )
     if folds_seeds is not None:
         folds_seeds = check_seeds("folds_seeds", folds_seeds, 2)
     check_name("head", head, HEADS)
+    if c is not None and head == "kernel":
+        raise ConfigError(
+            f"{setting('c')} is for linear models; drop it, or choose another {setting('head')}.",
+            option="c",
+        )
+    c = FIXED_C if c is None else c
     check_penalties("c", c)
     check_penalties("grid", grid, is_list=True)
     path, bar = None if run_dir is None else Path(run_dir), as_progress(progress)
@@ -214,7 +228,7 @@ def probe(
         merits = {k: mean_over_tasks(np.array([found[k].merit for found in each])) for k in each[0]}
         first = _best(data.criterion, next(iter(merits)), merits)
         report, found = reports[0], [candidates[first] for candidates in each]
-        held, predicted = pooled(splits, [of_split.predicted for of_split in found])
+        held, kinds, predicted = pooled(splits, [of_split.predicted for of_split in found])
         kept = found[0].kept
         if folds_seeds is not None:
             report = report_of_splits(reports, folds_seeds)
@@ -230,7 +244,7 @@ def probe(
         predictor = _predictor(encoder, layer, data, kept, report)
         predictor.info = {"probed_on": data.name, **origin(data, encoder)}
         predictor.novelty = fit_novelty(predictor.members[0].network, data.train_graphs)
-        _judge(predictor, kept, held, predicted, head == "auto")
+        _judge(predictor, kept, held, kinds, predicted, head == "auto")
         keep_run(folder, predictor, data, source, labeling)
         # after the model: settings without one would look like a run to be resumed
         describe_run(folder, data, run_tables("probe", data, encoder, predictor.info["probe"]))
@@ -597,10 +611,11 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
 
 def pooled(
     splits: Sequence[LabeledGraphs], each: Sequence[Predicted]
-) -> tuple[LabeledGraphs, Predicted]:
+) -> tuple[LabeledGraphs, Kinds | None, Predicted]:
     """Return the validation and the test folds of all splits as two folds of as many graphs.
 
-    A target that the training fold of a split could not teach has no label there.
+    A target that the training fold of a split could not teach has no label there. Graphs of one
+    validation fold that repeat each other have the same number.
     """
     folds = [
         (data, found, data.split[fold])
@@ -613,7 +628,10 @@ def pooled(
     rows, known = np.arange(len(mean)), sum(len(data.split.valid) for data in splits)
     split = Split(rows[:0], rows[:known], rows[known:])
     held = replace(splits[0], labels=labels, split=split)
-    return held, Predicted(mean, np.concatenate(stds) if stds else None)
+    if (kinds := repeat_kinds(splits[0].store)) is not None:
+        each_fold = (kinds[data.split.valid] + len(kinds) * k for k, data in enumerate(splits))
+        kinds = np.concatenate([*each_fold])
+    return held, kinds, Predicted(mean, np.concatenate(stds) if stds else None)
 
 
 def _predictor(
@@ -635,7 +653,12 @@ def _predictor(
 
 
 def _judge(
-    predictor: Predictor, kept: Kept, data: LabeledGraphs, predicted: Predicted, is_best: bool
+    predictor: Predictor,
+    kept: Kept,
+    data: LabeledGraphs,
+    kinds: Kinds | None,
+    predicted: Predicted,
+    is_best: bool,
 ) -> None:
     """Calibrate a predictor by folds it has not seen; complete its report and its file.
 
@@ -648,7 +671,8 @@ def _judge(
         penalties = {name or "embedding": model.c for name, model in kept.items()}
         settings = {"layer": layer, "head": "linear", "with": predictor.features, "c": penalties}
     valid = data.split.valid
-    predictor.calibration = Calibration.fit(data.task, data.labels[valid], predicted.mean[valid])
+    own = data.labels[valid], predicted.mean[valid], kinds
+    predictor.calibration = Calibration.fit(data.task, *own)
     judged = predictor.calibration.rows(data, *predicted)
     is_chosen = math.isfinite(report.rows[0].mean(data.metric, "valid"))
     parts = ["the kind of model"] * is_best + ["C"] * (predictor.kernel is None)

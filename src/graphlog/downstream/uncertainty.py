@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.special import log_softmax, softmax
 from torch import Tensor
 
@@ -36,12 +36,26 @@ class Calibration:
 
     @classmethod
     def fit(
-        cls, task: TaskKind, labels: Float[np.ndarray, "N T"], predictions: Float[np.ndarray, "N T"]
+        cls,
+        task: TaskKind,
+        labels: Float[np.ndarray, "N T"],
+        predictions: Float[np.ndarray, "N T"],
+        kinds: Int[np.ndarray, "N"] | None = None,
     ) -> "Calibration":
-        """Return the calibration of predictions of a fold that was not trained on."""
+        """Return the calibration of predictions of a fold that was not trained on.
+
+        Of graphs that repeat each other, whose ``kinds`` are equal, the first error of a target
+        counts: one that is predicted later has an error of its own, but they have not.
+        """
         labels, targets = np.asarray(labels, dtype=np.float64), labels.shape[1]
         if task == "regression":
-            errors = np.sort(np.abs(labels - predictions), axis=0)  # NaN comes last
+            errors = np.abs(labels - predictions)
+            if kinds is not None:
+                for column in errors.T:
+                    known = np.flatnonzero(~np.isnan(column))
+                    first = np.unique(kinds[known], return_index=True)[1]
+                    column[np.delete(known, first)] = np.nan
+            errors = np.sort(errors, axis=0)  # NaN comes last
             most = int((~np.isnan(errors)).sum(axis=0).max(initial=0))
             return cls(task, errors[:most], np.full(targets, np.nan))
         if task == "multiclass":
@@ -90,7 +104,8 @@ class Calibration:
         """
         test = data.split.test
         labels, predictions = np.asarray(data.labels[test], dtype=np.float64), predictions[test]
-        n_valid = (~np.isnan(data.labels[data.split.valid])).sum(axis=0).tolist()
+        known = self.errors if self.task == "regression" else data.labels[data.split.valid]
+        n_valid = (~np.isnan(known)).sum(axis=0).tolist()
         if self.task == "regression":
             errors, widths = labels - predictions, self.half_widths(LEVEL)
             stds = [None] * len(widths) if std is None else std[test].T

@@ -9,7 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore, sample_rows
+from graphlog.domains.repeats import repeat_kinds
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import NonFiniteLossError
 
@@ -43,6 +45,7 @@ class Novelty:
 
     Its percentile is taken among graphs of the collection that the distribution was not fitted to,
     so that another graph drawn from the same collection has each percentile with equal chance.
+    Graphs that repeat each other count once.
     """
 
     mean: Float[np.ndarray, "W"]
@@ -173,7 +176,7 @@ def fit_novelty(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> Nov
     """
     if len(graphs) < FEWEST:
         return None
-    return Novelty.fit(_drawn(network, graphs, seed)[1], seed)
+    return Novelty.fit(_drawn(network, graphs, seed)[2], seed)
 
 
 def refit_novelty(
@@ -184,17 +187,25 @@ def refit_novelty(
     A graph is near any distribution that was fitted to it. This one judges the graphs that the
     first was fitted to; they are returned by their places in ``graphs``.
     """
-    rows, embeddings = _drawn(network, graphs, seed)
-    return Novelty.fit(embeddings, seed, exchanged=True), rows[_halves(len(rows), seed)[0]]
+    rows, kinds, embeddings = _drawn(network, graphs, seed)
+    judged = np.isin(kinds, _halves(len(embeddings), seed)[0])
+    return Novelty.fit(embeddings, seed, exchanged=True), rows[judged]
 
 
 def _drawn(
     network: GraphEncoder, graphs: GraphStore, seed: int
-) -> tuple[Int[np.ndarray, "J"], Float[np.ndarray, "J W"]]:
-    """Return the graphs that novelty is fitted to, by their places, and their embeddings."""
+) -> tuple[Int[np.ndarray, "J"], Int[np.ndarray, "J"], Float[np.ndarray, "K W"]]:
+    """Return the graphs that novelty is fitted to.
+
+    These are their places, numbers that are equal for those that repeat each other, and the
+    embedding of the first with each number.
+    """
     rows = sample_rows(len(graphs), _JUDGED, seed)
+    kinds = repeat_kinds(graphs.subset(rows))
+    kinds = np.arange(len(rows)) if kinds is None else group_numbers(kinds.tolist())
+    first = rows[np.unique(kinds, return_index=True)[1]]
     device = next(network.parameters()).device
-    parts = np.array_split(rows, -(-len(rows) // _AT_ONCE))
+    parts = np.array_split(first, -(-len(first) // _AT_ONCE))
     with torch.no_grad():
         found = [
             network.embed_graphs(graphs.take(part).to(device), "jk").float().cpu().numpy()
@@ -203,4 +214,4 @@ def _drawn(
     embeddings = np.concatenate(found)
     if not np.isfinite(embeddings).all():
         raise NonFiniteLossError("embeddings became NaN or infinite; try a lower learning rate.")
-    return rows, embeddings
+    return rows, kinds, embeddings

@@ -13,7 +13,7 @@ from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore, sample_rows
 from graphlog.domains import domain_of
 from graphlog.domains.base import CommonPart, Draws, GraphFeature
-from graphlog.downstream.label_checks import repeat_kinds
+from graphlog.domains.repeats import repeat_kinds
 from graphlog.downstream.pretrained import Encoder, evaluating, ranges_of
 from graphlog.encoders.modelfile import tensors_below
 from graphlog.encoders.novelty import Novelty, fit_novelty, refit_novelty
