@@ -348,6 +348,28 @@ def test_settings_follow_from_others_unless_given():
     one_rate = FinetuneConfig(encoder_rate=None, learning_rate=0.01)
     again = FinetuneConfig.parse(one_rate.written())  # one rate for all stays one
     assert again.encoder_rate == again.learning_rate == 0.01
+    assert again.updated({"learning_rate": 0.1}).encoder_rate in (None, 0.1)
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_what_is_laid_over_settings_takes_its_own_with_it(is_written: bool):
+    """Settings of a file, which has them all, are no more chosen than those of an object."""
+
+    def settings(**chosen: Any) -> FinetuneConfig:
+        config = FinetuneConfig(**chosen)
+        return FinetuneConfig.parse(config.written()) if is_written else config
+
+    paper = settings(epochs=2).updated({"protocol": "paper"})
+    assert paper.model_dump() == FinetuneConfig(protocol="paper", epochs=2).model_dump()
+    back = settings(protocol="paper", hidden=7).updated({"protocol": "default"})
+    assert back.model_dump() == FinetuneConfig(hidden=7).model_dump()
+    assert settings().updated({"patience": 3}).select == "best-valid"
+    assert settings(patience=3).updated({"patience": None}).select == "last"
+    assert settings(patience=3, select="last").updated({"patience": 4}).select == "last"
+    faster = settings(protocol="paper").updated({"learning_rate": 0.01})
+    assert faster.learning_rate == 0.01
+    assert faster.encoder_rate is None
+    assert settings().updated({"learning_rate": 0.01}).encoder_rate == FinetuneConfig().encoder_rate
 
 
 def test_an_untrained_encoder_is_trained_from_scratch(tmp_path: Path):

@@ -18,6 +18,7 @@ from graphlog.config import FrozenConfig, read_toml
 from graphlog.data.store import GraphBatch, epoch_batches
 from graphlog.data.tables import ColumnNames
 from graphlog.domains import domain_of
+from graphlog.domains.repeats import repeat_kinds
 from graphlog.downstream.linear import fuse
 from graphlog.downstream.metrics import SCORES, better
 from graphlog.downstream.predictor import FineTuned, Head, Predictor
@@ -166,6 +167,20 @@ class FinetuneConfig(FrozenConfig):
     """``auto``, ``cpu`` or ``cuda``."""
     checkpoint_every_s: float = Field(default=30.0, ge=0)
     """Least seconds between two checkpoints within an epoch."""
+
+    def updated(self, values: Mapping[str, Any], where: str = "") -> Self:
+        """Return a copy with ``values`` replaced, and what protocol and patience make usual.
+
+        A setting that is as usual under the protocol, and with or without patience, becomes what is
+        usual under those of ``values``; where both rates are the same they stay the same.
+        """
+        deciding = {"protocol": self.protocol, "patience": self.patience}
+        usual = type(self).parse(deciding)
+        own = self.model_dump()
+        if own["encoder_rate"] == own["learning_rate"]:  # as a file has what was None
+            own["encoder_rate"] = None
+        own = {name: value for name, value in own.items() if value != getattr(usual, name)}
+        return self.parse({**deciding, **own, **values}, where)
 
     def suited_to(self, encoder: Encoder) -> Self:
         """Return the settings; of an untrained encoder, defaults give way to those from scratch."""
@@ -662,7 +677,9 @@ def _predictor(
         rows.append(score_row("kernel model, frozen encoder", KERNEL_RULE, data, [of_kernel]))
     valid = data.split.valid
     known = replace(data, labels=data.judgeable)
-    calibration = Calibration.fit(data.task, known.labels[valid], mean[valid])
+    kinds = repeat_kinds(data.store)
+    own = None if kinds is None else kinds[valid]
+    calibration = Calibration.fit(data.task, known.labels[valid], mean[valid], own)
     judged = calibration.rows(known, mean)
     rows += _result_rows("untrained encoder, fine-tuned", untrained)[0] if untrained else []
     extra, said = ecfp_rows(data, baselines, seeds)
