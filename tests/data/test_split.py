@@ -60,6 +60,14 @@ def test_random_split_is_a_partition(n: int, seed: int):
     assert len(split.train) == int(0.8 * n)
 
 
+@pytest.mark.parametrize("n", [10, 20, 100, 1000])
+def test_shares_are_of_tenths_not_of_binary_fractions(n: int):
+    for fractions in ((0.7, 0.1, 0.2), (0.7, 0.2, 0.1), (0.6, 0.3, 0.1)):
+        expected = [round(10 * share) * n // 10 for share in fractions]
+        assert [len(part) for part in group_split(range(n), fractions)] == expected
+        assert [len(part) for part in random_split(n, fractions)] == expected
+
+
 def test_strata_keep_their_shares():
     classes = np.repeat([0, 1, 2], [50, 30, 20])
     split = stratified_split(classes, (0.8, 0.1, 0.1), 0)

@@ -186,13 +186,18 @@ def check_fractions(fractions: Fractions) -> tuple[float, float, float]:
     return float(train), float(valid), float(test)
 
 
+def _rows(share: float, n: int) -> float:
+    """Return a share of ``n`` rows; 0.29 * 100 is 28.999999999999996."""
+    return round(share * n, 9)
+
+
 def random_split(n: int, fractions: Fractions = DEFAULT_FRACTIONS, seed: int = 0) -> Split:
     """Shuffle ``range(n)`` and cut it; what rounding leaves goes to test (as in pre-train-GNNs)."""
     train, valid, _ = check_fractions(fractions)
     order = list(range(n))
     random.Random(seed).shuffle(order)
     rows = np.array(order, dtype=np.int64)
-    first, second = int(train * n), int(train * n) + int(valid * n)
+    first, second = int(_rows(train, n)), int(_rows(train, n)) + int(_rows(valid, n))
     return _with_training_rows(Split(rows[:first], rows[first:second], rows[second:]), n)
 
 
@@ -238,16 +243,17 @@ def group_split(
     n, order = len(number), list(range(len(sizes)))
     if kind == "largest-first":
         order.sort(key=lambda g: (sizes[g], int(members[g][0])), reverse=True)
-        parts = _fill(order, sizes, (train * n, (train + valid) * n), from_first=True)
+        most = _rows(train, n), _rows(train + valid, n)
+        parts = _fill(order, sizes, most, from_first=True)
     elif kind == "balanced":
         limit, draw = min(valid, test) * n / 2, random.Random(seed)
         big, small = ([g for g in order if (sizes[g] > limit) == large] for large in (True, False))
         draw.shuffle(big)
         draw.shuffle(small)
-        parts = _fill(big + small, sizes, (train * n, valid * n))
+        parts = _fill(big + small, sizes, (_rows(train, n), _rows(valid, n)))
     else:
         order = np.random.RandomState(seed).permutation(len(sizes)).tolist()
-        in_valid, in_test, in_train = _fill(order, sizes, (valid * n, test * n))
+        in_valid, in_test, in_train = _fill(order, sizes, (_rows(valid, n), _rows(test, n)))
         parts = in_train, in_valid, in_test
     none = np.empty(0, np.int64)
     split = Split(*(np.concatenate([none, *(members[g] for g in part)]) for part in parts))
