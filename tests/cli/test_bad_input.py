@@ -156,6 +156,11 @@ WRONG: dict[str, str] = {
         )
     },
     "probe {molecules} -m random --targets oxygen --head kernel --c 0.1": "--c | linear models",
+    "probe {molecules} -m random --targets oxygen --baselines none --baseline-seeds 1": (
+        "--baseline-seeds changes nothing | there are no baselines"
+    ),
+    "benchmark speed -o b --split random": "--split changes nothing in suite 'speed'",
+    "benchmark embedding-map -o b --datasets bbbp": "--datasets changes nothing",
     "featurize {molecules} -o new --categorical a --continuous b,a": "--continuous | attribute 'a'",
     "data split {molecules} -o s.json --kind random --test-species 1": "--test-species | --kind sp",
     # outputs

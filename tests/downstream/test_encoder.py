@@ -19,6 +19,7 @@ from graphlog.extras.export import padded_inputs
 from graphlog.files import mark_folder
 from graphlog.inputs import read
 
+TINY = {"dim": 8, "layers": 1}
 BAD = ["CCO", "not a molecule", "c1ccccc1", "", "C"]
 
 
@@ -160,6 +161,13 @@ def test_an_untrained_encoder_does_not_take_its_statistics_from_labeled_molecule
     np.testing.assert_array_equal(one, other)
 
 
+def test_an_untrained_encoder_reads_the_graphs_that_its_statistics_are_of():
+    graphs = read(CHAINS, MOLECULE_RICH)
+    assert graphlog.random_encoder(TINY, graphs=graphs).schema == MOLECULE_RICH
+    with pytest.raises(ConfigError, match="graphs have schema 'molecule-rich'"):
+        graphlog.random_encoder(TINY, MOLECULE, graphs=graphs)
+
+
 def test_batches_of_another_schema_are_refused():
     graphs = read(CHAINS[:2], MOLECULE_RICH)
     for use in (tiny_encoder(), partial(padded_inputs, tiny_encoder())):
@@ -168,7 +176,7 @@ def test_batches_of_another_schema_are_refused():
 
 
 def test_an_untrained_encoder_by_names():
-    named = graphlog.random_encoder({"dim": 8, "layers": 1}, "molecule")
+    named = graphlog.random_encoder(TINY, "molecule")
     plain = graphlog.random_encoder(EncoderConfig(dim=8, layers=1), MOLECULE)
     np.testing.assert_array_equal(named.embed(CHAINS), plain.embed(CHAINS))
     with pytest.raises(ConfigError, match="`seed` must be a whole number"):

@@ -327,6 +327,13 @@ def plan_cells(request: Request) -> list[Cell]:
             f"{setting('methods')} and {setting('backbones')}.",
             option="methods",
         )
+    for option in ("split", "datasets"):
+        is_asked = getattr(request, option) is not None
+        if is_asked and not {"finetune", "probe"} & set(suite.stages):
+            raise ConfigError(
+                f"{setting(option)} changes nothing in suite '{request.suite}'; drop it.",
+                option=option,
+            )
     start = Cell(request, domain, setup, method_named(REFERENCE))
     stages = [stage for stage in suite.stages if stage in (request.stages or STAGES)]
     cells: dict[tuple[str, ...], Cell] = {}

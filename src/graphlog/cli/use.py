@@ -151,10 +151,6 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
                     "name another protocol.",
                     option=option,
                 )
-        if self.c is not None and self.head == "kernel":
-            raise ConfigError(
-                f"{setting('c')} is for linear models; drop it or --head kernel.", option="c"
-            )
         options = self.given("model", "source", "protocol", *foreign)
         options["progress"] = self.progress()
         if self.protocol == "10-fold":

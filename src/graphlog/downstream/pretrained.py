@@ -586,7 +586,8 @@ def random_encoder(
 
     Args:
         config: Settings of the network, or a table of some; None takes the defaults.
-        schema: Features it reads, or their name; None takes those of ``molecule-cip``.
+        schema: Features it reads, or their name; None takes those of ``graphs``, or of
+            ``molecule-cip``.
         layer: Embedding it is known by; None takes ``jk``.
         seed: Initial weights, and which graphs are looked at.
         graphs: Unlabeled graphs to take the statistics from; None takes bundled molecules.
@@ -597,8 +598,16 @@ def random_encoder(
         )
     if not isinstance(config, EncoderConfig):
         config = EncoderConfig.parse(config or {})
+    if schema is None and graphs is not None:
+        schema = graphs.schema
     if not isinstance(schema, FeatureSchema):
         schema = schema_named(schema or USUAL_SCHEMA)
+    if graphs is not None and graphs.schema != schema:
+        raise ConfigError(
+            f"the graphs have schema '{graphs.schema.name}', the encoder is to read "
+            f"'{schema.name}'; name the same.",
+            option="schema",
+        )
     seed = check_seed("seed", seed)
     network = build_encoder(
         config, schema, torch.Generator().manual_seed(seed_for(seed, "encoder"))
