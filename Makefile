@@ -8,6 +8,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Python compiles a module when it is first imported; most of those that come with the packages never are.
+INSTALL := $(PIP) install --quiet --no-compile
 WORKERS ?= 2
 OUT ?= graphlog-quickstart
 
@@ -32,15 +34,15 @@ help:  ## list the targets
 # torch goes first and alone, at its pinned version: a range would fetch the newest build with its CUDA libraries.
 $(VENV)/base.stamp: constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet "$$(grep -E '^torch==' constraints.txt)"
+	$(INSTALL) "$$(grep -E '^torch==' constraints.txt)"
 	touch $@
 
 $(VENV)/core.stamp: $(VENV)/base.stamp pyproject.toml
-	$(PIP) install --quiet -c constraints.txt -e '.[plot,parquet,zstd]'
+	$(INSTALL) -c constraints.txt -e '.[plot,parquet,zstd]'
 	touch $@
 
 $(VENV)/dev.stamp: $(VENV)/core.stamp
-	$(PIP) install --quiet -c constraints.txt -e '.[plot,parquet,zstd,dev,docs]'
+	$(INSTALL) -c constraints.txt -e '.[plot,parquet,zstd,dev,docs]'
 	touch $@
 
 install: $(VENV)/dev.stamp  ## create .venv with everything in it
