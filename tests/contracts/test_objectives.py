@@ -44,8 +44,8 @@ SERVED = [
     (name, schema, backbone)
     for name in VARIANTS
     for schema in SCHEMAS
-    for backbone in BACKBONES
     if usable(name, SCHEMAS[schema])
+    for backbone in BACKBONES
 ]
 """What each objective can learn from; that it refuses the others clearly is tested further down."""
 

@@ -1,5 +1,6 @@
 """Named sets of ego-networks: made once, whoever asks first; opened, not made, after that."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -133,12 +134,14 @@ def obo_of_tables(bio: Path) -> str:
     terms = terms[terms.aspect.isin(branches)]
     edges = pd.read_csv(bio / "go_edges_2022-07.tsv.gz", sep="\t")
     edges = edges[edges.parent.isin(terms.index)]
-    edges["text"] = ("relationship: " + edges.relation.str.replace(" ", "_") + " ").where(
-        edges.relation != "isa", "is_a: "
-    ) + edges.parent
-    broader = edges.groupby("child").text.agg("\n".join)
+    kinds = ("relationship: " + edges.relation.str.replace(" ", "_")).where(
+        edges.relation != "isa", "is_a:"
+    )
+    broader = defaultdict[str, list[str]](list)
+    for child, kind, parent in zip(edges.child, kinds, edges.parent, strict=True):
+        broader[child].append(f"{kind} {parent}")
     stanzas = [
-        f"[Term]\nid: {term}\nnamespace: {branches[aspect]}\n{broader.get(term, '')}\n"
+        "\n".join([f"[Term]\nid: {term}\nnamespace: {branches[aspect]}", *broader[term], ""])
         for term, aspect in terms.aspect.items()
     ]
     return "\n".join(["format-version: 1.2", *stanzas])
