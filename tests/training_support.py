@@ -47,7 +47,7 @@ SMALL = {
 }
 
 
-PRELOADED = ["training_support", "benchmark_support", "sklearn.cluster", "torch._dynamo"]
+PRELOADED = ["training_support", "benchmark_support", "sklearn.cluster"]
 PRELOADED += ["graphlog.domains.molecule.domain", "pandas.io.formats.style", "tabulate"]
 """What takes long to import, in part when it is first used."""
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from typer.main import get_command
 
 import graphlog
 from cli_support import Cli, left_in
 from downstream_support import tiny_encoder
 from graphlog.cli.command import as_flags
-from graphlog.cli.main import app
+from graphlog.cli.main import whole_parser
 from graphlog.errors import ConfigError
 from graphlog.extras.neighbors import Index
 from graphlog.files import mark_folder
@@ -280,7 +279,7 @@ def test_a_setting_is_written_as_python_writes_it(finetuned: Path):
     ],
 )
 def test_the_command_line_has_a_flag_for_every_setting(verb, name, value, written):
-    assert as_flags(get_command(app), verb.split())(name, value) == written
+    assert as_flags(whole_parser(), verb.split())(name, value) == written
 
 
 def test_every_setting_in_a_message_is_an_option_of_a_verb():
@@ -289,7 +288,7 @@ def test_every_setting_in_a_message_is_an_option_of_a_verb():
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call) and getattr(call.func, "id", "") in SETTINGS:
                 names.update(a.value for a in call.args[:1] if isinstance(a, ast.Constant))
-    write = as_flags(get_command(app), ["pretrain"])
+    write = as_flags(whole_parser(), ["pretrain"])
     assert len(names) > 30
     assert {name for name in names if write(name).startswith("`")} <= PYTHON_ONLY
 

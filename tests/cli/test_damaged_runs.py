@@ -11,11 +11,10 @@ from typing import Any
 import pandas as pd
 import pytest
 from PIL import Image
-from typer.main import get_command
 
 from cli_support import Cli, left_in
 from graphlog.cli.command import printable
-from graphlog.cli.main import VERBS, app
+from graphlog.cli.main import VERBS, whole_parser
 from graphlog.inputs import recall_input
 
 DEEP = 100_000
@@ -132,7 +131,7 @@ def test_help_names_the_exit_codes(cli: Cli):
 
 
 def test_the_paragraphs_of_a_help_page_fill_the_width():
-    group: Any = get_command(app)
+    group: Any = whole_parser()
     commands = [*group.commands.items(), *group.commands["data"].commands.items()]
     assert len(commands) == len(VERBS) + 5
     for name, command in commands:

@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
 import graphlog
 from cli_support import SMALL, Cli, left_in, read_table
-from graphlog.cli.main import app
+from graphlog.cli.main import whole_parser
 from graphlog.config import read_toml
 from graphlog.training.log import numbers, read_metrics
 
@@ -21,7 +20,7 @@ QUICK = f"{LABELS} --seeds 0 --epochs 1 --baselines none"
 
 
 def test_every_verb_that_reads_a_table_has_the_options_of_reading():
-    commands = get_command(app).commands  # type: ignore[attr-defined]
+    commands = whole_parser().commands  # type: ignore[attr-defined]
     verbs = {name: verb for name, verb in commands.items() if name not in WITHOUT_TABLE}
     verbs["data split"] = verbs.pop("data").commands["split"]
     assert {"featurize", "pretrain", "finetune", "tune", "predict", "plot"} <= verbs.keys()

@@ -55,8 +55,10 @@ def run_page(page: Path, commands: bool = True) -> int:
 
 @patch.dict(os.environ)
 @pytest.mark.parametrize("page", [p for p in _with("python") if p.parent != TUTORIALS], ids=_id)
-def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from graphlog.cli.main import app
+def test_python_blocks_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+):
+    from graphlog.cli.main import app, whole_parser
     from graphlog.datasets import DATASETS
     from graphlog.domains import DOMAINS
     from graphlog.encoders import LAYERS
@@ -65,6 +67,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
     for table in (LAYERS, OBJECTIVES, DATASETS, DOMAINS):  # what a page adds must not outlive it
         monkeypatch.setattr(table, "data", dict(table.data))
     monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
+    request.addfinalizer(whole_parser.cache_clear)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "molecules.csv").write_text(MOLECULES, encoding="utf-8")
     (tmp_path / "mydata.csv").write_text("smiles,date\nCCO,2021-05-01\n", encoding="utf-8")
@@ -99,11 +102,9 @@ def _commands(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", _with("bash"), ids=_id)
 def test_command_lines_parse(page: Path):
-    from typer.main import get_command
+    from graphlog.cli.main import whole_parser
 
-    from graphlog.cli.main import app
-
-    root = get_command(app)
+    root = whole_parser()
     for line in _commands(page):
         words = shlex.split(re.sub(r"\$\(.*?\)", "", line), comments=True)
         command = root

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextvars import copy_context
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -119,8 +120,15 @@ data_app = typer.Typer(
 )
 
 
+@cache
+def whole_parser() -> Any:
+    """Return the parser of all verbs, which takes long to make."""
+    return get_command(app)
+
+
 def add_verb(name: str, verb: Verb, to: typer.Typer = app) -> None:
     """Add a verb to ``graphlog``, or to a group of its verbs."""
+    whole_parser.cache_clear()
     # typer keeps the lines of all paragraphs but the first, as wide as they are in the code
     text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(verb.command) or "")
     to.command(
@@ -145,7 +153,7 @@ app.add_typer(data_app, name="data", rich_help_panel=DATA)
 def _run(words: list[str]) -> int:
     """Make a command of its words, without any effect, then run it."""
     WORDS.set(words)
-    parser: Any = get_command(app)
+    parser = whole_parser()
     command = parser.main(args=words, prog_name="graphlog", standalone_mode=False)
     if not isinstance(command, Command):  # a page of help was shown
         return int(command or 0)

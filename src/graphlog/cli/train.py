@@ -76,9 +76,7 @@ class Pretrain(o.Reading, o.Computing, Command):
                     "several processes cannot read standard input; write it to a file."
                 )
             return run_processes(WORDS.get(), self.processes)
-        import pandas as pd  # late, as all that is heavy
-
-        from graphlog.data.graphs import rejects_of_output
+        from graphlog.data.graphs import rejects_of_output  # late, as all that is heavy
         from graphlog.domains import domain_of
 
         self.quiet = self.quiet or not is_first()
@@ -94,7 +92,11 @@ class Pretrain(o.Reading, o.Computing, Command):
         if not is_first():
             return 0
         rejects = rejects_of_output(self.run_dir, self.run_dir.absolute().name)
-        rejected = len(pd.read_csv(rejects)) if rejects.is_file() else 0
+        rejected = 0
+        if rejects.is_file():
+            import pandas as pd  # slow to import
+
+            rejected = len(pd.read_csv(rejects))
         summary = {
             "run": str(self.run_dir),
             "graphs": encoder.info["graphs"],

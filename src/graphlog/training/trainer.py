@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
+from inspect import unwrap
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -174,6 +175,14 @@ def scheduled_rate(
     return rate if schedule == "constant" else rate * (1 + math.cos(math.pi * done)) / 2
 
 
+class _AdamW(torch.optim.AdamW):
+    """AdamW without the wrappers that import PyTorch's compiler, which takes seconds."""
+
+    add_param_group = unwrap(torch.optim.AdamW.add_param_group)
+    zero_grad = unwrap(torch.optim.AdamW.zero_grad)
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
+
 class NamedAdam:
     """AdamW over named parameters, whose state is ``{"<parameter>/<moment>": tensor}``."""
 
@@ -193,7 +202,7 @@ class NamedAdam:
         for name, p in self.parameters.items():
             own = (f for prefix, f in (factors or {}).items() if name.startswith(prefix))
             groups.setdefault(next(own, 1.0), []).append(p)
-        self.adam = torch.optim.AdamW(
+        self.adam = _AdamW(
             [{"params": members, "factor": factor} for factor, members in groups.items()],
             weight_decay=weight_decay,
             fused=all(p.device.type in {"cpu", "cuda"} for p in self.parameters.values()),
