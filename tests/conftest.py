@@ -1,5 +1,6 @@
 """What every test gets: checked shapes and types, a fixed seed, one thread, real data if any."""
 
+import gc
 import os
 import random
 import zlib
@@ -13,6 +14,8 @@ import torch
 
 import typecheck
 from graphlog.errors import GraphLoGError
+
+gc.disable()  # until all is imported, of which nothing is garbage
 
 ROOT = Path(__file__).resolve().parent.parent
 SIBLING = ROOT.parent / "shared" / "data"
@@ -54,6 +57,11 @@ TINY_SMILES = r"""
 """.split()
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.fixture(autouse=True)
 def _seeded(request: pytest.FixtureRequest) -> None:
     """Seed all randomness from the test's own name, so that order and workers do not matter."""
@@ -61,7 +69,10 @@ def _seeded(request: pytest.FixtureRequest) -> None:
     seed = zlib.crc32(request.node.nodeid.encode())
     random.seed(seed)
     np.random.seed(seed)
-    torch.manual_seed(seed)
+    # not `torch.manual_seed`, which notes a stack trace for each kind of device that is absent
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed(seed)
 
 
 @pytest.fixture(autouse=True, scope="session")

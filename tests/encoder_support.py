@@ -172,7 +172,7 @@ def make(name: str, encoder: GraphEncoder, **options: Any) -> Objective[Any]:
     kind = OBJECTIVES[name]
     bundle = kind.RECIPES[recipe]["objective"] if recipe else {}
     with torch.random.fork_rng():
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         return kind(kind.Config.parse({**bundle, **options}), encoder)
 
 
