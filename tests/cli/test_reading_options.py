@@ -20,7 +20,7 @@ QUICK = f"{LABELS} --seeds 0 --epochs 1 --baselines none"
 
 
 def test_every_verb_that_reads_a_table_has_the_options_of_reading():
-    commands = whole_parser().commands  # type: ignore[attr-defined]
+    commands = whole_parser().commands
     verbs = {name: verb for name, verb in commands.items() if name not in WITHOUT_TABLE}
     verbs["data split"] = verbs.pop("data").commands["split"]
     assert {"featurize", "pretrain", "finetune", "tune", "predict", "plot"} <= verbs.keys()

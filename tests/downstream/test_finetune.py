@@ -412,7 +412,7 @@ def test_a_kernel_model_is_averaged_with_the_fine_tuned_networks(
     task: str, freeze: bool, tmp_path: Path
 ):
     data = lengths() if task == "regression" else labeled(IS_ALCOHOL)
-    encoder, store, features = tiny_encoder("jk"), data.store, ("descriptors",)
+    encoder, store, features = tiny_encoder("jk"), data.store, ("ecfp4",)
     config = FinetuneConfig(epochs=2, device="cpu", freeze=freeze)
     alone = tuned(data, encoder, config=config)
     both = tuned(data, encoder, config=config, kernel=True, with_features=features)
