@@ -351,11 +351,48 @@ def test_a_rare_class_is_among_the_support_points_and_what_settings_are_chosen_o
     np.testing.assert_array_equal(np.isnan(fit.held_out), np.isnan(y))
 
 
-def test_a_class_that_is_not_rare_leaves_the_order_as_it_is():
-    y = (np.arange(4000.0)[:, None] % 2 == 0).astype(float)
-    order, stands_for = kernel._rare_first(y, np.arange(4000))
+def test_held_out_rows_of_a_rare_class_are_predicted_as_new_ones_are(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(kernel, "EXACT", 1000)
+    monkeypatch.setattr(kernel, "LANDMARKS", 800)
+    monkeypatch.setattr(kernel, "CHOOSING", 500)
+    rng, count = np.random.default_rng(0), 8000
+    x = rng.normal(size=(2 * count, 12)).astype(np.float32)
+    logit = 2 * x[:, 0] + 1.5 * np.sin(2 * x[:, 1]) + x[:, 2] * x[:, 3] - 6
+    y = (rng.random(2 * count) < 1 / (1 + np.exp(-logit))).astype(float)[:, None]
+    fit = fit_kernel({"": x}, y, np.arange(count), "classification")
+    new = fit.model.predict([x[count:]]).mean[:, 0]
+    held, is_active = fit.held_out[:count, 0], y[:, 0] == 1
+    assert 0.01 < is_active.mean() < 0.05
+    for sort in (is_active, ~is_active):
+        of_sort = held[sort[:count]], new[sort[count:]]
+        error = np.sqrt(sum(p.var() / len(p) for p in of_sort))
+        assert abs(of_sort[0].mean() - of_sort[1].mean()) < 4 * error
+
+
+@pytest.mark.parametrize("share", [0.5, 0.3])
+def test_a_class_that_is_not_rare_leaves_the_order_as_it_is(share: float):
+    y = np.random.default_rng(0).random((4000, 1)) < share
+    order, stands_for = kernel._rare_first(y.astype(float), np.arange(4000))
     np.testing.assert_array_equal(order, np.arange(4000))
     np.testing.assert_allclose(stands_for, stands_for[0])
+
+
+def test_rare_rows_stand_for_those_of_their_own_class():
+    rng, y = np.random.default_rng(0), np.zeros((20_000, 20))
+    y[rng.permutation(20_000)[:30], 0] = 1
+    y[rng.permutation(20_000)[:650], 1] = 1
+    y[:, 2:] = rng.random((20_000, 18)) < 0.5
+    y[:, 19] = NAN
+    y[rng.permutation(20_000)[:300], 19] = rng.random(300) < 0.5  # few labels, of both classes
+    order, stands_for = kernel._rare_first(y, np.arange(20_000))
+    first, weights = y[order[: kernel.CHOOSING]], stands_for[: kernel.CHOOSING]
+    for t in range(20):
+        known = ~np.isnan(first[:, t])
+        share, expected = np.average(first[known, t], weights=weights[known]), np.nanmean(y[:, t])
+        assert share == pytest.approx(expected, rel=0.25)
+    assert ((first[:, 19] == 0).sum(), (first[:, 19] == 1).sum()) == pytest.approx((62, 62), abs=4)
 
 
 @pytest.mark.parametrize("missing", [False, True])

@@ -549,8 +549,10 @@ def fit_kernel(
         coefficients, held = problem.with_landmarks(settings, count)
     else:
         coefficients, held = problem.exactly(settings)
-    # the directions have seen the labels of these rows, but for models of the other folds
-    held[: len(unseen)] = np.where(np.isnan(unseen), held[: len(unseen)], unseen)
+    if stands_for.min() == stands_for.max():
+        # the directions have seen the labels of these rows, but for models of the other folds; if
+        # rare classes came first, these models of fewer rows would judge them and hardly any other
+        held[: len(unseen)] = np.where(np.isnan(unseen), held[: len(unseen)], unseen)
     supports = tuple(replace(s, values=s.values[:count]) for s in problem.supports)  # pyright: ignore[reportIndexIssue]
     model = KernelModel(
         task,
@@ -672,11 +674,13 @@ class _Problem:
             parts = [self._normal(kernel_of, count, rows, columns) for rows in known]
             gram, right = (reduce(torch.add, sides) for sides in zip(*parts, strict=True))
             coefficients[:, columns] = _solved(gram + among, right)
-            for rows, (own, own_right) in zip(known, parts, strict=True):
-                without = _solved(gram - own + among, right - own_right)
+            for k, (rows, (own, own_right)) in enumerate(zip(known, parts, strict=True)):
+                # nor are rows of the fold support points: new rows are none
+                kept = np.flatnonzero(self.fold_of[:count] != k)
+                left = _square(gram - own + among, kept)
+                without = _solved(left, (right - own_right)[kept])
                 for part in _pieces(rows):
-                    outputs = kernel_of(part) @ without
-                    held[np.ix_(part, columns)] = outputs
+                    held[np.ix_(part, columns)] = kernel_of(part)[:, kept] @ without
         return coefficients, held
 
     def _normal(
@@ -703,17 +707,20 @@ def _rare_first(
     """Return an order in which rare classes are among the first rows, and what each stands for.
 
     Of 20 actives among 15,000 labels a sample of 2,500 rows has hardly any: settings would be
-    chosen without them, and they would not be support points. Up to half of the first rows are of
-    the rarer class of a target, the same number for each. These and the other rows are mixed,
-    repeats side by side, and stand for as many rows as there are of their sort.
+    chosen without them, and they would not be support points. Of each class that a target has in
+    few rows the same number is among the first, up to half of these together. They and the other
+    rows are mixed, repeats side by side, and stand for as many rows as there are like them.
     """
     quota = CHOOSING // (2 * labels.shape[1])
-    rare, early = np.zeros((2, len(labels)), dtype=bool)
+    early, stands_for = np.zeros(len(labels), dtype=bool), np.full(len(labels), np.inf)
     for column in labels.T:
-        own = np.flatnonzero(column == (np.nanmean(column) < 0.5))
-        if len(own) * CHOOSING < quota * len(labels):  # else a random sample has as many
-            rare[own] = early[own[:quota]] = True
-    rare, early = np.isin(kinds, kinds[rare]), np.isin(kinds, kinds[early])
+        for value in (0, 1):
+            own = np.flatnonzero(column == value)
+            if 0 < len(own) * CHOOSING < quota / 2 * len(labels):  # else a sample has enough
+                early[own[:quota]] = True
+                few = max(len(own) / quota, 1.0)
+                stands_for[own] = np.minimum(stands_for[own], few)
+    rare, early = (np.isin(kinds, kinds[some]) for some in (np.isfinite(stands_for), early))
     late, others = rare & ~early, ~rare
     room = max(CHOOSING - early.sum(), CHOOSING // 2)
     end = max(others.sum() * CHOOSING / room, CHOOSING)
@@ -724,8 +731,11 @@ def _rare_first(
     first = np.full(kinds.max() + 1, np.inf)
     np.minimum.at(first, kinds, place)
     order = np.lexsort((kinds, first[kinds]))
-    of_rare = rare.sum() / max(early.sum(), 1)
-    return order, np.where(rare, of_rare, others.sum() / room)[order]
+    # a repeat of a rare row, of another class, counts as that does
+    like = np.full(kinds.max() + 1, np.inf)
+    np.minimum.at(like, kinds, stands_for)
+    stands_for = np.where(rare, like[kinds], end / CHOOSING)
+    return order, stands_for[order]
 
 
 def _among(
