@@ -277,7 +277,9 @@ def test_without_a_calibration_there_is_no_interval(regressor: Predictor):
             plain.predict_uncertain(["CCO"], interval=level)
 
 
-@pytest.mark.parametrize(("half_width", "told"), [(None, "needs 9 labels"), (0.5, "infinite")])
+@pytest.mark.parametrize(
+    ("half_width", "told"), [(None, "labels of 9 different"), (0.5, "infinite")]
+)
 def test_an_infinite_interval_is_explained(half_width: float | None, told: str):
     notes = calibration_notes(({"coverage": 1.0, "half_width": half_width},), "scaffold", None)
     assert any(told in note for note in notes) == (half_width is None)

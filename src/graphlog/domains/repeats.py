@@ -24,7 +24,7 @@ _MOST_MARKS = 100
 """Nodes of a graph that are marked at most to make all of them differ."""
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def repeat_kinds(store: GraphStore) -> Kinds | None:
     """Return which graphs repeat each other: those whose parents have one structure.
 
@@ -32,6 +32,14 @@ def repeat_kinds(store: GraphStore) -> Kinds | None:
     """
     domain = domain_of(store.schema)
     return same_structure(domain.parents(store)) if domain.finds_repeats else None
+
+
+def kinds_to_a_network(store: GraphStore, layers: int) -> Kinds | None:
+    """Return which graphs a network of so many layers embeds alike; None of proteins."""
+    if not domain_of(store.schema).finds_repeats:
+        return None
+    batch = store[:]
+    return _summed(refine_colors(batch.x, batch.edge_attr, batch.adjacency, layers), batch)
 
 
 def same_structure(store: GraphStore) -> Int64[np.ndarray, "M"]:

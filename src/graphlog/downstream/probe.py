@@ -611,11 +611,11 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
 
 def pooled(
     splits: Sequence[LabeledGraphs], each: Sequence[Predicted]
-) -> tuple[LabeledGraphs, Kinds | None, Predicted]:
+) -> tuple[LabeledGraphs, Kinds, Predicted]:
     """Return the validation and the test folds of all splits as two folds of as many graphs.
 
-    A target that the training fold of a split could not teach has no label there. Graphs of one
-    validation fold that repeat each other have the same number.
+    A target that the training fold of a split could not teach has no label there. Graphs of the
+    validation folds have a number, equal for one graph and for those that repeat it.
     """
     folds = [
         (data, found, data.split[fold])
@@ -628,9 +628,9 @@ def pooled(
     rows, known = np.arange(len(mean)), sum(len(data.split.valid) for data in splits)
     split = Split(rows[:0], rows[:known], rows[known:])
     held = replace(splits[0], labels=labels, split=split)
-    if (kinds := repeat_kinds(splits[0].store)) is not None:
-        each_fold = (kinds[data.split.valid] + len(kinds) * k for k, data in enumerate(splits))
-        kinds = np.concatenate([*each_fold])
+    kinds = repeat_kinds(splits[0].store)
+    kinds = np.arange(len(splits[0].store)) if kinds is None else kinds
+    kinds = kinds[np.concatenate([data.split.valid for data in splits])]
     return held, kinds, Predicted(mean, np.concatenate(stds) if stds else None)
 
 
@@ -656,7 +656,7 @@ def _judge(
     predictor: Predictor,
     kept: Kept,
     data: LabeledGraphs,
-    kinds: Kinds | None,
+    kinds: Kinds,
     predicted: Predicted,
     is_best: bool,
 ) -> None:

@@ -155,7 +155,8 @@ def calibration_notes(
         if any(row["half_width"] is None for row in rows):
             fewest = math.ceil(LEVEL / (1 - LEVEL) - 1e-9)
             notes.append(
-                f"an empty half width is infinite: the validation fold needs {fewest} labels"
+                f"an empty half width is infinite: the validation fold needs labels of {fewest} "
+                f"different {records}"
             )
     else:
         notes.append(

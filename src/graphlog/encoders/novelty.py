@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore, sample_rows
-from graphlog.domains.repeats import repeat_kinds
+from graphlog.domains.repeats import kinds_to_a_network
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import NonFiniteLossError
 
@@ -45,7 +45,7 @@ class Novelty:
 
     Its percentile is taken among graphs of the collection that the distribution was not fitted to,
     so that another graph drawn from the same collection has each percentile with equal chance.
-    Graphs that repeat each other count once.
+    Graphs that repeat each other count once, as far as the network sees it.
     """
 
     mean: Float[np.ndarray, "W"]
@@ -201,7 +201,7 @@ def _drawn(
     embedding of the first with each number.
     """
     rows = sample_rows(len(graphs), _JUDGED, seed)
-    kinds = repeat_kinds(graphs.subset(rows))
+    kinds = kinds_to_a_network(graphs.subset(rows), network.config.layers)
     kinds = np.arange(len(rows)) if kinds is None else group_numbers(kinds.tolist())
     first = rows[np.unique(kinds, return_index=True)[1]]
     device = next(network.parameters()).device
