@@ -438,7 +438,7 @@ def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[st
                 file=file,
             )
         others["seeds"] = seeds
-    return {"config": FinetuneConfig.parse(stored).updated(settings), **others}
+    return {"config": FinetuneConfig.of_file(stored).updated(settings), **others}
 
 
 START, DATA, TRAIN, USE, LOOK = "Start here", "Data", "Train", "Use an encoder", "Look at results"

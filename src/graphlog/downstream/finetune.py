@@ -172,14 +172,11 @@ class FinetuneConfig(FrozenConfig):
         """Return a copy with ``values`` replaced, and what protocol and patience make usual.
 
         A setting that is as usual under the protocol, and with or without patience, becomes what is
-        usual under those of ``values``; where both rates are the same they stay the same.
+        usual under those of ``values``.
         """
         deciding = {"protocol": self.protocol, "patience": self.patience}
         usual = type(self).parse(deciding)
-        own = self.model_dump()
-        if own["encoder_rate"] == own["learning_rate"]:  # as a file has what was None
-            own["encoder_rate"] = None
-        own = {name: value for name, value in own.items() if value != getattr(usual, name)}
+        own = {k: v for k, v in self.model_dump().items() if v != getattr(usual, k)}
         return self.parse({**deciding, **own, **values}, where)
 
     def suited_to(self, encoder: Encoder) -> Self:
@@ -194,6 +191,13 @@ class FinetuneConfig(FrozenConfig):
         settings = self.model_dump(mode="json", exclude_none=True)
         # where it is left out a reader takes the default, which is another rate
         return {**settings, "encoder_rate": settings.get("encoder_rate", self.learning_rate)}
+
+    @classmethod
+    def of_file(cls, written: Mapping[str, Any]) -> Self:
+        """Return the settings that :meth:`written` gave: two equal rates are one."""
+        found = cls.parse(written)
+        is_one = found.encoder_rate == found.learning_rate
+        return found.updated({"encoder_rate": None}) if is_one else found
 
     @model_validator(mode="before")
     @classmethod
@@ -524,10 +528,9 @@ def finetune(
     named = {"epochs": epochs, "select": select, "freeze": freeze, "layer": layer}
     settings |= {key: value for key, value in named.items() if value is not None}
     check_list("with_features", settings.get("with_features", ()))
-    if isinstance(config, FinetuneConfig):
-        config = config.updated(settings)
-    else:
-        config = FinetuneConfig.parse({**(config or {}), **settings})
+    if not isinstance(config, FinetuneConfig):
+        config = FinetuneConfig.parse(config or {})
+    config = config.updated(settings)
     path, bar = None if run_dir is None else Path(run_dir), as_progress(progress)
     config = config.resolve_precision(bar.say)
     seeds = check_seeds("seeds", seeds)
