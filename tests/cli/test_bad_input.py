@@ -160,6 +160,7 @@ WRONG: dict[str, str] = {
     ),
     "benchmark speed -o b --split random": "--split changes nothing in suite 'speed'",
     "benchmark embedding-map -o b --datasets bbbp": "--datasets changes nothing",
+    "benchmark molecules -o b --stages pretrain --split random": "--split | here are pretrain",
     "featurize {molecules} -o new --categorical a --continuous b,a": "--continuous | attribute 'a'",
     "data split {molecules} -o s.json --kind random --test-species 1": "--test-species | --kind sp",
     # outputs

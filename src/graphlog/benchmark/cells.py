@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from graphlog.config import FrozenConfig
 from graphlog.data.manifest import is_store
 from graphlog.data.store import open_store
+from graphlog.data.tables import listed
 from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import schema_named
 from graphlog.domains.molecule.scaffolds import SPLITS as MOLECULE_SPLITS
@@ -327,15 +328,15 @@ def plan_cells(request: Request) -> list[Cell]:
             f"{setting('methods')} and {setting('backbones')}.",
             option="methods",
         )
-    for option in ("split", "datasets"):
-        is_asked = getattr(request, option) is not None
-        if is_asked and not {"finetune", "probe"} & set(suite.stages):
-            raise ConfigError(
-                f"{setting(option)} changes nothing in suite '{request.suite}'; drop it.",
-                option=option,
-            )
     start = Cell(request, domain, setup, method_named(REFERENCE))
     stages = [stage for stage in suite.stages if stage in (request.stages or STAGES)]
+    for option in ("split", "datasets"):
+        if getattr(request, option) is not None and not {"finetune", "probe"} & {*stages}:
+            raise ConfigError(
+                f"{setting(option)} changes nothing in suite '{request.suite}', whose stages here "
+                f"are {listed(stages) or 'none'}; drop it.",
+                option=option,
+            )
     cells: dict[tuple[str, ...], Cell] = {}
     for row in _rows(start, _methods(request, suite, setup, domain)):
         for cell in _timed(row) if row.together else _scored(row):
