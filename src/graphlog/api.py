@@ -40,7 +40,7 @@ from graphlog.inputs import (
 from graphlog.processes import is_first
 from graphlog.training.log import Callback, Progress, as_progress
 from graphlog.training.pretrain import run_pretraining
-from graphlog.training.runfolder import check_usable
+from graphlog.training.runfolder import check_apart, check_usable
 from graphlog.training.settings import (
     Precision,
     PretrainConfig,
@@ -241,6 +241,7 @@ def pretrain(
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None and is_first():  # before the input is read, which may take long
         check_usable(folder, "pretrain", resume, overwrite)
+        check_apart(folder, init, overwrite)
     progress = as_progress(progress)
     origin = config if isinstance(config, str | Path) else setting("config")
     if resume and folder is not None and (folder / "config.toml").is_file():
@@ -287,22 +288,22 @@ def pretrain(
     if resolved.store is None:
         rejected = f"{len(store.rejects):,} of {store.num_rows:,} rows rejected"
         progress.say(f"read {len(store):,} graphs from {resolved.name}; {rejected}")
-    try:
-        network = None if start is None else start.network
-        result = run_pretraining(
-            store,
-            settings,
-            folder,
-            init=network,
-            progress=progress,
-            callbacks=callbacks,
-            resume=resume,
-            overwrite=overwrite,
-        )
-    finally:
-        if folder is not None and is_first() and (folder / "config.toml").is_file():
-            remember_input(folder, resolved, **options)
-            save_rejects(folder, store.rejects, folder.absolute().name)
+
+    def describe(own: Path) -> None:
+        remember_input(own, resolved, **options)
+        save_rejects(own, store.rejects, own.absolute().name)
+
+    result = run_pretraining(
+        store,
+        settings,
+        folder,
+        init=None if start is None else start.network,
+        progress=progress,
+        callbacks=callbacks,
+        resume=resume,
+        overwrite=overwrite,
+        describe=describe,
+    )
     return Encoder(
         result.encoder, result.info.get("embedding", settings.embedding), result.info, result.extra
     )

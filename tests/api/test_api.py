@@ -134,6 +134,20 @@ def test_settings_of_a_run_serve_another_backbone(tmp_path: Path):
         assert (found.config.backbone, found.config.dim) == ("gat", 8)
 
 
+@pytest.mark.parametrize("how", ["resume", "overwrite"])
+def test_a_refused_run_leaves_the_folder_as_it_was(tmp_path: Path, how: str):
+    first, second = (tmp_path / name for name in ("a.csv", "b.csv"))
+    first.write_text("smiles\n" + "\n".join(["CCO", "CCN", "CCC", "none", "c1ccccc1"] * 2))
+    second.write_text("smiles\n" + "\n".join(["CCCl", "CCBr", "CCCC", "c1ccncc1"] * 2))
+    options: dict[str, Any] = {"run_dir": tmp_path / "run", "encoder": {"dim": 8, "layers": 1}}
+    graphlog.pretrain(first, "attrmasking", epochs=1, batch_size=4, **options)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    options |= {"resume": True} if how == "resume" else {"overwrite": True, "device": "cuda:99"}
+    with pytest.raises(ConfigError):
+        graphlog.pretrain(second, "attrmasking", epochs=1, batch_size=4, **options)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
 def test_a_checkpoint_is_never_written_over(tmp_path: Path):
     old = tmp_path / "old.pth"
     old.write_bytes(b"whatever it is")

@@ -198,6 +198,7 @@ def test_a_store_made_again_otherwise_is_noticed(cli: Cli):
     cli("pretrain s -o r --recipe graphlog --quiet", SMALL)
     cli(make, "molecule --limit 20 --overwrite")
     assert "no longer holds the graphs" in cli("prototypes r -o tree").err
+    assert "no longer holds the graphs" in cli("plot r -o figures").err
     cli(make, "molecule-rich --limit 20 --overwrite")
     for verb in ("prototypes", "plot"):
         cli.refused(f"{verb} r -o other", "molecule-rich")

@@ -83,6 +83,9 @@ def draw_run(
         known = recall_input(run) if source is None else (source, {})
         if known is not None:
             store = model.graphs_of(known[0], {"targets": None, **known[1], **reading})
+            trained_on = None if has_labels else model.info.get("data_digest")
+            if source is None and trained_on not in (None, store.digest):
+                say(f"note: {known[0]} no longer holds the graphs that {run} was trained on")
     with figures_of(run, out):
         paths = _draw_finetuning(run, out) if has_labels else draw_pretraining(run, out)
         if model is None:

@@ -2,7 +2,7 @@
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from hashlib import sha256
@@ -446,12 +446,14 @@ def run_pretraining(
     init: GraphEncoder | None = None,
     progress: Progress | None = None,
     callbacks: Sequence[Callback | str] | Callback = (),
+    describe: Callable[[Path], None] | None = None,
 ) -> ModelFile:
     """Train ``config.objective`` on the graphs of ``store``; see :func:`graphlog.pretrain`.
 
     A run that is killed at any moment and resumed ends, on a CPU with the same number of threads,
     with the same bits as one that was never stopped. Without ``run_dir`` nothing is kept. Besides
-    the encoder it returns the tensors of the objective, and what novelty is judged by.
+    the encoder it returns the tensors of the objective, and what novelty is judged by. ``describe``
+    adds to the run folder what else is to be known of the run, once nothing can be refused.
 
     Raises:
         ConfigError: If settings, graphs, ``init`` and run folder do not fit each other.
@@ -473,11 +475,13 @@ def run_pretraining(
         is_complete = run_dir is not None and resume and (run_dir / MODEL).exists()
         team.check_alike({"whether the run is complete": is_complete})
         result = _finished(run_dir / MODEL, job) if run_dir and is_complete else None
+        if result is not None and folder is not None and describe is not None:
+            describe(folder.path)
         if result is None:
             given = callbacks if team.is_first else ()
             followers = Callbacks(given, None if folder is None else run_dir)
             with closing(followers):
-                _train(job, run_dir, followers, resume)
+                _train(job, run_dir, followers, resume, describe)
             result = job.finish()
             if folder is not None:
                 with writing(folder.model, resume_advice()):
@@ -509,7 +513,13 @@ def _finished(path: Path, job: Pretraining) -> ModelFile | None:
     return model
 
 
-def _train(job: Pretraining, path: Path | None, callbacks: Callbacks, resume: bool) -> None:
+def _train(
+    job: Pretraining,
+    path: Path | None,
+    callbacks: Callbacks,
+    resume: bool,
+    describe: Callable[[Path], None] | None,
+) -> None:
     """Train to the end; processes that do not write have a path and no folder."""
     config, folder, progress, total = job.config, job.folder, job.progress, len(job.store)
     trainer = Trainer(
@@ -534,6 +544,8 @@ def _train(job: Pretraining, path: Path | None, callbacks: Callbacks, resume: bo
             if folder is not None:
                 write_text(folder.config, config.to_toml())
                 write_json(folder.versions, versions(job.store.digest))
+                if describe is not None:
+                    describe(folder.path)
                 with writing(folder.metrics):
                     trainer.metrics = MetricsFile(folder.metrics, at.step)
             if job.objective.needs_targets and not trainer.is_done:
