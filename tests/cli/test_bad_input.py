@@ -170,6 +170,15 @@ WRONG: dict[str, str] = {
     "finetune {molecules} -m {finetuned} -o {finetuned} --targets oxygen": (
         "continue it with --resume or replace it with --overwrite."
     ),
+    **{
+        f"{line} --overwrite": "holds the model to start from, which would be lost"
+        for line in (
+            "finetune {molecules} -m {pretrained} -o {pretrained} --targets oxygen",
+            "finetune {molecules} -m {pretrained}/model.safetensors -o {pretrained} --task auto",
+            "probe {molecules} -m {pretrained} -o {pretrained} --targets oxygen",
+            "pretrain {molecules} --init {pretrained} -o {pretrained}",
+        )
+    },
     "embed {molecules} -m {pretrained} -o e.xlsx": "format of a file is told by its ending | .npz",
     "embed {molecules} -m {pretrained} -o folder.npz": "is a folder",
     "embed {molecules} -m {pretrained} -o e.npz --layer lost": "'last'",

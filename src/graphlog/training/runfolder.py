@@ -125,6 +125,24 @@ def versions(data_digest: str) -> dict[str, Any]:
     }
 
 
+def check_apart(path: Path, model: object, overwrite: bool) -> None:
+    """Check that a run does not replace the one whose model it starts from.
+
+    Raises:
+        ConfigError: If it would.
+    """
+    if not overwrite or not isinstance(model, str | os.PathLike):
+        return
+    own = Path(model)
+    if not path.exists() or not own.exists():
+        return
+    if path.samefile(own if own.is_dir() else own.parent):
+        raise ConfigError(
+            f"{path} holds the model to start from, which would be lost; name another folder.",
+            option="overwrite",
+        )
+
+
 def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) -> None:
     """Check that a folder is free, or that of a run of this ``kind`` to be continued or replaced.
 
