@@ -189,6 +189,7 @@ class _FineTunedEstimator(BaseEstimator):
         self.n_features_in_ = 1
 
     def _targets(self, y: Any) -> Array:
+        vars(self).pop("model_", None)  # of an earlier fit, whose classes may differ
         if y is None:
             raise DataError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."

@@ -325,6 +325,18 @@ def test_what_cannot_be_learned_from_is_named(model: Path, error: type[Exception
         clone(estimator).set_params(encoder=model).fit(*data)
 
 
+def test_a_fit_that_is_refused_leaves_no_model_of_other_classes(model: Path):
+    for kind, first, second in (
+        (GraphClassifier, ["a", "b"] * 3, ["p", "q"] * 3),
+        (GraphRegressor, np.arange(12.0).reshape(6, 2), np.arange(6.0)),
+    ):
+        estimator = kind(model, head="linear").fit(CHAINS[:6], first)
+        with pytest.raises(DataError):
+            estimator.fit([*CHAINS[:5], "none"], second)
+        with pytest.raises(NotFittedError):
+            estimator.predict(CHAINS[:2])
+
+
 def test_what_is_not_fitted_does_not_transform(model: Path):
     with pytest.raises(NotFittedError):
         GraphEmbedder(model).transform(CHAINS)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -326,6 +327,15 @@ def test_nothing_else_goes_on_in_its_folder(kept: Path):
     with pytest.raises(ConfigError, match="a run of probe, which pretrain cannot continue"):
         graphlog.pretrain(CHAINS, run_dir=kept, resume=True)
     assert (kept / "model.safetensors").read_bytes() == before
+
+
+def test_a_loaded_model_stays_as_it_is_when_its_file_is_overwritten(tmp_path: Path):
+    for k, name in enumerate(("one", "other")):
+        probed(labeled(LENGTH * (1 - 4 * k), "regression"), head="kernel", run_dir=tmp_path / name)
+    loaded = Predictor.load(tmp_path / "one")
+    expected = Predictor.load(tmp_path / "one").predict(CHAINS)
+    shutil.copyfile(*(tmp_path / name / "model.safetensors" for name in ("other", "one")))
+    np.testing.assert_array_equal(loaded.predict(CHAINS), expected)
 
 
 def test_the_note_of_a_replaced_input_goes_with_it(tmp_path: Path):

@@ -120,7 +120,8 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
             name = path if is_utf8 else f"/dev/fd/{opened.fileno()}"
             with safe_open(name, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]
                 about: Any = json.loads((file.metadata() or {}).get(KEY, "{}"))
-                tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - no mapping
+                # copied, since they are views of the file, which may be overwritten
+                tensors = {k: file.get_tensor(k).clone() for k in file.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError, ValueError, RuntimeError) as e:
         raise ModelFileError(
             f"{path}: not a complete safetensors file ({first_line(e)}); copy or make it again."
