@@ -125,17 +125,11 @@ def read(
             chosen.pop("like", None)  # it has decided their schema
         return _fitting(resolved.store, resolved.name, schema, chosen)
     reader = reader_of(resolved, schema, domain)
-    reading = _reading_of(reader, resolved, chosen, is_decided=schema is not None)
-    return reader.read(resolved, schema, reading)
+    return reader.read(resolved, schema, _reading_of(reader, resolved, chosen))
 
 
-def _reading_of(
-    reader: Domain, source: Input, options: Mapping[str, Any], is_decided: bool = True
-) -> Reading:
-    """Return how a domain is to read an input; refuses options that it does not have.
-
-    ``is_decided``: the domain cannot be chosen, since a schema has.
-    """
+def _reading_of(reader: Domain, source: Input, options: Mapping[str, Any]) -> Reading:
+    """Return how a domain is to read an input; refuses options that it does not have."""
     for option, value in options.items():
         if value is None or option in reader.reading.names():
             continue
@@ -143,10 +137,9 @@ def _reading_of(
         if owner is None:
             known = set[str]().union(*(d.reading.names() for d in DOMAINS.values()))
             raise unknown_name("option", option, known)
-        other = "" if is_decided else f", or add {setting('domain', owner.name)}"
         raise ConfigError(
             f"{setting(option)} is for {owner.records}, and {source.name} holds {reader.records}; "
-            f"drop it{other}.",
+            f"drop it, or add {setting('domain', owner.name)}.",
             option=option,
         )
     return reader.reading.of(options)
