@@ -614,7 +614,7 @@ class _Problem:
             noise=self.noise[:count] * stands_for.mean() / stands_for,
             kinds=self.kinds[:count],
             among=[own[:count, :count] for own in self.among],
-            stands_for=stands_for,
+            stands_for=np.ones(count),
         )
 
     def outside(self, fold: slice) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]]:
@@ -676,11 +676,11 @@ class _Problem:
             coefficients[:, columns] = _solved(gram + among, right)
             for k, (rows, (own, own_right)) in enumerate(zip(known, parts, strict=True)):
                 # nor are rows of the fold support points: new rows are none
-                kept = np.flatnonzero(self.fold_of[:count] != k)
-                left = _square(gram - own + among, kept)
-                without = _solved(left, (right - own_right)[kept])
+                others = np.flatnonzero(self.fold_of[:count] != k)
+                left = _square(gram - own + among, others)
+                without = _solved(left, (right - own_right)[others])
                 for part in _pieces(rows):
-                    held[np.ix_(part, columns)] = kernel_of(part)[:, kept] @ without
+                    held[np.ix_(part, columns)] = kernel_of(part)[:, others] @ without
         return coefficients, held
 
     def _normal(
@@ -720,8 +720,12 @@ def _rare_first(
                 early[own[:quota]] = True
                 few = max(len(own) / quota, 1.0)
                 stands_for[own] = np.minimum(stands_for[own], few)
-    rare, early = (np.isin(kinds, kinds[some]) for some in (np.isfinite(stands_for), early))
-    late, others = rare & ~early, ~rare
+    # repeats count alike, also those of another class
+    like = np.full(kinds.max() + 1, np.inf)
+    np.minimum.at(like, kinds, stands_for)
+    stands_for, early = like[kinds], np.isin(kinds, kinds[early])
+    others = np.isinf(stands_for)
+    late = ~early & ~others
     room = max(CHOOSING - early.sum(), CHOOSING // 2)
     end = max(others.sum() * CHOOSING / room, CHOOSING)
     place = np.empty(len(labels))
@@ -731,10 +735,7 @@ def _rare_first(
     first = np.full(kinds.max() + 1, np.inf)
     np.minimum.at(first, kinds, place)
     order = np.lexsort((kinds, first[kinds]))
-    # a repeat of a rare row, of another class, counts as that does
-    like = np.full(kinds.max() + 1, np.inf)
-    np.minimum.at(like, kinds, stands_for)
-    stands_for = np.where(rare, like[kinds], end / CHOOSING)
+    stands_for[others] = end / CHOOSING
     return order, stands_for[order]
 
 
