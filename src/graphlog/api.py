@@ -40,7 +40,7 @@ from graphlog.inputs import (
 from graphlog.processes import is_first
 from graphlog.training.log import Callback, Progress, as_progress
 from graphlog.training.pretrain import run_pretraining
-from graphlog.training.runfolder import check_apart, check_usable
+from graphlog.training.runfolder import check_usable
 from graphlog.training.settings import (
     Precision,
     PretrainConfig,
@@ -240,8 +240,7 @@ def pretrain(
     """
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None and is_first():  # before the input is read, which may take long
-        check_usable(folder, "pretrain", resume, overwrite)
-        check_apart(folder, init, overwrite)
+        check_usable(folder, "pretrain", resume, overwrite, init)
     progress = as_progress(progress)
     origin = config if isinstance(config, str | Path) else setting("config")
     if resume and folder is not None and (folder / "config.toml").is_file():

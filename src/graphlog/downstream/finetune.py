@@ -54,7 +54,7 @@ from graphlog.files import writing
 from graphlog.inputs import InputLike
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, as_progress
-from graphlog.training.runfolder import RunFolder, check_apart, check_usable, load_checkpoint
+from graphlog.training.runfolder import RunFolder, check_usable, load_checkpoint
 from graphlog.training.settings import (
     NumberFormat,
     Precision,
@@ -536,8 +536,7 @@ def finetune(
     seeds = check_seeds("seeds", seeds)
     check_baselines(baselines)
     if path is not None:  # before the input is read, which may take long
-        check_usable(path, "finetune", resume, overwrite)
-        check_apart(path, encoder, overwrite)
+        check_usable(path, "finetune", resume, overwrite, encoder)
     encoder, source = opened(encoder, dataset, config.device)
     config = config.suited_to(encoder)
     data = labeled(source, encoder.schema, **labeling)

@@ -66,7 +66,7 @@ from graphlog.errors import ConfigError, DataError, check_list, check_name, chec
 from graphlog.files import write_json, write_text, writing
 from graphlog.inputs import InputLike, remember_input, resolve
 from graphlog.training.log import Progress, as_progress
-from graphlog.training.runfolder import RunFolder, check_apart, check_usable, versions
+from graphlog.training.runfolder import RunFolder, check_usable, versions
 from graphlog.training.settings import Precision
 
 BASELINES = ("random", "ecfp-rf", "ecfp-lr")
@@ -171,8 +171,7 @@ def probe(
     check_penalties("grid", grid, is_list=True)
     path, bar = None if run_dir is None else Path(run_dir), as_progress(progress)
     if path is not None:  # before the input is read, which may take long
-        check_usable(path, "probe", None, overwrite)
-        check_apart(path, encoder, overwrite)
+        check_usable(path, "probe", None, overwrite, encoder)
     elif overwrite:
         raise ConfigError(
             f"{setting('overwrite')} replaces a run; name its folder with {setting('run_dir')}.",

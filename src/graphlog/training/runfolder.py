@@ -125,31 +125,17 @@ def versions(data_digest: str) -> dict[str, Any]:
     }
 
 
-def check_apart(path: Path, model: object, overwrite: bool) -> None:
-    """Check that a run does not replace the one whose model it starts from.
-
-    Raises:
-        ConfigError: If it would.
-    """
-    if not overwrite or not isinstance(model, str | os.PathLike):
-        return
-    own = Path(model)
-    if not path.exists() or not own.exists():
-        return
-    if path.samefile(own if own.is_dir() else own.parent):
-        raise ConfigError(
-            f"{path} holds the model to start from, which would be lost; name another folder.",
-            option="overwrite",
-        )
-
-
-def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) -> None:
+def check_usable(
+    path: Path, kind: str, resume: bool | None, overwrite: bool, model: object = None
+) -> None:
     """Check that a folder is free, or that of a run of this ``kind`` to be continued or replaced.
 
-    ``resume`` is None where such a run cannot be continued.
+    ``resume`` is None where such a run cannot be continued; ``model`` is what a new one starts
+    from, which may be named.
 
     Raises:
-        ConfigError: If it is neither, or is to be both continued and replaced.
+        ConfigError: If it is neither, is to be both continued and replaced, or is to be replaced
+            and holds the model.
         GraphLoGError: If it cannot be looked into.
     """
     if resume and overwrite:
@@ -167,6 +153,13 @@ def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) ->
         if found is None and (path / MARK).is_file():
             advice = f"if it is one, its {MARK} is damaged: copy that of another folder of {kind}"
         raise ConfigError(f"{path} is a file or holds other files, not a {what}; {advice}.")
+    if overwrite and isinstance(model, str | os.PathLike):
+        own = Path(model)
+        if own.exists() and path.samefile(own if own.is_dir() else own.parent):
+            raise ConfigError(
+                f"{path} holds the model to start from, which would be lost; name another folder.",
+                option="overwrite",
+            )
     if overwrite or (resume and found == kind):
         return
     state, going_on = "exists", ""
