@@ -34,7 +34,7 @@ def repeat_kinds(store: GraphStore) -> Kinds | None:
     return same_structure(domain.parents(store)) if domain.finds_repeats else None
 
 
-def kinds_to_a_network(store: GraphStore, layers: int) -> Kinds | None:
+def embedded_alike(store: GraphStore, layers: int) -> Kinds | None:
     """Return which graphs a network of so many layers embeds alike; None of proteins."""
     if not domain_of(store.schema).finds_repeats:
         return None

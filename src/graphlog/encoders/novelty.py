@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore, sample_rows
-from graphlog.domains.repeats import kinds_to_a_network
+from graphlog.domains.repeats import embedded_alike
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import NonFiniteLossError
 
@@ -201,7 +201,7 @@ def _drawn(
     embedding of the first with each number.
     """
     rows = sample_rows(len(graphs), _JUDGED, seed)
-    kinds = kinds_to_a_network(graphs.subset(rows), network.config.layers)
+    kinds = embedded_alike(graphs.subset(rows), network.config.layers)
     kinds = np.arange(len(rows)) if kinds is None else group_numbers(kinds.tolist())
     first = rows[np.unique(kinds, return_index=True)[1]]
     device = next(network.parameters()).device
