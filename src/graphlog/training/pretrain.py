@@ -446,7 +446,7 @@ def run_pretraining(
     init: GraphEncoder | None = None,
     progress: Progress | None = None,
     callbacks: Sequence[Callback | str] | Callback = (),
-    describe: Callable[[Path], None] | None = None,
+    describe: Callable[[Path], None] = lambda folder: None,
 ) -> ModelFile:
     """Train ``config.objective`` on the graphs of ``store``; see :func:`graphlog.pretrain`.
 
@@ -475,7 +475,7 @@ def run_pretraining(
         is_complete = run_dir is not None and resume and (run_dir / MODEL).exists()
         team.check_alike({"whether the run is complete": is_complete})
         result = _finished(run_dir / MODEL, job) if run_dir and is_complete else None
-        if result is not None and folder is not None and describe is not None:
+        if result is not None and folder is not None:
             describe(folder.path)
         if result is None:
             given = callbacks if team.is_first else ()
@@ -518,7 +518,7 @@ def _train(
     path: Path | None,
     callbacks: Callbacks,
     resume: bool,
-    describe: Callable[[Path], None] | None,
+    describe: Callable[[Path], None],
 ) -> None:
     """Train to the end; processes that do not write have a path and no folder."""
     config, folder, progress, total = job.config, job.folder, job.progress, len(job.store)
@@ -544,8 +544,7 @@ def _train(
             if folder is not None:
                 write_text(folder.config, config.to_toml())
                 write_json(folder.versions, versions(job.store.digest))
-                if describe is not None:
-                    describe(folder.path)
+                describe(folder.path)
                 with writing(folder.metrics):
                     trainer.metrics = MetricsFile(folder.metrics, at.step)
             if job.objective.needs_targets and not trainer.is_done:
