@@ -18,7 +18,6 @@ from graphlog.config import FrozenConfig, read_toml
 from graphlog.data.store import GraphBatch, epoch_batches
 from graphlog.data.tables import ColumnNames
 from graphlog.domains import domain_of
-from graphlog.domains.repeats import repeat_kinds
 from graphlog.downstream.linear import fuse
 from graphlog.downstream.metrics import SCORES, better
 from graphlog.downstream.predictor import FineTuned, Head, Predictor
@@ -680,9 +679,7 @@ def _predictor(
         rows.append(score_row("kernel model, frozen encoder", KERNEL_RULE, data, [of_kernel]))
     valid = data.split.valid
     known = replace(data, labels=data.judgeable)
-    kinds = repeat_kinds(data.store)
-    own = None if kinds is None else kinds[valid]
-    calibration = Calibration.fit(data.task, known.labels[valid], mean[valid], own)
+    calibration = Calibration.fit(data.task, known.labels[valid], mean[valid], data.valid_kinds)
     judged = calibration.rows(known, mean)
     rows += _result_rows("untrained encoder, fine-tuned", untrained)[0] if untrained else []
     extra, said = ecfp_rows(data, baselines, seeds)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import tomli_w
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.sparse import csr_matrix
 
 from graphlog.data.graphs import save_rejects
@@ -24,7 +24,7 @@ from graphlog.data.tables import ColumnNames
 from graphlog.data.workers import device_for, using
 from graphlog.domains import Input, domain_of
 from graphlog.domains.base import BaselineFeatures
-from graphlog.domains.repeats import Kinds, repeat_kinds
+from graphlog.domains.repeats import repeat_kinds
 from graphlog.downstream.kernel import KernelFit, KernelModel, Predicted, fit_kernel
 from graphlog.downstream.linear import (
     COUNTS,
@@ -150,9 +150,9 @@ def probe(
     """
     check_baselines(baselines)
     if baseline_seeds is not None and (folds_seeds is not None or not baselines):
-        found = "there are no baselines" if not baselines else "each split has its own"
+        why = "there are no baselines" if not baselines else "each split has its own"
         raise ConfigError(
-            f"{setting('baseline_seeds')} changes nothing, since {found}; drop it.",
+            f"{setting('baseline_seeds')} changes nothing, since {why}; drop it.",
             option="baseline_seeds",
         )
     baseline_seeds = check_seeds(
@@ -228,7 +228,7 @@ def probe(
         merits = {k: mean_over_tasks(np.array([found[k].merit for found in each])) for k in each[0]}
         first = _best(data.criterion, next(iter(merits)), merits)
         report, found = reports[0], [candidates[first] for candidates in each]
-        held, kinds, predicted = pooled(splits, [of_split.predicted for of_split in found])
+        held, predicted = pooled(splits, [of_split.predicted for of_split in found])
         kept = found[0].kept
         if folds_seeds is not None:
             report = report_of_splits(reports, folds_seeds)
@@ -244,6 +244,8 @@ def probe(
         predictor = _predictor(encoder, layer, data, kept, report)
         predictor.info = {"probed_on": data.name, **origin(data, encoder)}
         predictor.novelty = fit_novelty(predictor.members[0].network, data.train_graphs)
+        # one graph, and those that repeat it, in the folds of several splits have one number
+        kinds = np.concatenate([own.valid_kinds for own in splits])
         _judge(predictor, kept, held, kinds, predicted, head == "auto")
         keep_run(folder, predictor, data, source, labeling)
         # after the model: settings without one would look like a run to be resumed
@@ -611,11 +613,10 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
 
 def pooled(
     splits: Sequence[LabeledGraphs], each: Sequence[Predicted]
-) -> tuple[LabeledGraphs, Kinds, Predicted]:
+) -> tuple[LabeledGraphs, Predicted]:
     """Return the validation and the test folds of all splits as two folds of as many graphs.
 
-    A target that the training fold of a split could not teach has no label there. Graphs of the
-    validation folds have a number, equal for one graph and for those that repeat it.
+    A target that the training fold of a split could not teach has no label there.
     """
     folds = [
         (data, found, data.split[fold])
@@ -628,10 +629,7 @@ def pooled(
     rows, known = np.arange(len(mean)), sum(len(data.split.valid) for data in splits)
     split = Split(rows[:0], rows[:known], rows[known:])
     held = replace(splits[0], labels=labels, split=split)
-    kinds = repeat_kinds(splits[0].store)
-    kinds = np.arange(len(splits[0].store)) if kinds is None else kinds
-    kinds = kinds[np.concatenate([data.split.valid for data in splits])]
-    return held, kinds, Predicted(mean, np.concatenate(stds) if stds else None)
+    return held, Predicted(mean, np.concatenate(stds) if stds else None)
 
 
 def _predictor(
@@ -656,7 +654,7 @@ def _judge(
     predictor: Predictor,
     kept: Kept,
     data: LabeledGraphs,
-    kinds: Kinds,
+    kinds: Int[np.ndarray, "V"],
     predicted: Predicted,
     is_best: bool,
 ) -> None:

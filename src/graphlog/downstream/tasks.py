@@ -184,6 +184,12 @@ class LabeledGraphs:
         return notes
 
     @property
+    def valid_kinds(self) -> Int[np.ndarray, "V"]:
+        """A number for each graph of the validation fold, equal for repeats of each other."""
+        kinds = repeat_kinds(self.store)
+        return self.split.valid if kinds is None else kinds[self.split.valid]
+
+    @property
     def valid_repeats(self) -> tuple[int, int] | None:
         """How many graphs of the validation fold repeat one of the training fold, of how many."""
         kinds = repeat_kinds(self.store)
