@@ -29,6 +29,7 @@ from graphlog.downstream.pretrained import load
 from graphlog.downstream.writers import WRITERS, Results
 from graphlog.errors import ConfigError, DataError, GraphLoGError
 from graphlog.extras.explain import explain_file
+from graphlog.extras.neighbors import Index
 from graphlog.files import write_text
 from graphlog.inputs import Part
 
@@ -293,9 +294,15 @@ def test_models_and_files_of_runs_are_never_written_over(tmp_path: Path, predict
     model, run = tmp_path / "model.safetensors", tmp_path / "run"
     predictor.save(model)
     tuned(run_dir=run, seeds=(0,))
-    for file in (model, run / "model.safetensors", run / "metrics.jsonl", run / "scores.json"):
+    read_molecules(["CCO"]).save(tmp_path / "store")
+    Index.build(tiny_encoder(), ["CCO", "CCN"]).save(tmp_path / "index")
+    of_run = (run / "model.safetensors", run / "metrics.jsonl", run / "scores.json")
+    for file in (
+        *(model, *of_run),
+        *(tmp_path / "store" / "manifest.json", tmp_path / "index" / "vectors.npy"),
+    ):
         before = file.read_bytes()
-        with pytest.raises(ConfigError, match="a model or a file of a run and would be lost"):
+        with pytest.raises(ConfigError, match="a file of a run, store or index and would"):
             predictor.predict_file(["CCO"], file, format="csv")
         assert file.read_bytes() == before
     for _ in range(2):  # what is no file of the run may lie there and be replaced

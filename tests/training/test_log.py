@@ -187,6 +187,17 @@ def test_lines_tell_slow_work_from_none_and_the_end_from_both(
     ]
 
 
+def test_what_an_earlier_process_did_says_nothing_about_the_speed(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+):
+    lines = Lines(every_s=10)
+    lines.begin(1000)
+    lines.skip(800)
+    clock[0] += 10
+    lines.advance(100)
+    assert capsys.readouterr().err == ": 90 %, 10 graphs/s, 0:00:10 left\n"
+
+
 def test_readers_call_the_display_with_the_rows_read(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ):

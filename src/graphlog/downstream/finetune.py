@@ -648,13 +648,13 @@ def _train(
             )
             if trainer.restore():
                 epoch, batch = trainer.cursor.epoch, trainer.cursor.batch
-                bar.advance(size * epoch + min(batch * config.batch_size, size))
+                bar.skip(size * epoch + min(batch * config.batch_size, size))
             if log is not None:
                 with writing(log.path, resume_advice()):
                     for row in job.history:
                         log.write(row)
             trainer.run(stop)
-            bar.advance(size * (config.epochs - len(job.history)))
+            bar.skip(size * (config.epochs - len(job.history)))
             jobs.append(job)
     return jobs
 

@@ -25,6 +25,7 @@ from graphlog.data.graphs import (
     rejects_of_output,
     save_rejects,
 )
+from graphlog.data.manifest import is_store
 from graphlog.domains import Input, domain_of
 from graphlog.errors import ConfigError, optional, setting, unknown_name
 from graphlog.files import (
@@ -376,8 +377,8 @@ def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
 
     Raises:
         ConfigError: If its ending is none of ``formats``, its folder does not exist, it is a
-            folder, a device, one of the ``sources`` that are read, a model or a file of a run, or
-            a ``rejects.csv`` beside it is no list of rejected rows.
+            folder, a device, one of the ``sources`` that are read, a model or a file of a run,
+            store or index, or a ``rejects.csv`` beside it is no list of rejected rows.
     """
     if out.suffix.lower() not in formats:
         raise ConfigError(
@@ -402,8 +403,8 @@ def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
     what = None
     if _is_input(out, *sources):
         what = "the input itself"
-    elif out.exists() and (target.suffix.lower() == ".safetensors" or is_of_run(target)):
-        what = "a model or a file of a run"
+    elif out.exists() and (target.suffix.lower() == ".safetensors" or _is_kept(target)):
+        what = "a model or a file of a run, store or index"
     if what is not None:
         raise ConfigError(
             f"{out} is {what} and would be lost; name another file with {setting('out')}.",
@@ -441,6 +442,12 @@ def check_rejects(folder: Path, output: str, *sources: object) -> None:
             f"rejected rows would be listed in {path}, which {reason}; rename it, or write "
             "elsewhere."
         )
+
+
+def _is_kept(file: Path) -> bool:
+    """Return whether a file is part of a folder of ours, which would be damaged without it."""
+    folder = file.absolute().parent
+    return is_of_run(file) or is_store(folder) or (folder / "index.safetensors").is_file()
 
 
 def _is_input(path: Path, *sources: object) -> bool:

@@ -70,6 +70,11 @@ class Progress:
         self._done += graphs
         self._show()
 
+    def skip(self, graphs: int) -> None:
+        """Count graphs that need no work now: they say nothing about the speed."""
+        self._first += graphs
+        self.advance(graphs)
+
     def report(self, values: Mapping[str, float]) -> None:
         """Show the newest means of the losses."""
         self._losses = " ".join(f"{name} {value:.3f}" for name, value in values.items())
