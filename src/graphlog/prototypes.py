@@ -544,7 +544,9 @@ def fit_competitive(
     """
     (num, width), where = embeddings.shape, generator.device
     start = [
-        torch.rand(centers, width, generator=generator, device=where).to(embeddings)
+        torch.rand(centers, width, generator=generator, device=where, dtype=torch.float32).to(
+            embeddings
+        )
         for _ in range(depth)
     ]
     prototypes, counts = start[0], torch.zeros(centers, dtype=torch.long, device=embeddings.device)

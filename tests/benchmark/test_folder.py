@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,24 @@ def test_the_order_of_cells_does_not_matter(
         other.write(cell, ROWS, {})  # again: in place of the rows before
     name = "molecules.csv.gz"
     assert (folder.path / name).read_bytes() == (other.path / name).read_bytes()
+
+
+def test_rows_of_two_processes_are_all_kept_where_times_of_files_are_coarse(
+    folder: BenchmarkFolder, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+):
+    """Some file systems know whole seconds: a table that was replaced looks as old as before."""
+    other, stat = BenchmarkFolder(folder.path), Path.stat
+    monkeypatch.setattr(Path, "stat", lambda path, **how: _coarse(stat(path, **how)))
+    for number, cell in enumerate(cells[:4]):
+        (folder, other)[number % 2].write(cell, ROWS, {})
+        folder.has(cells[-1])
+    again = BenchmarkFolder(folder.path)
+    assert all(again.is_finished(cell) for cell in cells[:4])
+
+
+def _coarse(status: os.stat_result) -> os.stat_result:
+    # ino, size and time alike for all
+    return os.stat_result((status.st_mode, 7, *status[2:6], 99, 5, 5, 5))
 
 
 def test_rows_calibrated_on_different_graphs_cannot_stand_in_one_table(

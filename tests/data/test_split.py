@@ -76,6 +76,20 @@ def test_strata_keep_their_shares():
     assert_partition(split, 100)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_rare_strata_are_in_all_folds(size: int):
+    """Several targets make many classes of few graphs; of all, each fold has its share."""
+    rare = np.arange(300) // size
+    classes = np.concatenate([rare, np.full(700, len(rare))])
+    for seed in range(5):
+        split = stratified_split(classes, (0.8, 0.1, 0.1), seed)
+        shares = [np.mean(classes[part] < len(rare)) for part in split]
+        # exact for classes of ten graphs; of these, each fold's count is one of two a class, whose
+        # starts are spread evenly
+        np.testing.assert_allclose(shares, 0.3, atol=0.05)
+        assert_partition(split, 1000)
+
+
 @pytest.mark.parametrize("kind", ["balanced", "random"])
 def test_seeded_kinds_depend_on_the_seed_and_keep_their_shares(kind: str):
     groups = np.random.default_rng(0).integers(0, 400, 2000)

@@ -33,7 +33,7 @@ from graphlog.config import read_toml
 from graphlog.data.split import Split
 from graphlog.domains import schema_named
 from graphlog.domains.molecule import MOLECULE
-from graphlog.downstream.finetune import FinetuneConfig, finetune, label_weights
+from graphlog.downstream.finetune import FinetuneConfig, SeedJob, Start, finetune, label_weights
 from graphlog.downstream.linear import fuse
 from graphlog.downstream.predictor import Head, Predictor
 from graphlog.downstream.pretrained import load
@@ -42,7 +42,7 @@ from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.encoders.encoder import with_settings
 from graphlog.encoders.modelfile import digest_of
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
-from graphlog.training.log import read_metrics
+from graphlog.training.log import Progress, read_metrics
 from graphlog.training.trainer import TrainingInterrupted
 
 NAN = float("nan")
@@ -479,7 +479,9 @@ def test_a_weight_of_three_is_a_row_given_three_times(task: str):
     counts, labels = torch.tensor([3, 1, 2, 0, 1]), LABELS[task]
     outputs = torch.randn(5, 3, requires_grad=True)
     head, rows = Head(4, 3, task), torch.arange(5).repeat_interleave(counts)  # type: ignore[arg-type]
-    weighted = head.loss(outputs, labels, counts[:, None].repeat(1, 3).float())
+    weights = counts[:, None].repeat(1, 3).double()
+    weights /= weights[~labels.isnan()].mean()
+    weighted = head.loss(outputs, labels, weights)
     repeated = head.loss(outputs[rows], labels[rows])
     torch.testing.assert_close(weighted, repeated, rtol=1e-12, atol=0)
     gradients = [torch.autograd.grad(loss, outputs)[0] for loss in (weighted, repeated)]
@@ -487,6 +489,20 @@ def test_a_weight_of_three_is_a_row_given_three_times(task: str):
     plain = [head.loss(outputs, labels, *weights) for weights in ((), (torch.ones(5, 3),))]
     torch.testing.assert_close(*plain, rtol=1e-12, atol=0)
     assert head.loss(outputs, labels, torch.zeros(5, 3)).item() == 0.0
+
+
+def test_batches_with_a_heavy_label_are_larger_steps_than_others():
+    """The mean over batches of one size is the loss of all: a rare class keeps its weight."""
+    labels, weights = torch.eye(2).repeat(4, 1)[:, :1], torch.full((8, 1), 0.1)
+    labels[1:], weights[0] = 0.0, 7.3
+    outputs, head = torch.randn(8, 1), Head(4, 1, "classification")
+    batches = [slice(k, k + 2) for k in (0, 2, 4, 6)]
+    parts = [head.loss(outputs[rows], labels[rows], weights[rows]) for rows in batches]
+    torch.testing.assert_close(torch.stack(parts).mean(), head.loss(outputs, labels, weights))
+    data = replace(labeled(IS_ALCOHOL), weights=np.linspace(0, 50, 48, dtype=np.float32))
+    config = FinetuneConfig(class_weight="balanced", hidden=0, precision="fp32")
+    job = SeedJob(Start(tiny_encoder(), data, config, None, ""), 0, Progress())
+    assert job.label_weights[data.split.train].mean().item() == pytest.approx(1.0, rel=1e-5)
 
 
 @pytest.mark.parametrize("task", ["classification", "multiclass"])

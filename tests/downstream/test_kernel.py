@@ -231,6 +231,24 @@ def test_the_spread_of_few_labels_is_not_too_small(rows: int, samples: int):
     assert np.mean(covered) > 0.9 - 0.03
 
 
+def test_errors_of_repeats_do_not_decide_the_spread():
+    """Of 100 molecules five were measured 60 times: they are 5 errors of 100, not 300 of 395."""
+    covered: list[float] = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        x, y = rng.normal(size=(400, 4)).astype(np.float32), rng.normal(size=(400, 1))
+        rows = np.repeat(np.arange(100), np.where(np.arange(100) < 5, 60, 1))
+        noisy = y[rows] + 0.3 * rng.normal(size=(len(rows), 1))
+        given, of_all = np.concatenate([x[rows], x[100:]]), np.arange(len(rows))
+        labels = np.concatenate([noisy, y[100:]])
+        kinds = np.concatenate([rows, np.arange(100, 400)])
+        model = fit_kernel({"": given}, labels, of_all, "regression", kinds=kinds).model
+        found = model.predict([x[100:]])
+        covered.append((np.abs(y[100:] - found.mean) <= NINETY * found.std).mean())
+    # three standard errors of the mean of coverages that differ by 0.04 by sample
+    assert np.mean(covered) > 0.9 - 0.04
+
+
 @pytest.mark.parametrize("different", [1, 2, 3, 6])
 def test_the_spread_of_few_different_rows_is_finite(different: int):
     """What is fitted to the rows of other folds is far from those of a fold, or not determined."""

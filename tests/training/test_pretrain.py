@@ -3,6 +3,7 @@
 import copy
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -290,10 +291,23 @@ def test_a_run_keeps_the_precision_it_started_with(
     assert result.info["settings"]["training"]["precision"] == chosen
 
 
-def test_a_run_in_double_precision():
+@pytest.fixture
+def _torch_as_before() -> Iterator[None]:
+    yield
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device("cpu")
+
+
+@pytest.mark.usefixtures("_torch_as_before")
+def test_what_the_caller_made_of_torch_changes_no_number():
+    store, config = families(40), small_config(epochs=2)
+    expected = run_pretraining(store, config, None).encoder.state_dict()
     torch.set_default_dtype(torch.float64)
-    try:
-        result = run_pretraining(families(40), small_config(epochs=2), None)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert result.encoder.node.weight.dtype == torch.float64
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        found = run_pretraining(store, config, None).encoder.state_dict()
+    for name, weight in expected.items():
+        assert weight.dtype == found[name].dtype
+        assert torch.equal(weight, found[name]), name
+    torch.set_default_device("meta")
+    with pytest.raises(ConfigError, match="default device is 'meta', and graphlog moves tensors"):
+        run_pretraining(store, config, None)

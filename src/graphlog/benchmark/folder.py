@@ -51,7 +51,7 @@ class BenchmarkFolder:
         self.models, self.runs, self.stores = path / "models", path / "runs", path / "stores"
         self.maps, self.locks = path / "maps", path / "locks"
         self.failures = path / "failures.jsonl"
-        self._read: dict[Path, tuple[int, pd.DataFrame]] = {}
+        self._read: dict[Path, tuple[tuple[int, ...], pd.DataFrame]] = {}
 
     @staticmethod
     def is_at(path: Path) -> bool:
@@ -90,7 +90,8 @@ class BenchmarkFolder:
         path = self.path / f"{name}{_SUFFIX}"
         if not path.exists():
             return pd.DataFrame(columns=list(COLUMNS)).astype({"value": "float64"})
-        state = path.stat().st_mtime_ns
+        status = path.stat()
+        state = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
         if self._read.get(path, (None,))[0] != state:
             self._read[path] = (state, _read_table(path))
         return self._read[path][1]
@@ -128,6 +129,7 @@ class BenchmarkFolder:
     def _put(self, cell: Cell, rows: pd.DataFrame) -> None:
         rows = rows.assign(**cell.labels, cell=cell.hash)
         with self.claimed(f"table-{cell.table}", wait=True):
+            self._read.clear()  # no time of a file tells for sure that it is still the same
             before = self.rows(cell.table)
             whole = pd.concat(
                 [before[~_of(before, cell.labels)], rows.astype({"value": "float64"})]

@@ -126,11 +126,17 @@ def whole_parser() -> Any:
     return get_command(app)
 
 
+def _described(command: type) -> str:
+    text = inspect.getdoc(command) or ""
+    # where Python leaves docstrings out (-OO), a dataclass has its signature in their place
+    return "" if text.startswith(f"{command.__name__}(") else text
+
+
 def add_verb(name: str, verb: Verb, to: typer.Typer = app) -> None:
     """Add a verb to ``graphlog``, or to a group of its verbs."""
     whole_parser.cache_clear()
     # typer keeps the lines of all paragraphs but the first, as wide as they are in the code
-    text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(verb.command) or "")
+    text = re.sub(r"(?<!\n)\n(?!\n)", " ", _described(verb.command))
     to.command(
         name,
         cls=_OwnFirst,

@@ -20,6 +20,7 @@ from graphlog.files import write_text
 Fractions = Sequence[float]
 GroupRule = Literal["largest-first", "balanced", "random"]
 DEFAULT_FRACTIONS = (0.8, 0.1, 0.1)
+_GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class Split(NamedTuple):
@@ -204,14 +205,20 @@ def random_split(n: int, fractions: Fractions = DEFAULT_FRACTIONS, seed: int = 0
 def stratified_split(
     classes: Int[np.ndarray, "N"], fractions: Sequence[float] = DEFAULT_FRACTIONS, seed: int = 0
 ) -> Split:
-    """Return random folds with every class's share as in the whole, as near as graphs allow."""
+    """Return random folds with every class's share as in the whole, as near as graphs allow.
+
+    A class starts at a place of its own, else all that have one graph would be in train. Classes
+    next to each other, which may share labels, start far apart (multiples of the golden ratio).
+    """
     first, second = check_fractions(fractions)[:2]
-    order = np.random.default_rng(seed).permutation(len(classes))
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(classes))
     _, inverse, counts = np.unique(classes[order], return_inverse=True, return_counts=True)
     by_class = np.argsort(inverse, kind="stable")
     rank = np.empty(len(classes), dtype=np.int64)
     rank[by_class] = np.arange(len(classes)) - np.repeat(np.cumsum(counts) - counts, counts)
-    dealt = order[np.argsort((rank + 0.5) / counts[inverse], kind="stable")]
+    starts = (rng.random() + np.arange(len(counts)) * _GOLDEN) % 1.0
+    dealt = order[np.argsort((rank + starts[inverse]) / counts[inverse], kind="stable")]
     cuts = [round(len(classes) * share) for share in (first, first + second)]
     split = Split(*(np.sort(part) for part in np.split(dealt, cuts)))
     return _with_training_rows(split, len(classes))

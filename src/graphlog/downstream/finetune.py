@@ -273,7 +273,10 @@ class SeedJob(Job):
         # a regressor of scikit-learn learns the one value it was given
         labels = self.data.judgeable if self.data.taught.any() else self.data.labels
         self.labels = torch.from_numpy(labels).to(device)
-        self.label_weights = torch.from_numpy(label_weights(self.data, self.config)).to(device)
+        weights = label_weights(self.data, self.config)
+        taught = self.data.split.train
+        mean = weights[taught][~np.isnan(labels[taught])].mean() or 1.0
+        self.label_weights = torch.from_numpy(weights / mean).to(device)
         self.best_epoch = 0
         self.best: State = {}
         self.history: list[dict[str, Any]] = []

@@ -1124,13 +1124,15 @@ def _spread(
     spread[1] = 1.0
     for t in range(labels.shape[1]):
         known = np.flatnonzero(~np.isnan(held[:, t] + labels[:, t]))
+        # errors of repeats are one error: they would outweigh those of all other graphs
+        known = known[np.sort(np.unique(problem.kinds[known], return_index=True)[1])]
         if len(known) < 2:
             continue
         errors, outputs = np.abs(labels[known, t] - held[known, t]), held[known, t]
         columns = np.stack([np.ones(len(known)), own[known], outputs, outputs**2], axis=1)
         logs = np.log(np.maximum(errors, _LEAST_ERROR))
         shown = own[known]
-        if len(np.unique(problem.kinds[known])) >= _FEWEST_FOR_SPREAD:
+        if len(known) >= _FEWEST_FOR_SPREAD:
             spread[:4, t] = _shape(columns, logs)
             for fold in range(FOLDS):
                 inside = problem.fold_of[known] == fold

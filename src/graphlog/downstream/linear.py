@@ -392,9 +392,10 @@ def fit_logistic(
     y = y.nan_to_num(0.0)
     rows = known.sum(dim=0).clamp_min(1e-12)
     share = known / rows
-    penalty = torch.cat([torch.ones(x.shape[1], 1), torch.zeros(1, 1)]) / (c * rows)
     shape = (x.shape[1] + 1, y.shape[1])
-    fitted = torch.zeros(shape) if start is None else torch.from_numpy(start).float().clone()
+    is_weight = torch.arange(shape[0])[:, None] < x.shape[1]  # the last row is the intercept
+    penalty = is_weight.float() / (c * rows)
+    fitted = x.new_zeros(shape) if start is None else torch.from_numpy(start).float().clone()
     targets = torch.arange(shape[1])
     w, logits = fitted.clone(), _product(x, fitted)
     steps: list[Tensor] = []
@@ -462,7 +463,7 @@ def _line_search(
     more than quadruple the distance are cut, since far from the optimum a logistic loss is flat.
     A hundredth of the distance is near enough, since the next direction corrects it.
     """
-    size = torch.zeros(logits.shape[1])
+    size = logits.new_zeros(logits.shape[1])
     linear = (penalty * w * direction).sum(dim=0)
     square = (penalty * direction.square()).sum(dim=0)
     limit = torch.ones_like(size)

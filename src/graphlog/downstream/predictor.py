@@ -176,10 +176,13 @@ class Head(nn.Module):
     ) -> Float[Tensor, ""]:
         """Return the mean loss over the labels that are present, in float64; 0 where none is.
 
+        It is divided by their number and not by the sum of their weights, which would shrink a
+        batch that holds a heavy label to the size of one that does not.
+
         Args:
             outputs: Logits, or scaled values.
             labels: In their own units, classes as 0 and 1 or one-hot; NaN where missing.
-            weights: A weight of 2 counts as the label given twice; of one-hot rows that of the
+            weights: Of each label, 1 on the average of all batches; of one-hot rows that of the
                 first column counts. None: all alike.
         """
         present, known, outputs = ~labels.isnan(), labels.nan_to_num(0.0).double(), outputs.double()
@@ -191,9 +194,7 @@ class Head(nn.Module):
             losses = F.binary_cross_entropy_with_logits(outputs, known, reduction="none")
         else:
             losses = (outputs - (known - self.target_shift) / self.target_scale).square()
-        counted = weights * present
-        total = counted.sum()
-        return (losses * counted).sum() / torch.where(total > 0, total, 1.0)
+        return (losses * weights * present).sum() / present.sum().clamp(min=1)
 
     def predictions(self, outputs: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
         """Return probabilities, or values in the labels' units, in float64; NaN as the shift is."""

@@ -684,12 +684,18 @@ def _checked_copy(name: str, tensor: Tensor) -> Tensor:
 def global_generators(device: torch.device | str = "cpu") -> Generator[None, None, None]:
     """Have torch's global generators alone inside the block and put them back after it.
 
-    They are those of the process: what one thread draws would change the numbers of another.
+    They are those of the process: what one thread draws would change the numbers of another. What
+    is drawn without a type is float32, whatever the caller has made torch's default.
     """
     device = torch.device(device)
     devices = [device] if device.type == "cuda" else []
     with _GENERATORS, torch.random.fork_rng(devices=devices):
-        yield
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(default)
 
 
 def build_encoder(
@@ -731,15 +737,15 @@ def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
     for norm in norms:
         norm.reset_running_stats()
         norm.train()
-    seen = 0
-    with torch.no_grad():
+    seen, device = 0, next(network.parameters()).device
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
         for indices in epoch_batches(len(graphs), BATCH_SIZE, seed)[:BATCHES]:
             batch = graphs.take(np.sort(indices))
             if batch.num_nodes > 1:  # one value has no variance
                 seen += batch.num_graphs
                 for norm in norms:
                     norm.momentum = batch.num_graphs / seen
-                network(batch.to(next(network.parameters()).device))
+                network(batch.to(device))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
         norm.eval()

@@ -7,7 +7,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -292,8 +292,14 @@ def choose_device(name: str) -> torch.device:
 
     Raises:
         ConfigError: If the name is not a device, this machine does not have it or has fewer GPUs
-            than processes, or several processes ask for one GPU by number.
+            than processes, or several processes ask for one GPU by number; also if torch's default
+            device is not the CPU.
     """
+    if (default := torch.get_default_device().type) != "cpu":
+        raise ConfigError(
+            f"torch's default device is '{default}', and graphlog moves tensors to a device itself:"
+            f" call torch.set_default_device('cpu') and give {setting('device', 'cuda')}."
+        )
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -367,7 +373,7 @@ def autocast(precision: NumberFormat, device: torch.device) -> AbstractContextMa
     """Return the context under which the forward pass runs; parameters stay fp32."""
     if precision == "bf16":
         return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=True)
-    return nullcontext()
+    return torch.autocast(device.type, enabled=False)  # the caller may have switched it on
 
 
 @dataclass(frozen=True, slots=True)

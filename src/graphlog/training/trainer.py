@@ -417,9 +417,12 @@ class Trainer:
                 once.
         """
         self._stop, self._row_started = stop, time.monotonic()
+        # whatever the caller has switched on or off; the forward pass says what it needs
+        own = torch.autocast(self.job.setting.device.type, enabled=False)
         try:
-            while not self.is_done:
-                self._run_phase()
+            with torch.enable_grad(), own:
+                while not self.is_done:
+                    self._run_phase()
         except KeyboardInterrupt:
             raise TrainingInterrupted(self.job.how_to_resume(self.cursor)) from None
 

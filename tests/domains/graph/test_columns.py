@@ -91,6 +91,17 @@ def _moments(schema) -> list[tuple[float, float]]:
     return [(a.shift, a.scale) for a in (*schema.node, *schema.edge)]
 
 
+@pytest.mark.parametrize("bad", ["NaN", "-Infinity", "null", None])
+@pytest.mark.parametrize(("point", "kind"), [(".0", "continuous"), ("", "categorical")])
+def test_a_bad_value_does_not_decide_what_the_others_are(tmp_path, bad, point, kind):
+    """Whole numbers are quantities if they were written with a point, whatever else is there."""
+    values = [f"[[{k % 5}{point}], [{k % 3}{point}]]" for k in range(8)]
+    values[2:2] = [] if bad is None else [f"[[1{point}], [{bad}]]", f"[[{bad}], [{bad}]]"]
+    store = read_lines(tmp_path, [f'{{"edges": [[0, 1]], "x": {x}}}' for x in values])
+    assert (len(store), len(store.rejects)) == (8, len(values) - 8)
+    assert store.schema.node[0].is_categorical == (kind == "categorical")
+
+
 @pytest.mark.parametrize("bad", ["NaN", "Infinity", "null", '"word"'])
 def test_rejected_graphs_do_not_count_in_means(tmp_path, bad):
     values = np.array([[k + 0.5, 3.5 * k] for k in range(5)])

@@ -238,6 +238,16 @@ def text(content: str) -> Callable[[Path], Path]:
     return lambda path: write(path / "g.txt", content)
 
 
+def test_nodes_that_a_gap_turned_into_decimals_are_the_same_nodes(tmp_path: Path):
+    """A data frame writes a column of whole numbers as 1.0, 2.0 where one of them is missing."""
+    ring = [f"{g},{k},{(k + 1) % 4}.0" for g in "ab" for k in range(4)]
+    ring[2] = "a,2,"
+    store = read_graphs(edges(*ring)(tmp_path))
+    assert [r.row for r in store.rejects] == [0]
+    assert store[:].num_nodes == 4
+    assert [len(ends) for ends in store[:].edge_index] == [8, 8]
+
+
 HUGE_NUMBER = "9" * 5000
 BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
     (more(edges="b,0,7,1\n"), "edges.csv, line 5: node '7' is not in graph 'b'"),
@@ -253,6 +263,10 @@ BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
     (more(edges="c,0,1,1\n"), "line 5: graph 'c' is not in graphs.csv"),
     (more(edges="b,0,1\n"), "edges.csv, line 5: not valid CSV .must have 4 fields"),
     (lambda path: tables(path / "f", "graph,source\n"), "must have one column 'target'"),
+    (
+        lambda path: tables(path / "f", ",graph,source,target\n0,a,0,1\n", None, None),
+        r"edges.csv: column 1 has no name; name it, or leave it out .*index=False",
+    ),
     (more(nodes="b,1,red,2\n"), "nodes.csv, line 7: node '1' is listed twice"),
     (more(nodes="b,9,,2\n"), "nodes.csv, line 7: node 9: node attribute 'color' is missing"),
     (more(graphs="b,no\n"), "graphs.csv, line 4: graph 'b' occurs twice"),

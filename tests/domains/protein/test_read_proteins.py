@@ -107,6 +107,18 @@ def test_table_of_labels_and_several_species(read: Read) -> None:
         both(labels="protein,f\n9.a,1\n9.a,0\n")
     with pytest.raises(DataError, match="line 2: a label must be 0, 1 or empty, found 'yes'"):
         both(labels="protein,f\n9.a,yes\n")
+    with pytest.raises(DataError, match=r"its own name, found \(no name\), protein"):
+        both(labels=",protein,f\n0,9.a,1\n")
+
+
+@pytest.mark.parametrize("taxon", ["9", ""])
+def test_a_year_in_the_name_of_a_file_is_no_species(tmp_path: Path, taxon: str) -> None:
+    path = write(tmp_path / "2024.links.txt", links(AB, taxon))
+    if taxon:
+        assert read_proteins(path).texts() == ["9.a", "9.b"]
+    else:
+        with pytest.raises(DataError, match="does not tell the species"):
+            read_proteins(path)
 
 
 def test_labels_are_called_as_in_the_header(read: Read) -> None:

@@ -260,6 +260,12 @@ class _Table:
         _, header = next(self._rows(), (0, []))
         self._header = [name.strip() for name in header]
         for name in (*keys, *self._header):
+            if not name:
+                column = self._header.index(name) + 1
+                raise DataError(
+                    f"{path}: column {column} has no name; name it, or leave it out (an index of "
+                    "pandas: to_csv(..., index=False))."
+                )
             if self._header.count(name) != 1:
                 found = listed(self._header) or "an empty file"
                 raise DataError(f"{path}: must have one column '{name}', found {found}.")
@@ -283,7 +289,7 @@ class _Table:
             yield _Rows(
                 graph,
                 Place(self.path.name, numbers),
-                [[row[k].strip() for k in keys[1:]] for row in rows],
+                [[_node_name(row[k]) for k in keys[1:]] for row in rows],
                 [[content(row[k]) for k in values] for row in rows],
             )
 
@@ -315,6 +321,18 @@ class _Table:
             except csv.Error as e:
                 where = f"{self.path}, line {reader.line_num}"
                 raise DataError(f"{where}: not valid CSV ({e}).") from None
+
+
+def _node_name(text: str) -> str:
+    """Return the name of a node; pandas writes 2 as 2.0 where another row has none.
+
+    Example:
+        >>> _node_name(" 2.0"), _node_name("a.0")
+        ('2', 'a.0')
+    """
+    name = text.strip()
+    number = name.removesuffix(".0")
+    return number if number.isdecimal() else name
 
 
 def _open_tables(folder: Path, paths: Mapping[str, Path]) -> Collection:
@@ -517,9 +535,7 @@ def _tu_columns(files: Mapping[str, _TextFile], kind: str) -> dict[str, Column]:
         rows = file.rows if file is not None else []
         for k, values in enumerate(zip(*rows, strict=True)):
             if stem == "attribute":
-                # whole numbers beside a NaN would be categories
-                numbers = [as_float(v) if isinstance(v, int) else v for v in values]
-                values = [None if v != v else v for v in numbers]
+                values = [as_float(v) if isinstance(v, int) else v for v in values]
             columns[stem if len(rows[0]) == 1 else f"{stem}_{k}"] = column(values)
     return columns
 

@@ -1,5 +1,6 @@
 """Graphs as a file lists them, numbers or words in columns, before their attributes have codes."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -263,7 +264,8 @@ def plain(value: Any, name: str) -> Any:
 def column(values: Sequence[Any]) -> Column:
     """Return values as one array: whole numbers, numbers, or objects if there are words or gaps.
 
-    Whole numbers beyond 64 bits become floating-point numbers, infinite if need be.
+    Whole numbers beyond 64 bits become floating-point numbers, infinite if need be; beside NaN or
+    an infinite number, whole ones stay so.
 
     Example:
         >>> column([1, 2.5]).dtype, column([True, 2]).dtype, column([1, None]).dtype
@@ -273,10 +275,12 @@ def column(values: Sequence[Any]) -> Column:
     if kinds <= {int, bool}:
         with suppress(OverflowError):
             return np.array(values, dtype=np.int64)
-    if kinds <= {int, bool, float}:
-        return np.array([as_float(v) for v in values], dtype=np.float64)
+    values = [as_float(v) if isinstance(v, int) and v not in _INT64 else v for v in values]
+    has_floats = any(type(v) is float and math.isfinite(v) for v in values)
+    if kinds <= {int, bool, float} and has_floats:
+        return np.array(values, dtype=np.float64)
     array = np.empty(len(values), dtype=object)
-    array[:] = [as_float(v) if isinstance(v, int) and v not in _INT64 else v for v in values]
+    array[:] = values
     return array
 
 

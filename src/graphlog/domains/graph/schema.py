@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
@@ -137,17 +138,13 @@ class ColumnSurvey:
             words = [v for v in column.tolist() if isinstance(v, str) and type(v) is not Numeral]
             self.absent.update(filter(is_absent, set(words)))
             words = [word for word in words if word not in self.absent]
-            numbers = [v for v in column.tolist() if not isinstance(v, str) and v is not None]
+            numbers = [v for v in column.tolist() if not isinstance(v, str | None) and isfinite(v)]
             is_float = any(isinstance(v, float) for v in numbers)
             column = np.array(numbers, dtype=np.float64 if is_float else np.int64)
         if column.dtype.kind == "f":
-            usable = column[np.abs(column) <= _FLOAT32_MAX]  # NaN compares false
-            # Numbers written with a point are quantities even if all of them are whole; next to a
-            # NaN, which makes whole numbers floats, it takes a fraction.
-            if len(usable):
-                is_whole = len(usable) < len(column) and bool((usable == np.floor(usable)).all())
-                self.has_fractions |= not is_whole
-            column = usable
+            column = column[np.abs(column) <= _FLOAT32_MAX]  # NaN compares false
+            # numbers written with a point are quantities even if all of them are whole
+            self.has_fractions |= len(column) > 0
         self.num_words += len(words)
         self.num_numbers += len(column)
         if len(self.values) <= MAX_CODES:

@@ -364,8 +364,8 @@ def read_labels(functions: Functions, path: Path | str, options: ProteinOptions)
         place = table.find("protein|gene")
         others = [k for k in range(len(table.header)) if k != place]
         columns = [table.header[k] for k in others]
-        if place is None or not columns or len(set(columns)) < len(columns):
-            problem = "must have a column protein and one or more labels with different names"
+        if place is None or not all(columns) or len(set(columns)) < max(len(columns), 1):
+            problem = "must have a column protein and one or more labels, each with its own name"
             raise DataError(f"{path}: {problem}, found {listed(table.header)}.")
         rows = functions.rows(table, (place, *others))
         if len(columns) == 1 and columns[0].lower() in _LIST_COLUMNS:
@@ -384,7 +384,9 @@ def read_labels(functions: Functions, path: Path | str, options: ProteinOptions)
         for line, name, members, texts in rows:
             labels = list(map(_label_of, texts))
             if None in labels:
-                problem = f"a label must be 0, 1 or empty, found {texts[labels.index(None)]!r}"
+                wrong = labels.index(None)
+                problem = f"a label must be 0, 1 or empty, found {texts[wrong]!r}"
+                problem += f" in column '{columns[wrong]}'"
                 raise line_error(path, line, problem)
             if not {0.0, 1.0}.intersection(labels):
                 continue

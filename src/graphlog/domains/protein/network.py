@@ -131,7 +131,6 @@ def read_interactions(path: Path | str, species: str | None = None) -> Interacti
     scores of the channel given by :data:`EVIDENCE_CHANNELS`. Without a ``species`` the names of the
     proteins (``6239.2RSSE.1``) or else of the file (``6239.protein.links…``) tell it.
     """
-    species = species or species_of(Path(path).name)
     numbers: dict[str, int] = {}
     blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     with open_columns(path) as table:
@@ -152,7 +151,8 @@ def read_interactions(path: Path | str, species: str | None = None) -> Interacti
         raise DataError(f"{path}: has a header but no interactions; name a file that has some.")
     lines, pairs, scores = map(np.concatenate, zip(*blocks, strict=True))
     taxon = species_of(next(iter(numbers)))
-    species = species or taxon
+    of_file = species_of(Path(path).name) if ".protein." in Path(path).name else None
+    species = species or taxon or of_file
     wanted = taxon and species  # of names, all of which carry their taxon if one does
     for name, number in numbers.items():
         own = species_of(name)
