@@ -311,6 +311,9 @@ def test_a_group_is_named_by_its_clearest_traits() -> None:
     assert title(
         trait("with halogen", "share", 0.0, 0.5), trait("with ester", "share", 0.3, 0.9)
     ) == ("no halogen, less ester")
+    assert title(
+        trait("with isoxazole", "share", 0.2, 0.01), trait("with pyridine", "share", 0.6, 0.3)
+    ) == ("pyridine, more isoxazole")
     assert title(trait("label cats", "mean", 3, 1)) == "high cats"
     furan = trait("with furan", "share", 0.9, 0.1), trait("with ring furan", "share", 0.4, 0.1)
     assert title(*furan, trait("logP", "mean", 1.0, 2.0)) == "furan, low logP"
