@@ -117,7 +117,7 @@ figure svg { display: block; width: 100% }
 .up { background: #d55e00; color: #fff; padding: 0 .4em } .down { background: #0072b2;
   color: #fff; padding: 0 .4em }
 .scale { background: linear-gradient(to right, #0072b2, #fff, #d55e00); border: 1px solid #8886;
-  display: inline-block; height: .7em; margin: 0 .4em; width: 8em }
+  display: inline-block; height: .7em; margin: 0 .4em; width: 6em }
 """
 
 
