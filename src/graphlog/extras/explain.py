@@ -113,7 +113,7 @@ MOST_TARGETS = 6
 _SIZE = (320, 240)
 _STYLE = """
 figure svg { display: block; width: 100% }
-.cards { grid-template-columns: repeat(auto-fill, minmax(min(260px, 45%), 1fr)) }
+.cards { grid-template-columns: repeat(auto-fill, minmax(min(260px, 45%), 1fr)); overflow-x: auto }
 .up { background: #d55e00; color: #fff; padding: 0 .4em } .down { background: #0072b2;
   color: #fff; padding: 0 .4em }
 .scale { background: linear-gradient(to right, #0072b2, #fff, #d55e00); border: 1px solid #8886;
@@ -269,7 +269,7 @@ def _page(
         for name, most in zip(targets, large.tolist(), strict=False)
         if not np.isnan(most)
     )
-    columns = f"grid-template-columns: repeat({len(targets)}, minmax(200px, 420px))"
+    columns = f"grid-template-columns: repeat({len(targets)}, minmax(150px, 300px))"
     yield f"</p><div class='cards'{f' style={columns!r}' if len(targets) > 1 else ''}>\n"
     domain = domain_of(store.schema)
     assert isinstance(domain, Draws)
