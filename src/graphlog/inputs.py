@@ -95,7 +95,8 @@ def resolve(source: InputLike, schema: FeatureSchema | None = None) -> Input:
         rows = len(next(iter(columns.values()), ()))
         return Input(name=f"data frame of {rows} rows", columns=columns)
     records = records_of(source)
-    return Input(name=f"list of {len(records)} records", records=records)
+    name = f"list of {len(records):,} record{'s'[: len(records) != 1]}"
+    return Input(name=name, records=records)
 
 
 def read(

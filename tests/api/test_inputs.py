@@ -278,6 +278,13 @@ def test_predict_reads_a_named_pipe_once(tmp_path: Path, predictor: graphlog.Pre
     assert pd.read_csv(tmp_path / "p.csv")["id"].tolist() == COLUMNS["id"]
 
 
+@pytest.mark.parametrize(
+    ("many", "name"), [(1, "list of 1 record"), (1200, "list of 1,200 records")]
+)
+def test_a_list_is_called_by_its_length(many: int, name: str) -> None:
+    assert resolve(["CCO"] * many).name == name
+
+
 def test_an_empty_list_is_refused_by_a_model_of_inferred_graphs() -> None:
     store = graphlog.from_pyg([PAIR])
     model = graphlog.random_encoder(schema=store.schema, graphs=store)

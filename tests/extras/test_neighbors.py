@@ -270,6 +270,13 @@ def test_files_of_neighbors(tmp_path: Path):
     assert page.count("<figure>") == 3 + 4
     assert page.count("<svg") == 2 + 4
     assert "&lt;u&gt;" in page
+    assert "name='viewport'" in page
+    cards = page.split("<figure>")[1:]
+    assert "<b>query</b> &middot; row&nbsp;0<" in cards[0]
+    row = expected.rows[0, 0]
+    assert f"&middot; row&nbsp;{row}<" in cards[1]
+    assert f"aria-label='{LIBRARY[row]}'" in cards[1]
+    assert f"title='smiles: {LIBRARY[row]}\nid: m{row}'" in cards[1]  # what the lines may cut
     with pytest.raises(ConfigError, match="is an index already"):
         neighbors_file(encoder, queries, index, out, save=tmp_path / "new")
 

@@ -1,5 +1,7 @@
 """The hierarchy as files: every row accounted for in each, the page whole and harmless."""
 
+import base64
+import gzip
 import json
 import os
 import re
@@ -105,8 +107,12 @@ def test_the_page_holds_the_tree_the_map_and_drawings(folder: Path):
     assert all(point["text"] == ROWS[point["row"]] for point in page["map"])
     shown = {graph["row"] for node in _nodes(page) for graph in node["typical"]}
     assert shown | set(page["strangers"]) == {int(graph) for graph in page["graphs"]}
-    drawings = [graph["svg"] for graph in page["graphs"].values()]
-    assert all(svg.startswith("<svg") and svg.endswith("</svg>") for svg in drawings)
+    assert page["first"].keys() == {str(row) for row in page["strangers"]}
+    packed = json.loads(gzip.decompress(base64.b64decode(page["drawings"])))
+    drawings = packed["graphs"]
+    assert drawings.keys() == page["graphs"].keys() | {str(p["row"]) for p in page["map"]}
+    assert page["first"].items() <= drawings.items()
+    assert all(svg.startswith("<svg") and svg.endswith("</svg>") for svg in drawings.values())
     novelty = [float(m["novelty"]) for m in _members(folder) if m["path"]]
     strangest = page["graphs"][str(page["strangers"][0])]
     assert max(novelty) == pytest.approx(strangest["novelty"], abs=1e-3)
@@ -311,6 +317,9 @@ def test_a_group_is_named_by_its_clearest_traits() -> None:
     assert title(
         trait("with halogen", "share", 0.0, 0.5), trait("with ester", "share", 0.3, 0.9)
     ) == ("no halogen, less ester")
+    assert title(
+        trait("with isoxazole", "share", 0.2, 0.01), trait("with pyridine", "share", 0.6, 0.3)
+    ) == ("pyridine, more isoxazole")
     assert title(trait("label cats", "mean", 3, 1)) == "high cats"
     furan = trait("with furan", "share", 0.9, 0.1), trait("with ring furan", "share", 0.4, 0.1)
     assert title(*furan, trait("logP", "mean", 1.0, 2.0)) == "furan, low logP"

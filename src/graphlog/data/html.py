@@ -10,7 +10,14 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-
 _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.4 system-ui, sans-serif }
 body { margin: 2rem auto; max-width: 80rem; padding: 0 1rem }
-figure div { background: #fff; border-radius: 4px; color: #000 }
+figure > div { background: #fff; border-radius: 4px; color: #000 }
+h1 { font-size: 1.6rem }
+.cards { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(165px, 1fr)) }
+.cards figure { border: 1px solid #8886; border-radius: 6px; margin: 0; padding: .4rem }
+figure svg { height: auto; max-width: 100% }
+figcaption { font-size: 13px; overflow-wrap: anywhere }
+.cards .fields { -webkit-box-orient: vertical; -webkit-line-clamp: 3; display: -webkit-box;
+  overflow: hidden }
 """
 
 
@@ -18,14 +25,31 @@ def page_head(title: str, style: str) -> str:
     """Return the beginning of a page, up to its heading; nothing on it can run or be fetched."""
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<meta http-equiv='Content-Security-Policy' content=\"{_POLICY}\">"
         f"<title>{title}</title><style>{_STYLE}{style}</style></head><body><h1>{title}</h1>"
     )
 
 
-def html_lines(fields: Mapping[str, str]) -> str:
-    """Return a line for each field that is not empty; of long texts the beginning."""
-    return "".join(f"<br>{escape(k)}: {escape(v[:_SHOWN])}" for k, v in fields.items() if v)
+def html_figure(svg: str, name: str, caption: str, row: int, fields: Mapping[str, str]) -> str:
+    """Return a drawing called ``name`` over a caption, which is HTML, and the fields of its row.
+
+    The number of the row, which lists have in place of columns, is left to the caption. A hover
+    tells the fields in full.
+
+    Example:
+        >>> html_figure("<svg/>", "C", "row 7", 7, {"row": "7"})
+        "<figure><div><svg role='img' aria-label='C'/></div><figcaption>row 7</figcaption></figure>"
+    """
+    picture = svg.replace("<svg", f"<svg role='img' aria-label='{escape(name)}'", 1)
+    known = {k: v for k, v in fields.items() if v and (k, v) != ("row", str(row))}
+    told = escape("\n".join(f"{k}: {v}" for k, v in known.items()))
+    lines = "<br>".join(f"{escape(k)}: {escape(v[:_SHOWN])}" for k, v in known.items())
+    below = f"<div class='fields' title='{told}'>{lines}</div>" if known else ""
+    return (
+        f"<figure>{f'<div>{picture}</div>' if svg else ''}"
+        f"<figcaption>{caption}{below}</figcaption></figure>"
+    )
 
 
 class Table(NamedTuple):

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 
 from graphlog.data.graphs import save_rejects
-from graphlog.data.html import html_lines, page_head
+from graphlog.data.html import html_figure, page_head
 from graphlog.data.store import GraphStore
 from graphlog.domains import Draws, Input, domain_of
 from graphlog.downstream.predictor import Predictor
@@ -110,20 +110,14 @@ MOST_ON_A_PAGE = 200
 """Rows that a page shows; more would make it slow to open."""
 MOST_TARGETS = 6
 """Targets that a page shows."""
-_WIDTH, _NARROWEST = 960, 320
-"""Pixels that the drawings of a row share, and the least that one has."""
-_LOWEST, _AN_ATOM, _HIGHEST = 120, 12, 360
-"""Pixels that a drawing is tall: the least, more for each atom, the most."""
+_SIZE = (320, 240)
 _STYLE = """
-table { border-collapse: collapse; width: 100% }
-th, td { border-top: 1px solid #8886; padding: .5rem; text-align: left; vertical-align: top }
-td { min-width: 14rem; overflow-wrap: anywhere }
-td:first-child { min-width: 11rem; width: 20% }
-figure { margin: 0 } figure svg { display: block; height: auto; width: 100% }
+figure svg { display: block; width: 100% }
+.cards { grid-template-columns: repeat(auto-fill, minmax(min(260px, 45%), 1fr)); overflow-x: auto }
 .up { background: #d55e00; color: #fff; padding: 0 .4em } .down { background: #0072b2;
   color: #fff; padding: 0 .4em }
 .scale { background: linear-gradient(to right, #0072b2, #fff, #d55e00); border: 1px solid #8886;
-  display: inline-block; height: .7em; margin: 0 .4em; width: 8em }
+  display: inline-block; height: .7em; margin: 0 .4em; width: 6em }
 """
 
 
@@ -239,15 +233,15 @@ def _page(
     rows: Sequence[Mapping[str, str]],
     status: Sequence[str],
 ) -> Iterator[str]:
-    """Yield a table of a line a row: its columns, then drawing and prediction of each target."""
+    """Yield a card for each row and target: drawing, prediction and the row's columns."""
     targets, total = found.targets[:MOST_TARGETS], len(rows)
-    title = f"Explained predictions of {min(total, MOST_ON_A_PAGE):,} rows"
+    title = f"Explained predictions of {min(total, MOST_ON_A_PAGE):,} row{'s'[: total != 1]}"
     yield page_head(title, _STYLE)
     yield (
         "<p>The contribution of an atom is the prediction minus that with the attributes "
         "of this atom hidden, its bonds kept: <span class='up'>orange</span> raises the "
         "prediction, <span class='down'>blue</span> lowers it; a bond has the mean of its atoms. "
-        "Colors are full for the largest twentieth of all contributions to a target on this page. "
+        "The strongest 5 % of contributions to a target on this page have the full color. "
         "Contributions need not sum to the prediction, and atoms that can replace each other may "
         "all look unimportant.</p>"
     )
@@ -269,35 +263,40 @@ def _page(
         )
     large = np.quantile(np.abs(parts.values), 0.95, axis=0) if len(parts.values) else np.ones(1)
     scaled = parts.values / np.where(large > 0, large, 1.0)
-    scales = (  # a target without a model has none
-        "" if np.isnan(most) else f": {-most:.2g}<span class='scale'></span>{most:+.2g}"
-        for most in large.tolist()
+    yield "<p>" + "<br>".join(  # a target without a model has no scale
+        f"{escape(name)}: &le;&nbsp;{_signed(-most, 2)}"
+        f"<span class='scale'></span>&ge;&nbsp;{_signed(most, 2)}"
+        for name, most in zip(targets, large.tolist(), strict=False)
+        if not np.isnan(most)
     )
-    heads = "".join(
-        f"<th>{escape(name)}{scale}</th>" for name, scale in zip(targets, scales, strict=False)
-    )
-    width = max(_WIDTH // len(targets), _NARROWEST)
-    yield f"<table><thead><tr><th>row</th>{heads}</tr></thead><tbody>\n"
+    columns = f"grid-template-columns: repeat({len(targets)}, minmax(150px, 300px))"
+    yield f"</p><div class='cards'{f' style={columns!r}' if len(targets) > 1 else ''}>\n"
     domain = domain_of(store.schema)
     assert isinstance(domain, Draws)
     graph_of_row = {row: graph for graph, row in enumerate(numbers)}
     for row, fields in enumerate(rows[:MOST_ON_A_PAGE]):
-        about = html_lines({name: text for name, text in fields.items() if name != "row"})
-        yield f"<tr><td><b>{row}</b>{about}</td>"
-        graph = graph_of_row.get(row)
+        head, graph = f"<b>row {row}</b>", graph_of_row.get(row)
         if graph is None:
-            yield f"<td colspan='{len(targets)}'>{escape(status[row])}</td></tr>\n"
+            yield html_figure("", "", f"{head} &middot; {escape(status[row])}", row, fields)
+            yield "<div></div>" * (len(targets) - 1) + "\n"  # the next row begins a line
             continue
-        weights = scaled[parts.ptr[graph] : parts.ptr[graph + 1]]
-        height = min(_LOWEST + _AN_ATOM * len(weights), _HIGHEST)
-        for t, value in enumerate(parts.predictions[graph, : len(targets)].tolist()):
-            if np.isnan(value):
-                yield "<td>no prediction: the training fold has one class only</td>"
-                continue
-            (drawing,) = domain.draw(store, [graph], width, height, [weights[:, t]])
-            own = parts.of(graph)[:, t]
-            most = f"{own[np.abs(own).argmax()]:+.3g}"
-            yield f"<td><figure><div>{drawing}</div><figcaption>prediction {value:.4g}; "
-            yield f"largest contribution {most}</figcaption></figure></td>"
-        yield "</tr>\n"
-    yield "</tbody></table></body></html>\n"
+        weights, own = scaled[parts.ptr[graph] : parts.ptr[graph + 1]], parts.of(graph)
+        text = store.texts([graph])[0] if store.has_texts else f"row {row}"
+        for t, name in enumerate(targets):
+            value, drawing = float(parts.predictions[graph, t]), ""
+            caption = "no prediction: the training fold has one class only"
+            if not np.isnan(value):
+                (drawing,) = domain.draw(store, [graph], *_SIZE, [weights[:, t]])
+                most = _signed(own[np.abs(own[:, t]).argmax(), t], 3)
+                caption = f"prediction {_minus(f'{value:.4g}')}; largest contribution {most}"
+            which = f"{head} &middot; {escape(name)}" if len(targets) > 1 else head
+            yield html_figure(drawing, text, f"{which} &middot; {caption}", row, fields) + "\n"
+    yield "</div></body></html>\n"
+
+
+def _minus(number: str) -> str:
+    return number.replace("-", "\N{MINUS SIGN}")
+
+
+def _signed(value: float, digits: int) -> str:
+    return _minus(f"{value:+.{digits}g}")

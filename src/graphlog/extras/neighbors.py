@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch.nn import functional as F
 
 from graphlog.data.graphs import FeatureSchema, save_rejects
-from graphlog.data.html import html_lines, page_head
+from graphlog.data.html import html_figure, page_head
 from graphlog.data.store import GraphStore
 from graphlog.domains import Draws, Input, domain_of
 from graphlog.domains.records import RecordDomain
@@ -386,11 +386,8 @@ MOST_ON_A_PAGE = 200
 _SIZE = (180, 130)
 _STYLE = """
 section { border-top: 1px solid #8886; margin-top: 1.5rem; padding-top: .5rem }
-.cards { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)) }
-figure { border: 1px solid #8886; border-radius: 6px; margin: 0; overflow-wrap: anywhere;
-  padding: .4rem }
-figure div { min-height: 130px; text-align: center }
-figcaption { font-size: 13px } section figure:first-child { border-width: 3px }
+figure > div { min-height: 130px; text-align: center }
+section figure:first-child { border-width: 3px }
 """
 
 
@@ -637,9 +634,9 @@ def _page(
     near = {row: index.record(row) for row in np.unique(result.rows[:shown]).tolist() if row >= 0}
     drawings = _drawings(encoder, {*texts[:shown], *(text for _, text in near.values())})
 
-    def card(head: str, fields: Fields, text: str) -> str:
-        picture = f"<div>{drawings[text]}</div>" if drawings.get(text) else ""
-        return f"<figure>{picture}<figcaption>{head}{html_lines(fields)}</figcaption></figure>"
+    def card(head: str, row: int, fields: Fields, text: str) -> str:
+        caption = f"{head} &middot; row&nbsp;{row}"
+        return html_figure(drawings.get(text, ""), text, caption, row, fields)
 
     search = "exact" if index.is_exact else "approximate"
     yield page_head(title, _STYLE) + f"<p>{len(index):,} library rows, {search} search."
@@ -648,9 +645,11 @@ def _page(
     for query in range(shown):
         status = result.status[query]
         note = "query" if status == "ok" else f"query: {escape(status)}"
-        yield "<section><div class='cards'>" + card(f"<b>{note}</b>", fields[query], texts[query])
+        yield "<section><div class='cards'>" + card(
+            f"<b>{note}</b>", query, fields[query], texts[query]
+        )
         for rank, row, cosine in _nearest(result, query):
-            yield card(f"<b>{rank}</b> &middot; similarity {cosine:.3f}", *near[row])
+            yield card(f"<b>{rank}</b> &middot; similarity {cosine:.3f}", row, *near[row])
         yield "</div></section>\n"
     yield "</body></html>\n"
 

@@ -74,7 +74,7 @@ def draw_map(
         else:
             legend, found = "scaffold", domain_of(store.schema).groups(store)
             groups = [group or "no ring" for group in found or ()] or ["graphs"] * len(store)
-        title = f"{len(store):,} graphs by {legend}"
+        title = f"{len(store):,} graph{'s'[: len(store) != 1]} by {legend}"
         places = project(model.embed(store), seed)
         return save_figure(embedding_map(places, groups, values, title=title, legend=legend), stem)
     paths = hierarchy.assign(store).paths

@@ -400,12 +400,16 @@ class Node:
 
     @property
     def title(self) -> str:
-        """Its two clearest traits, such as ``nitrile, low logP``; empty where it has none."""
+        """Two traits, ``nitrile, low logP``: what most members have, then the clearest; or none."""
         clearest: dict[str, str] = {}  # a ring is a fragment and a ring system: named once
-        for trait in self.traits:
+        for trait in sorted(self.traits, key=lambda trait: not _is_typical(trait)):
             what = trait.name.removeprefix("label ").removeprefix("with ").removeprefix("ring ")
             clearest.setdefault(what, _in_short(trait, what))
         return ", ".join([*clearest.values()][:2])
+
+
+def _is_typical(trait: Trait) -> bool:
+    return trait.kind == "share" and trait.effect > 0 and trait.here >= _TYPICAL_SHARE
 
 
 def _in_short(trait: Trait, what: str) -> str:
@@ -416,7 +420,7 @@ def _in_short(trait: Trait, what: str) -> str:
         more, less = ("many", "few") if is_count else ("high", "low")
         return f"{more if is_more else less} {what}"
     if is_more:
-        return what if trait.here >= _TYPICAL_SHARE else f"more {what}"
+        return what if _is_typical(trait) else f"more {what}"
     return f"less {what}" if trait.here > 0 else f"no {what}"
 
 

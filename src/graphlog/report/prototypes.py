@@ -355,8 +355,7 @@ def _atlas(
     strangers = oddest[first_of_each(store, oddest)[:_STRANGERS]].tolist()
     typical = {graph for node in nodes for graph, _ in node.typical}
     shown, mapped = sorted(typical | set(strangers)), collection.sample.tolist()
-    only_mapped = sorted(set(mapped) - set(shown))
-    graphs, rows = [*shown, *only_mapped], store.output_rows.tolist()
+    graphs, rows = sorted({*shown, *mapped}), store.output_rows.tolist()
     known = dict(zip(graphs, collection.known(graphs), strict=True))
     drawn = dict(zip(graphs, draw_graphs(store, graphs), strict=True))
     colors = [f for f in collection.features if f.kind == "mean" or f.name.startswith("label")]
@@ -369,10 +368,15 @@ def _atlas(
             "ids": "id" in collection.members,
         },
         "roots": roots,
-        "common": {n.name: n.common.drawing for n in nodes if n.common is not None},
-        "graphs": {rows[graph]: {**known[graph], "svg": drawn[graph]} for graph in shown},
+        "graphs": {rows[graph]: known[graph] for graph in shown},
         "strangers": [rows[graph] for graph in strangers],
-        "drawings": _packed({rows[graph]: drawn[graph] for graph in only_mapped}),
+        "first": {rows[graph]: drawn[graph] for graph in strangers},
+        "drawings": _packed(
+            {
+                "graphs": {rows[graph]: drawn[graph] for graph in graphs},
+                "common": {n.name: n.common.drawing for n in nodes if n.common is not None},
+            }
+        ),
         "members": _packed(_listed(collection)) if len(store) <= _LISTED else None,
         "features": [{"name": f.name, "values": _short(f.values)} for f in colors[:_COLORS]],
         "map": [{"x": round(x, 2), "y": round(y, 2), **known[graph]} for graph, (x, y) in places],
