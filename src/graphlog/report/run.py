@@ -1,6 +1,7 @@
 """The figures of a run folder: curves and bars of scores; ``drawings`` has map and tree."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
@@ -11,7 +12,7 @@ import pandas as pd
 
 from graphlog.config import read_toml
 from graphlog.data.store import sample_rows
-from graphlog.downstream.metrics import LOWER_IS_BETTER
+from graphlog.downstream.metrics import IN_PERCENT, LOWER_IS_BETTER, shown_score
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError, check_seed, setting
@@ -28,6 +29,7 @@ from graphlog.report.style import (
     Axes,
     Figure,
     MaxNLocator,
+    Patch,
     as_rows,
     figures_of,
     house_style,
@@ -42,6 +44,7 @@ from graphlog.training.watch import OCCUPANCY_FLOOR, PERPLEXITY_CEILING, RANK_FL
 LogRow = Mapping[str, Any]
 _PANELS_A_LINE = 3
 _LETTERS_A_LINE = 52
+_LETTERS_OF_A_LABEL, _LETTERS_OF_A_TITLE = 28, 42
 
 
 def draw_run(
@@ -120,16 +123,20 @@ def _draw_finetuning(run: Path, out: Path) -> list[Path]:
         paths += save_figure(finetuning_curves(rows), out / "curves")
     if (run / "scores.json").is_file():
         report = Report.load(run / "scores.json")
+        own = re.split(r" \+ | and |, ", report.rows[0].model)[0]  # whatever is joined to it
         scores = [
             Score(
-                literal(f"{row.model}, {row.rule}"),
+                f"{row.model}, {row.rule}",
                 row.mean(report.metric),
                 row.sd(report.metric),
-                row.model.startswith(report.rows[0].model),
+                row.model.startswith(own) or "frozen encoder" in row.model,
             )
             for row in report.rows
+            if math.isfinite(row.mean(report.metric))
         ]
-        name = literal(f"{report.dataset}, {report.split} split")
+        is_falling = report.metric in LOWER_IS_BETTER
+        scores.sort(key=lambda score: score.mean, reverse=is_falling)  # the best row last
+        name = f"{report.dataset}, {report.split} split"
         paths += save_figure(score_chart([(name, report.metric, scores)]), out / "scores")
     return paths
 
@@ -345,23 +352,59 @@ class Score(NamedTuple):
 def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]]) -> Figure:
     """Draw one panel of horizontal bars for each ``(name, metric, scores)``.
 
-    ROC-AUC bars start at 0.5, which is chance; others at 0.
+    ROC-AUC bars start at 0.5, which is chance; others at 0. Areas and shares are in percent.
     """
     tallest = max(len(scores) for _, _, scores in panels)
+    labels = [[_label(score.name) for score in scores] for _, _, scores in panels]
+    lines = [line for own in labels for label in own for line in label.splitlines()]
+    deepest = max((label.count("\n") + 1 for own in labels for label in own), default=1)
+    width = 3.6 + 0.07 * max(map(len, lines), default=0)
+    height = 1.2 + max(0.36, 0.1 + 0.14 * deepest) * tallest
     with house_style():
-        figure, axes = new_figure(1, len(panels), 3.4 + 3.6 * len(panels), 1.1 + 0.36 * tallest)
-        for axis, (name, metric, scores) in zip(axes, panels, strict=True):
-            known = [score for score in scores if math.isfinite(score.mean)]
-            texts = [
-                f"{s.mean:.3f}" + ("" if math.isnan(s.sd) else f" ± {s.sd:.3f}") for s in known
-            ]
-            draw_bars(axis, known, texts, 0.5 if metric == "roc_auc" else 0.0)
-            better = "lower" if metric in LOWER_IS_BETTER else "higher"
-            what = METRIC_NAMES.get(metric, metric)
-            axis.set_xlabel(f"{what} ({better} is better)")
-            axis.set_title(name)
+        figure, axes = new_figure(1, len(panels), width * len(panels), height)
+        for axis, (name, metric, scores), texts in zip(axes, panels, labels, strict=True):
+            _draw_scores(
+                axis, metric, [s._replace(name=t) for s, t in zip(scores, texts, strict=True)]
+            )
+            axis.set_title(literal(fill(name, _LETTERS_OF_A_TITLE)))
             axis.set_ylim(tallest - 0.5, -0.5)
+        kinds = {score.highlighted for _, _, scores in panels for score in scores}
+        if len(kinds) > 1:
+            look = {"this model": bar_style(True), "baseline": bar_style(False)}
+            handles = [Patch(label=label, **style) for label, style in look.items()]
+            figure.legend(handles=handles, loc="outside lower right", ncols=2)
     return figure
+
+
+def _label(name: str) -> str:
+    """Return a name in several lines, none of which ends inside ``C = 0.1``."""
+    kept = name.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+    return fill(kept, _LETTERS_OF_A_LABEL, break_on_hyphens=False)
+
+
+def _draw_scores(axis: Axes, metric: str, scores: Sequence[Score]) -> None:
+    """Draw the scores that are defined; the axis has no marks beyond the best possible score."""
+    known = [score for score in scores if math.isfinite(score.mean)]
+    largest = max((abs(score.mean) for score in known), default=0.0)
+    texts = [
+        " ± ".join(shown_score(v, metric, largest) for v in (s.mean, s.sd) if not math.isnan(v))
+        for s in known
+    ]
+    factor = 100 if metric in IN_PERCENT else 1
+    known = [s._replace(mean=factor * s.mean, sd=factor * s.sd) for s in known]
+    draw_bars(axis, known, texts, 50.0 if metric == "roc_auc" else 0.0)
+    better = "lower" if metric in LOWER_IS_BETTER else "higher"
+    unit = "%, " if metric in IN_PERCENT else ""
+    axis.set_xlabel(f"{METRIC_NAMES.get(metric, metric)} ({unit}{better} is better)")
+    if metric not in LOWER_IS_BETTER:
+        low, high = axis.get_xlim()
+        axis.set_xticks([tick for tick in axis.get_xticks() if low <= tick <= min(high, factor)])
+
+
+def bar_style(highlighted: bool) -> dict[str, Any]:
+    """Return the look of the bar of this model, or of a baseline."""
+    hue, hatch = (HUES[0], "") if highlighted else (REFERENCE, "//")
+    return {"facecolor": hue, "hatch": hatch, "edgecolor": "white"}
 
 
 def draw_bars(
@@ -374,12 +417,8 @@ def draw_bars(
     low, high = lengths - spreads, lengths + spreads
     reach = float(np.abs(high).max(initial=0.0)) or 1.0
     below = float(low.min(initial=0.0))
-    fill: dict[str, Any] = {
-        "color": [HUES[0] if score.highlighted else REFERENCE for score in scores],
-        "hatch": ["" if score.highlighted else "//" for score in scores],
-        "edgecolor": "white",
-    }
-    axis.barh(places, lengths, left=start, height=0.66, **fill)
+    for place, length, score in zip(places, lengths, scores, strict=True):
+        axis.barh(place, length, left=start, height=0.66, **bar_style(score.highlighted))
     style: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.0, "capsize": 2.5}
     axis.errorbar(means, places, xerr=deviations, **style)  # NaN: none
     spare = 0.02 * reach
@@ -387,7 +426,7 @@ def draw_bars(
         end = start + max(high[place], 0.0) + spare
         weight = "bold" if score.highlighted else "normal"
         axis.text(end, place, text, va="center", fontsize=8, color=INK, fontweight=weight)
-    as_rows(axis, places, [score.name for score in scores])
+    as_rows(axis, places, [literal(score.name) for score in scores])
     left = start + below - spare if below < 0 else start
     axis.set_xlim(left, start + 1.28 * reach)
     axis.axvline(start, color=MUTED, linewidth=0.8)

@@ -4,6 +4,7 @@ Importing this module needs the ``plot`` extra; without it the error names it.
 """
 
 import textwrap
+import warnings
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
@@ -21,6 +22,7 @@ with optional("matplotlib", "plot"):
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D as Line2D  # for those who import from here
+    from matplotlib.patches import Patch as Patch
     from matplotlib.rcsetup import cycler
     from matplotlib.ticker import MaxNLocator as MaxNLocator
 
@@ -194,7 +196,9 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     for kind in ("png", "svg"):
         path = stem.with_name(f"{stem.name}.{kind}")
         about = {"Date": None} if kind == "svg" else {"Source": _SOURCE.get()}
-        with replacing(path) as unfinished, house_style():
+        with replacing(path) as unfinished, house_style(), warnings.catch_warnings():
+            # of a figure too small for all of its texts, which is drawn all the same
+            warnings.filterwarnings("ignore", "constrained_layout not applied")
             figure.savefig(unfinished, format=kind, facecolor="white", metadata=about)
         paths.append(path)
     return paths
