@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,9 @@ from graphlog.report.style import (
     REFERENCE,
     Axes,
     Figure,
+    LogLocator,
     MaxNLocator,
+    NullLocator,
     Patch,
     as_rows,
     figures_of,
@@ -44,6 +46,8 @@ from graphlog.training.watch import OCCUPANCY_FLOOR, PERPLEXITY_CEILING, RANK_FL
 LogRow = Mapping[str, Any]
 _PANELS_A_LINE = 3
 _LETTERS_A_LINE = 52
+_ALARMS = 6
+"""Alarms, and places of each, that are told."""
 _LETTERS_OF_A_LABEL, _LETTERS_OF_A_TITLE = 28, 42
 
 
@@ -65,7 +69,7 @@ def draw_run(
         source: Graphs to map; None takes those the run was trained on, if they can still be read.
         graphs: Graphs on the map.
         seed: Decides sample and layout of the map.
-        say: Called with what cannot be drawn, and why.
+        say: Called with what is being done, and with what cannot be drawn and why.
         reading: Options of the reader of ``source``.
 
     Raises:
@@ -85,10 +89,12 @@ def draw_run(
     if model is not None:
         known = recall_input(run) if source is None else (source, {})
         if known is not None:
+            say(f"reading {known[0]}")
             store = model.graphs_of(known[0], {"targets": None, **known[1], **reading})
             trained_on = None if has_labels else model.info.get("data_digest")
             if source is None and trained_on not in (None, store.digest):
                 say(f"note: {known[0]} no longer holds the graphs that {run} was trained on")
+    say("drawing the log of the run")
     with figures_of(run, out):
         paths = _draw_finetuning(run, out) if has_labels else draw_pretraining(run, out)
         if model is None:
@@ -97,8 +103,10 @@ def draw_run(
             say(f"no map: the graphs of {run} were not found; name some with {setting('source')}")
         else:
             sample = store.subset(sample_rows(len(store), graphs, seed))
+            say(f"placing {len(sample):,} graphs on the map (t-SNE)")
             paths += draw_map(model, sample, out / "embedding-map", by_label=has_labels, seed=seed)
             if not has_labels:
+                say("drawing the tree of prototypes")
                 paths += draw_tree(model, sample, out / "prototype-tree")
     if not paths:
         raise DataError(f"{run} has nothing to draw yet: neither a log nor a model.")
@@ -275,7 +283,8 @@ def _draw_curves(panels: Sequence[Panel], log: pd.DataFrame, x: str) -> Figure:
     alarms: list[tuple[int, str]] = []
     if "alarms" in log:
         alarms = list(log[[x, "alarms"]].explode("alarms").dropna().itertuples(index=False))
-    width, height = 3.9 * columns, 3.6 * lines + 0.2 * min(len(alarms), 6)
+    told = _told(alarms, x)
+    width, height = 3.9 * columns, 3.6 * lines + 0.16 * len(told)
     with house_style():
         figure, axes = new_figure(lines, columns, width, height, sharex=True)
         for axis in axes[len(panels) :]:
@@ -284,10 +293,28 @@ def _draw_curves(panels: Sequence[Panel], log: pd.DataFrame, x: str) -> Figure:
             _draw_panel(axis, panel, log, x)
             for at, _ in alarms:
                 axis.axvline(at, color=ALARM, linewidth=0.8, alpha=0.7)
-        if alarms:
-            texts = "\n".join(fill(f"▲ {x} {at}: {text}", 150) for at, text in alarms[:6])
-            figure.supxlabel(texts, x=0.01, ha="left", fontsize=8, color=ALARM)
+        if told:
+            figure.supxlabel("\n".join(told), x=0.01, ha="left", fontsize=8, color=ALARM)
     return figure
+
+
+def _told(alarms: Sequence[tuple[int, str]], x: str) -> list[str]:
+    """Return the lines that tell of alarms; those that differ in measured numbers only are one."""
+    places: dict[str, list[int]] = {}
+    texts: dict[str, str] = {}
+    for at, text in alarms:
+        kind = re.sub(r"\d+\.\d+|\d+ ?%", "", text)
+        places.setdefault(kind, []).append(at)
+        texts.setdefault(kind, text)
+    lines: list[str] = []
+    for kind in [*texts][:_ALARMS]:
+        several = "s" * (len(places[kind]) > 1)
+        where = f"{x}{several} {', '.join(map(str, places[kind][:_ALARMS]))}"
+        more = len(places[kind]) - _ALARMS
+        where += f" and {more} more" if more > 0 else ""
+        lines += wrap(f"▲ {where}: {texts[kind]}", 150)
+    more = len(texts) - _ALARMS
+    return [*lines, f"and {more} more alarms"] if more > 0 else lines
 
 
 def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
@@ -302,15 +329,27 @@ def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
         axis.plot(means, color=color, label=line.label, **style)
         band: dict[str, Any] = {"color": color, "alpha": 0.15, "linewidth": 0}
         axis.fill_between(means.index, values.min(), values.max(), **band)
-    axis.set_title(panel.title, pad=36)  # room for three lines
+    drawn = [np.asarray(line.get_ydata(), dtype=np.float64) for line in axis.lines]
+    levels = [float(np.median(y)) for y in drawn if len(y)]
+    is_log = len(levels) > 1 and all(line.key.startswith("loss") for line in panel.lines)
+    if is_log := is_log and min(y.min() for y in drawn) > 0 and max(levels) > 3 * min(levels):
+        axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_minor_locator(NullLocator())
+    title = f"{panel.title}, logarithmic" if is_log else panel.title
+    axis.set_title(title, pad=36)  # room for three lines
     axis.annotate(
         fill(panel.sentence, _LETTERS_A_LINE), (0, 1), (0, 33), "axes fraction", "offset points",
         fontsize=7.5, color=MUTED, va="top",
     )  # fmt: skip
     if panel.from_zero:
         axis.set_ylim(bottom=0)
+    phases = log[[x, "phase"]].dropna() if "phase" in log else pd.DataFrame()
+    starts = phases[phases["phase"] != phases["phase"].shift()] if len(phases) else phases
     low, high = axis.get_ylim()
-    high += 0.08 * (high - low)  # room for the names of the phases
+    room = 0.16 if len(starts) > 1 else 0.04  # for the names of the phases
+    high += room * (high * math.log(high / low) if is_log else high - low)
     alarm = panel.alarm_below if panel.alarm_above is None else panel.alarm_above
     if alarm is not None:
         high = max(high, 1.25 * alarm)
@@ -326,13 +365,12 @@ def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
     axis.set_xlabel(x)
     axis.tick_params(labelbottom=True)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
-    phases = log[[x, "phase"]].dropna() if "phase" in log else pd.DataFrame()
-    starts = phases[phases["phase"] != phases["phase"].shift()] if len(phases) else phases
     for at, phase in starts.itertuples(index=False) if len(starts) > 1 else ():
         axis.axvline(at, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
         axis.annotate(
             phase, (at, 1.0), (3, -2), ("data", "axes fraction"), "offset points",
             fontsize=7, color=MUTED, va="top", rotation="vertical",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.9},
         )  # fmt: skip
 
 
