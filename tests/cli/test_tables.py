@@ -1,14 +1,18 @@
-"""What a terminal shows: tables that fit it, and words, which may be names to copy, whole."""
+"""What a terminal shows: tables and help that fit it, and words, names to copy perhaps, whole."""
 
+import inspect
 import io
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from enum import Enum
+from functools import partial
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 from graphlog.cli.command import Command
-from graphlog.cli.main import main
+from graphlog.cli.main import main, whole_parser
 from graphlog.data.html import Table
 
 Show = Callable[..., list[str]]
@@ -80,3 +84,50 @@ def test_data_sets_fit_a_terminal_and_programs_get_all(show: Show):
             patch.setattr(sys, "stdout", listed)
             assert main(["data", "list", "-q", *words]) == 0
         assert "string-9031" in listed.getvalue()
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Yield all commands with their names."""
+    group = whole_parser()
+    for name, command in group.commands.items():
+        yield from [(name, command)] if name != "data" else command.commands.items()
+
+
+def choices(hint: Any) -> Iterator[str]:
+    """Yield the values that a type names."""
+    if get_origin(hint) is Literal:
+        yield from get_args(hint)
+    elif isinstance(hint, type) and issubclass(hint, Enum):
+        yield from (value.value for value in hint)
+    else:
+        for part in get_args(hint):
+            yield from choices(part)
+
+
+def test_help_names_every_choice_in_words(show: Show):
+    for name, command in commands():
+        hints = get_type_hints(inspect.unwrap(command.callback))
+        for param in command.params:
+            assert not re.search(r"\w\|\w+\|", param.metavar or ""), (name, param.name)
+            for choice in choices(hints[param.name]):
+                word = rf"(?<![\w-]){re.escape(choice)}(?![\w-])"
+                assert re.search(word, f"{param.help} {param.metavar}"), (name, param.name, choice)
+
+
+def test_help_shows_options_in_panels_without_types(show: Show):
+    text = "\n".join(show(80, lambda: main(["finetune", "--help"])))
+    assert max(map(len, text.splitlines())) <= 80
+    assert not re.search("<[a-z]", text)
+    heads = re.findall("╭─ (.*?) ─", text)
+    own = ["Labels and split", "Reading the input", "Computing", "Output"]
+    assert heads == ["Arguments", "Options", *own]
+    assert re.search(r"Output.*--resume.*--quiet.*--help", text, re.DOTALL)
+    for verb, default in (("pretrain", "auto"), ("embed", "fp32")):
+        said = " ".join(show(80, partial(main, [verb, "-h"])))
+        assert f"auto, fp32 or bf16 (default: {default})" in re.sub("[│ ]+", " ", said)
+
+
+def test_panels_of_one_verb_come_before_those_that_verbs_share(show: Show):
+    heads = re.findall("╭─ (.*?) ─", "\n".join(show(80, lambda: main(["featurize", "--help"]))))
+    assert heads.index("Options") < heads.index("Proteins") < heads.index("Reading the input")
+    assert "<bool>" not in "".join(show(80, lambda: main(["--help"])))

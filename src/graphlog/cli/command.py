@@ -111,7 +111,7 @@ def argument(help: str, metavar: str) -> Any:
 def option(default: Any, help: str, metavar: str | None = None, *flags: str, **limits: Any) -> Any:
     """Return an option as the default of a field; without ``flags`` it has the field's name.
 
-    Where a value must be given, ``default`` is ``...``.
+    Where a value must be given, ``default`` is ``...``. Of a choice, ``help`` names all values.
     """
     return typer.Option(default, *flags, help=help, metavar=metavar, **limits)
 
@@ -149,7 +149,9 @@ Result = Annotated[
 ]
 Format = Annotated[
     Literal["csv", "jsonl", "parquet", "npz", "npy", "sdf"] | None,
-    _shared("Format of OUT (default: by its ending; csv for -)."),
+    _shared(
+        "csv, jsonl, parquet, npz, npy or sdf (default: by the end of OUT; csv for -).", "KIND"
+    ),
 ]
 Threads = Annotated[
     int | None, _shared("Threads for computation (default: all cores).", "N", min=1, max=4096)
@@ -157,8 +159,8 @@ Threads = Annotated[
 Device = Annotated[
     str | None,
     _shared(
-        "Where to compute (default: auto).",
-        "auto|cpu|cuda",
+        "Where to compute: auto, cpu or cuda (default: auto).",
+        "WHERE",
         show_default=False,
         parser=lambda text: text or "auto",
     ),
@@ -166,20 +168,28 @@ Device = Annotated[
 Engine = Annotated[
     Literal["local", "ray"],
     _shared(
-        "Compute on this machine, or on the Ray cluster at $RAY_ADDRESS, where --workers is "
-        "ignored and --threads, where there is one, is used by the process of the command only."
+        "Compute on this machine (local), or on the Ray cluster at $RAY_ADDRESS (ray), where "
+        "--workers is ignored and --threads, if any, is used by the process of the command only.",
+        "WHERE",
     ),
 ]
+_PRODUCTS = "Number format of matrix products: auto, fp32 or bf16 (default: {})."
 Precision = Annotated[
-    Literal["auto", "fp32", "bf16"] | None,
-    _shared("Number format of matrix products (default: fp32; pretrain: auto)."),
+    Literal["auto", "fp32", "bf16"] | None, _shared(_PRODUCTS.format("fp32"), "KIND")
 ]
+TrainingPrecision = Annotated[
+    Literal["auto", "fp32", "bf16"] | None, _shared(_PRODUCTS.format("auto"), "KIND")
+]
+_LAYERS = (
+    "Embedding of all layers (jk), of these and their sums (jk+sum), or of the last layer (last); "
+    "default: {}."
+)
 Layer = Annotated[
+    Literal["jk", "last", "jk+sum"] | None, _shared(_LAYERS.format("as stored in MODEL"), "KIND")
+]
+LearnedLayer = Annotated[
     Literal["jk", "last", "jk+sum"] | None,
-    _shared(
-        "Embedding of all layers (jk), of these and their sums (jk+sum), or of the last layer "
-        "(default: as stored in the model; probe and finetune of molecules: jk+sum)."
-    ),
+    _shared(_LAYERS.format("jk+sum for molecules, else as stored in MODEL"), "KIND"),
 ]
 WithFeatures = Annotated[
     Sequence[str] | None,
@@ -218,8 +228,8 @@ _Tracker = StrEnum("_Tracker", ["tensorboard", "wandb", "mlflow"])
 Log = Annotated[
     list[_Tracker] | None,  # typer knows no list of literals
     _shared(
-        "Send the rows of metrics.jsonl to a tracker as well; repeatable.",
-        "tensorboard|wandb|mlflow",
+        "Send the rows of metrics.jsonl to tensorboard, wandb or mlflow as well; repeatable.",
+        "NAME",
         "--log",
     ),
 ]
@@ -253,14 +263,16 @@ class Reading(Data):
     )
     standardize: Literal["parent", "parent-tautomer"] | None = option(
         None,
-        "Read the parent of each molecule (largest organic fragment, neutral), or its canonical "
-        "tautomer, instead of the molecule as written.",
+        "Read the parent of each molecule (largest organic fragment, neutral), or the canonical "
+        "tautomer of it (parent-tautomer), instead of the molecule as written.",
+        "KIND",
     )
     limit: int | None = option(None, "Read the first N rows only.", "N", min=1)
     on_error: Literal["skip", "fail"] = option(
         "skip",
-        "List bad rows in rejects.csv, or stop at the first; tables with more than half of the "
-        "rows bad are refused.",
+        "List bad rows in rejects.csv (skip), or stop at the first (fail); tables with more than "
+        "half of the rows bad are refused.",
+        "KIND",
     )
     workers: int | None = option(
         None, "Processes that read the input (default: all cores).", "N", min=1
@@ -287,13 +299,14 @@ class Labeling:
 
     targets: Targets = None
     task: Literal["auto", "classification", "regression", "multiclass"] = option(
-        "auto", "Kind of the labels."
+        "auto", "auto, classification, regression or multiclass.", "KIND"
     )
     split: str | None = option(None, f"Kind of split, or a split.json. {SPLIT_KINDS}", "KIND|FILE")
     on_repeats: Literal["keep", "mean", "drop", "fail"] = option(
         "keep",
         "Rows that repeat a molecule, or a salt of it: keep all, take the mean of their labels, "
-        "drop all but the first label, or stop with an error.",
+        "drop all but the first label, or fail.",
+        "KIND",
     )
 
 

@@ -56,7 +56,9 @@ class Proteins:
     nodes: int | None = _protein(
         "Largest number of proteins in an ego-network (default: 500).", "N"
     )
-    isolated: Literal["reject", "keep"] | None = _protein("Proteins without partners.")
+    isolated: Literal["reject", "keep"] | None = _protein(
+        "Proteins without partners: reject or keep.", "KIND"
+    )
     terms: int | None = _protein("Largest number of GO terms to predict (default: 40).", "N")
     min_positives: int | None = _protein("Fewest positives of a GO term (default: 100).", "N")
     max_overlap: float | None = _protein(

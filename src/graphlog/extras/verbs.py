@@ -116,7 +116,7 @@ class Neighbors(o.Inference, o.Reading, Command):
     )
     k: int = o.option(10, "Neighbors of each query.", "K", "-k", min=1)
     format: Literal["csv", "jsonl", "html"] | None = o.option(
-        None, "Format of OUT (default: by its ending; csv for -)."
+        None, "csv, jsonl or html (default: by the end of OUT; csv for -).", "KIND"
     )
     save: Path | None = o.option(
         None, "Folder to write the index of LIBRARY to, for other queries.", "DIR"
