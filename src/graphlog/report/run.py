@@ -282,7 +282,8 @@ def _draw_curves(panels: Sequence[Panel], log: pd.DataFrame, x: str) -> Figure:
     lines = max(math.ceil(len(panels) / columns), 1)
     alarms: list[tuple[int, str]] = []
     if "alarms" in log:
-        alarms = list(log[[x, "alarms"]].explode("alarms").dropna().itertuples(index=False))
+        said = log[[x, "alarms"]].explode("alarms").dropna()
+        alarms = list(said.astype({"alarms": str}).itertuples(index=False))  # also if damaged
     told = _told(alarms, x)
     width, height = 3.9 * columns, 3.6 * lines + 0.16 * len(told)
     with house_style():
