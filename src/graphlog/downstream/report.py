@@ -306,7 +306,8 @@ def certainty_table(rows: Sequence[Mapping[str, Any]], shown: Callable[[float], 
     heads = [_PLAIN.get(name, name.replace("_", " ")) for name in names]
     what = f"{rows[0]['level']:.0%} intervals" if "level" in rows[0] else "probabilities"
     cells = [[text(name, row[name]) for name in names] for row in rows]
-    return Table(heads, cells, f"{what} on the test fold")
+    own = "; own: by the deviation predicted for each graph" if "surest_third" in names else ""
+    return Table(heads, cells, f"{what} on the test fold{own}")
 
 
 def score_row(
