@@ -41,6 +41,18 @@ def tables(page: str) -> Iterator[tuple[str, list[str], list[list[str]]]]:
             heading = line.lstrip("# ")
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+def test_columns_of_numbers_are_aligned_to_the_right(page: str):
+    of_lines = (ROOT / page).read_text().splitlines()
+    rules = [line[1:-1].split("|") for line in of_lines if re.fullmatch(r"[|:-]+", line)]
+    for (heading, columns, rows), rule in zip(tables(page), rules, strict=True):
+        for at, column in [*enumerate(columns)][1:]:
+            cells = [row[at] for row in rows if row[at]]
+            are_numbers = all(re.fullmatch(r"[-+]?\d[\d.,]*( ± [\d.]+)?", cell) for cell in cells)
+            if cells and are_numbers:
+                assert rule[at] == "---:", (heading, column)
+
+
 def table(page: str, heading: str, number: int = 0) -> tuple[list[str], list[list[str]]]:
     """Return column names and rows of the table below a heading."""
     found = [(columns, rows) for name, columns, rows in tables(page) if name == heading]

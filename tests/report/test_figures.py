@@ -1,7 +1,9 @@
 """Figures: what is drawn, that colors stay apart for all eyes, and that files appear whole."""
 
+import json
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -10,13 +12,16 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from matplotlib.collections import PathCollection
+from matplotlib.colors import to_hex
 
+from graphlog.downstream.report import Report, ScoreRow
 from graphlog.errors import GraphLoGError
 from graphlog.inputs import remember_input, resolve
+from graphlog.report import run
 from graphlog.report.drawings import embedding_map, group_maps, tree_figure
 from graphlog.report.hierarchy import project, sample_rows
 from graphlog.report.run import Score, finetuning_curves, pretraining_curves, score_chart
-from graphlog.report.style import HUES, MARKERS, save_figure
+from graphlog.report.style import HUES, MARKERS, QUANTITIES, save_figure
 
 IN_USE = {
     "prototypes_total_0": 4.0,
@@ -84,6 +89,42 @@ def test_curves_show_losses_watch_phases_and_alarms():
     assert "Cosine" not in said
 
 
+def test_losses_of_different_size_share_a_logarithmic_axis():
+    for graph, said in ((0.1, "log"), (0.7, "linear"), (-0.1, "linear")):
+        rows = [{"step": s, "loss_graph": graph / s, "loss_node": 1 / s} for s in (1, 2)]
+        figure = pretraining_curves(rows, 64)
+        assert figure.axes[0].get_yscale() == said
+        assert ("Losses, logarithmic" in _texts(figure)) == (said == "log")
+    alone = [{"epoch": e, "step": e, "loss": 10.0**-e} for e in (1, 2, 3)]
+    assert finetuning_curves(alone).axes[0].get_yscale() == "linear"
+
+
+def test_alarms_that_repeat_are_told_once_and_all_are_counted():
+    named = [f"alarm: layer {k}" for k in range(8)]
+    rows = [
+        {"step": 1, "rank": 4.0, "alarms": ["alarm: rank 4.1 of 64"]},
+        {"step": 2, "rank": 3.0, "alarms": ["alarm: rank 3.2 of 64", *named]},
+    ]
+    said = _texts(pretraining_curves(rows, 64))
+    assert "steps 1, 2: alarm: rank 4.1 of 64" in said
+    assert "3.2" not in said
+    assert "step 2: alarm: layer 4" in said
+    assert "alarm: layer 5" not in said
+    assert "and 3 more alarms" in said
+
+
+def test_names_of_phases_stand_above_the_curves():
+    figure = pretraining_curves(ROWS, 64)
+    figure.draw_without_rendering()
+    for axes in (a for a in figure.axes if a.axison):
+        curves = [line for line in axes.lines if len(line.get_xdata()) > 2]
+        names = [t for t in axes.texts if t.get_text() in ("local", "joint")]
+        assert len(names) == 2
+        highest = max(axes.transData.transform(line.get_xydata())[:, 1].max() for line in curves)
+        assert all(name.get_window_extent().y0 > highest for name in names)
+        assert all(name.get_bbox_patch().get_facecolor()[:3] == (1, 1, 1) for name in names)
+
+
 def test_curves_and_tree_call_the_layers_by_the_same_names():
     keys = ("prototypes_total", "posterior_perplexity")
     shared = {f"{key}_{layer}": 2.0 + layer for key in keys for layer in range(4)}
@@ -131,13 +172,52 @@ def test_a_sentence_tells_what_each_panel_shows():
 def test_scores_start_at_chance_and_leave_out_what_is_undefined():
     scores = [Score("ours", 0.7, 0.01, True), Score("other", float("nan")), Score("ecfp", 0.6)]
     figure = score_chart([("bbbp", "roc_auc", scores)])
-    assert [b.get_x() for b in figure.axes[0].patches] == [0.5, 0.5]
+    assert [b.get_x() for b in figure.axes[0].patches] == [50, 50]
     said = _texts(figure)
-    assert "0.700 ± 0.010" in said
+    assert "70.00 ± 1.00" in said
+    assert "ROC-AUC (%, higher is better)" in said
     assert "other" not in said
+    assert max(figure.axes[0].get_xticks()) <= 100
+    assert {t.get_text() for t in figure.legends[0].texts} == {"this model", "baseline"}
     assert "lower is better" in _texts(score_chart([("esol", "rmse", [Score("ours", 1.0)])]))
     nothing = score_chart([("bbbp", "roc_auc", [Score("ours", float("nan"))])])
     assert len(nothing.axes[0].patches) == 0
+
+
+def test_scores_have_digits_that_tell_them_apart_and_names_have_room():
+    for value, sd, text in ((123e-6, 1e-5, "0.000123 ± 0.000010"), (123456.7, 3e3, "123,457 ±")):
+        assert text in _texts(score_chart([("esol", "rmse", [Score("ours", value, sd)])]))
+    long = "frozen encoder + descriptors + substructure counts, kernel by cross-validation"
+    figure = score_chart([(f"{long} of a data set", "rmse", [Score(f"{long}, C = 0.1", 1.0)])])
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    (label,) = axes.get_yticklabels()
+    assert max(map(len, label.get_text().splitlines())) <= 28
+    assert "C\xa0=\xa00.1" in label.get_text()
+    assert axes.get_window_extent().width > figure.bbox.width / 2
+    assert axes._left_title.get_window_extent().x1 <= figure.bbox.x1
+
+
+@pytest.mark.usefixtures("coarse")
+def test_the_chart_of_a_probe_marks_the_model_with_and_without_other_features(tmp_path: Path):
+    values = {
+        "frozen encoder + descriptors + substructure counts": 1.0,
+        "frozen encoder": 3.0,
+        "untrained encoder + substructure counts": 2.0,
+    }
+    rows = tuple(ScoreRow(name, "r", {"rmse": [v]}, {}) for name, v in values.items())
+    report = Report("esol", "regression", "rmse", "random", {}, ("y",), rows)
+    (tmp_path / "scores.json").write_text(json.dumps(report.to_dict()))
+    charts: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            run, "score_chart", lambda panels: charts.extend(panels) or score_chart(panels)
+        )
+        run._draw_finetuning(tmp_path, tmp_path)
+    ((name, metric, scores),) = charts
+    assert (name, metric) == ("esol, random split", "rmse")
+    assert [score.mean for score in scores] == [3, 2, 1]  # the best row last
+    assert [score.highlighted for score in scores] == [True, False, True]
 
 
 def test_the_largest_groups_get_hues_and_the_rest_is_counted():
@@ -164,6 +244,8 @@ def test_points_are_shapes_without_edges(tmp_path: Path):
         assert clouds
     save_figure(maps[0], tmp_path / "map")
     assert "<image" not in (tmp_path / "map.svg").read_text()
+    save_figure(maps[1], tmp_path / "maps")  # which hold each point up to nine times
+    assert (tmp_path / "maps.svg").read_text().count("<image") == 1 + len(HUES)
 
 
 def test_a_map_of_values_or_of_nothing_is_drawn():
@@ -173,6 +255,8 @@ def test_a_map_of_values_or_of_nothing_is_drawn():
     values[3] = np.nan
     assert "pIC50" in _texts(embedding_map(points, values=values, title="t", legend="pIC50"))
     embedding_map(points, values=np.full(30, np.nan), title="t")
+    lightest = max(_lab(to_hex(color), np.eye(3))[0] for color in QUANTITIES(np.arange(256)))
+    assert lightest < 75  # seen on white
     embedding_map(points[:1], title="one")
 
 
@@ -182,7 +266,9 @@ def test_each_of_the_largest_groups_has_a_map_of_its_own_in_its_color():
     points, colors = rng.normal(size=(len(groups), 2)), dict.fromkeys(groups, HUES[-1])
     drawn = group_maps(points, groups, title="55 graphs", colors=colors)
     (title,) = drawn.findobj(lambda a: "prototype 0:" in getattr(a, "get_text", str)())
-    assert title.get_color() == HUES[-1]
+    assert title.get_color() != HUES[-1]  # which is pale
+    dots = drawn.findobj(lambda a: getattr(a, "get_text", str)() == "●")
+    assert [dot.get_color() for dot in dots] == [HUES[-1]] * len(HUES)
     said = _texts(drawn)
     for words in ("55 graphs", "prototype 0: 18 %", "prototype 7: 5 %"):
         assert words in said

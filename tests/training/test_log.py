@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -148,7 +149,22 @@ def test_percent_and_time_left_stay_at_80_columns():
     line = screen.drawn()
     bar.end()
     assert all(part in line for part in ("25 %", "graphs/s", "loss_graph", "…"))
-    assert "0:00:0" in line or "-:--:--" in line
+    assert "-:--:--" not in line  # not known yet
+
+
+def test_the_bar_gives_way_before_the_losses_are_cut(clock: list[float]):
+    screen = Screen()
+    bar = screen.bar
+    bar.begin(1000)
+    bar.stage("seed 0")
+    bar.report({"loss": 0.204, "valid roc_auc": 0.945})
+    for _ in range(3):
+        clock[0] += 10
+        bar.advance(180)
+        line = screen.drawn()
+    bar.end()
+    assert re.search(r"\d:\d\d:\d\d left loss 0.204 valid roc_auc 0.945", line)
+    assert 4 <= len(re.findall("[━╺╸]", line)) < 20
 
 
 def test_the_bar_never_stands_at_its_end_while_work_goes_on(clock: list[float]):

@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -19,6 +20,7 @@ from enum import StrEnum
 from functools import partial
 from inspect import signature
 from pathlib import Path
+from textwrap import wrap
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -47,6 +49,8 @@ from graphlog.files import ADVICE, CHECK_PATH, excel_safe
 from graphlog.processes import PEER_LOST, is_first, is_supervised
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from graphlog.training.log import Progress
 
 Value = TypeVar("Value")
@@ -107,7 +111,7 @@ def argument(help: str, metavar: str) -> Any:
 def option(default: Any, help: str, metavar: str | None = None, *flags: str, **limits: Any) -> Any:
     """Return an option as the default of a field; without ``flags`` it has the field's name.
 
-    Where a value must be given, ``default`` is ``...``.
+    Where a value must be given, ``default`` is ``...``. Of a choice, ``help`` names all values.
     """
     return typer.Option(default, *flags, help=help, metavar=metavar, **limits)
 
@@ -145,7 +149,9 @@ Result = Annotated[
 ]
 Format = Annotated[
     Literal["csv", "jsonl", "parquet", "npz", "npy", "sdf"] | None,
-    _shared("Format of OUT (default: by its ending; csv for -)."),
+    _shared(
+        "csv, jsonl, parquet, npz, npy or sdf (default: by the end of OUT; csv for -).", "KIND"
+    ),
 ]
 Threads = Annotated[
     int | None, _shared("Threads for computation (default: all cores).", "N", min=1, max=4096)
@@ -153,8 +159,8 @@ Threads = Annotated[
 Device = Annotated[
     str | None,
     _shared(
-        "Where to compute (default: auto).",
-        "auto|cpu|cuda",
+        "Where to compute: auto, cpu or cuda (default: auto).",
+        "WHERE",
         show_default=False,
         parser=lambda text: text or "auto",
     ),
@@ -162,20 +168,28 @@ Device = Annotated[
 Engine = Annotated[
     Literal["local", "ray"],
     _shared(
-        "Compute on this machine, or on the Ray cluster at $RAY_ADDRESS, where --workers is "
-        "ignored and --threads, where there is one, is used by the process of the command only."
+        "Compute on this machine (local), or on the Ray cluster at $RAY_ADDRESS (ray), where "
+        "--workers is ignored and --threads, if any, is used by the process of the command only.",
+        "WHERE",
     ),
 ]
+_PRODUCTS = "Number format of matrix products: auto, fp32 or bf16 (default: {})."
 Precision = Annotated[
-    Literal["auto", "fp32", "bf16"] | None,
-    _shared("Number format of matrix products (default: fp32; pretrain: auto)."),
+    Literal["auto", "fp32", "bf16"] | None, _shared(_PRODUCTS.format("fp32"), "KIND")
 ]
+TrainingPrecision = Annotated[
+    Literal["auto", "fp32", "bf16"] | None, _shared(_PRODUCTS.format("auto"), "KIND")
+]
+_LAYERS = (
+    "Embedding of all layers (jk), of these and their sums (jk+sum), or of the last layer (last); "
+    "default: {}."
+)
 Layer = Annotated[
+    Literal["jk", "last", "jk+sum"] | None, _shared(_LAYERS.format("as stored in MODEL"), "KIND")
+]
+LearnedLayer = Annotated[
     Literal["jk", "last", "jk+sum"] | None,
-    _shared(
-        "Embedding of all layers (jk), of these and their sums (jk+sum), or of the last layer "
-        "(default: as stored in the model; probe and finetune of molecules: jk+sum)."
-    ),
+    _shared(_LAYERS.format("jk+sum for molecules, else as stored in MODEL"), "KIND"),
 ]
 WithFeatures = Annotated[
     Sequence[str] | None,
@@ -214,8 +228,8 @@ _Tracker = StrEnum("_Tracker", ["tensorboard", "wandb", "mlflow"])
 Log = Annotated[
     list[_Tracker] | None,  # typer knows no list of literals
     _shared(
-        "Send the rows of metrics.jsonl to a tracker as well; repeatable.",
-        "tensorboard|wandb|mlflow",
+        "Send the rows of metrics.jsonl to tensorboard, wandb or mlflow as well; repeatable.",
+        "NAME",
         "--log",
     ),
 ]
@@ -249,14 +263,16 @@ class Reading(Data):
     )
     standardize: Literal["parent", "parent-tautomer"] | None = option(
         None,
-        "Read the parent of each molecule (largest organic fragment, neutral), or its canonical "
-        "tautomer, instead of the molecule as written.",
+        "Read the parent of each molecule (largest organic fragment, neutral), or the canonical "
+        "tautomer of it (parent-tautomer), instead of the molecule as written.",
+        "KIND",
     )
     limit: int | None = option(None, "Read the first N rows only.", "N", min=1)
     on_error: Literal["skip", "fail"] = option(
         "skip",
-        "List bad rows in rejects.csv, or stop at the first; tables with more than half of the "
-        "rows bad are refused.",
+        "List bad rows in rejects.csv (skip), or stop at the first (fail); tables with more than "
+        "half of the rows bad are refused.",
+        "KIND",
     )
     workers: int | None = option(
         None, "Processes that read the input (default: all cores).", "N", min=1
@@ -283,13 +299,14 @@ class Labeling:
 
     targets: Targets = None
     task: Literal["auto", "classification", "regression", "multiclass"] = option(
-        "auto", "Kind of the labels."
+        "auto", "auto, classification, regression or multiclass.", "KIND"
     )
     split: str | None = option(None, f"Kind of split, or a split.json. {SPLIT_KINDS}", "KIND|FILE")
     on_repeats: Literal["keep", "mean", "drop", "fail"] = option(
         "keep",
         "Rows that repeat a molecule, or a salt of it: keep all, take the mean of their labels, "
-        "drop all but the first label, or stop with an error.",
+        "drop all but the first label, or fail.",
+        "KIND",
     )
 
 
@@ -446,6 +463,8 @@ PANELS = (START, DATA, TRAIN, USE, LOOK)
 """Headings of ``graphlog --help``, in order; a package may have its own, which come last."""
 COMMANDS = "Commands"
 """The heading of ``graphlog data --help``."""
+_NARROWEST = 12
+"""Characters of a column of text."""
 
 _IS_STREAM = re.compile(r"(^|\0)(-\w*o\0?|--output[\0=])-(\0|$)")
 """Of words, joined by zeros, that name standard output as the output; they may not be parsed."""
@@ -531,37 +550,91 @@ def verb(name: str, panel: str, example: str) -> Callable[[Kind], Kind]:
     return added
 
 
+def screen_width(file: TextIO | None = None) -> int | None:
+    """Return the columns of the terminal that a file is, by default standard output; else None."""
+    is_terminal = (file or sys.stdout).isatty()
+    return shutil.get_terminal_size().columns if is_terminal else None
+
+
 def _print(table: Table, to: TextIO | None) -> None:
-    """Write a table: with lines and folded on a terminal, as aligned plain text elsewhere."""
-    cells = [[_text(cell) for cell in row] for row in table.rows]
-    columns = [[row[i] for row in cells if row[i]] for i in range(len(table.columns))]
-    is_numeric = [
-        bool(name and column) and all(c[0].isdigit() or c[0] in "-+." for c in column)
-        for name, column in zip(table.columns, columns, strict=True)
-    ]
+    """Write a table: with lines and fitted to a terminal, as aligned plain text elsewhere.
+
+    Words are never cut, as they may be names to copy. Rows too wide for a terminal, and those of
+    tables without heads, are written as a name and a value a line.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
     file = to or sys.stdout
-    is_terminal = file.isatty()
-    drawn = RichTable(
-        show_header=any(table.columns),
-        box=SIMPLE_HEAD if is_terminal else None,
-        pad_edge=is_terminal,
-    )
-    for name, right in zip(table.columns, is_numeric, strict=True):
-        drawn.add_column(Text(name), justify="right" if right else "left", overflow="fold")
+    screen = screen_width(file)
+    console = Console(file=file, force_terminal=screen is not None, width=screen or 1 << 20)
+    cells = [[_text(cell) for cell in row] for row in table.rows]
+    has_heads = any(table.columns)
+    columns = [[row[i] for row in cells if row[i]] for i in range(len(table.columns))]
+    is_numeric = [
+        bool(name and column) and all(c[0].isdigit() or c[0] in "-+.±" for c in column)
+        for name, column in zip(table.columns, columns, strict=True)
+    ]
+    widths = _fitted(table.columns, columns, is_numeric, console.width)
+    style: dict[str, Any] = {"box": None, "pad_edge": False}
+    if screen is not None:
+        style = {"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
+    drawn = RichTable(show_header=has_heads, **style)
+    for name, right, width in zip(table.columns, is_numeric, widths or (), strict=False):
+        drawn.add_column(Text(name), justify="right" if right else "left", width=width)
     for row in cells:
         drawn.add_row(*map(Text, row))
-    size = None if is_terminal else 1 << 20
-    console = Console(file=file, force_terminal=is_terminal, width=size)
     with console.capture() as lines:
         if table.title:
             console.print(Text(table.title, "italic"), soft_wrap=True)
-        console.print(drawn)
+        if screen is None or (has_heads and widths):
+            console.print(drawn)
+        elif has_heads:
+            for row in cells:
+                fields = zip(table.columns, row, strict=True)
+                _print_fields(console, [(name, text) for name, text in fields if text])
+                console.print()
+        else:
+            _print_fields(console, [("".join(row[:-1]), row[-1]) for row in cells])
     file.writelines(f"{line.rstrip()}\n" for line in lines.get().splitlines())
+
+
+def _fitted(
+    heads: Sequence[str], columns: Sequence[Sequence[str]], is_numeric: Sequence[bool], room: int
+) -> list[int] | None:
+    """Return widths that fit into ``room``, the widest column narrowed first; None if none do."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, [n, *column])) for n, column in zip(heads, columns, strict=True)]
+    least: list[int] = []
+    for head, column, numeric, width in zip(heads, columns, is_numeric, widths, strict=True):
+        parts = [*head.split(), *(column if numeric else " ".join(column).split())]
+        longest = max(map(cell_len, parts), default=0)
+        least.append(longest if numeric else min(width, max(longest, _NARROWEST)))
+    room -= 2 * len(widths) + 1  # margins, and two spaces between columns
+    while sum(widths) > room:
+        spare = [k for k, width in enumerate(widths) if width > least[k]]
+        if not spare:
+            return None
+        widths[max(spare, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _print_fields(console: "Console", fields: Sequence[tuple[str, str]]) -> None:
+    """Print a name and a value a line; values go on below their beginning, words whole."""
+    from rich.cells import cell_len, set_cell_size
+    from rich.text import Text
+
+    wide = max((cell_len(name) for name, _ in fields), default=0)
+    left = f"  {{}}{'   ' if wide else ''}"
+    for name, value in fields:
+        room = max(console.width - wide - 5, _NARROWEST)
+        words = wrap(value, room, break_long_words=False, break_on_hyphens=False)
+        for number, line in enumerate(words or [""]):
+            start = left.format(set_cell_size("" if number else name, wide))
+            console.print(Text(start + line), soft_wrap=True)
 
 
 def _text(value: object) -> str:

@@ -56,7 +56,9 @@ class Proteins:
     nodes: int | None = _protein(
         "Largest number of proteins in an ego-network (default: 500).", "N"
     )
-    isolated: Literal["reject", "keep"] | None = _protein("Proteins without partners.")
+    isolated: Literal["reject", "keep"] | None = _protein(
+        "Proteins without partners: reject or keep.", "KIND"
+    )
     terms: int | None = _protein("Largest number of GO terms to predict (default: 40).", "N")
     min_positives: int | None = _protein("Fewest positives of a GO term (default: 100).", "N")
     max_overlap: float | None = _protein(
@@ -184,6 +186,8 @@ class Convert(Command):
         self.say(f"next: graphlog embed molecules.csv -m {self.out} -o embeddings.npz")
 
 
+_WIDE = 100
+"""Columns of a terminal that has room for all that is known of a data set."""
 _NAME = o.argument("Name of a data set; see: graphlog data list.", "NAME")
 
 
@@ -193,10 +197,19 @@ class ListDatasets(o.Data, Command):
 
     def run(self) -> None:
         datasets = graphlog.describe_datasets()
+        shown, screen = datasets, o.screen_width()
         columns = ("name", "rows", "tasks", "kind", "license", "here", "description")
+        if screen is not None:  # files, and programs that read them, get everything
+            shown = [d for d in datasets if " of species " not in d["description"]]
+            count = len(datasets) - len(shown)
+            about = f"protein networks of {count} more species, STRING 12.0; see --json"
+            like = next((d for d in datasets if d not in shown), {})
+            shown.append({**like, "name": "string-TAXON", "description": about})
+            if screen < _WIDE:
+                columns = tuple(c for c in columns if c not in ("license", "here"))
         # `info` says where; narrow columns leave room for the description
         here = {"with RDKit": "yes", "with graphlog": "yes"}
-        rows = [tuple(here.get(d[key], d[key]) or "" for key in columns) for d in datasets]
+        rows = [tuple(here.get(d[key], d[key]) or "" for key in columns) for d in shown]
         self.result(datasets, Table(columns, rows))
         self.say("\nfetch one with: graphlog data get NAME; details: graphlog data info NAME")
 

@@ -4,13 +4,13 @@ import inspect
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import copy_context
 from functools import cache
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from graphlog import __version__
@@ -20,7 +20,9 @@ from graphlog.cli.command import (
     OWN,
     PANELS,
     Command,
+    Data,
     Labeling,
+    Reading,
     Verb,
     as_flags,
     in_effect,
@@ -48,16 +50,52 @@ _FILE = re.compile(r"\b(DIR|FILE|INPUT|LIBRARY|MODEL|OLD|OUT|PATH|QUERY|RUN|STOR
 """How it writes what names a file or folder."""
 
 
-class _OwnFirst(TyperCommand):
-    """Lists a command's own options before those that it shares, but labels after its arguments."""
+_GROUPS: Mapping[str, frozenset[str]] = {
+    "Labels and split": frozenset({*Labeling.__annotations__, "labels_range"}),
+    "Reading the input": frozenset({*Reading.__annotations__, *Data.__annotations__}),
+    "Computing": frozenset({"threads", "precision", "device", "engine", "processes"}),
+    "Output": frozenset({"format", "overwrite", "resume", "callbacks", "quiet", "as_json", "help"}),
+}
+"""Fields of commands by the panel of the help; others are at the top."""
+
+
+class _Plain:
+    """Shows no type beside a flag, which has no value, nor beside an argument, which has a name."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = getattr(super(), "get_params")(ctx)  # noqa: B009 - of the parser
+        for param in params:
+            if param.param_type_name == "argument":
+                param.display_type_rich = lambda ctx: None
+            elif param.is_flag:
+                param.metavar = ""
+        return params
+
+
+class _Group(_Plain, TyperGroup):
+    """A group of commands."""
+
+
+class _OwnFirst(_Plain, TyperCommand):
+    """Lists a command's own options before those that it shares, in panels."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         command: type[Command] = inspect.unwrap(settings["callback"])
         order = [name for kind in command.__mro__ for name in vars(kind).get("__annotations__", ())]
-        labels = Labeling.__annotations__ if issubclass(command, Labeling) else ()
-        self.params.sort(
-            key=lambda p: (not p.required, p.name not in labels, order.index(str(p.name)))
+        self.params.sort(key=lambda p: (not p.required, order.index(str(p.name))))
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters in the order of their panels."""
+        params, panels = super().get_params(ctx), [None, *_GROUPS]
+        for param in params:
+            for panel, names in _GROUPS.items():
+                if param.name in names and not param.required and not param.rich_help_panel:
+                    param.rich_help_panel = panel
+        # panels of one verb come after its own options
+        return sorted(
+            params,
+            key=lambda p: panels.index(p.rich_help_panel) if p.rich_help_panel in panels else 0.5,
         )
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -85,6 +123,7 @@ class _OwnFirst(TyperCommand):
 
 app = typer.Typer(
     name="graphlog",
+    cls=_Group,
     help="Pre-train graph encoders without labels, on molecules and other graphs.",
     epilog="Example: graphlog quickstart -o tour. "
     "Exit codes: 0 success, 1 internal error, 2 invalid input, 130 interrupted.",
@@ -113,6 +152,7 @@ def global_options(version: Annotated[bool, _VERSION] = False) -> None:
 
 
 data_app = typer.Typer(
+    cls=_Group,
     help="List, fetch and split data sets.",
     epilog="Example: graphlog data split bbbp --kind scaffold -o split.json",
     no_args_is_help=True,

@@ -48,7 +48,7 @@ class Pretrain(o.Reading, o.Computing, Command):
         None, "Vectors (.npz, as embed writes) to predict in place of descriptors.", "FILE"
     )
     batch_size: int | None = o.option(None, "Graphs in one batch.", "N", min=2)
-    precision: o.Precision = None
+    precision: o.TrainingPrecision = None
     device: o.Device = None
     seed: int | None = o.option(None, "Random seed.", "N", min=0)
     init: str | None = o.option(None, "Start from the weights of this model.", "MODEL")
@@ -127,7 +127,9 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     labels_range: o.LabelsRange = None
     epochs: int | None = o.option(None, "Passes over the training fold (default: 30).", "N", min=1)
     protocol: Literal["default", "paper"] | None = o.option(
-        None, "default: a head with a hidden layer, a slow encoder; paper: a linear head, one rate."
+        None,
+        "default: a head with a hidden layer, a slow encoder; paper: a linear head, one rate.",
+        "KIND",
     )
     seeds: Sequence[int] | None = o.option(
         None,
@@ -136,19 +138,22 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
         parser=o.integers,
     )
     select: Literal["last", "best-valid"] | None = o.option(
-        None, "Epoch whose weights are used (default: last; with --patience: best-valid)."
+        None,
+        "Epoch whose weights are used: last or best-valid (default: last; with --patience: "
+        "best-valid).",
+        "KIND",
     )
     patience: int | None = o.option(
         None, "Stop a seed after N epochs without a better validation score.", "N", min=1
     )
     class_weight: Literal["balanced"] | None = o.option(
-        None, "Let rare classes count as much as frequent ones."
+        None, "balanced: rare classes count as much as frequent ones.", "KIND"
     )
     weights: str | None = o.option(
         None, "Column with the weight of each row in training.", "COLUMN"
     )
     freeze: o.Freeze = None
-    layer: o.Layer = None
+    layer: o.LearnedLayer = None
     kernel: bool | None = o.option(
         None,
         "Average with a kernel model of MODEL as it is, often better than either.",
@@ -221,7 +226,7 @@ class Benchmark(o.Data, o.Computing, Command):
         "-o",
     )
     scale: str = o.option(
-        "small", "Minutes, hours, or the protocol of the paper.", "smoke|small|paper"
+        "small", "smoke (minutes), small (hours), or paper (its protocol).", "SIZE"
     )
     methods: Sequence[str] | None = _some("Objectives, untrained, ecfp-rf or ecfp-lr.")
     datasets: Sequence[str] | None = _some("Labeled data sets to evaluate on.")
@@ -229,7 +234,7 @@ class Benchmark(o.Data, o.Computing, Command):
         None, "Seeds of pre-training and fine-tuning.", "0,1,2", parser=o.integers
     )
     backbones: Sequence[str] | None = _some(f"Any of {', '.join(LAYERS)}.")
-    domain: str | None = o.option(None, "Domain, for suites that have several.", "molecule|protein")
+    domain: str | None = o.option(None, "molecule or protein, for suites of both.", "NAME")
     source: str | None = o.option(None, "Other graphs to pre-train on.", "NAME|STORE")
     split: str | None = o.option(None, "Another split of the labeled data sets.", "KIND")
     stages: Sequence[str] | None = _some(

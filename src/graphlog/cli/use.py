@@ -101,10 +101,11 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
     labels_range: o.LabelsRange = None
     head: Literal["auto", "linear", "kernel"] | None = o.option(
         None,
-        "Linear models (the default), a kernel model (with a spread for each value), or the "
-        "better one.",
+        "Linear models (linear, the default), a kernel model (kernel; with a spread for each "
+        "value), or the better one (auto).",
+        "KIND",
     )
-    layer: o.Layer = None
+    layer: o.LearnedLayer = None
     with_features: o.WithFeatures = None
     c: float | None = o.option(
         None,
@@ -127,13 +128,15 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
         parser=o.integers,
     )
     protocol: Literal["split", "splits", "10-fold"] = o.option(
-        "split", "One split, one for each of --folds-seeds, or InfoGraph's 10-fold accuracy."
+        "split",
+        "One split, splits for each of --folds-seeds, or InfoGraph's 10-fold accuracy.",
+        "KIND",
     )
     folds_seeds: Sequence[int] | None = o.option(
         None, "Seeds of splits and 10-fold (default: 0,1,2).", "0,1,2", parser=o.integers
     )
     classifier: Literal["svm", "logistic"] | None = o.option(
-        None, "Classifier of 10-fold (default: svm)."
+        None, "Classifier of 10-fold: svm or logistic (default: svm).", "KIND"
     )
     run_dir: Path | None = o.option(
         None, "Folder to keep the models in, for predict.", "RUN", "--output", "-o"

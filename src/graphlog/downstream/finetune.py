@@ -19,7 +19,7 @@ from graphlog.data.store import GraphBatch, epoch_batches
 from graphlog.data.tables import ColumnNames
 from graphlog.domains import domain_of
 from graphlog.downstream.linear import fuse
-from graphlog.downstream.metrics import SCORES, better
+from graphlog.downstream.metrics import SCORES, better, shown_score
 from graphlog.downstream.predictor import FineTuned, Head, Predictor
 from graphlog.downstream.pretrained import (
     RANDOM,
@@ -772,9 +772,10 @@ def _kernel_note(
     own = data.score(found, "valid")
     if not better(data.criterion, of_kernel, own):
         return []
+    scores = [shown_score(score, data.criterion) for score in (of_kernel, own)]
     return [
         f"a kernel model of the frozen encoder is better on the validation fold, {data.criterion} "
-        f"{of_kernel:.4g}, not {own:.4g}: try `probe` with {setting('head', 'kernel')}, or "
+        f"{scores[0]}, not {scores[1]}: try `probe` with {setting('head', 'kernel')}, or "
         f"{setting('kernel', True)} here, which averages the two"
     ]
 

@@ -123,6 +123,29 @@ def learnable(labels: Num[np.ndarray, "M T"]) -> Bool[np.ndarray, "T"]:
     return (known & (labels > lowest)).any(axis=0)
 
 
+def shown_score(value: float, metric: str, largest: float | None = None) -> str:
+    """Return a score as all tables, notes and figures show it; an undefined one is a dash.
+
+    Areas and shares are in percent. Others have as many decimals as ``largest``, by default the
+    value itself, needs for three digits.
+
+    Example:
+        >>> shown_score(0.95331, "roc_auc"), shown_score(0.0123, "rmse", 1.5)
+        ('95.33', '0.01')
+        >>> shown_score(123456.789, "rmse"), shown_score(0.000123, "rmse")
+        ('123,457', '0.000123')
+    """
+    if math.isnan(value):
+        return "-"
+    if metric in IN_PERCENT:
+        return f"{100 * value:z.2f}"
+    largest = abs(value) if largest is None else largest
+    decimals = 2 - math.floor(math.log10(largest)) if largest > 0 else 2
+    if decimals > 9:
+        return f"{value:z.2e}"
+    return f"{value:z,.{max(decimals, 0 if largest >= 1000 else 1)}f}"
+
+
 def better(metric: str, a: float, b: float) -> bool:
     """Return whether score ``a`` beats ``b``; anything beats NaN, NaN beats nothing."""
     if np.isnan(a):

@@ -1,9 +1,10 @@
 """Scores of a probe or a fine-tuning run: one row per model and rule, as JSON and as text."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,13 @@ from tabulate import tabulate
 
 from graphlog.config import read_json
 from graphlog.data.html import Table, html_table
-from graphlog.downstream.metrics import IN_PERCENT, means_of_known, paired_interval
+from graphlog.downstream.metrics import (
+    IN_DEVIATIONS,
+    IN_PERCENT,
+    means_of_known,
+    paired_interval,
+    shown_score,
+)
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import DataError
 
@@ -212,19 +219,11 @@ class Report:
         return self.metric.replace("_", "-").upper() + (" (%)" if self.is_percent else "")
 
     def shown(self, value: float, largest: float | None = None) -> str:
-        """Return a score as reports show it, with as many decimals as the largest needs for three.
-
-        An undefined score is a dash. ``largest`` is that of the rows' means where it is None.
-        """
-        if math.isnan(value):
-            return "-"
-        if self.is_percent:
-            return f"{100 * value:z.2f}"
+        """Return a score by :func:`shown_score`; ``largest`` is by default that of the rows."""
         if largest is None:
             means = [abs(row.mean(self.metric)) for row in self.rows]
             largest = max((m for m in means if math.isfinite(m)), default=abs(value))
-        decimals = 2 - math.floor(math.log10(largest)) if largest > 0 else 2
-        return f"{value:z.2e}" if decimals > 9 else f"{value:z.{max(decimals, 1)}f}"
+        return shown_score(value, self.metric, largest)
 
     def tables(self) -> list[Table]:
         """Return what commands, notebooks and ``str`` show of a report."""
@@ -257,10 +256,9 @@ class Report:
             title = f"{first.model}, {first.rule}, by task"
             tables.append(Table(("task", "test"), rows, title))
         if self.calibration:
-            heads = tuple(name.replace("_", " ") for name in self.calibration[0])
-            rows = [tuple(row.values()) for row in self.calibration]
-            title = "intervals or probabilities on the test fold"
-            tables.append(Table(heads, rows, title))
+            in_unit = metric in IN_DEVIATIONS and first is not None
+            shown = self.shown if in_unit else partial(shown_score, metric="rmse")
+            tables.append(certainty_table(self.calibration, shown))
         if self.notes:
             tables.append(Table(("", ""), [("note", note) for note in self.notes]))
         return tables
@@ -279,6 +277,37 @@ class Report:
             text = tabulate(cells, heads if any(heads) else (), "plain", disable_numparse=True)
             parts.append(f"{title}\n{text}" if title else text)
         return "\n\n".join(parts)
+
+
+_IN_SHARES = ("coverage", "spread_coverage", "surest_third")
+_PLAIN = {
+    "spread_coverage": "own coverage",
+    "spread_half_width": "own half width",
+    "surest_third": "error of surest third",
+}
+
+
+def certainty_table(rows: Sequence[Mapping[str, Any]], shown: Callable[[float], str]) -> Table:
+    """Return the table of how intervals or probabilities do, shares in percent.
+
+    Args:
+        rows: Those of :meth:`Calibration.rows`.
+        shown: Writes a half width; notes tell what its absence means.
+    """
+
+    def text(name: str, value: Any) -> object:
+        if not isinstance(value, float):
+            return value
+        if name in _IN_SHARES:
+            return f"{100 * value:.0f} %"
+        return shown(value) if name.endswith("half_width") else f"{value:.3f}"
+
+    names = [name for name in rows[0] if name != "level"]
+    heads = [_PLAIN.get(name, name.replace("_", " ")) for name in names]
+    what = f"{rows[0]['level']:.0%} intervals" if "level" in rows[0] else "probabilities"
+    cells = [[text(name, row[name]) for name in names] for row in rows]
+    own = "; own: by the deviation predicted for each graph" if "surest_third" in names else ""
+    return Table(heads, cells, f"{what} on the test fold{own}")
 
 
 def score_row(

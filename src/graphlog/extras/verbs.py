@@ -9,6 +9,7 @@ import graphlog
 from graphlog.cli import command as o
 from graphlog.cli.command import START, TRAIN, USE, Command, Verb
 from graphlog.data.html import Table
+from graphlog.downstream.report import certainty_table
 from graphlog.errors import ConfigError
 
 
@@ -39,8 +40,7 @@ class Quickstart(o.Computing, Command):
             )
             for name, question in tour.questions.items()
         ]
-        heads = tuple(name.replace("_", " ") for name in tour.certainty)
-        certainty = Table(heads, [tuple(tour.certainty.values())], "intervals on the test fold")
+        certainty = certainty_table([tour.certainty], "{:.2f}".format)
         written = Table(("written", "content"), list(tour.written.items()))
         following = Table(("try next",), [(line,) for line in tour.next_steps])
         self.result(tour.to_dict(), *scores, certainty, written, following)
@@ -116,7 +116,7 @@ class Neighbors(o.Inference, o.Reading, Command):
     )
     k: int = o.option(10, "Neighbors of each query.", "K", "-k", min=1)
     format: Literal["csv", "jsonl", "html"] | None = o.option(
-        None, "Format of OUT (default: by its ending; csv for -)."
+        None, "csv, jsonl or html (default: by the end of OUT; csv for -).", "KIND"
     )
     save: Path | None = o.option(
         None, "Folder to write the index of LIBRARY to, for other queries.", "DIR"

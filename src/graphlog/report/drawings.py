@@ -23,6 +23,7 @@ from graphlog.report.style import (
     FAINT,
     HUES,
     INK,
+    QUANTITIES,
     REFERENCE,
     Axes,
     Figure,
@@ -113,7 +114,7 @@ def embedding_map(
             known = np.isfinite(values)
             axes.scatter(*points[~known].T, s=size * 0.7, c=FAINT, linewidths=0)
             low, high = np.percentile(values[known], (2, 98)) if known.any() else (0.0, 1.0)
-            style: dict[str, Any] = {"vmin": low, "vmax": high, "cmap": "cividis", "alpha": 0.85}
+            style: dict[str, Any] = {"vmin": low, "vmax": high, "cmap": QUANTITIES, "alpha": 0.85}
             marks = axes.scatter(*points[known].T, s=size, c=values[known], linewidths=0, **style)
             bar = figure.colorbar(marks, ax=axes, shrink=0.7, pad=0.02, extend="both")
             bar.set_label(literal(legend))
@@ -155,15 +156,20 @@ def group_maps(
     with house_style():
         rows = -(-(1 + len(order)) // columns)
         figure, axes = new_figure(rows, columns, 3.1 * columns, 3.2 * rows)
-        axes[0].scatter(*points.T, s=size, c=FAINT, linewidths=0)
+        style: dict[str, Any] = {"linewidths": 0, "rasterized": True}  # each is drawn many times
+        axes[0].scatter(*points.T, s=size, c=FAINT, **style)
         axes[0].set_title(literal(title))
         for panel, k in zip(axes[1:], order.tolist(), strict=False):
             members, color = points[of_point == names[k]], colors[str(names[k])]
-            axes[0].scatter(*members.T, s=size, c=color, linewidths=0, alpha=0.8)
-            panel.scatter(*points.T, s=size * 0.6, c=FAINT, linewidths=0)
-            panel.scatter(*members.T, s=size, c=color, linewidths=0)
+            axes[0].scatter(*members.T, s=size, c=color, alpha=0.8, **style)
+            panel.scatter(*points.T, s=size * 0.6, c=FAINT, **style)
+            panel.scatter(*members.T, s=size, c=color, **style)
             share = f"{100 * len(members) / len(points):.0f} %"
-            panel.set_title(literal(f"{names[k]}: {share}"), color=color)
+            # names in ink, as pale hues are hard to read on white
+            panel.set_title(literal(f"{names[k]}: {share}"), x=0.06)
+            panel.annotate(
+                "●", (0, 1), (0, 9), "axes fraction", "offset points", color=color, fontsize=11
+            )
         for panel in axes[: 1 + len(order)]:
             as_map(panel)
         for panel in axes[1 + len(order) :]:

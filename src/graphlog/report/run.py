@@ -1,9 +1,10 @@
 """The figures of a run folder: curves and bars of scores; ``drawings`` has map and tree."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 
 from graphlog.config import read_toml
 from graphlog.data.store import sample_rows
-from graphlog.downstream.metrics import LOWER_IS_BETTER
+from graphlog.downstream.metrics import IN_PERCENT, LOWER_IS_BETTER, shown_score
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError, check_seed, setting
@@ -27,7 +28,10 @@ from graphlog.report.style import (
     REFERENCE,
     Axes,
     Figure,
+    LogLocator,
     MaxNLocator,
+    NullLocator,
+    Patch,
     as_rows,
     figures_of,
     house_style,
@@ -42,6 +46,9 @@ from graphlog.training.watch import OCCUPANCY_FLOOR, PERPLEXITY_CEILING, RANK_FL
 LogRow = Mapping[str, Any]
 _PANELS_A_LINE = 3
 _LETTERS_A_LINE = 52
+_ALARMS = 6
+"""Alarms, and places of each, that are told."""
+_LETTERS_OF_A_LABEL, _LETTERS_OF_A_TITLE = 28, 42
 
 
 def draw_run(
@@ -62,7 +69,7 @@ def draw_run(
         source: Graphs to map; None takes those the run was trained on, if they can still be read.
         graphs: Graphs on the map.
         seed: Decides sample and layout of the map.
-        say: Called with what cannot be drawn, and why.
+        say: Called with what is being done, and with what cannot be drawn and why.
         reading: Options of the reader of ``source``.
 
     Raises:
@@ -82,10 +89,12 @@ def draw_run(
     if model is not None:
         known = recall_input(run) if source is None else (source, {})
         if known is not None:
+            say(f"reading {known[0]}")
             store = model.graphs_of(known[0], {"targets": None, **known[1], **reading})
             trained_on = None if has_labels else model.info.get("data_digest")
             if source is None and trained_on not in (None, store.digest):
                 say(f"note: {known[0]} no longer holds the graphs that {run} was trained on")
+    say("drawing the log of the run")
     with figures_of(run, out):
         paths = _draw_finetuning(run, out) if has_labels else draw_pretraining(run, out)
         if model is None:
@@ -94,8 +103,10 @@ def draw_run(
             say(f"no map: the graphs of {run} were not found; name some with {setting('source')}")
         else:
             sample = store.subset(sample_rows(len(store), graphs, seed))
+            say(f"placing {len(sample):,} graphs on the map (t-SNE)")
             paths += draw_map(model, sample, out / "embedding-map", by_label=has_labels, seed=seed)
             if not has_labels:
+                say("drawing the tree of prototypes")
                 paths += draw_tree(model, sample, out / "prototype-tree")
     if not paths:
         raise DataError(f"{run} has nothing to draw yet: neither a log nor a model.")
@@ -120,16 +131,20 @@ def _draw_finetuning(run: Path, out: Path) -> list[Path]:
         paths += save_figure(finetuning_curves(rows), out / "curves")
     if (run / "scores.json").is_file():
         report = Report.load(run / "scores.json")
+        own = re.split(r" \+ | and |, ", report.rows[0].model)[0]  # whatever is joined to it
         scores = [
             Score(
-                literal(f"{row.model}, {row.rule}"),
+                f"{row.model}, {row.rule}",
                 row.mean(report.metric),
                 row.sd(report.metric),
-                row.model.startswith(report.rows[0].model),
+                row.model.startswith(own) or "frozen encoder" in row.model,
             )
             for row in report.rows
+            if math.isfinite(row.mean(report.metric))
         ]
-        name = literal(f"{report.dataset}, {report.split} split")
+        is_falling = report.metric in LOWER_IS_BETTER
+        scores.sort(key=lambda score: score.mean, reverse=is_falling)  # the best row last
+        name = f"{report.dataset}, {report.split} split"
         paths += save_figure(score_chart([(name, report.metric, scores)]), out / "scores")
     return paths
 
@@ -267,8 +282,10 @@ def _draw_curves(panels: Sequence[Panel], log: pd.DataFrame, x: str) -> Figure:
     lines = max(math.ceil(len(panels) / columns), 1)
     alarms: list[tuple[int, str]] = []
     if "alarms" in log:
-        alarms = list(log[[x, "alarms"]].explode("alarms").dropna().itertuples(index=False))
-    width, height = 3.9 * columns, 3.6 * lines + 0.2 * min(len(alarms), 6)
+        said = log[[x, "alarms"]].explode("alarms").dropna()
+        alarms = list(said.astype({"alarms": str}).itertuples(index=False))  # also if damaged
+    told = _told(alarms, x)
+    width, height = 3.9 * columns, 3.6 * lines + 0.16 * len(told)
     with house_style():
         figure, axes = new_figure(lines, columns, width, height, sharex=True)
         for axis in axes[len(panels) :]:
@@ -277,10 +294,28 @@ def _draw_curves(panels: Sequence[Panel], log: pd.DataFrame, x: str) -> Figure:
             _draw_panel(axis, panel, log, x)
             for at, _ in alarms:
                 axis.axvline(at, color=ALARM, linewidth=0.8, alpha=0.7)
-        if alarms:
-            texts = "\n".join(fill(f"▲ {x} {at}: {text}", 150) for at, text in alarms[:6])
-            figure.supxlabel(texts, x=0.01, ha="left", fontsize=8, color=ALARM)
+        if told:
+            figure.supxlabel("\n".join(told), x=0.01, ha="left", fontsize=8, color=ALARM)
     return figure
+
+
+def _told(alarms: Sequence[tuple[int, str]], x: str) -> list[str]:
+    """Return the lines that tell of alarms; those that differ in measured numbers only are one."""
+    places: dict[str, list[int]] = {}
+    texts: dict[str, str] = {}
+    for at, text in alarms:
+        kind = re.sub(r"\d+\.\d+|\d+ ?%", "", text)
+        places.setdefault(kind, []).append(at)
+        texts.setdefault(kind, text)
+    lines: list[str] = []
+    for kind in [*texts][:_ALARMS]:
+        several = "s" * (len(places[kind]) > 1)
+        where = f"{x}{several} {', '.join(map(str, places[kind][:_ALARMS]))}"
+        more = len(places[kind]) - _ALARMS
+        where += f" and {more} more" if more > 0 else ""
+        lines += wrap(f"▲ {where}: {texts[kind]}", 150)
+    more = len(texts) - _ALARMS
+    return [*lines, f"and {more} more alarms"] if more > 0 else lines
 
 
 def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
@@ -295,15 +330,27 @@ def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
         axis.plot(means, color=color, label=line.label, **style)
         band: dict[str, Any] = {"color": color, "alpha": 0.15, "linewidth": 0}
         axis.fill_between(means.index, values.min(), values.max(), **band)
-    axis.set_title(panel.title, pad=36)  # room for three lines
+    drawn = [np.asarray(line.get_ydata(), dtype=np.float64) for line in axis.lines]
+    levels = [float(np.median(y)) for y in drawn if len(y)]
+    is_log = len(levels) > 1 and all(line.key.startswith("loss") for line in panel.lines)
+    if is_log := is_log and min(y.min() for y in drawn) > 0 and max(levels) > 3 * min(levels):
+        axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_minor_locator(NullLocator())
+    title = f"{panel.title}, logarithmic" if is_log else panel.title
+    axis.set_title(title, pad=36)  # room for three lines
     axis.annotate(
         fill(panel.sentence, _LETTERS_A_LINE), (0, 1), (0, 33), "axes fraction", "offset points",
         fontsize=7.5, color=MUTED, va="top",
     )  # fmt: skip
     if panel.from_zero:
         axis.set_ylim(bottom=0)
+    phases = log[[x, "phase"]].dropna() if "phase" in log else pd.DataFrame()
+    starts = phases[phases["phase"] != phases["phase"].shift()] if len(phases) else phases
     low, high = axis.get_ylim()
-    high += 0.08 * (high - low)  # room for the names of the phases
+    room = 0.16 if len(starts) > 1 else 0.04  # for the names of the phases
+    high += room * (high * math.log(high / low) if is_log else high - low)
     alarm = panel.alarm_below if panel.alarm_above is None else panel.alarm_above
     if alarm is not None:
         high = max(high, 1.25 * alarm)
@@ -319,13 +366,12 @@ def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
     axis.set_xlabel(x)
     axis.tick_params(labelbottom=True)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
-    phases = log[[x, "phase"]].dropna() if "phase" in log else pd.DataFrame()
-    starts = phases[phases["phase"] != phases["phase"].shift()] if len(phases) else phases
     for at, phase in starts.itertuples(index=False) if len(starts) > 1 else ():
         axis.axvline(at, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
         axis.annotate(
             phase, (at, 1.0), (3, -2), ("data", "axes fraction"), "offset points",
             fontsize=7, color=MUTED, va="top", rotation="vertical",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.9},
         )  # fmt: skip
 
 
@@ -345,23 +391,59 @@ class Score(NamedTuple):
 def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]]) -> Figure:
     """Draw one panel of horizontal bars for each ``(name, metric, scores)``.
 
-    ROC-AUC bars start at 0.5, which is chance; others at 0.
+    ROC-AUC bars start at 0.5, which is chance; others at 0. Areas and shares are in percent.
     """
     tallest = max(len(scores) for _, _, scores in panels)
+    labels = [[_label(score.name) for score in scores] for _, _, scores in panels]
+    lines = [line for own in labels for label in own for line in label.splitlines()]
+    deepest = max((label.count("\n") + 1 for own in labels for label in own), default=1)
+    width = 3.6 + 0.07 * max(map(len, lines), default=0)
+    height = 1.2 + max(0.36, 0.1 + 0.14 * deepest) * tallest
     with house_style():
-        figure, axes = new_figure(1, len(panels), 3.4 + 3.6 * len(panels), 1.1 + 0.36 * tallest)
-        for axis, (name, metric, scores) in zip(axes, panels, strict=True):
-            known = [score for score in scores if math.isfinite(score.mean)]
-            texts = [
-                f"{s.mean:.3f}" + ("" if math.isnan(s.sd) else f" ± {s.sd:.3f}") for s in known
-            ]
-            draw_bars(axis, known, texts, 0.5 if metric == "roc_auc" else 0.0)
-            better = "lower" if metric in LOWER_IS_BETTER else "higher"
-            what = METRIC_NAMES.get(metric, metric)
-            axis.set_xlabel(f"{what} ({better} is better)")
-            axis.set_title(name)
+        figure, axes = new_figure(1, len(panels), width * len(panels), height)
+        for axis, (name, metric, scores), texts in zip(axes, panels, labels, strict=True):
+            _draw_scores(
+                axis, metric, [s._replace(name=t) for s, t in zip(scores, texts, strict=True)]
+            )
+            axis.set_title(literal(fill(name, _LETTERS_OF_A_TITLE)))
             axis.set_ylim(tallest - 0.5, -0.5)
+        kinds = {score.highlighted for _, _, scores in panels for score in scores}
+        if len(kinds) > 1:
+            look = {"this model": bar_style(True), "baseline": bar_style(False)}
+            handles = [Patch(label=label, **style) for label, style in look.items()]
+            figure.legend(handles=handles, loc="outside lower right", ncols=2)
     return figure
+
+
+def _label(name: str) -> str:
+    """Return a name in several lines, none of which ends inside ``C = 0.1``."""
+    kept = name.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+    return fill(kept, _LETTERS_OF_A_LABEL, break_on_hyphens=False)
+
+
+def _draw_scores(axis: Axes, metric: str, scores: Sequence[Score]) -> None:
+    """Draw the scores that are defined; the axis has no marks beyond the best possible score."""
+    known = [score for score in scores if math.isfinite(score.mean)]
+    largest = max((abs(score.mean) for score in known), default=0.0)
+    texts = [
+        " ± ".join(shown_score(v, metric, largest) for v in (s.mean, s.sd) if not math.isnan(v))
+        for s in known
+    ]
+    factor = 100 if metric in IN_PERCENT else 1
+    known = [s._replace(mean=factor * s.mean, sd=factor * s.sd) for s in known]
+    draw_bars(axis, known, texts, 50.0 if metric == "roc_auc" else 0.0)
+    better = "lower" if metric in LOWER_IS_BETTER else "higher"
+    unit = "%, " if metric in IN_PERCENT else ""
+    axis.set_xlabel(f"{METRIC_NAMES.get(metric, metric)} ({unit}{better} is better)")
+    if metric not in LOWER_IS_BETTER:
+        low, high = axis.get_xlim()
+        axis.set_xticks([tick for tick in axis.get_xticks() if low <= tick <= min(high, factor)])
+
+
+def bar_style(highlighted: bool) -> dict[str, Any]:
+    """Return the look of the bar of this model, or of a baseline."""
+    hue, hatch = (HUES[0], "") if highlighted else (REFERENCE, "//")
+    return {"facecolor": hue, "hatch": hatch, "edgecolor": "white"}
 
 
 def draw_bars(
@@ -374,12 +456,8 @@ def draw_bars(
     low, high = lengths - spreads, lengths + spreads
     reach = float(np.abs(high).max(initial=0.0)) or 1.0
     below = float(low.min(initial=0.0))
-    fill: dict[str, Any] = {
-        "color": [HUES[0] if score.highlighted else REFERENCE for score in scores],
-        "hatch": ["" if score.highlighted else "//" for score in scores],
-        "edgecolor": "white",
-    }
-    axis.barh(places, lengths, left=start, height=0.66, **fill)
+    for place, length, score in zip(places, lengths, scores, strict=True):
+        axis.barh(place, length, left=start, height=0.66, **bar_style(score.highlighted))
     style: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.0, "capsize": 2.5}
     axis.errorbar(means, places, xerr=deviations, **style)  # NaN: none
     spare = 0.02 * reach
@@ -387,7 +465,7 @@ def draw_bars(
         end = start + max(high[place], 0.0) + spare
         weight = "bold" if score.highlighted else "normal"
         axis.text(end, place, text, va="center", fontsize=8, color=INK, fontweight=weight)
-    as_rows(axis, places, [score.name for score in scores])
+    as_rows(axis, places, [literal(score.name) for score in scores])
     left = start + below - spare if below < 0 else start
     axis.set_xlim(left, start + 1.28 * reach)
     axis.axvline(start, color=MUTED, linewidth=0.8)

@@ -4,6 +4,7 @@ Importing this module needs the ``plot`` extra; without it the error names it.
 """
 
 import textwrap
+import warnings
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
@@ -19,10 +20,14 @@ from graphlog.files import replacing, storable, writing
 with optional("matplotlib", "plot"):
     import matplotlib as mpl
     from matplotlib.axes import Axes
+    from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D as Line2D  # for those who import from here
+    from matplotlib.patches import Patch as Patch
     from matplotlib.rcsetup import cycler
+    from matplotlib.ticker import LogLocator as LogLocator
     from matplotlib.ticker import MaxNLocator as MaxNLocator
+    from matplotlib.ticker import NullLocator as NullLocator
 
 HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#332288", "#DDCC77")
 """Six colors of Okabe and Ito (2008) and two of Tol, all distinct for color-blind eyes."""
@@ -43,6 +48,9 @@ METRIC_NAMES = {
 }
 REFERENCE = "#A6A6A6"
 """Fill of baselines, beside which ours stands in the first hue."""
+
+QUANTITIES = ListedColormap(mpl.colormaps["cividis"](np.linspace(0.0, 0.7, 256)))
+"""Colors of numbers; the end of the map, a yellow that fades on white, is left out."""
 
 _STEMS = ("curves", "scores", "embedding-map", "prototype-tree")
 """Names of the figures of a run."""
@@ -194,7 +202,9 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     for kind in ("png", "svg"):
         path = stem.with_name(f"{stem.name}.{kind}")
         about = {"Date": None} if kind == "svg" else {"Source": _SOURCE.get()}
-        with replacing(path) as unfinished, house_style():
+        with replacing(path) as unfinished, house_style(), warnings.catch_warnings():
+            # of a figure too small for all of its texts, which is drawn all the same
+            warnings.filterwarnings("ignore", "constrained_layout not applied")
             figure.savefig(unfinished, format=kind, facecolor="white", metadata=about)
         paths.append(path)
     return paths

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
@@ -25,6 +26,8 @@ from graphlog.errors import ConfigError, MissingExtraError, check_list, check_na
 from graphlog.files import beside
 
 LINE_EVERY_S = 10.0
+_WIDEST, _NARROWEST = 20, 4
+"""Characters of a bar."""
 
 
 class Progress:
@@ -157,6 +160,15 @@ class _Losses(ProgressColumn):
         return Text(task.fields["losses"], no_wrap=True, overflow="ellipsis")
 
 
+class _Left(TimeRemainingColumn):
+    """The time left, where it is known."""
+
+    def render(self, task: Task) -> Text:
+        """Return it in hours, minutes and seconds."""
+        time = super().render(task)
+        return time.append(" left") if time.plain[:1].isdigit() else Text("")
+
+
 class Bar(Progress):
     """A progress bar on standard error with rate, losses and time left.
 
@@ -168,11 +180,12 @@ class Bar(Progress):
 
     def __init__(self, console: Console | None = None) -> None:
         """Prepare the bar; it appears at :meth:`begin`."""
+        self._blocks = BarColumn(bar_width=_WIDEST)
         self._bar = RichProgress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            self._blocks,
             TextColumn("{task.fields[speed]}"),
-            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            _Left(table_column=Column(no_wrap=True)),
             _Losses(),
             console=console or Console(stderr=True),
             refresh_per_second=2,
@@ -200,6 +213,10 @@ class Bar(Progress):
             speed = self._speed()
             if self._is_counted():
                 speed, task.total = "finishing", None
+            # the blocks are what a narrow terminal can do without
+            words = f"{self._stage} {speed} 00:00:00 left {self._losses} "
+            room = self._bar.console.width - cell_len(words)
+            self._blocks.bar_width = min(max(room, _NARROWEST), _WIDEST)
             self._bar.update(
                 task.id,
                 description=self._stage,
