@@ -245,6 +245,18 @@ def test_noise_has_hardly_any_trait(shape: Callable[[np.ndarray], np.ndarray]):
     assert sum(map(len, traits_of(features, groups))) <= 2  # of 1,000 tests
 
 
+@pytest.mark.parametrize("unusual", [1, 2, 4])
+def test_a_quantity_that_few_graphs_have_is_no_trait_of_random_groups(unusual: int):
+    """Of ranks of which nearly all are alike, the mean of a small group is not normal."""
+    rng, found = np.random.default_rng(3), 0
+    for _ in range(10):
+        values = np.zeros(300)
+        values[rng.permutation(300)[:unusual]] = rng.integers(1, 9, unusual)
+        groups = np.split(rng.permutation(300), 30)
+        found += sum(map(len, traits_of([GraphFeature("hits", "mean", values)], groups)))
+    assert found <= 2  # of 300 tests at a rate of false findings of 0.05
+
+
 def test_typical_members_share_a_substructure():
     acids = ["OC(=O)c1ccc(C)cc1", "OC(=O)c1ccc(CC)cc1", "OC(=O)c1ccc(Cl)cc1"]
     store = graphlog.read_molecules(acids)

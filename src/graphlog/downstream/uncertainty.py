@@ -249,15 +249,19 @@ def _scores(labels: np.ndarray, p: np.ndarray) -> tuple[float, float]:
 def _temperature(p: Float[np.ndarray, "N C"], labels: Float[np.ndarray, "N C"]) -> float:
     """Return what to divide log-probabilities by; NaN where there are not two classes.
 
-    Classes are smoothed as by Platt, 1 of n becoming (n + 1) / (n + C), so that a fold without an
-    error gives no certainty.
+    Labels are smoothed, so that a fold without an error gives no certainty: of two classes as by
+    Platt, 1 of n becoming (n + 1) / (n + 2); of more by one such row in the whole fold, since one a
+    class would make all classes of a small fold nearly alike.
     """
     from scipy.optimize import minimize_scalar  # slow to import
 
     counts = labels.sum(axis=0)
     if (counts > 0).sum() < 2:
         return math.nan
-    smooth = (labels * counts + 1) / (labels @ counts + labels.shape[1])[:, None]
+    classes = labels.shape[1]
+    rows = (labels @ counts)[:, None] if classes == 2 else len(labels)
+    wrong = 1 / (rows + 2)
+    smooth = labels * (1 - wrong) + (1 - labels) * wrong / (classes - 1)
     logs = np.log(np.clip(p, _SMALLEST, 1.0))
 
     def loss(log_temperature: float) -> float:

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.stats import false_discovery_control, hypergeom, norm, rankdata
+from scipy.stats import false_discovery_control, hypergeom, mode, norm, rankdata
 
 from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore, sample_rows
@@ -308,9 +308,10 @@ def traits_of(
         everyone = _known(scores)
         if not len(everyone) or everyone.min() == everyone.max():
             continue
+        usual = 0.0 if is_share else mode(everyone).mode
         for number, members in enumerate(groups):
             if len(here := _known(scores[members])) >= _FEWEST:
-                chances.append(_chance(everyone, here, is_share))
+                chances.append(_chance(everyone, here, usual, is_share))
                 mean = float(_known(feature.values[members]).mean())
                 tests.append((number, feature, mean))
     traits: list[list[Trait]] = [[] for _ in groups]
@@ -328,22 +329,25 @@ def _known(values: Float[np.ndarray, "N"]) -> Float[np.ndarray, "K"]:
 
 
 def _chance(
-    everyone: Float[np.ndarray, "N"], here: Float[np.ndarray, "K"], is_share: bool
+    everyone: Float[np.ndarray, "N"], here: Float[np.ndarray, "K"], usual: float, is_share: bool
 ) -> float:
     """Return the two-sided p-value of a group's share or ranks, were it drawn from all at random.
 
     Shares are hypergeometric; the mean rank of a sample without replacement is taken as normal
-    (Wilcoxon's test).
+    (Wilcoxon's test). Where nearly all have the ``usual`` rank and few others are expected in the
+    group, it is not: how many there are has to be unlikely as well.
     """
-    total, count = len(everyone), len(here)
+    total, count, chance = len(everyone), len(here), 0.0
     if count == total:
         return 1.0
-    if is_share:
-        law = hypergeom(total, int(everyone.sum()), count)
-        found = int(here.sum())
-        return float(min(1.0, 2 * min(law.cdf(found), law.sf(found - 1))))
-    deviation = everyone.std(ddof=1) * np.sqrt((1 - count / total) / count)
-    return float(2 * norm.sf(abs(here.mean() - everyone.mean()) / deviation))
+    if not is_share:
+        deviation = everyone.std(ddof=1) * np.sqrt((1 - count / total) / count)
+        chance = 2 * norm.sf(abs(here.mean() - everyone.mean()) / deviation)
+    others = int((everyone != usual).sum())
+    if is_share or count * others < _FEWEST * total:
+        law, found = hypergeom(total, others, count), int((here != usual).sum())
+        chance = max(chance, min(1.0, 2 * min(law.cdf(found), law.sf(found - 1))))
+    return float(chance)
 
 
 def _labels(store: GraphStore) -> list[GraphFeature]:
