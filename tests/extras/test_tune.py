@@ -209,6 +209,22 @@ def test_a_search_killed_before_it_signed_its_folder_begins_anew(tmp_path: Path)
     assert len(_search(tmp_path, trials=1, resume=True).trials) == 1
 
 
+def test_the_study_is_in_its_folder_whatever_its_name(tmp_path: Path):
+    """In a URL, which SQLite's tools take as well, ? begins options and %20 is a space."""
+    for name in ("q?v=1", "q?v=2", "a%20b"):
+        assert len(_search(tmp_path / name, trials=1).trials) == 1
+        assert (tmp_path / name / "study.db").is_file()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a%20b", "q?v=1", "q?v=2"]
+
+
+def test_a_damaged_study_is_named(tmp_path: Path):
+    _search(tmp_path, trials=1)
+    (tmp_path / "study.db").write_bytes(b"garbage" * 1000)
+    with pytest.raises(GraphLoGError, match=r"study\.db: file is not a database; if the disk"):
+        _search(tmp_path, trials=1, resume=True)
+    assert len(_search(tmp_path, trials=1, overwrite=True).trials) == 1
+
+
 def test_a_study_of_another_program_is_not_replaced(tmp_path: Path):
     (tmp_path / "study.db").write_text("mine")
     for choice in ({}, {"resume": True}, {"overwrite": True}):

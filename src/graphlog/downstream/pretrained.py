@@ -537,6 +537,8 @@ def model_path(model: str | Path, has_head: bool = False) -> Path:
         kind = folder_kind(path)
         if kind == "search":
             advice = f"It is of tune; name the run in it: {path / 'best'}."
+        elif kind == "probe":
+            advice = f"It was interrupted; probe again with {setting('overwrite', True)}."
         elif kind in RUNS and (path / "config.toml").is_file():
             advice = f"It was interrupted; continue it with {setting('resume', True)}."
         raise ModelFileError(

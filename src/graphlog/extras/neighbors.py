@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ class Index:
     """An array with a row for each graph, or a graph of usearch."""
     rows: Int[np.ndarray, "N"]
     """Row of the library of each graph."""
-    records: Sequence[bytes]
+    records: Sequence[bytes] = field(repr=False)
     """Columns and text of every row of the library, as JSON."""
     standardize: str | None = None
     """How its molecules were changed before they were read; queries are changed alike."""

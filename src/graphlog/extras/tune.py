@@ -1,9 +1,11 @@
 """Settings of fine-tuning searched with Optuna, judged by the validation fold alone."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
+import sqlite3
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +32,11 @@ from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LabeledGraphs, labeled
 from graphlog.errors import (
     ConfigError,
+    GraphLoGError,
     NonFiniteLossError,
     TrainingInterrupted,
     check_seeds,
+    first_line,
     optional,
     setting,
 )
@@ -144,7 +148,8 @@ def tune(
     hidden = replace(data, split=Split(data.split.train, data.split.valid, nothing))
     what = [run_digest(model, hidden, fixed), fixed.select, seeds[0], sorted(settings)]
     # emptied below: a search has files of other names than a run
-    with closing(RunFolder.open(folder, _KIND, resume=resume or overwrite)):
+    run = closing(RunFolder.open(folder, _KIND, resume=resume or overwrite))
+    with run, _stored(folder / STUDY):
         with writing(folder):
             for name in _FILES if overwrite else ():
                 (folder / name).unlink(missing_ok=True)
@@ -234,10 +239,31 @@ class _TrialJob(SeedJob):
         return self.valid_score(self.best_epoch if is_best else len(self.history))
 
 
+@contextmanager
+def _stored(study: Path) -> Generator[None]:
+    """Say in one line what is wrong with the file of a study, or with its disk."""
+    from optuna.exceptions import StorageInternalError  # pyright: ignore[reportMissingImports]
+    from sqlalchemy.exc import DBAPIError  # pyright: ignore[reportMissingImports]
+
+    try:
+        yield
+    except (DBAPIError, StorageInternalError) as e:
+        reason = first_line(getattr(e, "orig", None) or e)
+        raise GraphLoGError(
+            f"{study}: {reason}; if the disk is full, free space and continue with "
+            f"{setting('resume', True)}, else replace the search with {setting('overwrite', True)}."
+        ) from None
+
+
 def _opened(optuna: Any, folder: Path, metric: str, what: Sequence[object]) -> Any:
     """Return the study in a folder, new or continued, if it is a search of ``what``."""
+    from sqlalchemy.pool import NullPool  # pyright: ignore[reportMissingImports]
+
+    # not by a URL, in which a % or ? of the path would mean something else
+    connect = partial(sqlite3.connect, (folder / STUDY).absolute())
+    engine = {"creator": connect, "poolclass": NullPool}
     study = optuna.create_study(
-        storage=f"sqlite:///{(folder / STUDY).absolute()}",
+        storage=optuna.storages.RDBStorage("sqlite://", engine_kwargs=engine),
         study_name="finetune",
         direction="minimize" if metric in LOWER_IS_BETTER else "maximize",
         pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=3),
