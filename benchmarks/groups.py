@@ -270,7 +270,7 @@ def mean_table(frame: pd.DataFrame, columns: list[str], scale: float) -> Iterato
     texts = both["std"].map(" ± {:.2f}".format, na_action="ignore").fillna("")
     texts = (both["mean"].map("{:.2f}".format) + texts).unstack("model").fillna("")
     yield f"| | {' | '.join(map(', '.join, texts.index))} |"
-    yield "|" + "---|" * (len(texts) + 1)
+    yield "|---|" + "---:|" * len(texts)
     for model in frame["model"].unique():
         yield f"| {model} | {' | '.join(texts[model])} |"
     yield ""
@@ -283,7 +283,7 @@ def choice_table(rows: pd.DataFrame) -> Iterator[str]:
     """
     chosen = rows[rows["task"].str.startswith("choose")]
     yield f"| | labels | {' | '.join(CHOSEN)} | mean | less random | less MaxMin |"
-    yield "|" + "---|" * (len(CHOSEN) + 5)
+    yield "|---|" + "---:|" * (len(CHOSEN) + 4)
     for size in BUDGETS:
         frame = chosen[chosen["task"] == f"choose {size}"]
         wide = frame.pivot(index=["model", "seed"], columns="dataset", values="value") * 100

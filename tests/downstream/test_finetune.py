@@ -35,6 +35,7 @@ from graphlog.domains import schema_named
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.finetune import FinetuneConfig, SeedJob, Start, finetune, label_weights
 from graphlog.downstream.linear import fuse
+from graphlog.downstream.metrics import shown_score
 from graphlog.downstream.predictor import Head, Predictor
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.probe import kernel_predictor
@@ -405,7 +406,8 @@ def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
     assert not named[2]  # the paper's protocol
     better = data.score(kernel_predictor(encoder, data)[1], "valid")
     own = found[0].rows[0].mean("rmse", "valid")
-    assert f"rmse {better:.4g}, not {own:.4g}: try `probe` with " in named[0][0]
+    shown = [shown_score(score, "rmse") for score in (better, own)]
+    assert f"rmse {shown[0]}, not {shown[1]}: try `probe` with " in named[0][0]
     assert better < own
 
 

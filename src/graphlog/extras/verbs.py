@@ -9,7 +9,6 @@ import graphlog
 from graphlog.cli import command as o
 from graphlog.cli.command import START, TRAIN, USE, Command, Verb
 from graphlog.data.html import Table
-from graphlog.downstream.report import certainty_table
 from graphlog.errors import ConfigError
 
 
@@ -40,6 +39,8 @@ class Quickstart(o.Computing, Command):
             )
             for name, question in tour.questions.items()
         ]
+        from graphlog.downstream.report import certainty_table
+
         certainty = certainty_table([tour.certainty], "{:.2f}".format)
         written = Table(("written", "content"), list(tour.written.items()))
         following = Table(("try next",), [(line,) for line in tour.next_steps])
