@@ -90,6 +90,13 @@ def test_rare_strata_are_in_all_folds(size: int):
         assert_partition(split, 1000)
 
 
+@pytest.mark.parametrize("rare", [1, 2, 3])
+def test_a_class_too_small_for_all_folds_is_there_to_learn_from(rare: int):
+    classes = np.concatenate([np.zeros(97, int), np.ones(rare, int)])
+    for seed in range(8):
+        assert classes[stratified_split(classes, seed=seed).train].max() == 1
+
+
 @pytest.mark.parametrize("kind", ["balanced", "random"])
 def test_seeded_kinds_depend_on_the_seed_and_keep_their_shares(kind: str):
     groups = np.random.default_rng(0).integers(0, 400, 2000)

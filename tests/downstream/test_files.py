@@ -306,7 +306,8 @@ def test_models_and_files_of_runs_are_never_written_over(tmp_path: Path, predict
             predictor.predict_file(["CCO"], file, format="csv")
         assert file.read_bytes() == before
     for _ in range(2):  # what is no file of the run may lie there and be replaced
-        predictor.predict_file(["CCO"], run / "predictions.csv")
+        for folder in (run, tmp_path / "store", tmp_path / "index"):
+            predictor.predict_file(["CCO"], folder / "predictions.csv")
 
 
 @pytest.mark.parametrize("ending", [".npz", ".npy", ".csv", ".jsonl", ".parquet", ".sdf"])

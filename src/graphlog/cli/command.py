@@ -9,7 +9,6 @@ import errno
 import json
 import os
 import re
-import shutil
 import sys
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -111,7 +110,7 @@ def argument(help: str, metavar: str) -> Any:
 def option(default: Any, help: str, metavar: str | None = None, *flags: str, **limits: Any) -> Any:
     """Return an option as the default of a field; without ``flags`` it has the field's name.
 
-    Where a value must be given, ``default`` is ``...``. Of a choice, ``help`` names all values.
+    Where a value must be given, ``default`` is ``...``. The ``help`` of a choice names its values.
     """
     return typer.Option(default, *flags, help=help, metavar=metavar, **limits)
 
@@ -552,8 +551,10 @@ def verb(name: str, panel: str, example: str) -> Callable[[Kind], Kind]:
 
 def screen_width(file: TextIO | None = None) -> int | None:
     """Return the columns of the terminal that a file is, by default standard output; else None."""
-    is_terminal = (file or sys.stdout).isatty()
-    return shutil.get_terminal_size().columns if is_terminal else None
+    from rich.console import Console
+
+    file = file or sys.stdout
+    return Console(file=file).width if file.isatty() else None
 
 
 def _print(table: Table, to: TextIO | None) -> None:
@@ -604,7 +605,7 @@ def _print(table: Table, to: TextIO | None) -> None:
 def _fitted(
     heads: Sequence[str], columns: Sequence[Sequence[str]], is_numeric: Sequence[bool], room: int
 ) -> list[int] | None:
-    """Return widths that fit into ``room``, the widest column narrowed first; None if none do."""
+    """Return widths that fit into ``room``, the widest column narrowed first; None if none fit."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, [n, *column])) for n, column in zip(heads, columns, strict=True)]
@@ -623,7 +624,7 @@ def _fitted(
 
 
 def _print_fields(console: "Console", fields: Sequence[tuple[str, str]]) -> None:
-    """Print a name and a value a line; values go on below their beginning, words whole."""
+    """Print a name and a value a line; long values are wrapped at spaces and aligned."""
     from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 

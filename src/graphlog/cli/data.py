@@ -204,7 +204,7 @@ class ListDatasets(o.Data, Command):
             count = len(datasets) - len(shown)
             about = f"protein networks of {count} more species, STRING 12.0; see --json"
             like = next((d for d in datasets if d not in shown), {})
-            shown.append({**like, "name": "string-TAXON", "description": about})
+            shown.append({**like, "name": "string-TAXON", "description": about, "here": ""})
             if screen < _WIDE:
                 columns = tuple(c for c in columns if c not in ("license", "here"))
         # `info` says where; narrow columns leave room for the description

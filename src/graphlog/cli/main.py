@@ -59,6 +59,10 @@ _GROUPS: Mapping[str, frozenset[str]] = {
 """Fields of commands by the panel of the help; others are at the top."""
 
 
+def _panel(param: Any) -> str | None:
+    return getattr(param, "rich_help_panel", None)  # in typer 0.19, --help has none
+
+
 class _Plain:
     """Shows no type beside a flag, which has no value, nor beside an argument, which has a name."""
 
@@ -90,13 +94,10 @@ class _OwnFirst(_Plain, TyperCommand):
         params, panels = super().get_params(ctx), [None, *_GROUPS]
         for param in params:
             for panel, names in _GROUPS.items():
-                if param.name in names and not param.required and not param.rich_help_panel:
+                if param.name in names and not param.required and not _panel(param):
                     param.rich_help_panel = panel
         # panels of one verb come after its own options
-        return sorted(
-            params,
-            key=lambda p: panels.index(p.rich_help_panel) if p.rich_help_panel in panels else 0.5,
-        )
+        return sorted(params, key=lambda p: panels.index(_panel(p)) if _panel(p) in panels else 0.5)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse an empty path, and a list given twice, of which the parser would drop the first.

@@ -129,7 +129,8 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
     )
     protocol: Literal["split", "splits", "10-fold"] = o.option(
         "split",
-        "One split, splits for each of --folds-seeds, or InfoGraph's 10-fold accuracy.",
+        "One split (split), one for each of --folds-seeds (splits), or InfoGraph's 10-fold "
+        "accuracy (10-fold).",
         "KIND",
     )
     folds_seeds: Sequence[int] | None = o.option(

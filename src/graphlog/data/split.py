@@ -207,10 +207,11 @@ def stratified_split(
 ) -> Split:
     """Return random folds with every class's share as in the whole, as near as graphs allow.
 
-    A class starts at a place of its own, else all that have one graph would be in train. Classes
-    next to each other, which may share labels, start far apart (multiples of the golden ratio).
+    Of classes too small for each fold, all are in train if they are few. If they are many, each
+    starts at a place of its own: those next to each other, which may share labels, far apart
+    (multiples of the golden ratio).
     """
-    first, second = check_fractions(fractions)[:2]
+    first, second, third = check_fractions(fractions)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(classes))
     _, inverse, counts = np.unique(classes[order], return_inverse=True, return_counts=True)
@@ -218,6 +219,10 @@ def stratified_split(
     rank = np.empty(len(classes), dtype=np.int64)
     rank[by_class] = np.arange(len(classes)) - np.repeat(np.cumsum(counts) - counts, counts)
     starts = (rng.random() + np.arange(len(counts)) * _GOLDEN) % 1.0
+    least = min(filter(None, (second, third)), default=0.0)
+    is_rare = counts * least < 1
+    if counts[is_rare].sum() * least < 1:
+        starts[is_rare] = 0.5
     dealt = order[np.argsort((rank + starts[inverse]) / counts[inverse], kind="stable")]
     cuts = [round(len(classes) * share) for share in (first, first + second)]
     split = Split(*(np.sort(part) for part in np.split(dealt, cuts)))

@@ -273,10 +273,9 @@ class SeedJob(Job):
         # a regressor of scikit-learn learns the one value it was given
         labels = self.data.judgeable if self.data.taught.any() else self.data.labels
         self.labels = torch.from_numpy(labels).to(device)
-        weights = label_weights(self.data, self.config)
-        taught = self.data.split.train
-        mean = weights[taught][~np.isnan(labels[taught])].mean() or 1.0
-        self.label_weights = torch.from_numpy(weights / mean).to(device)
+        weights, rows = label_weights(self.data, self.config), self.data.split.train
+        weights /= weights[rows][~np.isnan(labels[rows])].mean()
+        self.label_weights = torch.from_numpy(weights.astype(np.float32)).to(device)
         self.best_epoch = 0
         self.best: State = {}
         self.history: list[dict[str, Any]] = []
@@ -449,7 +448,7 @@ def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarr
     A balanced class has the weight n / (classes * n of the class), counted over the labels of the
     training fold.
     """
-    weights = np.ones_like(data.labels)
+    weights = np.ones(data.labels.shape)
     if data.weights is not None:
         weights *= data.weights[:, None]
     if config.class_weight == "balanced":
@@ -462,7 +461,7 @@ def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarr
             ones = known / (2 * np.maximum(positive, 1))
             zeros = known / (2 * np.maximum(known - positive, 1))
             weights *= np.where(data.labels == 1, ones, zeros)
-    return weights.astype(np.float32)
+    return weights
 
 
 RULES = {"last": "last epoch", "best-valid": "best validation"}
@@ -775,7 +774,7 @@ def _kernel_note(
     scores = [shown_score(score, data.criterion) for score in (of_kernel, own)]
     return [
         f"a kernel model of the frozen encoder is better on the validation fold, {data.criterion} "
-        f"{scores[0]}, not {scores[1]}: try `probe` with {setting('head', 'kernel')}, or "
+        f"{scores[0]} instead of {scores[1]}: try `probe` with {setting('head', 'kernel')}, or "
         f"{setting('kernel', True)} here, which averages the two"
     ]
 

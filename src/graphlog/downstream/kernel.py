@@ -1125,7 +1125,7 @@ def _spread(
     for t in range(labels.shape[1]):
         known = np.flatnonzero(~np.isnan(held[:, t] + labels[:, t]))
         # errors of repeats are one error: they would outweigh those of all other graphs
-        known = known[np.sort(np.unique(problem.kinds[known], return_index=True)[1])]
+        known = known[np.unique(problem.kinds[known], return_index=True)[1]]
         if len(known) < 2:
             continue
         errors, outputs = np.abs(labels[known, t] - held[known, t]), held[known, t]

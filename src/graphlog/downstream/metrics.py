@@ -124,19 +124,21 @@ def learnable(labels: Num[np.ndarray, "M T"]) -> Bool[np.ndarray, "T"]:
 
 
 def shown_score(value: float, metric: str, largest: float | None = None) -> str:
-    """Return a score as all tables, notes and figures show it; an undefined one is a dash.
+    """Return a score as reports and bars show it; an undefined one is a dash.
 
-    Areas and shares are in percent. Others have as many decimals as ``largest``, by default the
-    value itself, needs for three digits.
+    Areas and shares are in percent. Others have as many decimals, at least one below 1,000, as
+    ``largest``, by default the value itself, needs for three digits.
 
     Example:
         >>> shown_score(0.95331, "roc_auc"), shown_score(0.0123, "rmse", 1.5)
         ('95.33', '0.01')
         >>> shown_score(123456.789, "rmse"), shown_score(0.000123, "rmse")
         ('123,457', '0.000123')
+        >>> shown_score(math.inf, "rmse"), shown_score(math.nan, "rmse")
+        ('inf', '-')
     """
-    if math.isnan(value):
-        return "-"
+    if not math.isfinite(value):
+        return "-" if math.isnan(value) else str(value)
     if metric in IN_PERCENT:
         return f"{100 * value:z.2f}"
     largest = abs(value) if largest is None else largest

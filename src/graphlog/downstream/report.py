@@ -1,10 +1,9 @@
 """Scores of a probe or a fine-tuning run: one row per model and rule, as JSON and as text."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,13 +15,7 @@ from tabulate import tabulate
 
 from graphlog.config import read_json
 from graphlog.data.html import Table, html_table
-from graphlog.downstream.metrics import (
-    IN_DEVIATIONS,
-    IN_PERCENT,
-    means_of_known,
-    paired_interval,
-    shown_score,
-)
+from graphlog.downstream.metrics import IN_PERCENT, means_of_known, paired_interval, shown_score
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import DataError
 
@@ -256,9 +249,7 @@ class Report:
             title = f"{first.model}, {first.rule}, by task"
             tables.append(Table(("task", "test"), rows, title))
         if self.calibration:
-            in_unit = metric in IN_DEVIATIONS and first is not None
-            shown = self.shown if in_unit else partial(shown_score, metric="rmse")
-            tables.append(certainty_table(self.calibration, shown))
+            tables.append(certainty_table(self.calibration))
         if self.notes:
             tables.append(Table(("", ""), [("note", note) for note in self.notes]))
         return tables
@@ -287,27 +278,21 @@ _PLAIN = {
 }
 
 
-def certainty_table(rows: Sequence[Mapping[str, Any]], shown: Callable[[float], str]) -> Table:
-    """Return the table of how intervals or probabilities do, shares in percent.
-
-    Args:
-        rows: Those of :meth:`Calibration.rows`.
-        shown: Writes a half width; notes tell what its absence means.
-    """
+def certainty_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of how intervals or probabilities do; ``rows`` as of `Calibration.rows`."""
 
     def text(name: str, value: Any) -> object:
         if not isinstance(value, float):
             return value
         if name in _IN_SHARES:
             return f"{100 * value:.0f} %"
-        return shown(value) if name.endswith("half_width") else f"{value:.3f}"
+        return shown_score(value, "rmse") if name.endswith("half_width") else f"{value:.3f}"
 
     names = [name for name in rows[0] if name != "level"]
     heads = [_PLAIN.get(name, name.replace("_", " ")) for name in names]
     what = f"{rows[0]['level']:.0%} intervals" if "level" in rows[0] else "probabilities"
     cells = [[text(name, row[name]) for name in names] for row in rows]
-    own = "; own: by the deviation predicted for each graph" if "surest_third" in names else ""
-    return Table(heads, cells, f"{what} on the test fold{own}")
+    return Table(heads, cells, f"{what} on the test fold")
 
 
 def score_row(

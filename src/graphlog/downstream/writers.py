@@ -25,7 +25,7 @@ from graphlog.data.graphs import (
     rejects_of_output,
     save_rejects,
 )
-from graphlog.data.manifest import is_store
+from graphlog.data.manifest import MANIFEST, is_store
 from graphlog.domains import Input, domain_of
 from graphlog.errors import ConfigError, optional, setting, unknown_name
 from graphlog.files import (
@@ -447,7 +447,9 @@ def check_rejects(folder: Path, output: str, *sources: object) -> None:
 def _is_kept(file: Path) -> bool:
     """Return whether a file is part of a folder of ours, which would be damaged without it."""
     folder = file.absolute().parent
-    return is_of_run(file) or is_store(folder) or (folder / "index.safetensors").is_file()
+    is_of_store = file.name == MANIFEST and is_store(folder)
+    is_of_index = file.name == "vectors.npy" and (folder / "index.safetensors").is_file()
+    return is_of_store or is_of_index or is_of_run(file)
 
 
 def _is_input(path: Path, *sources: object) -> bool:

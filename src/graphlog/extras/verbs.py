@@ -41,7 +41,7 @@ class Quickstart(o.Computing, Command):
         ]
         from graphlog.downstream.report import certainty_table
 
-        certainty = certainty_table([tour.certainty], "{:.2f}".format)
+        certainty = certainty_table([tour.certainty])
         written = Table(("written", "content"), list(tour.written.items()))
         following = Table(("try next",), [(line,) for line in tour.next_steps])
         self.result(tour.to_dict(), *scores, certainty, written, following)

@@ -404,7 +404,7 @@ class Node:
 
     @property
     def title(self) -> str:
-        """Two traits, ``nitrile, low logP``: what most members have, then the clearest; or none."""
+        """Up to two traits, as ``nitrile, low logP``: what most members have, then the clearest."""
         clearest: dict[str, str] = {}  # a ring is a fragment and a ring system: named once
         for trait in sorted(self.traits, key=lambda trait: not _is_typical(trait)):
             what = trait.name.removeprefix("label ").removeprefix("with ").removeprefix("ring ")

@@ -30,7 +30,6 @@ from graphlog.report.style import (
     Figure,
     LogLocator,
     MaxNLocator,
-    NullLocator,
     Patch,
     as_rows,
     figures_of,
@@ -145,7 +144,8 @@ def _draw_finetuning(run: Path, out: Path) -> list[Path]:
         is_falling = report.metric in LOWER_IS_BETTER
         scores.sort(key=lambda score: score.mean, reverse=is_falling)  # the best row last
         name = f"{report.dataset}, {report.split} split"
-        paths += save_figure(score_chart([(name, report.metric, scores)]), out / "scores")
+        if scores:
+            paths += save_figure(score_chart([(name, report.metric, scores)]), out / "scores")
     return paths
 
 
@@ -313,9 +313,10 @@ def _told(alarms: Sequence[tuple[int, str]], x: str) -> list[str]:
         where = f"{x}{several} {', '.join(map(str, places[kind][:_ALARMS]))}"
         more = len(places[kind]) - _ALARMS
         where += f" and {more} more" if more > 0 else ""
+        where += ", first" if len(places[kind]) > 1 else ""
         lines += wrap(f"▲ {where}: {texts[kind]}", 150)
     more = len(texts) - _ALARMS
-    return [*lines, f"and {more} more alarms"] if more > 0 else lines
+    return [*lines, f"and {more} more"] if more > 0 else lines
 
 
 def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
@@ -330,14 +331,14 @@ def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
         axis.plot(means, color=color, label=line.label, **style)
         band: dict[str, Any] = {"color": color, "alpha": 0.15, "linewidth": 0}
         axis.fill_between(means.index, values.min(), values.max(), **band)
-    drawn = [np.asarray(line.get_ydata(), dtype=np.float64) for line in axis.lines]
-    levels = [float(np.median(y)) for y in drawn if len(y)]
+    drawn = [y for line in axis.lines if len(y := np.asarray(line.get_ydata(), dtype=np.float64))]
+    levels = [float(np.median(y)) for y in drawn]
     is_log = len(levels) > 1 and all(line.key.startswith("loss") for line in panel.lines)
-    if is_log := is_log and min(y.min() for y in drawn) > 0 and max(levels) > 3 * min(levels):
+    if is_log := is_log and min(map(np.min, drawn)) > 0 and max(levels) > 3 * min(levels):
         axis.set_yscale("log")
         axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter("{x:g}")
-        axis.yaxis.set_minor_locator(NullLocator())
+        axis.minorticks_off()
     title = f"{panel.title}, logarithmic" if is_log else panel.title
     axis.set_title(title, pad=36)  # room for three lines
     axis.annotate(

@@ -27,7 +27,6 @@ with optional("matplotlib", "plot"):
     from matplotlib.rcsetup import cycler
     from matplotlib.ticker import LogLocator as LogLocator
     from matplotlib.ticker import MaxNLocator as MaxNLocator
-    from matplotlib.ticker import NullLocator as NullLocator
 
 HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#332288", "#DDCC77")
 """Six colors of Okabe and Ito (2008) and two of Tol, all distinct for color-blind eyes."""

@@ -373,7 +373,7 @@ def autocast(precision: NumberFormat, device: torch.device) -> AbstractContextMa
     """Return the context under which the forward pass runs; parameters stay fp32."""
     if precision == "bf16":
         return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=True)
-    return torch.autocast(device.type, enabled=False)  # the caller may have switched it on
+    return torch.autocast(device.type, enabled=False)  # the caller may have it on
 
 
 @dataclass(frozen=True, slots=True)

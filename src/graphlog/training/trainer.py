@@ -417,7 +417,7 @@ class Trainer:
                 once.
         """
         self._stop, self._row_started = stop, time.monotonic()
-        # whatever the caller has switched on or off; the forward pass says what it needs
+        # whatever the caller has chosen; the forward pass says what it needs
         own = torch.autocast(self.job.setting.device.type, enabled=False)
         try:
             with torch.enable_grad(), own:

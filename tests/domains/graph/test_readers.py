@@ -252,6 +252,7 @@ HUGE_NUMBER = "9" * 5000
 BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
     (more(edges="b,0,7,1\n"), "edges.csv, line 5: node '7' is not in graph 'b'"),
     (more(edges="b,0,-1,1\n"), "edges.csv, line 5: node '-1' is not in graph"),
+    (edges("1,0,1", "1,1,-2.0"), "a node must be a name or a number from 0, found '-2'"),
     (more(edges="b,1,0,nan\n"), "line 5: edge 1 - 0: edge attribute 'weight' must be a finite num"),
     (more(edges="b,1,0,9\n"), "csv, line 5: edge 1 - 0 is listed twice with different attributes"),
     (

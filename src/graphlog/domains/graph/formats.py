@@ -332,7 +332,7 @@ def _node_name(text: str) -> str:
     """
     name = text.strip()
     number = name.removesuffix(".0")
-    return number if number.isdecimal() else name
+    return number if number.removeprefix("-").isdecimal() else name
 
 
 def _open_tables(folder: Path, paths: Mapping[str, Path]) -> Collection:
