@@ -106,7 +106,7 @@ def test_alarms_that_repeat_are_told_once_and_all_are_counted():
         {"step": 2, "rank": 3.0, "alarms": ["alarm: rank 3.2 of 64", *named]},
     ]
     said = _texts(pretraining_curves(rows, 64))
-    assert "steps 1, 2: alarm: rank 4.1 of 64" in said
+    assert "steps 1, 2, first: alarm: rank 4.1 of 64" in said
     assert "3.2" not in said
     assert "step 2: alarm: layer 4" in said
     assert "alarm: layer 5" not in said

@@ -316,7 +316,7 @@ def _told(alarms: Sequence[tuple[int, str]], x: str) -> list[str]:
         where += ", first" if len(places[kind]) > 1 else ""
         lines += wrap(f"▲ {where}: {texts[kind]}", 150)
     more = len(texts) - _ALARMS
-    return [*lines, f"and {more} more"] if more > 0 else lines
+    return [*lines, f"and {more} more alarm{'s' * (more > 1)}"] if more > 0 else lines
 
 
 def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
