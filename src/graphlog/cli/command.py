@@ -553,8 +553,8 @@ def screen_width(file: TextIO | None = None) -> int | None:
     """Return the columns of the terminal that a file is, by default standard output; else None."""
     from rich.console import Console
 
-    file = file or sys.stdout
-    return Console(file=file).width if file.isatty() else None
+    stream = sys.stdout if file is None else file
+    return Console(file=stream).width if stream.isatty() else None
 
 
 def _print(table: Table, to: TextIO | None) -> None:

@@ -447,9 +447,8 @@ def check_rejects(folder: Path, output: str, *sources: object) -> None:
 def _is_kept(file: Path) -> bool:
     """Return whether a file is part of a folder of ours, which would be damaged without it."""
     folder = file.absolute().parent
-    is_of_store = file.name == MANIFEST and is_store(folder)
     is_of_index = file.name == "vectors.npy" and (folder / "index.safetensors").is_file()
-    return is_of_store or is_of_index or is_of_run(file)
+    return is_of_index or is_of_run(file) or (file.name == MANIFEST and is_store(folder))
 
 
 def _is_input(path: Path, *sources: object) -> bool:
