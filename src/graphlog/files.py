@@ -51,6 +51,7 @@ ADVICE: Mapping[int | None, str] = {
 """What to do where an output cannot be written, by the number of the error."""
 CHECK_PATH = "check the path, or choose another one"
 """The same for any other number."""
+Identity = tuple[int, int, int, int, int]
 _MARK_BYTES = 1024
 _ATTEMPTS = 20
 """New folders that another process may take for dead before theirs is locked."""
@@ -328,6 +329,13 @@ def _remove(folder: Path) -> None:
     """
     for _ in range(2):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def identity_of(file: Path) -> Identity:
+    """Return numbers that change with a file; no program can set the last, a time."""
+    status = file.stat()
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, *times
 
 
 def hash_file(path: Path) -> str:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from graphlog.benchmark.cells import SUITES, Cell
 from graphlog.errors import ConfigError, DataError
-from graphlog.files import acquire_lock, release_lock, replacing, writing
+from graphlog.files import Identity, acquire_lock, identity_of, release_lock, replacing, writing
 
 LABELS = ("scale", "stage", "method", "backbone", "variant", "dataset", "split", "seed")
 """Columns that say which cell a row belongs to; empty where they do not apply."""
@@ -51,7 +51,7 @@ class BenchmarkFolder:
         self.models, self.runs, self.stores = path / "models", path / "runs", path / "stores"
         self.maps, self.locks = path / "maps", path / "locks"
         self.failures = path / "failures.jsonl"
-        self._read: dict[Path, tuple[tuple[int, ...], pd.DataFrame]] = {}
+        self._read: dict[Path, tuple[Identity, pd.DataFrame]] = {}
 
     @staticmethod
     def is_at(path: Path) -> bool:
@@ -90,8 +90,7 @@ class BenchmarkFolder:
         path = self.path / f"{name}{_SUFFIX}"
         if not path.exists():
             return pd.DataFrame(columns=list(COLUMNS)).astype({"value": "float64"})
-        status = path.stat()
-        state = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        state = identity_of(path)
         if self._read.get(path, (None,))[0] != state:
             self._read[path] = (state, _read_table(path))
         return self._read[path][1]

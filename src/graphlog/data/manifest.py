@@ -20,7 +20,7 @@ from graphlog.data.graphs import (
     map_array,
 )
 from graphlog.errors import ConfigError, DataError, ModelFileError
-from graphlog.files import hash_file, hash_json, storable
+from graphlog.files import Identity, hash_file, hash_json, identity_of, storable
 
 FORMAT = "graphlog-store"
 VERSION = 1
@@ -34,8 +34,7 @@ _LARGE = ("node_offsets", "edge_offsets", "text_offsets", "rows")
 """Arrays that may be of signed integers, where they are beyond those of four bytes."""
 _SETTLED_NS = 50_000_000
 """Age from which a change of a file gets another time than the last one."""
-_Identity = tuple[int, int, int, int, int]
-_hashed: dict[_Identity, str] = {}
+_hashed: dict[Identity, str] = {}
 """Hashes of files this process has written or hashed, by what changes when they do."""
 
 
@@ -188,10 +187,10 @@ def read_contents(path: Path, verify: bool = True) -> Contents:
                 raise
 
 
-def _version(path: Path) -> _Identity | None:
+def _version(path: Path) -> Identity | None:
     """Return what tells one build of a store from the next, equal or not."""
     try:
-        return _identity(path / MANIFEST)
+        return identity_of(path / MANIFEST)
     except OSError:
         return None
 
@@ -336,7 +335,7 @@ _CHANGED = "damaged or changed after it was written (sha256 differs)"
 def _hash_once(file: Path) -> str:
     """Return the sha256 of a file, computed once a process while it stays as it is."""
     try:
-        before = _identity(file)
+        before = identity_of(file)
         if before in _hashed:
             return _hashed[before]
         # a clock may not tell a change that follows at once
@@ -347,12 +346,6 @@ def _hash_once(file: Path) -> str:
     if is_settled:
         _hashed[before] = found
     return found
-
-
-def _identity(file: Path) -> _Identity:
-    status = file.stat()  # only the time of the last change of the file cannot be set
-    times = status.st_mtime_ns, status.st_ctime_ns
-    return status.st_dev, status.st_ino, status.st_size, *times
 
 
 def is_ours(folder: Path) -> bool:
