@@ -40,7 +40,7 @@ from graphlog.downstream.pretrained import (
 from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration
 from graphlog.downstream.writers import Results, Written, choose_format, write_aligned
-from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder, global_generators
+from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder, torch_globals
 from graphlog.encoders.modelfile import read_model, save_model, tensors_below
 from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, ModelFileError, first_line, out_of_range, setting
@@ -120,7 +120,7 @@ class Head(nn.Module):
     @classmethod
     def of_probe(cls, model: LinearModel, task: TaskKind) -> "Head":
         """Return the linear model of a probe as a head, which predicts what the probe does."""
-        with global_generators():  # the initial weights are replaced at once
+        with torch_globals():  # the initial weights are replaced at once
             head = cls(model.weight.shape[0], model.weight.shape[1], task)
         with torch.no_grad():
             if model.scaling is not None:
@@ -715,7 +715,7 @@ class Predictor:
         def head_of(name: str, inputs: int) -> Head:
             own = tensors_below(tensors, f"{name}.")
             hidden = len(own["hidden.bias"]) if "hidden.bias" in own else 0
-            with global_generators():
+            with torch_globals():
                 head = Head(inputs, len(targets), task, hidden)
             head.load_state_dict(own)
             return head

@@ -681,11 +681,11 @@ def _checked_copy(name: str, tensor: Tensor) -> Tensor:
 
 
 @contextmanager
-def global_generators(device: torch.device | str = "cpu") -> Generator[None, None, None]:
-    """Have torch's global generators alone inside the block and put them back after it.
+def torch_globals(device: torch.device | str = "cpu") -> Generator[None, None, None]:
+    """Have torch's global generators, and float32 as its default type, inside the block alone.
 
-    They are those of the process: what one thread draws would change the numbers of another. What
-    is drawn without a type is float32, whatever the caller has made torch's default.
+    Both are of the process, and put back after it: what one thread draws would change the numbers
+    of another, and the caller may have made another type the default.
     """
     device = torch.device(device)
     devices = [device] if device.type == "cuda" else []
@@ -708,14 +708,14 @@ def build_encoder(
     """
     if isinstance(seed, torch.Generator):
         seed = int(torch.randint(2**62, (), generator=seed, device=seed.device))
-    with global_generators():
+    with torch_globals():
         torch.default_generator.manual_seed(seed)
         return GraphEncoder(config, schema)
 
 
 def with_settings(network: GraphEncoder, **changes: Any) -> GraphEncoder:
     """Return a copy of an encoder, on its device, with other settings that no weight depends on."""
-    with global_generators():  # the initial weights are replaced at once
+    with torch_globals():  # the initial weights are replaced at once
         copy = GraphEncoder(network.config.updated(changes), network.schema)
     copy.load_state_dict(network.state_dict())
     return copy.to(next(network.parameters()).device)

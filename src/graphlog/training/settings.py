@@ -21,7 +21,7 @@ from graphlog.config import FrozenConfig, merge, read_toml
 from graphlog.data.graphs import FeatureSchema
 from graphlog.data.store import GraphBatch
 from graphlog.encoders import LAYERS
-from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder, global_generators
+from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder, torch_globals
 from graphlog.errors import (
     SEED_LIMIT,
     ConfigError,
@@ -420,7 +420,7 @@ def global_seed(
 
     Dropout and the initializers of ``torch.nn`` take no generator of their own.
     """
-    with global_generators(device):
+    with torch_globals(device):
         # not `torch.manual_seed`, which notes a stack trace for each kind of device that is absent
         number = seed_for(seed, *words)
         torch.default_generator.manual_seed(number)
