@@ -1,158 +1,472 @@
-"""The paper's protocol of fine-tuning on a GPU, the seeds of a data set side by side.
+"""The paper's protocol of fine-tuning on a GPU, all networks of a data set at once.
 
-    python benchmarks/gpu/finetune.py OUT.csv --models MODEL --datasets tox21 toxcast
+    python benchmarks/gpu/finetune.py prepare TASKS --datasets bbbp tox21    # needs RDKit and data
+    python benchmarks/gpu/finetune.py train TASKS OUT --arms scratch released=MODEL --datasets bbbp
 
 What it trains is what ``graphlog finetune DATASET -m MODEL --protocol paper`` trains, but for the
 random numbers of dropout: heads, order of the graphs, loss, optimizer and rates are the library's.
-There is one MODEL, or one for each of the ``--seeds``.
-Rows are those of ``selection/finetuned.csv``, added after each data set.
+A step is one CUDA graph for the networks of all arms and seeds, each on its own 32 molecules; data
+sets run side by side. The arm ``scratch`` is an untrained network a seed. Rows are those of
+``selection/finetuned.csv``, written when a data set ends, beside the scores of every epoch.
 """
 
 import argparse
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
+from typing import NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 import torch
-from padded import Replayed, collection, cut, encode, fuse, means, optimizer_of
-from torch import Tensor
+from padded import EPS, Norm, Replayed, fuse
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from graphlog.downstream.finetune import FinetuneConfig, SeedJob, start_of
-from graphlog.downstream.metrics import evaluate
-from graphlog.downstream.pretrained import Encoder, load
+from graphlog.data.graphs import FeatureSchema, ragged_ranges
+from graphlog.data.store import epoch_batches
+from graphlog.domains.base import schema_named
+from graphlog.downstream.finetune import FinetuneConfig
+from graphlog.downstream.predictor import Head
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from graphlog.training.log import Progress
-from graphlog.training.settings import seed_for
+from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder, expand_attributes
+from graphlog.encoders.modelfile import tensors_below
+from graphlog.training.settings import global_seed, seed_for
+from graphlog.training.trainer import NamedAdam
 
-
-def score(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the mean ROC-AUC over targets."""
-    return evaluate(labels, predictions, "classification").scores["roc_auc"]
-
-
-class Seed:
-    """One seed of one data set."""
-
-    def __init__(
-        self, encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, seed: int
-    ) -> None:
-        """Build model and optimizer."""
-        self.job = SeedJob(start_of(encoder, data, config), seed, Progress())
-        self.data, self.config, self.device = data, config, self.job.setting.device
-        bf16 = self.job.setting.precision == "bf16"
-        self.dtype = torch.bfloat16 if bf16 else torch.float32
-        train, schema = data.split.train, data.store.schema
-        self.graphs = data.store.subset(train)
-        self.c = collection(self.graphs, schema.mask_row("all"), 0, self.device)
-        self.labels, self.weights = self.job.labels[train], self.job.label_weights[train]
-        # a recorded step reads its rate there
-        self.rate = torch.tensor(config.learning_rate, device=self.device)
-        self.optimizer = optimizer_of(self.job)
-        index = torch.zeros(config.batch_size, dtype=torch.int64, device=self.device)
-        self.take = Replayed(self.one, index) if self.device.type == "cuda" else self.one
-
-    def one(self, index: Tensor) -> None:
-        """Take one step on training graphs."""
-        self.optimizer.zero_grad()
-        model, batch = self.job.model, cut(self.c, index, self.dtype)
-        h = encode(
-            model.network,
-            self.c,
-            batch,
-            batch.codes[None],
-            self.dtype,
-            learns=True,
-            dropout=self.config.dropout,
-        )
-        outputs = model.head(means(h, batch)[0])
-        model.head.loss(outputs, self.labels[index], self.weights[index]).backward()
-        self.optimizer.step(self.rate)
-
-    def batches(self, epoch: int) -> list[Tensor]:
-        """Return the batches of an epoch, counted from 0, and set its rate."""
-        place = np.full(len(self.data.store), -1)
-        place[self.data.split.train] = np.arange(len(self.graphs))
-        self.rate.fill_(self.config.learning_rate_at(epoch + 1))
-        return [torch.from_numpy(place[b]).to(self.device) for b in self.job.batches(epoch)]
-
-    def scored(self, pool: ProcessPoolExecutor) -> dict[str, Future[float]]:
-        """Return the scores to be reported, in float32, and what the best epoch is chosen by."""
-        data, training = self.data, self.job.setting.precision
-        known = np.where(data.taught, data.labels, np.nan)
-        folds = {"valid": ("fp32", data.split.valid), "test": ("fp32", data.split.test)}
-        folds["chosen by"] = (training, data.split.valid)
-        found = {precision: self.job._predict(precision) for precision in {"fp32", training}}
-        return {
-            fold: pool.submit(score, known[rows], found[precision][rows])
-            for fold, (precision, rows) in folds.items()
-        }
-
-
-def run(seeds: list[Seed], pool: ProcessPoolExecutor) -> list[list[dict[str, Future[float]]]]:
-    """Train all seeds in turns; return the scores of every epoch."""
-    found: list[list[dict[str, Future[float]]]] = [[] for _ in seeds]
-    size = seeds[0].config.batch_size
-    for epoch in range(seeds[0].config.epochs):
-        for rows, seed in zip(found, seeds, strict=True):
-            for index in seed.batches(epoch):
-                (seed.take if len(index) == size else seed.one)(index)
-            rows.append(seed.scored(pool))
-    return found
-
-
-def rows_of(
-    name: str, model: str, seeds: list[int], found: list[list[dict[str, Future[float]]]]
-) -> Iterator[dict[str, str | float]]:
-    """Yield the scores at the last epoch, and at the best one by the validation fold."""
-    for seed, epochs in zip(seeds, found, strict=True):
-        scores = [{fold: f.result() for fold, f in row.items()} for row in epochs]
-        best = max(scores, key=lambda row: np.nan_to_num(row["chosen by"]))
-        for rule, row in (("last epoch", scores[-1]), ("best validation", best)):
-            for fold in ("valid", "test"):
-                values = (name, model, "fine-tuned", rule, fold, seed, "roc_auc", row[fold])
-                yield dict(zip(COLUMNS, values, strict=True))
-
-
+NOWHERE = np.iinfo(np.int16).max
+"""Where a node has no more neighbors."""
+MOMENTUM = 0.1
 COLUMNS = ("dataset", "model", "rows", "rule", "fold", "seed", "metric", "score")
 
 
+class Task(NamedTuple):
+    """A data set; behind its nodes and graphs stands one that is empty."""
+
+    codes: np.ndarray
+    """Distinct row of attributes of each node; the last where there is no node."""
+    neighbors: np.ndarray
+    """How far behind a node each of its neighbors stands, itself first; see ``NOWHERE``."""
+    edge_counts: np.ndarray
+    """How many edges of each distinct row end at each node, its self-loop included."""
+    first: np.ndarray
+    """First node of each graph."""
+    sizes: np.ndarray
+    node_rows: np.ndarray
+    """Indicator columns of the distinct rows; zeros are the last."""
+    edge_rows: np.ndarray
+    labels: np.ndarray
+    """0, 1, or NaN where unknown or not to be learned from the training fold."""
+    train: np.ndarray
+    held_out: np.ndarray
+    """Validation fold and test fold."""
+    valid: int
+    """Size of the former."""
+
+    @classmethod
+    def of(cls, data: LabeledGraphs) -> Self:
+        """Return a data set as arrays."""
+        arrays, schema = data.store.contents.arrays, data.store.schema
+        nodes, edges = (arrays[f"{kind}_offsets"].astype(np.int64) for kind in ("node", "edge"))
+        sizes, count = np.diff(nodes), int(nodes[-1])
+        own = np.repeat(nodes[:-1], np.diff(edges))
+        ends = np.asarray(arrays["endpoints"]).astype(np.int64).reshape(-1, 2) + own[:, None]
+        there, back = np.concatenate([ends, ends[:, ::-1]]).T
+        kinds = len(arrays["edge_table"])
+        edge_counts = np.zeros((count + 1, kinds + 1), np.uint8)
+        bonds = np.tile(np.asarray(arrays["edge_codes"]).astype(np.int64), 2)
+        np.add.at(edge_counts, (there, bonds), 1)
+        edge_counts[:-1, -1] = 1
+        order = np.argsort(there, kind="stable")
+        degree = np.bincount(there, minlength=count)
+        neighbors = np.full((count + 1, 1 + degree.max()), NOWHERE, np.int16)
+        neighbors[:-1, 0] = 0
+        place = 1 + ragged_ranges(np.zeros_like(degree), degree)
+        neighbors[there[order], place] = (back - there)[order]
+        codes = np.append(np.asarray(arrays["node_codes"]), len(arrays["node_table"]))
+        shown = [
+            expand_attributes(torch.tensor(np.asarray(table)), columns, torch.float32).numpy()
+            for table, columns in (
+                (arrays["node_table"], schema.node),
+                (np.vstack([arrays["edge_table"], schema.self_loop]), schema.edge),
+            )
+        ]
+        labels, split = data.judgeable.astype(np.float32), data.split
+        return cls(
+            codes.astype(np.int64),
+            neighbors,
+            edge_counts,
+            nodes,
+            np.append(sizes, 0),
+            np.pad(shown[0], ((0, 1), (0, 0))),
+            shown[1],
+            np.pad(labels, ((0, 1), (0, 0)), constant_values=np.nan),
+            split.train,
+            np.concatenate([split.valid, split.test]),
+            len(split.valid),
+        )
+
+
+class Network(NamedTuple):
+    """What one network of a stack begins with."""
+
+    arm: str
+    seed: int
+    encoder: GraphEncoder
+
+
+class Batches(NamedTuple):
+    """What the batches of an epoch are made of, for K networks (or for all alike) and T steps."""
+
+    rows: Tensor
+    """Graphs, (K, T, B); -1 where a batch has no more."""
+    nodes: Tensor
+    """Nodes, (K, T, N); the last of the data set where a batch has no more."""
+    member: Tensor
+    """Which of the graphs of its batch a node belongs to; B for none."""
+
+
+def areas(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the area under the ROC curve of each network, mean over targets with both classes.
+
+    ``outputs`` are (K, M, T), ``labels`` (M, T), NaN where missing.
+    """
+    known, positive = ~labels.isnan(), (labels == 1).double().T
+    value = torch.where(known, outputs.double(), torch.inf).mT.contiguous()
+    ordered = value.sort(dim=2).values
+    rank = torch.searchsorted(ordered, value) + torch.searchsorted(ordered, value, right=True) + 1
+    p = positive.sum(1)
+    pairs = p * (known.sum(0) - p)
+    found = ((rank / 2 * positive).sum(2) - p * (p + 1) / 2) / pairs
+    return found.where(pairs > 0, torch.nan).nanmean(1)
+
+
+def _wide(t: Tensor) -> Tensor:
+    """Return a matrix or vector with zeros up to multiples of eight: tensor cores are fast there.
+
+    Their gradients are zero, so that they stay.
+    """
+    return F.pad(t.detach(), [p for n in reversed(t.shape) for p in (0, -n % 8)])
+
+
+class Stack:
+    """Networks on one data set, trained in the same steps."""
+
+    def __init__(
+        self,
+        task: Task,
+        networks: Sequence[Network],
+        config: FinetuneConfig,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        """Put data and weights on the device."""
+        self.networks, self.config, self.dtype = networks, config, dtype
+        self.host, self.device, self.size = task, device, config.batch_size
+        self.task = {
+            k: torch.as_tensor(v, device=device) for k, v in task._asdict().items() if k != "valid"
+        }
+        for kind in ("node", "edge"):
+            self.task[f"{kind}_rows"] = F.pad(
+                rows := self.task[f"{kind}_rows"], (0, 0, 0, -len(rows) % 8)
+            )
+        self.weights = {name: nn.Parameter(t.to(device)) for name, t in self._initial().items()}
+        width = self.weights["norm0.weight"].shape
+        layers = range(len(networks[0].encoder.layers))
+        self.running = [
+            (torch.zeros(width, device=device), torch.ones(width, device=device)) for _ in layers
+        ]
+        self.optimizer = NamedAdam(self.weights.items())
+        for group in self.optimizer.adam.param_groups:
+            group["capturable"] = device.type == "cuda"
+        self.rate = torch.tensor(config.learning_rate, device=device)
+        self.random = torch.Generator(device).manual_seed(seed_for(networks[0].seed, "dropout"))
+        orders = [self.order(epoch) for epoch in range(config.epochs)]
+        self.places = max(map(self._places, orders))
+        self.batches = self.cut(orders[0], self.places)
+        held_out = self._in_batches(task.held_out)[None]
+        self.exams = self.cut(held_out, self._places(held_out))
+        shape = len(networks), held_out[0].size, task.labels.shape[1]
+        self.outputs = torch.zeros(shape, device=device)
+        self.losses = torch.zeros(len(networks), dtype=torch.float64, device=device)
+        self.numbers = torch.arange(
+            max(v.rows.shape[1] for v in (self.batches, self.exams)), device=device
+        )
+        self.take, self.look, self.stream = self._take, self._look, None
+        if device.type == "cuda":
+            index = torch.zeros(1, dtype=torch.int64, device=device)
+            self.take = Replayed(self._take, index, self.random)
+            self.look, self.stream = Replayed(self._look, index.clone()), torch.cuda.Stream()
+        self.scores: list[Tensor] = []
+
+    def _initial(self) -> dict[str, Tensor]:
+        """Return the weights of all networks, those of a kind in one tensor."""
+        found: list[dict[str, Tensor]] = []
+        for _, seed, encoder in self.networks:
+            with global_seed(seed_for(seed, "finetune"), "head"):
+                targets = self.host.labels.shape[1]
+                head = Head(encoder.config.dim, targets, "classification", 0, self.config.dropout)
+            own = {"node": F.pad(encoder.node.weight.detach(), (0, -encoder.config.dim % 8))}
+            for number, (layer, norm) in enumerate(zip(encoder.layers, encoder.norms, strict=True)):
+                own[f"edge{number}"] = F.pad(
+                    layer.edge.weight.detach(), (0, -encoder.config.dim % 8)
+                )
+                for name, part in (("lift", layer.lift), ("lower", layer.lower), ("norm", norm)):
+                    own[f"{name}{number}.weight"] = (
+                        _wide(part.weight).T if part.weight.dim() == 2 else _wide(part.weight)[None]
+                    )
+                    own[f"{name}{number}.bias"] = _wide(part.bias)[None]
+            own["head.weight"] = F.pad(head.linear.weight.detach(), (0, -encoder.config.dim % 8)).T
+            own["head.bias"] = head.linear.bias.detach()[None]
+            found.append(own)
+        return {name: torch.stack([own[name] for own in found]).contiguous() for name in found[0]}
+
+    def _in_batches(self, rows: np.ndarray) -> np.ndarray:
+        return np.pad(rows, (0, -len(rows) % self.size), constant_values=-1).reshape(-1, self.size)
+
+    def _places(self, rows: np.ndarray) -> int:
+        return -(-int(self.host.sizes[rows].sum(2).max()) // 32) * 32
+
+    def order(self, epoch: int) -> np.ndarray:
+        """Return the graphs of every step of an epoch, counted from 0, for each network."""
+        train = self.host.train
+        by_seed = {
+            seed: np.concatenate(
+                epoch_batches(len(train), self.size, seed_for(seed, "order") % 2**32, epoch + 1)
+            )
+            for seed in {network.seed for network in self.networks}
+        }
+        return np.stack([self._in_batches(train[by_seed[n.seed]]) for n in self.networks])
+
+    def cut(self, rows: np.ndarray, places: int) -> Batches:
+        """Return the batches of graphs (K, T, B), whose nodes have this many places."""
+        there = torch.from_numpy(rows).to(self.device)
+        ends = self.task["sizes"][there].cumsum(2)
+        place = torch.arange(places, device=self.device).expand(*ends.shape[:2], -1).contiguous()
+        member = torch.searchsorted(ends, place, right=True)
+        beside = F.pad(there, (0, 1), value=-1).gather(2, member)
+        begins = F.pad(ends, (1, 0)).gather(2, member)
+        nodes = self.task["first"][beside] + torch.where(member < self.size, place - begins, 0)
+        return Batches(there, nodes.int(), member.byte())
+
+    def outputs_of(
+        self, batches: Batches, index: Tensor, dtype: torch.dtype, learns: bool
+    ) -> Tensor:
+        """Return the logits (K, B, T) of a step."""
+        task, w = (
+            self.task,
+            {k: v.to(dtype) for k, v in self.weights.items() if k[:4] not in ("norm", "head")},
+        )
+        rows, nodes, member = (v.index_select(1, index)[:, 0] for v in batches)
+        nodes, (count, places), device = nodes.long(), nodes.shape, nodes.device
+        networks = len(self.networks)
+        m = (member < self.size).float()[..., None]
+        n = m.sum(1, keepdim=True)
+        at = torch.arange(places, device=device)[:, None]
+        jumps = task["neighbors"][nodes].long()
+        target = torch.where(jumps < NOWHERE, at * (places + 1) + jumps, places * places)
+        matrix = torch.zeros(count, (places + 1) * places, dtype=dtype, device=device)
+        matrix.scatter_(1, target.flatten(1), 1.0)
+        matrix = matrix.view(count, places + 1, places)[:, :places].expand(networks, -1, -1)
+        edges = task["edge_counts"][nodes].to(dtype)
+        edges = F.pad(edges, (0, len(task["edge_rows"]) - edges.shape[2])).expand(networks, -1, -1)
+        kinds = torch.arange(len(task["node_rows"]), device=device)
+        hot = (task["codes"][nodes][..., None] == kinds).to(dtype).expand(networks, -1, -1)
+        h = torch.bmm(hot, task["node_rows"].to(dtype) @ w["node"])
+        depth, keep = len(self.running), None
+        if learns and self.config.dropout > 0:
+            keep = torch.empty(depth, *h.shape, dtype=torch.uint8, device=device)
+            keep.bernoulli_(0.5, generator=self.random)
+        for layer, (mean, variance) in enumerate(self.running):
+            total = torch.baddbmm(
+                torch.bmm(matrix, h), edges, task["edge_rows"].to(dtype) @ w[f"edge{layer}"]
+            )
+            hidden = (torch.bmm(total, w[f"lift{layer}.weight"]) + w[f"lift{layer}.bias"]).relu()
+            h = torch.bmm(hidden, w[f"lower{layer}.weight"]) + w[f"lower{layer}.bias"]
+            scale, shift = (self.weights[f"norm{layer}.{name}"] for name in ("weight", "bias"))
+            if learns:
+                dropped = None if keep is None else keep[layer]
+                h, new_mean, new_variance = Norm.apply(
+                    h, m, n, scale, shift, dropped, layer < depth - 1
+                )
+                with torch.no_grad():
+                    mean.lerp_(new_mean, MOMENTUM)
+                    variance.lerp_(new_variance * n / (n - 1), MOMENTUM)
+            else:
+                h = (h.float() - mean) * ((variance + EPS).rsqrt() * scale) + shift
+                h = ((h.relu() if layer < depth - 1 else h) * m).to(dtype)
+        belongs = member[:, None] == torch.arange(self.size, device=device)[:, None]
+        total = torch.bmm(belongs.float().expand(networks, -1, -1), h.float())
+        emb = total / task["sizes"][rows].clamp_min(1)[..., None]
+        return torch.bmm(emb, self.weights["head.weight"]) + self.weights["head.bias"]
+
+    def _take(self, index: Tensor) -> None:
+        self.optimizer.zero_grad()
+        logits = self.outputs_of(self.batches, index, self.dtype, learns=True).double()
+        labels = self.task["labels"][self.batches.rows.index_select(1, index)[:, 0]]
+        present, known = ~labels.isnan(), labels.nan_to_num(0.0).double()
+        losses = F.binary_cross_entropy_with_logits(logits, known, reduction="none") * present
+        losses = losses.sum((1, 2)) / present.sum((1, 2)).clamp_min(1)
+        losses.sum().backward()
+        self.optimizer.step(self.rate)
+        self.losses.copy_(losses.detach())
+
+    @torch.no_grad()
+    def _look(self, index: Tensor) -> None:
+        at = index * self.size + torch.arange(self.size, device=index.device)
+        self.outputs.index_copy_(
+            1, at, self.outputs_of(self.exams, index, torch.float32, learns=False)
+        )
+
+    def begin(self, steps: int = 6) -> None:
+        """Take the first steps, in which they are recorded."""
+        for number in self.numbers[:steps].split(1):
+            self.take(number)
+            self.look(number)
+
+    def epoch(self, epoch: int) -> None:
+        """Go on to the end of an epoch, counted from 0, and note its scores: (2, K)."""
+        self.rate.fill_(self.config.learning_rate_at(epoch + 1))
+        for old, new in zip(self.batches, self.cut(self.order(epoch), self.places), strict=True):
+            old.copy_(new)
+        for number in self.numbers[6 * (epoch == 0) : self.batches.rows.shape[1]].split(1):
+            self.take(number)
+        for number in self.numbers[: self.exams.rows.shape[1]].split(1):
+            self.look(number)
+        labels = self.task["labels"][self.task["held_out"]]
+        parts = self.host.valid, len(labels) - self.host.valid
+        folds = zip(
+            self.outputs[:, : len(labels)].split(parts, 1), labels.split(parts), strict=True
+        )
+        self.scores.append(torch.stack([areas(outputs, known) for outputs, known in folds]))
+
+
+def rows_of(name: str, stack: Stack) -> pd.DataFrame:
+    """Return the scores at the last epoch, and at the best one by the validation fold."""
+    scores = torch.stack(stack.scores).cpu().numpy()
+    best = np.nan_to_num(scores[:, 0]).argmax(0)
+    rows = [
+        (
+            name,
+            f"{arm}, paper's protocol",
+            "fine-tuned",
+            rule,
+            fold,
+            seed,
+            "roc_auc",
+            scores[epoch, f, k],
+        )
+        for k, (arm, seed, _) in enumerate(stack.networks)
+        for rule, epoch in (("last epoch", len(scores) - 1), ("best validation", best[k]))
+        for f, fold in enumerate(("valid", "test"))
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def network_of(path: str, schema: FeatureSchema, seed: int) -> GraphEncoder:
+    """Return an untrained network, or that of a model file or of weights of ``pretrain.py``."""
+    network = build_encoder(
+        EncoderConfig(), schema, torch.Generator().manual_seed(seed_for(seed, "encoder"))
+    )
+    if path:
+        tensors = load_file(path)
+        found = tensors_below(tensors, "encoder.") or tensors_below(tensors, "model.")
+        network.load_state_dict(
+            {name: t.to(network.state_dict()[name].dtype) for name, t in found.items()}
+        )
+    return network
+
+
+def train(
+    folder: Path,
+    out: Path,
+    arms: Mapping[str, str],
+    datasets: Sequence[str],
+    seconds: float,
+    epochs: int,
+    device: torch.device,
+) -> None:
+    """Train all networks; write rows and scores of each data set as it ends."""
+    ends, schema = time.monotonic() + seconds, schema_named("molecule")
+    config = FinetuneConfig(protocol="paper", layer="last", epochs=epochs)
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    out.mkdir(exist_ok=True)
+    if device.type == "cuda":
+        fuse()
+    stacks: dict[str, Stack] = {}
+    for name, seeds in (word.split(":") for word in datasets):
+        began = time.monotonic()
+        with np.load(folder / f"{name}.npz") as file:
+            task = Task(*(file[field] for field in Task._fields[:-1]), int(file["valid"]))
+        networks = [
+            Network(arm, seed, network_of(path, schema, seed))
+            for arm, path in arms.items()
+            for seed in range(int(seeds))
+        ]
+        stacks[name] = Stack(task, networks, config, device, dtype)
+        stacks[name].begin()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        print(
+            name,
+            len(networks),
+            "networks",
+            stacks[name].batches.nodes.shape,
+            f"{time.monotonic() - began:.1f} s",
+            flush=True,
+        )
+
+    def work(name: str) -> None:
+        stack, began = stacks[name], time.monotonic()
+        with torch.cuda.stream(stack.stream) if stack.stream else nullcontext():
+            for epoch in range(epochs):
+                stack.epoch(epoch)
+                seen = stack.scores[-1].mean(1).tolist()
+                if epoch % 10 == 9 or epoch == 0:
+                    print(
+                        name,
+                        epoch + 1,
+                        [round(v, 4) for v in seen],
+                        round(float(stack.losses.mean()), 4),
+                        f"{time.monotonic() - began:.1f} s",
+                        flush=True,
+                    )
+                if time.monotonic() > ends:
+                    break
+            np.save(out / f"{name}.npy", torch.stack(stack.scores).cpu().numpy())
+            rows_of(name, stack).to_csv(out / f"{name}.csv", index=False)
+
+    with ThreadPoolExecutor(len(stacks)) as pool:
+        for done in [pool.submit(work, name) for name in stacks]:
+            done.result()
+
+
 def main() -> None:
-    """Parse the options and train."""
+    """Parse the options, and prepare data sets or train."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--models", nargs="+", required=True)
-    parser.add_argument("--name", default="released, paper's protocol", help="in the rows")
-    parser.add_argument("--datasets", nargs="+", required=True)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("what", choices=["prepare", "train"])
+    parser.add_argument("tasks", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--datasets", nargs="+", required=True, metavar="NAME[:SEEDS]")
+    parser.add_argument("--arms", nargs="+", default=["from scratch="], metavar="NAME=[MODEL]")
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--epochs", type=int, default=100)
-    options = parser.parse_args()
-    models = options.models * (len(options.seeds) if len(options.models) == 1 else 1)
-    if len(models) != len(options.seeds):
-        parser.error("give one model, or one for each seed")
-    precision = "bf16" if options.device == "cuda" else "fp32"
-    config = FinetuneConfig(
-        protocol="paper", layer="last", epochs=options.epochs, device=options.device
-    ).updated({"precision": precision})
-    with ProcessPoolExecutor(8) as pool:
-        pool.submit(int).result()  # its processes start before this one has a GPU
-        for name in options.datasets:
-            began = time.monotonic()
-            encoders = [load(path, device=options.device) for path in models]
-            data = open_labeled(name, encoders[0].schema)
-            torch.manual_seed(seed_for(options.seeds[0], name))
-            seeds = [Seed(e, data, config, s) for e, s in zip(encoders, options.seeds, strict=True)]
-            if options.device == "cuda":
-                fuse(config.batch_size * seeds[0].c.codes.shape[1])
-            rows = [*rows_of(name, options.name, options.seeds, run(seeds, pool))]
-            there = options.out.exists()
-            pd.DataFrame(rows).to_csv(options.out, mode="a", header=not there, index=False)
-            print(name, f"{time.monotonic() - began:.0f} s", flush=True)
+    parser.add_argument("--device", default="cuda")
+    o = parser.parse_args()
+    if o.what == "prepare":
+        o.tasks.mkdir(exist_ok=True)
+        for name in o.datasets:
+            task = Task.of(open_labeled(name, schema_named("molecule")))
+            np.savez_compressed(o.tasks / f"{name}.npz", **task._asdict())
+        return
+    arms = dict(arm.rsplit("=", 1) for arm in o.arms)
+    datasets = [name if ":" in name else f"{name}:5" for name in o.datasets]
+    train(o.tasks, o.out, arms, datasets, o.seconds, o.epochs, torch.device(o.device))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from graphlog.api import read_molecules
-from graphlog.downstream.finetune import FinetuneConfig, SeedJob
+from graphlog.downstream.finetune import FinetuneConfig, SeedJob, start_of
+from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.downstream.tasks import open_labeled
+from graphlog.encoders.encoder import EncoderConfig
 from graphlog.objectives import graphlog as objectives
 from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining, objective_loss
@@ -103,46 +105,106 @@ def test_step_on_padded_graphs(scripts, monkeypatch, recipe: str, phase: str):
             torch.testing.assert_close(value, statistics[name], rtol=1e-9, atol=1e-12)
 
 
-def test_fine_tuning_on_padded_graphs(scripts, monkeypatch, tmp_path: Path):
-    padded, _, finetune = scripts
+def test_fine_tuning_of_stacked_networks(scripts, monkeypatch, tmp_path: Path):
+    finetune = scripts[2]
     table = tmp_path / "mine.csv"
     rows = [f"{s},{k % 2},{'' if k % 3 else (k // 2) % 2}\n" for k, s in enumerate(MOLECULES * 3)]
     table.write_text("smiles,a,b\n" + "".join(rows))
     small = {"dim": 12, "layers": 3}
-    encoder = random_encoder(small, "molecule", layer="last")
-    data = open_labeled(table, encoder.schema, targets=["a", "b"], split="random")
+    encoders = [random_encoder(small, "molecule", layer="last", seed=k) for k in (5, 6)]
+    data = open_labeled(table, encoders[0].schema, targets=["a", "b"], split="random")
     settings = {"protocol": "paper", "layer": "last", "dropout": 0.0, "epochs": 2, "batch_size": 9}
-    own = finetune.Seed(encoder, data, FinetuneConfig.parse({**settings, "device": "cpu"}), 3)
-    theirs = SeedJob(own.job.start, 3, Progress())
-    index, wanted = own.batches(0)[0], theirs.batches(0)[0]
-    assert data.split.train[index.numpy()].tolist() == wanted.tolist()
-    for job in (own.job, theirs):
-        job.model.train().double()
-    own.c = in_double(monkeypatch, padded, own.c)
-    theirs.loss(theirs.load(wanted), 1).total.backward()
-    own.dtype = torch.float64
+    config = FinetuneConfig.parse({**settings, "device": "cpu"})
+    seeds = (3, 4)
+    networks = [
+        finetune.Network("own", seed, encoder.network)
+        for seed, encoder in zip(seeds, encoders, strict=True)
+    ]
+    task = finetune.Task.of(data)
+    own = finetune.Stack(task, networks, config, torch.device("cpu"), torch.float64)
+    theirs = [
+        SeedJob(start_of(encoder, data, config), seed, Progress())
+        for seed, encoder in zip(seeds, encoders, strict=True)
+    ]
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
     monkeypatch.setattr(own.optimizer, "step", lambda rate: None)
-    own.one(index)
-    known = dict(theirs.model.named_parameters())
-    for name, parameter in own.job.model.named_parameters():
-        torch.testing.assert_close(parameter.grad, known[name].grad, rtol=1e-6, atol=1e-9)
-    for name, value in theirs.model.named_buffers():
-        found = own.job.model.get_buffer(name)
-        if "num_batches" not in name:
-            torch.testing.assert_close(found, value, rtol=1e-9, atol=1e-12)
-    own.batches(1)
+    for norm in (norm for job in theirs for norm in job.model.network.norms):
+        norm.reset_running_stats()  # after an epoch nothing is left of where they began
+    for name in own.weights:
+        own.weights[name].data = own.weights[name].data.double()
+    own.task = {k: t.double() if k.endswith("_rows") else t for k, t in own.task.items()}
+    own.running = [(torch.zeros_like(m).double(), v.double()) for m, v in own.running]
+    for step in (0, 1):
+        own._take(torch.tensor([step]))
+        for k, job in enumerate(theirs):
+            job.model.train().double().zero_grad()
+            wanted = job.batches(0)[step]
+            kept = own.batches.rows[k, step]
+            assert kept[kept >= 0].tolist() == wanted.tolist()
+            loss = job.loss(job.load(wanted), step).total
+            loss.backward()
+            torch.testing.assert_close(own.losses[k], loss.detach(), rtol=1e-9, atol=0)
+            grads = {name: p.grad[k] for name, p in own.weights.items()}
+            network = job.model.network
+            pairs = [(grads["node"], network.node.weight)]
+            pairs += [(grads["head.weight"].T, job.model.head.linear.weight)]
+            pairs += [(grads["head.bias"][0], job.model.head.linear.bias)]
+            for n, (layer, norm) in enumerate(zip(network.layers, network.norms, strict=True)):
+                pairs += [(grads[f"edge{n}"], layer.edge.weight)]
+                for name, part in (("lift", layer.lift), ("lower", layer.lower), ("norm", norm)):
+                    weight, bias = grads[f"{name}{n}.weight"], grads[f"{name}{n}.bias"][0]
+                    pairs += [(weight.T if name != "norm" else weight[0], part.weight)]
+                    pairs += [(bias, part.bias)]
+            for found, parameter in pairs:
+                cut = found[tuple(slice(n) for n in parameter.shape)]
+                torch.testing.assert_close(cut, parameter.grad, rtol=1e-6, atol=1e-9)
+                assert found.count_nonzero() == cut.count_nonzero(), "padding learns nothing"
+            for pair, norm in zip(own.running, network.norms, strict=True):
+                theirs_too = norm.running_mean, norm.running_var
+                for found, wanted in zip(pair, theirs_too, strict=True):
+                    torch.testing.assert_close(found[k, 0, :12], wanted, rtol=1e-9, atol=1e-12)
+    monkeypatch.setattr(torch, "float32", torch.float64)
+    own.outputs = own.outputs.double()
+    own._look(torch.tensor([0]))
+    labels = torch.from_numpy(task.labels[task.held_out])
+    found = finetune.areas(own.outputs[:, : len(labels)], labels)
+    for k, job in enumerate(theirs):
+        wanted = job._predict("fp32")[task.held_out]
+        torch.testing.assert_close(
+            own.outputs[k, : len(labels)].sigmoid(), torch.from_numpy(wanted), rtol=1e-9, atol=1e-12
+        )
+        score = evaluate(task.labels[task.held_out], wanted, "classification").scores["roc_auc"]
+        assert float(found[k]) == pytest.approx(score, abs=1e-12)
+    own.rate.fill_(0)
+    own.epoch(1)
     assert float(own.rate) == pytest.approx(3e-4)
+
+
+def test_areas_of_ties_and_gaps(scripts):
+    rng = np.random.default_rng(0)
+    outputs = rng.integers(0, 4, (3, 50, 5)) / 4
+    labels = np.where(rng.random((50, 5)) < 0.3, np.nan, rng.integers(0, 2, (50, 5)).astype(float))
+    labels[:, 2] = np.where(np.isnan(labels[:, 2]), np.nan, 1.0)
+    found = scripts[2].areas(torch.from_numpy(outputs), torch.from_numpy(labels))
+    wanted = [evaluate(labels, row, "classification").scores["roc_auc"] for row in outputs]
+    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-12)
 
 
 @pytest.mark.usefixtures("mirror")
 def test_fine_tuned_rows(scripts, monkeypatch, tmp_path: Path):
-    finetune, out = scripts[2], tmp_path / "rows.csv"
+    finetune, out = scripts[2], tmp_path / "out"
     model = tmp_path / "model.safetensors"
     random_encoder({"dim": 8, "layers": 2}, "molecule", layer="last").save(model)
-    words = f"{out} --models {model} --datasets bbbp --seeds 0 1 --epochs 1 --device cpu".split()
-    monkeypatch.setattr(sys, "argv", ["finetune.py", *words])
-    finetune.main()
-    rows = pd.read_csv(out)
-    assert len(rows) == 2 * 2 * 2
+    monkeypatch.setattr(finetune, "EncoderConfig", lambda: EncoderConfig(dim=8, layers=2))
+    for words in (
+        f"prepare {tmp_path / 'tasks'} --datasets bbbp",
+        f"train {tmp_path / 'tasks'} {out} --datasets bbbp:2 --epochs 1 --device cpu --arms"
+        f" own={model} scratch=",
+    ):
+        monkeypatch.setattr(sys, "argv", ["finetune.py", *words.split()])
+        finetune.main()
+    rows = pd.read_csv(out / "bbbp.csv")
+    assert len(rows) == 2 * 2 * 2 * 2
     assert list(rows) == list(finetune.COLUMNS)
     assert rows["score"].between(0, 1).all()
+    assert np.load(out / "bbbp.npy").shape == (1, 2, 4)
