@@ -1,13 +1,15 @@
 """The paper's protocol of fine-tuning on a GPU, all networks of a data set at once.
 
-    python benchmarks/gpu/finetune.py prepare TASKS --datasets bbbp tox21    # needs RDKit and data
-    python benchmarks/gpu/finetune.py train TASKS OUT --arms scratch released=MODEL --datasets bbbp
+    python benchmarks/gpu/finetune.py prepare TASKS --datasets bbbp muv    # needs RDKit and data
+    python benchmarks/gpu/finetune.py check TASKS --datasets bbbp
+    python benchmarks/gpu/finetune.py train TASKS OUT --datasets bbbp muv:1 --arms own=MODEL no=
 
-What it trains is what ``graphlog finetune DATASET -m MODEL --protocol paper`` trains, but for the
-random numbers of dropout: heads, order of the graphs, loss, optimizer and rates are the library's.
-A step is one CUDA graph for the networks of all arms and seeds, each on its own 32 molecules; data
-sets run side by side. The arm ``scratch`` is an untrained network a seed. Rows are those of
-``selection/finetuned.csv``, written when a data set ends, beside the scores of every epoch.
+What it trains is what ``graphlog finetune DATASET -m MODEL --protocol paper --precision bf16``
+trains, but for the random numbers of dropout: heads, order of the graphs, loss, optimizer and rates
+are the library's. A step is one CUDA graph for the networks of all arms and seeds (five, or as many
+as are named), each on its own 32 molecules; data sets run side by side. An arm without a model is
+an untrained network a seed. Scores are computed with matrix products in TensorFloat-32, and written
+when a data set ends: ROC-AUC of validation and test fold after every epoch.
 """
 
 import argparse
@@ -21,7 +23,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import pandas as pd
 import torch
-from padded import EPS, Norm, Replayed, fuse
+from padded import Replayed
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -39,8 +41,7 @@ from graphlog.training.trainer import NamedAdam
 
 NOWHERE = np.iinfo(np.int16).max
 """Where a node has no more neighbors."""
-MOMENTUM = 0.1
-COLUMNS = ("dataset", "model", "rows", "rule", "fold", "seed", "metric", "score")
+EPS, MOMENTUM = 1e-5, 0.1
 
 
 class Task(NamedTuple):
@@ -129,6 +130,52 @@ class Batches(NamedTuple):
     """Which of the graphs of its batch a node belongs to; B for none."""
 
 
+def neighbor_sum(h: Tensor, neighbors: Tensor, nodes: Tensor) -> Tensor:
+    """Return the sum over each node's neighbors, itself among them."""
+    jumps = neighbors[nodes.long()].long()
+    there = jumps < NOWHERE
+    source = torch.where(there, torch.arange(h.shape[1], device=h.device)[:, None] + jumps, 0)
+    network = torch.arange(len(h), device=h.device)[:, None, None]
+    return (h[network, source.expand(len(h), -1, -1)] * there[..., None]).sum(2)
+
+
+def bias_relu(x: Tensor, b: Tensor) -> Tensor:
+    """Return the ReLU of a sum."""
+    return (x + b).relu()
+
+
+def normalized(
+    h: Tensor,
+    real: Tensor,
+    w: Tensor,
+    b: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    seed: Tensor,
+    layer: int,
+    relu: bool,
+    drop: bool,
+) -> Tensor:
+    """Normalize the first ``real`` rows of each network; the running statistics follow.
+
+    Behind it are the ReLU and a dropout of half, drawn of ``seed`` for a ``layer``.
+    """
+    m = (torch.arange(h.shape[1], device=h.device) < real[:, None])[..., None]
+    n, x = real[:, None, None], h.float()
+    mean = (x * m).sum(1, keepdim=True) / n
+    centered = (x - mean) * m
+    squares = centered.square().sum(1, keepdim=True)
+    y = centered * ((squares / n + EPS).rsqrt() * w) + b
+    y = (y.relu() if relu else y) * m
+    if drop:
+        random = torch.Generator(h.device).manual_seed(int(seed) + layer)
+        y = 2 * y * torch.empty_like(y).bernoulli_(0.5, generator=random)
+    with torch.no_grad():
+        running_mean.lerp_(mean, MOMENTUM)
+        running_var.lerp_(squares / (n - 1), MOMENTUM)
+    return y.to(h.dtype)
+
+
 def areas(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return the area under the ROC curve of each network, mean over targets with both classes.
 
@@ -183,7 +230,7 @@ class Stack:
         for group in self.optimizer.adam.param_groups:
             group["capturable"] = device.type == "cuda"
         self.rate = torch.tensor(config.learning_rate, device=device)
-        self.random = torch.Generator(device).manual_seed(seed_for(networks[0].seed, "dropout"))
+        self.seed = torch.tensor(seed_for(networks[0].seed, "dropout") % 2**62, device=device)
         orders = [self.order(epoch) for epoch in range(config.epochs)]
         self.places = max(map(self._places, orders))
         self.batches = self.cut(orders[0], self.places)
@@ -195,11 +242,18 @@ class Stack:
         self.numbers = torch.arange(
             max(v.rows.shape[1] for v in (self.batches, self.exams)), device=device
         )
+        self.sums, self.relu, self.norm = neighbor_sum, bias_relu, normalized
         self.take, self.look, self.stream = self._take, self._look, None
         if device.type == "cuda":
+            import fused
+
+            self.sums, self.relu, self.norm = fused.neighbor_sum, fused.bias_relu, fused.normalized
             index = torch.zeros(1, dtype=torch.int64, device=device)
-            self.take = Replayed(self._take, index, self.random)
-            self.look, self.stream = Replayed(self._look, index.clone()), torch.cuda.Stream()
+            # the longest goes first: it waits for its own kernels most of the time
+            first = -2 if len(task.train) > 50_000 else -1 if len(task.train) > 20_000 else 0
+            self.take = Replayed(self._take, index, first)
+            self.look = Replayed(self._look, index.clone(), first)
+            self.stream = torch.cuda.Stream(priority=first)
         self.scores: list[Tensor] = []
 
     def _initial(self) -> dict[str, Tensor]:
@@ -218,7 +272,8 @@ class Stack:
                     own[f"{name}{number}.weight"] = (
                         _wide(part.weight).T if part.weight.dim() == 2 else _wide(part.weight)[None]
                     )
-                    own[f"{name}{number}.bias"] = _wide(part.bias)[None]
+                    if name != "lower":
+                        own[f"{name}{number}.bias"] = _wide(part.bias)[None]
             own["head.weight"] = F.pad(head.linear.weight.detach(), (0, -encoder.config.dim % 8)).T
             own["head.bias"] = head.linear.bias.detach()[None]
             found.append(own)
@@ -255,56 +310,43 @@ class Stack:
     def outputs_of(
         self, batches: Batches, index: Tensor, dtype: torch.dtype, learns: bool
     ) -> Tensor:
-        """Return the logits (K, B, T) of a step."""
-        task, w = (
-            self.task,
-            {k: v.to(dtype) for k, v in self.weights.items() if k[:4] not in ("norm", "head")},
-        )
+        """Return the logits (K, B, T) of a step.
+
+        Normalization takes away what a bias before it adds, so that there is none.
+        """
+        task, depth, networks = self.task, len(self.running), len(self.networks)
+        w = {k: v if k[:4] in ("norm", "head") else v.to(dtype) for k, v in self.weights.items()}
         rows, nodes, member = (v.index_select(1, index)[:, 0] for v in batches)
-        nodes, (count, places), device = nodes.long(), nodes.shape, nodes.device
-        networks = len(self.networks)
-        m = (member < self.size).float()[..., None]
-        n = m.sum(1, keepdim=True)
-        at = torch.arange(places, device=device)[:, None]
-        jumps = task["neighbors"][nodes].long()
-        target = torch.where(jumps < NOWHERE, at * (places + 1) + jumps, places * places)
-        matrix = torch.zeros(count, (places + 1) * places, dtype=dtype, device=device)
-        matrix.scatter_(1, target.flatten(1), 1.0)
-        matrix = matrix.view(count, places + 1, places)[:, :places].expand(networks, -1, -1)
-        edges = task["edge_counts"][nodes].to(dtype)
+        real = (member < self.size).sum(1, dtype=torch.int32)
+        drops = self.config.dropout > 0
+        edges = task["edge_counts"][nodes.long()].to(dtype)
         edges = F.pad(edges, (0, len(task["edge_rows"]) - edges.shape[2])).expand(networks, -1, -1)
-        kinds = torch.arange(len(task["node_rows"]), device=device)
-        hot = (task["codes"][nodes][..., None] == kinds).to(dtype).expand(networks, -1, -1)
+        kinds = torch.arange(len(task["node_rows"]), device=nodes.device)
+        hot = (task["codes"][nodes.long()][..., None] == kinds).to(dtype).expand(networks, -1, -1)
         h = torch.bmm(hot, task["node_rows"].to(dtype) @ w["node"])
-        depth, keep = len(self.running), None
-        if learns and self.config.dropout > 0:
-            keep = torch.empty(depth, *h.shape, dtype=torch.uint8, device=device)
-            keep.bernoulli_(0.5, generator=self.random)
-        for layer, (mean, variance) in enumerate(self.running):
-            total = torch.baddbmm(
-                torch.bmm(matrix, h), edges, task["edge_rows"].to(dtype) @ w[f"edge{layer}"]
+        for layer, running in enumerate(self.running):
+            edge = task["edge_rows"].to(dtype) @ w[f"edge{layer}"]
+            total = torch.baddbmm(self.sums(h, task["neighbors"], nodes), edges, edge)
+            hidden = torch.bmm(total, w[f"lift{layer}.weight"])
+            h = torch.bmm(self.relu(hidden, w[f"lift{layer}.bias"]), w[f"lower{layer}.weight"])
+            scale, shift, inner = (
+                w[f"norm{layer}.weight"],
+                w[f"norm{layer}.bias"],
+                layer < depth - 1,
             )
-            hidden = (torch.bmm(total, w[f"lift{layer}.weight"]) + w[f"lift{layer}.bias"]).relu()
-            h = torch.bmm(hidden, w[f"lower{layer}.weight"]) + w[f"lower{layer}.bias"]
-            scale, shift = (self.weights[f"norm{layer}.{name}"] for name in ("weight", "bias"))
             if learns:
-                dropped = None if keep is None else keep[layer]
-                h, new_mean, new_variance = Norm.apply(
-                    h, m, n, scale, shift, dropped, layer < depth - 1
-                )
-                with torch.no_grad():
-                    mean.lerp_(new_mean, MOMENTUM)
-                    variance.lerp_(new_variance * n / (n - 1), MOMENTUM)
+                h = self.norm(h, real, scale, shift, *running, self.seed, layer, inner, drops)
             else:
-                h = (h.float() - mean) * ((variance + EPS).rsqrt() * scale) + shift
-                h = ((h.relu() if layer < depth - 1 else h) * m).to(dtype)
-        belongs = member[:, None] == torch.arange(self.size, device=device)[:, None]
+                h = (h - running[0]) * ((running[1] + EPS).rsqrt() * scale) + shift
+                h = h.relu() if inner else h
+        belongs = member[:, None] == torch.arange(self.size, device=nodes.device)[:, None]
         total = torch.bmm(belongs.float().expand(networks, -1, -1), h.float())
         emb = total / task["sizes"][rows].clamp_min(1)[..., None]
-        return torch.bmm(emb, self.weights["head.weight"]) + self.weights["head.bias"]
+        return torch.bmm(emb, w["head.weight"]) + w["head.bias"]
 
     def _take(self, index: Tensor) -> None:
         self.optimizer.zero_grad()
+        self.seed += 1
         logits = self.outputs_of(self.batches, index, self.dtype, learns=True).double()
         labels = self.task["labels"][self.batches.rows.index_select(1, index)[:, 0]]
         present, known = ~labels.isnan(), labels.nan_to_num(0.0).double()
@@ -345,25 +387,13 @@ class Stack:
 
 
 def rows_of(name: str, stack: Stack) -> pd.DataFrame:
-    """Return the scores at the last epoch, and at the best one by the validation fold."""
-    scores = torch.stack(stack.scores).cpu().numpy()
-    best = np.nan_to_num(scores[:, 0]).argmax(0)
+    """Return the scores of every network after every epoch, counted from 1."""
     rows = [
-        (
-            name,
-            f"{arm}, paper's protocol",
-            "fine-tuned",
-            rule,
-            fold,
-            seed,
-            "roc_auc",
-            scores[epoch, f, k],
-        )
+        (name, arm, seed, epoch + 1, *scores[:, k].tolist())
         for k, (arm, seed, _) in enumerate(stack.networks)
-        for rule, epoch in (("last epoch", len(scores) - 1), ("best validation", best[k]))
-        for f, fold in enumerate(("valid", "test"))
+        for epoch, scores in enumerate(torch.stack(stack.scores).cpu())
     ]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows, columns=["dataset", "model", "seed", "epoch", "valid", "test"])
 
 
 def network_of(path: str, schema: FeatureSchema, seed: int) -> GraphEncoder:
@@ -380,63 +410,71 @@ def network_of(path: str, schema: FeatureSchema, seed: int) -> GraphEncoder:
     return network
 
 
+def task_of(folder: Path, name: str) -> Task:
+    """Return a data set that was prepared."""
+    with np.load(folder / f"{name}.npz") as file:
+        return Task(*(file[field] for field in Task._fields[:-1]), int(file["valid"]))
+
+
+def check(folder: Path, datasets: Sequence[str]) -> None:
+    """Compare a step on the GPU, without dropout, with one of the operations as written here."""
+    config, schema = FinetuneConfig(protocol="paper", dropout=0.0), schema_named("molecule")
+    networks = [Network("", seed, network_of("", schema, seed)) for seed in (0, 1)]
+    for name in datasets:
+        places = [("cpu", torch.float32), ("cuda", torch.float32), ("cuda", torch.bfloat16)]
+        wanted, *others = (
+            Stack(task_of(folder, name), networks, config, torch.device(device), dtype)
+            for device, dtype in places
+        )
+        for stack in (wanted, *others):
+            stack.optimizer.step = lambda rate: None
+            stack._take(torch.tensor([1], device=stack.device))
+        for stack in others:
+            gaps = [
+                float(
+                    (v.grad.cpu() - wanted.weights[k].grad).norm() / wanted.weights[k].grad.norm()
+                )
+                for k, v in stack.weights.items()
+            ]
+            loss = (stack.losses.cpu() - wanted.losses).abs().max()
+            print(name, stack.dtype, f"loss {loss:.0e}, gradients {max(gaps):.0e}", flush=True)
+
+
 def train(
     folder: Path,
     out: Path,
     arms: Mapping[str, str],
-    datasets: Sequence[str],
+    datasets: Mapping[str, int],
     seconds: float,
     epochs: int,
     device: torch.device,
 ) -> None:
-    """Train all networks; write rows and scores of each data set as it ends."""
+    """Train networks on data sets, with as many seeds as named; write scores as a set ends."""
     ends, schema = time.monotonic() + seconds, schema_named("molecule")
     config = FinetuneConfig(protocol="paper", layer="last", epochs=epochs)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    torch.backends.cuda.matmul.allow_tf32 = True
     out.mkdir(exist_ok=True)
-    if device.type == "cuda":
-        fuse()
     stacks: dict[str, Stack] = {}
-    for name, seeds in (word.split(":") for word in datasets):
-        began = time.monotonic()
-        with np.load(folder / f"{name}.npz") as file:
-            task = Task(*(file[field] for field in Task._fields[:-1]), int(file["valid"]))
+    for name, seeds in datasets.items():
         networks = [
             Network(arm, seed, network_of(path, schema, seed))
             for arm, path in arms.items()
-            for seed in range(int(seeds))
+            for seed in range(seeds)
         ]
-        stacks[name] = Stack(task, networks, config, device, dtype)
+        stacks[name] = Stack(task_of(folder, name), networks, config, device, dtype)
         stacks[name].begin()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        print(
-            name,
-            len(networks),
-            "networks",
-            stacks[name].batches.nodes.shape,
-            f"{time.monotonic() - began:.1f} s",
-            flush=True,
-        )
 
     def work(name: str) -> None:
         stack, began = stacks[name], time.monotonic()
         with torch.cuda.stream(stack.stream) if stack.stream else nullcontext():
             for epoch in range(epochs):
                 stack.epoch(epoch)
-                seen = stack.scores[-1].mean(1).tolist()
-                if epoch % 10 == 9 or epoch == 0:
-                    print(
-                        name,
-                        epoch + 1,
-                        [round(v, 4) for v in seen],
-                        round(float(stack.losses.mean()), 4),
-                        f"{time.monotonic() - began:.1f} s",
-                        flush=True,
-                    )
+                if epoch % 10 == 9:
+                    seen = [round(v, 4) for v in stack.scores[-1].mean(1).tolist()]
+                    print(name, epoch + 1, seen, f"{time.monotonic() - began:.1f} s", flush=True)
                 if time.monotonic() > ends:
                     break
-            np.save(out / f"{name}.npy", torch.stack(stack.scores).cpu().numpy())
             rows_of(name, stack).to_csv(out / f"{name}.csv", index=False)
 
     with ThreadPoolExecutor(len(stacks)) as pool:
@@ -445,15 +483,15 @@ def train(
 
 
 def main() -> None:
-    """Parse the options, and prepare data sets or train."""
+    """Parse the options; prepare data sets, check a step, or train."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["prepare", "train"])
+    parser.add_argument("what", choices=["prepare", "check", "train"])
     parser.add_argument("tasks", type=Path)
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--datasets", nargs="+", required=True, metavar="NAME[:SEEDS]")
-    parser.add_argument("--arms", nargs="+", default=["from scratch="], metavar="NAME=[MODEL]")
+    parser.add_argument("--arms", nargs="+", default=["from scratch="], metavar="NAME=[FILE]")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--device", default="cuda")
@@ -463,10 +501,13 @@ def main() -> None:
         for name in o.datasets:
             task = Task.of(open_labeled(name, schema_named("molecule")))
             np.savez_compressed(o.tasks / f"{name}.npz", **task._asdict())
-        return
-    arms = dict(arm.rsplit("=", 1) for arm in o.arms)
-    datasets = [name if ":" in name else f"{name}:5" for name in o.datasets]
-    train(o.tasks, o.out, arms, datasets, o.seconds, o.epochs, torch.device(o.device))
+    elif o.what == "check":
+        check(o.tasks, o.datasets)
+    else:
+        arms = dict(arm.rsplit("=", 1) for arm in o.arms)
+        parts = (name.partition(":") for name in o.datasets)
+        datasets = {name: int(seeds or 5) for name, _, seeds in parts}
+        train(o.tasks, o.out, arms, datasets, o.seconds, o.epochs, torch.device(o.device))
 
 
 if __name__ == "__main__":

@@ -136,21 +136,17 @@ def cut(c: Collection, index: Tensor, dtype: torch.dtype) -> Batch:
     )
 
 
-EPS = 1e-5
-
-
 def norm_forward(
-    h: Tensor, m: Tensor, n: Tensor, w: Tensor, b: Tensor, keep: Tensor | None, relu: bool
+    h: Tensor, m: Tensor, n: Tensor, w: Tensor, b: Tensor, eps: float, relu: bool
 ) -> tuple[Tensor, ...]:
-    """Normalize the real rows ``m`` of each view; behind it are the ReLU and a dropout of half."""
+    """Normalize the real rows ``m`` of each view, with the ReLU behind it."""
     x = h.float()
     mean = (x * m).sum(1, keepdim=True) / n
     centered = (x - mean) * m
     variance = centered.square().sum(1, keepdim=True) / n
-    rate = (variance + EPS).rsqrt()
+    rate = (variance + eps).rsqrt()
     y = centered * (rate * w) + b
-    y = (y.relu() if relu else y) * m
-    return (y if keep is None else y * (2 * keep)).to(h.dtype), mean, variance, rate
+    return ((y.relu() if relu else y) * m).to(h.dtype), mean, variance, rate
 
 
 def norm_backward(
@@ -162,53 +158,44 @@ def norm_backward(
     rate: Tensor,
     w: Tensor,
     b: Tensor,
-    keep: Tensor | None,
     relu: bool,
 ) -> tuple[Tensor, ...]:
-    """Return the gradients of the rows, and of each view's weight and bias."""
+    """Return the gradients of the rows, of the weight and of the bias."""
     x, g = (h.float() - mean) * rate, dy.float() * m
-    g = g if keep is None else g * (2 * keep)
     if relu:
         g = torch.where(x * w + b > 0, g, 0.0)
     db, dw = g.sum(1, keepdim=True), (g * x).sum(1, keepdim=True)
     dx = (w * rate) * (g - db / n - x * (dw / n)) * m
-    return dx.to(h.dtype), dw, db
+    return dx.to(h.dtype), dw.sum((0, 1)), db.sum((0, 1))
 
 
-AS_WRITTEN = norm_forward, norm_backward
-FUSED: dict[int | None, tuple[Callable[..., tuple[Tensor, ...]], ...]] = {}
-"""The two as compiled for a number of rows, or for any; see :func:`fuse`."""
+FUSED: dict[int, tuple[Callable[..., tuple[Tensor, ...]], ...]] = {}
+"""The two as compiled for a number of rows, see :func:`fuse`."""
 
 
-def fuse(rows: int | None = None) -> None:
-    """Compile normalization for ``rows`` a view, or for any; as it is, it takes half of a step."""
+def fuse(rows: int) -> None:
+    """Compile normalization for ``rows`` a view; as it is, it takes half of a step."""
     torch._dynamo.reset()  # of one function, few shapes are kept
     FUSED.clear()
-    FUSED[rows] = tuple(torch.compile(f, dynamic=rows is None) for f in AS_WRITTEN)
+    FUSED[rows] = tuple(torch.compile(f, dynamic=False) for f in (norm_forward, norm_backward))
 
 
-def _compiled(rows: int) -> tuple[Callable[..., tuple[Tensor, ...]], ...]:
-    return FUSED.get(rows, FUSED.get(None, AS_WRITTEN))
-
-
-class Norm(torch.autograd.Function):
-    """Normalization of views (V, R, D) whose weights and biases are (V, 1, D)."""
-
+class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, *others: Any) -> tuple[Tensor, ...]:
-        """Take what :func:`norm_forward` takes; return rows, mean and variance."""
-        m, n, w, b, keep, relu = others
-        out, mean, variance, rate = _compiled(h.shape[1])[0](h, m, n, w, b, keep, relu)
-        ctx.save_for_backward(h, m, n, mean, rate, w, b, keep)
+        m, n, w, b, eps, relu = others
+        forward = FUSED.get(h.shape[1], (norm_forward,))[0]
+        out, mean, variance, rate = forward(h, m, n, w, b, eps, relu)
+        ctx.save_for_backward(h, m, n, mean, rate, w, b)
         ctx.relu = relu
         ctx.mark_non_differentiable(mean, variance)
         return out, mean, variance
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of the rows, the weights and the biases."""
         dy = grads[0].contiguous()
-        dx, dw, db = _compiled(dy.shape[1])[1](dy, *ctx.saved_tensors, ctx.relu)
+        backward = FUSED.get(dy.shape[1], (norm_backward,))[-1]
+        dx, dw, db = backward(dy, *ctx.saved_tensors, ctx.relu)
         return dx, None, None, dw, db, None, None
 
 
@@ -251,14 +238,13 @@ def encode(
         h = F.linear(F.linear(total, *up).relu(), *down).view(views, count * places, -1)
         w, b = _wide(norm.weight, torch.float32), _wide(norm.bias, torch.float32)
         if learns:
-            w, b = (v.expand(views, 1, -1) for v in (w, b))
-            h, mean, variance = Norm.apply(h, m, n, w, b, None, number < last)
+            h, mean, variance = _Norm.apply(h, m, n, w, b, norm.eps, number < last)
             with torch.no_grad():
                 for view in range(views):
                     norm.running_mean.lerp_(mean[view, 0, :width], norm.momentum)
                     norm.running_var.lerp_(variance[view, 0, :width] * n / (n - 1), norm.momentum)
         else:
-            rate = (_wide(norm.running_var, torch.float32) + EPS).rsqrt() * w
+            rate = (_wide(norm.running_var, torch.float32) + norm.eps).rsqrt() * w
             h = (h.float() - _wide(norm.running_mean, torch.float32)) * rate + b
             h = ((h.relu() if number < last else h) * m).to(dtype)
         h = h.view(views * count, places, -1)
@@ -290,15 +276,12 @@ def optimizer_of(job: Job) -> NamedAdam:
 class Replayed:
     """A step that is recorded once and then launched as a whole."""
 
-    def __init__(
-        self, step: Callable[[Tensor], None], index: Tensor, random: torch.Generator | None = None
-    ) -> None:
+    def __init__(self, step: Callable[[Tensor], None], index: Tensor, priority: int = 0) -> None:
         """Take a step on the graphs at an index of always the same length, as ``index``.
 
-        ``random`` is the generator that the step draws of, if it is not torch's.
+        Kernels of a lower ``priority`` go first.
         """
-        self._step, self._index, self._random = step, index, random
-        self._stream = torch.cuda.Stream()
+        self._step, self._index, self._stream = step, index, torch.cuda.Stream(priority=priority)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._warm = 0
 
@@ -313,9 +296,7 @@ class Replayed:
             return
         if self._graph is None:
             self._graph = torch.cuda.CUDAGraph()
-            if self._random is not None:
-                self._graph.register_generator_state(self._random)
-            with torch.cuda.graph(self._graph):
+            with torch.cuda.graph(self._graph, stream=self._stream):
                 self._step(self._index)
         self._index.copy_(index)
         self._graph.replay()

@@ -1,0 +1,240 @@
+"""The operations of ``finetune.py`` as kernels: of each, one that reads and writes once.
+
+Rows of a network are (K, N, D), of which the first ``real[k]`` hold a node.
+"""
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from triton import language as tl
+
+EPS: tl.constexpr = tl.constexpr(1e-5)
+MOMENTUM: tl.constexpr = tl.constexpr(0.1)
+ROWS, COLUMNS, WARPS = 256, 16, 8
+
+
+@triton.jit
+def _sum_neighbors(
+    h,
+    out,
+    neighbors,
+    nodes,
+    count,
+    of_network,
+    width,
+    J: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    k = tl.program_id(2)
+    row = tl.program_id(0) * R + tl.arange(0, R)
+    column = tl.program_id(1) * C + tl.arange(0, C)
+    inside, wide = row < count, column < width
+    node = tl.load(nodes + k * of_network + row, mask=inside, other=0).to(tl.int64)
+    total = tl.zeros((R, C), tl.float32)
+    for j in range(J):
+        jump = tl.load(neighbors + node * J + j, mask=inside, other=32767).to(tl.int32)
+        there = (jump != 32767)[:, None] & wide[None, :]
+        place = (k * count + row + jump)[:, None] * width + column[None, :]
+        total += tl.load(h + place, mask=there, other=0.0).to(tl.float32)
+    place = (k * count + row)[:, None] * width + column[None, :]
+    tl.store(out + place, total.to(out.dtype.element_ty), mask=inside[:, None] & wide[None, :])
+
+
+@triton.jit
+def _bias_relu(x, b, count, width, size, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    k = at // (count * width)
+    value = tl.load(x + at, mask=at < size, other=0.0).to(tl.float32)
+    value += tl.load(b + k * width + at % width, mask=at < size, other=0.0).to(tl.float32)
+    tl.store(x + at, tl.maximum(value, 0.0).to(x.dtype.element_ty), mask=at < size)
+
+
+@triton.jit
+def _bias_relu_backward(dy, y, dx, db, count, width, R: tl.constexpr, C: tl.constexpr):
+    k = tl.program_id(0)
+    column = tl.program_id(1) * C + tl.arange(0, C)
+    wide = column < width
+    total = tl.zeros((C,), tl.float32)
+    for first in range(0, count, R):
+        row = first + tl.arange(0, R)
+        place = (k * count + row)[:, None] * width + column[None, :]
+        mask = (row < count)[:, None] & wide[None, :]
+        on = tl.load(y + place, mask=mask, other=0.0).to(tl.float32) > 0
+        g = tl.where(on, tl.load(dy + place, mask=mask, other=0.0).to(tl.float32), 0.0)
+        tl.store(dx + place, g.to(dx.dtype.element_ty), mask=mask)
+        total += tl.sum(g, 0)
+    tl.store(db + k * width + column, total.to(db.dtype.element_ty), mask=wide)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _norm(
+    h, out, real, w, b, mean_of, rate_of, running_mean, running_var, seed, layer,
+    networks, count, width,
+    RELU: tl.constexpr, DROP: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    k = tl.program_id(0)
+    column = tl.program_id(1) * C + tl.arange(0, C)
+    wide = column < width
+    own = k * width + column
+    n = tl.load(real + k)
+    total = tl.zeros((C,), tl.float32)
+    for first in range(0, n, R):
+        row = first + tl.arange(0, R)
+        place = (k * count + row)[:, None] * width + column[None, :]
+        total += tl.sum(
+            tl.load(h + place, mask=(row < n)[:, None] & wide[None, :], other=0.0).to(tl.float32), 0
+        )
+    mean = total / n
+    total = tl.zeros((C,), tl.float32)
+    for first in range(0, n, R):
+        row = first + tl.arange(0, R)
+        place = (k * count + row)[:, None] * width + column[None, :]
+        x = tl.load(h + place, mask=(row < n)[:, None] & wide[None, :], other=0.0).to(tl.float32)
+        d = tl.where((row < n)[:, None], x - mean[None, :], 0.0)
+        total += tl.sum(d * d, 0)
+    variance = total / n
+    rate = 1.0 / tl.sqrt(variance + EPS)
+    weight = tl.load(w + own, mask=wide, other=0.0)
+    bias = tl.load(b + own, mask=wide, other=0.0)
+    tl.store(mean_of + own, mean, mask=wide)
+    tl.store(rate_of + own, rate, mask=wide)
+    old = tl.load(running_mean + own, mask=wide, other=0.0)
+    tl.store(running_mean + own, old + MOMENTUM * (mean - old), mask=wide)
+    old = tl.load(running_var + own, mask=wide, other=0.0)
+    tl.store(running_var + own, old + MOMENTUM * (total / (n - 1) - old), mask=wide)
+    for first in range(0, count, R):
+        row = first + tl.arange(0, R)
+        place = (k * count + row)[:, None] * width + column[None, :]
+        mask = (row < count)[:, None] & wide[None, :]
+        x = tl.load(h + place, mask=mask, other=0.0).to(tl.float32)
+        y = (x - mean[None, :]) * (rate * weight)[None, :] + bias[None, :]
+        if RELU:
+            y = tl.maximum(y, 0.0)
+        if DROP:
+            drawn = tl.rand(tl.load(seed), (layer * networks * count * width + place).to(tl.int32))
+            y = tl.where(drawn < 0.5, 0.0, 2.0 * y)
+        y = tl.where((row < n)[:, None], y, 0.0)
+        tl.store(out + place, y.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _norm_backward(
+    dy, h, dx, real, w, b, mean_of, rate_of, dw, db, seed, layer,
+    networks, count, width,
+    RELU: tl.constexpr, DROP: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    k = tl.program_id(0)
+    column = tl.program_id(1) * C + tl.arange(0, C)
+    wide = column < width
+    own = k * width + column
+    n = tl.load(real + k)
+    mean = tl.load(mean_of + own, mask=wide, other=0.0)
+    rate = tl.load(rate_of + own, mask=wide, other=0.0)
+    weight = tl.load(w + own, mask=wide, other=0.0)
+    bias = tl.load(b + own, mask=wide, other=0.0)
+    sum_g, sum_gx = tl.zeros((C,), tl.float32), tl.zeros((C,), tl.float32)
+    for first in range(0, n, R):
+        row = first + tl.arange(0, R)
+        place = (k * count + row)[:, None] * width + column[None, :]
+        mask = (row < n)[:, None] & wide[None, :]
+        x = (tl.load(h + place, mask=mask, other=0.0).to(tl.float32) - mean[None, :]) * rate[
+            None, :
+        ]
+        g = tl.load(dy + place, mask=mask, other=0.0).to(tl.float32)
+        if DROP:
+            drawn = tl.rand(tl.load(seed), (layer * networks * count * width + place).to(tl.int32))
+            g = tl.where(drawn < 0.5, 0.0, 2.0 * g)
+        if RELU:
+            g = tl.where(x * weight[None, :] + bias[None, :] > 0, g, 0.0)
+        sum_g += tl.sum(g, 0)
+        sum_gx += tl.sum(g * x, 0)
+    tl.store(db + own, sum_g, mask=wide)
+    tl.store(dw + own, sum_gx, mask=wide)
+    for first in range(0, count, R):
+        row = first + tl.arange(0, R)
+        place = (k * count + row)[:, None] * width + column[None, :]
+        mask = (row < count)[:, None] & wide[None, :]
+        x = (tl.load(h + place, mask=mask, other=0.0).to(tl.float32) - mean[None, :]) * rate[
+            None, :
+        ]
+        g = tl.load(dy + place, mask=mask, other=0.0).to(tl.float32)
+        if DROP:
+            drawn = tl.rand(tl.load(seed), (layer * networks * count * width + place).to(tl.int32))
+            g = tl.where(drawn < 0.5, 0.0, 2.0 * g)
+        if RELU:
+            g = tl.where(x * weight[None, :] + bias[None, :] > 0, g, 0.0)
+        d = (weight * rate)[None, :] * (g - (sum_g / n)[None, :] - x * (sum_gx / n)[None, :])
+        d = tl.where((row < n)[:, None], d, 0.0)
+        tl.store(dx + place, d.to(dx.dtype.element_ty), mask=mask)
+
+
+def _sums(h: Tensor, neighbors: Tensor, nodes: Tensor) -> Tensor:
+    h = h.contiguous()
+    (networks, count, width), out = h.shape, torch.empty_like(h)
+    grid = triton.cdiv(count, 16), triton.cdiv(width, 64), networks
+    of_network = count if len(nodes) > 1 else 0
+    _sum_neighbors[grid](
+        h, out, neighbors, nodes, count, of_network, width, neighbors.shape[1], 16, 64
+    )
+    return out
+
+
+class _NeighborSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, neighbors: Tensor, nodes: Tensor) -> Tensor:
+        ctx.save_for_backward(neighbors, nodes)
+        return _sums(h, neighbors, nodes)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _sums(grads[0], *ctx.saved_tensors), None, None  # edges go both ways
+
+
+class _BiasReLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, b: Tensor) -> Tensor:
+        _, count, width = x.shape
+        _bias_relu[(triton.cdiv(x.numel(), 1024),)](x, b, count, width, x.numel(), 1024)
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x, b)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (y, b), dy = ctx.saved_tensors, grads[0].contiguous()
+        (networks, count, width), dx, db = y.shape, torch.empty_like(y), torch.empty_like(b)
+        grid = networks, triton.cdiv(width, COLUMNS)
+        _bias_relu_backward[grid](dy, y, dx, db, count, width, ROWS, COLUMNS, num_warps=WARPS)
+        return dx, db
+
+
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, *others: Any) -> Tensor:
+        real, w, b, mean_run, var_run, seed, layer, relu, drop = others
+        (networks, count, width), out = h.shape, torch.empty_like(h)
+        mean, rate = torch.empty_like(w), torch.empty_like(w)
+        _norm[networks, triton.cdiv(width, COLUMNS)](
+            h, out, real, w, b, mean, rate, mean_run, var_run, seed, layer,
+            networks, count, width, relu, drop, ROWS, COLUMNS, num_warps=WARPS,
+        )  # fmt: skip
+        ctx.save_for_backward(h, real, w, b, mean, rate, seed)
+        ctx.given = layer, relu, drop
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (h, real, w, b, mean, rate, seed), dy = ctx.saved_tensors, grads[0].contiguous()
+        (networks, count, width), (layer, relu, drop) = h.shape, ctx.given
+        dx, dw, db = torch.empty_like(h), torch.empty_like(w), torch.empty_like(b)
+        _norm_backward[networks, triton.cdiv(width, COLUMNS)](
+            dy, h, dx, real, w, b, mean, rate, dw, db, seed, layer,
+            networks, count, width, relu, drop, ROWS, COLUMNS, num_warps=WARPS,
+        )  # fmt: skip
+        return dx, None, dw, db, None, None, None, None, None, None
+
+
+neighbor_sum, bias_relu, normalized = _NeighborSum.apply, _BiasReLU.apply, _Norm.apply
