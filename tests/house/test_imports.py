@@ -9,7 +9,6 @@ import pytest
 
 from house_support import ROOT, SOURCE, dotted, modules, python, tree
 
-
 SCRIPTS = sorted({*(ROOT / "benchmarks").rglob("*.py")} - {ROOT / "benchmarks/gpu/fused.py"})
 """All but the kernels, whose compiler comes with torch for GPUs alone."""
 
