@@ -226,9 +226,9 @@ def _harmless(cell: object) -> object:
     if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULA):
         return cell
     try:
-        float(cell)
+        float(cell.replace(",", ".", 1))
     except ValueError:
-        return f"'{cell}"
+        return cell if cell.strip() == "-" else f"'{cell}"
     return cell
 
 

@@ -125,6 +125,17 @@ def test_closed_streams_are_no_error(closed: str, tmp_path: Path):
     assert subprocess.run(command, shell=True, cwd=tmp_path, env=environment).returncode == 0
 
 
+def test_what_standard_output_cannot_encode_is_escaped(cli: Cli, molecules: Path):
+    table = Path("named.csv")
+    table.write_text(molecules.read_text().replace("oxygen", "\u0394", 1), encoding="utf-8")
+    cli("featurize named.csv -o named --targets \u0394 --workers 1")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "graphlog", "info", "named"]
+    done = subprocess.run(words, capture_output=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\u0394" in done.stdout
+
+
 def test_help_names_the_exit_codes(cli: Cli):
     text = " ".join(cli("--help").out.split())
     assert "Exit codes: 0 success, 1 internal error, 2 invalid input" in text

@@ -79,7 +79,10 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_stays(tmp_path
     assert [p.name for p in tmp_path.iterdir()] == [".other.npz.partial-1-0123abcd"]
 
 
-FORMULAS, HARMLESS = ("=1+1", "+x", "-CC", "@SUM(A1)", " =1", "\uff1d1"), ("C=C", "-1.5", "+1e5")
+FORMULAS, HARMLESS = (
+    ("=1+1", "+x", "-CC", "@SUM(A1)", " =1", "\uff1d1"),
+    ("C=C", "-1.5", "+1e5", "-0,77", "-"),
+)
 # cells and what is written of them, so that no spreadsheet computes
 CELLS = {text: f"'{text}" for text in FORMULAS} | {c: str(c) for c in (*HARMLESS, "a\rb", "", 7)}
 

@@ -436,6 +436,28 @@ def test_decimal_commas(
         np.testing.assert_array_equal(auto.labels[:, 0], labels)
 
 
+POINTS = [
+    # a column, and whether its points may stand between thousands
+    (("909", "4.461", "27.651", "15"), True),
+    (("909", "4.461", "27.651", "15.2"), False),
+    (("0.461", "4.461", "15"), False),
+    (("1.234", "2.345"), False),
+    (("1234", "15", "4.461"), False),
+]
+
+
+@pytest.mark.parametrize(("cells", "doubtful"), POINTS)
+def test_points_that_may_stand_between_thousands_are_told(
+    cells: tuple[str, ...], doubtful: bool, tmp_path: Path
+) -> None:
+    path = commas(tmp_path / "a.csv", *cells)
+    for decimal in (None, "."):
+        store = graphlog.read_molecules(path, targets=["y"], decimal=decimal)
+        np.testing.assert_array_equal(store.labels[:, 0], [*map(float, cells)])
+        said = any("'4.461' is read as 4.461; if its point" in n for n in store.source.notes)
+        assert said == (doubtful and decimal is None)
+
+
 UNCLEAR = "'1,234' may have a decimal comma or a comma between thousands"
 AS_COMMA = "must be a number.* write a decimal point as a comma"
 AS_POINT = "must be a number.* write a decimal comma as a point"

@@ -234,7 +234,7 @@ def test_repeats_of_training_graphs_make_no_graph_novel():
 
 def test_empty_intervals_are_explained(tmp_path: Path, regressor: Predictor):
     """Cells without a number look like rows that could not be read."""
-    told = r"intervals of a, b are infinite, and left empty in files"
+    told = r"intervals of a, b are infinite, and left empty in text files"
     with pytest.warns(UserWarning, match=told):
         regressor.predict_file(["CCO"], tmp_path / "out.csv", interval=0.99)
     (row,) = read_table(tmp_path / "out.csv")

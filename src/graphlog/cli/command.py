@@ -18,6 +18,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from functools import partial
 from inspect import signature
+from io import TextIOWrapper
 from pathlib import Path
 from textwrap import wrap
 from typing import (
@@ -755,11 +756,16 @@ def warnings_as_lines() -> Generator[None]:
         yield
 
 
-def open_missing_streams() -> None:
-    """Replace standard streams that were closed by the caller (``>&-``) by the null device."""
+def open_streams() -> None:
+    """Make standard streams usable: those that the caller closed (``>&-``) are the null device.
+
+    What standard output cannot encode is escaped, as on standard error: a pipe of Windows, say.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # the lowest free descriptor is that of the stream
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _usage_message(error: BaseException) -> str:

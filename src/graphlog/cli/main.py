@@ -26,7 +26,7 @@ from graphlog.cli.command import (
     Verb,
     as_flags,
     in_effect,
-    open_missing_streams,
+    open_streams,
     report_error,
     warnings_as_lines,
 )
@@ -218,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0 for success, 2 for invalid input, 130 if interrupted, 141 if the output pipe was closed.
     """
-    open_missing_streams()
+    open_streams()
     words = sys.argv[1:] if arguments is None else list(arguments)
     if arguments is None:  # a process of its own: what it has begun to write is removed
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

@@ -47,6 +47,8 @@ DECIMALS = (".", ",")
 _COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 """Of the cells with a comma, those in which it may stand between thousands."""
+_POINTS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
+"""Of the cells with a point, those in which it may stand between thousands."""
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}([.,' ])\d{3}(\1\d{3})*([.,]\d+)?")
 """Cells in which something may stand between thousands."""
 _EXCEL_HINT = re.compile(r"sep=(.)[\r\n]*")
@@ -266,6 +268,10 @@ class LabelReader:
         """Words for classes that each column has."""
         self._numbers: set[str] = set()
         """Columns that have other numbers than 0 and 1."""
+        self._points = dict.fromkeys(self._words if decimal is None else (), "")
+        """The first cell with a point of columns in which all may stand between thousands."""
+        self._whole: set[str] = set()
+        """Columns of these that have a whole number without a point, below a thousand."""
 
     def read(self, rows: Sequence[Row]) -> Float64[np.ndarray, "N T"]:
         """Return the labels of ``rows``.
@@ -285,6 +291,14 @@ class LabelReader:
             if bad:
                 raise self._no_numbers(task, rows[bad[0]].row, [cells[k] for k in bad])
             labels[:, column] = values
+            if task in self._points:
+                long = [cell for cell in cells if "." in cell or re.fullmatch(r"[+-]?\d{4,}", cell)]
+                if all(map(_POINTS.fullmatch, long)):
+                    self._points[task] = self._points[task] or next(iter(long), "")
+                else:
+                    del self._points[task]
+                if any(re.fullmatch(r"[+-]?\d{1,3}", cell) for cell in cells):
+                    self._whole.add(task)
             words.update(cell for cell in set(cells) if cell.lower() in WORDS)
             if not {0.0, 1.0}.issuperset(v for v in values if v == v):
                 self._numbers.add(task)
@@ -317,6 +331,12 @@ class LabelReader:
         if self._comma:
             value = label(self._comma, ",")
             lines.append(f"labels have decimal commas: '{self._comma}' is read as {value:g}")
+        for task, cell in self._points.items():
+            if cell and task in self._whole:
+                lines.append(
+                    f"target '{task}': '{cell}' is read as {label(cell):g}; if its point stands "
+                    "between thousands, take the points out"
+                )
         return lines
 
     def _find_decimal(self, rows: Sequence[Row]) -> None:

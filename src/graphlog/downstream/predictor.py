@@ -479,7 +479,7 @@ class Predictor:
         names = [name for name, is_one in zip(self.targets, infinite, strict=True) if is_one]
         if names:
             warnings.warn(
-                f"intervals of {listed(names, 3)} are infinite, and left empty in files: "
+                f"intervals of {listed(names, 3)} are infinite, and left empty in text files: "
                 f"the validation fold had too few labels for {interval:g}; choose a lower "
                 f"{setting('interval')}",
                 stacklevel=3,

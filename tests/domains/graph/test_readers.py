@@ -503,7 +503,12 @@ LABELS: list[tuple[list[str], list[str] | None, str, str]] = [
     (["yes", "no", "NA", "N/A"], ["no", "yes"], "read as missing: N/A, NA", ""),
     (["0", "1", "NA", "null"], None, "read as missing: NA, null", ""),
     (["0.5", "1", "2.5", "-"], None, "read as missing: -", ""),
-    (["yes", "no", "YES", ""], ["YES", "no", "yes"], "3 classes (YES, no, yes)", ""),
+    (
+        ["yes", "no", "YES", ""],
+        ["YES", "no", "yes"],
+        "3 classes (YES, no, yes); some differ in case only",
+        "",
+    ),
     (
         ["Active", "Inactive", "Active", ""],
         ["Inactive", "Active"],

@@ -331,7 +331,9 @@ class Survey:
                 notes.append(f"label '{name}': class 0 is {words[0]}, class 1 is {words[1]}")
             elif words:
                 kinds = "one class" if len(words) == 1 else f"{len(words)} classes"
-                notes.append(f"label '{name}': {kinds} ({listed(words)})")
+                alike = len({word.lower() for word in words}) < len(words)
+                hint = "; some differ in case only: write each class in one way" if alike else ""
+                notes.append(f"label '{name}': {kinds} ({listed(words)}){hint}")
             if survey.absent_labels:
                 absent = listed(sorted(survey.absent_labels))
                 notes.append(f"label '{name}': read as missing: {absent}")
