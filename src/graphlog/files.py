@@ -97,6 +97,8 @@ def put(finished: Path, path: Path) -> None:
             raise OSError(errno.EEXIST, "is no regular file")
         with finished.open("r+b") as file:
             os.fsync(file.fileno())
+        if path.exists():  # who may read it was decided by its owner
+            finished.chmod(path.stat().st_mode & 0o777)
         os.replace(finished, path)
     except OSError as e:
         raise OSError(e.errno, e.strerror or str(e), str(path)) from None

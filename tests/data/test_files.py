@@ -126,6 +126,15 @@ def test_a_link_in_the_place_of_an_output_is_replaced_and_not_followed(tmp_path:
     assert (tmp_path / "precious.txt").read_text() == "mine"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such permissions")
+def test_a_replaced_output_keeps_its_permissions(tmp_path: Path) -> None:
+    out = tmp_path / "out.txt"
+    write_text(out, "old")
+    out.chmod(0o640)
+    write_text(out, "new")
+    assert (out.read_text(), out.stat().st_mode & 0o777) == ("new", 0o640)
+
+
 def test_a_folder_is_known_by_its_signed_mark(tmp_path: Path) -> None:
     assert folder_kind(tmp_path) is None
     mark_folder(tmp_path, "search")

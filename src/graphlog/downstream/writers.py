@@ -382,7 +382,8 @@ def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
     """
     if out.suffix.lower() not in formats:
         raise ConfigError(
-            f"{out}: the format of a file is told by its ending; use {', '.join(formats)}.",
+            f"{'standard output' if is_standard_output(out) else out}: the format of a file is told "
+            f"by its ending; name one that ends in {' or '.join(formats)}.",
             option="out",
         )
     with writing(out):  # its name may be too long
