@@ -381,9 +381,10 @@ def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
             store or index, or a ``rejects.csv`` beside it is no list of rejected rows.
     """
     if out.suffix.lower() not in formats:
+        name = "standard output" if is_standard_output(out) else str(out)
         raise ConfigError(
-            f"{'standard output' if is_standard_output(out) else out}: the format of a file is told "
-            f"by its ending; name one that ends in {' or '.join(formats)}.",
+            f"{name}: the format of a file is told by its ending; name one that ends in "
+            f"{' or '.join(formats)}.",
             option="out",
         )
     with writing(out):  # its name may be too long
