@@ -329,11 +329,8 @@ class Stack:
             total = torch.baddbmm(self.sums(h, task["neighbors"], nodes), edges, edge)
             hidden = torch.bmm(total, w[f"lift{layer}.weight"])
             h = torch.bmm(self.relu(hidden, w[f"lift{layer}.bias"]), w[f"lower{layer}.weight"])
-            scale, shift, inner = (
-                w[f"norm{layer}.weight"],
-                w[f"norm{layer}.bias"],
-                layer < depth - 1,
-            )
+            scale, shift = (w[f"norm{layer}.{name}"] for name in ("weight", "bias"))
+            inner = layer < depth - 1
             if learns:
                 h = self.norm(h, real, scale, shift, *running, self.seed, layer, inner, drops)
             else:
