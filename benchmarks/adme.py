@@ -1,4 +1,4 @@
-r"""Linear and kernel heads on six in-vitro ADME endpoints, the authors' folds (docs/results.md).
+r"""Linear and kernel heads on six in-vitro ADME endpoints, authors' folds (docs/results/heads.md).
 
     python benchmarks/adme.py --folder data/chem/adme --endpoints hlm rlm
 

@@ -17,9 +17,9 @@ groups for other models of that store, ``NAME-SEED=PATH``, by the embedding of t
 of all layers, with leaves of the tree that they were trained with; ``full-size`` does so for those
 of results/full-size. ``proteins`` does so for models of ego-networks, whose groups are compared
 with their GO terms, and scores linear models of their last layer. Rows go to results/groups.csv.gz;
-sets that are there are not computed again. ``report`` prints the tables of docs/results.md and
-docs/two-losses.md, that of molecules chosen to be labeled among them, whose rows an earlier version
-of this script wrote.
+sets that are there are not computed again. ``report`` prints the tables of docs/results/groups.md
+and docs/two-losses.md, that of molecules chosen to be labeled among them, whose rows an earlier
+version of this script wrote.
 """
 
 import os

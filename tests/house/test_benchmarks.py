@@ -31,7 +31,7 @@ def _keep(work: Path, model: str, collection: str) -> None:
 
 def test_the_pages_show_the_tables_of_groups():
     groups = _script("groups")
-    pages = "".join((ROOT / "docs" / name).read_text() for name in ("results.md", "two-losses.md"))
+    pages = "".join((ROOT / f"docs/{p}.md").read_text() for p in ("results/groups", "two-losses"))
     for table in groups.tables(pd.read_csv(groups.RESULTS)).strip().split("\n\n"):
         assert table in pages
 

@@ -20,16 +20,23 @@ FOUR = ("bbbp", "bace", "sider", "clintox")
 FIVE = (*FOUR, "tox21")
 SEEDS = ("mol", "mol1", "mol2")
 MINUS = "\N{MINUS SIGN}"
+OVERVIEWS = ("README.md", "docs/results.md")
 NUMBER = re.compile(rf"[-+{MINUS}]?\d+(?:\.\d+)?")
 
 Values = Sequence[float]
 """What a cell holds: a mean, and the deviation where the page gives one."""
 
 
+def lines_of(page: str) -> list[str]:
+    """Return the lines of a page and of those in the folder of its name, which continue it."""
+    pages = [ROOT / page, *sorted((ROOT / page).with_suffix("").glob("*.md"))]
+    return [line for path in pages for line in [*path.read_text().splitlines(), ""]]
+
+
 def tables(page: str) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     """Yield heading, column names and rows of each table of a page."""
     heading, block = "", list[list[str]]()
-    for line in [*(ROOT / page).read_text().splitlines(), ""]:
+    for line in lines_of(page):
         if line.startswith("|"):
             cells = [c.strip().replace("*", "").replace("`", "") for c in line[1:-1].split("|")]
             block.append(cells)
@@ -41,16 +48,20 @@ def tables(page: str) -> Iterator[tuple[str, list[str], list[list[str]]]]:
             heading = line.lstrip("# ")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+@pytest.mark.parametrize("page", OVERVIEWS)
 def test_columns_of_numbers_are_aligned_to_the_right(page: str):
-    of_lines = (ROOT / page).read_text().splitlines()
-    rules = [line[1:-1].split("|") for line in of_lines if re.fullmatch(r"[|:-]+", line)]
+    rules = [line[1:-1].split("|") for line in lines_of(page) if re.fullmatch(r"[|:-]+", line)]
     for (heading, columns, rows), rule in zip(tables(page), rules, strict=True):
         for at, column in [*enumerate(columns)][1:]:
             cells = [row[at] for row in rows if row[at]]
             are_numbers = all(re.fullmatch(r"[-+]?\d[\d.,]*( ± [\d.]+)?", cell) for cell in cells)
             if cells and are_numbers:
                 assert rule[at] == "---:", (heading, column)
+
+
+def test_headings_say_which_table_is_meant():
+    headings = [line.lstrip("# ") for line in lines_of("docs/results.md") if line.startswith("#")]
+    assert len(headings) == len({*headings})
 
 
 def table(page: str, heading: str, number: int = 0) -> tuple[list[str], list[list[str]]]:
@@ -640,8 +651,9 @@ def test_adme_deviations():
             check(f"{name}, {column}", cell, (float(value),))
 
 
-def test_readme_adme():
-    _, found = table("README.md", "What to expect")
+@pytest.mark.parametrize("page", OVERVIEWS)
+def test_overview_of_adme(page: str):
+    _, found = table(page, "What to expect")
     names = ("model", "untrained", "ecfp4", "descriptors", "model+counts")
     for (head, *cells), kept in zip(found, ("linear", "kernel"), strict=True):
         for name, cell in zip((*names, "model+counts+descriptors"), cells, strict=True):
@@ -751,8 +763,9 @@ def test_models_of_two_losses(heading: str, number: int):
         check_compared(label, given, scores.xs((layer, rule)).dropna(axis=1, how="all"))
 
 
-def test_readme():
-    found = lines("README.md", "What to expect", 1)
+@pytest.mark.parametrize("page", OVERVIEWS)
+def test_overview_of_moleculenet(page: str):
+    found = lines(page, "What to expect", 1)
     four = [*R2, "qm7"]
     for ((label,), given), rule in zip(found, ("validated", "kernel") * 2, strict=True):
         sets, metric = (four, "r2") if label.startswith("R2") else ([*SIX], "roc_auc")

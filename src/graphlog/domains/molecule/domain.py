@@ -77,7 +77,7 @@ class MoleculeDomain(RecordDomain):
         s.name: s for s in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP, MOLECULE_ISOTOPES)
     }
     targets = TARGETS
-    head_layer = "jk+sum"  # so that what adds up over atoms is linear in it (docs/results.md)
+    head_layer = "jk+sum"  # what adds up over atoms is linear in it (docs/results/choices.md)
     feature_sets = {  # noqa: RUF012 - constant
         "ecfp4": tuple(f"ECFP4_{k}" for k in range(2048)),
         "descriptors": TARGETS,
