@@ -5,11 +5,12 @@
     python benchmarks/gpu/finetune.py train TASKS OUT --datasets bbbp muv:1 --arms own=MODEL no=
 
 What it trains is what ``graphlog finetune DATASET -m MODEL --protocol paper --precision bf16``
-trains, but for the random numbers of dropout: heads, order of the graphs, loss, optimizer and rates
-are the library's. A step is one CUDA graph for the networks of all arms and seeds (five, or as many
-as are named), each on its own 32 molecules; data sets run side by side. An arm without a model is
-an untrained network a seed. Scores are computed with matrix products in TensorFloat-32, and written
-when a data set ends: ROC-AUC of validation and test fold after every epoch.
+trains, but for the random numbers of dropout and the start of running statistics, which two epochs
+forget: heads, order of the graphs, loss, optimizer and rates are the library's. A step is one CUDA
+graph for the networks of all arms and seeds (five, or as many as are named), each on its own 32
+molecules; data sets run side by side. An arm without a model is an untrained network a seed.
+Pooling, heads and scores have products in TensorFloat-32. Written when a data set ends: ROC-AUC of
+validation and test fold after every epoch.
 """
 
 import argparse
@@ -444,11 +445,12 @@ def train(
     datasets: Mapping[str, int],
     seconds: float,
     epochs: int,
+    schedule: str,
     device: torch.device,
 ) -> None:
     """Train networks on data sets, with as many seeds as named; write scores as a set ends."""
     ends, schema = time.monotonic() + seconds, schema_named("molecule")
-    config = FinetuneConfig(protocol="paper", layer="last", epochs=epochs)
+    config = FinetuneConfig.parse({"protocol": "paper", "epochs": epochs, "schedule": schedule})
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     torch.backends.cuda.matmul.allow_tf32 = True
     out.mkdir(exist_ok=True)
@@ -461,6 +463,8 @@ def train(
         ]
         stacks[name] = Stack(task_of(folder, name), networks, config, device, dtype)
         stacks[name].begin()
+    if device.type == "cuda":
+        torch.cuda.synchronize()  # what follows is on other streams
 
     def work(name: str) -> None:
         stack, began = stacks[name], time.monotonic()
@@ -491,6 +495,7 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", default=["from scratch="], metavar="NAME=[FILE]")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--schedule", default="step", help="of the rate; Hu et al.: constant")
     parser.add_argument("--device", default="cuda")
     o = parser.parse_args()
     if o.what == "prepare":
@@ -504,7 +509,9 @@ def main() -> None:
         arms = dict(arm.rsplit("=", 1) for arm in o.arms)
         parts = (name.partition(":") for name in o.datasets)
         datasets = {name: int(seeds or 5) for name, _, seeds in parts}
-        train(o.tasks, o.out, arms, datasets, o.seconds, o.epochs, torch.device(o.device))
+        train(
+            o.tasks, o.out, arms, datasets, o.seconds, o.epochs, o.schedule, torch.device(o.device)
+        )
 
 
 if __name__ == "__main__":
