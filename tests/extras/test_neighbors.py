@@ -134,9 +134,24 @@ def test_parts_of_a_signed_index_that_contradict_are_refused(tmp_path: Path, cha
         Index.load(tmp_path / "index")
 
 
-def _changed(folder: Path, **changes: Any):
+@pytest.mark.parametrize(
+    "starts",
+    [None, [0, 2, 3, 4], [0, 1], [1, 2, 3], [0, 3, 3], [0, 1, 2], [[0, 2, 3]], [0.0, 2, 3]],
+)
+def test_starts_of_a_signed_graph(tmp_path: Path, starts: Any):
+    pytest.importorskip("usearch")
+    _changed(tmp_path / "whole", is_exact=False, starts=np.array([0, 2, 3]))
+    assert len(Index.load(tmp_path / "whole")) == 3
+    changed = None if starts is None else np.array(starts)
+    _changed(tmp_path / "index", is_exact=False, starts=changed)
+    with pytest.raises(ModelFileError, match="contradict"):
+        Index.load(tmp_path / "index")
+
+
+def _changed(folder: Path, *, is_exact: bool = True, **changes: Any):
     """Write an index of three graphs with other parts (None: without), signed."""
-    Index.build(tiny_encoder(), ["CCO", "CCN", "bad", "CCC"]).save(folder)
+    library = ["CCO", "CCN", "bad", "CCC" if is_exact else "OCC"]
+    Index.build(tiny_encoder(), library, exact=is_exact).save(folder)
     about, tensors = read_tensors(folder / "index.safetensors", "index")
     del about["sha256"]
     for name, value in changes.items():
@@ -148,7 +163,7 @@ def _changed(folder: Path, **changes: Any):
         parts: dict[str, Any] = about if name in about else tensors
         parts.pop(name)
         if value is not None:
-            parts[name] = torch.tensor(value) if name in ("rows", "records") else value
+            parts[name] = torch.tensor(value) if parts is tensors else value
     write_tensors(folder / "index.safetensors", "index", about, tensors)
 
 
@@ -191,13 +206,50 @@ def test_an_index_may_be_of_another_layer_than_the_models():
     assert not np.allclose(own, other)
 
 
-def test_of_equal_neighbors_the_earlier_rows_come_first(monkeypatch: pytest.MonkeyPatch):
+def test_of_equal_neighbors_the_earlier_rows_come_first(
+    exact: bool, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("graphlog.extras.neighbors._ROWS_AT_ONCE", 4)
-    library = ["CCO", "CCC", "CCO", "OCC", "CCO", "CCN", "CCO"]
-    found = neighbors(tiny_encoder(), ["CCO", "CCN"], library, 4)
-    assert found.rows[0].tolist() == [0, 2, 3, 4]
-    assert found.rows[1, 0] == 5
+    library = ["bad", "CCO", "CCC", "CCO", "OCC", "CCO", "CCN", "CCO"]
+    found = neighbors(tiny_encoder(), ["CCO", "CCN"], library, 4, exact=exact, batch_size=3)
+    assert found.rows[0].tolist() == [1, 3, 4, 5]
+    assert found.rows[1, 0] == 6
     assert (np.diff(found.similarity, axis=1) <= 0).all()
+
+
+def test_rows_that_repeat_hide_no_others(tmp_path: Path):
+    """Equal vectors in a graph link to each other alone: most others could not be reached."""
+    pytest.importorskip("usearch")
+    encoder, repeated = tiny_encoder(), CHAINS[3:6]
+    library = [*CHAINS, *repeated * 200]
+    index = Index.build(encoder, library, exact=False, batch_size=100)
+    index.save(tmp_path / "index")
+    index, whole = Index.load(tmp_path / "index"), Index.build(encoder, library, exact=True)
+    for queries, k in ((CHAINS, 1), (CHAINS, 205), (CHAINS[:1], len(library))):
+        found, expected = (one.query(encoder, queries, k) for one in (index, whole))
+        np.testing.assert_allclose(found.similarity, expected.similarity, atol=2e-3)
+        assert (np.diff(np.sort(found.rows, axis=1), axis=1) > 0).all()
+    first = index.query(encoder, CHAINS, 1).rows[:, 0]
+    np.testing.assert_array_equal(first, np.arange(len(CHAINS)))
+    of_repeated = index.query(encoder, repeated, 201).rows
+    expected = [[at, *range(len(CHAINS) + at - 3, len(library), 3)] for at in (3, 4, 5)]
+    np.testing.assert_array_equal(of_repeated, expected)
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+def test_where_a_graph_leads_to_too_few_all_are_compared(queries: int):
+    graphs = pytest.importorskip("usearch.index")
+    vectors = np.random.default_rng(0).normal(size=(800, 16)).astype(np.float32)
+    vectors[:500] = vectors[0]  # as equal ones do, it cuts the others off
+    graph = graphs.Index(ndim=16, metric="cos", dtype="f16")
+    graph.add(np.arange(800, dtype=np.uint64), vectors, threads=1)
+    assert len(graph.search(vectors[600], 700).keys) < 700
+    index = Index("", "jk", graph, np.arange(800), [], starts=np.arange(801))
+    rows, cosines = index.nearest(vectors[600 : 600 + queries], 700)
+    unit = unit_rows(torch.tensor(vectors)).numpy()
+    best = np.sort(unit[600 : 600 + queries] @ unit.T, axis=1)[:, :-701:-1]
+    np.testing.assert_allclose(cosines, best, atol=2e-3)
+    assert [len(set(own)) for own in rows.tolist()] == [700] * queries
 
 
 def test_vectors_that_are_not_finite_are_the_farthest():

@@ -82,20 +82,22 @@ class Index:
     layer: EmbeddingLayer
     """Embedding that is compared."""
     vectors: Any
-    """An array with a row for each graph, or a graph of usearch."""
+    """An array with a row for each graph, or a graph of usearch, with each distinct vector once."""
     rows: Int[np.ndarray, "N"]
-    """Row of the library of each graph."""
+    """Row of the library of each graph; of a graph of usearch, vector by vector."""
     records: Sequence[bytes] = field(repr=False)
     """Columns and text of every row of the library, as JSON."""
     standardize: str | None = None
     """How its molecules were changed before they were read; queries are changed alike."""
+    starts: Int[np.ndarray, "V+1"] | None = None
+    """Where in ``rows`` those of each vector of a graph of usearch start and, last, end."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def is_exact(self) -> bool:
-        """Whether every row is compared; else neighbors are found through a graph of rows."""
+        """Whether every row is compared; else neighbors are found through a graph of vectors."""
         return isinstance(self.vectors, np.ndarray)
 
     @classmethod
@@ -135,26 +137,22 @@ class Index:
                 raise DataError(f"{found.name} has no row that can be read; name another library.")
             shape = len(store), encoder.width(chosen)
             is_exact = len(store) <= EXACT_BELOW if exact is None else exact
-            # in a graph, two bytes a number
-            vectors: Any = (
-                np.empty(shape, dtype=np.float32)
-                if is_exact
-                else _usearch()(ndim=shape[1], metric="cos", dtype="f16")
-            )
             computing: dict[str, Any] = {"precision": precision, "progress": progress}
-            for graphs, values in _embeddings(encoder, store, chosen, batch_size, **computing):
-                if is_exact:
+            parts = _embeddings(encoder, store, chosen, batch_size, **computing)
+            places, starts = np.array(store.output_rows), None
+            if is_exact:
+                vectors = np.empty(shape, dtype=np.float32)
+                for graphs, values in parts:
                     vectors[graphs] = _unit(values)
-                else:
-                    vectors.add(
-                        np.arange(graphs.start, graphs.stop, dtype=np.uint64), _unit(values)
-                    )
+            else:
+                vectors, order, starts = _graph(parts, *shape)
+                places = places[order]
             domain = domain_of(encoder.schema)
             fields = domain.rows(found, store, domain.reading.of(reading))
             rows = zip(fields, store.output_texts(), strict=True)
             records = [json.dumps([dict(own), text]).encode() for own, text in rows]
-            digest, places = model_digest(encoder), np.array(store.output_rows)
-            return cls(digest, chosen, vectors, places, records, store.source.standardize)
+            about = (records, store.source.standardize, starts)
+            return cls(model_digest(encoder), chosen, vectors, places, *about)
 
     def query(
         self,
@@ -199,7 +197,7 @@ class Index:
     def nearest(
         self, embeddings: Float[np.ndarray, "Q W"], k: int
     ) -> tuple[Int[np.ndarray, "Q K"], Float[np.ndarray, "Q K"]]:
-        """Return positions and cosines of the ``k`` nearest vectors of the index, nearest first."""
+        """Return positions in :attr:`rows` and cosines of the ``k`` nearest, nearest first."""
         queries = _unit(embeddings)
         if self.is_exact:
             parts = np.array_split(queries, len(queries) // _QUERIES_AT_ONCE + 1)
@@ -207,12 +205,20 @@ class Index:
                 *(_exact(self.vectors, part, k) for part in parts), strict=True
             )
             return np.concatenate(positions), np.concatenate(cosines).clip(-1, 1)  # rounding
-        matches = self.vectors.search(queries, k)
-        positions = np.asarray(matches.keys, dtype=np.int64).reshape(len(queries), k)
-        if positions.size and not 0 <= int(positions.min()) <= int(positions.max()) < len(self):
+        starts = np.asarray(self.starts)
+        nodes, distances = _approximate(self.vectors, queries, min(k, len(starts) - 1))
+        if nodes.size and not 0 <= int(nodes.min()) <= int(nodes.max()) < len(starts) - 1:
             raise ModelFileError("the graph of the index names rows that it lacks; build it again.")
-        distances = np.asarray(matches.distances, dtype=np.float32).reshape(len(queries), k)
-        return positions, (1 - distances).clip(-1, 1)
+        # numbers of vectors are in the order of their first rows
+        nearest = np.lexsort((nodes, distances))
+        nodes, distances = (np.take_along_axis(a, nearest, axis=1) for a in (nodes, distances))
+        counts = starts[nodes + 1] - starts[nodes]
+        # of each vector the rows that are still wanted: k in all
+        taken = (k - counts.cumsum(axis=1) + counts).clip(0, counts).ravel()
+        skipped = (starts[nodes].ravel() - taken.cumsum() + taken).repeat(taken)
+        positions = skipped + np.arange(len(skipped))
+        cosines = (1 - distances).clip(-1, 1).ravel().repeat(taken)
+        return positions.reshape(-1, k), cosines.reshape(-1, k)
 
     def check_model(self, encoder: Encoder) -> None:
         """Refuse an encoder that the index was not built with.
@@ -264,6 +270,8 @@ class Index:
                 "rows": torch.tensor(self.rows),
                 "records": torch.frombuffer(records, dtype=torch.uint8),
             }
+            if self.starts is not None:
+                tensors["starts"] = torch.tensor(self.starts)
             write_tensors(new / _FILE, "index", about, tensors)
             try:
                 new.replace(out)
@@ -291,9 +299,11 @@ class Index:
             raise ModelFileError(f"{file} is damaged or missing; build the index again.")
         try:
             if about["exact"]:
-                vectors: Any = np.load(file, mmap_mode="r")
+                vectors, starts = np.load(file, mmap_mode="r"), None
+                ends = np.arange(len(vectors) + 1)
             else:
                 vectors = _usearch().restore(str(file), view=True)
+                starts = ends = tensors["starts"].numpy()
             records = tensors["records"].numpy().tobytes().split(b"\n")
             layer = check_layer(about["layer"])
             digest, rows, standardize = (
@@ -301,10 +311,12 @@ class Index:
                 tensors["rows"].numpy(),
                 about["standardize"],
             )
-            index = cls(str(digest), layer, vectors, rows, records, standardize)
+            index = cls(str(digest), layer, vectors, rows, records, standardize, starts)
             is_array = index.is_exact
             if not (
-                (rows.dtype, rows.shape) == (np.int64, (len(vectors),))
+                (ends.dtype, ends.shape) == (np.int64, (len(vectors) + 1,))
+                and (rows.dtype, rows.shape) == (np.int64, (int(ends[-1]),))
+                and ends[0] == 0 < np.diff(ends).min()
                 and len(np.unique(rows)) == len(rows) > 0
                 and 0 <= int(rows.min()) <= int(rows.max()) < len(records)
                 and (not is_array or (vectors.dtype, vectors.ndim) == (np.float32, 2))
@@ -356,6 +368,49 @@ def _usearch() -> Any:
     with optional("usearch", "search"):
         from usearch.index import Index as Graph  # pyright: ignore[reportMissingImports]
     return Graph
+
+
+def _graph(
+    parts: Iterator[tuple[slice, Float[np.ndarray, "B W"]]], total: int, width: int
+) -> tuple[Any, Int[np.ndarray, "N"], Int[np.ndarray, "V+1"]]:
+    """Return a graph of distinct vectors, all rows vector by vector, and where each one's start.
+
+    Equal vectors would link to each other alone and cut others off. Equal are those that the graph,
+    which holds two bytes a number, could not tell apart: float32 differs by batch in its last bits.
+    """
+    graph = _usearch()(ndim=width, metric="cos", dtype="f16")
+    # two of ten million vectors share a hash of 64 bits with a chance of 3 in a million
+    weights = np.random.default_rng(0).integers(2**64, size=width, dtype=np.uint64)
+    known: dict[int, int] = {}
+    numbers = np.empty(total, dtype=np.int64)
+    for rows, values in parts:
+        vectors, before = _unit(values).astype(np.float16), len(known)
+        hashes = (vectors.view(np.uint16) @ weights).tolist()
+        numbers[rows] = [known.setdefault(one, len(known)) for one in hashes]
+        nodes, first = np.unique(numbers[rows], return_index=True)
+        is_new = nodes >= before
+        graph.add(nodes[is_new].astype(np.uint64), vectors[first[is_new]])
+    starts = np.append(0, np.bincount(numbers).cumsum())
+    return graph, numbers.argsort(kind="stable"), starts
+
+
+def _approximate(
+    graph: Any, queries: Float[np.ndarray, "Q W"], count: int
+) -> tuple[Int[np.ndarray, "Q M"], Float[np.ndarray, "Q M"]]:
+    """Return the nearest of a graph, and their distances; -1 and NaN where it has fewer."""
+    nodes = np.full((len(queries), count), -1, dtype=np.int64)
+    distances = np.full(nodes.shape, np.nan, dtype=np.float32)
+    asked = np.arange(len(queries))
+    for exact in (False, True):  # all are compared where links do not lead to enough
+        found = graph.search(queries[asked], count, exact=exact)
+        # usearch answers one query without counts and unused places
+        is_full = np.broadcast_to(getattr(found, "counts", len(found.keys)), asked.shape) == count
+        for result, own in ((nodes, found.keys), (distances, found.distances)):
+            result[asked[is_full]] = np.resize(own, (len(asked), count))[is_full]
+        asked = asked[~is_full]
+        if not len(asked):
+            break
+    return nodes, distances
 
 
 def _exact(
