@@ -310,13 +310,28 @@ def test_what_is_far_from_all_labels_is_not_the_more_certain():
     assert model.spread[1, 0] >= 0
 
 
-def test_rows_count_by_their_weight():
+@pytest.mark.parametrize(("heavy", "weight", "mean"), [(30, 4, 2.5), (3, 10_000, 1.0)])
+def test_rows_count_by_their_weight(heavy: int, weight: int, mean: float):
+    """The penalty is relative to a mean weight that a few large ones do not decide."""
     x, y = quantities(60)
     rows = np.arange(60)
-    weights = np.where(rows < 30, 1.0, 4.0)
-    found = fitted(x, y, weights=weights).model
-    expected = ridge(found, x, y[:, 0], rows, weights=weights / weights.mean())
+    weights = np.where(rows < heavy, weight, 1)
+    found = fitted(x, y, weights=weights.astype(float)).model
+    units = np.repeat(y[:, 0], weights)
+    expected = ridge(found, x, y[:, 0], rows, units, weights / mean)
     np.testing.assert_allclose(found.predict([x]).mean[:, 0], expected, atol=1e-4)
+
+
+def test_a_few_large_weights_spoil_no_other_row():
+    x, y = quantities(300)
+    rows = np.arange(150)
+    errors = [
+        np.std(
+            fit_kernel({"": x}, y, rows, "regression", w).model.predict([x[150:]]).mean - y[150:]
+        )
+        for w in (None, np.where(rows < 5, 1e4, 1.0))
+    ]
+    assert errors[1] < 1.1 * errors[0]
 
 
 def test_a_class_that_no_row_teaches_has_probability_0():

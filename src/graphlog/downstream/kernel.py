@@ -58,6 +58,8 @@ _LEVELS = 32
 """Counts above this count as this."""
 _COMMON = 1 / 64
 """Share of rows above which a substructure is multiplied as a dense column."""
+_HEAVY = 0.75
+"""Quantile of the weights that larger ones count as in the mean that the penalty is relative to."""
 _CONSTANT = 1.0
 """Constant part of every kernel: labels are centered, yet not in every fold."""
 _FEWEST_FOR_SPREAD = 100
@@ -560,7 +562,8 @@ def fit_kernel(
     standard = (y - shift) / scale
     labeled = ~np.isnan(standard)
     patterns = _patterns(labeled)
-    noise = own.mean() / own.astype(np.float64)
+    # were large weights whole in their mean, a few would leave no penalty small enough for the rest
+    noise = np.minimum(own, np.quantile(own, _HEAVY)).mean() / own.astype(np.float64)
     supports, count, notes = _support_of(blocks, rows, patterns)
     among = _among(supports, noise)
     problem = _Problem(supports, standard, patterns, noise, kinds, among, stands_for, fold_of)
@@ -607,7 +610,7 @@ class _Problem:
     """In deviations from the mean, NaN where missing."""
     patterns: list[Pattern]
     noise: Float64[np.ndarray, "R"]
-    """Of each row, relative to the mean."""
+    """Of each row, relative to that at the mean weight, in which large ones are cut."""
     kinds: Int[np.ndarray, "R"]
     """A number for each row, equal for repeats, which are side by side."""
     among: list[Float[Tensor, "V V"]]
