@@ -58,6 +58,8 @@ _LEVELS = 32
 """Counts above this count as this."""
 _COMMON = 1 / 64
 """Share of rows above which a substructure is multiplied as a dense column."""
+_HEAVY = 0.75
+"""Quantile of the weights that larger ones count as in the mean that the penalty is relative to."""
 _CONSTANT = 1.0
 """Constant part of every kernel: labels are centered, yet not in every fold."""
 _FEWEST_FOR_SPREAD = 100
@@ -291,6 +293,8 @@ class KernelModel:
     task: TaskKind
     supports: tuple[Support, ...]
     settings: Settings
+    labeled: Bool[np.ndarray, "S T"]
+    """Which support points have a label of which target; all for classes, which have no spread."""
     coefficients: Float64[np.ndarray, "S T"]
     shift: Float64[np.ndarray, "T"]
     """Mean of the labels; NaN for a target that cannot be learned."""
@@ -308,10 +312,16 @@ class KernelModel:
         """Number of support points."""
         return len(self.coefficients)
 
-    @property
-    def near(self) -> int:
-        """Support points that the spread of the process is worked out from."""
-        return min(self.count, CHOOSING)
+    @cached_property
+    def near(self) -> list[tuple[Int[np.ndarray, "V"], Int[np.ndarray, "_"]]]:
+        """Support points that the spread of the process is worked out from, and for which targets.
+
+        For each pattern of missing labels these are the first that have labels: together the
+        factors of all patterns take no more memory than that of one pattern may.
+        """
+        found = _patterns(self.labeled)
+        most = CHOOSING / math.sqrt(max(len(found), 1))
+        return [(np.flatnonzero(mask)[: int(most)], columns) for mask, columns in found]
 
     def settings_by_name(self) -> dict[str, Any]:
         """Return what was chosen by the names of the features, JSON-ready."""
@@ -323,11 +333,14 @@ class KernelModel:
         }
 
     @cached_property
-    def _factor(self) -> Float64[Tensor, "V V"]:
-        near = [s.values[: self.near] for s in self.supports]  # pyright: ignore[reportIndexIssue]
-        kernel = _kernel(self.settings, self.supports, near, self.near)
-        kernel.diagonal().add_(2.0**self.settings.penalty)
-        return _factored(kernel)
+    def _factors(self) -> list[Float64[Tensor, "V V"]]:
+        factors = list[Tensor]()
+        for rows, _ in self.near:
+            near = [replace(s, values=s.values[rows]) for s in self.supports]  # pyright: ignore[reportIndexIssue]
+            kernel = _kernel(self.settings, near, [s.values for s in near], len(rows))
+            kernel.diagonal().add_(2.0**self.settings.penalty)
+            factors.append(_factored(kernel))
+        return factors
 
     def predict(self, values: Sequence[Columns], with_spread: bool = True) -> Predicted:
         """Return the predictions of rows, whose features are in the order of :func:`fit_kernel`.
@@ -337,7 +350,7 @@ class KernelModel:
         rows, targets = int(values[0].shape[0]), len(self.shift)  # pyright: ignore[reportOptionalSubscript]
         coefficients = torch.from_numpy(self.coefficients)
         outputs = np.empty((rows, targets))
-        variance = np.empty(rows)
+        variance = np.empty((rows, targets))
         wanted = with_spread and self.task == "regression"
         counts = [own for own in values if isinstance(own, csr_matrix)]
         quantities = [own for own in values if not isinstance(own, csr_matrix)]
@@ -348,21 +361,26 @@ class KernelModel:
             kernel = _kernel(self.settings, self.supports, own, self.count)
             outputs[part] = kernel @ coefficients
             if wanted:
-                variance[part] = self.variance(kernel[:, : self.near])
+                variance[part] = self.variance(kernel)
         std = self._std(outputs, variance) if wanted else None
         return Predicted(self.values_of(outputs), std)
 
-    def variance(self, kernel: Float64[Tensor, "N V"]) -> Float64[Tensor, "N"]:
-        """Return the variance of the process with its noise, in units of its kernel's."""
-        inside = torch.linalg.solve_triangular(self._factor, kernel.T, upper=False)
-        explained = inside.square_().sum(0)
-        return (1.0 + _CONSTANT - explained).clamp(min=0) + 2.0**self.settings.penalty
+    def variance(self, kernel: Float64[Tensor, "N S"]) -> Float64[Tensor, "N T"]:
+        """Return the variance of the process with its noise, in units of its kernel's.
+
+        Predictions of a target come from its own labels alone, and so does this.
+        """
+        variance = kernel.new_full((len(kernel), len(self.shift)), 1.0 + _CONSTANT)
+        for (rows, columns), factor in zip(self.near, self._factors, strict=True):
+            inside = torch.linalg.solve_triangular(factor, kernel[:, rows].T, upper=False)
+            variance[:, columns] -= inside.square_().sum(0)[:, None]
+        return variance.clamp_(min=0).add_(2.0**self.settings.penalty)
 
     def _std(
-        self, outputs: Float64[np.ndarray, "N T"], variance: Float64[np.ndarray, "N"]
+        self, outputs: Float64[np.ndarray, "N T"], variance: Float64[np.ndarray, "N T"]
     ) -> Float64[np.ndarray, "N T"]:
         base, own, first, second, least, low, high = self.spread
-        process = np.maximum(0.5 * np.log(variance)[:, None], least)
+        process = np.maximum(0.5 * np.log(variance), least)
         within = outputs.clip(low, high)
         logs = base + own * process + first * within + second * within**2
         return np.exp(logs) * self.scale + 0 * self.shift  # NaN where nothing was learned
@@ -381,6 +399,7 @@ class KernelModel:
         """Return what :meth:`of` makes it of again."""
         arrays: dict[str, np.ndarray] = {name: getattr(self, name) for name in _BY_TARGET}
         arrays |= {name: np.atleast_1d(value) for name, value in asdict(self.settings).items()}
+        arrays |= {} if self.labeled.all() else {"labeled": self.labeled}
         for k, support in enumerate(self.supports):
             if support.scaling is None:
                 levels = csr_matrix(support.values)
@@ -418,6 +437,9 @@ class KernelModel:
             for name, shape in _BY_TARGET.items()
         }
         count = len(own["coefficients"])
+        labeled = np.ones((count, targets), dtype=bool)
+        if "labeled" in tensors:
+            labeled = _taken(tensors, "labeled", count, targets).astype(bool)
         quantities = {name: width for name, width in columns.items() if width is not None}
         counts = [name for name, width in columns.items() if width is None]
         blocks = bool(quantities) + len(counts)
@@ -429,7 +451,7 @@ class KernelModel:
         for k, name in enumerate(counts, len(supports)):
             supports.append(_counts_from(tensors, k, name, count))
         settings = Settings(tuple(widths.tolist()), tuple(shares.tolist()), float(penalty[0]))
-        return cls(task, tuple(supports), settings, **own)
+        return cls(task, tuple(supports), settings, labeled, **own)
 
 
 def _quantities_from(
@@ -538,8 +560,10 @@ def fit_kernel(
     own = np.ones(len(rows)) if weights is None else weights[rows]
     shift[able], scale[able] = moments(y[:, able], own)
     standard = (y - shift) / scale
-    patterns = _patterns(standard)
-    noise = own.mean() / own.astype(np.float64)
+    labeled = ~np.isnan(standard)
+    patterns = _patterns(labeled)
+    # were large weights whole in their mean, a few would leave no penalty small enough for the rest
+    noise = np.minimum(own, np.quantile(own, _HEAVY)).mean() / own.astype(np.float64)
     supports, count, notes = _support_of(blocks, rows, patterns)
     among = _among(supports, noise)
     problem = _Problem(supports, standard, patterns, noise, kinds, among, stands_for, fold_of)
@@ -558,6 +582,7 @@ def fit_kernel(
         task,
         supports,
         settings,
+        labeled[:count] if task == "regression" else np.ones_like(labeled[:count]),
         coefficients,
         shift,
         scale,
@@ -585,7 +610,7 @@ class _Problem:
     """In deviations from the mean, NaN where missing."""
     patterns: list[Pattern]
     noise: Float64[np.ndarray, "R"]
-    """Of each row, relative to the mean."""
+    """Of each row, relative to that at the mean weight, in which large ones are cut."""
     kinds: Int[np.ndarray, "R"]
     """A number for each row, equal for repeats, which are side by side."""
     among: list[Float[Tensor, "V V"]]
@@ -812,9 +837,9 @@ def _solved(gram: Float64[Tensor, "S S"], right: Float64[Tensor, "S C"]) -> Floa
     return torch.cholesky_solve(right, _factored(gram))
 
 
-def _patterns(labels: Float64[np.ndarray, "R T"]) -> list[Pattern]:
+def _patterns(labeled: Bool[np.ndarray, "R T"]) -> list[Pattern]:
     """Return the patterns of missing labels."""
-    masks, which = np.unique(~np.isnan(labels).T, axis=0, return_inverse=True)
+    masks, which = np.unique(labeled.T, axis=0, return_inverse=True)
     return [(mask, np.flatnonzero(which == k)) for k, mask in enumerate(masks) if mask.any()]
 
 
@@ -1112,13 +1137,16 @@ def _spread(
     labels than nearly all that were held out, so that errors do not tell how small theirs are: they
     count as the nearest twentieth of those.
     """
-    near, labels, settings = model.near, problem.labels, model.settings
-    first = problem.kernel(settings, np.arange(near), near)
-    variance = np.empty(len(labels))
-    alike = settings.penalty, np.ones(near), problem.kinds[:near]
-    variance[:near] = _held_out(first, np.zeros((near, 1)), *alike)[2]
-    for part in _pieces(np.arange(near, len(labels))):
-        variance[part] = model.variance(problem.kernel(settings, part, near))
+    labels, settings = problem.labels, model.settings
+    ends = [rows[-1] + 1 for rows, _ in model.near]
+    variance = np.ones_like(labels)
+    for part in _pieces(np.arange(min(ends), len(labels))):
+        variance[part] = model.variance(problem.kernel(settings, part, max(ends)))
+    for rows, columns in model.near:
+        among = problem.kernel(settings, rows, max(ends))[:, rows]
+        alike = settings.penalty, np.ones(len(rows)), problem.kinds[rows]
+        own = _held_out(among, np.zeros((len(rows), 1)), *alike)[2]
+        variance[np.ix_(rows, columns)] = own[:, None]
     own = 0.5 * np.log(variance)
     spread = np.zeros((7, labels.shape[1]))
     spread[1] = 1.0
@@ -1129,15 +1157,15 @@ def _spread(
         if len(known) < 2:
             continue
         errors, outputs = np.abs(labels[known, t] - held[known, t]), held[known, t]
-        columns = np.stack([np.ones(len(known)), own[known], outputs, outputs**2], axis=1)
+        columns = np.stack([np.ones(len(known)), own[known, t], outputs, outputs**2], axis=1)
         logs = np.log(np.maximum(errors, _LEAST_ERROR))
-        shown = own[known]
+        shown = own[known, t]
         if len(known) >= _FEWEST_FOR_SPREAD:
             spread[:4, t] = _shape(columns, logs)
             for fold in range(FOLDS):
                 inside = problem.fold_of[known] == fold
                 shown[inside] = columns[inside] @ _shape(columns[~inside], logs[~inside])
-        spread[4:, t] = np.quantile(own[known], _NEAREST), outputs.min(), outputs.max()
+        spread[4:, t] = np.quantile(own[known, t], _NEAREST), outputs.min(), outputs.max()
         scale = float(np.quantile(errors / np.exp(shown), 0.9, method="weibull"))
         spread[0, t] += math.log(max(scale, 1e-6) / NINETY)
     return spread
