@@ -549,6 +549,21 @@ def test_a_target_without_labels_that_differ_is_predicted_nan(
         assert uncertain.calibrated is None or np.isnan(uncertain.calibrated[:, 1]).all()
 
 
+def test_the_report_judges_what_predicts_where_a_class_was_not_learned():
+    ends = np.arange(len(CHAINS)) % 4
+    data = replace(labeled(np.eye(4)[ends], "classification", tuple("abcd")), task="multiclass")
+    data.labels[np.intersect1d(data.split.train, np.flatnonzero(ends == 3))] = NAN
+    data = replace(data, metric="accuracy")
+    found = tuned(data, seeds=(0,), epochs=1, learning_rate=1e-5, encoder_rate=None)
+    predicted = found.predict(CHAINS)
+    assert not predicted[:, 3].any()
+    row = next(row for row in found.report.rows if row.rule == "last epoch")
+    for fold in ("valid", "test"):
+        scores = data.evaluate(predicted, getattr(data.split, fold)).scores
+        reported = {name: values[0] for name, values in getattr(row, fold).items()}
+        assert reported == pytest.approx(scores, nan_ok=True, abs=1e-9)
+
+
 def weighing(weights: list[Any], **options: Any) -> LabeledGraphs:
     table = {"smiles": CHAINS, "y": IS_ALCOHOL.astype(int).tolist(), "w": weights}
     return open_labeled(table, MOLECULE, **{"weights": "w", "split": "random"} | options)

@@ -430,6 +430,8 @@ class SeedJob(Job):
         with evaluating(self.model), torch.inference_mode():
             for rows, batch in self.held_out:
                 outputs = self._outputs(batch, rows, precision)
+                if self.data.task == "multiclass":  # as `chosen` will predict
+                    outputs[:, torch.from_numpy(~self.data.taught)] = -math.inf
                 found[rows] = head.predictions(outputs).cpu().numpy()
         return found
 

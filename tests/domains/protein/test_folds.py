@@ -103,6 +103,16 @@ def test_communities_are_those_of_the_network_as_the_store_was_cut(
     assert set(found[usual.test]) & set(found[usual.train])
 
 
+def test_a_network_that_does_not_tell_its_species_has_that_of_the_store(
+    clusters: tuple[Path, ProteinNetwork], tmp_path: Path
+) -> None:
+    file, network = clusters
+    plain = write(tmp_path / "net.txt", file.read_text().replace("9.c", "c"))
+    wanted = split_proteins(network.proteins, "network", networks=file)
+    split = split_proteins(network.proteins, "network", networks=plain)
+    assert [fold.tolist() for fold in split] == [fold.tolist() for fold in wanted]
+
+
 @pytest.mark.parametrize("content", ["[]", '{"8.p00_0": "one"}', "[" * 100_000, "\udcff"])
 def test_damaged_communities_of_the_data_root_are_computed_again(
     clusters: tuple[Path, ProteinNetwork], content: str
