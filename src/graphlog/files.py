@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import sys
 import warnings
 import zlib
@@ -73,6 +74,8 @@ def beside(path: Path) -> Generator[Path]:
     try:
         # O_EXCL: a new file or an error, whatever lies there
         os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        with suppress(OSError):  # who may read it was decided by its owner
+            unfinished.chmod(path.stat().st_mode & 0o777 | stat.S_IWUSR)
         yield unfinished
         put(unfinished, path)
     except OSError as e:
@@ -97,8 +100,6 @@ def put(finished: Path, path: Path) -> None:
             raise OSError(errno.EEXIST, "is no regular file")
         with finished.open("r+b") as file:
             os.fsync(file.fileno())
-        if path.exists():  # who may read it was decided by its owner
-            finished.chmod(path.stat().st_mode & 0o777)
         os.replace(finished, path)
     except OSError as e:
         raise OSError(e.errno, e.strerror or str(e), str(path)) from None

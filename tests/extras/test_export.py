@@ -69,7 +69,7 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, setting: str, value: st
     config = EncoderConfig.parse({"layers": 1, "dim": 8, setting: value})
     with pytest.raises(ConfigError, match=words):
         export_onnx(Encoder(build_encoder(config, PROTEIN)), tmp_path / "m.onnx")
-    with pytest.raises(ConfigError, match=r"use \.onnx"):
+    with pytest.raises(ConfigError, match=r"ends in \.onnx"):
         export_onnx(tiny_encoder(), tmp_path / "m.bin")
 
 

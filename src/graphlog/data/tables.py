@@ -49,6 +49,8 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 """Of the cells with a comma, those in which it may stand between thousands."""
 _POINTS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 """Of the cells with a point, those in which it may stand between thousands."""
+_SHORT, _LONG = re.compile(r"[+-]?\d{1,3}"), re.compile(r"[+-]?\d{4,}")
+"""Whole numbers without a point, below a thousand and beyond."""
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}([.,' ])\d{3}(\1\d{3})*([.,]\d+)?")
 """Cells in which something may stand between thousands."""
 _EXCEL_HINT = re.compile(r"sep=(.)[\r\n]*")
@@ -292,12 +294,13 @@ class LabelReader:
                 raise self._no_numbers(task, rows[bad[0]].row, [cells[k] for k in bad])
             labels[:, column] = values
             if task in self._points:
-                long = [cell for cell in cells if "." in cell or re.fullmatch(r"[+-]?\d{4,}", cell)]
+                different = dict.fromkeys(cells)
+                long = [cell for cell in different if "." in cell or _LONG.fullmatch(cell)]
                 if all(map(_POINTS.fullmatch, long)):
                     self._points[task] = self._points[task] or next(iter(long), "")
                 else:
                     del self._points[task]
-                if any(re.fullmatch(r"[+-]?\d{1,3}", cell) for cell in cells):
+                if task not in self._whole and any(map(_SHORT.fullmatch, different)):
                     self._whole.add(task)
             words.update(cell for cell in set(cells) if cell.lower() in WORDS)
             if not {0.0, 1.0}.issuperset(v for v in values if v == v):

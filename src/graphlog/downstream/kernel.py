@@ -317,11 +317,11 @@ class KernelModel:
         """Support points that the spread of the process is worked out from, and for which targets.
 
         For each pattern of missing labels these are the first that have labels: together the
-        factors of all patterns take no more memory than that of one pattern may.
+        factors of all patterns take at most nine times the memory that one may.
         """
         found = _patterns(self.labeled)
-        most = CHOOSING / math.sqrt(max(len(found), 1))
-        return [(np.flatnonzero(mask)[: int(most)], columns) for mask, columns in found]
+        most = int(min(CHOOSING, 3 * CHOOSING / math.sqrt(max(len(found), 1))))
+        return [(np.flatnonzero(mask)[:most], columns) for mask, columns in found]
 
     def settings_by_name(self) -> dict[str, Any]:
         """Return what was chosen by the names of the features, JSON-ready."""

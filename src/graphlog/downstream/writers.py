@@ -332,7 +332,7 @@ def write_aligned(
             replace(results, parts=counted(), records=records, own=own), folder
         )
         if is_stream:
-            _copy_to_standard_output(finished)
+            copy_to_standard_output(finished)
         else:
             listed = save_rejects(out.parent, rejects, out.name)
             put(finished, target)
@@ -415,7 +415,8 @@ def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
     check_rejects(out.absolute().parent, out.name, *sources)
 
 
-def _copy_to_standard_output(file: Path) -> None:
+def copy_to_standard_output(file: Path) -> None:
+    """Write a finished file to standard output as it is."""
     sys.stdout.flush()
     binary = getattr(sys.stdout, "buffer", None)  # a notebook's has none
     if binary is None:

@@ -2,12 +2,12 @@
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from graphlog.downstream.writers import (
     STATUS,
     Written,
     check_output,
+    copy_to_standard_output,
     free_names,
     is_standard_output,
 )
@@ -198,7 +199,7 @@ class Index:
         self, embeddings: Float[np.ndarray, "Q W"], k: int
     ) -> tuple[Int[np.ndarray, "Q K"], Float[np.ndarray, "Q K"]]:
         """Return positions in :attr:`rows` and cosines of the ``k`` nearest, nearest first."""
-        queries = _unit(embeddings)
+        queries, k = _unit(embeddings), min(k, len(self))
         if self.is_exact:
             parts = np.array_split(queries, len(queries) // _QUERIES_AT_ONCE + 1)
             positions, cosines = zip(
@@ -390,6 +391,13 @@ def _graph(
         nodes, first = np.unique(numbers[rows], return_index=True)
         is_new = nodes >= before
         graph.add(nodes[is_new].astype(np.uint64), vectors[first[is_new]])
+    # of vectors that threads add side by side, links to a few are lost
+    for keys in np.array_split(np.arange(len(known), dtype=np.uint64), len(known) // 16384 + 1):
+        vectors = np.asarray(graph.get(keys)).reshape(len(keys), width)
+        lost = np.resize(graph.search(vectors, 1).keys, len(keys)) != keys
+        if lost.any():
+            graph.remove(keys[lost])
+            graph.add(keys[lost], vectors[lost], threads=1)
     starts = np.append(0, np.bincount(numbers).cumsum())
     return graph, numbers.argsort(kind="stable"), starts
 
@@ -563,14 +571,17 @@ def neighbors_file(
         domain = domain_of(encoder.schema)
         fields = list(domain.rows(found, store, domain.reading.of(reading)))
     with ExitStack() as opened:
-        file: Any = sys.stdout
         if is_file:
             unfinished = opened.enter_context(replacing(link_target(path)))
-            file = opened.enter_context(create_text(unfinished))
-        if kind == "html":
-            file.writelines(_page(encoder, index, fields, store.output_texts(), result))
         else:
-            _write_table(file, index, fields, result, kind)
+            unfinished = Path(opened.enter_context(TemporaryDirectory())) / "neighbors"
+        with create_text(unfinished) as file:
+            if kind == "html":
+                file.writelines(_page(encoder, index, fields, store.output_texts(), result))
+            else:
+                _write_table(file, index, fields, result, kind)
+        if not is_file:
+            copy_to_standard_output(unfinished)
     rejects = save_rejects(path.parent, store.output_rejects, path.name) if is_file else None
     if save is not None:  # last: where there is an index, a command that was killed is refused
         index.save(save)

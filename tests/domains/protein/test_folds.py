@@ -109,7 +109,7 @@ def test_a_network_that_does_not_tell_its_species_has_that_of_the_store(
     file, network = clusters
     plain = write(tmp_path / "net.txt", file.read_text().replace("9.c", "c"))
     wanted = split_proteins(network.proteins, "network", networks=file)
-    split = split_proteins(network.proteins, "network", networks=plain)
+    split = split_proteins(network.proteins, "network", networks=plain, data_dir=tmp_path)
     assert [fold.tolist() for fold in split] == [fold.tolist() for fold in wanted]
 
 
