@@ -136,12 +136,13 @@ def test_what_standard_output_cannot_encode_is_escaped(cli: Cli, molecules: Path
     assert b"\\u0394" in done.stdout
 
 
-def test_tables_are_utf_8_whatever_standard_output_encodes():
-    Path("in.csv").write_text("smiles,name\nCCO,\u00e9\nCCN,\U0001f600\n", encoding="utf-8")
+def test_tables_are_utf_8_whatever_standard_output_encodes(tmp_path: Path):
+    named = "smiles,name\nCCO,\u00e9\nCCN,\U0001f600\n"
+    (tmp_path / "in.csv").write_text(named, encoding="utf-8")
     words = "neighbors in.csv --in in.csv -m random -o - -k 1 --format jsonl".split()
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "graphlog", *words]
-    done = subprocess.run(command, capture_output=True, env=environment)
+    done = subprocess.run(command, capture_output=True, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.decode("utf-8").splitlines()]
     assert {row["name"] for row in rows} == {"\u00e9", "\U0001f600"}
