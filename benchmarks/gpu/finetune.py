@@ -24,7 +24,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import pandas as pd
 import torch
-from padded import Replayed
+from padded import Replayed, recordable, wide
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -43,6 +43,8 @@ from graphlog.training.trainer import NamedAdam
 NOWHERE = np.iinfo(np.int16).max
 """Where a node has no more neighbors."""
 EPS, MOMENTUM = 1e-5, 0.1
+FIRST_STEPS = 6
+"""Steps of the first epoch in which kernels are made and recorded."""
 
 
 class Task(NamedTuple):
@@ -192,14 +194,6 @@ def areas(outputs: Tensor, labels: Tensor) -> Tensor:
     return found.where(pairs > 0, torch.nan).nanmean(1)
 
 
-def _wide(t: Tensor) -> Tensor:
-    """Return a matrix or vector with zeros up to multiples of eight: tensor cores are fast there.
-
-    Their gradients are zero, so that they stay.
-    """
-    return F.pad(t.detach(), [p for n in reversed(t.shape) for p in (0, -n % 8)])
-
-
 class Stack:
     """Networks on one data set, trained in the same steps."""
 
@@ -227,9 +221,7 @@ class Stack:
         self.running = [
             (torch.zeros(width, device=device), torch.ones(width, device=device)) for _ in layers
         ]
-        self.optimizer = NamedAdam(self.weights.items())
-        for group in self.optimizer.adam.param_groups:
-            group["capturable"] = device.type == "cuda"
+        self.optimizer = recordable(NamedAdam(self.weights.items()), device)
         self.rate = torch.tensor(config.learning_rate, device=device)
         self.seed = torch.tensor(seed_for(networks[0].seed, "dropout") % 2**62, device=device)
         orders = [self.order(epoch) for epoch in range(config.epochs)]
@@ -258,27 +250,31 @@ class Stack:
         self.scores: list[Tensor] = []
 
     def _initial(self) -> dict[str, Tensor]:
-        """Return the weights of all networks, those of a kind in one tensor."""
+        """Return the weights of all networks, those of a kind in one tensor.
+
+        They end in zeros, as :func:`padded.wide` has them, whose gradients are zero.
+        """
         found: list[dict[str, Tensor]] = []
         for _, seed, encoder in self.networks:
             with global_seed(seed_for(seed, "finetune"), "head"):
                 targets = self.host.labels.shape[1]
                 head = Head(encoder.config.dim, targets, "classification", 0, self.config.dropout)
-            own = {"node": F.pad(encoder.node.weight.detach(), (0, -encoder.config.dim % 8))}
+            gap = 0, -encoder.config.dim % 8
+            own = {"node": F.pad(encoder.node.weight, gap)}
             for number, (layer, norm) in enumerate(zip(encoder.layers, encoder.norms, strict=True)):
-                own[f"edge{number}"] = F.pad(
-                    layer.edge.weight.detach(), (0, -encoder.config.dim % 8)
-                )
+                own[f"edge{number}"] = F.pad(layer.edge.weight, gap)
                 for name, part in (("lift", layer.lift), ("lower", layer.lower), ("norm", norm)):
-                    own[f"{name}{number}.weight"] = (
-                        _wide(part.weight).T if part.weight.dim() == 2 else _wide(part.weight)[None]
-                    )
+                    weight = wide(part.weight, torch.float32)
+                    own[f"{name}{number}.weight"] = weight.T if weight.dim() == 2 else weight[None]
                     if name != "lower":
-                        own[f"{name}{number}.bias"] = _wide(part.bias)[None]
-            own["head.weight"] = F.pad(head.linear.weight.detach(), (0, -encoder.config.dim % 8)).T
-            own["head.bias"] = head.linear.bias.detach()[None]
+                        own[f"{name}{number}.bias"] = wide(part.bias, torch.float32)[None]
+            own["head.weight"] = F.pad(head.linear.weight, gap).T
+            own["head.bias"] = head.linear.bias[None]
             found.append(own)
-        return {name: torch.stack([own[name] for own in found]).contiguous() for name in found[0]}
+        return {
+            name: torch.stack([own[name] for own in found]).detach().contiguous()
+            for name in found[0]
+        }
 
     def _in_batches(self, rows: np.ndarray) -> np.ndarray:
         return np.pad(rows, (0, -len(rows) % self.size), constant_values=-1).reshape(-1, self.size)
@@ -361,9 +357,9 @@ class Stack:
             1, at, self.outputs_of(self.exams, index, torch.float32, learns=False)
         )
 
-    def begin(self, steps: int = 6) -> None:
-        """Take the first steps, in which they are recorded."""
-        for number in self.numbers[:steps].split(1):
+    def begin(self) -> None:
+        """Take the first steps of the first epoch."""
+        for number in self.numbers[:FIRST_STEPS].split(1):
             self.take(number)
             self.look(number)
 
@@ -372,7 +368,8 @@ class Stack:
         self.rate.fill_(self.config.learning_rate_at(epoch + 1))
         for old, new in zip(self.batches, self.cut(self.order(epoch), self.places), strict=True):
             old.copy_(new)
-        for number in self.numbers[6 * (epoch == 0) : self.batches.rows.shape[1]].split(1):
+        taken = 0 if epoch else FIRST_STEPS
+        for number in self.numbers[taken : self.batches.rows.shape[1]].split(1):
             self.take(number)
         for number in self.numbers[: self.exams.rows.shape[1]].split(1):
             self.look(number)

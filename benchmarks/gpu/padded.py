@@ -18,7 +18,7 @@ from graphlog.data.graphs import ragged_ranges
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder, expand_attributes
 from graphlog.ops.colors import refine_colors
-from graphlog.training.trainer import Cursor, Job, NamedAdam
+from graphlog.training.trainer import NamedAdam
 
 
 class Collection(NamedTuple):
@@ -199,7 +199,7 @@ class _Norm(torch.autograd.Function):
         return dx, None, None, dw, db, None, None
 
 
-def _wide(weight: Tensor, dtype: torch.dtype) -> Tensor:
+def wide(weight: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a weight with zeros up to multiples of eight, on which tensor cores are fast."""
     gap = [(-n) % 8 for n in weight.shape]
     return F.pad(weight, [0, gap[1], 0, gap[0]] if weight.dim() == 2 else [0, gap[0]]).to(dtype)
@@ -221,22 +221,21 @@ def encode(
     (views, count, places), kinds = codes.shape, torch.arange(len(c.node_rows), device=codes.device)
     m = batch.real.reshape(1, -1, 1).float()
     n = m.sum()
-    table = _wide(c.node_rows @ encoder.node.weight, dtype)
+    table = wide(c.node_rows @ encoder.node.weight, dtype)
     hot = F.pad((codes[..., None] == kinds).to(dtype), (0, table.shape[0] - len(kinds)))
     h = (hot.flatten(0, 2) @ table).view(views * count, places, -1)
     matrix = batch.matrix.expand(views, -1, -1, -1).flatten(0, 1)
     counts = batch.edge_counts.expand(views, -1, -1, -1).flatten(0, 2)
     width, last = encoder.config.dim, len(encoder.layers) - 1
     for number, (layer, norm) in enumerate(zip(encoder.layers, encoder.norms, strict=True)):
-        edge = _wide(c.edge_rows @ layer.edge.weight, dtype)
+        edge = wide(c.edge_rows @ layer.edge.weight, dtype)
         total = torch.bmm(matrix, h).flatten(0, 1)
         total = total + F.pad(counts, (0, edge.shape[0] - counts.shape[1])) @ edge
         up, down = (
-            (_wide(part.weight, dtype), _wide(part.bias, dtype))
-            for part in (layer.lift, layer.lower)
+            (wide(part.weight, dtype), wide(part.bias, dtype)) for part in (layer.lift, layer.lower)
         )
         h = F.linear(F.linear(total, *up).relu(), *down).view(views, count * places, -1)
-        w, b = _wide(norm.weight, torch.float32), _wide(norm.bias, torch.float32)
+        w, b = wide(norm.weight, torch.float32), wide(norm.bias, torch.float32)
         if learns:
             h, mean, variance = _Norm.apply(h, m, n, w, b, norm.eps, number < last)
             with torch.no_grad():
@@ -244,8 +243,8 @@ def encode(
                     norm.running_mean.lerp_(mean[view, 0, :width], norm.momentum)
                     norm.running_var.lerp_(variance[view, 0, :width] * n / (n - 1), norm.momentum)
         else:
-            rate = (_wide(norm.running_var, torch.float32) + norm.eps).rsqrt() * w
-            h = (h.float() - _wide(norm.running_mean, torch.float32)) * rate + b
+            rate = (wide(norm.running_var, torch.float32) + norm.eps).rsqrt() * w
+            h = (h.float() - wide(norm.running_mean, torch.float32)) * rate + b
             h = ((h.relu() if number < last else h) * m).to(dtype)
         h = h.view(views * count, places, -1)
     return h.view(views, count, places, -1)[..., :width]
@@ -265,11 +264,10 @@ def project(head: nn.Sequential | None, x: Tensor, dtype: torch.dtype) -> Tensor
     return F.linear(hidden, second.weight.to(dtype), second.bias.to(dtype)).float()
 
 
-def optimizer_of(job: Job) -> NamedAdam:
-    """Return the optimizer that a phase of a job begins with, whose steps may be recorded."""
-    optimizer = job.optimizer(Cursor())
+def recordable(optimizer: NamedAdam, device: torch.device) -> NamedAdam:
+    """Return an optimizer whose steps may be recorded."""
     for group in optimizer.adam.param_groups:
-        group["capturable"] = job.setting.device.type == "cuda"
+        group["capturable"] = device.type == "cuda"
     return optimizer
 
 

@@ -27,8 +27,8 @@ from padded import (
     encode,
     fuse,
     means,
-    optimizer_of,
     project,
+    recordable,
 )
 from safetensors.torch import save_file
 from torch import Tensor
@@ -38,6 +38,7 @@ from graphlog.objectives.losses import graph_loss
 from graphlog.ops.contrastive import log_softmax_share
 from graphlog.training.pretrain import Pretraining
 from graphlog.training.settings import resolve_config, seed_for
+from graphlog.training.trainer import Cursor
 from graphlog.training.watch import effective_rank
 from graphlog.views.augment import num_masked
 
@@ -127,7 +128,7 @@ class Run:
     def begin(self, number: int) -> Callable[[Tensor], None]:
         """Prepare a phase and return what takes its steps."""
         self.job.begin_phase(number)
-        self.optimizer = optimizer_of(self.job)
+        self.optimizer = recordable(self.job.optimizer(Cursor()), self.device)
         index = torch.zeros(self.size, dtype=torch.int64, device=self.device)
         return Replayed(self.one, index) if self.device.type == "cuda" else self.one
 

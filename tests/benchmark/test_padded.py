@@ -1,4 +1,4 @@
-"""The step on padded graphs, by which a GPU trains, beside the library's own."""
+"""The steps by which a GPU pre-trains and fine-tunes, beside the library's own."""
 
 import sys
 from importlib import import_module
@@ -37,9 +37,9 @@ def scripts(monkeypatch: pytest.MonkeyPatch):
 
 def in_double(monkeypatch: pytest.MonkeyPatch, padded, c):
     """Compute in double precision, where a sharp temperature leaves digits to compare."""
-    wide = padded._wide
+    wide = padded.wide
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
-    monkeypatch.setattr(padded, "_wide", lambda weight, _: wide(weight, torch.float64))
+    monkeypatch.setattr(padded, "wide", lambda weight, _: wide(weight, torch.float64))
     return c._replace(node_rows=c.node_rows.double(), edge_rows=c.edge_rows.double())
 
 
