@@ -16,6 +16,15 @@ ROWS, COLUMNS, WARPS = 256, 16, 8
 
 
 @triton.jit
+def _tile(values, first, k, count, width, column, end, R: tl.constexpr):
+    """Return where rows of a network stand, which are before ``end``, and their values."""
+    row = first + tl.arange(0, R)
+    place = (k * count + row)[:, None] * width + column[None, :]
+    mask = (row < end)[:, None] & (column < width)[None, :]
+    return place, mask, tl.load(values + place, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
 def _sum_neighbors(
     h,
     out,
@@ -56,17 +65,21 @@ def _bias_relu(x, b, count, width, size, B: tl.constexpr):
 def _bias_relu_backward(dy, y, dx, db, count, width, R: tl.constexpr, C: tl.constexpr):
     k = tl.program_id(0)
     column = tl.program_id(1) * C + tl.arange(0, C)
-    wide = column < width
     total = tl.zeros((C,), tl.float32)
     for first in range(0, count, R):
-        row = first + tl.arange(0, R)
-        place = (k * count + row)[:, None] * width + column[None, :]
-        mask = (row < count)[:, None] & wide[None, :]
-        on = tl.load(y + place, mask=mask, other=0.0).to(tl.float32) > 0
-        g = tl.where(on, tl.load(dy + place, mask=mask, other=0.0).to(tl.float32), 0.0)
+        place, mask, on = _tile(y, first, k, count, width, column, count, R)
+        _, _, g = _tile(dy, first, k, count, width, column, count, R)
+        g = tl.where(on > 0, g, 0.0)
         tl.store(dx + place, g.to(dx.dtype.element_ty), mask=mask)
         total += tl.sum(g, 0)
-    tl.store(db + k * width + column, total.to(db.dtype.element_ty), mask=wide)
+    tl.store(db + k * width + column, total.to(db.dtype.element_ty), mask=column < width)
+
+
+@triton.jit
+def _dropped(value, seed, place, drawn_before):
+    """Return a value twice, or nothing; the same for a seed and a place."""
+    drawn = tl.rand(tl.load(seed), (drawn_before + place).to(tl.int32))
+    return tl.where(drawn < 0.5, 0.0, 2.0 * value)
 
 
 @triton.jit(do_not_specialize=["layer"])
@@ -77,26 +90,19 @@ def _norm(
 ):  # fmt: skip
     k = tl.program_id(0)
     column = tl.program_id(1) * C + tl.arange(0, C)
-    wide = column < width
-    own = k * width + column
+    wide, own = column < width, k * width + column
     n = tl.load(real + k)
     total = tl.zeros((C,), tl.float32)
     for first in range(0, n, R):
-        row = first + tl.arange(0, R)
-        place = (k * count + row)[:, None] * width + column[None, :]
-        total += tl.sum(
-            tl.load(h + place, mask=(row < n)[:, None] & wide[None, :], other=0.0).to(tl.float32), 0
-        )
+        _, _, x = _tile(h, first, k, count, width, column, n, R)
+        total += tl.sum(x, 0)
     mean = total / n
     total = tl.zeros((C,), tl.float32)
     for first in range(0, n, R):
-        row = first + tl.arange(0, R)
-        place = (k * count + row)[:, None] * width + column[None, :]
-        x = tl.load(h + place, mask=(row < n)[:, None] & wide[None, :], other=0.0).to(tl.float32)
-        d = tl.where((row < n)[:, None], x - mean[None, :], 0.0)
+        _, mask, x = _tile(h, first, k, count, width, column, n, R)
+        d = tl.where(mask, x - mean[None, :], 0.0)
         total += tl.sum(d * d, 0)
-    variance = total / n
-    rate = 1.0 / tl.sqrt(variance + EPS)
+    rate = 1.0 / tl.sqrt(total / n + EPS)
     weight = tl.load(w + own, mask=wide, other=0.0)
     bias = tl.load(b + own, mask=wide, other=0.0)
     tl.store(mean_of + own, mean, mask=wide)
@@ -106,18 +112,30 @@ def _norm(
     old = tl.load(running_var + own, mask=wide, other=0.0)
     tl.store(running_var + own, old + MOMENTUM * (total / (n - 1) - old), mask=wide)
     for first in range(0, count, R):
-        row = first + tl.arange(0, R)
-        place = (k * count + row)[:, None] * width + column[None, :]
-        mask = (row < count)[:, None] & wide[None, :]
-        x = tl.load(h + place, mask=mask, other=0.0).to(tl.float32)
+        place, mask, x = _tile(h, first, k, count, width, column, count, R)
         y = (x - mean[None, :]) * (rate * weight)[None, :] + bias[None, :]
         if RELU:
             y = tl.maximum(y, 0.0)
         if DROP:
-            drawn = tl.rand(tl.load(seed), (layer * networks * count * width + place).to(tl.int32))
-            y = tl.where(drawn < 0.5, 0.0, 2.0 * y)
-        y = tl.where((row < n)[:, None], y, 0.0)
+            y = _dropped(y, seed, place, layer * networks * count * width)
+        y = tl.where((first + tl.arange(0, R) < n)[:, None], y, 0.0)
         tl.store(out + place, y.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _gradient(
+    dy, h, first, k, count, width, column, end, mean, rate, weight, bias, seed, drawn_before,
+    RELU: tl.constexpr, DROP: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Return a tile of normalized rows, and their gradients before dropout and ReLU."""
+    place, mask, x = _tile(h, first, k, count, width, column, end, R)
+    _, _, g = _tile(dy, first, k, count, width, column, end, R)
+    x = (x - mean[None, :]) * rate[None, :]
+    if DROP:
+        g = _dropped(g, seed, place, drawn_before)
+    if RELU:
+        g = tl.where(x * weight[None, :] + bias[None, :] > 0, g, 0.0)
+    return place, mask, x, g
 
 
 @triton.jit(do_not_specialize=["layer"])
@@ -128,47 +146,31 @@ def _norm_backward(
 ):  # fmt: skip
     k = tl.program_id(0)
     column = tl.program_id(1) * C + tl.arange(0, C)
-    wide = column < width
-    own = k * width + column
+    wide, own = column < width, k * width + column
     n = tl.load(real + k)
     mean = tl.load(mean_of + own, mask=wide, other=0.0)
     rate = tl.load(rate_of + own, mask=wide, other=0.0)
     weight = tl.load(w + own, mask=wide, other=0.0)
     bias = tl.load(b + own, mask=wide, other=0.0)
     sum_g, sum_gx = tl.zeros((C,), tl.float32), tl.zeros((C,), tl.float32)
+    drawn_before = layer * networks * count * width
     for first in range(0, n, R):
-        row = first + tl.arange(0, R)
-        place = (k * count + row)[:, None] * width + column[None, :]
-        mask = (row < n)[:, None] & wide[None, :]
-        x = (tl.load(h + place, mask=mask, other=0.0).to(tl.float32) - mean[None, :]) * rate[
-            None, :
-        ]
-        g = tl.load(dy + place, mask=mask, other=0.0).to(tl.float32)
-        if DROP:
-            drawn = tl.rand(tl.load(seed), (layer * networks * count * width + place).to(tl.int32))
-            g = tl.where(drawn < 0.5, 0.0, 2.0 * g)
-        if RELU:
-            g = tl.where(x * weight[None, :] + bias[None, :] > 0, g, 0.0)
+        _, _, x, g = _gradient(
+            dy, h, first, k, count, width, column, n, mean, rate, weight, bias, seed,
+            drawn_before, RELU, DROP, R,
+        )  # fmt: skip
         sum_g += tl.sum(g, 0)
         sum_gx += tl.sum(g * x, 0)
+    for first in range(0, count, R):
+        place, mask, x, g = _gradient(
+            dy, h, first, k, count, width, column, count, mean, rate, weight, bias, seed,
+            drawn_before, RELU, DROP, R,
+        )  # fmt: skip
+        d = (weight * rate)[None, :] * (g - (sum_g / n)[None, :] - x * (sum_gx / n)[None, :])
+        d = tl.where((first + tl.arange(0, R) < n)[:, None], d, 0.0)
+        tl.store(dx + place, d.to(dx.dtype.element_ty), mask=mask)
     tl.store(db + own, sum_g, mask=wide)
     tl.store(dw + own, sum_gx, mask=wide)
-    for first in range(0, count, R):
-        row = first + tl.arange(0, R)
-        place = (k * count + row)[:, None] * width + column[None, :]
-        mask = (row < count)[:, None] & wide[None, :]
-        x = (tl.load(h + place, mask=mask, other=0.0).to(tl.float32) - mean[None, :]) * rate[
-            None, :
-        ]
-        g = tl.load(dy + place, mask=mask, other=0.0).to(tl.float32)
-        if DROP:
-            drawn = tl.rand(tl.load(seed), (layer * networks * count * width + place).to(tl.int32))
-            g = tl.where(drawn < 0.5, 0.0, 2.0 * g)
-        if RELU:
-            g = tl.where(x * weight[None, :] + bias[None, :] > 0, g, 0.0)
-        d = (weight * rate)[None, :] * (g - (sum_g / n)[None, :] - x * (sum_gx / n)[None, :])
-        d = tl.where((row < n)[:, None], d, 0.0)
-        tl.store(dx + place, d.to(dx.dtype.element_ty), mask=mask)
 
 
 def _sums(h: Tensor, neighbors: Tensor, nodes: Tensor) -> Tensor:
