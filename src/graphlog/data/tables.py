@@ -293,8 +293,8 @@ class LabelReader:
             if bad:
                 raise self._no_numbers(task, rows[bad[0]].row, [cells[k] for k in bad])
             labels[:, column] = values
+            different = dict.fromkeys(cells)
             if task in self._points:
-                different = dict.fromkeys(cells)
                 long = [cell for cell in different if "." in cell or _LONG.fullmatch(cell)]
                 if all(map(_POINTS.fullmatch, long)):
                     self._points[task] = self._points[task] or next(iter(long), "")
@@ -302,7 +302,7 @@ class LabelReader:
                     del self._points[task]
                 if task not in self._whole and any(map(_SHORT.fullmatch, different)):
                     self._whole.add(task)
-            words.update(cell for cell in set(cells) if cell.lower() in WORDS)
+            words.update(cell for cell in different if cell.lower() in WORDS)
             if not {0.0, 1.0}.issuperset(v for v in values if v == v):
                 self._numbers.add(task)
             if words and task in self._numbers:
