@@ -316,10 +316,10 @@ def _communities_of(
     proteins: Sequence[str], files: Sequence[NetworkFile], data_dir: Path | str | None
 ) -> Int[np.ndarray, "N"]:
     taxa = {species_of(name) for name in proteins}
-    only = taxa.pop() if len(taxa) == 1 else None
+    usual = taxa.pop() if len(taxa) == 1 else None
     community: dict[str, int] = {}
     for k, file in enumerate(files):
-        found = _communities_in(file, only, data_dir)
+        found = _communities_in(file, usual, data_dir)
         community |= {name: COMMUNITIES * k + number for name, number in found.items()}
     missing = next((name for name in proteins if name not in community), None)
     if missing is not None:
@@ -330,20 +330,24 @@ def _communities_of(
 
 
 def _communities_in(
-    file: NetworkFile, species: str | None, data_dir: Path | str | None
+    file: NetworkFile, usual: str | None, data_dir: Path | str | None
 ) -> dict[str, int]:
     """Return the community of each protein, from the data root if it is there.
 
-    They are of ``species`` where the file does not tell.
+    They are of the species ``usual`` where the file does not tell.
     """
     described = file.options.model_dump(mode="json")
-    taxon = file.species or species
-    inputs = [_COMMUNITIES_VERSION, taxon, COMMUNITIES, described, hash_file(file.path)]
+    inputs = [
+        _COMMUNITIES_VERSION,
+        file.species or usual,
+        COMMUNITIES,
+        described,
+        hash_file(file.path),
+    ]
     path = data_root(data_dir) / "stores" / f"communities-{hash_json(inputs)[:16]}.json"
     with suppress(OSError, ValueError):
         return _NUMBERS.validate_json(path.read_bytes())
-    interactions = read_interactions(file.path, file.species, species)
-    network = build_network(interactions, file.options)
+    network = build_network(read_interactions(file.path, file.species, usual), file.options)
     found = dict(zip(network.proteins, find_communities(network).tolist(), strict=True))
     # without a writable data root they are computed again next time
     with suppress(OSError, GraphLoGError):

@@ -123,7 +123,7 @@ def _offsets(counts: Integer[np.ndarray, "N"]) -> Integer[np.ndarray, "Np1"]:
 
 
 def read_interactions(
-    path: Path | str, species: str | None = None, otherwise: str | None = None
+    path: Path | str, species: str | None = None, usual: str | None = None
 ) -> Interactions:
     """Return the interactions of a network file, compressed or not.
 
@@ -132,7 +132,7 @@ def read_interactions(
     network weight`` with one line for each kind of evidence, whose weights from 0 to 1 become
     scores of the channel given by :data:`EVIDENCE_CHANNELS`. Without a ``species`` the names of the
     proteins (``6239.2RSSE.1``) or else of the file (``6239.protein.links…``) tell it; where neither
-    does, it is ``otherwise``.
+    does, it is the ``usual`` one.
     """
     numbers: dict[str, int] = {}
     blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -155,7 +155,7 @@ def read_interactions(
     lines, pairs, scores = map(np.concatenate, zip(*blocks, strict=True))
     taxon = species_of(next(iter(numbers)))
     of_file = species_of(Path(path).name) if ".protein." in Path(path).name else None
-    species = species or taxon or of_file or otherwise
+    species = species or taxon or of_file or usual
     wanted = taxon and species  # of names, all of which carry their taxon if one does
     for name, number in numbers.items():
         own = species_of(name)
