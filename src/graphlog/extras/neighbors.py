@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -50,7 +49,15 @@ from graphlog.files import (
     scratch_folder,
     writing,
 )
-from graphlog.inputs import InputLike, has_column, read, read_streamed, rereadable, resolve
+from graphlog.inputs import (
+    InputLike,
+    has_column,
+    read,
+    read_streamed,
+    rereadable,
+    resolve,
+    temporary_folder,
+)
 from graphlog.training.log import Progress
 from graphlog.training.settings import Precision
 
@@ -574,7 +581,7 @@ def neighbors_file(
         if is_file:
             unfinished = opened.enter_context(replacing(link_target(path)))
         else:
-            unfinished = Path(opened.enter_context(TemporaryDirectory())) / "neighbors"
+            unfinished = opened.enter_context(temporary_folder()) / "neighbors"
         with create_text(unfinished) as file:
             if kind == "html":
                 file.writelines(_page(encoder, index, fields, store.output_texts(), result))
