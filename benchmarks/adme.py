@@ -3,13 +3,13 @@ r"""Linear and kernel heads on six in-vitro ADME endpoints, authors' folds (docs
     python benchmarks/adme.py --folder data/chem/adme --endpoints hlm rlm
 
 Endpoints of Fang et al. (2023): tables with columns ``smiles``, a value and ``split``. Widths,
-weights and penalties are chosen by five-fold cross-validation within the training fold, for the
-linear models (C of 0.001 to 1) as for the kernel models. The predictions of the test fold go to
+weights and penalties are chosen by five-fold cross-validation within the training set, for the
+linear models (C of 0.001 to 1) as for the kernel models. The predictions of the test set go to
 ``--results``, one row a molecule, representation and head; what is there is not fitted again.
 Embedding and counts are also fitted to 80 % of all molecules of an endpoint, drawn at random three
 times, whose other fifth judges the predicted deviations. Networks that are trained on labels, ours
-and chemprop's, see nine tenths of the training fold, drawn at random; the others are their
-validation fold. MiniMol and chemprop have rows where they are installed; in an environment with one
+and chemprop's, see nine tenths of the training set, drawn at random; the others are their
+validation set. MiniMol and chemprop have rows where they are installed; in an environment with one
 of them, its rows are added to those that are there:
 
     pip install chemprop==2.3.1

@@ -4,8 +4,8 @@ r"""Write the molecules that the model for molecules is pre-trained on, without 
     graphlog featurize runs/corpus/molecules.csv.gz -o runs/stores/near \
         --schema molecule-cip --exclude runs/corpus/held_out.csv.gz
 
-``molecules.csv.gz`` holds the drug-like collection and the training folds of the MoleculeNet sets;
-``held_out.csv.gz`` the validation and test folds of the same sets, which are never trained on.
+``molecules.csv.gz`` holds the drug-like collection and the training sets of the MoleculeNet sets;
+``held_out.csv.gz`` the validation and test sets of the same sets, which are never trained on.
 """
 
 import sys
@@ -41,7 +41,7 @@ def main(folder: Path, drug_like: Path) -> None:
         seen.update(new)
         molecules += new
         held_out += data.store.texts(data.split.valid) + data.store.texts(data.split.test)
-        print(f"{name}: {len(train):,} of the training fold, {len(new):,} new", flush=True)
+        print(f"{name}: {len(train):,} of the training set, {len(new):,} new", flush=True)
     write_smiles(folder / "molecules.csv.gz", molecules)
     write_smiles(folder / "held_out.csv.gz", list(dict.fromkeys(held_out)))
     print(f"{len(molecules):,} molecules; {len(held_out):,} held out")

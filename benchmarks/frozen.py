@@ -5,11 +5,11 @@ r"""What representations of molecules are worth: linear models on frozen feature
     python benchmarks/frozen.py rows
     python benchmarks/frozen.py compare mol untrained0 --of test
 
-Protocols: ``valid`` fits the training fold and scores the validation fold at each C, to choose
-between models; ``test`` scores the test fold of the scaffold split, at C = 0.1 and at the C that
-the validation fold chooses; ``splits`` does so on ten random scaffold splits; ``crossed`` scores
-five scaffold folds of training and validation fold at each C; ``labels`` fits 50 to 800 random
-molecules of the training fold, C chosen by cross-validation among them, five draws; ``finetune``
+Protocols: ``valid`` fits the training set and scores the validation set at each C, to choose
+between models; ``test`` scores the test set of the scaffold split, at C = 0.1 and at the C that
+the validation set chooses; ``splits`` does so on ten random scaffold splits; ``crossed`` scores
+five scaffold folds of training and validation set at each C; ``labels`` fits 50 to 800 random
+molecules of the training set, C chosen by cross-validation among them, five draws; ``finetune``
 trains encoder and head on 100 and 400 of these, an untrained one from scratch.
 
 A model is ``NAME=PATH``, ``NAME=random-SEED`` (untrained), ``ecfp4`` or ``descriptors``. Batch norm
@@ -138,7 +138,7 @@ def fits(protocol: str, features: Any, data: LabeledGraphs) -> Iterator[Fit]:
 def few(
     train: np.ndarray, sizes: Sequence[int], draws: int
 ) -> Iterator[tuple[str, int, np.ndarray]]:
-    """Yield the name, the draw and the rows of random parts of the training fold."""
+    """Yield the name, the draw and the rows of random parts of the training set."""
     for draw in range(draws):
         order = np.random.default_rng(draw).permutation(train)
         yield from ((f"{n} {draw}", draw, order[:n]) for n in sizes if n <= len(order))

@@ -111,9 +111,9 @@ def averaged_models(
     joined: tuple[str, ...],
     others: Sequence[LabeledGraphs] = (),
 ) -> np.ndarray:
-    """Return the average of linear models at the C of each that is best on the validation folds.
+    """Return the average of linear models at the C of each that is best on the validation sets.
 
-    They are fitted to the training fold, or to all labels where there are several splits.
+    They are fitted to the training set, or to all labels where there are several splits.
     """
     sign = -1 if data.task == "regression" else 1
     own = encoder.embed_store(data.store, encoder.head_layer())

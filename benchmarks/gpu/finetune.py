@@ -10,7 +10,7 @@ forget: heads, order of the graphs, loss, optimizer and rates are the library's.
 graph for the networks of all arms and seeds (five, or as many as are named), each on its own 32
 molecules; data sets run side by side. An arm without a model is an untrained network a seed.
 Pooling, heads and scores have products in TensorFloat-32. Written when a data set ends: ROC-AUC of
-validation and test fold after every epoch.
+validation and test set after every epoch.
 """
 
 import argparse
@@ -63,10 +63,10 @@ class Task(NamedTuple):
     """Indicator columns of the distinct rows; zeros are the last."""
     edge_rows: np.ndarray
     labels: np.ndarray
-    """0, 1, or NaN where unknown or not to be learned from the training fold."""
+    """0, 1, or NaN where unknown or not to be learned from the training set."""
     train: np.ndarray
     held_out: np.ndarray
-    """Validation fold and test fold."""
+    """Validation set and test set."""
     valid: int
     """Size of the former."""
 

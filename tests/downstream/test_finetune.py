@@ -151,15 +151,15 @@ def test_one_class_folds_are_named():
     alcohols, others = np.flatnonzero(IS_ALCOHOL), np.flatnonzero(IS_ALCOHOL == 0)
     split = Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]])
     no_valid = replace(labeled(IS_ALCOHOL), split=split)
-    with pytest.raises(DataError, match="one class only in the validation fold"):
+    with pytest.raises(DataError, match="one class only in the validation set"):
         tuned(no_valid, select="best-valid")
     with pytest.raises(DataError, match="drop `patience`"):
         tuned(no_valid, patience=2)
     notes = tuned(no_valid).report.notes
-    assert any(note.startswith("only one class in the validation fold") for note in notes)
+    assert any(note.startswith("only one class in the validation set") for note in notes)
     assert any("the last epoch is used" in note for note in notes)
     no_train = replace(no_valid, split=Split(others[:9], others[9:12], alcohols))
-    with pytest.raises(DataError, match="one class only in the training fold"):
+    with pytest.raises(DataError, match="one class only in the training set"):
         tuned(no_train)
 
 
@@ -462,10 +462,11 @@ def test_graphs_of_weight_0_teach_nothing(tmp_path: Path):
     np.testing.assert_array_equal(values, spoilt.predict(CHAINS))
     assert np.isnan(values).all(axis=0).tolist() == [False, True]
     assert any(
-        "graphs are in no fold, among them those of weight 0" in n for n in found.report.notes
+        "graphs are in none of the sets, among them those of weight 0" in n
+        for n in found.report.notes
     )
     data = replace(labeled(IS_ALCOHOL), weights=1 - IS_ALCOHOL)
-    with pytest.raises(DataError, match="one class only in the training fold"):
+    with pytest.raises(DataError, match="one class only in the training set"):
         tuned(data, run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -587,7 +588,7 @@ def test_weights_come_from_a_column(tmp_path: Path):
 def test_bad_weights_are_refused(bad: str):
     with pytest.raises(DataError, match=r"row 47|not a finite number|not a number"):
         weighing([1] * 47 + [bad], targets=["y"])
-    with pytest.raises(DataError, match="all weights of the training fold are 0"):
+    with pytest.raises(DataError, match="all weights of the training set are 0"):
         tuned(weighing([0] * 48))
 
 
@@ -631,4 +632,4 @@ def test_a_target_that_is_skipped_moves_nothing(task: str):
 def test_a_validation_fold_without_labels_is_named():
     data = labeled(np.where(np.arange(48) % 5 == 3, NAN, LENGTH), "regression")
     notes = tuned(data, seeds=(0,)).report.notes
-    assert "no target has a label in the validation fold: the last epoch is used" in notes
+    assert "no target has a label in the validation set: the last epoch is used" in notes

@@ -153,15 +153,15 @@ def repeat_notes(labels: list[float], folds: Split = FOLDS) -> list[str]:
 def test_what_is_repeated_between_folds_is_said():
     labels = [0, 0, 1, 0, 1, 1, 1, 1, 0, 1]
     assert [note.partition(":")[0] for note in repeat_notes(labels)] == [
-        "3 of 4 molecules of the test fold repeat one of the training fold",
-        "1 of 4 molecules of the test fold repeat one of the validation fold",
+        "3 of 4 molecules of the test set repeat one of the training set",
+        "1 of 4 molecules of the test set repeat one of the validation set",
         "7 of 10 labeled molecules repeat each other (3 structures)",
         "1 structure occurs more than once with different labels (rows 8, 9); check these rows, "
         "or choose `on_repeats`",
     ]
     folds = Split(np.array([0, 2, 4, 6]), np.array([1, 3, 5, 7]), np.array([8, 9]))
     assert repeat_notes(labels, folds)[0].startswith(
-        "3 of 4 molecules of the validation fold repeat one of the training fold: intervals and "
+        "3 of 4 molecules of the validation set repeat one of the training set: intervals and "
         "choices by validation are too optimistic"
     )
 
@@ -407,9 +407,9 @@ def test_intervals_from_a_fold_that_repeats_the_training_fold_say_so(tmp_path: P
     both = {"smiles": chains + [f"{s}.Cl" for s in chains], "y": [float(k % 40) for k in range(80)]}
     folds = Split(np.arange(40), np.arange(40, 70), np.arange(70, 80))
     predictor = tuned(both, split=folds, seeds=(0,), epochs=1, run_dir=tmp_path)
-    assert any("30 of 30 molecules of the validation fold" in n for n in predictor.report.notes)
+    assert any("30 of 30 molecules of the validation set" in n for n in predictor.report.notes)
     predictor = graphlog.load_predictor(tmp_path)
-    with pytest.warns(UserWarning, match="30 of 30 graphs of the validation fold repeat"):
+    with pytest.warns(UserWarning, match="30 of 30 graphs of the validation set repeat"):
         predictor.predict_uncertain(["CCN"], interval=0.9)
 
 

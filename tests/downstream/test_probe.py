@@ -132,7 +132,7 @@ def test_a_split_without_a_seed_is_not_probed_several_times():
     two = Split(np.arange(40), np.arange(0), np.arange(40, 48))  # a seed draws the third
     of_two = open_labeled({"smiles": CHAINS, "y": IS_ALCOHOL}, MOLECULE, targets=["y"], split=two)
     for data in (labeled(IS_ALCOHOL), by_scaffold, of_two):
-        with pytest.raises(ConfigError, match="same test fold with every seed"):
+        with pytest.raises(ConfigError, match="same test set with every seed"):
             probed(data, folds_seeds=(0, 1))
     report = probed(table, folds_seeds=range(3), **shares)
     assert (report.splits, report.split) == (3, "random-scaffold (seeds 0, 1, 2)")
@@ -191,7 +191,7 @@ def _several() -> LabeledGraphs:
 
 
 def _classes() -> LabeledGraphs:
-    """Four classes, one of which the training fold lacks."""
+    """Four classes, one of which the training set lacks."""
     data = labeled(np.eye(5)[ENDS], "classification", tuple("abcde"))
     return replace(data, task="multiclass", metric="accuracy")
 
@@ -238,7 +238,7 @@ def test_where_validation_cannot_choose_the_fixed_penalty_is_taken(tmp_path: Pat
 
 
 def test_nothing_is_kept_where_nothing_is_learned(tmp_path: Path):
-    with pytest.raises(DataError, match="one class only in the training fold"):
+    with pytest.raises(DataError, match="one class only in the training set"):
         probed(_one_class("train"), run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

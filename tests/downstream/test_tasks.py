@@ -132,7 +132,7 @@ def test_validation_may_have_no_share_and_the_test_fold_must(alcohols: Path):
     data = opened(alcohols, split="scaffold", fractions=(0.8, 0.0, 0.2))
     assert len(data.split.valid)
     assert "3 graphs, " in data.split_name
-    with pytest.raises(DataError, match="the test fold is empty"):
+    with pytest.raises(DataError, match="the test set is empty"):
         opened(alcohols, split="random", fractions=(0.5, 0.5, 0.0))
 
 
@@ -147,7 +147,7 @@ def test_a_split_without_a_validation_fold_is_taken(
     assert sorted(np.concatenate([data.split.train, data.split.valid])) == given["train"]
     assert data.split.test.tolist() == given["test"]
     assert 1 <= len(data.split.valid) <= 4
-    assert f"validation fold: {len(data.split.valid)} graphs, " in data.split_name
+    assert f"validation set: {len(data.split.valid)} graphs, " in data.split_name
     assert data.split_name.startswith(str(file) if kind is None else f"{kind} ({file})")
     notes = calibration_notes((), data.split_name, None)
     assert any("not guaranteed" in note for note in notes) == (kind != "random")
@@ -158,8 +158,8 @@ def test_folds_with_one_class_are_noted(alcohols: Path):
     split = Split(np.concatenate([ones[:4], others[:20]]), ones[4:], others[20:])
     data = opened(alcohols, split=split)
     assert data.fold_notes[:2] == [
-        "only one class in the validation fold, so left out of its mean: target y",
-        "only one class in the test fold, so left out of its mean: target y",
+        "only one class in the validation set, so left out of its mean: target y",
+        "only one class in the test set, so left out of its mean: target y",
     ]
 
 
@@ -197,7 +197,7 @@ def test_labeled_graphs_are_probed_in_other_folds():
 def test_several_targets_without_labels_are_noted_together():
     data = labeled(np.stack([IS_ALCOHOL] * 2, axis=1), targets=("y", "z"))
     data.labels[data.split.valid] = NAN
-    told = "no label in the validation fold, so left out of its mean: targets y, z"
+    told = "no label in the validation set, so left out of its mean: targets y, z"
     assert told in data.fold_notes
 
 
@@ -212,7 +212,7 @@ def test_what_the_training_fold_cannot_teach_is_in_no_mean(task: str):
     assert found.scores == alone.scores
     assert all(np.isnan(values[1]) for values in found.per_task.values())
     lack = "class" if task == "classification" else "value"
-    assert f"only one {lack} in the training fold, so skipped: target same" in data.fold_notes
+    assert f"only one {lack} in the training set, so skipped: target same" in data.fold_notes
 
 
 def test_choices_do_not_depend_on_the_units_of_targets():
@@ -267,7 +267,7 @@ def test_few_labels_in_the_test_fold_are_noted(tmp_path: Path):
     labels = [1.5 if k < 6 else "" for k in range(len(CHAINS))]
     path = write_csv(tmp_path / "few.csv", CHAINS, y=LENGTH, few=labels)
     data = open_labeled(path, MOLECULE, targets=["y", "few"], split="random")
-    (note,) = [n for n in data.fold_notes if n.startswith("fewer than 20 labels in the test fold")]
+    (note,) = [n for n in data.fold_notes if n.startswith("fewer than 20 labels in the test set")]
     known = np.isfinite(data.labels)
     counts = [", ".join(str(known[fold, t].sum()) for fold in data.split) for t in (0, 1)]
     assert note.endswith(f"(train, valid, test): y {counts[0]}; few {counts[1]}")
@@ -285,7 +285,7 @@ def test_a_split_of_another_data_set_is_told(tmp_path: Path):
     for wrong in ("o.json", "file.json"):
         with pytest.warns(UserWarning, match="belongs to a different file"):
             data = open_labeled(tmp_path / "t", MOLECULE, split=tmp_path / wrong)
-        assert "12 of 48 graphs are in no fold" in data.fold_notes
+        assert "12 of 48 graphs are in none of the sets" in data.fold_notes
     with pytest.raises(DataError, match="belongs to a different file"):
         opened(tmp_path / "t.csv", split=tmp_path / "o.json")
     with pytest.warns(UserWarning, match="belongs to a different file"):

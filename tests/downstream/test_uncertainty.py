@@ -176,7 +176,7 @@ def test_the_report_counts_what_the_test_fold_shows(regressor: Predictor):
     assert covered == pytest.approx(inside.mean(axis=0).tolist())
     assert any("coverage on new molecules is not guaranteed" in note for note in report.notes)
     assert "coverage" in str(report)
-    (table,) = (t for t in report.tables() if t.title == "90% intervals on the test fold")
+    (table,) = (t for t in report.tables() if t.title == "90% intervals on the test set")
     assert table.columns == ["target", "valid", "test", "half width", "coverage"]
     row = report.calibration[1]
     assert table.rows[1][3:] == [report.shown(row["half_width"]), f"{100 * covered[1]:.0f} %"]

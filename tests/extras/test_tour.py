@@ -47,7 +47,7 @@ def test_the_tour_leaves_models_scores_embeddings_and_figures(tmp_path: Path):
     assert all(Path(path).exists() for path in found.written)
     files = "pretrain probe finetune embeddings.npz tree figures quickstart.json"
     assert {*files.split()} <= left_in(tmp_path / "tour")
-    shipped, mean = tour.SHIPPED_MODEL, "mean of the training fold"
+    shipped, mean = tour.SHIPPED_MODEL, "mean of the training set"
     rows = {mean, "small encoder", "untrained encoder", "ECFP4 + ridge regression"}
     rows |= {shipped, f"{shipped} + descriptors + substructure counts"}
     for name in found.questions:

@@ -59,7 +59,7 @@ def test_a_search_ends_in_a_predictor_and_settings(
     assert (settings["dropout"], settings["epochs"]) == (best.settings["dropout"], 2)
     again = Predictor.load(tmp_path / "best")
     assert again.info["finetune"]["learning_rate"] == settings["learning_rate"]
-    chose = "the validation fold chose these settings, the best of 3 trials"
+    chose = "the validation set chose these settings, the best of 3 trials"
     assert sum(chose in note for note in again.report.notes) == 1
     first = next(t for t in found.trials if t.number == 0)
     assert first.settings["learning_rate"] == 1e-3  # the defaults come first

@@ -57,7 +57,7 @@ def test_rows_calibrated_on_different_graphs_are_not_written_into_one_table(tmp_
     _keep(tmp_path, "untrained0", "one store")
     assert set(frozen.write_rows(tmp_path)["collection"]) == {"", "one store"}
     (tmp_path / "rows.csv.gz").unlink()
-    _keep(tmp_path, "untrained1", "the training fold")
+    _keep(tmp_path, "untrained1", "the training set")
     with pytest.raises(SystemExit, match="untrained1 on d were calibrated on different"):
         frozen.write_rows(tmp_path)
     assert not (tmp_path / "rows.csv.gz").exists()

@@ -307,7 +307,7 @@ def test_few_labels_fine_tuned():
             check(f"{label}, {at}", cell, spread(values[:3]))
 
 
-EPOCHS = {"last": "last epoch", "best on the validation fold": "best validation"}
+EPOCHS = {"last": "last epoch", "best on the validation set": "best validation"}
 
 
 def test_fine_tuned():
@@ -378,7 +378,7 @@ def trained(suite: str, variant: str, seeds: str = "012") -> pd.DataFrame:
 
 def test_ablation():
     networks = rows_of("protocol-2/untrained.csv")
-    networks = wide(networks[networks["calibration"] != "training fold"], "network")[list(FIVE)]
+    networks = wide(networks[networks["calibration"] != "training set"], "network")[list(FIVE)]
     starts = networks[networks.index.str.startswith("start")]
     kept = [d for d in FIVE if d != "clintox"]
     page, heading = "docs/two-losses.md", "Table 4 with all rows alike"
@@ -577,7 +577,7 @@ RULES = {"linear": "validated", "kernel": "kernel"}
 
 
 def moleculenet_heads(metric: str, points: int) -> pd.DataFrame:
-    """Return scores of a test fold, a row for each method, rule and seed."""
+    """Return scores of a test set, a row for each method, rule and seed."""
     rows = pd.read_csv(RESULTS / "moleculenet.csv.gz", keep_default_na=False)
     rows = rows[(rows["fold"] == "test") & (rows["task"] == "") & (rows["metric"] == metric)]
     rows = rows.assign(score=rows["value"].astype(float) * points)
@@ -696,7 +696,7 @@ def test_the_papers_protocol(heading: str, number: int):
 def full_size() -> pd.DataFrame:
     """Return test scores of networks fine-tuned on a GPU: by model and seed, set and epoch.
 
-    Epoch 0 is the best one by the validation fold.
+    Epoch 0 is the best one by the validation set.
     """
     rows = pd.read_csv(RESULTS / "full-size/finetuned.csv.gz")
     best = rows.loc[rows.groupby(["dataset", "model", "seed"])["valid"].idxmax()]

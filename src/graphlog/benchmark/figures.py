@@ -49,7 +49,7 @@ _BELOW: dict[str, Any] = {"marker": "D", "markersize": 5, "zorder": 4}
 
 
 def draw_pages(folder: BenchmarkFolder, out: Path) -> dict[str, dict[str, list[Path]]]:
-    """Draw the figures of all pages, under the rule that takes no look at the validation fold.
+    """Draw the figures of all pages, under the rule that takes no look at the validation set.
 
     Returns:
         The files by page and by the heading that they follow.

@@ -46,7 +46,7 @@ from graphlog.training.watch import effective_rank
 Row = dict[str, Any]
 """A number with the columns that say what it is."""
 FIXED, VALIDATED = "fixed", "validated"
-"""Selection rules: without a look at the validation fold (last epoch, C = 0.1), and with one."""
+"""Selection rules: without a look at the validation set (last epoch, C = 0.1), and with one."""
 
 
 class BusyError(Exception):
@@ -152,7 +152,7 @@ def _open_labeled(dataset: str, split: str, features: str) -> LabeledGraphs:
 def given_folds(dataset: str) -> Split:
     """Return the folds of a table with a column ``split``, as rows.
 
-    A tenth of its training rows, drawn at random, are the validation fold.
+    A tenth of its training rows, drawn at random, are the validation set.
     """
     spec = find_spec(dataset)
     of_row = pd.read_csv(DOMAINS[spec.domain].fetch(spec))["split"].to_numpy()
@@ -221,7 +221,7 @@ def probe_cell(cell: Cell, work: Work) -> Iterator[Row]:
     for row in feature_rows(data, known, heads, [cell.seed or 0], counts=counts):
         assert row.key is not None
         rule = FIXED if row.key.rule is Rule.FIXED else VALIDATED
-        # other heads are fitted once, nothing of them is selected by the validation fold
+        # other heads are fitted once, nothing of them is selected by the validation set
         rule = {Model.LINEAR: rule, Model.FOREST: ""}.get(row.key.model, row.key.model.value)
         yield from _scores(row, rule, data, about, suite.metrics)
 

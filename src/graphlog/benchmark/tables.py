@@ -62,7 +62,7 @@ _RULES = {
     ("finetune", FIXED): "fine-tuned, last epoch",
     ("finetune", VALIDATED): "fine-tuned, epoch of the best validation score",
     ("probe", FIXED): "linear probe of frozen embeddings, C = 0.1",
-    ("probe", VALIDATED): "linear probe of frozen embeddings, C chosen on the validation fold",
+    ("probe", VALIDATED): "linear probe of frozen embeddings, C chosen on the validation set",
 }
 _HEADS = {VALIDATED: "linear", "kernel": "kernel", "boosting": "boosted trees"}
 OTHER_PAPER = "paper (biology, 8 species)"
@@ -85,7 +85,7 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 _HALVES = {"test_first_half": "first half", "test_second_half": "second half"}
-"""Folds of proteins beside the whole test fold, of which the pre-train-GNNs family reports one."""
+"""Folds of proteins beside the whole test set, of which the pre-train-GNNs family reports one."""
 
 
 @dataclass(frozen=True)
@@ -429,7 +429,7 @@ def map_frame(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 _LEGEND = (
-    "Scores are of the test fold, in per cent where the metric allows: mean ± sample standard "
+    "Scores are of the test set, in per cent where the metric allows: mean ± sample standard "
     "deviation over seeds. **Bold**: best measured mean of the column. *Italics*: printed in the "
     "paper. A seed whose score is undefined (a fold of one class) is left out and the count shown.",
     "Averages are taken per seed over the data sets shown. Rank: mean over the data sets of the "

@@ -253,7 +253,7 @@ class SplitInput(o.Reading, Command):
     )
     seed: int = o.option(0, "Random seed, for kinds that shuffle.", "N", min=0)
     test_species: str | None = o.option(
-        None, "With species: species of the test fold (default: human, else the last).", "TAXON"
+        None, "With species: species of the test set (default: human, else the last).", "TAXON"
     )
     networks: Sequence[str] | None = o.option(
         None,

@@ -125,7 +125,7 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     model: o.Model
     run_dir: o.Run
     labels_range: o.LabelsRange = None
-    epochs: int | None = o.option(None, "Passes over the training fold (default: 30).", "N", min=1)
+    epochs: int | None = o.option(None, "Passes over the training set (default: 30).", "N", min=1)
     protocol: Literal["default", "paper"] | None = o.option(
         None,
         "default: a head with a hidden layer, a slow encoder; paper: a linear head, one rate.",

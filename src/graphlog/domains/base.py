@@ -258,7 +258,7 @@ class Domain(HasDataSets, ABC):
     finds_repeats: bool = True
     """Whether graphs of one structure are the same record, listed more than once."""
     test_halves: bool = False
-    """Whether scores of two random halves of the test fold are reported too."""
+    """Whether scores of two random halves of the test set are reported too."""
     keeps_stores: bool = False
     """Whether named data sets are kept as stores, so that reading one copies nothing."""
     wide_edges: bool = False

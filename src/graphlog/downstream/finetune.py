@@ -112,7 +112,7 @@ class FinetuneConfig(FrozenConfig):
     """``default`` trains a head with a hidden layer on the standardized embedding of all layers,
     and the encoder more slowly; ``paper`` is the paper's. It decides what is not set otherwise."""
     epochs: int = Field(default=30, ge=1)
-    """Passes over the training fold."""
+    """Passes over the training set."""
     batch_size: int = Field(default=32, ge=1)
     """Graphs a step."""
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
@@ -134,7 +134,7 @@ class FinetuneConfig(FrozenConfig):
     hidden: int = Field(default=512, ge=0)
     """Units of the head's hidden layer; 0 is a linear head."""
     standardize_embedding: bool = True
-    """Standardize what the head sees, by the embedding of the training fold before training."""
+    """Standardize what the head sees, by the embedding of the training set before training."""
     freeze_batch_norm: bool = True
     """Keep the statistics of batch normalization as they came with the encoder."""
     layer: EmbeddingLayer | None = None
@@ -144,7 +144,7 @@ class FinetuneConfig(FrozenConfig):
     """``auto``: of proteins, the center's embedding beside the mean of the ego-network;
     ``encoder``: as it was trained."""
     freeze: bool = False
-    """Train the head alone, on embeddings computed once and standardized over the training fold."""
+    """Train the head alone, on embeddings computed once and standardized over the training set."""
     select: Literal["last", "best-valid"] = "last"
     """Whose weights predict: those of the last epoch, or of the epoch with the best validation
     score. Both are reported."""
@@ -158,7 +158,7 @@ class FinetuneConfig(FrozenConfig):
     """What the kernel model sees besides, as for ``probe``: ``descriptors``, for example."""
     class_weight: Literal["balanced"] | None = None
     """``balanced`` weighs each class of a target by the inverse of its share of the training
-    fold."""
+    set."""
     precision: Precision = "fp32"
     """Format of the encoder's matrix products; ``auto`` is bf16 where the hardware computes in
     it."""
@@ -242,7 +242,7 @@ class Start:
     config: FinetuneConfig
     """How to train."""
     embeddings: Float[np.ndarray, "M W"] | None
-    """Of every graph under ``encoder`` with ``freeze``, else of the training fold where the head
+    """Of every graph under ``encoder`` with ``freeze``, else of the training set where the head
     standardizes."""
     digest: str
     """Hash of everything the outcome depends on besides the seed."""
@@ -324,7 +324,7 @@ class SeedJob(Job):
         return patience is not None and len(self.history) - self.best_epoch >= patience
 
     def row(self, means: dict[str, float], cursor: Cursor) -> dict[str, Any]:
-        """Score validation and test fold, keep the best state, and return the row of the log."""
+        """Score validation and test set, keep the best state, and return the row of the log."""
         epoch, criterion = cursor.epoch + 1, self.data.criterion
         row: dict[str, Any] = {
             "step": epoch,
@@ -388,7 +388,7 @@ class SeedJob(Job):
     def chosen(self) -> FineTuned:
         """Return the model with the weights under the rule asked for, on the CPU.
 
-        Where no epoch was scored, the best is the last. Targets that the training fold cannot
+        Where no epoch was scored, the best is the last. Targets that the training set cannot
         teach are predicted NaN, and classes of one target that no graph has there as impossible.
         """
         if self.config.select == "best-valid" and self.best:
@@ -403,7 +403,7 @@ class SeedJob(Job):
         return model
 
     def predictions(self, rule: str) -> Float[np.ndarray, "M T"]:
-        """Return the predictions under a rule, in full precision; NaN in the training fold."""
+        """Return the predictions under a rule, in full precision; NaN in the training set."""
         last = self.weights()
         self.model.load_state_dict(self.best if rule == "best-valid" and self.best else last)
         found = self._predict("fp32")
@@ -448,7 +448,7 @@ def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarr
     """Return how much each label counts: the weight of its graph times that of its class.
 
     A balanced class has the weight n / (classes * n of the class), counted over the labels of the
-    training fold.
+    training set.
     """
     weights = np.ones(data.labels.shape)
     if data.weights is not None:
@@ -502,7 +502,7 @@ def finetune(
         seeds: Initial heads, order of the graphs, dropout.
         config: Settings, an object or a table, that the others change; None takes the protocol's.
         targets: Columns to predict; data sets with known tasks need none.
-        epochs: Passes over the training fold; None takes the protocol's.
+        epochs: Passes over the training set; None takes the protocol's.
         select: Whose weights predict: ``last`` (usual) or ``best-valid`` (usual with ``patience``).
         freeze: Train the head alone.
         layer: Embedding the head sees: ``jk``, ``jk+sum`` or ``last``; None takes the protocol's.
@@ -618,7 +618,7 @@ def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
         drop = f"drop {setting('patience')}"
         advice = drop if config.patience else f"choose {setting('select', 'last')}"
         raise DataError(
-            f"every target has {lack} in the validation fold ({data.split_name} split): {advice} "
+            f"every target has {lack} in the validation set ({data.split_name} split): {advice} "
             "or choose another split."
         )
 
@@ -705,7 +705,7 @@ def _predictor(
         notes.append("the kernel model does not balance classes")
     if any(not job.best_epoch for job in jobs):
         lack = "a label" if data.task == "regression" else "both classes"
-        notes.append(f"no target has {lack} in the validation fold: the last epoch is used")
+        notes.append(f"no target has {lack} in the validation set: the last epoch is used")
     notes += [] if config.kernel else _kernel_note(encoder, data, config, mean)
     chosen = "the epoch" if config.select == "best-valid" else None
     notes += calibration_notes(judged, data.split_name, chosen, records=data.records)
@@ -760,7 +760,7 @@ def _kernel_note(
 ) -> list[str]:
     """Return by how much a kernel model of the frozen encoder is better, where it is.
 
-    The validation fold decides; the paper's protocol has no such comparison.
+    The validation set decides; the paper's protocol has no such comparison.
     """
     if config.protocol == "paper" or not len(data.split.valid):
         return []
@@ -775,7 +775,7 @@ def _kernel_note(
         return []
     scores = [shown_score(score, data.criterion) for score in (of_kernel, own)]
     return [
-        f"a kernel model of the frozen encoder is better on the validation fold, {data.criterion} "
+        f"a kernel model of the frozen encoder is better on the validation set, {data.criterion} "
         f"{scores[0]} instead of {scores[1]}: try `probe` with {setting('head', 'kernel')}, or "
         f"{setting('kernel', True)} here, which averages the two"
     ]

@@ -261,8 +261,8 @@ def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Spl
         ("test", "valid"): "scores after a choice by validation are too optimistic",
     }
     notes = [
-        f"{known:,} of {size:,} {records} of the {FOLD_NAMES[later]} fold repeat one of the "
-        f"{FOLD_NAMES[earlier]} fold: {effects[later, earlier]}; choose "
+        f"{known:,} of {size:,} {records} of the {FOLD_NAMES[later]} set repeat one of the "
+        f"{FOLD_NAMES[earlier]} set: {effects[later, earlier]}; choose "
         f"{setting('on_repeats', 'mean')} or {setting('on_repeats', 'drop')}, or another split"
         for (later, earlier), (known, size) in repeats_between(kinds, split).items()
         if known

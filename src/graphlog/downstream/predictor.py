@@ -254,7 +254,7 @@ class Prediction:
     high: Float[np.ndarray, "M T"] | None = None
     """Upper ends of the intervals."""
     novelty: Float[np.ndarray, "M"] | None = None
-    """Percentile, 0 to 100, among the graphs of the training fold, by distance from them; None for
+    """Percentile, 0 to 100, among the graphs of the training set, by distance from them; None for
     predictors that do not know them."""
 
     @classmethod
@@ -323,7 +323,7 @@ class Predictor:
         self.calibration = calibration
         """What intervals and calibrated probabilities are made of."""
         self.novelty = novelty
-        """What the training fold looks like to the first seed's encoder."""
+        """What the training set looks like to the first seed's encoder."""
         self.joined = dict(joined or {})
         """Heads of other features by their names, averaged with the mean of the members."""
         self.kernel = kernel
@@ -480,14 +480,14 @@ class Predictor:
         if names:
             warnings.warn(
                 f"intervals of {listed(names, 3)} are infinite, and left empty in text files: "
-                f"the validation fold had too few labels for {interval:g}; choose a lower "
+                f"the validation set had too few labels for {interval:g}; choose a lower "
                 f"{setting('interval')}",
                 stacklevel=3,
             )
         if repeats := self.info.get("valid_repeats"):
             warnings.warn(
                 f"intervals may be far too narrow: {repeats[0]:,} of {repeats[1]:,} graphs of the "
-                "validation fold repeat one that the model was trained on; train again with "
+                "validation set repeat one that the model was trained on; train again with "
                 f"{setting('on_repeats', 'mean')}",
                 stacklevel=3,
             )
@@ -508,7 +508,7 @@ class Predictor:
 
         After each ``predicted_<target>`` come ``..._std`` (spread over seeds), ``..._calibrated``
         (classification) and, with an interval, ``..._low`` and ``..._high``. ``graphlog_novelty``
-        is the percentile of the row among the graphs of the training fold. A row that cannot be
+        is the percentile of the row among the graphs of the training set. A row that cannot be
         used keeps its columns; its predictions are empty and its status says why. The file is
         written whole or not at all.
 

@@ -657,7 +657,7 @@ def statistics_note(encoder: Encoder) -> str:
     """Return a note for tables with :func:`untrained_like`: which graphs its batch norm knows."""
     graphs = bundled_graphs(encoder.schema)
     source = (
-        "the unlabeled graphs of the training fold"
+        "the unlabeled graphs of the training set"
         if graphs is None
         else f"{len(graphs):,} unlabeled graphs that come with the package"
     )

@@ -75,7 +75,7 @@ USUAL_BASELINES = ("random", "ecfp-lr")
 EMBEDDING, UNTRAINED = "frozen encoder", "untrained encoder"
 COUNTS_TITLE = "substructure counts"
 HEADS = ("auto", "linear", "kernel")
-"""What is fitted to embeddings; ``auto`` is the better of the two on the validation fold."""
+"""What is fitted to embeddings; ``auto`` is the better of the two on the validation set."""
 KERNEL_RULE = "kernel by cross-validation"
 K = TypeVar("K")
 
@@ -105,7 +105,7 @@ def probe(
     """Fit models to the frozen embeddings of a labeled set and score them on its folds.
 
     Linear: logistic regression for classification, ridge for regression, on features standardized
-    over the training fold. Each representation has two rows: at the fixed ``c``, and at the value
+    over the training set. Each representation has two rows: at the fixed ``c``, and at the value
     of ``grid`` with the best mean validation score. Kernel: one row a representation, see
     :func:`~graphlog.downstream.kernel.fit_kernel`; molecules are compared by their embeddings,
     with what is joined to them, and by counts of ECFP4 environments.
@@ -115,8 +115,8 @@ def probe(
         dataset: As for :func:`graphlog.finetune`.
         split: As for :func:`graphlog.finetune`.
         targets: As for :func:`graphlog.finetune`.
-        head: ``linear``, ``kernel``, or ``auto``: both, of which the better on the validation fold
-            comes first (by cross-validation of the training fold where there is none).
+        head: ``linear``, ``kernel``, or ``auto``: both, of which the better on the validation set
+            comes first (by cross-validation of the training set where there is none).
         layer: See :meth:`Encoder.head_layer`.
         with_features: Features that need no learning, as for :meth:`Encoder.embed`. The linear
             models of the embeddings and of each of them are averaged, logits for classification
@@ -136,7 +136,7 @@ def probe(
         run_dir: Folder to keep the chosen models in, as a predictor, whose row then comes first;
             None keeps none. Of several splits they are fitted again, to all labeled graphs, linear
             ones with the C of the best mean validation score; intervals and calibration come from
-            the validation folds of all splits.
+            the validation sets of all splits.
         overwrite: Replace the run in ``run_dir``.
         device: Where to load an encoder that is named: ``auto``, ``cpu`` or ``cuda``.
         engine: What reads and embeds, ``local`` or ``ray``: see
@@ -309,7 +309,7 @@ class _Candidate(NamedTuple):
     merit: float
     """What heads are compared by."""
     predicted: Predicted
-    """Of every graph but those of the training fold."""
+    """Of every graph but those of the training set."""
     kept: Kept
     validation: Mapping[str, Scores] = {}
     """Of linear models."""
@@ -323,7 +323,7 @@ def _refitted(
     fixed: float,
     found: Sequence[_Candidate],
 ) -> tuple[LabeledGraphs, Kept]:
-    """Return all labeled graphs as a training fold, and models that are fitted to them.
+    """Return all labeled graphs as a training set, and models that are fitted to them.
 
     The C of each linear model is the one with the best mean validation score over splits.
     """
@@ -367,7 +367,7 @@ class _Fits:
         self._kernel = dict[tuple[BaselineFeatures, ...], tuple[KernelFit, Predicted]]()
 
     def linear(self, known: BaselineFeatures) -> _LinearFits:
-        """Fit the training fold and predict every graph, at each inverse penalty."""
+        """Fit the training set and predict every graph, at each inverse penalty."""
         if known not in self._linear:
             data = self.data
             scaling, x = _scaled(known, data.split.train)
@@ -381,7 +381,7 @@ class _Fits:
         return self._linear[known]
 
     def kernel(self, parts: Parts) -> tuple[KernelFit, Predicted]:
-        """Fit the training fold and predict the other two; training rows are NaN."""
+        """Fit the training set and predict the other two; training rows are NaN."""
         seen = tuple(parts.values())
         if seen not in self._kernel:
             data, counts = self.data, self.counts
@@ -546,14 +546,14 @@ class FittedKernel(NamedTuple):
 
     predictor: Predictor
     predicted: Float[np.ndarray, "M T"]
-    """Of every graph but those of the training fold."""
+    """Of every graph but those of the training set."""
     notes: list[str]
 
 
 def kernel_predictor(
     encoder: Encoder, data: LabeledGraphs, with_features: Sequence[str] = ()
 ) -> FittedKernel:
-    """Fit a kernel model to the training fold."""
+    """Fit a kernel model to the training set."""
     layer, domain = encoder.head_layer(), domain_of(data.store.schema)
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     parts |= {name: domain.feature_set(name, data.store) for name in with_features}
@@ -598,13 +598,13 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
     """Return the same graphs in the folds of each seed.
 
     Raises:
-        ConfigError: If the test fold does not depend on them.
+        ConfigError: If the test set does not depend on them.
     """
     draw = data.draw
     drawn = [] if draw is None else [draw(data.store, data.labels, s) for s in seeds]
-    if not drawn or all(np.array_equal(drawn[0][0].test, folds.test) for folds, _ in drawn[1:]):
+    if not drawn or all(np.array_equal(drawn[0][0].test, sets.test) for folds, _ in drawn[1:]):
         raise ConfigError(
-            f"the {data.split_name} split has the same test fold with every seed; choose one that "
+            f"the {data.split_name} split has the same test set with every seed; choose one that "
             f"shuffles with {setting('split')}, such as random-scaffold (molecules) or random.",
             option="split",
         )
@@ -614,9 +614,9 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
 def pooled(
     splits: Sequence[LabeledGraphs], each: Sequence[Predicted]
 ) -> tuple[LabeledGraphs, Predicted]:
-    """Return the validation and the test folds of all splits as two folds of as many graphs.
+    """Return the validation and the test sets of all splits as two folds of as many graphs.
 
-    A target that the training fold of a split could not teach has no label there.
+    A target that the training set of a split could not teach has no label there.
     """
     folds = [
         (data, found, data.split[fold])
@@ -690,7 +690,7 @@ def _check_weights(data: LabeledGraphs, head: str) -> None:
 def fit_head(
     encoder: Encoder, data: LabeledGraphs, head: str, layer: str | None = None
 ) -> Predictor:
-    """Return a predictor of the training fold alone, nothing scored: for scikit-learn.
+    """Return a predictor of the training set alone, nothing scored: for scikit-learn.
 
     Penalties, and the head if it is ``auto``, are chosen by cross-validation.
 

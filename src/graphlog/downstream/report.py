@@ -48,7 +48,7 @@ class Rule(StrEnum):
     FIXED = "fixed"
     VALIDATION = "validation"
     FOLDS = "folds"
-    """Cross-validation within the training fold."""
+    """Cross-validation within the training set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,15 @@ class ScoreRow:
     rule: str
     """How the scored state was chosen: ``last epoch``, ``best validation``, ``C = 0.1``, ..."""
     test: dict[str, list[Number]]
-    """Each metric on the test fold, one value a seed."""
+    """Each metric on the test set, one value a seed."""
     valid: dict[str, list[Number]]
-    """The same on the validation fold."""
+    """The same on the validation set."""
     per_task: dict[str, Number] = field(default_factory=dict[str, float])
-    """The report's metric on the test fold by task, mean over seeds; NaN where undefined."""
+    """The report's metric on the test set by task, mean over seeds; NaN where undefined."""
     halves: dict[str, dict[str, list[Number]]] = field(
         default_factory=dict[str, dict[str, list[float]]]
     )
-    """Each metric on two halves of the test fold, where the domain reports them (proteins)."""
+    """Each metric on two halves of the test set, where the domain reports them (proteins)."""
     detail: dict[str, Any] = field(default_factory=dict[str, Any])
     """Anything else worth keeping: epochs chosen, values of C, seconds."""
     key: RowKey | None = None
@@ -124,7 +124,7 @@ class Report:
     notes: tuple[str, ...] = ()
     """What the reader must know to read the rows rightly."""
     calibration: tuple[dict[str, Any], ...] = ()
-    """By target, how intervals (regression) or calibrated probabilities do on the test fold."""
+    """By target, how intervals (regression) or calibrated probabilities do on the test set."""
     splits: int = 1
     """How many splits were scored; if more than one, every row has a value a split."""
 
@@ -242,7 +242,7 @@ class Report:
                 for r in self.rows
                 if r.halves
             ]
-            tables.append(Table(heads, rows, "random halves of the test fold"))
+            tables.append(Table(heads, rows, "random halves of the test set"))
         if first is not None and len(self.tasks) > 1 and first.per_task:
             scores = [first.per_task.get(task, math.nan) for task in self.tasks]
             rows = [(t, self.shown(v, abs(v))) for t, v in zip(self.tasks, scores, strict=True)]
@@ -292,7 +292,7 @@ def certainty_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     heads = [_PLAIN.get(name, name.replace("_", " ")) for name in names]
     what = f"{rows[0]['level']:.0%} intervals" if "level" in rows[0] else "probabilities"
     cells = [[text(name, row[name]) for name in names] for row in rows]
-    return Table(heads, cells, f"{what} on the test fold")
+    return Table(heads, cells, f"{what} on the test set")
 
 
 def score_row(

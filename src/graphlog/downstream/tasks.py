@@ -56,16 +56,16 @@ LABELING = (
 ).split()
 """Options of :func:`open_labeled` and of the readers that calls take among other settings."""
 _HELD_OUT = (0.9, 0.1, 0.0)
-"""Shares of a training fold that is to give the validation fold."""
+"""Shares of a training set that is to give the validation set."""
 _HALVES_SEED = 42
-"""Of the two halves of a test fold; the family's."""
+"""Of the two halves of a test set; the family's."""
 SplitChoice = Any
 """A kind of split, the path of a split file, or what :meth:`Split.of` takes."""
 MOST_CLASSES = 1000
 _UNLIKE = 10.0
 """Ratio of the spreads of two targets above which a note says that a mean is of one of them."""
 _FEW = 20
-"""Labels in a test fold below which a note says that a score says little."""
+"""Labels in a test set below which a note says that a score says little."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +85,7 @@ class LabeledGraphs:
     metric: str
     """The score that decides."""
     split: Split
-    """Folds as graph indices of ``store``; graphs of weight 0 leave the training fold."""
+    """Folds as graph indices of ``store``; graphs of weight 0 leave the training set."""
     split_name: str
     """How the folds were made."""
     notes: tuple[str, ...] = field(default=())
@@ -128,7 +128,7 @@ class LabeledGraphs:
 
     @property
     def taught(self) -> Bool[np.ndarray, "T"]:
-        """Which targets the training fold can teach; what predicts others is left empty."""
+        """Which targets the training set can teach; what predicts others is left empty."""
         return learnable(self.labels[self.split.train])
 
     @property
@@ -150,7 +150,7 @@ class LabeledGraphs:
         unused = len(labels) - sum(map(len, split))
         if unused:
             why = "" if self.weights is None else ", among them those of weight 0"
-            notes.append(f"{unused:,} of {len(labels):,} graphs are in no fold{why}")
+            notes.append(f"{unused:,} of {len(labels):,} graphs are in none of the sets{why}")
         one = "only one class" if self.task != "regression" else "only one value"
         for fold, graphs in split._asdict().items():
             lacking = self.lacking(fold)
@@ -160,7 +160,7 @@ class LabeledGraphs:
                 found = [name for name in lacking if (name in known) == has_labels]
                 if found:
                     notes.append(
-                        f"{lack} in the {FOLD_NAMES[fold]} fold, so {effect}: "
+                        f"{lack} in the {FOLD_NAMES[fold]} set, so {effect}: "
                         f"target{'s' if len(found) > 1 else ''} {listed(found, 5)}"
                     )
         counts = [np.isfinite(labels[indices]).sum(axis=0) for indices in split]
@@ -178,20 +178,20 @@ class LabeledGraphs:
             shown = [f"{names[t]} {train[t]}, {valid[t]}, {test[t]}" for t in few[:3]]
             more = f"; and {len(few) - 3} more" if len(few) > 3 else ""
             notes.append(
-                f"fewer than {_FEW} labels in the test fold: scores say little (train, valid, "
+                f"fewer than {_FEW} labels in the test set: scores say little (train, valid, "
                 f"test): {'; '.join(shown)}{more}"
             )
         return notes
 
     @property
     def valid_kinds(self) -> Int[np.ndarray, "V"]:
-        """A number for each graph of the validation fold, equal for repeats of each other."""
+        """A number for each graph of the validation set, equal for repeats of each other."""
         kinds = repeat_kinds(self.store)
         return self.split.valid if kinds is None else kinds[self.split.valid]
 
     @property
     def valid_repeats(self) -> tuple[int, int] | None:
-        """How many graphs of the validation fold repeat one of the training fold, of how many."""
+        """How many graphs of the validation set repeat one of the training set, of how many."""
         kinds = repeat_kinds(self.store)
         if kinds is None:
             return None
@@ -207,7 +207,7 @@ class LabeledGraphs:
     ) -> Evaluation:
         """Return the scores on some graphs of predictions for all.
 
-        Targets that the training fold cannot teach are in no mean, whatever predicted them.
+        Targets that the training set cannot teach are in no mean, whatever predicted them.
         """
         labels = self.labels[graphs]
         if self.task != "multiclass":
@@ -240,12 +240,12 @@ class LabeledGraphs:
 
     @property
     def train_graphs(self) -> GraphStore:
-        """The graphs of the training fold."""
+        """The graphs of the training set."""
         return self.store.subset(np.sort(self.split.train))
 
     @property
     def halves(self) -> dict[str, Int[np.ndarray, "_"]]:
-        """Two random halves of the test fold; none where the domain has none."""
+        """Two random halves of the test set; none where the domain has none."""
         if not domain_of(self.store.schema).test_halves:
             return {}
         test = self.split.test
@@ -294,12 +294,12 @@ def open_labeled(
             or 1.
         metric: The score that decides; None takes the data set's, else ROC-AUC or RMSE.
         split: A kind (``scaffold``, ...), a split file, or a Split of input rows; None takes the
-            data set's, else the domain's. Without a validation fold a tenth of the training fold
-            is held out as one. Rows without a label of any target are in no fold.
+            data set's, else the domain's. Without a validation set a tenth of the training set
+            is held out as one. Rows without a label of any target are in none of the sets.
         fractions: Shares of train, valid and test.
         split_seed: Seed of the kinds that shuffle.
         weights: Column that says how much each row counts in the training loss; a row of weight 0
-            is in no training fold.
+            is in no training set.
         on_repeats: What becomes of graphs that repeat each other, molecules by their parents:
             ``keep`` them all (random folds keep repeats of molecules together), take the ``mean``
             of their labels, weighted by ``weights``, which are summed, ``drop`` all but the first
@@ -346,9 +346,9 @@ def open_labeled(
     store, labels, input_rows, row_weights = _labeled(store, labels, input_rows, row_weights)
     if lacking := len(whole) - len(store):
         found_without = f"{lacking:,} of {len(whole):,} {domain.records} have no label"
-        notes.append(f"{found_without} and are in no fold")
+        notes.append(f"{found_without} and are in none of the sets")
         if spec is not None and targets:
-            notes.append(f"folds are of these targets alone, not those of all of {spec.name}")
+            notes.append(f"the split is of these targets alone, not that of all of {spec.name}")
     if row_weights is not None:
         check_weights(row_weights, f"column '{weights}'", store.rows)
     wanted = known if known is not None and task == "auto" else task
@@ -558,10 +558,10 @@ def _split_graphs(
         name = kind if kind == "scaffold" else f"{kind} (seed {seed})"
     if len(folds.train) > 1 and not len(folds.valid) and len(folds.test):
         folds, held = _with_held_out(folds, kind, store, labels, seed)
-        name = f"{name} (validation fold: {held}, of its training fold)"
+        name = f"{name} (validation set: {held}, of its training set)"
     for part, indices in folds._asdict().items():
         if not len(indices):
-            found = f"the {part} fold is empty ({name} split of {len(store)} usable rows)"
+            found = f"the {part} set is empty ({name} split of {len(store)} usable rows)"
             raise DataError(f"{found}; give more rows, other fractions or another split.")
     return folds, name
 
@@ -569,12 +569,12 @@ def _split_graphs(
 def _with_held_out(
     folds: Split, kind: str | None, store: GraphStore, labels: Float[np.ndarray, "M T"], seed: int
 ) -> tuple[Split, str]:
-    """Return folds whose validation fold is a part of the training fold, and what part it is.
+    """Return folds whose validation set is a part of the training set, and what part it is.
 
     It is split off as the folds were made; at random where that is unknown or leaves it empty.
     """
     train = store.subset(folds.train)
-    source = Input(name="training fold", store=train)
+    source = Input(name="training set", store=train)
     for own in dict.fromkeys((kind or "random", "random")):
         with suppress(ConfigError, DataError):  # a kind not known here, or groups too large for it
             parts = _drawn(train, labels[folds.train], own, _HELD_OUT, seed, source)
@@ -618,17 +618,17 @@ def _drawn(
 
 
 def check_learnable(data: LabeledGraphs) -> None:
-    """Refuse a training fold from which no target can be learned.
+    """Refuse a training set from which no target can be learned.
 
     Raises:
         DataError: If every target has one class or value, or no label, or all weights are 0.
     """
     if data.weights is not None and not len(data.split.train):
-        raise DataError("all weights of the training fold are 0: nothing to learn.")
+        raise DataError("all weights of the training set are 0: nothing to learn.")
     if len(data.lacking("train")) == len(data.targets):
         lack = "one class only" if data.task != "regression" else "one value only, or none,"
         raise DataError(
-            f"every target has {lack} in the training fold ({data.split_name} split): nothing to "
+            f"every target has {lack} in the training set ({data.split_name} split): nothing to "
             "learn; choose another split."
         )
 
@@ -654,7 +654,7 @@ def split_file(
 ) -> Split:
     """Split the rows of ``source``, write the split to ``path`` as JSON, and return it.
 
-    Rejected rows are in no fold, nor rows without any label where labels are read: those of a data
+    Rejected rows are in none of the sets, nor rows without any label where labels are read: those of a data
     set, of a store, or those that ``targets`` names.
 
     Args:

@@ -1,4 +1,4 @@
-"""How sure predictions are: intervals and calibrated probabilities, from the validation fold."""
+"""How sure predictions are: intervals and calibrated probabilities, from the validation set."""
 
 import math
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _LOG_TEMPERATURES = (-3.0, 3.0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """What the validation fold tells about the errors of a predictor."""
+    """What the validation set tells about the errors of a predictor."""
 
     task: TaskKind
     """Kind of task."""
@@ -98,7 +98,7 @@ class Calibration:
         predictions: Float[np.ndarray, "M T"],
         std: Float[np.ndarray, "M T"] | None = None,
     ) -> tuple[dict[str, Any], ...]:
-        """Return how each target's calibration does on the test fold.
+        """Return how each target's calibration does on the test set.
 
         Predicted deviations, which a kernel model of quantities has, are compared with intervals.
         """
@@ -142,7 +142,7 @@ def calibration_notes(
 ) -> list[str]:
     """Return what a reader of the rows of :meth:`Calibration.rows` must know.
 
-    ``chosen`` is what the validation fold was also used to choose; ``pooled`` says that folds of
+    ``chosen`` is what the validation set was also used to choose; ``pooled`` says that folds of
     several splits were joined, for models of all labels.
     """
     notes: list[str] = []
@@ -150,12 +150,12 @@ def calibration_notes(
     if has_intervals:
         notes.append(
             f"{LEVEL:.0%} intervals: prediction ± half width, a quantile of the errors on the "
-            "validation fold (split conformal)"
+            "validation set (split conformal)"
         )
         if any(row["half_width"] is None for row in rows):
             fewest = math.ceil(LEVEL / (1 - LEVEL) - 1e-9)
             notes.append(
-                f"an empty half width is infinite: the validation fold needs labels of {fewest} "
+                f"an empty half width is infinite: the validation set needs labels of {fewest} "
                 f"different {records}"
             )
         if any("surest_third" in row for row in rows):
@@ -166,7 +166,7 @@ def calibration_notes(
             )
     else:
         notes.append(
-            "calibrated: logits divided by a temperature that was fitted to the validation fold"
+            "calibrated: logits divided by a temperature that was fitted to the validation set"
         )
     promised = "coverage" if has_intervals else "calibration"
     if pooled:
@@ -177,12 +177,12 @@ def calibration_notes(
     elif not split_name.startswith(("random (", "stratified (")):
         kind = split_name.partition(" (")[0]
         notes.append(
-            f"With a {kind} split, {promised} on new {records} is not guaranteed; the test fold is "
+            f"With a {kind} split, {promised} on new {records} is not guaranteed; the test set is "
             "one example."
         )
     if chosen is not None:
         effect = "intervals may be too narrow" if has_intervals else "they may be too confident"
-        notes.append(f"the validation fold also chose {chosen}: {effect}")
+        notes.append(f"the validation set also chose {chosen}: {effect}")
     return notes
 
 

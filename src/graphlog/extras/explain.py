@@ -284,7 +284,7 @@ def _page(
         text = store.texts([graph])[0] if store.has_texts else f"row {row}"
         for t, name in enumerate(targets):
             value, drawing = float(parts.predictions[graph, t]), ""
-            caption = "no prediction: the training fold has one class only"
+            caption = "no prediction: the training set has one class only"
             if not np.isnan(value):
                 (drawing,) = domain.draw(store, [graph], *_SIZE, [weights[:, t]])
                 most = _signed(own[np.abs(own[:, t]).argmax(), t], 3)

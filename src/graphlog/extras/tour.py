@@ -57,7 +57,7 @@ class Tour:
     """Labeled sets and what is predicted in them."""
     scores: list[TourScore]
     certainty: dict[str, Any]
-    """How intervals and predicted deviations of the kept model do on its test fold."""
+    """How intervals and predicted deviations of the kept model do on its test set."""
     written: dict[str, str]
     """Paths and what is in them."""
     next_steps: list[str]
@@ -161,11 +161,11 @@ def run_quickstart(
 
 
 def _mean_row(data: LabeledGraphs) -> TourScore:
-    """Return the scores of predicting the mean of the training fold."""
+    """Return the scores of predicting the mean of the training set."""
     test = data.labels[data.split.test]
     constant = np.broadcast_to(np.nanmean(data.labels[data.split.train], axis=0), test.shape)
     scores = evaluate(test, constant, data.task).scores
-    return TourScore(data.name, "mean of the training fold", "", scores["rmse"], scores["r2"])
+    return TourScore(data.name, "mean of the training set", "", scores["rmse"], scores["r2"])
 
 
 def _is_shown(row: ScoreRow) -> bool:

@@ -1,4 +1,4 @@
-"""Settings of fine-tuning searched with Optuna, judged by the validation fold alone."""
+"""Settings of fine-tuning searched with Optuna, judged by the validation set alone."""
 
 import math
 import sqlite3
@@ -61,7 +61,7 @@ class Trial:
     state: str
     """``complete``, ``pruned`` (stopped early, for others were better) or ``fail``."""
     score: float
-    """On the validation fold; NaN if there is none."""
+    """On the validation set; NaN if there is none."""
     epochs: int
     """Epochs that were trained."""
     settings: Mapping[str, Any]
@@ -79,7 +79,7 @@ class Tuned:
     trials: tuple[Trial, ...]
     """All trials, the best complete one first."""
     predictor: Predictor
-    """Fine-tuned with the best settings on all seeds; its report has the test fold."""
+    """Fine-tuned with the best settings on all seeds; its report has the test set."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values."""
@@ -106,8 +106,8 @@ def tune(
 ) -> Tuned:
     """Search for settings of fine-tuning; fine-tune with the best of them.
 
-    A trial trains on one seed and is judged by the validation fold; it is pruned when its scores
-    fall behind the median of earlier trials. The test fold is looked at once, when the best
+    A trial trains on one seed and is judged by the validation set; it is pruned when its scores
+    fall behind the median of earlier trials. The test set is looked at once, when the best
     settings are fine-tuned on all seeds. ``out`` holds ``study.db`` (Optuna's, in SQLite),
     ``trials.json``, ``best.toml`` (for ``graphlog finetune --config``) and the run folder ``best``.
 
@@ -203,7 +203,7 @@ def tune(
         if len(tried) > 1:
             effect = "intervals" if data.task == "regression" else "probabilities"
             note = (
-                f"the validation fold chose these settings, the best of {len(tried)} trials: its "
+                f"the validation set chose these settings, the best of {len(tried)} trials: its "
                 f"scores are too good, and {effect} that are fitted to it may be too sure"
             )
             data = replace(data, notes=(*data.notes, note))

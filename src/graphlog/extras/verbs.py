@@ -51,7 +51,7 @@ class Quickstart(o.Computing, Command):
 class Tune(o.Labeling, o.Reading, o.Computing, Command):
     """Search for settings of finetune with Optuna, then fine-tune with the best.
 
-    Trials are judged by the validation fold of one seed; the test fold is looked at once, at the
+    Trials are judged by the validation set of one seed; the test set is looked at once, at the
     end. DIR holds study.db, trials.json, best.toml (for finetune --config) and the run best.
     """
 

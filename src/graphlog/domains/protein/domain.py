@@ -240,7 +240,7 @@ def split_proteins(
     - ``network``: METIS cuts each network into 20 communities of equal size with the fewest
       interactions between them. Whole communities, in random order, fill validation and test; the
       rest is for training. Most partners of a test protein are then in its own community and not in
-      the training fold. The communities are always the same; ``seed`` assigns them to folds.
+      the training set. The communities are always the same; ``seed`` assigns them to folds.
     - ``random``: proteins are shuffled.
 
     Args:
