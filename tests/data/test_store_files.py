@@ -121,8 +121,8 @@ def sign(folder: Path, arrays: dict[str, np.ndarray], **changes: object) -> None
         array.tofile(folder / f"{name}.bin")
     for name, entry in manifest_module.describe(arrays, None).items():
         fields["files"][name] = entry.model_dump(mode="json")
-    fields["digest"] = Manifest.model_validate(fields).content_digest()
-    (folder / "manifest.json").write_text(json.dumps(fields))
+    signed = Manifest.model_validate(fields).signed()
+    (folder / "manifest.json").write_text(signed.model_dump_json(by_alias=True))
 
 
 Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
@@ -258,9 +258,12 @@ def test_a_foreign_changed_or_newer_manifest(folder: Path, given: str | dict, me
     refused(folder, message)
 
 
-def test_the_source_may_be_edited(folder: Path):
-    edit(folder, source={"name": "moved.csv"})
-    assert open_store(folder).source.name == "moved.csv"
+@pytest.mark.parametrize("change", [{"standardize": "parent"}, {"classes": {"y": ["b", "a"]}}])
+def test_a_changed_source_is_refused(folder: Path, change: dict):
+    """It says how molecules are read and what labels mean."""
+    source = json.loads((folder / "manifest.json").read_text())["source"]
+    edit(folder, source=source | change)
+    refused(folder, "changed after it was written")
 
 
 def test_no_store_at_all(tmp_path: Path):

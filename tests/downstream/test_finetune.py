@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -225,6 +226,8 @@ def test_a_used_folder_is_refused_resumed_or_replaced(tmp_path: Path, monkeypatc
     ):
         with pytest.raises(ConfigError, match=told):
             tuned(**run, resume=True, **change)
+        with pytest.raises(ConfigError, match=told):  # with other seeds as well
+            tuned(**run, resume=True, seeds=(7,), **change)
     assert (tmp_path / "run" / "config.toml").read_bytes() == kept
     steps = watch_steps(monkeypatch)
     more = tuned(**run, resume=True, seeds=(0, 1, 2))
@@ -232,6 +235,16 @@ def test_a_used_folder_is_refused_resumed_or_replaced(tmp_path: Path, monkeypatc
     assert torch.equal(*(p.members[1].network.node.weight for p in (first, more)))
     tuned(**run, overwrite=True, seeds=(5,), epochs=1)
     assert left_in(tmp_path / "run" / "checkpoint") == {"seed-5"}
+
+
+@pytest.mark.parametrize(("one", "other"), [("seed-1", "seed-0"), ("seed-0", "untrained-seed-0")])
+def test_a_checkpoint_of_another_seed_or_encoder_is_refused(one: str, other: str, tmp_path: Path):
+    run, folder = {"run_dir": tmp_path, "baselines": ["random"]}, tmp_path / "checkpoint"
+    tuned(**run)
+    shutil.rmtree(folder / other)
+    shutil.copytree(folder / one, folder / other)
+    with pytest.raises(ConfigError, match="was written for another seed, model or data set"):
+        tuned(**run, resume=True)
 
 
 PATIENT = {"epochs": 40, "learning_rate": 0.05, "patience": 3, "select": "best-valid"}

@@ -79,7 +79,9 @@ def test_values_are_kept_beside_a_store_or_in_the_run(
         patch.setattr(module, "map_in_order", lambda *_: pytest.fail("worked out twice"))
         assert np.array_equal(first, find())
     kept[0].write_bytes(b"torn")
-    write_tensors(kept[1], "targets", {}, {"values": torch.zeros(3, 2, dtype=torch.float16)})
+    # of another store, by a name that is not its own
+    other = {"values": torch.zeros(first.shape, dtype=torch.float16)}
+    write_tensors(kept[1], "targets", {"key": "other"}, other)
     assert np.array_equal(first, find())
     if on_disk:
         open_store(tmp_path / "mols").verify()

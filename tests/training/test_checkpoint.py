@@ -118,6 +118,15 @@ def test_a_finished_run_of_another_version_is_left_alone(tmp_path: Path):
     assert path.read_bytes() == before
 
 
+def test_a_model_of_another_kind_in_a_run_is_refused(tmp_path: Path):
+    run = finished(tmp_path / "run")
+    path = run / "model.safetensors"
+    model = read_model(path)
+    save_model(path, model.encoder, {"finetuned_on": "esol"}, model.extra)
+    with pytest.raises(ModelFileError, match="is not the model of a pre-training run"):
+        run_pretraining(families(64), small_config(epochs=2), run, resume=True)
+
+
 def test_a_finished_run_is_returned_as_it_is(tmp_path: Path):
     store, config, said = families(64), small_config(epochs=2), Heard()
     first = run_pretraining(store, config, tmp_path / "run")

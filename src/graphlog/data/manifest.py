@@ -108,10 +108,23 @@ class Manifest(FrozenConfig):
     """The arrays."""
     digest: str = ""
     """Hash of all of the above but ``source``: equal digests, equal graphs."""
+    source_digest: str = ""
+    """Hash of ``source``, which says what labels mean and how molecules are read."""
+
+    def signed(self) -> "Manifest":
+        """Return the manifest with its digests."""
+        digests = {"digest": self.content_digest(), "source_digest": self.hash_of_source()}
+        return self.model_copy(update=digests)
+
+    def hash_of_source(self) -> str:
+        """Return the source digest that this manifest should have."""
+        return hash_json(self.source.model_dump(mode="json"))
 
     def content_digest(self) -> str:
         """Return the digest this manifest should have."""
-        fields = self.model_dump(mode="json", by_alias=True, exclude={"source", "digest"})
+        fields = self.model_dump(
+            mode="json", by_alias=True, exclude={"source", "digest", "source_digest"}
+        )
         fields["files"] = {k: v for k, v in fields["files"].items() if not k.startswith("text_")}
         return hash_json(fields)
 
@@ -383,6 +396,6 @@ def _read_manifest(path: Path) -> Manifest:
         problem = e.errors()[0]
         where = ".".join(str(p) for p in problem["loc"]) or "all of it"
         raise damaged(file, f"not that of a graph store (`{where}`: {problem['msg']})") from None
-    if manifest.content_digest() != manifest.digest:
+    if manifest != manifest.signed():
         raise damaged(file, "changed after it was written (digest differs)")
     return manifest

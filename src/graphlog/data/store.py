@@ -747,7 +747,7 @@ class StoreBuilder:
                 source=self.source,
                 files=describe(arrays, self._folder),
             )
-            manifest = manifest.model_copy(update={"digest": manifest.content_digest()})
+            manifest = manifest.signed()
             if self.path is None or self._folder is None:
                 return GraphStore(Contents(manifest, self.schema, arrays))
             write_manifest(self._folder, manifest)

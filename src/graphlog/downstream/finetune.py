@@ -365,7 +365,13 @@ class SeedJob(Job):
         return tensors, fields
 
     def load_state(self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
-        """Continue from a state of the same settings, model and data."""
+        """Continue from a state of the same settings, model, data and seed."""
+        if (fields["digest"], fields["seed"]) != (self.start.digest, self.seed):
+            raise ConfigError(
+                f"a checkpoint of seed {self.seed} was written for another seed, model or data "
+                f"set; start again with {setting('overwrite', True)}.",
+                option="overwrite",
+            )
         self.model.load_state_dict(tensors_below(tensors, "model."))
         self.best, self.best_epoch = tensors_below(tensors, "best."), fields["best_epoch"]
         self.history = list(fields["history"])
@@ -556,7 +562,7 @@ def finetune(
         if folder is not None:
             settings = config.written() | {"seeds": list(seeds)}
             tables = run_tables("finetune", data, encoder, settings)
-            _check_same(folder, seeds, start, tables)
+            _check_same(folder, start, tables)
             describe_run(folder, data, tables)
         fitted = None
         if config.kernel:  # before the networks, which take longer: it may lack labels or texts
@@ -738,12 +744,10 @@ def _check_kernel(folder: RunFolder, config: FinetuneConfig) -> None:
         )
 
 
-def _check_same(
-    folder: RunFolder, seeds: Sequence[int], start: Start, tables: Mapping[str, Any]
-) -> None:
-    """Refuse to continue seeds of other settings, model or data, naming what differs first."""
-    for seed in seeds:
-        kept = load_checkpoint(folder.checkpoints / f"seed-{seed}", lambda _: None)
+def _check_same(folder: RunFolder, start: Start, tables: Mapping[str, Any]) -> None:
+    """Refuse to continue a run of other settings, model or data, naming what differs first."""
+    for of_seed in sorted(folder.checkpoints.glob("seed-*")):
+        kept = load_checkpoint(of_seed, lambda _: None)
         if kept is not None and kept.fields.get("digest") != start.digest:
             before = read_toml(folder.config) if folder.config.is_file() else tables
             change = first_difference(before, tables, _INDIFFERENT)

@@ -158,12 +158,12 @@ def padded_inputs(encoder: Encoder, batch: GraphBatch) -> dict[str, np.ndarray]:
         columns, and scaled numbers. ``adjacency`` (B, N, N): 1 where an edge leads to the row's
         node from the column's, and on the diagonal. ``edges`` (B, N, L): the sum of what ``nodes``
         holds, but of the attributes of the edges into each node. ``mask`` (B, N): 1 for a node, 0
-        for padding. N is the largest number of nodes of a graph.
+        for padding. N is the largest number of nodes of a graph, at least 1.
     """
     schema, count = encoder.schema, batch.num_graphs
     if batch.schema is not None:
         check_schema(batch.schema, schema)
-    size = int(batch.sizes.max()) if count else 0
+    size = int(batch.sizes.max()) if count else 1
     near = Neighborhood(batch, schema, torch.float32)
     place = torch.arange(batch.num_nodes) - batch.ptr[:-1][batch.batch]
     arrays = {

@@ -157,7 +157,7 @@ def tune(
         ranges, usual = _ranges(optuna.distributions, model, fixed, settings)
         states = optuna.trial.TrialState
         with stop_on_signal() as stop:
-            while (done := len(_finished(study))) < trials:
+            while (done := len(_finished(study, folder))) < trials:
                 if not done and not any(t.state.name == "WAITING" for t in study.trials):
                     study.enqueue_trial(usual)
                 # seeded by what is done: a trial that was killed is drawn again as it was
@@ -190,8 +190,9 @@ def tune(
                     message = f"stopped in {which}; continue with {setting('resume', True)}."
                     raise TrainingInterrupted(message) from None
                 finally:
+                    trial.set_user_attr("told", _hash_of(trial.params, score, state.name))
                     study.tell(trial, score, state)
-        tried = _ranked(study, data.criterion)
+        tried = _ranked(study, folder, data.criterion)
         best = fixed.updated(tried[0].settings)
         write_text(folder / BEST, tomli_w.dumps({"finetune": best.written()}))
         write_json(folder / "trials.json", [json_ready(asdict(trial)) for trial in tried])
@@ -240,8 +241,13 @@ class _TrialJob(SeedJob):
 
 
 @contextmanager
-def _stored(study: Path) -> Generator[None]:
-    """Say in one line what is wrong with the file of a study, or with its disk."""
+def _stored(study: Path, reading: bool = False) -> Generator[None]:
+    """Say in one line what is wrong with the file of a study, or with its disk.
+
+    Args:
+        study: The file.
+        reading: Whether nothing but the file can be the reason of any other error.
+    """
     from optuna.exceptions import StorageInternalError  # pyright: ignore[reportMissingImports]
     from sqlalchemy.exc import DBAPIError  # pyright: ignore[reportMissingImports]
 
@@ -253,6 +259,20 @@ def _stored(study: Path) -> Generator[None]:
             f"{study}: {reason}; if the disk is full, free space and continue with "
             f"{setting('resume', True)}, else replace the search with {setting('overwrite', True)}."
         ) from None
+    except GraphLoGError:
+        raise
+    except Exception as e:
+        if not reading:
+            raise
+        raise _changed(study, f"{type(e).__name__}: {first_line(e)}") from None
+
+
+def _changed(study: Path, what: str) -> GraphLoGError:
+    """Return the error for a study that was not written by this package, or not as it is."""
+    return GraphLoGError(
+        f"{study} was changed after it was written, or by another version of Optuna ({what}); "
+        f"replace the search with {setting('overwrite', True)}."
+    )
 
 
 def _opened(optuna: Any, folder: Path, metric: str, what: Sequence[object]) -> Any:
@@ -262,15 +282,21 @@ def _opened(optuna: Any, folder: Path, metric: str, what: Sequence[object]) -> A
     # not by a URL, in which a % or ? of the path would mean something else
     connect = partial(sqlite3.connect, (folder / STUDY).absolute())
     engine = {"creator": connect, "poolclass": NullPool}
-    study = optuna.create_study(
-        storage=optuna.storages.RDBStorage("sqlite://", engine_kwargs=engine),
-        study_name="finetune",
-        direction="minimize" if metric in LOWER_IS_BETTER else "maximize",
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=3),
-        load_if_exists=True,
-    )
+    direction = "minimize" if metric in LOWER_IS_BETTER else "maximize"
     digest = hash_json(what)
-    if study.user_attrs.get("digest", digest) != digest:
+    with _stored(folder / STUDY, reading=True):
+        study = optuna.create_study(
+            storage=optuna.storages.RDBStorage("sqlite://", engine_kwargs=engine),
+            study_name="finetune",
+            direction=direction,
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=3),
+            load_if_exists=True,
+        )
+        is_new = not study.trials and "digest" not in study.user_attrs
+        kept = digest if is_new else study.user_attrs.get("digest")
+    if study.direction.name.lower() != direction:
+        raise _changed(folder / STUDY, "its direction")
+    if kept != digest:
         raise ConfigError(
             f"{folder} holds a search of other settings, model or data; give the same "
             f"ones to resume it, or replace it with {setting('overwrite', True)}.",
@@ -308,13 +334,24 @@ def _ranges(
     return searched, {name: usual[name] for name, kind in searched.items() if is_within(name, kind)}
 
 
-def _finished(study: Any) -> list[Any]:
+def _finished(study: Any, folder: Path) -> list[Any]:
     """Return the trials that count; one that was interrupted does not."""
     states = ("COMPLETE", "PRUNED")
-    return [t for t in study.trials if t.state.name in states or "error" in t.user_attrs]
+    with _stored(folder / STUDY, reading=True):
+        found = [t for t in study.trials if t.state.name in states or "error" in t.user_attrs]
+        told = [_hash_of(t.params, t.value, t.state.name) for t in found]
+    for trial, digest in zip(found, told, strict=True):
+        if trial.user_attrs.get("told") != digest:
+            raise _changed(folder / STUDY, f"trial {trial.number}")
+    return found
 
 
-def _ranked(study: Any, metric: str) -> list[Trial]:
+def _hash_of(params: Mapping[str, Any], score: float | None, state: str) -> str:
+    """Return the hash of a finished trial; that of a pruned one is without Optuna's score."""
+    return hash_json([params, score if state == "COMPLETE" else None, state])
+
+
+def _ranked(study: Any, folder: Path, metric: str) -> list[Trial]:
     """Return all finished trials, the best complete one first."""
     sign = 1 if metric in LOWER_IS_BETTER else -1
     found = [
@@ -325,7 +362,7 @@ def _ranked(study: Any, metric: str) -> list[Trial]:
             epochs=t.user_attrs.get("epochs", 0),
             settings=dict(t.params),
         )
-        for t in _finished(study)
+        for t in _finished(study, folder)
     ]
     found.sort(key=lambda t: sign * t.score if t.state == "complete" else math.inf)
     if not found or found[0].state != "complete":
@@ -341,6 +378,6 @@ def _same(run: Path, config: FinetuneConfig) -> bool:
     """Return whether a run folder is of these settings; one that was only begun is of none."""
     if not (run / "config.toml").is_file():
         return False
-    before = dict(read_toml(run / "config.toml").get("finetune", {}))
-    before.pop("seeds", None)
-    return before == config.written()
+    before = read_toml(run / "config.toml").get("finetune")
+    settings = before.items() if isinstance(before, dict) else ()
+    return {key: value for key, value in settings if key != "seeds"} == config.written()

@@ -87,7 +87,7 @@ def describe_model(path: Path) -> dict[str, Any]:
     encoder, info = contents.encoder, contents.info
     card: dict[str, str | None] = {}
     if (about := path.with_suffix(".md")).is_file():
-        text = about.read_text(encoding="utf-8")
+        text = about.read_text(encoding="utf-8", errors="replace")
         rows = dict(re.findall(r"^\| ([\w ]+) \| (.*) \|$", text, re.MULTILINE))
         card = {name: rows.get(name) for name in ("trained on", "reads", "license", "limits")}
         card["model card"] = str(about)

@@ -498,6 +498,10 @@ def _finished(path: Path, job: Pretraining) -> ModelFile | None:
     except ModelFileError as e:
         job.progress.say(f"{e} Writing it again from the last checkpoint.")
         return None
+    if not {"settings", "data_digest"} <= model.info.keys():
+        raise ModelFileError(
+            f"{path} is not the model of a pre-training run; move it away to continue this run."
+        )
     job.check_same(model.info["settings"], model.info["data_digest"])
     learned = {k: v for k, v in model.extra.items() if not k.startswith(PREFIX)}
     try:

@@ -165,7 +165,7 @@ def targets_of(
         if whole.path is not None:
             beside = whole.path.resolve()  # "." has no name
             path = beside.with_name(f"{beside.name}.targets-{key}.safetensors")
-        values = _kept(path, (len(rows), width), compute)
+        values = _kept(path, key, (len(rows), width), compute)
         return values if len(rows) == len(seen) else values[seen]
 
     def of_records(find: Callable[[str, Sequence[str]], Any], work: str) -> list[Any]:
@@ -280,17 +280,22 @@ def _stored(values: Float32[np.ndarray, "M K"]) -> Float16[np.ndarray, "M K"]:
 
 
 def _kept(
-    path: Path | None, shape: tuple[int, int], compute: Callable[[], Float16[np.ndarray, "M K"]]
+    path: Path | None,
+    key: str,
+    shape: tuple[int, int],
+    compute: Callable[[], Float16[np.ndarray, "M K"]],
 ) -> Float16[np.ndarray, "M K"]:
     """Return what is in the file; else compute it and keep it, where the folder allows that."""
     if path is None:
         return compute()
     if path.is_file():
         with suppress(ModelFileError, KeyError):
-            values = read_tensors(path, "targets")[1]["values"].numpy()
-            if values.shape == shape and values.dtype == np.float16:
+            about, tensors = read_tensors(path, "targets")
+            values = tensors["values"].numpy()
+            # a file of another store may have been given this name
+            if about["key"] == key and values.shape == shape and values.dtype == np.float16:
                 return values
     values = compute()
     with suppress(OSError):
-        write_tensors(path, "targets", {}, {"values": torch.from_numpy(values)})
+        write_tensors(path, "targets", {"key": key}, {"values": torch.from_numpy(values)})
     return values
