@@ -18,13 +18,14 @@ of all layers, with leaves of the tree that they were trained with; ``full-size`
 of results/full-size. ``proteins`` does so for models of ego-networks, whose groups are compared
 with their GO terms, and scores linear models of their last layer. Rows go to results/groups.csv.gz;
 sets that are there are not computed again. ``report`` prints the tables of docs/results/groups.md
-and docs/two-losses.md, that of molecules chosen to be labeled among them, whose rows an earlier
+and docs/two-losses/, that of molecules chosen to be labeled among them, whose rows an earlier
 version of this script wrote.
 """
 
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ RESULTS = Path(__file__).parent / "results" / "groups.csv.gz"
 UNTRAINED, ECFP4, DESCRIPTORS, STATISTICS = "untrained", "ECFP4", "descriptors", "statistics"
 WORM = "worm-go40"
 FUSIONS = ((MODEL, ECFP4), (MODEL, ECFP4, DESCRIPTORS), (ECFP4, DESCRIPTORS))
+TRUTHS = {"ChEMBL or ZINC": "source", "assays it is active in": "active assays"}
+SETS = {"mix": "drug-like mix", "tox21": "Tox21", "toxcast": "ToxCast"}
 Matrices = dict[str, np.ndarray]
 """A row a molecule, by the name of what represents it."""
 Trees = dict[str, tuple[np.ndarray, tuple[int, ...]]]
@@ -269,11 +272,25 @@ def mean_table(frame: pd.DataFrame, columns: list[str], scale: float) -> Iterato
     both = means.groupby([*columns, "model"]).agg(["mean", "std"])
     texts = both["std"].map(" ± {:.2f}".format, na_action="ignore").fillna("")
     texts = (both["mean"].map("{:.2f}".format) + texts).unstack("model").fillna("")
-    yield f"| | {' | '.join(map(', '.join, texts.index))} |"
+    yield f"| | {' | '.join(map(heading, texts.index))} |"
     yield "|---|" + "---:|" * len(texts)
     for model in frame["model"].unique():
-        yield f"| {model} | {' | '.join(texts[model])} |"
+        name = re.sub(r"\b(with(?:out)?)\b", r"\1 prototypes", model)
+        name = name.replace("tree of with", "trained tree, with")
+        yield f"| {name} | {' | '.join(texts[model])} |"
     yield ""
+
+
+def heading(values: Sequence[str]) -> str:
+    """Return the name of a column: of an agreement, ``leaves: scaffold (tox21)``."""
+    task, *names = values
+    kind, _, detail = task.partition(": ")
+    if kind == "probe":
+        return f"linear model, {'random split' if detail == 'random' else 'communities held out'}"
+    if kind != "group":
+        return ", ".join(values)
+    truth = TRUTHS.get(names[-1], names[-1])
+    return f"{detail}: {truth}" + "".join(f" ({SETS.get(name, name)})" for name in names[:-1])
 
 
 def choice_table(rows: pd.DataFrame) -> Iterator[str]:
@@ -282,7 +299,7 @@ def choice_table(rows: pd.DataFrame) -> Iterator[str]:
     Differences are of the mean of all sets in the same split, with 95 % intervals over splits.
     """
     chosen = rows[rows["task"].str.startswith("choose")]
-    yield f"| | labels | {' | '.join(CHOSEN)} | mean | less random | less MaxMin |"
+    yield f"| | labels | {' | '.join(CHOSEN)} | mean | minus random | minus MaxMin |"
     yield "|---|" + "---:|" * (len(CHOSEN) + 4)
     for size in BUDGETS:
         frame = chosen[chosen["task"] == f"choose {size}"]

@@ -1,4 +1,4 @@
-"""GraphLoG on two million molecules in five minutes of an H100 (docs/two-losses.md).
+"""GraphLoG on two million molecules in five minutes of an H100 (docs/two-losses/full-size.md).
 
     graphlog featurize zinc2m -o STORE --schema molecule
     python benchmarks/gpu/pretrain.py STORE OUT --runs released graphlog --seconds 580

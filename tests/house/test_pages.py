@@ -151,8 +151,8 @@ def check_row(
 
 
 def check_compared(label: str, cells: Mapping[str, str], scores: pd.DataFrame) -> None:
-    """Check a row of a model, or of one ``less`` another: by seed, but for untrained ones."""
-    ours, _, theirs = label.partition(" less ")
+    """Check a row of a model, or of one ``minus`` another: by seed, but for untrained ones."""
+    ours, _, theirs = label.partition(" minus ")
     own = scores.loc[ours].dropna(axis=1, how="all")
     if not theirs:
         check_row(label, cells, own, [*own])
@@ -427,8 +427,8 @@ def test_prototypes_in_use(number: int):
     ("heading", "name", "run"),
     [
         ("The released recipe at the paper's size", "full-size/log", "released"),
-        ("The mended losses at four fifths of the size", "full-size/log", "graphlog"),
-        ("The mended losses at a tenth of the size", "zinc2m-metrics", "graphlog, 2.2 million"),
+        ("The modified losses at four fifths of the size", "full-size/log", "graphlog"),
+        ("The modified losses at a tenth of the size", "zinc2m-metrics", "graphlog, 2.2 million"),
     ],
 )
 def test_logs_of_two_losses(heading: str, name: str, run: str):
@@ -449,8 +449,8 @@ def test_logs_of_two_losses(heading: str, name: str, run: str):
 
 
 def test_depth_and_batch_size():
-    for number, name in ((2, "depth"), (3, "batch_size")):
-        columns, rows = table("docs/two-losses.md", "Table 4 with all rows alike", number)
+    for number, name in enumerate(("depth", "batch_size")):
+        columns, rows = table("docs/two-losses.md", "Figure 3", number)
         for at, column in enumerate(columns):
             if column.isdecimal():
                 scores = trained("sensitivity", f"{name}={column}", "0")
@@ -679,7 +679,7 @@ def test_five_scaffold_splits_of_adme():
 
 @pytest.mark.parametrize(
     ("heading", "number"),
-    [("At a tenth of the size", 0), ("The shipped model by the same protocol", 0)],
+    [("Fine-tuned at a tenth of the size", 0), ("The shipped model by the paper's protocol", 0)],
 )
 def test_the_papers_protocol(heading: str, number: int):
     rows = rows_of("selection/finetuned.csv").assign(dataset=lambda f: f["dataset"].str.lower())
@@ -717,7 +717,7 @@ def test_the_papers_protocol_at_full_size():
             check(label, given["mean of eight"], (paper["average"][row],))
             continue
         scores = full_size().xs(100 if epoch == "last" else 0, axis=1, level=1)
-        ours, _, theirs = label.partition(" less ")
+        ours, _, theirs = label.partition(" minus ")
         own = scores.loc[ours] - (scores.loc[theirs] if theirs else 0)
         of_set = own.mean()
         for column, cell in given.items():
@@ -732,7 +732,7 @@ def test_the_papers_protocol_at_full_size():
                 own_sets = rest
             values = own[own_sets].dropna().mean(axis=1)
             check(f"{label}, {column}", cell, (of_interval if theirs else spread)(values))
-    for epoch, *cells in table(page, heading, 1)[1]:
+    for epoch, *cells in table(page, "During fine-tuning")[1]:
         scores = full_size().xs(int(epoch), axis=1, level=1)
         scratch, ours = scores.loc["from scratch"], scores.loc["released, epoch 11"]
         check(f"{epoch}, from scratch", cells[0], (scratch[rest].mean(axis=1).mean(),))
@@ -740,11 +740,11 @@ def test_the_papers_protocol_at_full_size():
             own = scores.loc[model][rest].mean(axis=1)
             check(f"{epoch}, {model}", cells[at], (own.mean(),))
             gap = of_interval(own - scratch[rest].mean(axis=1))
-            check(f"{epoch}, {model}, less", cells[at + 1], gap)
+            check(f"{epoch}, {model}, minus", cells[at + 1], gap)
         check(f"{epoch}, ClinTox", cells[5], of_interval((ours - scratch)["clintox"]))
     last = full_size().xs(100, axis=1, level=1)[[d for d in short if d != "toxcast"]]
-    for (label,), given in lines(page, heading, 2):
-        ours, _, theirs = label.partition(" less ")
+    for (label,), given in lines(page, "By size of pre-training"):
+        ours, _, theirs = label.partition(" minus ")
         own = last.loc[ours] - (last.loc[theirs] if theirs else 0)
         for column, cell in given.items():
             sets = [column.lower()]
@@ -754,19 +754,26 @@ def test_the_papers_protocol_at_full_size():
             check(f"{label}, {column}", cell, (of_interval if theirs else spread)(values))
 
 
+RULE_OF = {"tuned C": "C by validation", "last": "fine-tuned, last epoch"}
+RULE_OF["best on the validation set"] = "fine-tuned, best validation"
+
+
 @pytest.mark.parametrize(
     ("heading", "number"),
     [
         ("Prototypes in training", 0),
         ("Prototypes in training", 1),
         ("The released recipe at the paper's size", 1),
-        ("The mended losses at a tenth of the size", 1),
+        ("The modified losses at a tenth of the size", 1),
     ],
 )
 def test_models_of_two_losses(heading: str, number: int):
     scores = wide(rows_of("protocol-2/prototypes.csv"), "layer", "rule", "model", "seed")
+    networks = {} if heading == "Prototypes in training" else {"untrained": "from scratch"}
     for (layer, rule, label), given in lines("docs/two-losses.md", heading, number, 3):
-        check_compared(label, given, scores.xs((layer, rule)).dropna(axis=1, how="all"))
+        name = label.removesuffix(" prototypes")
+        own = scores.xs((layer, RULE_OF.get(rule, rule))).dropna(axis=1, how="all")
+        check_compared(networks.get(name, name), given, own)
 
 
 @pytest.mark.parametrize("page", OVERVIEWS)
