@@ -786,3 +786,20 @@ def test_overview_of_moleculenet(page: str):
         for column, cell in given.items():
             own = scores.loc[SINGLE.get(column, column), rule][sets].mean(axis=1)
             check(f"{label}, {column}", cell, spread(own))
+
+
+CLINTOX = {"graphlog-mol": "frozen encoder", "untrained": "untrained encoder"}
+
+
+def test_charges_of_clintox():
+    found = pd.read_csv(RESULTS / "small/clintox.csv")
+    areas = 100 * found.set_index(["model", "head", "written", "target"])["roc_auc"]
+    page = "docs/two-losses/clintox.md"
+    for (features, head), cells in lines(page, "The charges tell the labels", heads=2):
+        first, *counts = features.split(", ")
+        model = " + ".join([CLINTOX.get(first, first), *counts])
+        model += " + logistic regression" if features == "ECFP4" else ""
+        for column, cell in cells.items():
+            key = (model, head, *column.split(", "))
+            if cell or key in areas:
+                check(f"{features}, {head}, {column}", cell, [areas[key]])
