@@ -1,4 +1,4 @@
-"""Graphs as JSON lines: read, pre-train, cross-validate; read new ones in the model's schema."""
+"""Read graphs from JSON lines, pre-train, cross-validate, and embed new graphs."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""An encoder as a feature extractor in scikit-learn: here untrained, the baseline to beat."""
+"""Use an encoder as a feature extractor in scikit-learn; here it is untrained, as a baseline."""
 
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score

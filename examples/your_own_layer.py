@@ -1,4 +1,4 @@
-"""A convolution of torch_geometric as the layer of a GraphLoG encoder."""
+"""Use a convolution of torch_geometric as the layer of an encoder."""
 
 from torch_geometric.nn import GENConv
 

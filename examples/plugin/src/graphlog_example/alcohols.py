@@ -1,4 +1,4 @@
-"""A data set: small molecules, and whether each is an alcohol. Its file is in this package."""
+"""A data set: small molecules and whether each is an alcohol. The file is in this package."""
 
 from importlib.resources import files
 

@@ -27,7 +27,7 @@ class DegreePred(Objective[GraphBatch]):
         self.config, self.head = config, nn.Linear(encoder.dim, 1)
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
-        """Return the batch as it is; an objective that masks or samples does so here."""
+        """Return the batch unchanged; an objective that masks or samples does it here."""
         return batch
 
     def loss(

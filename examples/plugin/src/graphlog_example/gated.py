@@ -1,4 +1,4 @@
-"""A backbone: the mean over neighbors, let through by a gate."""
+"""A backbone: a gate controls how much of the mean over neighbors a node receives."""
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ class GatedConfig(LayerConfig):
     """Settings of Gated, given as ``--set encoder.layer.gate_bias=1``."""
 
     gate_bias: float = 0.0
-    """Initial bias of the gate: above 0, more of the neighbors' mean is let through."""
+    """Initial bias of the gate: above 0, a node receives more of the mean over its neighbors."""
 
 
 class Gated(MessagePassing):
