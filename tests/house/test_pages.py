@@ -234,7 +234,7 @@ def test_kept_predictions_give_the_scores():
 
 def test_ten_splits():
     names = {"graphlog-mol and seed 1": "mol"}
-    names["untrained, ECFP4 and descriptors, fused"] = "ecfp4 + descriptors + untrained"
+    names["untrained, ECFP4 and descriptors, averaged"] = "ecfp4 + descriptors + untrained"
     heading = "Ten random scaffold splits"
     scores = wide(rows_of("selection/several-splits.csv.gz"), "model", "split", how="mean")
     for (label,), given in lines("docs/results.md", heading):
@@ -269,10 +269,10 @@ FEW: dict[str, tuple[str, ...]] = {
     "GraphMAE, one epoch": ("graphmae",),
     "ECFP4": ("ecfp4",),
     "RDKit descriptors": ("descriptors",),
-    "ECFP4 and descriptors, fused": ("ecfp4 + descriptors",),
-    "pre-trained and ECFP4, fused": tuple(f"{m} + ecfp4" for m in SEEDS),
-    "pre-trained and descriptors, fused": tuple(f"{m} + descriptors" for m in SEEDS),
-    "all three, fused": tuple(f"{m} + ecfp4 + descriptors" for m in SEEDS),
+    "ECFP4 and descriptors, averaged": ("ecfp4 + descriptors",),
+    "pre-trained and ECFP4, averaged": tuple(f"{m} + ecfp4" for m in SEEDS),
+    "pre-trained and descriptors, averaged": tuple(f"{m} + descriptors" for m in SEEDS),
+    "all three, averaged": tuple(f"{m} + ecfp4 + descriptors" for m in SEEDS),
 }
 
 
@@ -286,7 +286,7 @@ def test_few_labels(number: int, sets: Sequence[str]):
 
 def test_few_labels_fine_tuned():
     models = {"from scratch": ("untrained",), "pre-trained": ("mol",), "fine-tuned": ("mol",)}
-    for (label,), given in lines("docs/results.md", "Few labels", 2):
+    for (label,), given in lines("docs/results.md", "Few labels", 4):
         kind, size = label.split(", ")
         for column, cell in given.items():
             values = few("finetune", models[kind], sets_of(column, FOUR), int(numbers(size)[0]))
@@ -295,16 +295,70 @@ def test_few_labels_fine_tuned():
         **FEW,
         "frozen": ("mol",),
         "untrained, frozen": ("untrained",),
-        "frozen and descriptors, fused": ("mol + descriptors",),
-        "all three, fused": ("mol + ecfp4 + descriptors",),
+        "frozen and descriptors, averaged": ("mol + descriptors",),
+        "all three, averaged": ("mol + ecfp4 + descriptors",),
     }
-    _, found = table("docs/results.md", "Few labels", 3)
+    _, found = table("docs/results.md", "Few labels", 5)
     for label, *cells in found:
         stage = "finetune" if label in models else "probe"
         for at, cell in enumerate(cells):
             sets, size = (FOUR, R2)[at // 2], (100, 400)[at % 2]
             values = few(stage, models.get(label) or frozen_rows[label], sets, size)
             check(f"{label}, {at}", cell, spread(values[:3]))
+
+
+COMPARED = {
+    "(a) pre-trained, untrained": ("graphlog-mol and its other two seeds", "untrained"),
+    "(b) pre-trained, ECFP4": ("graphlog-mol and its other two seeds", "ECFP4"),
+    "(c) pre-trained, RDKit descriptors": (
+        "graphlog-mol and its other two seeds",
+        "RDKit descriptors",
+    ),
+    "all three averaged, ECFP4 and descriptors averaged": (
+        "all three, averaged",
+        "ECFP4 and descriptors, averaged",
+    ),
+    "pre-trained and descriptors averaged, RDKit descriptors": (
+        "pre-trained and descriptors, averaged",
+        "RDKit descriptors",
+    ),
+    **{
+        f"default with one epoch, {other} with one epoch": (
+            "the same, one epoch (two seeds)",
+            f"{other}, one epoch",
+        )
+        for other in ("AttrMasking", "GraphMAE")
+    },
+    "pre-trained, default with one epoch": (
+        "graphlog-mol and its other two seeds",
+        "the same, one epoch (two seeds)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("number", "sets"), [(2, SIX), (3, R2)])
+def test_few_labels_compared(number: int, sets: Sequence[str]):
+    seen = 0
+    for (label,), given in lines("docs/results.md", "Few labels", number):
+        ours, theirs = COMPARED[label.replace(f" {MINUS}", ",", 1)]
+        for column, cell in given.items():
+            size = int(numbers(column)[0])
+            gap = few("probe", FEW[ours], sets, size) - few("probe", FEW[theirs], sets, size)
+            check(f"{label}, {column}", cell, of_interval(gap))
+            seen += 1
+    assert seen == len(COMPARED) * (5 if sets == SIX else 4)
+
+
+def test_few_labels_fine_tuned_compared():
+    others = {"from scratch": ("finetune", "untrained"), "frozen": ("probe", "mol")}
+    others |= {"RDKit descriptors": ("probe", "descriptors")}
+    for (label,), given in lines("docs/results.md", "Few labels", 6):
+        stage, other = others[label.partition(f" {MINUS} ")[2]]
+        for column, cell in given.items():
+            sets = R2 if column.startswith("R2") else FOUR
+            size = int(numbers(column.partition(", ")[2])[0])
+            gap = few("finetune", ["mol"], sets, size) - few(stage, [other], sets, size)
+            check(f"{label}, {column}", cell, of_interval(gap.dropna()))
 
 
 EPOCHS = {"last": "last epoch", "best on the validation set": "best validation"}
@@ -584,7 +638,7 @@ def moleculenet_heads(metric: str, points: int) -> pd.DataFrame:
     return wide(rows, "method", "rule", "seed")
 
 
-@pytest.mark.parametrize(("number", "metric", "points"), [(0, "roc_auc", 100), (1, "r2", 1)])
+@pytest.mark.parametrize(("number", "metric", "points"), [(0, "roc_auc", 100), (1, "r2", 100)])
 def test_moleculenet_heads(number: int, metric: str, points: int):
     columns, found = table("docs/results.md", "MoleculeNet, linear and kernel heads", number)
     scores = moleculenet_heads(metric, points)
@@ -602,7 +656,7 @@ def test_moleculenet_heads(number: int, metric: str, points: int):
 
 def test_moleculenet_toxcast_muv_and_qm8():
     page, heading = "docs/results.md", "MoleculeNet, linear and kernel heads"
-    parts = {"ToxCast": ("roc_auc", 100), "MUV": ("roc_auc", 100), "QM8": ("r2", 1)}
+    parts = {"ToxCast": ("roc_auc", 100), "MUV": ("roc_auc", 100), "QM8": ("r2", 100)}
     for column, (metric, points) in parts.items():
         scores = moleculenet_heads(metric, points)[column.lower()]
         for (name, head), given in lines(page, heading, 2, heads=2):
@@ -638,13 +692,13 @@ def test_adme_deviations():
     rows = pd.read_csv(RESULTS / "adme.csv.gz")
     own = rows[(rows["features"] == "model+counts") & rows["std"].notna()]
     own = own.assign(error=(own["label"] - own["prediction"]).abs())
-    columns, found = table("docs/results.md", "ADME, linear and kernel heads", 1)
+    columns, found = table("docs/results.md", "ADME, linear and kernel heads", 2)
     for (name, *cells), head in zip(found, ["random split"] * 2 + ["kernel"] * 2, strict=True):
         shares: dict[str, list[float]] = {endpoint: [] for endpoint in columns[1:-1]}
         for (endpoint, _), part in own[own["head"] == head].groupby(["endpoint", "seed"]):
             surest = part.nsmallest(len(part) // 3, "std")["error"]
             share = np.sqrt((surest**2).mean() / (part["error"] ** 2).mean())
-            if "covered" in name:
+            if "coverage" in name:
                 share = (part["error"] <= stats.norm.ppf(0.95) * part["std"]).mean()
             shares[endpoint].append(100 * float(share))
         means = [float(np.mean(values)) for values in shares.values()]
@@ -671,7 +725,7 @@ def test_five_scaffold_splits_of_adme():
     found = lines("docs/results.md", "Five random scaffold splits")
     for ((label,), given), name in zip(found, [*names, *names[1:]], strict=True):
         own = scores.loc[name]
-        if label.startswith("less"):
+        if label.startswith("minus"):
             check_row(label, given, scores.loc[names[0]] - own, [*scores], of_interval)
         else:
             check_row(label, given, own, [*scores])
@@ -797,6 +851,21 @@ def claims_of_adme() -> Iterator[tuple[str, Values]]:
     splits = wide(rows[rows["run"].astype(str) == "adme"], "model", "split").mean(axis=1)
     ours = splits["mol + counts"]
     yield "A8", (ours.mean(), *of_interval(ours - splits["untrained + counts"]))
+
+
+def test_differences_of_adme():
+    known = dict(claims_of_adme())
+    tuned = adme()["R2"].loc["model", "fine-tuned"].groupby("seed").mean()
+    linear, kernel = (
+        adme()["R2"].loc["model", head].droplevel("seed") for head in ("linear", "kernel")
+    )
+    known[f"fine-tuned {MINUS} kernel model of the embedding"] = (
+        0,
+        *of_interval(tuned - kernel.mean()),
+    )
+    known[f"kernel {MINUS} linear, both of graphlog-mol"] = (0, *of_interval(kernel - linear))
+    for (number, label), given in lines("docs/results.md", "ADME, linear and kernel heads", 1, 2):
+        check(label, given["points (95 % CI)"], known[number or label][1:])
 
 
 def claims_of_moleculenet() -> Iterator[tuple[str, Values]]:
