@@ -938,3 +938,53 @@ def test_which_number_is_which():
             check(number, gap, known[number][1:])
         checked.add(number)
     assert checked == {*known}
+
+
+@cache
+def grouped() -> pd.DataFrame:
+    """Return the rows of the shipped model and what it is compared with."""
+    rows = pd.read_csv(RESULTS / "groups.csv.gz")
+    rows["model"] = rows["model"].str.replace(r"(?<=untrained) \d", "", regex=True)
+    return rows[~rows["task"].str.contains(": .*:|prototypes|full size")]
+
+
+def test_retrieval_compared():
+    rows = grouped()[(grouped()["task"] == "retrieve") & (grouped()["metric"] == "BEDROC 20")]
+    scores = rows.pivot_table("value", ["dataset", "of"], "model")
+    for (label,), given in lines("docs/results.md", "Retrieval and grouping", 1):
+        for column, cell in given.items():
+            own = scores.loc[column.lower()]
+            theirs = own[label.removeprefix("mean of the ").removesuffix(" networks")]
+            check(f"{label}, {column}", cell, of_interval(own["graphlog-mol"] - theirs))
+
+
+@pytest.mark.parametrize(("number", "level"), [(2, "leaves"), (3, "roots")])
+def test_grouping(number: int, level: str):
+    rows = grouped()[grouped()["task"] == f"group: {level}"]
+    truths = {"source": "ChEMBL or ZINC", "assays": "assay", "scaffold": "scaffold"}
+    for (label,), given in lines("docs/results.md", "Retrieval and grouping", number):
+        for column, cell in given.items():
+            dataset, truth = column.lower().split(", ")
+            of = rows["of"].str.contains(truths[truth])
+            own = rows[of & (rows["dataset"] == dataset) & (rows["model"] == label)]
+            check(f"{label}, {column}", cell, spread(100 * own["value"]))
+
+
+def test_choosing_molecules():
+    rows = grouped()[grouped()["task"].str.startswith("choose")]
+    means = rows.groupby(["task", "model", "seed"])["value"].mean() * 100
+    for (label, size), given in lines("docs/results.md", "Retrieval and grouping", 4, 2):
+        own = means[f"choose {size}"]
+        check(f"{label}, {size}", given["mean"], (own[label].mean(),))
+        for column, other in (("minus random", "random"), ("minus MaxMin", "MaxMin, ECFP4")):
+            if given[column]:
+                check(f"{label}, {size}", given[column], of_interval(own[label] - own[other]))
+
+
+def test_significant_differences_of_few_labels_are_bold():
+    text = (ROOT / "docs/results/labels.md").read_text()
+    found = [line for line in text.splitlines() if line.startswith("|") and f" {MINUS} " in line]
+    assert found
+    for cell in (cell for line in found for cell in line[1:-1].split("|")[1:]):
+        _, low, high = numbers(cell)
+        assert (low > 0 or high < 0) == ("**" in cell), cell
