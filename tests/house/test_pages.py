@@ -993,3 +993,19 @@ def test_significant_differences_of_few_labels_are_bold():
     for cell in (cell for line in found for cell in line[1:-1].split("|")[1:]):
         _, low, high = numbers(cell)
         assert (low > 0 or high < 0) == ("**" in cell), cell
+
+
+def test_intervals_of_hiv_and_qm7():
+    text = (ROOT / "docs/results/heads.md").read_text()
+    parts = (
+        ("hiv", "roc_auc", "kernel", r"kernel model: (.*?)\)"),
+        ("qm7", "r2", "kernel", r"`graphlog-mol` is ([\d.]+ points of R2 below .*?);"),
+        ("qm7", "r2", "validated", r"with the linear model ([\d.]+ above \(.*?\))"),
+    )
+    for dataset, metric, rule, place in parts:
+        scores = moleculenet_heads(metric, 100)[dataset]
+        gap = scores.loc["graphlog-mol", rule].iloc[0] - scores.loc["untrained", rule]
+        mean, low, high = of_interval(gap)
+        (said,) = re.findall(place, text)
+        cell = said.replace("points of R2 below", "")
+        check(f"{dataset}, {rule}", cell, (abs(mean) if cell != said else mean, low, high))
