@@ -58,8 +58,9 @@ RESULTS = Path(__file__).parent / "results" / "groups.csv.gz"
 UNTRAINED, ECFP4, DESCRIPTORS, STATISTICS = "untrained", "ECFP4", "descriptors", "statistics"
 WORM = "worm-go40"
 FUSIONS = ((MODEL, ECFP4), (MODEL, ECFP4, DESCRIPTORS), (ECFP4, DESCRIPTORS))
-TRUTHS = {"ChEMBL or ZINC": "source", "assays it is active in": "active assays"}
-SETS = {"mix": "drug-like mix", "tox21": "Tox21", "toxcast": "ToxCast"}
+TRUTHS = {"ChEMBL or ZINC": "source", "assays it is active in": "assays"}
+TRUTHS |= {"assay family of most hits": "assays"}
+SETS = {"hiv": "HIV", "muv": "MUV", "tox21": "Tox21", "toxcast": "ToxCast"}
 Matrices = dict[str, np.ndarray]
 """A row a molecule, by the name of what represents it."""
 Trees = dict[str, tuple[np.ndarray, tuple[int, ...]]]
@@ -252,18 +253,24 @@ def tables(rows: pd.DataFrame) -> str:
     rows["task"] = rows["task"].str.removeprefix(PROTOTYPES).str.removeprefix(FULL_SIZE)
     is_search, is_group = rows["task"] == "retrieve", rows["metric"] == "AMI"
     is_worm = rows["dataset"] == WORM
-    search, group = ["dataset", "metric"], ["task", "dataset", "of"]
+    search = ["dataset", "metric"]
     lines = [
         *mean_table(rows[is_search & is_shipped], search, 1),
-        *mean_table(rows[is_group & is_shipped], group, 100),
+        *group_tables(rows[is_group & is_shipped]),
         *choice_table(rows),
         *mean_table(rows[is_search & is_other], search, 1),
-        *mean_table(rows[is_group & is_other & ~is_worm], group, 100),
+        *group_tables(rows[is_group & is_other & ~is_worm]),
         *(mean_table(rows[is_worm], ["task", "of"], 100) if is_worm.any() else ()),
         *mean_table(rows[is_search & is_full], search, 1),
-        *mean_table(rows[is_group & is_full], group, 100),
+        *group_tables(rows[is_group & is_full]),
     ]
     return "\n".join(lines)
+
+
+def group_tables(frame: pd.DataFrame) -> Iterator[str]:
+    """Yield the lines of a table of the leaves of trees and one of their roots."""
+    for level in ("leaves", "roots"):
+        yield from mean_table(frame[frame["task"] == f"group: {level}"], ["dataset", "of"], 100)
 
 
 def mean_table(frame: pd.DataFrame, columns: list[str], scale: float) -> Iterator[str]:
@@ -282,15 +289,14 @@ def mean_table(frame: pd.DataFrame, columns: list[str], scale: float) -> Iterato
 
 
 def heading(values: Sequence[str]) -> str:
-    """Return the name of a column: of an agreement, ``leaves: scaffold (tox21)``."""
-    task, *names = values
-    kind, _, detail = task.partition(": ")
+    """Return the name of a column: ``Tox21, scaffold``; of proteins ``leaves: GO terms``."""
+    first, second = values
+    kind, _, detail = first.partition(": ")
     if kind == "probe":
         return f"linear model, {'random split' if detail == 'random' else 'communities held out'}"
-    if kind != "group":
-        return ", ".join(values)
-    truth = TRUTHS.get(names[-1], names[-1])
-    return f"{detail}: {truth}" + "".join(f" ({SETS.get(name, name)})" for name in names[:-1])
+    if kind == "group":
+        return f"{detail}: {second}"
+    return f"{SETS.get(first, first)}, {TRUTHS.get(second, second)}"
 
 
 def choice_table(rows: pd.DataFrame) -> Iterator[str]:
