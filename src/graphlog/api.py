@@ -169,7 +169,7 @@ def featurize(
     if like is not None:
         if schema is not None:
             raise ConfigError(
-                f"{setting('like')} and {setting('schema')} both say which features; drop one.",
+                f"{setting('like')} and {setting('schema')} both choose the features; drop one.",
                 option="schema",
             )
         if isinstance(like, str | Path) and is_store(like):
@@ -246,9 +246,7 @@ def pretrain(
     if resume and folder is not None and (folder / "config.toml").is_file():
         if init is not None:
             init = None
-            progress.say(
-                f"{setting('init')} was for the start of the run in {folder}, which goes on"
-            )
+            progress.say(f"{setting('init')} has no effect: the run in {folder} is continued")
         if config is None:
             origin = folder / "config.toml"
             config = read_config(origin)

@@ -126,11 +126,17 @@ def read(
             chosen.pop("like", None)  # it has decided their schema
         return _fitting(resolved.store, resolved.name, schema, chosen)
     reader = reader_of(resolved, schema, domain)
-    return reader.read(resolved, schema, _reading_of(reader, resolved, chosen))
+    reading = _reading_of(reader, resolved, chosen, is_free=schema is None and domain is None)
+    return reader.read(resolved, schema, reading)
 
 
-def _reading_of(reader: Domain, source: Input, options: Mapping[str, Any]) -> Reading:
-    """Return how a domain is to read an input; refuses options that it does not have."""
+def _reading_of(
+    reader: Domain, source: Input, options: Mapping[str, Any], *, is_free: bool = False
+) -> Reading:
+    """Return how a domain, which may be another if it ``is_free``, is to read an input.
+
+    Refuses options that it does not have.
+    """
     for option, value in options.items():
         if value is None or option in reader.reading.names():
             continue
@@ -140,7 +146,7 @@ def _reading_of(reader: Domain, source: Input, options: Mapping[str, Any]) -> Re
             raise unknown_name("option", option, known)
         raise ConfigError(
             f"{setting(option)} is for {owner.records}, and {source.name} holds {reader.records}; "
-            f"drop it, or add {setting('domain', owner.name)}.",
+            + (f"drop it, or add {setting('domain', owner.name)}." if is_free else "drop it."),
             option=option,
         )
     return reader.reading.of(options)

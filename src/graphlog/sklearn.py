@@ -379,7 +379,7 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
         if not return_std:
             return self._outputs(X)[:, columns]
         if self.model_.kernel is None:
-            raise ConfigError("only kernel models know deviations; choose `head='kernel'`.")
+            raise ConfigError("only kernel models predict deviations; choose `head='kernel'`.")
         found = self.model_.predict_uncertain(_graphs(X, self.model_.encoder, self))
         assert found.std is not None, "kernel models of quantities have deviations"
         return found.mean[:, columns], found.std[:, columns]

@@ -191,7 +191,7 @@ def test_baselines_beside_the_result():
     expected = {"fine-tuned", "untrained encoder, fine-tuned"}
     expected |= {"ECFP4 + random forest", "ECFP4 + logistic regression"}
     assert {row.model for row in report.rows} == expected
-    assert "one seed: the spread between seeds is unknown" in report.notes
+    assert "one seed: the standard deviation over seeds is unknown" in report.notes
     assert sum("1,280 unlabeled graphs that come with the package" in n for n in report.notes) == 1
 
 
@@ -462,7 +462,7 @@ def test_graphs_of_weight_0_teach_nothing(tmp_path: Path):
     np.testing.assert_array_equal(values, spoilt.predict(CHAINS))
     assert np.isnan(values).all(axis=0).tolist() == [False, True]
     assert any(
-        "graphs are in none of the sets, among them those of weight 0" in n
+        "graphs are in no part of the split, among them those of weight 0" in n
         for n in found.report.notes
     )
     data = replace(labeled(IS_ALCOHOL), weights=1 - IS_ALCOHOL)

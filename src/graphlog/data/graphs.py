@@ -163,7 +163,7 @@ class FeatureSchema:
                     return f"categories {where}: {x:.40}, not {y:.40}"
                 if (a.shift, a.scale) != (b.shift, b.scale):
                     x, y = (f"{c.shift} and {c.scale}" for c in (a, b))
-                    return f"mean and deviation {where}: {x}, not {y}"
+                    return f"mean and standard deviation {where}: {x}, not {y}"
                 if a != b:
                     return f"codes {where}"
         return "names"

@@ -430,7 +430,7 @@ class Domain(HasDataSets, ABC):
         """
         check_list("with_features", names)
         if names and not self.feature_sets:
-            raise ConfigError(f"{self.records} have no features to join to an embedding.")
+            raise ConfigError(f"{self.records} have no features to add to an embedding.")
         for name in names:
             check_name(f"features of {self.records}", name, self.feature_sets)
         if len(set(names)) < len(names):

@@ -603,10 +603,12 @@ def take_labeling(settings: dict[str, Any], call: str) -> dict[str, Any]:
 def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
     """Refuse settings that contradict each other, and folds that teach or choose nothing."""
     if config.class_weight is not None and data.task == "regression":
-        raise ConfigError("class weights are for classes, and the task is regression; drop them.")
+        raise ConfigError(
+            "class weights are for classification; the task is regression; drop them."
+        )
     if config.with_features and not config.kernel:
         raise ConfigError(
-            f"features are joined to a kernel model: add {setting('kernel', True)}, or drop "
+            f"only the kernel model uses features: add {setting('kernel', True)}, or drop "
             f"{setting('with_features')}.",
             option="with_features",
         )
@@ -690,16 +692,16 @@ def _predictor(
     notes += said
     notes += [statistics_note(encoder)] if untrained else []
     notes += data.repeat_notes
-    notes += [] if len(jobs) > 1 else ["one seed: the spread between seeds is unknown"]
+    notes += [] if len(jobs) > 1 else ["one seed: the standard deviation over seeds is unknown"]
     if config.class_weight is not None or data.weights is not None:
-        of = "fine-tuning and the kernel model" if config.kernel else "fine-tuning"
-        notes.append(f"weights are used in {of} only, not in scores or fingerprint rows")
+        of = "fine-tuning and the kernel model" if config.kernel else "fine-tuned networks"
+        notes.append(f"only {of} use weights; scores and fingerprint rows do not")
     layer, schema = config.layer_of(encoder), encoder.schema.name
     if config.protocol == "paper" and (layer, schema) not in PUBLISHED:
         notes.append(
-            "the paper's protocol is of the layer 'last' and the schemas molecule and protein; "
-            f"here the layer is '{layer}' and the schema '{schema}', so scores are not comparable "
-            "with the paper's"
+            "the paper's protocol uses the layer 'last' and the schemas molecule and protein; here "
+            f"the layer is '{layer}' and the schema '{schema}', so scores are not comparable with "
+            "those of the paper"
         )
     if config.kernel and config.class_weight is not None:
         notes.append("the kernel model does not balance classes")
@@ -775,8 +777,8 @@ def _kernel_note(
         return []
     scores = [shown_score(score, data.criterion) for score in (of_kernel, own)]
     return [
-        f"a kernel model of the frozen encoder is better on the validation set, {data.criterion} "
-        f"{scores[0]} instead of {scores[1]}: try `probe` with {setting('head', 'kernel')}, or "
+        f"a kernel model of the frozen encoder is better on the validation set: {data.criterion} "
+        f"{scores[0]} instead of {scores[1]}. Try `probe` with {setting('head', 'kernel')}, or "
         f"{setting('kernel', True)} here, which averages the two"
     ]
 

@@ -661,10 +661,7 @@ def statistics_note(encoder: Encoder) -> str:
         if graphs is None
         else f"{len(graphs):,} unlabeled graphs that come with the package"
     )
-    return (
-        f"batch norm of the untrained encoder: statistics of {source}; of a pre-trained one, those "
-        "of its pre-training collection"
-    )
+    return f"the batch norms of the untrained encoder use statistics of {source}"
 
 
 def _nearest_file(path: Path) -> str:

@@ -73,7 +73,7 @@ BASELINES = ("random", "ecfp-rf", "ecfp-lr")
 USUAL_BASELINES = ("random", "ecfp-lr")
 """Those that take seconds: one untrained network, and a linear model of fingerprints."""
 EMBEDDING, UNTRAINED = "frozen encoder", "untrained encoder"
-COUNTS_TITLE = "substructure counts"
+COUNTS_TITLE = "ECFP4 counts"
 HEADS = ("auto", "linear", "kernel")
 """What is fitted to embeddings; ``auto`` is the better of the two on the validation set."""
 KERNEL_RULE = "kernel by cross-validation"
@@ -204,8 +204,7 @@ def probe(
             known, notes = _fingerprints(data, baselines, usual)
             counts, lacking = (None, []) if head == "linear" else _substructures(data, parts)
             notes += lacking
-            if data.weights is not None:
-                notes.append("weights are used by kernel models only, not in scores or other rows")
+            notes += _fitting_notes(data, head, c)
         heads = [model for model in (Model.LINEAR, Model.KERNEL) if head in (model.value, "auto")]
         seeds = [baseline_seeds] if folds_seeds is None else [[seed] for seed in folds_seeds]
         reports, each = list[Report](), list[dict[RowKey, _Candidate]]()
@@ -235,7 +234,7 @@ def probe(
             if folder is not None:
                 data = replace(data, split_name=report.split)
                 data, kept = _refitted(data, parts, first.model, counts, c, found)
-                note = f"kept: models of all {len(data.split.train):,} labeled graphs"
+                note = f"kept: models fitted to all {len(data.split.train):,} labeled graphs"
                 report = replace(report, notes=(*report.notes, note))
         if folder is not None or head != "linear":
             report = report.led_by(first)
@@ -296,11 +295,22 @@ def _substructures(data: LabeledGraphs, parts: Parts) -> tuple[csr_matrix | None
     try:
         counts = domain_of(data.store.schema).feature_counts(data.store)
     except DataError:
-        return None, ["no substructure counts: the store keeps no SMILES"]
+        return None, [f"no {COUNTS_TITLE}: the store keeps no SMILES"]
     names = [name for name, known in parts.items() if known.binary]
     if counts is None or not names:
         return counts, []
-    return counts, [f"the kernel model compares {COUNTS_TITLE} in place of {names[0]}"]
+    return counts, [f"the kernel model uses {COUNTS_TITLE} in place of {names[0]}"]
+
+
+def _fitting_notes(data: LabeledGraphs, head: str, c: float) -> list[str]:
+    notes = list[str]()
+    if data.weights is not None:
+        notes.append("only kernel models use weights; scores and other rows do not")
+    if head != "kernel":
+        alpha = "; ridge regression has alpha = 1 / C" if data.task == "regression" else ""
+        known = f"C: inverse penalty of linear models, fixed ({c:g}) or the best on the validation"
+        notes.append(f"{known} set (C by validation){alpha}")
+    return notes
 
 
 class _Candidate(NamedTuple):

@@ -150,7 +150,7 @@ class LabeledGraphs:
         unused = len(labels) - sum(map(len, split))
         if unused:
             why = "" if self.weights is None else ", among them those of weight 0"
-            notes.append(f"{unused:,} of {len(labels):,} graphs are in none of the sets{why}")
+            notes.append(f"{unused:,} of {len(labels):,} graphs are in no part of the split{why}")
         one = "only one class" if self.task != "regression" else "only one value"
         for fold, graphs in split._asdict().items():
             lacking = self.lacking(fold)
@@ -168,9 +168,9 @@ class LabeledGraphs:
         is_mean = self.criterion != self.metric and len(spreads) > 1
         if is_mean and max(spreads.values()) > _UNLIKE * min(spreads.values()):
             notes.append(
-                f"the mean {self.metric.upper()} over targets is mostly that of "
-                f"{max(spreads, key=spreads.__getitem__)}, whose labels vary most: see the scores "
-                "by task; choices by validation weigh all targets alike"
+                f"the target {max(spreads, key=spreads.__getitem__)}, whose labels vary most, "
+                f"dominates the mean {self.metric.upper()} over targets: see the scores by task; "
+                "choices on the validation set weigh all targets alike"
             )
         few = np.flatnonzero(counts[-1] < _FEW)
         if len(few):
@@ -178,8 +178,8 @@ class LabeledGraphs:
             shown = [f"{names[t]} {train[t]}, {valid[t]}, {test[t]}" for t in few[:3]]
             more = f"; and {len(few) - 3} more" if len(few) > 3 else ""
             notes.append(
-                f"fewer than {_FEW} labels in the test set: scores say little (train, valid, "
-                f"test): {'; '.join(shown)}{more}"
+                f"fewer than {_FEW} labels in the test set, so scores are uncertain (labels in "
+                f"train, valid, test): {'; '.join(shown)}{more}"
             )
         return notes
 
@@ -342,13 +342,15 @@ def open_labeled(
         labels, outside = within_range(labels, names, store.rows, labels_range)
         notes += outside
     if found.columns is not None and not targets:
-        notes.append(f"labels are all columns of numbers: {', '.join(names)}")
+        notes.append(f"all numeric columns are used as labels: {', '.join(names)}")
     store, labels, input_rows, row_weights = _labeled(store, labels, input_rows, row_weights)
     if lacking := len(whole) - len(store):
         found_without = f"{lacking:,} of {len(whole):,} {domain.records} have no label"
-        notes.append(f"{found_without} and are in none of the sets")
+        notes.append(f"{found_without} and are in no part of the split")
         if spec is not None and targets:
-            notes.append(f"the split is of these targets alone, not that of all of {spec.name}")
+            notes.append(
+                f"the split is made for these targets; it is not that of all of {spec.name}"
+            )
     if row_weights is not None:
         check_weights(row_weights, f"column '{weights}'", store.rows)
     wanted = known if known is not None and task == "auto" else task

@@ -261,10 +261,12 @@ class GraphLoG(Objective[GraphLoGViews]):
         "released": {**comparison(**RELEASED), "schema": "molecule", "embedding": "last"},
     }
     RECIPE_NOTES: ClassVar[Mapping[str, str]] = {
+        "default": "in the recipe 'default' the local losses of GraphLoG have weight 0; the encoder"
+        " learns to predict descriptors and ECFP4 counts (recipe 'graphlog' trains the losses).",
         "paper": "the equations as printed have collapsed embeddings among their optima"
         " (effective rank 2 of 300 was measured); see the docs.",
         "released": "the authors' script tends to end with all graphs in one chain of prototypes,"
-        " its global term switched off; see the docs.",
+        " where its global loss has no effect; see the docs.",
     }
 
     def __init__(self, config: GraphLoGConfig, encoder: GraphEncoder) -> None:

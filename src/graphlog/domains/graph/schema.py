@@ -88,7 +88,7 @@ class Moments:
         """Return a line for each quantity that 32 bits change by a hundredth of its deviation."""
         return [
             f"{item} attribute '{a.name}': values near {mean:.4g} are rounded by up to {lost:.2g} "
-            f"(32 bits), beside a deviation of {deviation:.2g}; subtract a constant from them"
+            f"(32 bits); their standard deviation is {deviation:.2g}; subtract a constant from them"
             for a, mean, lost, deviation, varies in zip(
                 columns, self.mean, self.lost, self.deviation, self.most > self.least, strict=True
             )
@@ -232,7 +232,7 @@ def _names(column: str, values: set[Any], most: int) -> tuple[str, ...]:
     if len(values) > most:
         raise DataError(
             f"'{column}' has more than {most:,} different values, too many for categories; leave "
-            "it out if it is a name, and give quantities as numbers (TUDataset: in its files of "
+            "it out if it is a name, and write quantities as numbers (TUDataset: in its files of "
             "attributes)."
         )
     ordered = sorted(values, key=lambda value: (isinstance(value, str), value))
