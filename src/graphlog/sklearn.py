@@ -368,8 +368,8 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
 
         Args:
             X: SMILES.
-            return_std: Whether to return the standard deviation of each value's error as well,
-                which a kernel model knows.
+            return_std: Whether to return the predicted standard deviation of each value as well
+                (kernel models only).
 
         Raises:
             ConfigError: If it is asked of another model.

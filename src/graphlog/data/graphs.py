@@ -146,7 +146,7 @@ class FeatureSchema:
             >>> of_mean = lambda mean: (Attribute("mass", 0, shift=mean),)
             >>> one, two = (FeatureSchema("s", "graph", of_mean(m), (), "node") for m in (1.5, 2.5))
             >>> one.difference(two)
-            "mean and deviation of node column 'mass': 1.5 and 1.0, not 2.5 and 1.0"
+            "mean and standard deviation of node column 'mass': 1.5 and 1.0, not 2.5 and 1.0"
         """
         if self.contradicts(other):
             return "one of the two is of directed graphs"

@@ -352,7 +352,7 @@ class Domain(HasDataSets, ABC):
         Args:
             store: The graphs.
             kind: ``random``, ``stratified`` (needs ``classes``), or a kind of the domain's own.
-            fractions: Shares of the three folds.
+            fractions: Fractions of the three sets.
             seed: Of the kinds that shuffle.
             source: What the graphs were read from.
             classes: Class of each graph.

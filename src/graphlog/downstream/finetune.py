@@ -153,7 +153,7 @@ class FinetuneConfig(FrozenConfig):
     selected, unless ``select`` says otherwise. None trains all epochs."""
     kernel: bool = False
     """Average the prediction with that of a kernel model of the encoder before fine-tuning, which
-    also sees counts of substructures (molecules)."""
+    also uses ECFP4 counts (molecules)."""
     with_features: tuple[str, ...] = ()
     """What the kernel model sees besides, as for ``probe``: ``descriptors``, for example."""
     class_weight: Literal["balanced"] | None = None
@@ -499,22 +499,22 @@ def finetune(
         split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file,
             or a Split of input rows, also as a dictionary; None takes the data set's own, else
             ``scaffold``.
-        seeds: Initial heads, order of the graphs, dropout.
-        config: Settings, an object or a table, that the others change; None takes the protocol's.
+        seeds: One model each; a seed decides initial head, order of graphs and dropout.
+        config: Settings, an object or a table, which the others override; None: the protocol's.
         targets: Columns to predict; data sets with known tasks need none.
         epochs: Passes over the training set; None takes the protocol's.
-        select: Whose weights predict: ``last`` (usual) or ``best-valid`` (usual with ``patience``).
-        freeze: Train the head alone.
+        select: Epoch that predicts: ``last`` (usual) or ``best-valid`` (usual with ``patience``).
+        freeze: Train only the head.
         layer: Embedding the head sees: ``jk``, ``jk+sum`` or ``last``; None takes the protocol's.
         baselines: Rows beside the result: ``ecfp-rf``, ``ecfp-lr`` (of proteins, statistics of the
             ego-networks take their place), and ``random``, which trains an untrained encoder from
             scratch and doubles the time; left out where ``encoder`` is untrained itself.
         run_dir: Folder for log, checkpoints, scores and model; None keeps all in memory.
-        resume: Go on in ``run_dir``: finished seeds are kept, others continue at their last
+        resume: Continue in ``run_dir``: finished seeds are kept, others continue at their last
             checkpoint.
         overwrite: Replace the run in ``run_dir``.
         progress: Follows the run; True shows a bar.
-        callbacks: Get every row of the log, as for :func:`graphlog.pretrain`.
+        callbacks: Receive every row of the log, as for :func:`graphlog.pretrain`.
         settings: Any other field of :class:`FinetuneConfig` or option of
             :func:`~graphlog.downstream.tasks.open_labeled` (``task``, ...).
 

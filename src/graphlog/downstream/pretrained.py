@@ -292,7 +292,7 @@ class Encoder(nn.Module):
             parts: Keys and graphs, such as :func:`ranges_of` a store.
             layer: ``jk``, ``jk+sum`` or ``last``; None takes the model's own.
             batch_size: Graphs per forward pass.
-            with_features: Features to join to every row.
+            with_features: Additional features of every row.
             function: What to work out in place of the embedding: a tensor with a row a graph.
             precision: Format of matrix products.
             progress: Follows the graphs.
@@ -582,9 +582,9 @@ def random_encoder(
     seed: int = 0,
     graphs: GraphStore | None = None,
 ) -> Encoder:
-    """Return an untrained encoder whose batch norms know the statistics of real graphs.
+    """Return an untrained encoder whose batch norms have the statistics of real graphs.
 
-    Without that, an untrained network would be judged with statistics it never had.
+    Without these, an untrained network would be scored with statistics of no data.
 
     Args:
         config: Settings of the network, or a table of some; None takes the defaults.

@@ -102,13 +102,13 @@ def probe(
     engine: str = "local",
     **labeling: Any,
 ) -> Report:
-    """Fit models to the frozen embeddings of a labeled set and score them on its folds.
+    """Fit models to the frozen embeddings of a labeled data set and score them on its test set.
 
     Linear: logistic regression for classification, ridge for regression, on features standardized
-    over the training set. Each representation has two rows: at the fixed ``c``, and at the value
-    of ``grid`` with the best mean validation score. Kernel: one row a representation, see
-    :func:`~graphlog.downstream.kernel.fit_kernel`; molecules are compared by their embeddings,
-    with what is joined to them, and by counts of ECFP4 environments.
+    over the training set. Each representation has two rows: with the fixed ``c``, and with the
+    value of ``grid`` that has the best mean validation score. Kernel: one row per representation,
+    see :func:`~graphlog.downstream.kernel.fit_kernel`; the kernel compares molecules by their
+    embeddings, with the additional features, and by their ECFP4 counts.
 
     Args:
         encoder: As for :func:`graphlog.finetune`.
@@ -120,16 +120,16 @@ def probe(
         layer: See :meth:`Encoder.head_layer`.
         with_features: Features that need no learning, as for :meth:`Encoder.embed`. The linear
             models of the embeddings and of each of them are averaged, logits for classification
-            and values for regression: the first row, with its parts below. A kernel model sees
+            and values for regression: the first row, with its parts below. A kernel model uses
             them together.
-        baselines: Rows to set beside it: ``random``, ``ecfp-rf``, ``ecfp-lr``; of proteins,
+        baselines: Rows to compare with: ``random``, ``ecfp-rf``, ``ecfp-lr``; of proteins,
             statistics of the ego-networks take the fingerprints' place.
         baseline_seeds: Of untrained encoders and forests (default: 0); with ``folds_seeds``, one
             of each a split.
-        folds_seeds: Draw the folds once for each of these seeds, and score everything on each:
-            rows then have a value a split, and differences from the first row are paired.
+        folds_seeds: Draw a split for each of these seeds, and score everything on each: rows
+            then have one value per split, and differences from the first row are paired.
             Molecules are split by ``random-scaffold`` if no split is named. None: one split.
-        c: The fixed inverse penalty of a linear model (default: 0.1).
+        c: The fixed inverse penalty of linear models (default: 0.1); ridge has ``alpha = 1 / c``.
         grid: The inverse penalties to choose from.
         precision: Of the encoder's matrix products.
         progress: Follows the batches.
@@ -144,7 +144,7 @@ def probe(
         labeling: Passed to ``open_labeled`` (``task``, ``smiles_column``, ...).
 
     Raises:
-        ConfigError: If a name is unknown, ``run_dir`` is not free, folds cannot be drawn again, or
+        ConfigError: If a name is unknown, ``run_dir`` is not free, splits cannot be drawn again, or
             a linear model is asked to weigh graphs, or an inverse penalty is not above 0.
         DataError: If nothing can be learned that is to be kept.
     """

@@ -656,8 +656,8 @@ def split_file(
 ) -> Split:
     """Split the rows of ``source``, write the split to ``path`` as JSON, and return it.
 
-    Rejected rows are in none of the sets, nor rows without any label where labels are read: those
-    of a data set, of a store, or those that ``targets`` names.
+    Rejected rows are in no part of the split, nor are rows without any label where labels are read:
+    those of a data set, of a store, or those that ``targets`` names.
 
     Args:
         source: A file, a store, or the name of a data set.

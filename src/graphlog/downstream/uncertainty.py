@@ -170,7 +170,7 @@ def calibration_notes(
     promised = "coverage" if has_intervals else "calibration"
     if pooled:
         notes.append(
-            "They come from the validation sets of all splits, with models of fewer labels than the "
+            "They come from the validation sets of all splits and models of fewer labels than the "
             f"kept ones; {promised} on new {records} is not guaranteed."
         )
     elif not split_name.startswith(("random (", "stratified (")):

@@ -56,7 +56,7 @@ def attribute(
     Occlusion: for each node a copy of its graph in which the node has the attributes that stand for
     "masked", which the encoder may have met in pre-training; where nodes have no such attributes
     (proteins), the edges at the node are masked. Contributions need not sum to the prediction.
-    Nodes are hidden from encoders alone; features that a probe joined stay as they are.
+    Nodes are hidden from encoders alone; additional features of a probe stay as they are.
 
     Args:
         predictor: A fine-tuned model, its file or run folder.
@@ -134,7 +134,7 @@ def explain_file(
 ) -> Written:
     """Write which atoms or nodes the predictions for ``source`` rest on.
 
-    The number of a node is the prediction less the prediction with the attributes of the node
+    The number of a node is the prediction minus the prediction with the attributes of the node
     hidden (:func:`attribute`).
 
     Args:

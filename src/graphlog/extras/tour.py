@@ -87,10 +87,10 @@ def run_quickstart(
         epochs: Epochs of pre-training.
         seed: Decides everything random.
         progress: Follows training.
-        say: Told what happens.
+        say: Called with messages.
 
     Raises:
-        ConfigError: If ``out`` holds other things than an earlier tour.
+        ConfigError: If ``out`` holds anything but an earlier tour.
     """
     started, out, seed = time.monotonic(), Path(out), check_seed("seed", seed)
     check_usable(out, "tour", resume=None, overwrite=True)
