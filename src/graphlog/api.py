@@ -72,8 +72,7 @@ def read_molecules(
             :class:`graphlog.domains.molecule.domain.MoleculeReading`.
 
     Raises:
-        DataError: If the source cannot be read, a label is not a number, or more than half of a
-            table's rows are bad.
+        DataError: If the source or a label cannot be read, or most rows of a table are bad.
         ConfigError: If a name or an option is not valid.
 
     Example:

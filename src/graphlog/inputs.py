@@ -126,17 +126,11 @@ def read(
             chosen.pop("like", None)  # it has decided their schema
         return _fitting(resolved.store, resolved.name, schema, chosen)
     reader = reader_of(resolved, schema, domain)
-    reading = _reading_of(reader, resolved, chosen, is_free=schema is None and domain is None)
-    return reader.read(resolved, schema, reading)
+    return reader.read(resolved, schema, _reading_of(reader, resolved, chosen, schema or domain))
 
 
-def _reading_of(
-    reader: Domain, source: Input, options: Mapping[str, Any], *, is_free: bool = False
-) -> Reading:
-    """Return how a domain, which may be another if it ``is_free``, is to read an input.
-
-    Refuses options that it does not have.
-    """
+def _reading_of(reader: Domain, source: Input, options: Mapping[str, Any], told: object) -> Reading:
+    """Return how a domain, ``told`` or guessed, reads; refuses options it does not have."""
     for option, value in options.items():
         if value is None or option in reader.reading.names():
             continue
@@ -146,7 +140,7 @@ def _reading_of(
             raise unknown_name("option", option, known)
         raise ConfigError(
             f"{setting(option)} is for {owner.records}, and {source.name} holds {reader.records}; "
-            + (f"drop it, or add {setting('domain', owner.name)}." if is_free else "drop it."),
+            + ("drop it." if told else f"drop it, or add {setting('domain', owner.name)}."),
             option=option,
         )
     return reader.reading.of(options)
@@ -237,7 +231,7 @@ def stream(
     """Give an input in parts of about ``at_once`` rows, so that memory does not grow with it."""
     reader = reader_of(source, schema)
     if source.store is None and isinstance(reader, RecordDomain):
-        reading = _reading_of(reader, source, options)
+        reading = _reading_of(reader, source, options, schema)
         with closing(reader.stream(source, schema, reading, at_once)) as parts:
             yield _parts_read(parts)
         return

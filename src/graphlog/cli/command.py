@@ -194,7 +194,8 @@ LearnedLayer = Annotated[
 WithFeatures = Annotated[
     Sequence[str] | None,
     _shared(
-        "Additional features: ecfp4, descriptors (molecules), statistics (proteins).",
+        "Features to add: ecfp4, descriptors (molecules), statistics (proteins); finetune uses "
+        "them in the kernel model only (needs --kernel).",
         "A,B",
         "--with",
         parser=names,

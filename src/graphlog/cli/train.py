@@ -20,10 +20,7 @@ if TYPE_CHECKING:  # heavy
 
 _OBJECTIVE = f"Pretext task (default: graphlog): {', '.join(OBJECTIVES)}."
 _BACKBONE = f"Message-passing layer (default: gin): {', '.join(LAYERS)}."
-_RECIPE = (
-    "Named settings: default, graphlog (the GraphLoG losses, modified), paper (as printed) or "
-    "released (as in the authors' script); other objectives have their own."
-)
+_RECIPE = "Named settings: default, graphlog, paper or released; other objectives have their own."
 _PRETRAINING = (
     *("objective", "recipe", "epochs", "targets_from", "batch_size", "seed"),
     *("precision", "device"),
@@ -168,14 +165,7 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
         None,
         "--kernel",
     )
-    with_features: Sequence[str] | None = o.option(
-        None,
-        "Features for the kernel model (needs --kernel): ecfp4, descriptors (molecules), "
-        "statistics (proteins).",
-        "A,B",
-        "--with",
-        parser=o.names,
-    )
+    with_features: o.WithFeatures = None
     batch_size: o.BatchSize = None
     config: Path | None = o.option(
         None,

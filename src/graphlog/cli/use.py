@@ -31,8 +31,7 @@ def _baselines(text: str) -> list[str] | None:
 class Embed(o.Inference, o.Reading, Command):
     """Write one embedding per row of INPUT.
 
-    Row i of OUT is row i of INPUT; it is NaN or empty where the row cannot be read. Tables keep
-    the columns of INPUT.
+    Row i of OUT is row i of INPUT, NaN or empty if it cannot be read. Tables keep INPUT's columns.
     """
 
     source: o.Input

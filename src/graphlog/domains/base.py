@@ -331,8 +331,7 @@ class Domain(HasDataSets, ABC):
 
         Args:
             store: The graphs.
-            task: ``classification``, ``multiclass`` or ``regression``; None where nothing is
-                predicted.
+            task: ``classification``, ``multiclass`` or ``regression``; None: nothing is predicted.
         """
         return "random"
 

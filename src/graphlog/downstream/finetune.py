@@ -157,11 +157,9 @@ class FinetuneConfig(FrozenConfig):
     with_features: tuple[str, ...] = ()
     """What the kernel model sees besides, as for ``probe``: ``descriptors``, for example."""
     class_weight: Literal["balanced"] | None = None
-    """``balanced`` weighs each class of a target by the inverse of its share of the training
-    set."""
+    """``balanced`` weights each class of a target by the inverse of its share in training."""
     precision: Precision = "fp32"
-    """Format of the encoder's matrix products; ``auto`` is bf16 where the hardware computes in
-    it."""
+    """Format of the encoder's matrix products; ``auto`` is bf16 where the hardware has it."""
     device: str = "auto"
     """``auto``, ``cpu`` or ``cuda``."""
     checkpoint_every_s: float = Field(default=30.0, ge=0)
@@ -447,8 +445,7 @@ class SeedJob(Job):
 def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarray, "G T"]:
     """Return how much each label counts: the weight of its graph times that of its class.
 
-    A balanced class has the weight n / (classes * n of the class), counted over the labels of the
-    training set.
+    A balanced class has the weight n / (classes * n of the class), counted over training labels.
     """
     weights = np.ones(data.labels.shape)
     if data.weights is not None:
@@ -492,8 +489,7 @@ def finetune(
     """Train copies of an encoder, each with a new head, on labels; one copy a seed.
 
     Args:
-        encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``;
-            it is not changed.
+        encoder: An encoder (not changed), model file, run folder, shipped model or ``random``.
         dataset: The name of a data set, a path, or a store with labels, or what
             :func:`~graphlog.downstream.tasks.open_labeled` returned.
         split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file,
@@ -510,8 +506,7 @@ def finetune(
             ego-networks take their place), and ``random``, which trains an untrained encoder from
             scratch and doubles the time; left out where ``encoder`` is untrained itself.
         run_dir: Folder for log, checkpoints, scores and model; None keeps all in memory.
-        resume: Continue in ``run_dir``: finished seeds are kept, others continue at their last
-            checkpoint.
+        resume: Continue in ``run_dir``: finished seeds are kept, others go on from a checkpoint.
         overwrite: Replace the run in ``run_dir``.
         progress: Follows the run; True shows a bar.
         callbacks: Receive every row of the log, as for :func:`graphlog.pretrain`.

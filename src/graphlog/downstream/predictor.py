@@ -454,8 +454,7 @@ class Predictor:
         """Refuse a level of intervals that this predictor cannot give; warn of doubtful ones.
 
         Raises:
-            ConfigError: If the level is none, the task has no intervals, or there is no
-                calibration.
+            ConfigError: If the level or the task is unfit, or there is no calibration.
         """
         if interval is None:
             return
@@ -519,8 +518,7 @@ class Predictor:
             batch_size: Graphs per forward pass.
             precision: Format of matrix products.
             progress: Follows the batches.
-            format: ``csv``, ``jsonl``, ``parquet``, ``npz``, ``npy`` or ``sdf``, whatever the
-                ending.
+            format: ``csv``, ``jsonl``, ``parquet``, ``npz``, ``npy`` or ``sdf``; None: by ending.
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
         self.check_interval(interval)

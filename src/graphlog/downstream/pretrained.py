@@ -177,8 +177,7 @@ class Encoder(nn.Module):
                 ``jk+sum`` (``jk`` and the sums of all layers); None takes the model's own.
             batch_size: Graphs per forward pass.
             with_features: Features that need no learning, as further columns named by
-                :meth:`feature_names`: ``ecfp4``, ``descriptors`` of molecules; ``statistics`` of
-                proteins.
+                :meth:`feature_names`: ``ecfp4``, ``descriptors``; ``statistics`` of proteins.
             precision: Format of matrix products; ``auto`` is bf16 where the hardware has it.
             progress: Follows the batches.
             reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``on_error``);
@@ -475,8 +474,7 @@ def load(
             untrained encoder of the default recipe), or an encoder, which is returned as it is.
         device: ``auto``, ``cpu`` or ``cuda``.
         seed: Initial weights of ``random``.
-        source: What the encoder is for; its schema, if it has one of its own, is that of
-            ``random``.
+        source: What the encoder is for; ``random`` takes its schema, if it has one.
 
     Raises:
         ModelFileError: If there is a file or folder of that name but no usable model in it.
@@ -588,8 +586,7 @@ def random_encoder(
 
     Args:
         config: Settings of the network, or a table of some; None takes the defaults.
-        schema: Features it reads, or their name; None takes those of ``graphs``, or of
-            ``molecule-cip``.
+        schema: Features it reads, or their name; None: those of ``graphs``, or ``molecule-cip``.
         layer: Embedding it is known by; None takes ``jk``.
         seed: Initial weights, and which graphs are looked at.
         graphs: Unlabeled graphs to take the statistics from; None takes bundled molecules.

@@ -124,8 +124,7 @@ def probe(
             them together.
         baselines: Rows to compare with: ``random``, ``ecfp-rf``, ``ecfp-lr``; of proteins,
             statistics of the ego-networks take the fingerprints' place.
-        baseline_seeds: Of untrained encoders and forests (default: 0); with ``folds_seeds``, one
-            of each a split.
+        baseline_seeds: Of untrained encoders and forests (default: 0, or those of ``folds_seeds``).
         folds_seeds: Draw a split for each of these seeds, and score everything on each: rows
             then have one value per split, and differences from the first row are paired.
             Molecules are split by ``random-scaffold`` if no split is named. None: one split.
@@ -303,14 +302,11 @@ def _substructures(data: LabeledGraphs, parts: Parts) -> tuple[csr_matrix | None
 
 
 def _fitting_notes(data: LabeledGraphs, head: str, c: float) -> list[str]:
-    notes = list[str]()
-    if data.weights is not None:
-        notes.append("only kernel models use weights; scores and other rows do not")
-    if head != "kernel":
-        alpha = "; ridge regression has alpha = 1 / C" if data.task == "regression" else ""
-        known = f"C: inverse penalty of linear models, fixed ({c:g}) or the best on the validation"
-        notes.append(f"{known} set (C by validation){alpha}")
-    return notes
+    alpha = "; ridge regression has alpha = 1 / C" if data.task == "regression" else ""
+    known = f"C: inverse penalty of linear models, fixed ({c:g}) or the best on the validation set"
+    weighed = "only kernel models use weights; scores and other rows do not"
+    notes = [weighed] if data.weights is not None else []
+    return notes if head == "kernel" else [*notes, f"{known} (C by validation){alpha}"]
 
 
 class _Candidate(NamedTuple):

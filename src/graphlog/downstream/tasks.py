@@ -298,8 +298,7 @@ def open_labeled(
             is held out as one. Rows without a label of any target are in none of the sets.
         fractions: Shares of train, valid and test.
         split_seed: Seed of the kinds that shuffle.
-        weights: Column that says how much each row counts in the training loss; a row of weight 0
-            is in no training set.
+        weights: Column with the weight of each row in the training loss; weight 0 leaves it out.
         on_repeats: What becomes of graphs that repeat each other, molecules by their parents:
             ``keep`` them all (random folds keep repeats of molecules together), take the ``mean``
             of their labels, weighted by ``weights``, which are summed, ``drop`` all but the first

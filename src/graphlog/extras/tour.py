@@ -27,8 +27,7 @@ QUESTIONS = {
     "solubility-adme": "solubility at pH 6.8, log10 ug/mL (Fang et al., 2023; MIT license)",
     "chembl2321810": "activity in one medicinal chemistry series",
 }
-"""Labeled sets, both with a scaffold split, so that test molecules have ring systems of their
-own."""
+"""Labeled sets with a scaffold split: test molecules have ring systems of their own."""
 SHIPPED_MODEL = "graphlog-mol"
 SMALL_ENCODER = {"dim": 64, "layers": 3}
 KEPT, TUNED = QUESTIONS

@@ -31,8 +31,7 @@ Kind = Literal["categorical", "continuous"]
 MAX_CODES = 4096
 """Whole numbers below this are codes; a column of words may have at most this many values."""
 FEW_VALUES = 64
-"""Other whole numbers (negative or large) are categories up to this many different ones, and
-quantities beyond."""
+"""Other whole numbers (negative, large) are categories up to this many, quantities beyond."""
 MAX_CLASSES = 1000
 """Largest number of classes of a label."""
 DEGREE_CAP = 255

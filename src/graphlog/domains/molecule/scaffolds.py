@@ -77,8 +77,7 @@ def scaffold_split(
     Args:
         smiles: Molecules; one that cannot be parsed is a group of its own.
         fractions: Fractions of the three sets; they sum to 1.
-        kind: ``scaffold`` (largest first, no chance), ``scaffold-balanced``, ``random-scaffold`` or
-            ``random``.
+        kind: ``scaffold`` (largest first), ``scaffold-balanced``, ``random-scaffold``, ``random``.
         seed: Seed of the kinds that shuffle.
         workers: Processes for the scaffolds; None takes every core, and none for few molecules.
         canonical: Whether to take the scaffold of the canonical SMILES, as the pre-train-GNNs

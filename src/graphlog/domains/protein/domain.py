@@ -162,8 +162,7 @@ class ProteinDomain(Domain):
     ) -> Split:
         """Return folds of the proteins.
 
-        See :func:`split_proteins` for the kinds; its networks are those of ``source`` if none are
-        given.
+        See :func:`split_proteins` for the kinds; its networks are by default those of ``source``.
         """
         if not networks and source is not None:
             spec = source.spec
@@ -250,8 +249,7 @@ def split_proteins(
         seed: Of the shuffling.
         test_species: Taxon to test on; None takes human if it is there, else the last species.
         networks: For ``network``: the files or named networks that contain the proteins.
-        cutting: For ``network``: how the ego-networks were cut, ``store.source.cutting``; None is
-            as usual.
+        cutting: For ``network``: how they were cut, ``store.source.cutting``; None is as usual.
         data_dir: Where downloaded networks and their communities are kept.
 
     Raises:
