@@ -286,7 +286,7 @@ def test_only_kernel_models_weigh_graphs():
             probed(data, head=head)
     report, plain = (probed(each, head="kernel") for each in (data, lengths()))
     assert report.mean != plain.mean
-    assert "weights are used by kernel models only, not in scores or other rows" in report.notes
+    assert "only kernel models use weights; scores and other rows do not" in report.notes
 
 
 @pytest.mark.parametrize(

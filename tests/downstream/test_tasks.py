@@ -270,7 +270,7 @@ def test_few_labels_in_the_test_fold_are_noted(tmp_path: Path):
     (note,) = [n for n in data.fold_notes if n.startswith("fewer than 20 labels in the test set")]
     known = np.isfinite(data.labels)
     counts = [", ".join(str(known[fold, t].sum()) for fold in data.split) for t in (0, 1)]
-    assert note.endswith(f"(train, valid, test): y {counts[0]}; few {counts[1]}")
+    assert note.endswith(f"in train, valid, test): y {counts[0]}; few {counts[1]}")
 
 
 def test_a_split_of_another_data_set_is_told(tmp_path: Path):
