@@ -608,7 +608,7 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
     """
     draw = data.draw
     drawn = [] if draw is None else [draw(data.store, data.labels, s) for s in seeds]
-    if not drawn or all(np.array_equal(drawn[0][0].test, sets.test) for folds, _ in drawn[1:]):
+    if not drawn or all(np.array_equal(drawn[0][0].test, sets.test) for sets, _ in drawn[1:]):
         raise ConfigError(
             f"the {data.split_name} split has the same test set with every seed; choose one that "
             f"shuffles with {setting('split')}, such as random-scaffold (molecules) or random.",
