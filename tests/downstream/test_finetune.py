@@ -221,7 +221,7 @@ def test_a_used_folder_is_refused_resumed_or_replaced(tmp_path: Path, monkeypatc
     kept = (tmp_path / "run" / "config.toml").read_bytes()
     for change, told in (
         ({"dropout": 0.3}, r"run was started with finetune\.dropout = 0\.\d, now 0\.3"),
-        ({"encoder": tiny_encoder("jk", seed=9)}, "with other graphs, labels, folds or weights"),
+        ({"encoder": tiny_encoder("jk", seed=9)}, "with other graphs, labels, split or weights"),
     ):
         with pytest.raises(ConfigError, match=told):
             tuned(**run, resume=True, **change)

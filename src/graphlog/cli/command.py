@@ -442,7 +442,7 @@ def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[st
     tables = read_toml(file)
     if not isinstance(tables.get("finetune"), Mapping):
         command = command_of(tables)
-        told = f": it is of a run of {command}" if command else ""
+        told = f": it is from a run of {command}" if command else ""
         raise ConfigError(
             f"{file} has no table [finetune]{told}; name the best.toml of tune or the config.toml "
             "of a run of finetune.",

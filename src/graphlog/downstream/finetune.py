@@ -744,7 +744,7 @@ def _check_same(
         if kept is not None and kept.fields.get("digest") != start.digest:
             before = read_toml(folder.config) if folder.config.is_file() else tables
             change = first_difference(before, tables, _INDIFFERENT)
-            change = change or "other graphs, labels, folds or weights of the model"
+            change = change or "other graphs, labels, split or weights of the model"
             raise ConfigError(
                 f"the run in {folder.path} was started with {change}; give the same to resume it, "
                 f"or replace it with {setting('overwrite', True)}.",

@@ -720,7 +720,7 @@ def _learned(
         are_numbers = classes == [str(k) for k in range(len(classes))]
         if is_many if task != "regression" else not are_numbers:
             shown = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
-            wanted = "quantities" if task == "regression" else "two"
+            wanted = "numbers" if task == "regression" else "two"
             alone = f"name it alone with {setting('targets')}, and " if others else ""
             choice = setting("task", "multiclass" if is_many else "classification")
             raise DataError(
@@ -738,7 +738,7 @@ def _one_hot(
     found = np.unique(labels[~np.isnan(labels)])
     if not np.array_equal(found, found.round()) or len(found) > MOST_CLASSES:
         raise DataError(
-            f"target '{target}' holds quantities, not classes; choose "
+            f"target '{target}' holds numbers, not classes; choose "
             f"{setting('task', 'regression')}.",
             option="task",
         )
