@@ -262,8 +262,8 @@ def labeled(
         return open_labeled(source, schema, **labeling)
     if late := [name for name, value in labeling.items() if value is not None]:
         raise ConfigError(
-            f"`{late[0]}` is for input that is yet to be read; these graphs have their labels and "
-            "folds: choose it in `open_labeled`."
+            f"`{late[0]}` is for input that is yet to be read; these graphs have labels and split: "
+            "choose it in `open_labeled`."
         )
     return source
 
