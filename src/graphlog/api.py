@@ -185,7 +185,8 @@ def featurize(
         options = {**changed, **{name: v for name, v in options.items() if v is not None}}
     elif wanted is None and domain in (None, schema_named(USUAL_SCHEMA).domain):
         wanted = schema_for(resolved, USUAL_SCHEMA)
-    options |= {"domain": domain, "store_path": output, "overwrite": overwrite}
+    choice = domain or (None if like is None and schema is None else "")
+    options |= {"domain": choice, "store_path": output, "overwrite": overwrite}
     with using(engine):
         graphs = read(resolved, wanted, **options)
     unmatched = enumerate(graphs.source.unmatched.items(), start=graphs.num_rows)

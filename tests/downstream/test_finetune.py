@@ -108,7 +108,7 @@ def test_the_papers_protocol_names_what_is_not_the_papers(layer: str, schema: st
     encoder = tiny_encoder(layer, schema=schema_named(schema))
     data = open_labeled({"smiles": CHAINS, "y": IS_ALCOHOL}, encoder.schema, targets=["y"])
     notes = tuned(data, encoder, seeds=(0,)).report.notes
-    found = [note for note in notes if "not comparable with the paper's" in note]
+    found = [note for note in notes if "not comparable with those of the paper" in note]
     assert len(found) == ((layer, schema) != ("last", "molecule"))
     assert all(f"'{layer}'" in note and f"'{schema}'" in note for note in found)
 
@@ -174,7 +174,11 @@ def test_a_batch_of_one_atom_and_a_last_batch_of_one_graph():
     [
         ({"learning_rate": 1e30, "epochs": 9}, NonFiniteLossError, "lower the learning rate"),
         ({"class_weight": "balanced"}, ConfigError, "class weights are for classes"),
-        ({"with_features": ["ecfp4"]}, ConfigError, r"to a kernel model: add `kernel=True`"),
+        (
+            {"with_features": ["ecfp4"]},
+            ConfigError,
+            r"the kernel model uses features: add `kernel=True`",
+        ),
         *(
             ({name: "ecfp4"}, ConfigError, f"`{name}` is a list of names, found 'ecfp4'")
             for name in ("with_features", "callbacks")
@@ -530,7 +534,7 @@ def test_weights_change_what_is_learned_and_nothing_is_the_default():
     np.testing.assert_allclose(same, plain, rtol=1e-4, atol=1e-6)
     found = tuned(replace(data, weights=heavy), seeds=(0,))
     assert found.predict(CHAINS).mean() > plain.mean()
-    assert any("weights are used in fine-tuning only" in note for note in found.report.notes)
+    assert any("only fine-tuned networks use weights" in note for note in found.report.notes)
 
 
 @pytest.mark.parametrize("only", [NAN, 1.0])

@@ -598,9 +598,7 @@ def take_labeling(settings: dict[str, Any], call: str) -> dict[str, Any]:
 def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
     """Refuse settings that contradict each other, and folds that teach or choose nothing."""
     if config.class_weight is not None and data.task == "regression":
-        raise ConfigError(
-            "class weights are for classification; the task is regression; drop them."
-        )
+        raise ConfigError("class weights are for classes, and the task is regression; drop them.")
     if config.with_features and not config.kernel:
         raise ConfigError(
             f"only the kernel model uses features: add {setting('kernel', True)}, or drop "
