@@ -110,7 +110,7 @@ def run_quickstart(
         reading={"limit": molecules},
     )
     shipped = api.load(SHIPPED_MODEL)
-    say(f"2/4  fit models to embeddings of both, it and {SHIPPED_MODEL}, and to fingerprints")
+    say(f"2/4  fit models to embeddings (small encoder, {SHIPPED_MODEL}) and to fingerprints")
     labeled = {name: open_labeled(name, shipped.schema) for name in QUESTIONS}
     scores: list[TourScore] = []
     kept: dict[str, Any] = {"run_dir": out / "probe", "overwrite": True}
