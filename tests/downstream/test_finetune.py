@@ -411,7 +411,7 @@ def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
     better = data.score(kernel_predictor(encoder, data)[1], "valid")
     own = found[0].rows[0].mean("rmse", "valid")
     shown = [shown_score(score, "rmse") for score in (better, own)]
-    assert f"rmse {shown[0]} instead of {shown[1]}: try `probe` with " in named[0][0]
+    assert f"rmse {shown[0]} instead of {shown[1]}. Try `probe` with " in named[0][0]
     assert better < own
 
 
