@@ -479,7 +479,7 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
     how = options | {"with_features": ["ecfp4"], "folds_seeds": seeds, "run_dir": tmp_path}
     report = probed(table, encoder, **how)
     assert report.rows[0].rule == "C by validation"
-    assert "kept: models of all 47 labeled graphs" in report.notes
+    assert "kept: models fitted to all 47 labeled graphs" in report.notes
     assert any("from the folds of all splits" in note for note in report.notes)
 
     alone = [open_labeled(table, encoder.schema, **options, split_seed=s) for s in seeds]
