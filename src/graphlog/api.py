@@ -60,20 +60,19 @@ def read_molecules(
     targets: ColumnNames | None = None,
     **options: Any,
 ) -> GraphStore:
-    """Return molecules as a graph store, with the rows that are none in its ``rejects``.
+    """Return molecules as a graph store, whose ``rejects`` are the rows that cannot be read.
 
     Args:
         source: A table (CSV, TSV, SMILES list, Parquet, Excel), SDF file, ``-`` (standard input),
             the name of a data set, a store folder, SMILES or RDKit molecules, or a data frame.
         schema: ``molecule-cip`` (None), ``molecule``, ``molecule-rich`` or ``molecule-isotopes``.
-        targets: Columns of labels; ``auto``: every one of numbers; None: a data set's own, if any.
+        targets: Columns of labels; ``auto``: all numeric ones; None: a data set's own, if any.
         options: ``smiles_column``, ``on_error``, ``workers``, ``store_path``, ``progress``,
             ``keep_texts``, ``limit`` and ``data_dir``, as for
             :class:`graphlog.domains.molecule.domain.MoleculeReading`.
 
     Raises:
-        DataError: If the source cannot be read, a label is not a number, or more than half of a
-            table's rows are bad.
+        DataError: If the source or a label cannot be read, or most rows of a table are bad.
         ConfigError: If a name or an option is not valid.
 
     Example:
@@ -169,7 +168,7 @@ def featurize(
     if like is not None:
         if schema is not None:
             raise ConfigError(
-                f"{setting('like')} and {setting('schema')} both say which features; drop one.",
+                f"{setting('like')} and {setting('schema')} both choose the features; drop one.",
                 option="schema",
             )
         if isinstance(like, str | Path) and is_store(like):
@@ -186,7 +185,8 @@ def featurize(
         options = {**changed, **{name: v for name, v in options.items() if v is not None}}
     elif wanted is None and domain in (None, schema_named(USUAL_SCHEMA).domain):
         wanted = schema_for(resolved, USUAL_SCHEMA)
-    options |= {"domain": domain, "store_path": output, "overwrite": overwrite}
+    choice = domain or (None if like is None and schema is None else "")
+    options |= {"domain": choice, "store_path": output, "overwrite": overwrite}
     with using(engine):
         graphs = read(resolved, wanted, **options)
     unmatched = enumerate(graphs.source.unmatched.items(), start=graphs.num_rows)
@@ -217,16 +217,17 @@ def pretrain(
     Args:
         source: A store, a path, the name of a data set, or a list of SMILES.
         objective: Pretext task; ``graphlog`` unless ``config`` says otherwise.
-        recipe: Named bundle of its settings; that for the domain unless ``config`` says otherwise.
+        recipe: Named settings. The default for molecules predicts descriptors and ECFP4 counts;
+            ``graphlog`` trains the losses of GraphLoG.
         seed: Decides initial weights, order, masks and samples; 0 unless ``config`` says otherwise.
         run_dir: Folder for log, checkpoints and model; None keeps all in memory.
-        init: Encoder to start from; it is copied, and its settings are those of the network. A run
-            that is resumed has no use for it.
-        resume: Go on from the last checkpoint in ``run_dir``, with the settings of that run.
+        init: Encoder to start from; it is copied, and its settings are those of the network. It has
+            no effect on a run that is resumed.
+        resume: Continue from the last checkpoint in ``run_dir``, with the settings of that run.
         overwrite: Replace the run in ``run_dir``.
         config: Settings to start from: an object, nested tables, or a TOML file.
         progress: Follows the run; True shows a bar.
-        callbacks: Get every row of the log; ``tensorboard``, ``wandb`` or ``mlflow`` by name.
+        callbacks: Receive every row of the log; ``tensorboard``, ``wandb`` or ``mlflow`` by name.
         reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``limit``, ...).
         overrides: Any setting: ``epochs=3``, ``encoder={"dim": 64}``, or ``**{"encoder.dim": 64}``.
 
@@ -246,9 +247,7 @@ def pretrain(
     if resume and folder is not None and (folder / "config.toml").is_file():
         if init is not None:
             init = None
-            progress.say(
-                f"{setting('init')} was for the start of the run in {folder}, which goes on"
-            )
+            progress.say(f"{setting('init')} has no effect: the run in {folder} is continued")
         if config is None:
             origin = folder / "config.toml"
             config = read_config(origin)
@@ -343,7 +342,7 @@ def embed_file(
 
     Tables (``.csv``, ``.jsonl``, ``.parquet``, ``.sdf``) hold the columns of the input, the
     embedding and ``graphlog_status``; the embedding is a column ``e0``, ``e1``, ... per dimension
-    in CSV, and one cell ``embedding`` in the others unless features are joined. ``.npz`` holds
+    in CSV, and one cell ``embedding`` in the others unless features are added. ``.npz`` holds
     ``embeddings`` (float32, one row per input row), ``names``, ``status``, ``row`` and the columns
     of the input; ``.npy`` the array alone.
 
@@ -352,7 +351,7 @@ def embed_file(
         source: A path, the name of a data set, a store, or a list of SMILES.
         out: The file; its ending decides the format. ``-`` is standard output.
         layer: ``jk``, ``jk+sum`` or ``last``; None takes the model's own.
-        with_features: Features to join, as for :meth:`Encoder.embed`, each a column of its name.
+        with_features: Additional features, as for :meth:`Encoder.embed`, in columns of their names.
         batch_size: Graphs per forward pass.
         precision: Format of matrix products.
         device: Where to load an encoder that is named: ``auto``, ``cpu`` or ``cuda``.

@@ -81,8 +81,7 @@ class ProcessLostError(GraphLoGError):
 class TrainingInterrupted(GraphLoGError):  # noqa: N818 - a request, not an error
     """Ctrl-C or SIGTERM; the message says how to continue.
 
-    The state has been saved. A second request stops at once, and the run continues from the last
-    checkpoint.
+    The state has been saved. A second request stops at once; the last checkpoint is kept.
     """
 
 

@@ -289,7 +289,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             if type_of_target(y) not in {"binary", "multiclass"}:
                 raise DataError(
                     f"Unknown label type: {type_of_target(y)} values are not classes; use "
-                    "GraphRegressor for quantities."
+                    "GraphRegressor for numbers."
                 )
             self.classes_, classes = np.unique(y, return_inverse=True)
             if len(self.classes_) < 2:
@@ -368,8 +368,8 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
 
         Args:
             X: SMILES.
-            return_std: Whether to return the standard deviation of each value's error as well,
-                which a kernel model knows.
+            return_std: Whether to return the predicted standard deviation of each value as well
+                (kernel models only).
 
         Raises:
             ConfigError: If it is asked of another model.
@@ -379,7 +379,9 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
         if not return_std:
             return self._outputs(X)[:, columns]
         if self.model_.kernel is None:
-            raise ConfigError("only kernel models know deviations; choose `head='kernel'`.")
+            raise ConfigError(
+                "only kernel models predict standard deviations; choose `head='kernel'`."
+            )
         found = self.model_.predict_uncertain(_graphs(X, self.model_.encoder, self))
         assert found.std is not None, "kernel models of quantities have deviations"
         return found.mean[:, columns], found.std[:, columns]

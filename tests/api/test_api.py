@@ -36,7 +36,7 @@ def test_naming_the_domain_of_an_input_changes_nothing(table: Path, tmp_path: Pa
         for domain in (None, "molecule")
     ]
     assert stores[0].schema == stores[1].schema
-    with pytest.raises(ConfigError, match="both say which features"):
+    with pytest.raises(ConfigError, match="both choose the features"):
         graphlog.featurize(table, tmp_path / "s", like=stores[0], schema="molecule")
 
 

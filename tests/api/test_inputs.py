@@ -116,7 +116,7 @@ def test_a_frame_is_learned_from(predictor: graphlog.Predictor) -> None:
     assert predictor.targets == ("active",)
     notes = " ".join(predictor.report.notes)
     assert "words are read as classes (no = 0, yes = 1)" in notes
-    assert "all columns of numbers: active" in notes
+    assert "all numeric columns are used as labels: active" in notes
 
 
 def test_missing_and_odd_cells_of_a_frame_are_rejected_rows() -> None:

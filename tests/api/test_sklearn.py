@@ -179,7 +179,7 @@ def test_molecules_of_torch_geometric_keep_their_counts(model: Path):
     regressor = GraphRegressor(model, head="kernel")
     found = regressor.fit(graphs, LENGTH).predict(graphs)
     np.testing.assert_array_equal(found, clone(regressor).fit(CHAINS, LENGTH).predict(CHAINS))
-    with pytest.warns(UserWarning, match="no substructure counts"):
+    with pytest.warns(UserWarning, match="no ECFP4 counts"):
         regressor.fit(other, LENGTH)
 
 

@@ -121,7 +121,7 @@ WRONG: dict[str, str] = {
         "config.toml has settings of finetune; name the config.toml of a run of pretrain"
     ),
     "finetune {store} -m random -o run --config done/config.toml": (
-        "done/config.toml has no table [finetune]: it is of a run of pretrain; name the best.toml"
+        "done/config.toml has no table [finetune]: it is from a run of pretrain; name the best.toml"
     ),
     "finetune {store} -m random -o run --config seeds.toml": (
         "seeds.toml: seeds must be whole numbers | found 'a'"
@@ -179,7 +179,7 @@ WRONG: dict[str, str] = {
             "pretrain {molecules} --init {pretrained} -o {pretrained}",
         )
     },
-    "embed {molecules} -m {pretrained} -o e.xlsx": "format of a file is told by its ending | .npz",
+    "embed {molecules} -m {pretrained} -o e.xlsx": "ending of a file decides its format | .npz",
     "embed {molecules} -m {pretrained} -o folder.npz": "is a folder",
     "embed {molecules} -m {pretrained} -o e.npz --layer lost": "'last'",
     "data split {molecules} -o gone/split.json": "there is no folder | gone; create it",

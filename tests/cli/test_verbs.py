@@ -259,5 +259,5 @@ def test_several_splits_are_scored(cli: Cli):
     assert told["splits"] == 3
     assert [len(row["test"]["roc_auc"]) for row in told["rows"]] == [3, 3]
     assert told["scores"][0]["difference"] == 0
-    assert "kept: models of all" in cli(words, "-o run -q").out
+    assert "kept: models fitted to all" in cli(words, "-o run -q").out
     cli("predict {molecules} -m run -o p.csv")

@@ -458,10 +458,10 @@ def test_points_that_may_stand_between_thousands_are_told(
         assert said == (doubtful and decimal is None)
 
 
-UNCLEAR = "'1,234' may have a decimal comma or a comma between thousands"
+UNCLEAR = "'1,234' may have a decimal comma or a thousands separator"
 AS_COMMA = "must be a number.* write a decimal point as a comma"
 AS_POINT = "must be a number.* write a decimal comma as a point"
-THOUSANDS = "must be a number.* take out what stands between thousands"
+THOUSANDS = "must be a number.* remove the thousands separators"
 MIXED = [
     (("1,234", "2,567"), None, UNCLEAR),
     (("0,79", "1.5"), None, AS_COMMA),

@@ -109,7 +109,7 @@ def test_the_papers_protocol_names_what_is_not_the_papers(layer: str, schema: st
     encoder = tiny_encoder(layer, schema=schema_named(schema))
     data = open_labeled({"smiles": CHAINS, "y": IS_ALCOHOL}, encoder.schema, targets=["y"])
     notes = tuned(data, encoder, seeds=(0,)).report.notes
-    found = [note for note in notes if "not comparable with the paper's" in note]
+    found = [note for note in notes if "not comparable with those of the paper" in note]
     assert len(found) == ((layer, schema) != ("last", "molecule"))
     assert all(f"'{layer}'" in note and f"'{schema}'" in note for note in found)
 
@@ -175,7 +175,11 @@ def test_a_batch_of_one_atom_and_a_last_batch_of_one_graph():
     [
         ({"learning_rate": 1e30, "epochs": 9}, NonFiniteLossError, "lower the learning rate"),
         ({"class_weight": "balanced"}, ConfigError, "class weights are for classes"),
-        ({"with_features": ["ecfp4"]}, ConfigError, r"to a kernel model: add `kernel=True`"),
+        (
+            {"with_features": ["ecfp4"]},
+            ConfigError,
+            r"the kernel model uses features: add `kernel=True`",
+        ),
         *(
             ({name: "ecfp4"}, ConfigError, f"`{name}` is a list of names, found 'ecfp4'")
             for name in ("with_features", "callbacks")
@@ -192,7 +196,7 @@ def test_baselines_beside_the_result():
     expected = {"fine-tuned", "untrained encoder, fine-tuned"}
     expected |= {"ECFP4 + random forest", "ECFP4 + logistic regression"}
     assert {row.model for row in report.rows} == expected
-    assert "one seed: the spread between seeds is unknown" in report.notes
+    assert "one seed: the standard deviation over seeds is unknown" in report.notes
     assert sum("1,280 unlabeled graphs that come with the package" in n for n in report.notes) == 1
 
 
@@ -222,7 +226,7 @@ def test_a_used_folder_is_refused_resumed_or_replaced(tmp_path: Path, monkeypatc
     kept = (tmp_path / "run" / "config.toml").read_bytes()
     for change, told in (
         ({"dropout": 0.3}, r"run was started with finetune\.dropout = 0\.\d, now 0\.3"),
-        ({"encoder": tiny_encoder("jk", seed=9)}, "with other graphs, labels, folds or weights"),
+        ({"encoder": tiny_encoder("jk", seed=9)}, "with other graphs, labels, split or weights"),
     ):
         with pytest.raises(ConfigError, match=told):
             tuned(**run, resume=True, **change)
@@ -420,7 +424,7 @@ def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
     better = data.score(kernel_predictor(encoder, data)[1], "valid")
     own = found[0].rows[0].mean("rmse", "valid")
     shown = [shown_score(score, "rmse") for score in (better, own)]
-    assert f"rmse {shown[0]} instead of {shown[1]}: try `probe` with " in named[0][0]
+    assert f"rmse {shown[0]} instead of {shown[1]}. Try `probe` with " in named[0][0]
     assert better < own
 
 
@@ -475,7 +479,7 @@ def test_graphs_of_weight_0_teach_nothing(tmp_path: Path):
     np.testing.assert_array_equal(values, spoilt.predict(CHAINS))
     assert np.isnan(values).all(axis=0).tolist() == [False, True]
     assert any(
-        "graphs are in none of the sets, among them those of weight 0" in n
+        "graphs are in no part of the split, among them those of weight 0" in n
         for n in found.report.notes
     )
     data = replace(labeled(IS_ALCOHOL), weights=1 - IS_ALCOHOL)
@@ -543,7 +547,7 @@ def test_weights_change_what_is_learned_and_nothing_is_the_default():
     np.testing.assert_allclose(same, plain, rtol=1e-4, atol=1e-6)
     found = tuned(replace(data, weights=heavy), seeds=(0,))
     assert found.predict(CHAINS).mean() > plain.mean()
-    assert any("weights are used in fine-tuning only" in note for note in found.report.notes)
+    assert any("only fine-tuned networks use weights" in note for note in found.report.notes)
 
 
 @pytest.mark.parametrize("only", [NAN, 1.0])

@@ -162,7 +162,7 @@ def test_what_is_repeated_between_folds_is_said():
     folds = Split(np.array([0, 2, 4, 6]), np.array([1, 3, 5, 7]), np.array([8, 9]))
     assert repeat_notes(labels, folds)[0].startswith(
         "3 of 4 molecules of the validation set repeat one of the training set: intervals and "
-        "choices by validation are too optimistic"
+        "choices made on it are too optimistic"
     )
 
 

@@ -286,7 +286,7 @@ def test_only_kernel_models_weigh_graphs():
             probed(data, head=head)
     report, plain = (probed(each, head="kernel") for each in (data, lengths()))
     assert report.mean != plain.mean
-    assert "weights are used by kernel models only, not in scores or other rows" in report.notes
+    assert "only kernel models use weights; scores and other rows do not" in report.notes
 
 
 @pytest.mark.parametrize(
@@ -479,8 +479,8 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
     how = options | {"with_features": ["ecfp4"], "folds_seeds": seeds, "run_dir": tmp_path}
     report = probed(table, encoder, **how)
     assert report.rows[0].rule == "C by validation"
-    assert "kept: models of all 47 labeled graphs" in report.notes
-    assert any("from the folds of all splits" in note for note in report.notes)
+    assert "kept: models fitted to all 47 labeled graphs" in report.notes
+    assert any("from the validation sets of all splits" in note for note in report.notes)
 
     alone = [open_labeled(table, encoder.schema, **options, split_seed=s) for s in seeds]
     data, *others = alone
@@ -508,6 +508,6 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
 def test_a_report_says_what_a_kernel_sees(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("graphlog.downstream.kernel.EXACT", 5)
     report = probed(labeled(LENGTH, "regression"), head="kernel", with_features=("ecfp4",))
-    assert report.rows[0].model == "frozen encoder + substructure counts"
+    assert report.rows[0].model == "frozen encoder + ECFP4 counts"
     for said in ("points because an exact fit is", "counts in place of ecfp4"):
         assert any(said in note for note in report.notes)

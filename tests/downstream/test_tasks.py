@@ -225,7 +225,7 @@ def test_choices_do_not_depend_on_the_units_of_targets():
     rmse = np.sqrt((errors[data.split.valid] ** 2).mean(axis=0))
     assert found == pytest.approx((rmse / labels[data.split.train].std(axis=0)).mean())
     assert (data.criterion, lengths().criterion) == ("rmse_in_sd", "rmse")
-    said = "the mean RMSE over targets is mostly that of z"
+    said = "the target z, whose labels vary most, dominates the mean RMSE over targets"
     assert [any(said in note for note in d.fold_notes) for d in (data, other)] == [False, True]
     predicted = other.labels + errors * units / 30
     table = str(make_report(other, [score_row("m", "r", other, [predicted])]))
@@ -270,7 +270,7 @@ def test_few_labels_in_the_test_fold_are_noted(tmp_path: Path):
     (note,) = [n for n in data.fold_notes if n.startswith("fewer than 20 labels in the test set")]
     known = np.isfinite(data.labels)
     counts = [", ".join(str(known[fold, t].sum()) for fold in data.split) for t in (0, 1)]
-    assert note.endswith(f"(train, valid, test): y {counts[0]}; few {counts[1]}")
+    assert note.endswith(f"in train, valid, test): y {counts[0]}; few {counts[1]}")
 
 
 def test_a_split_of_another_data_set_is_told(tmp_path: Path):
@@ -285,7 +285,7 @@ def test_a_split_of_another_data_set_is_told(tmp_path: Path):
     for wrong in ("o.json", "file.json"):
         with pytest.warns(UserWarning, match="belongs to a different file"):
             data = open_labeled(tmp_path / "t", MOLECULE, split=tmp_path / wrong)
-        assert "12 of 48 graphs are in none of the sets" in data.fold_notes
+        assert "12 of 48 graphs are in no part of the split" in data.fold_notes
     with pytest.raises(DataError, match="belongs to a different file"):
         opened(tmp_path / "t.csv", split=tmp_path / "o.json")
     with pytest.warns(UserWarning, match="belongs to a different file"):

@@ -49,7 +49,7 @@ def test_the_tour_leaves_models_scores_embeddings_and_figures(tmp_path: Path):
     assert {*files.split()} <= left_in(tmp_path / "tour")
     shipped, mean = tour.SHIPPED_MODEL, "mean of the training set"
     rows = {mean, "small encoder", "untrained encoder", "ECFP4 + ridge regression"}
-    rows |= {shipped, f"{shipped} + descriptors + substructure counts"}
+    rows |= {shipped, f"{shipped} + descriptors + ECFP4 counts"}
     for name in found.questions:
         assert rows <= {s.model for s in found.scores if s.dataset == name}
     assert all(s.rmse > 0 and s.r2 < 1 for s in found.scores)

@@ -187,7 +187,7 @@ def test_scores_start_at_chance_and_leave_out_what_is_undefined():
 def test_scores_have_digits_that_tell_them_apart_and_names_have_room():
     for value, sd, text in ((123e-6, 1e-5, "0.000123 ± 0.000010"), (123456.7, 3e3, "123,457 ±")):
         assert text in _texts(score_chart([("esol", "rmse", [Score("ours", value, sd)])]))
-    long = "frozen encoder + descriptors + substructure counts, kernel by cross-validation"
+    long = "frozen encoder + descriptors + ECFP4 counts, kernel by cross-validation"
     figure = score_chart([(f"{long} of a data set", "rmse", [Score(f"{long}, C = 0.1", 1.0)])])
     figure.draw_without_rendering()
     (axes,) = figure.axes
@@ -201,9 +201,9 @@ def test_scores_have_digits_that_tell_them_apart_and_names_have_room():
 @pytest.mark.usefixtures("coarse")
 def test_the_chart_of_a_probe_marks_the_model_with_and_without_other_features(tmp_path: Path):
     values = {
-        "frozen encoder + descriptors + substructure counts": 1.0,
+        "frozen encoder + descriptors + ECFP4 counts": 1.0,
         "frozen encoder": 3.0,
-        "untrained encoder + substructure counts": 2.0,
+        "untrained encoder + ECFP4 counts": 2.0,
     }
     rows = tuple(ScoreRow(name, "r", {"rmse": [v]}, {}) for name, v in values.items())
     report = Report("esol", "regression", "rmse", "random", {}, ("y",), rows)

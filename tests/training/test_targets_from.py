@@ -91,7 +91,7 @@ def test_columns_that_do_not_vary_are_named(store: graphlog.GraphStore, tmp_path
     vectors[:, 1], vectors[:, 3] = 7.0, np.nan
     file, said = saved(tmp_path / "v.npz", v=vectors), Heard()
     graphlog.pretrain(store, "descriptorpred", targets_from=str(file), progress=said, **TINY)
-    note = "2 of 4 columns of .*v.npz do not vary and teach nothing .counted from 0: 1, 3."
+    note = "2 of 4 columns of .*v.npz do not vary and are of no use .counted from 0: 1, 3."
     assert len([line for line in said.lines if re.search(note, line)]) == 1
 
 

@@ -96,7 +96,7 @@ def test_a_small_batch_cannot_use_more_prototypes_than_it_has_graphs():
     crowded = {**HEALTHY, "prototypes_used_nearest_2": 1.5}
     assert [watch.look(crowded)[1] for _ in range(2)] == [
         [],
-        ["alarm: the graphs use only 1.5 of 50 prototypes of layer 2 (alarm under 1.6)"],
+        ["alarm: the graphs use only 1.5 of 50 prototypes of layer 2 (alarm below 1.6)"],
     ]
 
 

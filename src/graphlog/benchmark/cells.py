@@ -59,8 +59,7 @@ class Suite(FrozenConfig):
     reference: str = REFERENCE
     """Row that the others are compared with; empty for none."""
     heads: tuple[Model, ...] = ()
-    """What is fitted to the features of each method; none: a linear model, unless the method says
-    otherwise."""
+    """What is fitted to the features; none: a linear model, unless the method says otherwise."""
     metrics: tuple[str, ...] = ()
     """Scores with a table each, a row a head, of data sets whose task has them; none: that of each
     data set."""

@@ -429,20 +429,20 @@ def map_frame(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 _LEGEND = (
-    "Scores are of the test set, in per cent where the metric allows: mean ± sample standard "
+    "Scores are those of the test set, in percent where the metric allows: mean ± sample standard "
     "deviation over seeds. **Bold**: best measured mean of the column. *Italics*: printed in the "
-    "paper. A seed whose score is undefined (a fold of one class) is left out and the count shown.",
+    "paper. A seed without a defined score (a set has one class) is left out; the count is shown.",
     "Averages are taken per seed over the data sets shown. Rank: mean over the data sets of the "
-    "rank among the rows measured in full, 1 is best.",
+    "rank among the rows measured in full; 1 is best.",
     "Δ: the row's average minus the reference's with the same seed, mean over seeds, with a 95 % "
     "Student-t interval. A row without seeds is compared with every seed.",
-    "Fingerprints are not trained further: a forest has one score under every rule; their linear "
-    "model has C = 0.1 beside the last epoch, C by validation beside the best one.",
+    "Fingerprints are not fine-tuned. A forest has one score under every rule. Their linear model "
+    "has C = 0.1 in tables of the last epoch, and C by validation in tables of the best epoch.",
 )
 _OTHER_DATA = (
     f"Paper: {PAPER['source']}, {PAPER['runs']} runs, pre-trained on 395,000 protein ego-networks "
     "and fine-tuned on 40 functions of eight species, tested on another species: other data and "
-    "another split than here. Compare orders and differences, not levels."
+    "another split than here. Compare rankings and differences, not absolute values."
 )
 
 

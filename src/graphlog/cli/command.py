@@ -150,7 +150,7 @@ Result = Annotated[
 Format = Annotated[
     Literal["csv", "jsonl", "parquet", "npz", "npy", "sdf"] | None,
     _shared(
-        "csv, jsonl, parquet, npz, npy or sdf (default: by the end of OUT; csv for -).", "KIND"
+        "csv, jsonl, parquet, npz, npy or sdf (default: the ending of OUT; csv for -).", "KIND"
     ),
 ]
 Threads = Annotated[
@@ -168,8 +168,8 @@ Device = Annotated[
 Engine = Annotated[
     Literal["local", "ray"],
     _shared(
-        "Compute on this machine (local), or on the Ray cluster at $RAY_ADDRESS (ray), where "
-        "--workers is ignored and --threads, if any, is used by the process of the command only.",
+        "Compute on this machine (local) or on the Ray cluster at $RAY_ADDRESS (ray). With ray, "
+        "--workers is ignored, and --threads applies only to the process that you start.",
         "WHERE",
     ),
 ]
@@ -181,7 +181,7 @@ TrainingPrecision = Annotated[
     Literal["auto", "fp32", "bf16"] | None, _shared(_PRODUCTS.format("auto"), "KIND")
 ]
 _LAYERS = (
-    "Embedding of all layers (jk), of these and their sums (jk+sum), or of the last layer (last); "
+    "Layers in the embedding: all (jk), all with sums over nodes (jk+sum) or the last (last); "
     "default: {}."
 )
 Layer = Annotated[
@@ -194,7 +194,8 @@ LearnedLayer = Annotated[
 WithFeatures = Annotated[
     Sequence[str] | None,
     _shared(
-        "Features to join: ecfp4, descriptors (molecules), statistics (proteins).",
+        "Features to add: ecfp4, descriptors (molecules), statistics (proteins); finetune uses "
+        "them in the kernel model only (needs --kernel).",
         "A,B",
         "--with",
         parser=names,
@@ -202,9 +203,9 @@ WithFeatures = Annotated[
 ]
 Targets = Annotated[
     Sequence[str] | None,
-    _shared("Label columns; known data sets need none.", "A,B", parser=names_if_any),
+    _shared("Label columns; not needed for data sets known by name.", "A,B", parser=names_if_any),
 ]
-BatchSize = Annotated[int | None, _shared("Graphs in one batch.", "N", min=1)]
+BatchSize = Annotated[int | None, _shared("Graphs per batch.", "N", min=1)]
 Seed = Annotated[int, _shared("Random seed.", "N", min=0, max=SEED_LIMIT - 1)]
 Sample = Annotated[int, _shared("Size of the random sample on the map.", "N", min=5, max=20_000)]
 MapInput = Annotated[
@@ -219,7 +220,9 @@ Settings = Annotated[
         "--set",
     ),
 ]
-Freeze = Annotated[bool | None, _shared("Train the head only.", None, "--freeze")]
+Freeze = Annotated[
+    bool | None, _shared("Train only the head; keep the encoder frozen.", None, "--freeze")
+]
 LabelsRange = Annotated[
     Sequence[float] | None,
     _shared("Leave out labels below LOW or above HIGH.", "LOW,HIGH", parser=fractions),
@@ -228,7 +231,7 @@ _Tracker = StrEnum("_Tracker", ["tensorboard", "wandb", "mlflow"])
 Log = Annotated[
     list[_Tracker] | None,  # typer knows no list of literals
     _shared(
-        "Send the rows of metrics.jsonl to tensorboard, wandb or mlflow as well; repeatable.",
+        "Also send the rows of metrics.jsonl to tensorboard, wandb or mlflow; repeatable.",
         "NAME",
         "--log",
     ),
@@ -263,15 +266,15 @@ class Reading(Data):
     )
     standardize: Literal["parent", "parent-tautomer"] | None = option(
         None,
-        "Read the parent of each molecule (largest organic fragment, neutral), or the canonical "
-        "tautomer of it (parent-tautomer), instead of the molecule as written.",
+        "Replace each molecule by its parent (largest organic fragment, neutral) or by the "
+        "canonical tautomer of the parent (parent-tautomer).",
         "KIND",
     )
     limit: int | None = option(None, "Read the first N rows only.", "N", min=1)
     on_error: Literal["skip", "fail"] = option(
         "skip",
-        "List bad rows in rejects.csv (skip), or stop at the first (fail); tables with more than "
-        "half of the rows bad are refused.",
+        "Skip bad rows and list them in rejects.csv (skip), or stop at the first one (fail). A "
+        "table with more than half of its rows bad is refused.",
         "KIND",
     )
     workers: int | None = option(
@@ -301,11 +304,13 @@ class Labeling:
     task: Literal["auto", "classification", "regression", "multiclass"] = option(
         "auto", "auto, classification, regression or multiclass.", "KIND"
     )
-    split: str | None = option(None, f"Kind of split, or a split.json. {SPLIT_KINDS}", "KIND|FILE")
+    split: str | None = option(
+        None, f"Kind of split, or a split file (.json). {SPLIT_KINDS}", "KIND|FILE"
+    )
     on_repeats: Literal["keep", "mean", "drop", "fail"] = option(
         "keep",
-        "Rows that repeat a molecule, or a salt of it: keep all, take the mean of their labels, "
-        "drop all but the first label, or fail.",
+        "Rows that repeat a molecule, or a salt of it: keep all (keep), use the mean of their "
+        "labels (mean), keep only the first label (drop), or stop with an error (fail).",
         "KIND",
     )
 
@@ -437,7 +442,7 @@ def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[st
     tables = read_toml(file)
     if not isinstance(tables.get("finetune"), Mapping):
         command = command_of(tables)
-        told = f": it is of a run of {command}" if command else ""
+        told = f": it is from a run of {command}" if command else ""
         raise ConfigError(
             f"{file} has no table [finetune]{told}; name the best.toml of tune or the config.toml "
             "of a run of finetune.",

@@ -46,23 +46,29 @@ class Proteins:
         "STRING's protein.aliases files.", "A,B", parser=o.names
     )
     labels: Path | None = _protein("A table of labels, instead of annotations.", "FILE")
-    species: str | None = _protein("Species of a network that does not name it.", "TAXON")
+    species: str | None = _protein("Taxon id of a network that does not name its species.", "TAXON")
     score: int | None = _protein("Lowest combined score of an interaction (default: 700).", "N")
     channel_score: Mapping[str, int] | None = _protein(
-        "Lowest score of a channel: textmining=500.", "N|NAME=N,..", parser=_channel_scores
+        "Lowest score of the channels, or of one: textmining=500.",
+        "N|NAME=N,..",
+        parser=_channel_scores,
     )
     radius: int | None = _protein("Steps from the center of an ego-network (default: 1).", "N")
-    neighbors: int | None = _protein("Strongest partners followed per protein (default: 100).", "N")
+    neighbors: int | None = _protein(
+        "Partners followed per protein, strongest first (default: 100).", "N"
+    )
     nodes: int | None = _protein(
-        "Largest number of proteins in an ego-network (default: 500).", "N"
+        "Maximum number of proteins in an ego-network (default: 500).", "N"
     )
     isolated: Literal["reject", "keep"] | None = _protein(
         "Proteins without partners: reject or keep.", "KIND"
     )
-    terms: int | None = _protein("Largest number of GO terms to predict (default: 40).", "N")
-    min_positives: int | None = _protein("Fewest positives of a GO term (default: 100).", "N")
+    terms: int | None = _protein("Maximum number of GO terms to predict (default: 40).", "N")
+    min_positives: int | None = _protein(
+        "Minimum number of positives of a GO term (default: 100).", "N"
+    )
     max_overlap: float | None = _protein(
-        "Largest Jaccard overlap of two terms (default: 0.8).", "J"
+        "Maximum Jaccard overlap of two terms (default: 0.8).", "J"
     )
     evidence: Sequence[str] | None = _protein(
         "Evidence codes to ignore (default: IEA,ND,NAS).",
@@ -78,12 +84,10 @@ class AnyGraphs:
 
     like: str | None = _graph("Use the schema of this model or store.", "MODEL|STORE")
     kinds: Sequence[str] | None = _graph(
-        "Attributes that are categories.", "A,B", "--categorical", parser=o.names
+        "Attributes that are categorical.", "A,B", "--categorical", parser=o.names
     )
-    continuous: Sequence[str] | None = _graph(
-        "Attributes that are quantities.", "A,B", parser=o.names
-    )
-    directed: bool | None = _graph("Each edge has one direction only.", None, "--directed")
+    continuous: Sequence[str] | None = _graph("Attributes that are numeric.", "A,B", parser=o.names)
+    directed: bool | None = _graph("Read the edges as directed.", None, "--directed")
 
 
 @verb("featurize", DATA, "graphlog featurize zinc250k -o zinc.store")
@@ -108,15 +112,15 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
     )
     schema: str | None = o.option(
         None,
-        "molecule, molecule-rich, molecule-cip or molecule-isotopes (default: that of the default "
-        "recipe).",
+        "molecule, molecule-rich, molecule-cip or molecule-isotopes (default: the schema of the "
+        "default recipe).",
         "NAME",
     )
     targets: o.Targets = None
     keep_texts: bool = o.option(True, "Keep the SMILES in the store.", None, "--texts/--no-texts")
     exclude: list[str] | None = o.option(
         None,
-        "Leave out the molecules of this file, whatever their salts, charges, stereo and isotopes; "
+        "Leave out the molecules in this file, ignoring salts, charges, stereo and isotopes; "
         "repeatable.",
         "FILE",
     )
@@ -165,7 +169,7 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
 class Convert(Command):
     """Convert a checkpoint of the pre-train-GNNs family.
 
-    Chemistry and biology; no code in the file is ever run.
+    Reads models of chemistry and biology. Code in the file is never run.
     """
 
     old: Path = o.argument("Checkpoint of GraphLoG, GraphCL, GraphMAE, Mole-BERT, ...", "OLD.pth")
@@ -241,23 +245,23 @@ class DatasetInfo(o.Data, Command):
 class SplitInput(o.Reading, Command):
     """Split INPUT by scaffold, species, community or at random.
 
-    Rows are counted from 0; rejected rows, and rows without any label in a labeled set, are in
-    no fold. Proteins, for example: graphlog data split worm-go40 --kind network -o split.json
+    Rows are counted from 0. Rejected rows, and rows of a labeled data set without any label, are in
+    no part. Proteins, for example: graphlog data split worm-go40 --kind network -o split.json
     """
 
     source: o.Input
     out: Path = o.option(..., "Split file to write (JSON).", "FILE", "--output", "-o")
     kind: str | None = o.option(None, o.SPLIT_KINDS, "KIND")
     fractions: Sequence[float] = o.option(
-        "0.8,0.1,0.1", "Fractions of train, valid and test.", "A,B,C", parser=o.fractions
+        "0.8,0.1,0.1", "Training, validation and test fractions.", "A,B,C", parser=o.fractions
     )
-    seed: int = o.option(0, "Random seed, for kinds that shuffle.", "N", min=0)
+    seed: int = o.option(0, "Random seed of splits that shuffle.", "N", min=0)
     test_species: str | None = o.option(
-        None, "With species: species of the test set (default: human, else the last).", "TAXON"
+        None, "--kind species: species of the test set (default: human, else the last).", "TAXON"
     )
     networks: Sequence[str] | None = o.option(
         None,
-        "With network: files of the network, if INPUT is a store.",
+        "--kind network: files of the network, if INPUT is a store.",
         "A,B",
         "--network",
         parser=o.names,

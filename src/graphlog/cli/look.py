@@ -17,7 +17,7 @@ class Models(Command):
 
     def run(self) -> None:
         columns = ("name", "objective", "recipe", "graphs", "encoder", "embedding", "size")
-        untrained = ("none", None, 0, "untrained, of the default recipe", "jk", None)
+        untrained = ("none", None, 0, "untrained, default recipe", "jk", None)
         models = graphlog.describe_models()
         models["random"] = dict(zip(columns[1:], untrained, strict=True))
         rows = [(name, *(about[key] for key in columns[1:])) for name, about in models.items()]
@@ -56,8 +56,8 @@ def _tables(description: Mapping[str, Any]) -> list[Table]:
 class Plot(o.Reading, Command):
     """Draw the figures of a run or benchmark, as PNG and SVG.
 
-    Of a run: training curves, the collapse watch, the embedding map, the tree of prototypes and the
-    scores. Of a benchmark: scores, curves of depth and batch size, maps and speeds.
+    For a run: training curves, the collapse monitor, the embedding map, the tree of prototypes and
+    the scores. For a benchmark: scores, curves over depth and batch size, maps and speeds.
     """
 
     run_dir: Path = o.argument(
@@ -78,8 +78,8 @@ class Plot(o.Reading, Command):
 class Prototypes(o.Reading, o.Computing, Command):
     """Assign every graph to the learned hierarchy of prototypes.
 
-    DIR gets tree.json (sizes, typical graphs, traits), members.csv (path, similarity and novelty of
-    every row) and atlas.html (a page to explore them).
+    DIR receives tree.json (for each prototype: size, typical graphs, enriched properties),
+    members.csv (path, similarity and novelty of every row) and atlas.html (a page to explore them).
     """
 
     model: str = o.argument(
@@ -92,7 +92,7 @@ class Prototypes(o.Reading, o.Computing, Command):
     )
     graphs: o.Sample = 2000
     targets: Sequence[str] | None = o.option(
-        None, "Label columns; known data sets need none.", "A,B", parser=o.names
+        None, "Label columns; not needed for known data sets.", "A,B", parser=o.names
     )
     seed: o.Seed = 0
     precision: o.Precision = None

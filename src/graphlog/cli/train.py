@@ -34,8 +34,9 @@ _REPORTED = ("objective", "recipe", "epochs", "seed", "embedding", "schema", "da
 class Pretrain(o.Reading, o.Computing, Command):
     """Pre-train an encoder on INPUT, without labels.
 
-    RUN holds the model, checkpoints, settings and log. After Ctrl-C or a crash, --resume continues
-    the run bit for bit.
+    For molecules the default recipe predicts computed descriptors; --recipe graphlog trains the
+    GraphLoG losses. RUN holds the model, checkpoints, settings and log. After Ctrl-C or a crash,
+    --resume continues the run bit for bit.
     """
 
     source: o.Input
@@ -43,11 +44,13 @@ class Pretrain(o.Reading, o.Computing, Command):
     objective: str | None = o.option(None, _OBJECTIVE, "NAME")
     recipe: str | None = o.option(None, _RECIPE, "NAME")
     backbone: str | None = o.option(None, _BACKBONE, "NAME")
-    epochs: int | None = o.option(None, "Passes over the graphs, all phases together.", "N", min=1)
-    targets_from: str | None = o.option(
-        None, "Vectors (.npz, as embed writes) to predict in place of descriptors.", "FILE"
+    epochs: int | None = o.option(
+        None, "Passes over the graphs in all phases (default: the recipe's).", "N", min=1
     )
-    batch_size: int | None = o.option(None, "Graphs in one batch.", "N", min=2)
+    targets_from: str | None = o.option(
+        None, "Vectors to predict instead of descriptors (.npz, as embed writes them).", "FILE"
+    )
+    batch_size: int | None = o.option(None, "Graphs per batch (default: the recipe's).", "N", min=2)
     precision: o.TrainingPrecision = None
     device: o.Device = None
     seed: int | None = o.option(None, "Random seed.", "N", min=0)
@@ -63,8 +66,8 @@ class Pretrain(o.Reading, o.Computing, Command):
     settings: o.Settings = None
     processes: int = o.option(
         1,
-        "Processes on this machine that share every batch (default: 1); a step differs by rounding "
-        "only, but long runs may drift.",
+        "Processes on this machine that share every batch. One step differs only by rounding, but "
+        "long runs may drift apart.",
         "K",
         min=1,
     )
@@ -128,7 +131,8 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     epochs: int | None = o.option(None, "Passes over the training set (default: 30).", "N", min=1)
     protocol: Literal["default", "paper"] | None = o.option(
         None,
-        "default: a head with a hidden layer, a slow encoder; paper: a linear head, one rate.",
+        "default: a head with a hidden layer, and a lower learning rate for the encoder; paper: a "
+        "linear head, and one learning rate.",
         "KIND",
     )
     seeds: Sequence[int] | None = o.option(
@@ -156,7 +160,8 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     layer: o.LearnedLayer = None
     kernel: bool | None = o.option(
         None,
-        "Average with a kernel model of MODEL as it is, often better than either.",
+        "Average the predictions with those of a kernel model on the frozen embeddings of MODEL; "
+        "often better than either.",
         None,
         "--kernel",
     )
@@ -164,8 +169,8 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     batch_size: o.BatchSize = None
     config: Path | None = o.option(
         None,
-        "Settings and seeds of a run, or settings of tune; options override them. Targets, task "
-        "and split are not taken from it.",
+        "File with the settings and seeds of a run (config.toml), or the settings of tune "
+        "(best.toml). Options override it; targets, task and split are not read from it.",
         "FILE",
     )
     settings: o.Settings = None
@@ -188,7 +193,7 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
         if self.config is not None:
             used = "settings and seeds" if "seeds" in stored else "settings"
             self.say(
-                f"note: of {self.config} {used} are used; targets, task and split are those of "
+                f"note: {used} are read from {self.config}; targets, task and split are those of "
                 "this command"
             )
         predictor = graphlog.finetune(
@@ -234,7 +239,7 @@ class Benchmark(o.Data, o.Computing, Command):
         None, "Seeds of pre-training and fine-tuning.", "0,1,2", parser=o.integers
     )
     backbones: Sequence[str] | None = _some(f"Any of {', '.join(LAYERS)}.")
-    domain: str | None = o.option(None, "molecule or protein, for suites of both.", "NAME")
+    domain: str | None = o.option(None, "molecule or protein, for suites that have both.", "NAME")
     source: str | None = o.option(None, "Other graphs to pre-train on.", "NAME|STORE")
     split: str | None = o.option(None, "Another split of the labeled data sets.", "KIND")
     stages: Sequence[str] | None = _some(

@@ -31,8 +31,7 @@ def _baselines(text: str) -> list[str] | None:
 class Embed(o.Inference, o.Reading, Command):
     """Write one embedding per row of INPUT.
 
-    Row i of OUT is row i of INPUT; it is NaN or empty where the row cannot be read. Tables keep
-    the columns of INPUT.
+    Row i of OUT is row i of INPUT, NaN or empty if it cannot be read. Tables keep INPUT's columns.
     """
 
     source: o.Input
@@ -53,10 +52,11 @@ class Embed(o.Inference, o.Reading, Command):
 class Predict(o.Inference, o.Reading, Command):
     """Predict with a fine-tuned model or a probe for every row of INPUT.
 
-    OUT has the columns of INPUT, predicted_TARGET for each target (mean over seeds), its spread
-    over seeds (_std), calibrated probabilities (_calibrated) or intervals (_low, _high),
-    graphlog_novelty (percentile among the training graphs) and graphlog_status. With --explain,
-    OUT has the contribution of each atom instead.
+    OUT has the columns of INPUT and, for each target, predicted_TARGET (mean over seeds), _std
+    (finetune: standard deviation over the networks of all seeds; kernel models: predicted standard
+    deviation), _calibrated (calibrated probability) or _low and _high (interval); then
+    graphlog_novelty (percentile among the labeled training graphs) and graphlog_status. With
+    --explain, OUT has the contribution of each atom instead.
     """
 
     source: o.Input
@@ -64,11 +64,11 @@ class Predict(o.Inference, o.Reading, Command):
     out: o.Result
     format: o.Format = None
     interval: float | None = o.option(
-        None, "Regression: add intervals of this probability, such as 0.9.", "LEVEL"
+        None, "Regression: add intervals of this level, such as 0.9.", "LEVEL"
     )
     explain: bool = o.option(
         False,
-        "Write how much each atom contributes to them: .html (drawings) or .csv.",
+        "Write how much each atom contributes to the predictions: .html (drawings) or .csv.",
         None,
         "--explain",
     )
@@ -92,8 +92,9 @@ class Predict(o.Inference, o.Reading, Command):
 class Probe(o.Labeling, o.Reading, o.Computing, Command):
     """Fit linear or kernel models to frozen embeddings, and compare with baselines.
 
-    --with also averages their predictions with those of linear models of other features; a kernel
-    model sees them together. RUN holds the first row's models as a predictor, and its scores.
+    With --with, linear models are fitted to the embeddings and to each of the features, and their
+    predictions are averaged; a kernel model uses all of them together. RUN holds the models of the
+    first row, as a predictor, and all scores.
     """
 
     source: o.Input
@@ -101,36 +102,37 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
     labels_range: o.LabelsRange = None
     head: Literal["auto", "linear", "kernel"] | None = o.option(
         None,
-        "Linear models (linear, the default), a kernel model (kernel; with a spread for each "
-        "value), or the better one (auto).",
+        "Linear models (linear, the default), a kernel model (kernel; for regression it also "
+        "predicts a standard deviation for each row), or the better one (auto).",
         "KIND",
     )
     layer: o.LearnedLayer = None
     with_features: o.WithFeatures = None
     c: float | None = o.option(
         None,
-        "Inverse penalty of one linear model (default: 0.1); validation chooses that of the other.",
+        "Fixed inverse penalty C (default: 0.1). Every linear model is fitted twice, with this C "
+        "and with the C that is best on the validation set (ridge regression: alpha = 1 / C).",
         "C",
         "--c",
         min=1e-9,
     )
     baselines: Sequence[str] | None = o.option(
         None,
-        "random, ecfp-rf, ecfp-lr, all or none (default: random,ecfp-lr); with 10-fold: random, "
-        "wl.",
+        "random (the untrained encoder), ecfp-rf, ecfp-lr, all or none (default: "
+        "random,ecfp-lr); with 10-fold: random, wl.",
         "A,B",
         parser=_baselines,
     )
     baseline_seeds: Sequence[int] | None = o.option(
         None,
-        "Seeds of untrained encoders and forests (default: 0; of splits, those of the folds).",
+        "Seeds of untrained encoders and forests (default: 0; with splits, those of the splits).",
         "0,1,2",
         parser=o.integers,
     )
     protocol: Literal["split", "splits", "10-fold"] = o.option(
         "split",
-        "One split (split), one for each of --folds-seeds (splits), or InfoGraph's 10-fold "
-        "accuracy (10-fold).",
+        "One split (split), one split for each of --folds-seeds (splits), or the 10-fold accuracy "
+        "of InfoGraph (10-fold).",
         "KIND",
     )
     folds_seeds: Sequence[int] | None = o.option(

@@ -146,7 +146,7 @@ class FeatureSchema:
             >>> of_mean = lambda mean: (Attribute("mass", 0, shift=mean),)
             >>> one, two = (FeatureSchema("s", "graph", of_mean(m), (), "node") for m in (1.5, 2.5))
             >>> one.difference(two)
-            "mean and deviation of node column 'mass': 1.5 and 1.0, not 2.5 and 1.0"
+            "mean and standard deviation of node column 'mass': 1.5 and 1.0, not 2.5 and 1.0"
         """
         if self.contradicts(other):
             return "one of the two is of directed graphs"
@@ -163,7 +163,7 @@ class FeatureSchema:
                     return f"categories {where}: {x:.40}, not {y:.40}"
                 if (a.shift, a.scale) != (b.shift, b.scale):
                     x, y = (f"{c.shift} and {c.scale}" for c in (a, b))
-                    return f"mean and deviation {where}: {x}, not {y}"
+                    return f"mean and standard deviation {where}: {x}, not {y}"
                 if a != b:
                     return f"codes {where}"
         return "names"

@@ -188,8 +188,7 @@ def read_contents(path: Path, verify: bool = True) -> Contents:
     it is; a gigabyte takes about a second.
 
     Raises:
-        ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was
-            changed.
+        ModelFileError: If it is no store, of a newer version, incomplete, or changed.
     """
     while True:
         before = _version(path)

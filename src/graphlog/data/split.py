@@ -95,8 +95,7 @@ class Split(NamedTuple):
                 may be of this one read in another way.
 
         Raises:
-            DataError: If the file is missing, malformed or altered, was made for another input, or
-                its parts overlap.
+            DataError: If the file is missing, damaged or of another input, or its parts overlap.
         """
         path = Path(path)
         try:
@@ -169,8 +168,7 @@ def check_fractions(fractions: Fractions) -> tuple[float, float, float]:
     """Return the three shares.
 
     Raises:
-        ConfigError: If they are not three numbers in [0, 1] that sum to 1, or leave nothing to
-            train on.
+        ConfigError: If they are not three numbers in [0, 1] that sum to 1, the first above 0.
     """
     if (
         len(fractions) != 3

@@ -611,8 +611,7 @@ def open_store(path: Path | str) -> GraphStore:
     """Map the store in folder ``path``; its files are compared with their hashes, once a process.
 
     Raises:
-        ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was
-            changed.
+        ModelFileError: If it is no store, of a newer version, incomplete, or changed.
     """
     return GraphStore(read_contents(Path(path)))
 

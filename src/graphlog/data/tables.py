@@ -337,8 +337,8 @@ class LabelReader:
         for task, cell in self._points.items():
             if cell and task in self._whole:
                 lines.append(
-                    f"target '{task}': '{cell}' is read as {label(cell):g}; if its point stands "
-                    "between thousands, take the points out"
+                    f"target '{task}': '{cell}' is read as {label(cell):g}; if its point "
+                    "separates thousands, remove the points"
                 )
         return lines
 
@@ -359,8 +359,7 @@ class LabelReader:
         if unclear is not None:
             raise DataError(
                 f"{self._where}, data row {unclear[0]}: '{unclear[1]}' may have a decimal comma or "
-                f"a comma between thousands; choose {setting('decimal', ',')}, or take the commas "
-                "out.",
+                f"a thousands separator; choose {setting('decimal', ',')}, or remove the commas.",
                 option="decimal",
             )
 
@@ -370,7 +369,7 @@ class LabelReader:
         if bad[0].startswith("="):
             how = "open and save the file in Excel, so that it holds the values of formulas"
         elif _GROUPED.fullmatch(bad[0]):
-            how = "take out what stands between thousands"
+            how = "remove the thousands separators"
         elif self._decimal == ",":
             how = "write a decimal point as a comma"
         else:

@@ -204,8 +204,7 @@ def using(engine: str, device: str = "cpu") -> Generator[None]:
         device: Kind of device that the model of the work is on.
 
     Raises:
-        ConfigError: If there is no such engine, the address is none, or the engine has no such
-            device.
+        ConfigError: If there is no such engine or address, or the engine has no such device.
         MissingExtraError: If Ray is not installed.
         ProcessLostError: If the cluster does not answer.
     """

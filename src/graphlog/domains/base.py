@@ -331,8 +331,7 @@ class Domain(HasDataSets, ABC):
 
         Args:
             store: The graphs.
-            task: ``classification``, ``multiclass`` or ``regression``; None where nothing is
-                predicted.
+            task: ``classification``, ``multiclass`` or ``regression``; None: nothing is predicted.
         """
         return "random"
 
@@ -352,7 +351,7 @@ class Domain(HasDataSets, ABC):
         Args:
             store: The graphs.
             kind: ``random``, ``stratified`` (needs ``classes``), or a kind of the domain's own.
-            fractions: Shares of the three folds.
+            fractions: Fractions of the three sets.
             seed: Of the kinds that shuffle.
             source: What the graphs were read from.
             classes: Class of each graph.
@@ -430,7 +429,7 @@ class Domain(HasDataSets, ABC):
         """
         check_list("with_features", names)
         if names and not self.feature_sets:
-            raise ConfigError(f"{self.records} have no features to join to an embedding.")
+            raise ConfigError(f"{self.records} have no features to add to an embedding.")
         for name in names:
             check_name(f"features of {self.records}", name, self.feature_sets)
         if len(set(names)) < len(names):

@@ -153,15 +153,13 @@ class FinetuneConfig(FrozenConfig):
     selected, unless ``select`` says otherwise. None trains all epochs."""
     kernel: bool = False
     """Average the prediction with that of a kernel model of the encoder before fine-tuning, which
-    also sees counts of substructures (molecules)."""
+    also uses ECFP4 counts (molecules)."""
     with_features: tuple[str, ...] = ()
     """What the kernel model sees besides, as for ``probe``: ``descriptors``, for example."""
     class_weight: Literal["balanced"] | None = None
-    """``balanced`` weighs each class of a target by the inverse of its share of the training
-    set."""
+    """``balanced`` weights each class of a target by the inverse of its share in training."""
     precision: Precision = "fp32"
-    """Format of the encoder's matrix products; ``auto`` is bf16 where the hardware computes in
-    it."""
+    """Format of the encoder's matrix products; ``auto`` is bf16 where the hardware has it."""
     device: str = "auto"
     """``auto``, ``cpu`` or ``cuda``."""
     checkpoint_every_s: float = Field(default=30.0, ge=0)
@@ -453,8 +451,7 @@ class SeedJob(Job):
 def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarray, "G T"]:
     """Return how much each label counts: the weight of its graph times that of its class.
 
-    A balanced class has the weight n / (classes * n of the class), counted over the labels of the
-    training set.
+    A balanced class has the weight n / (classes * n of the class), counted over training labels.
     """
     weights = np.ones(data.labels.shape)
     if data.weights is not None:
@@ -498,29 +495,27 @@ def finetune(
     """Train copies of an encoder, each with a new head, on labels; one copy a seed.
 
     Args:
-        encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``;
-            it is not changed.
+        encoder: An encoder (not changed), model file, run folder, shipped model or ``random``.
         dataset: The name of a data set, a path, or a store with labels, or what
             :func:`~graphlog.downstream.tasks.open_labeled` returned.
         split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file,
             or a Split of input rows, also as a dictionary; None takes the data set's own, else
             ``scaffold``.
-        seeds: Initial heads, order of the graphs, dropout.
-        config: Settings, an object or a table, that the others change; None takes the protocol's.
+        seeds: One model each; a seed decides initial head, order of graphs and dropout.
+        config: Settings, an object or a table, which the others override; None: the protocol's.
         targets: Columns to predict; data sets with known tasks need none.
         epochs: Passes over the training set; None takes the protocol's.
-        select: Whose weights predict: ``last`` (usual) or ``best-valid`` (usual with ``patience``).
-        freeze: Train the head alone.
+        select: Epoch that predicts: ``last`` (usual) or ``best-valid`` (usual with ``patience``).
+        freeze: Train only the head.
         layer: Embedding the head sees: ``jk``, ``jk+sum`` or ``last``; None takes the protocol's.
         baselines: Rows beside the result: ``ecfp-rf``, ``ecfp-lr`` (of proteins, statistics of the
             ego-networks take their place), and ``random``, which trains an untrained encoder from
             scratch and doubles the time; left out where ``encoder`` is untrained itself.
         run_dir: Folder for log, checkpoints, scores and model; None keeps all in memory.
-        resume: Go on in ``run_dir``: finished seeds are kept, others continue at their last
-            checkpoint.
+        resume: Continue in ``run_dir``: finished seeds are kept, others go on from a checkpoint.
         overwrite: Replace the run in ``run_dir``.
         progress: Follows the run; True shows a bar.
-        callbacks: Get every row of the log, as for :func:`graphlog.pretrain`.
+        callbacks: Receive every row of the log, as for :func:`graphlog.pretrain`.
         settings: Any other field of :class:`FinetuneConfig` or option of
             :func:`~graphlog.downstream.tasks.open_labeled` (``task``, ...).
 
@@ -612,7 +607,7 @@ def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
         raise ConfigError("class weights are for classes, and the task is regression; drop them.")
     if config.with_features and not config.kernel:
         raise ConfigError(
-            f"features are joined to a kernel model: add {setting('kernel', True)}, or drop "
+            f"only the kernel model uses features: add {setting('kernel', True)}, or drop "
             f"{setting('with_features')}.",
             option="with_features",
         )
@@ -696,16 +691,16 @@ def _predictor(
     notes += said
     notes += [statistics_note(encoder)] if untrained else []
     notes += data.repeat_notes
-    notes += [] if len(jobs) > 1 else ["one seed: the spread between seeds is unknown"]
+    notes += [] if len(jobs) > 1 else ["one seed: the standard deviation over seeds is unknown"]
     if config.class_weight is not None or data.weights is not None:
-        of = "fine-tuning and the kernel model" if config.kernel else "fine-tuning"
-        notes.append(f"weights are used in {of} only, not in scores or fingerprint rows")
+        of = "fine-tuning and the kernel model" if config.kernel else "fine-tuned networks"
+        notes.append(f"only {of} use weights; scores and fingerprint rows do not")
     layer, schema = config.layer_of(encoder), encoder.schema.name
     if config.protocol == "paper" and (layer, schema) not in PUBLISHED:
         notes.append(
-            "the paper's protocol is of the layer 'last' and the schemas molecule and protein; "
-            f"here the layer is '{layer}' and the schema '{schema}', so scores are not comparable "
-            "with the paper's"
+            "the paper's protocol uses the layer 'last' and the schemas molecule and protein; here "
+            f"the layer is '{layer}' and the schema '{schema}', so scores are not comparable with "
+            "those of the paper"
         )
     if config.kernel and config.class_weight is not None:
         notes.append("the kernel model does not balance classes")
@@ -751,7 +746,7 @@ def _check_same(folder: RunFolder, start: Start, tables: Mapping[str, Any]) -> N
         if kept is not None and kept.fields.get("digest") != start.digest:
             before = read_toml(folder.config) if folder.config.is_file() else tables
             change = first_difference(before, tables, _INDIFFERENT)
-            change = change or "other graphs, labels, folds or weights of the model"
+            change = change or "other graphs, labels, split or weights of the model"
             raise ConfigError(
                 f"the run in {folder.path} was started with {change}; give the same to resume it, "
                 f"or replace it with {setting('overwrite', True)}.",
@@ -779,8 +774,8 @@ def _kernel_note(
         return []
     scores = [shown_score(score, data.criterion) for score in (of_kernel, own)]
     return [
-        f"a kernel model of the frozen encoder is better on the validation set, {data.criterion} "
-        f"{scores[0]} instead of {scores[1]}: try `probe` with {setting('head', 'kernel')}, or "
+        f"a kernel model of the frozen encoder is better on the validation set: {data.criterion} "
+        f"{scores[0]} instead of {scores[1]}. Try `probe` with {setting('head', 'kernel')}, or "
         f"{setting('kernel', True)} here, which averages the two"
     ]
 

@@ -505,8 +505,7 @@ class KernelFit:
 
     model: KernelModel
     held_out: Float[np.ndarray, "M T"]
-    """Predictions of the fitted rows by models of the other four fifths; NaN for other rows and
-    missing labels."""
+    """Predictions of fitted rows by models of the other four fifths; NaN: other rows, no label."""
     notes: tuple[str, ...] = field(default=())
     """What a reader of its scores must know."""
 

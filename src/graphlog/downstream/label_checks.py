@@ -256,9 +256,9 @@ def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Spl
         return []
     records = domain_of(store.schema).records
     effects = {
-        ("valid", "train"): "intervals and choices by validation are too optimistic",
+        ("valid", "train"): "intervals and choices made on it are too optimistic",
         ("test", "train"): f"scores are too optimistic for new {records}",
-        ("test", "valid"): "scores after a choice by validation are too optimistic",
+        ("test", "valid"): "scores after a choice on the validation set are too optimistic",
     }
     notes = [
         f"{known:,} of {size:,} {records} of the {FOLD_NAMES[later]} set repeat one of the "

@@ -245,8 +245,8 @@ class Prediction:
     mean: Float[np.ndarray, "M T"]
     """Means over seeds: probabilities (classification) or values (regression)."""
     std: Float[np.ndarray, "M T"] | None
-    """Sample standard deviations over seeds, or those that a kernel model of quantities predicts;
-    None for others."""
+    """Sample standard deviations over seeds (fine-tuned models), or those that a kernel model of
+    numeric targets predicts; None for others."""
     calibrated: Float[np.ndarray, "M T"] | None
     """Calibrated probabilities; None for regression and for predictors without a calibration."""
     low: Float[np.ndarray, "M T"] | None = None
@@ -433,7 +433,7 @@ class Predictor:
         progress: Progress | bool | None = None,
         **reading: Any,
     ) -> Prediction:
-        """Return predictions with their spread over seeds, calibration, intervals and novelty.
+        """Return predictions with standard deviations, calibration, intervals and novelty.
 
         Args:
             source: A list, array or column of SMILES, a path, the name of a data set, or a store.
@@ -454,8 +454,7 @@ class Predictor:
         """Refuse a level of intervals that this predictor cannot give; warn of doubtful ones.
 
         Raises:
-            ConfigError: If the level is none, the task has no intervals, or there is no
-                calibration.
+            ConfigError: If the level or the task is unfit, or there is no calibration.
         """
         if interval is None:
             return
@@ -506,11 +505,11 @@ class Predictor:
     ) -> Written:
         """Write the input's columns, ``predicted_<target>``, novelty and ``graphlog_status``.
 
-        After each ``predicted_<target>`` come ``..._std`` (spread over seeds), ``..._calibrated``
-        (classification) and, with an interval, ``..._low`` and ``..._high``. ``graphlog_novelty``
-        is the percentile of the row among the graphs of the training set. A row that cannot be
-        used keeps its columns; its predictions are empty and its status says why. The file is
-        written whole or not at all.
+        After each ``predicted_<target>`` come ``..._std`` (standard deviation: over seeds, or as
+        a kernel model predicts it), ``..._calibrated`` (classification) and, with an interval,
+        ``..._low`` and ``..._high``. ``graphlog_novelty`` is the percentile of the row among the
+        labeled graphs of the training set. A row that cannot be used keeps its columns; its
+        predictions are empty and its status says why. The file is written whole or not at all.
 
         Args:
             source: A path, ``-``, the name of a data set, a store, or a list of SMILES.
@@ -519,8 +518,7 @@ class Predictor:
             batch_size: Graphs per forward pass.
             precision: Format of matrix products.
             progress: Follows the batches.
-            format: ``csv``, ``jsonl``, ``parquet``, ``npz``, ``npy`` or ``sdf``, whatever the
-                ending.
+            format: ``csv``, ``jsonl``, ``parquet``, ``npz``, ``npy`` or ``sdf``; None: by ending.
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
         self.check_interval(interval)

@@ -177,8 +177,7 @@ class Encoder(nn.Module):
                 ``jk+sum`` (``jk`` and the sums of all layers); None takes the model's own.
             batch_size: Graphs per forward pass.
             with_features: Features that need no learning, as further columns named by
-                :meth:`feature_names`: ``ecfp4``, ``descriptors`` of molecules; ``statistics`` of
-                proteins.
+                :meth:`feature_names`: ``ecfp4``, ``descriptors``; ``statistics`` of proteins.
             precision: Format of matrix products; ``auto`` is bf16 where the hardware has it.
             progress: Follows the batches.
             reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``on_error``);
@@ -292,7 +291,7 @@ class Encoder(nn.Module):
             parts: Keys and graphs, such as :func:`ranges_of` a store.
             layer: ``jk``, ``jk+sum`` or ``last``; None takes the model's own.
             batch_size: Graphs per forward pass.
-            with_features: Features to join to every row.
+            with_features: Additional features of every row.
             function: What to work out in place of the embedding: a tensor with a row a graph.
             precision: Format of matrix products.
             progress: Follows the graphs.
@@ -475,8 +474,7 @@ def load(
             untrained encoder of the default recipe), or an encoder, which is returned as it is.
         device: ``auto``, ``cpu`` or ``cuda``.
         seed: Initial weights of ``random``.
-        source: What the encoder is for; its schema, if it has one of its own, is that of
-            ``random``.
+        source: What the encoder is for; ``random`` takes its schema, if it has one.
 
     Raises:
         ModelFileError: If there is a file or folder of that name but no usable model in it.
@@ -582,14 +580,13 @@ def random_encoder(
     seed: int = 0,
     graphs: GraphStore | None = None,
 ) -> Encoder:
-    """Return an untrained encoder whose batch norms know the statistics of real graphs.
+    """Return an untrained encoder whose batch norms have the statistics of real graphs.
 
-    Without that, an untrained network would be judged with statistics it never had.
+    Without these, an untrained network would be scored with statistics of no data.
 
     Args:
         config: Settings of the network, or a table of some; None takes the defaults.
-        schema: Features it reads, or their name; None takes those of ``graphs``, or of
-            ``molecule-cip``.
+        schema: Features it reads, or their name; None: those of ``graphs``, or ``molecule-cip``.
         layer: Embedding it is known by; None takes ``jk``.
         seed: Initial weights, and which graphs are looked at.
         graphs: Unlabeled graphs to take the statistics from; None takes bundled molecules.
@@ -661,10 +658,7 @@ def statistics_note(encoder: Encoder) -> str:
         if graphs is None
         else f"{len(graphs):,} unlabeled graphs that come with the package"
     )
-    return (
-        f"batch norm of the untrained encoder: statistics of {source}; of a pre-trained one, those "
-        "of its pre-training collection"
-    )
+    return f"the batch norms of the untrained encoder use statistics of {source}"
 
 
 def _nearest_file(path: Path) -> str:

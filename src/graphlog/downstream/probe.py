@@ -73,7 +73,7 @@ BASELINES = ("random", "ecfp-rf", "ecfp-lr")
 USUAL_BASELINES = ("random", "ecfp-lr")
 """Those that take seconds: one untrained network, and a linear model of fingerprints."""
 EMBEDDING, UNTRAINED = "frozen encoder", "untrained encoder"
-COUNTS_TITLE = "substructure counts"
+COUNTS_TITLE = "ECFP4 counts"
 HEADS = ("auto", "linear", "kernel")
 """What is fitted to embeddings; ``auto`` is the better of the two on the validation set."""
 KERNEL_RULE = "kernel by cross-validation"
@@ -102,13 +102,13 @@ def probe(
     engine: str = "local",
     **labeling: Any,
 ) -> Report:
-    """Fit models to the frozen embeddings of a labeled set and score them on its folds.
+    """Fit models to the frozen embeddings of a labeled data set and score them on its test set.
 
     Linear: logistic regression for classification, ridge for regression, on features standardized
-    over the training set. Each representation has two rows: at the fixed ``c``, and at the value
-    of ``grid`` with the best mean validation score. Kernel: one row a representation, see
-    :func:`~graphlog.downstream.kernel.fit_kernel`; molecules are compared by their embeddings,
-    with what is joined to them, and by counts of ECFP4 environments.
+    over the training set. Each representation has two rows: with the fixed ``c``, and with the
+    value of ``grid`` that has the best mean validation score. Kernel: one row per representation,
+    see :func:`~graphlog.downstream.kernel.fit_kernel`; the kernel compares molecules by their
+    embeddings, with the additional features, and by their ECFP4 counts.
 
     Args:
         encoder: As for :func:`graphlog.finetune`.
@@ -120,16 +120,15 @@ def probe(
         layer: See :meth:`Encoder.head_layer`.
         with_features: Features that need no learning, as for :meth:`Encoder.embed`. The linear
             models of the embeddings and of each of them are averaged, logits for classification
-            and values for regression: the first row, with its parts below. A kernel model sees
+            and values for regression: the first row, with its parts below. A kernel model uses
             them together.
-        baselines: Rows to set beside it: ``random``, ``ecfp-rf``, ``ecfp-lr``; of proteins,
+        baselines: Rows to compare with: ``random``, ``ecfp-rf``, ``ecfp-lr``; of proteins,
             statistics of the ego-networks take the fingerprints' place.
-        baseline_seeds: Of untrained encoders and forests (default: 0); with ``folds_seeds``, one
-            of each a split.
-        folds_seeds: Draw the folds once for each of these seeds, and score everything on each:
-            rows then have a value a split, and differences from the first row are paired.
+        baseline_seeds: Of untrained encoders and forests (default: 0, or those of ``folds_seeds``).
+        folds_seeds: Draw a split for each of these seeds, and score everything on each: rows
+            then have one value per split, and differences from the first row are paired.
             Molecules are split by ``random-scaffold`` if no split is named. None: one split.
-        c: The fixed inverse penalty of a linear model (default: 0.1).
+        c: The fixed inverse penalty of linear models (default: 0.1); ridge has ``alpha = 1 / c``.
         grid: The inverse penalties to choose from.
         precision: Of the encoder's matrix products.
         progress: Follows the batches.
@@ -144,7 +143,7 @@ def probe(
         labeling: Passed to ``open_labeled`` (``task``, ``smiles_column``, ...).
 
     Raises:
-        ConfigError: If a name is unknown, ``run_dir`` is not free, folds cannot be drawn again, or
+        ConfigError: If a name is unknown, ``run_dir`` is not free, splits cannot be drawn again, or
             a linear model is asked to weigh graphs, or an inverse penalty is not above 0.
         DataError: If nothing can be learned that is to be kept.
     """
@@ -204,8 +203,7 @@ def probe(
             known, notes = _fingerprints(data, baselines, usual)
             counts, lacking = (None, []) if head == "linear" else _substructures(data, parts)
             notes += lacking
-            if data.weights is not None:
-                notes.append("weights are used by kernel models only, not in scores or other rows")
+            notes += _fitting_notes(data, head, c)
         heads = [model for model in (Model.LINEAR, Model.KERNEL) if head in (model.value, "auto")]
         seeds = [baseline_seeds] if folds_seeds is None else [[seed] for seed in folds_seeds]
         reports, each = list[Report](), list[dict[RowKey, _Candidate]]()
@@ -235,7 +233,7 @@ def probe(
             if folder is not None:
                 data = replace(data, split_name=report.split)
                 data, kept = _refitted(data, parts, first.model, counts, c, found)
-                note = f"kept: models of all {len(data.split.train):,} labeled graphs"
+                note = f"kept: models fitted to all {len(data.split.train):,} labeled graphs"
                 report = replace(report, notes=(*report.notes, note))
         if folder is not None or head != "linear":
             report = report.led_by(first)
@@ -296,11 +294,19 @@ def _substructures(data: LabeledGraphs, parts: Parts) -> tuple[csr_matrix | None
     try:
         counts = domain_of(data.store.schema).feature_counts(data.store)
     except DataError:
-        return None, ["no substructure counts: the store keeps no SMILES"]
+        return None, [f"no {COUNTS_TITLE}: the store keeps no SMILES"]
     names = [name for name, known in parts.items() if known.binary]
     if counts is None or not names:
         return counts, []
-    return counts, [f"the kernel model compares {COUNTS_TITLE} in place of {names[0]}"]
+    return counts, [f"the kernel model uses {COUNTS_TITLE} in place of {names[0]}"]
+
+
+def _fitting_notes(data: LabeledGraphs, head: str, c: float) -> list[str]:
+    alpha = "; ridge regression has alpha = 1 / C" if data.task == "regression" else ""
+    known = f"C: inverse penalty of linear models, fixed ({c:g}) or the best on the validation set"
+    weighed = "only kernel models use weights; scores and other rows do not"
+    notes = [weighed] if data.weights is not None else []
+    return notes if head == "kernel" else [*notes, f"{known} (C by validation){alpha}"]
 
 
 class _Candidate(NamedTuple):
@@ -602,7 +608,7 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
     """
     draw = data.draw
     drawn = [] if draw is None else [draw(data.store, data.labels, s) for s in seeds]
-    if not drawn or all(np.array_equal(drawn[0][0].test, folds.test) for folds, _ in drawn[1:]):
+    if not drawn or all(np.array_equal(drawn[0][0].test, sets.test) for sets, _ in drawn[1:]):
         raise ConfigError(
             f"the {data.split_name} split has the same test set with every seed; choose one that "
             f"shuffles with {setting('split')}, such as random-scaffold (molecules) or random.",

@@ -272,9 +272,9 @@ class Report:
 
 _IN_SHARES = ("coverage", "spread_coverage", "surest_third")
 _PLAIN = {
-    "spread_coverage": "own coverage",
-    "spread_half_width": "own half width",
-    "surest_third": "error of surest third",
+    "spread_coverage": "coverage (±1.64 std)",
+    "spread_half_width": "mean half width (±1.64 std)",
+    "surest_third": "RMSE of the most certain third (% of all)",
 }
 
 

@@ -150,7 +150,7 @@ class LabeledGraphs:
         unused = len(labels) - sum(map(len, split))
         if unused:
             why = "" if self.weights is None else ", among them those of weight 0"
-            notes.append(f"{unused:,} of {len(labels):,} graphs are in none of the sets{why}")
+            notes.append(f"{unused:,} of {len(labels):,} graphs are in no part of the split{why}")
         one = "only one class" if self.task != "regression" else "only one value"
         for fold, graphs in split._asdict().items():
             lacking = self.lacking(fold)
@@ -168,9 +168,9 @@ class LabeledGraphs:
         is_mean = self.criterion != self.metric and len(spreads) > 1
         if is_mean and max(spreads.values()) > _UNLIKE * min(spreads.values()):
             notes.append(
-                f"the mean {self.metric.upper()} over targets is mostly that of "
-                f"{max(spreads, key=spreads.__getitem__)}, whose labels vary most: see the scores "
-                "by task; choices by validation weigh all targets alike"
+                f"the target {max(spreads, key=spreads.__getitem__)}, whose labels vary most, "
+                f"dominates the mean {self.metric.upper()} over targets: see the scores by task; "
+                "choices on the validation set weigh all targets alike"
             )
         few = np.flatnonzero(counts[-1] < _FEW)
         if len(few):
@@ -178,8 +178,8 @@ class LabeledGraphs:
             shown = [f"{names[t]} {train[t]}, {valid[t]}, {test[t]}" for t in few[:3]]
             more = f"; and {len(few) - 3} more" if len(few) > 3 else ""
             notes.append(
-                f"fewer than {_FEW} labels in the test set: scores say little (train, valid, "
-                f"test): {'; '.join(shown)}{more}"
+                f"fewer than {_FEW} labels in the test set, so scores are uncertain (labels in "
+                f"train, valid, test): {'; '.join(shown)}{more}"
             )
         return notes
 
@@ -262,8 +262,8 @@ def labeled(
         return open_labeled(source, schema, **labeling)
     if late := [name for name, value in labeling.items() if value is not None]:
         raise ConfigError(
-            f"`{late[0]}` is for input that is yet to be read; these graphs have their labels and "
-            "folds: choose it in `open_labeled`."
+            f"`{late[0]}` is for input that is yet to be read; these graphs have labels and split: "
+            "choose it in `open_labeled`."
         )
     return source
 
@@ -298,8 +298,7 @@ def open_labeled(
             is held out as one. Rows without a label of any target are in none of the sets.
         fractions: Shares of train, valid and test.
         split_seed: Seed of the kinds that shuffle.
-        weights: Column that says how much each row counts in the training loss; a row of weight 0
-            is in no training set.
+        weights: Column with the weight of each row in the training loss; weight 0 leaves it out.
         on_repeats: What becomes of graphs that repeat each other, molecules by their parents:
             ``keep`` them all (random folds keep repeats of molecules together), take the ``mean``
             of their labels, weighted by ``weights``, which are summed, ``drop`` all but the first
@@ -342,13 +341,15 @@ def open_labeled(
         labels, outside = within_range(labels, names, store.rows, labels_range)
         notes += outside
     if found.columns is not None and not targets:
-        notes.append(f"labels are all columns of numbers: {', '.join(names)}")
+        notes.append(f"all numeric columns are used as labels: {', '.join(names)}")
     store, labels, input_rows, row_weights = _labeled(store, labels, input_rows, row_weights)
     if lacking := len(whole) - len(store):
         found_without = f"{lacking:,} of {len(whole):,} {domain.records} have no label"
-        notes.append(f"{found_without} and are in none of the sets")
+        notes.append(f"{found_without} and are in no part of the split")
         if spec is not None and targets:
-            notes.append(f"the split is of these targets alone, not that of all of {spec.name}")
+            notes.append(
+                f"the split is made for these targets; it is not that of all of {spec.name}"
+            )
     if row_weights is not None:
         check_weights(row_weights, f"column '{weights}'", store.rows)
     wanted = known if known is not None and task == "auto" else task
@@ -654,8 +655,8 @@ def split_file(
 ) -> Split:
     """Split the rows of ``source``, write the split to ``path`` as JSON, and return it.
 
-    Rejected rows are in none of the sets, nor rows without any label where labels are read: those
-    of a data set, of a store, or those that ``targets`` names.
+    Rejected rows are in no part of the split, nor are rows without any label where labels are read:
+    those of a data set, of a store, or those that ``targets`` names.
 
     Args:
         source: A file, a store, or the name of a data set.
@@ -719,7 +720,7 @@ def _learned(
         are_numbers = classes == [str(k) for k in range(len(classes))]
         if is_many if task != "regression" else not are_numbers:
             shown = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
-            wanted = "quantities" if task == "regression" else "two"
+            wanted = "numbers" if task == "regression" else "two"
             alone = f"name it alone with {setting('targets')}, and " if others else ""
             choice = setting("task", "multiclass" if is_many else "classification")
             raise DataError(
@@ -737,7 +738,7 @@ def _one_hot(
     found = np.unique(labels[~np.isnan(labels)])
     if not np.array_equal(found, found.round()) or len(found) > MOST_CLASSES:
         raise DataError(
-            f"target '{target}' holds quantities, not classes; choose "
+            f"target '{target}' holds numbers, not classes; choose "
             f"{setting('task', 'regression')}.",
             option="task",
         )

@@ -149,30 +149,29 @@ def calibration_notes(
     has_intervals = any("coverage" in row for row in rows)
     if has_intervals:
         notes.append(
-            f"{LEVEL:.0%} intervals: prediction ± half width, a quantile of the errors on the "
-            "validation set (split conformal)"
+            f"{LEVEL:.0%} intervals: prediction ± half width, a quantile of the absolute errors on "
+            "the validation set (split conformal)"
         )
         if any(row["half_width"] is None for row in rows):
             fewest = math.ceil(LEVEL / (1 - LEVEL) - 1e-9)
             notes.append(
-                f"an empty half width is infinite: the validation set needs labels of {fewest} "
-                f"different {records}"
+                f"an empty half width is infinite: it needs labels of {fewest} different {records} "
+                "in the validation set"
             )
         if any("surest_third" in row for row in rows):
             notes.append(
-                "own: of intervals of ± 1.64 deviations, which the model predicts for each of the "
-                f"{records}; error of the surest third: that of the third with the smallest of "
-                "these deviations, in percent of that of all"
+                f"std: standard deviation that the model predicts for each of the {records}; the "
+                "most certain third: those with the smallest std"
             )
     else:
         notes.append(
-            "calibrated: logits divided by a temperature that was fitted to the validation set"
+            "calibrated: logits divided by a temperature that was fitted on the validation set"
         )
     promised = "coverage" if has_intervals else "calibration"
     if pooled:
         notes.append(
-            "They come from the folds of all splits, by models of fewer labels than the kept ones; "
-            f"{promised} on new {records} is not guaranteed."
+            "They come from the validation sets of all splits and models of fewer labels than the "
+            f"kept ones; {promised} on new {records} is not guaranteed."
         )
     elif not split_name.startswith(("random (", "stratified (")):
         kind = split_name.partition(" (")[0]

@@ -383,7 +383,7 @@ def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
     if out.suffix.lower() not in formats:
         name = "standard output" if is_standard_output(out) else str(out)
         raise ConfigError(
-            f"{name}: the format of a file is told by its ending; name one that ends in "
+            f"{name}: the ending of a file decides its format; name one that ends in "
             f"{' or '.join(formats)}.",
             option="out",
         )

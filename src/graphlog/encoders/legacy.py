@@ -32,8 +32,7 @@ def convert_pth(path: Path | str) -> ModelFile:
     directions of "none".
 
     Raises:
-        ModelFileError: If the file is missing, damaged, holds objects of code, or no encoder of the
-            family.
+        ModelFileError: If the file is missing, damaged, holds code, or no encoder of the family.
     """
     path = Path(path)
     states = [s for s in _states(_load(path)) if any("gnns.0." in k for k in s)]

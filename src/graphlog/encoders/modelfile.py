@@ -166,8 +166,7 @@ def read_model(path: Path | str) -> ModelFile:
     """Read what :func:`save_model` wrote.
 
     Raises:
-        ModelFileError: If there is no such file, or it is truncated, tampered with, foreign, or of
-            a newer format.
+        ModelFileError: If the file is missing, truncated, altered, foreign, or of a newer format.
     """
     path = Path(path)
     if not path.is_file():

@@ -56,7 +56,7 @@ def attribute(
     Occlusion: for each node a copy of its graph in which the node has the attributes that stand for
     "masked", which the encoder may have met in pre-training; where nodes have no such attributes
     (proteins), the edges at the node are masked. Contributions need not sum to the prediction.
-    Nodes are hidden from encoders alone; features that a probe joined stay as they are.
+    Nodes are hidden from encoders alone; additional features of a probe stay as they are.
 
     Args:
         predictor: A fine-tuned model, its file or run folder.
@@ -134,7 +134,7 @@ def explain_file(
 ) -> Written:
     """Write which atoms or nodes the predictions for ``source`` rest on.
 
-    The number of a node is the prediction less the prediction with the attributes of the node
+    The number of a node is the prediction minus the prediction with the attributes of the node
     hidden (:func:`attribute`).
 
     Args:
@@ -238,9 +238,9 @@ def _page(
     title = f"Explained predictions of {min(total, MOST_ON_A_PAGE):,} row{'s'[: total != 1]}"
     yield page_head(title, _STYLE)
     yield (
-        "<p>The contribution of an atom is the prediction minus that with the attributes "
-        "of this atom hidden, its bonds kept: <span class='up'>orange</span> raises the "
-        "prediction, <span class='down'>blue</span> lowers it; a bond has the mean of its atoms. "
+        "<p>The contribution of an atom is the prediction minus the prediction with the attributes "
+        "of this atom hidden and its bonds kept: <span class='up'>orange</span> raises the "
+        "prediction, <span class='down'>blue</span> lowers it. A bond shows the mean of its atoms. "
         "The strongest 5 % of contributions to a target on this page have the full color. "
         "Contributions need not sum to the prediction, and atoms that can replace each other may "
         "all look unimportant.</p>"
@@ -253,8 +253,8 @@ def _page(
             model = "the average of fine-tuned networks and a kernel model"
         names = escape(" and ".join(found.features))
         yield (
-            f"<p>The prediction is {model}. Atoms are hidden from the embedding alone: {names} "
-            "stay those of the whole molecule, so the colors do not show their share.</p>"
+            f"<p>The prediction is {model}. Atoms are hidden from the embedding only: {names} stay "
+            "those of the whole molecule, so the colors do not show their contribution.</p>"
         )
     if total > MOST_ON_A_PAGE or len(found.targets) > MOST_TARGETS:
         yield (

@@ -27,8 +27,7 @@ QUESTIONS = {
     "solubility-adme": "solubility at pH 6.8, log10 ug/mL (Fang et al., 2023; MIT license)",
     "chembl2321810": "activity in one medicinal chemistry series",
 }
-"""Labeled sets, both with a scaffold split, so that test molecules have ring systems of their
-own."""
+"""Labeled sets with a scaffold split: test molecules have ring systems of their own."""
 SHIPPED_MODEL = "graphlog-mol"
 SMALL_ENCODER = {"dim": 64, "layers": 3}
 KEPT, TUNED = QUESTIONS
@@ -47,6 +46,8 @@ class TourScore:
     how: str
     rmse: float
     r2: float
+    kept: bool = False
+    """Whether the model was kept: it is the best on the validation set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Tour:
     """Labeled sets and what is predicted in them."""
     scores: list[TourScore]
     certainty: dict[str, Any]
-    """How intervals and predicted deviations of the kept model do on its test set."""
+    """How accurate intervals and predicted standard deviations of the kept model are."""
     written: dict[str, str]
     """Paths and what is in them."""
     next_steps: list[str]
@@ -85,10 +86,10 @@ def run_quickstart(
         epochs: Epochs of pre-training.
         seed: Decides everything random.
         progress: Follows training.
-        say: Told what happens.
+        say: Called with messages.
 
     Raises:
-        ConfigError: If ``out`` holds other things than an earlier tour.
+        ConfigError: If ``out`` holds anything but an earlier tour.
     """
     started, out, seed = time.monotonic(), Path(out), check_seed("seed", seed)
     check_usable(out, "tour", resume=None, overwrite=True)
@@ -109,7 +110,7 @@ def run_quickstart(
         reading={"limit": molecules},
     )
     shipped = api.load(SHIPPED_MODEL)
-    say(f"2/4  linear and kernel models of it, of {SHIPPED_MODEL} and of fingerprints")
+    say(f"2/4  fit models to embeddings (small encoder, {SHIPPED_MODEL}) and to fingerprints")
     labeled = {name: open_labeled(name, shipped.schema) for name in QUESTIONS}
     scores: list[TourScore] = []
     kept: dict[str, Any] = {"run_dir": out / "probe", "overwrite": True}
@@ -120,6 +121,7 @@ def run_quickstart(
         reports[name] = report = probe(shipped, data, **how)
         rows = [(row, "small encoder") for row in probe(small, data, baselines=()).rows]
         rows += [(r, r.model.replace(EMBEDDING, SHIPPED_MODEL)) for r in report.rows]
+        rows = [(row, model, "", name == KEPT and row is report.rows[0]) for row, model in rows]
         scores += [_mean_row(data), *(_score(name, *row) for row in rows if _is_shown(row[0]))]
     data = labeled[TUNED]
     say(f"3/4  fine-tune {SHIPPED_MODEL} on {TUNED}: {data.sizes['train']} molecules")
@@ -133,10 +135,10 @@ def run_quickstart(
     write_prototypes(SHIPPED_MODEL, out / "tree", KEPT, seed=seed)
     written = {
         str(out / "pretrain"): "the small model, its settings and log",
-        str(out / "probe"): f"the best kind of model of {KEPT}, and all scores",
+        str(out / "probe"): f"the model of {KEPT} that was kept (*), and all scores",
         str(out / "finetune"): f"{SHIPPED_MODEL} fine-tuned on {TUNED}, and its scores",
         str(out / "predictions.csv"): (
-            f"predictions of that model for {TUNED}: values, deviations, intervals, novelty"
+            f"predictions of {out / 'probe'} for {TUNED}, with intervals and novelty"
         ),
         str(out / "embeddings.npz"): f"one vector for each molecule of {KEPT}",
         str(out / "tree" / "atlas.html"): (
@@ -173,9 +175,9 @@ def _is_shown(row: ScoreRow) -> bool:
     return row.key is not None and (row.key.model, row.key.rule) != (Model.LINEAR, Rule.FIXED)
 
 
-def _score(dataset: str, row: ScoreRow, model: str, how: str = "") -> TourScore:
+def _score(dataset: str, row: ScoreRow, model: str, how: str = "", kept: bool = False) -> TourScore:
     how = how or ("kernel model" if row.key and row.key.model is Model.KERNEL else "linear model")
-    return TourScore(dataset, model, how, row.mean("rmse"), row.mean("r2"))
+    return TourScore(dataset, model, how, row.mean("rmse"), row.mean("r2"), kept)
 
 
 def draw(
@@ -204,7 +206,7 @@ def draw(
     }
     chart = score_chart([(name, "rmse", own) for name, own in bars.items()])
     drawn = {
-        "the losses and the collapse watch": draw_pretraining(out.parent / "pretrain", out),
+        "the losses and the collapse monitor": draw_pretraining(out.parent / "pretrain", out),
         f"the molecules of {data.name} by {data.targets[0]}": draw_map(
             encoder, sample, out / "map", by_label=True
         ),

@@ -106,8 +106,8 @@ def tune(
 ) -> Tuned:
     """Search for settings of fine-tuning; fine-tune with the best of them.
 
-    A trial trains on one seed and is judged by the validation set; it is pruned when its scores
-    fall behind the median of earlier trials. The test set is looked at once, when the best
+    A trial trains with one seed and is scored on the validation set; it is pruned when its scores
+    fall behind the median of earlier trials. The test set is used once, when the best
     settings are fine-tuned on all seeds. ``out`` holds ``study.db`` (Optuna's, in SQLite),
     ``trials.json``, ``best.toml`` (for ``graphlog finetune --config``) and the run folder ``best``.
 
@@ -120,7 +120,7 @@ def tune(
         targets: As for :func:`graphlog.finetune`.
         seeds: Of the final run; trials use the first.
         baselines: Of the final run.
-        resume: Go on with the search in ``out``, after Ctrl-C or a kill.
+        resume: Continue the search in ``out``, after Ctrl-C or a kill.
         overwrite: Replace the search in ``out``.
         progress: Told of every trial; True prints.
         settings: Settings of :class:`~graphlog.downstream.finetune.FinetuneConfig`, which are

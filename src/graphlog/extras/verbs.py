@@ -14,7 +14,7 @@ from graphlog.errors import ConfigError
 
 @dataclass(kw_only=True)
 class Quickstart(o.Computing, Command):
-    """Pre-train, compare, fine-tune and draw, in three minutes.
+    """Pre-train, compare, fine-tune and draw, in a few minutes.
 
     Works offline, on real molecules that come with graphlog and RDKit.
     """
@@ -27,21 +27,24 @@ class Quickstart(o.Computing, Command):
 
     def run(self) -> None:
         tour = graphlog.run_quickstart(**self.given(), progress=self.progress(), say=self.say)
+        kept = {score.dataset for score in tour.scores if score.kept}
         scores = [
             Table(
                 ("model", "how", "test RMSE", "R2"),
                 [
-                    (s.model, s.how, f"{s.rmse:.2f}", f"{s.r2:.2f}")
+                    (s.model + " *" * s.kept, s.how, f"{s.rmse:.2f}", f"{s.r2:.2f}")
                     for s in tour.scores
                     if s.dataset == name
                 ],
-                f"{name}: {question}; molecules of other scaffolds, the best row last",
+                f"{name}: {question}; scaffold split, sorted by test RMSE"
+                + "; * = model kept (best on the validation set)" * (name in kept),
             )
             for name, question in tour.questions.items()
         ]
         from graphlog.downstream.report import certainty_table
 
         certainty = certainty_table([tour.certainty])
+        certainty = certainty._replace(title=f"{certainty.title} of {', '.join(kept)}, model kept")
         written = Table(("written", "content"), list(tour.written.items()))
         following = Table(("try next",), [(line,) for line in tour.next_steps])
         self.result(tour.to_dict(), *scores, certainty, written, following)
@@ -51,14 +54,14 @@ class Quickstart(o.Computing, Command):
 class Tune(o.Labeling, o.Reading, o.Computing, Command):
     """Search for settings of finetune with Optuna, then fine-tune with the best.
 
-    Trials are judged by the validation set of one seed; the test set is looked at once, at the
+    Trials are compared on the validation set, with one seed; the test set is used once, at the
     end. DIR holds study.db, trials.json, best.toml (for finetune --config) and the run best.
     """
 
     source: o.Input
     model: o.Model
     out: o.Folder
-    trials: int = o.option(30, "Settings to try in all.", "N", min=1)
+    trials: int = o.option(30, "Number of settings to try.", "N", min=1)
     seeds: Sequence[int] = o.SEEDS
     freeze: o.Freeze = None
     settings: o.Settings = None

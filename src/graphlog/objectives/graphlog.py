@@ -78,11 +78,9 @@ class GraphLoGConfig(FrozenConfig):
     """Weight of predicting the first masked attribute (the atom type; of an edge with several kinds
     of evidence, the first that it has), which is not in the paper; 0 leaves it out."""
     descriptor_weight: float = Field(0.0, ge=0)
-    """Weight of predicting descriptors from all layers' means, which is not in the paper; 0 leaves
-    it out."""
+    """Weight of predicting descriptors from all layers' means (not in the paper); 0: none."""
     substructure_weight: float = Field(0.0, ge=0)
-    """Weight of predicting the components of the counts of substructures beside the descriptors; 0
-    leaves it out."""
+    """Weight of predicting components of ECFP4 counts beside descriptors; 0 leaves it out."""
     target_columns: int | None = Field(None, ge=1)
     """Columns of the vectors to predict in place of the descriptors; ``targets_from`` sets it."""
 
@@ -125,14 +123,12 @@ class GraphLoGConfig(FrozenConfig):
     min_members: int = Field(2, ge=1)
     """Clusters with fewer members are discarded."""
     centers_rule: CentersRule = "halve"
-    """Centers of a layer of few points: at most half as many, or ``literal``, which discards
-    every upper layer."""
+    """Centers of a layer of few points: half as many; ``literal`` discards every upper layer."""
     initialization: Literal["balanced", "kmeans", "competitive"] = "balanced"
     """Equal shares for the prototypes of every layer, so that none above the leaves stands empty;
     K-means (paper); or moving averages and rival-penalized competition (script)."""
     min_roots: int = Field(4, ge=1)
-    """Prototypes of the top layer, as far as the layer below has that many; K-means may leave
-    more."""
+    """Prototypes of the top layer, if the layer below has that many; K-means may leave more."""
     kmeans_space: Space = "raw"
     """Cluster embeddings as they are or scaled to length 1. Prototypes much shorter than the
     embeddings are moved by their own length in a few steps and fall out of use."""
@@ -154,8 +150,7 @@ class GraphLoGConfig(FrozenConfig):
     prototype_rate: float = Field(10.0, gt=0)
     """Learning rate of the prototypes, as a multiple of the others'."""
     global_form: GlobalForm = "cross-entropy"
-    """``nce``: difference of energies with noise chains (Eq. 19); ``cross-entropy``: softmax
-    over prototypes."""
+    """``nce``: energies against noise (Eq. 19); ``cross-entropy``: softmax over prototypes."""
     prototype_candidates: Candidates = "layer"
     """Candidates of the cross-entropy: the whole layer, or only the children of the prototype
     above (script)."""
@@ -238,8 +233,7 @@ class GraphLoGViews(NamedTuple):
     clean: GraphBatch
     """The graphs as they are."""
     view: MaskedView | None = None
-    """The same graphs, or what is left of them, with masked attributes; None where no loss looks at
-    them."""
+    """The same graphs, or parts of them, with masked attributes; None where no loss uses them."""
     present_idx: Int[Tensor, "B"] | None = None
     """Nodes of ``clean`` that are left."""
 
@@ -261,10 +255,12 @@ class GraphLoG(Objective[GraphLoGViews]):
         "released": {**comparison(**RELEASED), "schema": "molecule", "embedding": "last"},
     }
     RECIPE_NOTES: ClassVar[Mapping[str, str]] = {
+        "default": "in the recipe 'default' the local losses of GraphLoG have weight 0; the encoder"
+        " learns to predict descriptors and ECFP4 counts (recipe 'graphlog' trains the losses).",
         "paper": "the equations as printed have collapsed embeddings among their optima"
         " (effective rank 2 of 300 was measured); see the docs.",
         "released": "the authors' script tends to end with all graphs in one chain of prototypes,"
-        " its global term switched off; see the docs.",
+        " where its global loss has no effect; see the docs.",
     }
 
     def __init__(self, config: GraphLoGConfig, encoder: GraphEncoder) -> None:

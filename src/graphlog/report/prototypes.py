@@ -121,11 +121,11 @@ def write_prototypes(
 ) -> WrittenTree:
     """Assign every graph of a collection to the prototypes of a model; write tree, members, atlas.
 
-    ``tree.json`` has the tree with sizes, typical graphs and traits; ``members.csv`` has one row
-    per input row (``row``, ``path``, ``similarity``, ``novelty``, ``status``), empty where the row
-    could not be used; ``atlas.html`` needs only a browser. Novelty is the percentile, 0 to 100, of
-    a graph among those that the model was trained on, or with ``fit`` among those of the
-    collection; it is empty where the model file does not describe the former.
+    ``tree.json`` has the tree with sizes, typical graphs and enriched properties (``traits``);
+    ``members.csv`` has a row per input row (``row``, ``path``, ``similarity``, ``novelty``,
+    ``status``), empty where it could not be used; ``atlas.html`` needs only a browser. Novelty is
+    the percentile, 0 to 100, of a graph among those that the model was trained on (with ``fit``,
+    those of the collection); it is empty where the model file does not describe the former.
 
     Args:
         model: An encoder with prototypes, a model file, a run folder, or a shipped model.
@@ -133,7 +133,7 @@ def write_prototypes(
         source: The collection; None takes the graphs that the run was trained on.
         fit: Fit a new tree to the collection, by equal shares for its leaves; graphs then stand at
             their nearest leaf, so that sizes differ by a factor of a few.
-        graphs: Graphs on the map, drawn at random; traits are judged by them too.
+        graphs: Graphs on the map, drawn at random; traits are computed from them too.
         seed: Decides sample, layout and fitted prototypes.
         precision: Of the encoder's matrix products.
         device: Where to load a model that is named: ``auto``, ``cpu`` or ``cuda``.

@@ -105,7 +105,7 @@ class Pretraining(Job):
                 named = ", ".join(map(str, constant[:8])) + ", ..." * (len(constant) > 8)
                 say(
                     f"note: {len(constant)} of {given.shape[1]} columns of {config.targets_from} "
-                    f"do not vary and teach nothing (counted from 0: {named})"
+                    f"do not vary and are of no use (counted from 0: {named})"
                 )
         elif "target_columns" in config.options:
             raise ConfigError(

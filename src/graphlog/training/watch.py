@@ -189,7 +189,7 @@ def _alarms(
         yield (
             "rank",
             rank < floor,
-            f"collapse, effective rank {rank:.1f} of {dim} (alarm under {floor:.0f}): "
+            f"collapse: effective rank {rank:.1f} of {dim} (alarm below {floor:.0f}); "
             "the embeddings use few directions",
         )
     # below 0 it is a difference of energies, which has no such floor
@@ -198,8 +198,8 @@ def _alarms(
         yield (
             "loss_global",
             loss < SOLVED_LOSS,
-            f"prototype loss {loss:.3f} (alarm under {SOLVED_LOSS}): the E-step is solved, "
-            "the global term has no effect",
+            f"prototype loss {loss:.3f} (alarm below {SOLVED_LOSS}): the E-step is solved, "
+            "and the global loss has no effect",
         )
     gap = values.get("assignment_gap")
     if gap is not None and values["prototypes_total_0"] > 1:  # any two agree on a single one
@@ -221,13 +221,13 @@ def _alarms(
             f"occupancy_{level}",
             used < floor,
             f"the graphs use only {used:.1f} of {total:.0f} prototypes of layer {level} "
-            f"(alarm under {floor:.1f})",
+            f"(alarm below {floor:.1f})",
         )
         spread = values[f"posterior_perplexity_{level}"]
         yield (
             f"perplexity_{level}",
             spread > PERPLEXITY_CEILING * total,
             f"the E-step spreads over {spread:.1f} of {total:.0f} prototypes of layer "
-            f"{level} (alarm over {PERPLEXITY_CEILING:.0%}) and carries little information: "
+            f"{level} (alarm above {PERPLEXITY_CEILING:.0%}) and carries little information: "
             "set objective.e_step_temperature to a smaller positive number",
         )

@@ -134,7 +134,11 @@ def test_edges_that_are_dropped_do_not_count_in_means(tmp_path):
 
 DIFFERENCES = [
     (NODES.replace("charge", "Charge"), EDGES, "node columns: mass, charge, not mass, Charge"),
-    (NODES.replace("71.5", "72.5"), EDGES, "mean and deviation of node column 'mass': 54.9 and"),
+    (
+        NODES.replace("71.5", "72.5"),
+        EDGES,
+        "mean and standard deviation of node column 'mass': 54.9 and",
+    ),
     (NODES, EDGES.replace("a,0,1,1", "a,0,1,3"), "of edge column 'type': 1, not 3"),
 ]
 

@@ -56,7 +56,7 @@ def test_quantities_are_regressed_and_splits_named(tmp_path):
     assert (data.task, data.split_name) == ("regression", "random (seed 0)")
     with pytest.raises(ConfigError, match="choose random, stratified"):
         open_labeled(store, store.schema, split="scaffold")
-    with pytest.raises(DataError, match="holds quantities, not classes"):
+    with pytest.raises(DataError, match="holds numbers, not classes"):
         open_labeled(store, store.schema, task="multiclass")
 
 
@@ -131,8 +131,8 @@ def test_a_predictor_knows_the_words_of_its_classes(tmp_path):
 @pytest.mark.parametrize(
     ("words", "task", "message"),
     [
-        (3, "regression", r"'y' are 3 classes \(a, b, c\), not quantities; choose `task='multi"),
-        (2, "regression", r"'y' are 2 classes \(a, b\), not quantities; choose `task='classific"),
+        (3, "regression", r"'y' are 3 classes \(a, b, c\), not numbers; choose `task='multi"),
+        (2, "regression", r"'y' are 2 classes \(a, b\), not numbers; choose `task='classific"),
         (4, "classification", r"'y' are 4 classes \(a, b, c, \.\.\.\), not two; choose `task='mu"),
     ],
 )

@@ -30,8 +30,7 @@ class GraphReading(Reading):
     like: GraphStore | None = None
     """A store whose schema and numbers of classes are used."""
     kinds: Mapping[str, str] | None = None
-    """Attributes to be read as ``categorical`` or ``continuous``, by name, where the inferred kind
-    is wrong."""
+    """Attributes, by name, to read as ``categorical`` or ``continuous`` instead of as inferred."""
     directed: bool | None = None
     """Whether an edge is one direction only; if not, it stands for both, however it is listed. None
     takes what the schema says, else both."""
@@ -54,8 +53,7 @@ class GraphDomain(Domain):
         """Return any graphs as a store; those that cannot be used are in its ``rejects``.
 
         Raises:
-            DataError: Naming file, line or graph, if the input cannot be read, or more than half of
-                its graphs cannot.
+            DataError: Naming file, line or graph, if the input or most graphs cannot be read.
             ConfigError: If an option does not go with the schema.
         """
         assert isinstance(reading, GraphReading)

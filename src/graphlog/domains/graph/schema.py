@@ -31,8 +31,7 @@ Kind = Literal["categorical", "continuous"]
 MAX_CODES = 4096
 """Whole numbers below this are codes; a column of words may have at most this many values."""
 FEW_VALUES = 64
-"""Other whole numbers (negative or large) are categories up to this many different ones, and
-quantities beyond."""
+"""Other whole numbers (negative, large) are categories up to this many, quantities beyond."""
 MAX_CLASSES = 1000
 """Largest number of classes of a label."""
 DEGREE_CAP = 255
@@ -88,7 +87,7 @@ class Moments:
         """Return a line for each quantity that 32 bits change by a hundredth of its deviation."""
         return [
             f"{item} attribute '{a.name}': values near {mean:.4g} are rounded by up to {lost:.2g} "
-            f"(32 bits), beside a deviation of {deviation:.2g}; subtract a constant from them"
+            f"(32 bits); their standard deviation is {deviation:.2g}; subtract a constant from them"
             for a, mean, lost, deviation, varies in zip(
                 columns, self.mean, self.lost, self.deviation, self.most > self.least, strict=True
             )
@@ -232,7 +231,7 @@ def _names(column: str, values: set[Any], most: int) -> tuple[str, ...]:
     if len(values) > most:
         raise DataError(
             f"'{column}' has more than {most:,} different values, too many for categories; leave "
-            "it out if it is a name, and give quantities as numbers (TUDataset: in its files of "
+            "it out if it is a name, and write quantities as numbers (TUDataset: in its files of "
             "attributes)."
         )
     ordered = sorted(values, key=lambda value: (isinstance(value, str), value))

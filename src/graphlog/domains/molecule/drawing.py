@@ -43,8 +43,7 @@ def draw_svg(
         height: Of the drawing, in pixels.
         highlight: Atoms to highlight, with the bonds between them.
         weights: Colors atoms from blue (-1) over white (0) to orange (1), instead: one an atom, or
-            one for each but hydrogens of an isotope, which are left white. A bond has the mean of
-            its two atoms.
+            one for each but hydrogens of an isotope (white). A bond has the mean of its two atoms.
 
     Raises:
         DataError: If the SMILES cannot be parsed or has another number of atoms.

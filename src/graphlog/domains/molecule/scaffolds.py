@@ -76,9 +76,8 @@ def scaffold_split(
 
     Args:
         smiles: Molecules; one that cannot be parsed is a group of its own.
-        fractions: Shares of the three folds; sum to 1.
-        kind: ``scaffold`` (largest first, no chance), ``scaffold-balanced``, ``random-scaffold`` or
-            ``random``.
+        fractions: Fractions of the three sets; they sum to 1.
+        kind: ``scaffold`` (largest first), ``scaffold-balanced``, ``random-scaffold``, ``random``.
         seed: Seed of the kinds that shuffle.
         workers: Processes for the scaffolds; None takes every core, and none for few molecules.
         canonical: Whether to take the scaffold of the canonical SMILES, as the pre-train-GNNs
@@ -92,7 +91,7 @@ def scaffold_split(
     Example:
         >>> smiles = ["c1ccccc1C", "c1ccccc1", "CCO", "CCN", "C1CCCCC1"]
         >>> split = scaffold_split(smiles, fractions=(0.6, 0.2, 0.2))
-        >>> [len(part) for part in split]  # a group that does not fit goes to the next fold
+        >>> [len(part) for part in split]  # a group that does not fit goes to the next set
         [3, 2, 0]
     """
     is_table = hasattr(smiles, "columns") or hasattr(smiles, "texts")  # a frame, a store

@@ -162,8 +162,7 @@ class ProteinDomain(Domain):
     ) -> Split:
         """Return folds of the proteins.
 
-        See :func:`split_proteins` for the kinds; its networks are those of ``source`` if none are
-        given.
+        See :func:`split_proteins` for the kinds; its networks are by default those of ``source``.
         """
         if not networks and source is not None:
             spec = source.spec
@@ -232,7 +231,7 @@ def split_proteins(
     cutting: Mapping[str, Any] | None = None,
     data_dir: Path | str | None = None,
 ) -> Split:
-    """Return the indices of the three folds.
+    """Return the indices of the training, validation and test sets.
 
     - ``species``: all proteins of one species are for testing; those of the others are shuffled and
       cut into 85 % for training and 15 % for validation (the pre-train-GNNs rule; ``fractions`` are
@@ -240,18 +239,17 @@ def split_proteins(
     - ``network``: METIS cuts each network into 20 communities of equal size with the fewest
       interactions between them. Whole communities, in random order, fill validation and test; the
       rest is for training. Most partners of a test protein are then in its own community and not in
-      the training set. The communities are always the same; ``seed`` assigns them to folds.
+      the training set. The communities are always the same; ``seed`` assigns them to sets.
     - ``random``: proteins are shuffled.
 
     Args:
         proteins: Names, ``<taxon>.<name>``.
         kind: One of the above.
-        fractions: Shares of train, valid and test.
+        fractions: Fractions of train, valid and test.
         seed: Of the shuffling.
         test_species: Taxon to test on; None takes human if it is there, else the last species.
         networks: For ``network``: the files or named networks that contain the proteins.
-        cutting: For ``network``: how the ego-networks were cut, ``store.source.cutting``; None is
-            as usual.
+        cutting: For ``network``: how they were cut, ``store.source.cutting``; None is as usual.
         data_dir: Where downloaded networks and their communities are kept.
 
     Raises:
