@@ -217,7 +217,7 @@ def pretrain(
     Args:
         source: A store, a path, the name of a data set, or a list of SMILES.
         objective: Pretext task; ``graphlog`` unless ``config`` says otherwise.
-        recipe: Named settings. The default for molecules predicts descriptors and ECFP4 counts;
+        recipe: Named settings. The default for molecules predicts descriptors and substructures;
             ``graphlog`` trains the losses of GraphLoG.
         seed: Decides initial weights, order, masks and samples; 0 unless ``config`` says otherwise.
         run_dir: Folder for log, checkpoints and model; None keeps all in memory.

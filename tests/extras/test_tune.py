@@ -205,6 +205,19 @@ def test_a_search_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pyt
     assert len(_search(out, resume=True, trials=4).trials) == 4
 
 
+def test_a_search_killed_before_a_failed_trial_is_told_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(SeedJob, "valid_score", lambda *_: float("nan"))
+        patch.setattr(optuna.Study, "tell", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            _search(tmp_path, trials=1)
+    assert [trial.state for trial in _search(tmp_path, trials=1, resume=True).trials] == [
+        "complete"
+    ]
+
+
 def test_a_search_killed_before_it_signed_its_folder_begins_anew(tmp_path: Path):
     (tmp_path / "graphlog.json.0123456789abcdef.partial").write_text("{")
     assert len(_search(tmp_path, trials=1, resume=True).trials) == 1

@@ -194,8 +194,8 @@ LearnedLayer = Annotated[
 WithFeatures = Annotated[
     Sequence[str] | None,
     _shared(
-        "Features to add: ecfp4, descriptors (molecules), statistics (proteins); finetune uses "
-        "them in the kernel model only (needs --kernel).",
+        "Features to add: ecfp4, descriptors (molecules), statistics (proteins); for finetune "
+        "with --kernel only.",
         "A,B",
         "--with",
         parser=names,

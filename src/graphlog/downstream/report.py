@@ -272,9 +272,9 @@ class Report:
 
 _IN_SHARES = ("coverage", "spread_coverage", "surest_third")
 _PLAIN = {
-    "spread_coverage": "coverage (±1.64 std)",
-    "spread_half_width": "mean half width (±1.64 std)",
-    "surest_third": "RMSE of the most certain third (% of all)",
+    "spread_coverage": "coverage ±1.64 std",
+    "spread_half_width": "half width ±1.64 std",
+    "surest_third": "RMSE, most certain third",
 }
 
 

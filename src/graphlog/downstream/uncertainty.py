@@ -160,8 +160,8 @@ def calibration_notes(
             )
         if any("surest_third" in row for row in rows):
             notes.append(
-                f"std: standard deviation that the model predicts for each of the {records}; the "
-                "most certain third: those with the smallest std"
+                f"std: standard deviation that the model predicts for each of the {records}; RMSE, "
+                "most certain third: of those with the smallest std, in percent of that of all"
             )
     else:
         notes.append(

@@ -336,9 +336,13 @@ def _ranges(
 
 def _finished(study: Any, folder: Path) -> list[Any]:
     """Return the trials that count; one that was interrupted does not."""
-    states = ("COMPLETE", "PRUNED")
+
+    def counts(trial: Any) -> bool:
+        state = trial.state.name
+        return state in ("COMPLETE", "PRUNED") or (state == "FAIL" and "error" in trial.user_attrs)
+
     with _stored(folder / STUDY, reading=True):
-        found = [t for t in study.trials if t.state.name in states or "error" in t.user_attrs]
+        found = [trial for trial in study.trials if counts(trial)]
         told = [_hash_of(t.params, t.value, t.state.name) for t in found]
     for trial, digest in zip(found, told, strict=True):
         if trial.user_attrs.get("told") != digest:

@@ -44,7 +44,9 @@ class Quickstart(o.Computing, Command):
         from graphlog.downstream.report import certainty_table
 
         certainty = certainty_table([tour.certainty])
-        certainty = certainty._replace(title=f"{certainty.title} of {', '.join(kept)}, model kept")
+        certainty = certainty._replace(
+            title=f"{certainty.title} of {', '.join(kept)}, for the kept model"
+        )
         written = Table(("written", "content"), list(tour.written.items()))
         following = Table(("try next",), [(line,) for line in tour.next_steps])
         self.result(tour.to_dict(), *scores, certainty, written, following)

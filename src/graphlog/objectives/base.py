@@ -46,7 +46,7 @@ class LossTerms(NamedTuple):
     terms: Mapping[str, Float[Tensor, ""]]
     """Every term, unweighted; all are logged."""
     watch: Mapping[str, Tensor] = {}
-    """Detached scalars for the collapse watch (positive and negative cosine, prototypes in use,
+    """Detached scalars for the collapse monitor (positive and negative cosine, prototypes in use,
     perplexity)."""
 
 

@@ -80,7 +80,7 @@ class GraphLoGConfig(FrozenConfig):
     descriptor_weight: float = Field(0.0, ge=0)
     """Weight of predicting descriptors from all layers' means (not in the paper); 0: none."""
     substructure_weight: float = Field(0.0, ge=0)
-    """Weight of predicting components of ECFP4 counts beside descriptors; 0 leaves it out."""
+    """Weight of predicting components of counts of substructures beside descriptors; 0: none."""
     target_columns: int | None = Field(None, ge=1)
     """Columns of the vectors to predict in place of the descriptors; ``targets_from`` sets it."""
 
@@ -212,7 +212,7 @@ RELEASED: Mapping[str, Any] = {
 """The authors' script to the letter, likewise."""
 
 GRAPHLOG: Mapping[str, Any] = {"attribute_weight": 0.0, "skip_symmetric": True}
-"""The paper's three losses alone, mended, on any graph: prototypes stay in use, no negative is
+"""The paper's three losses alone, modified, on any graph: prototypes stay in use, no negative is
 impossible to tell from its anchor. Heads and stronger views did not help frozen probes."""
 
 CHEMISTRY: Mapping[str, Any] = {
@@ -255,8 +255,8 @@ class GraphLoG(Objective[GraphLoGViews]):
         "released": {**comparison(**RELEASED), "schema": "molecule", "embedding": "last"},
     }
     RECIPE_NOTES: ClassVar[Mapping[str, str]] = {
-        "default": "in the recipe 'default' the local losses of GraphLoG have weight 0; the encoder"
-        " learns to predict descriptors and ECFP4 counts (recipe 'graphlog' trains the losses).",
+        "default": "unless set otherwise, the recipe 'default' leaves GraphLoG's local losses out:"
+        " the encoder learns to predict descriptors (recipe 'graphlog' trains the losses).",
         "paper": "the equations as printed have collapsed embeddings among their optima"
         " (effective rank 2 of 300 was measured); see the docs.",
         "released": "the authors' script tends to end with all graphs in one chain of prototypes,"

@@ -229,7 +229,7 @@ def prototype_statistics(
     *,
     temperature: float,
 ) -> dict[str, Tensor]:
-    """Return what the collapse watch looks at, per layer ``l`` (0 = top), as detached scalars.
+    """Return what the collapse monitor looks at, per layer ``l`` (0 = top), as detached scalars.
 
     ``prototypes_total_l``: how many there are; ``prototypes_used_estep_l`` and
     ``prototypes_used_nearest_l``: how many are in use by the chains and by nearest prototype, as

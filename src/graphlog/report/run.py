@@ -174,7 +174,7 @@ class Panel(NamedTuple):
 
 
 def pretraining_curves(rows: Sequence[LogRow], dim: int, batch_size: int | None = None) -> Figure:
-    """Draw the losses and the collapse watch of a pre-training run.
+    """Draw the losses and the collapse monitor of a pre-training run.
 
     Args:
         rows: Rows of ``metrics.jsonl``.

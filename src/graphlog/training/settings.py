@@ -84,7 +84,7 @@ with warnings.catch_warnings():
         log_every: int = Field(default=10, ge=1)
         """Steps that one row of ``metrics.jsonl`` averages."""
         watch_every: int = Field(default=50, ge=0)
-        """Steps between two looks of the collapse watch; 0 turns it off."""
+        """Steps between two looks of the collapse monitor; 0 turns it off."""
         targets_from: str | None = None
         """An ``.npz`` of vectors, such as ``embed`` writes, to predict in place of the domain's
         descriptors; a row of it for each row of the input."""

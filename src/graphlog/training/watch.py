@@ -1,4 +1,4 @@
-"""The collapse watch: how much of the embedding space is in use, and early alarms."""
+"""The collapse monitor: how much of the embedding space is in use, and early alarms."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
