@@ -581,7 +581,7 @@ def test_first_recipes():
 
 
 def test_recipes_watched():
-    page, heading = "benchmarks/results/recipes.md", "The collapse watch at the end"
+    page, heading = "benchmarks/results/recipes.md", "The collapse monitor at the end"
     for (run, seeds), given in lines(page, heading, heads=2):
         ends = recipes()[2].loc[[run]]
         assert int(seeds) == len(ends)
