@@ -32,6 +32,8 @@ suppress_warnings = [
 smartquotes = False  # two hyphens before an option are two hyphens
 html_theme = "furo"
 html_title = "graphlog"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_theme_options = {"source_edit_link": "", "navigation_with_keys": True}
 
 templates_path = ["_templates"]
