@@ -185,10 +185,10 @@ def featurize(
         options = {**changed, **{name: v for name, v in options.items() if v is not None}}
     elif wanted is None and domain in (None, schema_named(USUAL_SCHEMA).domain):
         wanted = schema_for(resolved, USUAL_SCHEMA)
-    choice = domain or (None if like is None and schema is None else "")
-    options |= {"domain": choice, "store_path": output, "overwrite": overwrite}
+    is_open = domain is None and like is None and schema is None
+    options |= {"domain": domain, "store_path": output, "overwrite": overwrite}
     with using(engine):
-        graphs = read(resolved, wanted, **options)
+        graphs = read(resolved, wanted, domain_is_open=is_open, **options)
     unmatched = enumerate(graphs.source.unmatched.items(), start=graphs.num_rows)
     others = (Reject(row, text, reason) for row, (text, reason) in unmatched)
     rejects = chain(graphs.iter_rejects(), others)

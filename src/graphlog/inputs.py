@@ -103,7 +103,8 @@ def read(
     source: InputLike,
     schema: FeatureSchema | None = None,
     *,
-    domain: str | None = "",
+    domain: str | None = None,
+    domain_is_open: bool = False,
     **options: Any,
 ) -> GraphStore:
     """Return the graphs of whatever a user gave.
@@ -111,7 +112,8 @@ def read(
     Args:
         source: See :data:`InputLike`.
         schema: Schema of the graphs, such as a model's; None takes a store's own or the domain's.
-        domain: Who reads it, where the input does not tell; None: the user may choose, and did not.
+        domain: Who reads it, where the input does not tell.
+        domain_is_open: Whether the user may still choose the domain; errors then advise it.
         options: Of the domain's ``read``; those that are None are left out.
 
     Raises:
@@ -126,11 +128,13 @@ def read(
             chosen.pop("like", None)  # it has decided their schema
         return _fitting(resolved.store, resolved.name, schema, chosen)
     reader = reader_of(resolved, schema, domain)
-    return reader.read(resolved, schema, _reading_of(reader, resolved, chosen, domain is None))
+    return reader.read(resolved, schema, _reading_of(reader, resolved, chosen, domain_is_open))
 
 
-def _reading_of(reader: Domain, source: Input, options: Mapping[str, Any], free: bool) -> Reading:
-    """Return how a domain, which a user is ``free`` to choose, reads; refuses others' options."""
+def _reading_of(
+    reader: Domain, source: Input, options: Mapping[str, Any], domain_is_open: bool = False
+) -> Reading:
+    """Return how a domain is to read an input; refuses options that it does not have."""
     for option, value in options.items():
         if value is None or option in reader.reading.names():
             continue
@@ -140,7 +144,11 @@ def _reading_of(reader: Domain, source: Input, options: Mapping[str, Any], free:
             raise unknown_name("option", option, known)
         raise ConfigError(
             f"{setting(option)} is for {owner.records}, and {source.name} holds {reader.records}; "
-            + (f"drop it, or add {setting('domain', owner.name)}." if free else "drop it."),
+            + (
+                f"drop it, or add {setting('domain', owner.name)}."
+                if domain_is_open
+                else "drop it."
+            ),
             option=option,
         )
     return reader.reading.of(options)
@@ -231,7 +239,7 @@ def stream(
     """Give an input in parts of about ``at_once`` rows, so that memory does not grow with it."""
     reader = reader_of(source, schema)
     if source.store is None and isinstance(reader, RecordDomain):
-        reading = _reading_of(reader, source, options, free=False)
+        reading = _reading_of(reader, source, options)
         with closing(reader.stream(source, schema, reading, at_once)) as parts:
             yield _parts_read(parts)
         return
