@@ -113,18 +113,13 @@ class Manifest(FrozenConfig):
 
     def signed(self) -> "Manifest":
         """Return the manifest with its digests."""
-        digests = {"digest": self.content_digest(), "source_digest": self.hash_of_source()}
-        return self.model_copy(update=digests)
-
-    def hash_of_source(self) -> str:
-        """Return the source digest that this manifest should have."""
-        return hash_json(self.source.model_dump(mode="json"))
+        source = hash_json(self.source.model_dump(mode="json"))
+        return self.model_copy(update={"digest": self.content_digest(), "source_digest": source})
 
     def content_digest(self) -> str:
         """Return the digest this manifest should have."""
-        fields = self.model_dump(
-            mode="json", by_alias=True, exclude={"source", "digest", "source_digest"}
-        )
+        others = {"source", "source_digest", "digest"}
+        fields = self.model_dump(mode="json", by_alias=True, exclude=others)
         fields["files"] = {k: v for k, v in fields["files"].items() if not k.startswith("text_")}
         return hash_json(fields)
 

@@ -190,7 +190,8 @@ def tune(
                     message = f"stopped in {which}; continue with {setting('resume', True)}."
                     raise TrainingInterrupted(message) from None
                 finally:
-                    trial.set_user_attr("told", _hash_of(trial.params, score, state.name))
+                    told = _digest(study, trial.params, score, state.name)
+                    trial.set_user_attr("told", told)
                     study.tell(trial, score, state)
         tried = _ranked(study, folder, data.criterion)
         best = fixed.updated(tried[0].settings)
@@ -282,20 +283,16 @@ def _opened(optuna: Any, folder: Path, metric: str, what: Sequence[object]) -> A
     # not by a URL, in which a % or ? of the path would mean something else
     connect = partial(sqlite3.connect, (folder / STUDY).absolute())
     engine = {"creator": connect, "poolclass": NullPool}
-    direction = "minimize" if metric in LOWER_IS_BETTER else "maximize"
     digest = hash_json(what)
     with _stored(folder / STUDY, reading=True):
         study = optuna.create_study(
             storage=optuna.storages.RDBStorage("sqlite://", engine_kwargs=engine),
             study_name="finetune",
-            direction=direction,
+            direction="minimize" if metric in LOWER_IS_BETTER else "maximize",
             pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=3),
             load_if_exists=True,
         )
-        is_new = not study.trials and "digest" not in study.user_attrs
-        kept = digest if is_new else study.user_attrs.get("digest")
-    if study.direction.name.lower() != direction:
-        raise _changed(folder / STUDY, "its direction")
+        kept = study.user_attrs.get("digest", None if study.trials else digest)
     if kept != digest:
         raise ConfigError(
             f"{folder} holds a search of other settings, model or data; give the same "
@@ -343,16 +340,17 @@ def _finished(study: Any, folder: Path) -> list[Any]:
 
     with _stored(folder / STUDY, reading=True):
         found = [trial for trial in study.trials if counts(trial)]
-        told = [_hash_of(t.params, t.value, t.state.name) for t in found]
+        told = [_digest(study, t.params, t.value, t.state.name) for t in found]
     for trial, digest in zip(found, told, strict=True):
         if trial.user_attrs.get("told") != digest:
             raise _changed(folder / STUDY, f"trial {trial.number}")
     return found
 
 
-def _hash_of(params: Mapping[str, Any], score: float | None, state: str) -> str:
+def _digest(study: Any, params: Mapping[str, Any], score: float | None, state: str) -> str:
     """Return the hash of a finished trial; that of a pruned one is without Optuna's score."""
-    return hash_json([params, score if state == "COMPLETE" else None, state])
+    kept = score if state == "COMPLETE" else None
+    return hash_json([study.direction.name, params, kept, state])
 
 
 def _ranked(study: Any, folder: Path, metric: str) -> list[Trial]:
