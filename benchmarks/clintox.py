@@ -21,6 +21,7 @@ from sklearn.metrics import roc_auc_score
 
 import graphlog
 from graphlog.domains import schema_named
+from graphlog.downstream.report import Rule
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 
 TOXIC = 1
@@ -43,20 +44,24 @@ def charges(data: LabeledGraphs, molecules: list[Chem.Mol]) -> list[list[object]
     return rows
 
 
-def models(data: LabeledGraphs, written: str, molecules: list[Chem.Mol]) -> list[list[object]]:
+def models(data: LabeledGraphs, written: str, smiles: list[str]) -> list[list[object]]:
     """Return scores of frozen features, on the split of the molecules as they are given."""
-    smiles = [Chem.MolToSmiles(mol) for mol in molecules]
     table = pd.DataFrame(data.labels, columns=list(data.targets)).assign(smiles=smiles)
     sets = {name: part.tolist() for name, part in data.split._asdict().items()}
-    how = {"targets": list(data.targets), "baselines": ["random", "ecfp-lr"]}
     rows: list[list[object]] = []
     for head in ("linear", "kernel"):
-        report = graphlog.probe("graphlog-mol", table, sets, head=head, **how, baseline_seeds=SEEDS)
+        report = graphlog.probe(
+            "graphlog-mol",
+            table,
+            sets,
+            targets=list(data.targets),
+            head=head,
+            baselines=["random", "ecfp-lr"],
+            baseline_seeds=SEEDS,
+        )
         for row in report.rows:
-            if row.rule != "C = 0.1":
-                rows += [
-                    [written, row.model, head, name, row.per_task[name]] for name in how["targets"]
-                ]
+            if row.key is not None and row.key.rule is not Rule.FIXED:
+                rows += [[written, row.model, head, *found] for found in row.per_task.items()]
     return rows
 
 
@@ -73,17 +78,18 @@ def main() -> None:
     parser.add_argument("arms", nargs="*", help="NAME=RUN,RUN,...")
     options = parser.parse_args()
     data = open_labeled("clintox", schema_named("molecule"))
-    molecules = [Chem.MolFromSmiles(text) for text in data.store.texts()]
+    texts = data.store.texts()
     if options.what == "written":
-        plain = [Uncharger().uncharge(mol) for mol in molecules]
+        molecules = [Chem.MolFromSmiles(text) for text in texts]
+        plain = [Chem.MolToSmiles(Uncharger().uncharge(mol)) for mol in molecules]
         rows = charges(data, molecules)
-        rows += models(data, "as given", molecules) + models(data, "uncharged", plain)
+        rows += models(data, "as given", texts) + models(data, "uncharged", plain)
         columns = ["written", "model", "head", "target", "roc_auc"]
     else:
         columns, rows = ["arm", "seed", "smiles", "cost"], []
         test = data.split.test
         labels = data.labels[test, TOXIC]
-        toxic = [data.store.texts()[k] for k in test[labels == 1]]
+        toxic = [texts[k] for k in test[labels == 1]]
         for name, runs in (arm.split("=") for arm in options.arms):
             for seed, run in enumerate(runs.split(",")):
                 scores = np.asarray(graphlog.predict(run, "clintox"))[test, TOXIC]

@@ -3,16 +3,21 @@ r"""Write the molecules that the model for molecules is pre-trained on, without 
     python benchmarks/corpus.py runs/corpus druglike_mix.csv.gz
     graphlog featurize runs/corpus/molecules.csv.gz -o runs/stores/near \
         --schema molecule-cip --exclude runs/corpus/held_out.csv.gz
+    python benchmarks/corpus.py overlap runs/stores/near
 
 ``molecules.csv.gz`` holds the drug-like collection and the training sets of the MoleculeNet sets;
 ``held_out.csv.gz`` the validation and test sets of the same sets, which are never trained on.
+``overlap`` counts the test molecules of the ADME endpoints in what is trained on.
 """
 
 import sys
 from pathlib import Path
 
 import pandas as pd
+from rdkit.Chem import CanonSmiles
 
+from graphlog.benchmark.stages import given_folds
+from graphlog.data.store import open_store
 from graphlog.domains import schema_named
 from graphlog.downstream.tasks import open_labeled
 from graphlog.files import beside
@@ -47,5 +52,18 @@ def main(folder: Path, drug_like: Path) -> None:
     print(f"{len(molecules):,} molecules; {len(held_out):,} held out")
 
 
+def overlap(store: Path) -> None:
+    """Print how many test molecules of each ADME endpoint are trained on, by canonical SMILES."""
+    learned = {CanonSmiles(text) for text in open_store(store).texts()}
+    for name in ("hlm", "mdr1", "rlm", "solubility-adme", "hppb", "rppb"):
+        data = open_labeled(name, schema_named("molecule"), split=given_folds(name))
+        test = [CanonSmiles(s) for s in data.store.texts(data.split.test)]
+        print(f"{name}: {sum(s in learned for s in test)} of {len(test)}", flush=True)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    first, second = sys.argv[1:]
+    if first == "overlap":
+        overlap(Path(second))
+    else:
+        main(Path(first), Path(second))
