@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix
 from sklearn.kernel_ridge import KernelRidge
 
 from graphlog.downstream import kernel
-from graphlog.downstream.kernel import KernelModel, Settings, Support, fit_kernel, unfolded
+from graphlog.downstream.kernel import KernelModel, Settings, Support, binary_levels, fit_kernel
 from graphlog.downstream.uncertainty import NINETY
 from graphlog.errors import DataError, ModelFileError
 
@@ -37,7 +37,7 @@ def matern(a: np.ndarray, b: np.ndarray, median: float, width: float) -> np.ndar
 def whole(model: KernelModel, x: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The kernel of a model, entry by entry."""
     support, (width,) = model.supports[0], model.settings.widths
-    a, b = (support.prepared(v).astype(np.float64) for v in (x, others))
+    a, b = (support.prepare(v).astype(np.float64) for v in (x, others))
     return matern(a, b, support.median, width)
 
 
@@ -60,15 +60,15 @@ def ridge(
 def test_tanimoto_of_counts_is_the_smaller_over_the_larger():
     counts = np.random.default_rng(0).poisson(0.7, size=(30, 50)) * (np.arange(50) % 3 > 0)
     counts[3] = counts[4] = 0  # nothing in common with others, all with each other
-    support = Support(("c",), unfolded(csr_matrix(counts[:20])))
-    found = support.measured(support.prepared(csr_matrix(counts)), 20)
+    support = Support(("c",), binary_levels(csr_matrix(counts[:20])))
+    found = support.compare(support.prepare(csr_matrix(counts)), 20)
     smaller = np.minimum(counts[:, None], counts[None, :20]).sum(axis=2)
     larger = np.maximum(counts[:, None], counts[None, :20]).sum(axis=2)
     np.testing.assert_allclose(found, np.where(larger, smaller / np.maximum(larger, 1), 1.0))
 
 
 def test_unfolded_counts_are_capped():
-    levels = unfolded(csr_matrix(np.array([[2, 0], [1000, 1]])))
+    levels = binary_levels(csr_matrix(np.array([[2, 0], [1000, 1]])))
     assert levels.sum(axis=1).ravel().tolist() == [[2.0, 33.0]]
 
 
@@ -93,7 +93,7 @@ def test_the_mean_is_scikit_learns_kernel_ridge():
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_held_out_predictions_are_those_of_models_without_the_fold(repeats: int, monkeypatch):
     """Rows that repeat each other are in one fold."""
-    monkeypatch.setattr(kernel, "_with_directions", lambda p, s: (p, s, p.labels[:0]))
+    monkeypatch.setattr(kernel, "_add_directions", lambda p, s: (p, s, p.labels[:0]))
     x, y = (np.tile(values, (repeats, 1)) for values in quantities(60))
     rows, kinds = np.arange(len(y)), np.tile(np.arange(60), repeats)
     fit = fitted(x, y, kinds=kinds)
@@ -127,7 +127,7 @@ def along(rows: np.ndarray, labels: np.ndarray, seen: np.ndarray, width: float) 
 
 
 def test_directions_are_those_of_gradients_and_of_the_other_folds(monkeypatch):
-    monkeypatch.setattr(kernel, "_chosen_settings", lambda _: Settings((0.0,), (1.0,), -3.0))
+    monkeypatch.setattr(kernel, "_choose_settings", lambda _: Settings((0.0,), (1.0,), -3.0))
     x, y = quantities(60)
     fit = fitted(x, y)
     (support,), settings = fit.model.supports, fit.model.settings
@@ -145,7 +145,7 @@ def test_directions_are_those_of_gradients_and_of_the_other_folds(monkeypatch):
     np.testing.assert_allclose(held, expected, atol=1e-4)
     places = along(rows, labels, np.arange(60), 0.0)
     wanted = places @ places.T
-    for found in (np.asarray(support.values, dtype=np.float64), support.prepared(x[order])):
+    for found in (np.asarray(support.values, dtype=np.float64), support.prepare(x[order])):
         np.testing.assert_allclose(found @ found.T, wanted, atol=1e-3 * np.abs(wanted).max())
 
 
@@ -160,7 +160,7 @@ def test_one_row_far_from_all_others_spoils_nothing():
 
 
 def test_columns_beyond_the_components_are_still_compared(monkeypatch):
-    monkeypatch.setattr(kernel, "_DIRECTIONS", 3)
+    monkeypatch.setattr(kernel, "_MAX_DIRECTIONS", 3)
     x, y = quantities(80, 20)
     x[:, 1:10] = x[:, :1] + 0.3 * x[:, 1:10]  # the first of the principal components
     model = fitted(x, y).model
@@ -184,7 +184,7 @@ def test_joined_quantities_have_half_the_weight_of_the_first():
     support, _ = fitted(blocks, y).model.supports
     assert support.names == ("", "descriptors", "more")
     joined = np.concatenate([x, more, more[:, :7]], axis=1)
-    variance = np.square(support.prepared(joined)[:, :41]).sum(axis=0)
+    variance = np.square(support.prepare(joined)[:, :41]).sum(axis=0)
     sums = np.add.reduceat(variance, [0, 4, 34])
     np.testing.assert_allclose(sums, [4 * 200, 2 * 200, 2 * 200], rtol=1e-5)
 
@@ -209,7 +209,7 @@ def test_the_variance_is_that_of_the_gaussian_process_of_each_targets_labels():
     np.testing.assert_array_equal(again.predict([x]).std, found)
 
 
-@pytest.mark.parametrize("most", [{"CHOOSING": 150}, {"EXACT": 300, "LANDMARKS": 200}])
+@pytest.mark.parametrize("most", [{"TUNING_ROWS": 150}, {"EXACT": 300, "LANDMARKS": 200}])
 def test_the_spread_covers_missing_labels_of_rows_with_others(
     most: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ):
@@ -223,7 +223,7 @@ def test_the_spread_covers_missing_labels_of_rows_with_others(
         known = y.copy()
         known[200:, 1] = NAN
         model = fitted(x, known).model
-        assert sum(len(rows) ** 2 for rows, _ in model.near) <= 9 * kernel.CHOOSING**2
+        assert sum(len(rows) ** 2 for rows, _ in model.variance_points) <= 9 * kernel.TUNING_ROWS**2
         found = model.predict([x[200:]])
         covered.append((np.abs(y[200:] - found.mean) <= NINETY * found.std)[:, 1].mean())
     assert 0.85 < np.mean(covered) < 0.96
@@ -383,7 +383,7 @@ def test_a_rare_class_is_among_the_support_points_and_what_settings_are_chosen_o
     """Two of 1,000 rows, of which settings are chosen on 40, are active, and written twice."""
     monkeypatch.setattr(kernel, "EXACT", 500)
     monkeypatch.setattr(kernel, "LANDMARKS", 60)
-    monkeypatch.setattr(kernel, "CHOOSING", 40)
+    monkeypatch.setattr(kernel, "TUNING_ROWS", 40)
     rng = np.random.default_rng(0)
     y = np.zeros((1000, 2))
     y[:8, 0], y[500:, 1] = 1, 1  # one class is rare, the other is not
@@ -416,7 +416,7 @@ def test_held_out_rows_of_a_rare_class_are_predicted_as_new_ones_are(
 ):
     monkeypatch.setattr(kernel, "EXACT", 1000)
     monkeypatch.setattr(kernel, "LANDMARKS", 800)
-    monkeypatch.setattr(kernel, "CHOOSING", 500)
+    monkeypatch.setattr(kernel, "TUNING_ROWS", 500)
     rng, count = np.random.default_rng(0), 8000
     x = rng.normal(size=(2 * count, 12)).astype(np.float32)
     logit = 2 * x[:, 0] + 1.5 * np.sin(2 * x[:, 1]) + x[:, 2] * x[:, 3] - 6
@@ -447,7 +447,7 @@ def test_rare_rows_stand_for_those_of_their_own_class():
     y[:, 19] = NAN
     y[rng.permutation(20_000)[:300], 19] = rng.random(300) < 0.5  # few labels, of both classes
     order, stands_for = kernel._rare_first(y, np.arange(20_000))
-    first, weights = y[order[: kernel.CHOOSING]], stands_for[: kernel.CHOOSING]
+    first, weights = y[order[: kernel.TUNING_ROWS]], stands_for[: kernel.TUNING_ROWS]
     for t in range(20):
         known = ~np.isnan(first[:, t])
         share, expected = np.average(first[known, t], weights=weights[known]), np.nanmean(y[:, t])
@@ -459,8 +459,8 @@ def test_rare_rows_stand_for_those_of_their_own_class():
 def test_more_rows_than_settings_are_chosen_on_are_all_fitted(
     missing: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kernel, "CHOOSING", 60)
-    monkeypatch.setattr(kernel, "_AT_ONCE", 16)
+    monkeypatch.setattr(kernel, "TUNING_ROWS", 60)
+    monkeypatch.setattr(kernel, "_BATCH_ROWS", 16)
     x, y = quantities(150)
     y = np.concatenate([y, y**2], axis=1)
     y[5:25, 1] = NAN if missing else y[5:25, 1]

@@ -1,24 +1,24 @@
-r"""Kernel ridge regression, which is the mean of a Gaussian process, and how sure it is.
+r"""Kernel ridge regression, which is the mean of a Gaussian process, with standard deviations.
 
 With rows :math:`x_i`, standardized labels :math:`y_i` and a kernel :math:`k`, the coefficients are
 :math:`\alpha = (K + \lambda I)^{-1} y`, and a new row is predicted by
-:math:`f(x) = \sum_i \alpha_i k(x, x_i)`. The kernel is a weighted sum of Matérn's of order 3/2 for
-quantities, which are standardized and compared all together, and Tanimoto's for counts of
-substructures. Width, weights and penalty are chosen by five-fold cross-validation within the rows
-that are fitted, whose folds keep repeats together. With :math:`G = (K + \lambda I)^{-1}`, the
-errors on a fold :math:`F` of a model that has not seen it are :math:`G_{FF}^{-1} \alpha_F`, so
-that one Cholesky factor gives all five.
+:math:`f(x) = \sum_i \alpha_i k(x, x_i)`. The kernel is a weighted sum over blocks of features: a
+Matérn kernel of order 3/2 for all quantities, which are standardized and joined, and a Tanimoto
+kernel for each block of substructure counts. Five-fold cross-validation on the fitted rows chooses
+width, weights and penalty; rows that repeat each other are in one fold. With
+:math:`G = (K + \lambda I)^{-1}`, the errors on a fold :math:`F` of a model that is fitted to the
+other folds are :math:`G_{FF}^{-1} \alpha_F`, so one Cholesky factor serves all five folds.
 
 Quantities are then compared a second time, along the directions in which the predictions change
 most: the eigenvectors of the average outer product of the gradients of the first model (recursive
-feature machines; Radhakrishnan et al., Science 2024; here one step, the square roots of the
-eigenvalues, and the plain distance kept beside them). Whether that is better is asked of held-out
-rows, whose directions come from the other rows alone.
+feature machines; Radhakrishnan et al., Science 2024). Here there is a single step, directions are
+weighted by the square roots of the eigenvalues, and the plain distance is added. Directions are
+used only if they reduce the error on held-out rows, for which they come from the other folds.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property, lru_cache, partial, reduce
 from itertools import pairwise
 from pathlib import Path
@@ -37,102 +37,79 @@ from graphlog.downstream.uncertainty import NINETY
 from graphlog.errors import DataError, ModelFileError
 
 EXACT = 10_000
-"""Rows up to which every row is a support point."""
+"""Largest number of rows of an exact fit, in which every row is a support point."""
 LANDMARKS = 4_000
-"""Support points beyond that."""
-CHOOSING = 2_500
-"""Rows that widths, weights and penalty are chosen on: drawn at random, but beyond :data:`EXACT` up
-to half of them of rare classes."""
+"""Largest number of support points (landmarks) of other fits."""
+TUNING_ROWS = 2_500
+"""Largest number of rows on which settings are chosen. They are drawn at random, except that with
+more than :data:`EXACT` rows up to half of them belong to rare classes."""
 FOLDS = 5
-_PATTERNS = 16
-"""Patterns of missing labels that settings are chosen on; principal components of the coefficients
-of a pattern's targets that gradients are taken of."""
-_WORK = 6e12
-"""Multiplications of an exact fit beyond which there are landmarks instead."""
+_MAX_PATTERNS = 16
+"""Largest number of patterns of missing labels on which settings are chosen, and of principal
+components of a pattern's coefficients from which gradients are computed."""
+_MAX_MULTIPLICATIONS = 6e12
+"""Largest number of multiplications of an exact fit; larger problems use landmarks."""
 _MEMORY_SHARE = 0.5
 """Share of the free memory that the kernel of an exact fit may take."""
-_AT_ONCE = 1024
-_JUDGED = 1000
-"""Rows that the median of distances is taken of."""
+_BATCH_ROWS = 1024
+_MEDIAN_ROWS = 1000
+"""Number of rows used to compute the median distance."""
 _LEVELS = 32
-"""Counts above this count as this."""
-_COMMON = 1 / 64
-"""Share of rows above which a substructure is multiplied as a dense column."""
-_HEAVY = 0.75
-"""Quantile of the weights that larger ones count as in the mean that the penalty is relative to."""
+"""Number of levels of a count; larger counts are treated as this one."""
 _CONSTANT = 1.0
-"""Constant part of every kernel: labels are centered, yet not in every fold."""
-_FEWEST_FOR_SPREAD = 100
-"""Labeled graphs, but for repeats, below which the spread is that of the process alone."""
-_NEAREST = 0.05
-"""Share of held-out rows whose deviations of the process count alike."""
-_LEAST_ERROR = 1e-2
-"""In deviations of the labels: smaller errors are as good."""
-_DIRECTIONS = 384
-"""Principal components that gradients are worked out in, and so directions of a block."""
-_MOST_DOUBLINGS = 3
-"""By how many width and penalty may change once directions are there."""
-_SMOOTH = -3.0
-"""Log2 of the least penalty of the model whose gradients are taken."""
-_BESIDE = 0.5
-"""Weight of all columns of quantities joined to the first, whose columns together weigh 1."""
-_FARTHEST_SETTING = 64.0
-"""Log2 of widths and penalties that a file may name."""
-_MOST_LEVELS = 2**24
-"""Levels of substructures that a file may name."""
-_LEARNED = 0.3
-"""Share of the learned directions in the mean squared distance along components; the rest is that
-of all columns alike."""
-
-
-_BY_TARGET: Mapping[str, tuple[int | None, ...]] = {
+"""Constant term of every kernel: labels are centered over all rows, but not in every fold."""
+_MAX_DIRECTIONS = 384
+"""Largest number of directions, and of the principal components in which they are computed."""
+_TARGET_SHAPES: Mapping[str, tuple[int | None, ...]] = {
     "coefficients": (None,),
     "shift": (),
     "scale": (),
     "link": (2,),
     "spread": (7,),
 }
-"""What a model knows of each target, and the shapes but for the targets; None is any length."""
+"""Attributes of a model that have a last axis of targets, with their other axes; None is any
+length."""
 
 Columns = np.ndarray | csr_matrix
-"""Features, one row a graph: quantities, or counts of substructures, which are sparse."""
+"""Features with one row for each graph: quantities, or counts of substructures (sparse)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What cross-validation chooses."""
+    """The settings that cross-validation chooses."""
 
     widths: tuple[float, ...]
-    """For each block the log2 of the inverse squared width of Matérn's kernel, in units of the
-    inverse median of the squared distances; unused by Tanimoto's."""
+    """Log2 of the inverse squared width of the Matérn kernel of each block, for distances whose
+    median square is 1; unused for counts."""
     shares: tuple[float, ...]
-    """The weight of each block; they sum to 1."""
+    """Weight of each block; they sum to 1."""
     penalty: float
-    """Log2 of the penalty, which is the variance of the noise in units of that of the kernel."""
+    """Log2 of the penalty, the variance of the noise relative to that of the weighted kernels."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Support:
-    """One block at the support points, and how others are compared with them."""
+    """One block of features at the support points, to compare other rows with them."""
 
     names: tuple[str, ...]
-    """Of the features in the domain; empty for the embedding of an encoder."""
+    """Names of the features in the domain; an empty name is the embedding of an encoder."""
     values: Columns
-    """Standardized quantities, and then their places along the directions; or unfolded counts."""
+    """Standardized quantities followed by their coordinates along the directions, or the
+    :func:`binary_levels` of counts."""
     scaling: Scaling | None = None
-    """None for counts."""
+    """Scaling of quantities; None for counts."""
     columns: tuple[int, ...] = ()
-    """Of each of the quantities."""
+    """Number of columns of each of the joined quantities."""
     median: float = 1.0
-    """Of the squared distances between support points."""
+    """Median squared distance between support points; distances are divided by it."""
     directions: Float[np.ndarray, "W K"] | None = None
-    """What standardized quantities are multiplied with, to be compared along it as well."""
+    """Matrix from standardized quantities to coordinates along the directions, if there are any."""
 
     @classmethod
     def of_quantities(
         cls, blocks: Mapping[str, np.ndarray], rows: Int[np.ndarray, "S"]
     ) -> "Support":
-        """Return quantities at the rows that are fitted, side by side; refuse infinite ones."""
+        """Return the joined quantities of some rows; raise a DataError if any is not finite."""
         for name, values in blocks.items():
             bad = np.flatnonzero(~np.isfinite(values[rows]).all(axis=0))
             if len(bad):
@@ -143,20 +120,20 @@ class Support:
                 )
         values = np.concatenate([values[rows] for values in blocks.values()], axis=1)
         columns = tuple(values.shape[1] for values in blocks.values())
-        plain = cls(tuple(blocks), values, Scaling.of(values), columns)
-        scaled = np.asarray(plain.prepared(values))
-        return replace(plain, values=scaled, median=_median_distance(scaled))
+        unscaled = cls(tuple(blocks), values, Scaling.of(values), columns)
+        scaled = np.asarray(unscaled.prepare(values))
+        return replace(unscaled, values=scaled, median=_median_distance(scaled))
 
-    def along(self, directions: Float[np.ndarray, "W K"]) -> "Support":
-        """Return the block with its rows compared along directions as well."""
+    def with_directions(self, directions: Float[np.ndarray, "W K"]) -> "Support":
+        """Return this block with its rows compared along directions as well."""
         values = np.concatenate([self.values, self.values @ directions], axis=1)
         median = _median_distance(values)
         return replace(self, values=values, median=median, directions=directions)
 
-    def prepared(self, values: Columns) -> Columns:
-        """Return other rows as :attr:`values` are."""
+    def prepare(self, values: Columns) -> Columns:
+        """Return the features of other rows in the form of :attr:`values`."""
         if self.scaling is None:
-            levels = unfolded(csr_matrix(values))
+            levels = binary_levels(csr_matrix(values))
             if levels.shape[1] != self.values.shape[1]:  # pyright: ignore[reportOptionalSubscript]
                 raise ModelFileError(
                     "the kernel model was fitted to counts of other substructures; fit it again."
@@ -164,35 +141,37 @@ class Support:
             return levels
         scaled = self.scaling(np.asarray(values))
         first, *others = self.columns
-        weights = [1.0, *(math.sqrt(_BESIDE * first / width) for width in others)]
+        # the columns of each further block weigh half as much as those of the first, in total
+        weights = [1.0, *(math.sqrt(0.5 * first / width) for width in others)]
         scaled *= np.repeat(weights, self.columns).astype(np.float32)
         if self.directions is None:
             return scaled
         return np.concatenate([scaled, scaled @ self.directions], axis=1)
 
-    def measured(self, rows: Columns, count: int) -> Float64[Tensor, "N S"]:
+    def compare(self, rows: Columns, count: int) -> Float64[Tensor, "N S"]:
         """Return how prepared rows compare with the first ``count`` support points.
 
-        That is Tanimoto's coefficient, or the squared distance in units of its median.
+        These are Tanimoto coefficients of counts, or squared distances over :attr:`median`.
         """
         first = self.values[:count]  # pyright: ignore[reportIndexIssue] - scipy's stubs
         if self.scaling is None:
             return torch.from_numpy(_tanimoto(csr_matrix(rows), csr_matrix(first)))
         return _squared_distances(np.asarray(rows), np.asarray(first)).div_(self.median)
 
-    def kernel(self, measured: Float[Tensor, "N S"], width: float) -> Float[Tensor, "N S"]:
-        """Return the kernel."""
+    def kernel(self, compared: Float[Tensor, "N S"], width: float) -> Float[Tensor, "N S"]:
+        """Return the kernel of rows from what :meth:`compare` returned for them."""
         if self.scaling is None:
-            return measured
-        distances = measured.mul(3.0 * 2.0**width).sqrt_()
+            return compared
+        distances = compared.mul(3.0 * 2.0**width).sqrt_()
         return torch.exp(-distances).mul_(distances.add_(1.0))
 
 
-def unfolded(counts: csr_matrix) -> csr_matrix:
-    """Return a column of 0 and 1 for each count and level that it reaches.
+def binary_levels(counts: csr_matrix) -> csr_matrix:
+    """Return counts as columns of 0 and 1, one for each substructure and level (1, 2, ...).
 
-    The smaller of two counts is then the number of levels that both reach, so that Tanimoto's
-    coefficient of counts, the sum of the smaller over the sum of the larger, is that of bits.
+    A count of 3 is 1 in the first three levels of its substructure. The smaller of two counts is
+    then the number of levels that both have, so the Tanimoto coefficient of counts, the sum of the
+    smaller counts over the sum of the larger ones, is that of bits.
     """
     counts = counts.tocsr()
     columns = int(counts.shape[1])  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
@@ -206,12 +185,11 @@ def unfolded(counts: csr_matrix) -> csr_matrix:
 
 
 def _tanimoto(rows: csr_matrix, others: csr_matrix) -> Float64[np.ndarray, "N S"]:
-    """Return the share of levels that two rows have in common; 1 for two without any."""
-    common = np.flatnonzero(others.getnnz(axis=0) > _COMMON * others.shape[0])  # pyright: ignore[reportOptionalSubscript]
-    rare = np.ones(others.shape[1], dtype=bool)  # pyright: ignore[reportOptionalSubscript]
-    rare[common] = False
-    both = rows[:, common].toarray() @ others[:, common].toarray().T
-    both += (rows[:, rare] @ others[:, rare].T).toarray()
+    """Return the Tanimoto coefficients of binary rows; 1 for two rows of zeros."""
+    # columns with more than 1/64 of ones are multiplied faster as dense ones
+    is_dense = others.getnnz(axis=0) > others.shape[0] / 64  # pyright: ignore[reportOptionalSubscript]
+    both = rows[:, is_dense].toarray() @ others[:, is_dense].toarray().T
+    both += (rows[:, ~is_dense] @ others[:, ~is_dense].T).toarray()
     either = np.add.outer(rows.getnnz(axis=1), others.getnnz(axis=1)) - both
     return np.where(either > 0, both / np.maximum(either, 1), 1.0).astype(np.float64)
 
@@ -219,7 +197,7 @@ def _tanimoto(rows: csr_matrix, others: csr_matrix) -> Float64[np.ndarray, "N S"
 def _squared_distances(
     rows: Float[np.ndarray, "N W"], others: Float[np.ndarray, "S W"]
 ) -> Float64[Tensor, "N S"]:
-    # of the product of an array with itself, NumPy computes one half
+    # NumPy computes only one half of the product of an array with its own transpose
     is_same = rows.ctypes.data == others.ctypes.data and rows.shape == others.shape
     rows = rows.astype(np.float64)
     others = rows if is_same else others.astype(np.float64)
@@ -230,39 +208,34 @@ def _squared_distances(
     return torch.from_numpy(np.maximum(distances, 0, out=distances))
 
 
-def _median_apart(distances: Float[Tensor, "N N"]) -> float:
-    """Return the median of the distances between rows that differ; 1 where none do."""
-    few = distances.numpy()
-    apart = few[np.triu_indices(len(few), 1)]
-    apart = apart[apart > 0]
-    return float(np.median(apart)) if len(apart) else 1.0
+def _median_positive(distances: Float[Tensor, "N N"]) -> float:
+    """Return the median of the positive distances between rows; 1 if there are none."""
+    pairs = distances.numpy()[np.triu_indices(len(distances), 1)]
+    pairs = pairs[pairs > 0]
+    return float(np.median(pairs)) if len(pairs) else 1.0
 
 
 def _median_distance(values: Float[np.ndarray, "S W"]) -> float:
-    few = values[:_JUDGED]
-    return _median_apart(_squared_distances(few, few))
+    first = values[:_MEDIAN_ROWS]
+    return _median_positive(_squared_distances(first, first))
 
 
-def _summed(
-    settings: Settings,
-    kernels: Iterable[Callable[[float], Tensor]],
-    shape: Sequence[int],
-    dtype: torch.dtype = torch.float64,
+def _add_kernels(
+    total: Float[Tensor, "N S"], settings: Settings, kernels: Iterable[Callable[[float], Tensor]]
 ) -> Float[Tensor, "N S"]:
-    """Return the weighted sum of the kernels of all blocks, each a function of its width."""
-    total = torch.full((shape[0], shape[1]), _CONSTANT, dtype=dtype)
+    """Add to ``total`` the weighted kernels of all blocks, which are functions of their widths."""
     for kernel, width, share in zip(kernels, settings.widths, settings.shares, strict=True):
         if share:
             total.add_(kernel(width), alpha=share)
     return total
 
 
-def _known_kernel(
-    settings: Settings, supports: Sequence[Support], measured: Sequence[Float[Tensor, "N S"]]
+def _kernel_of_compared(
+    settings: Settings, supports: Sequence[Support], compared: Sequence[Float[Tensor, "N S"]]
 ) -> Float[Tensor, "N S"]:
-    """Return the kernel of rows whose comparisons are known, block by block."""
-    kernels = (partial(s.kernel, own) for s, own in zip(supports, measured, strict=True))
-    return _summed(settings, kernels, measured[0].shape, measured[0].dtype)
+    """Return the kernel of rows from what :meth:`Support.compare` returned for each block."""
+    kernels = (partial(s.kernel, block) for s, block in zip(supports, compared, strict=True))
+    return _add_kernels(torch.full_like(compared[0], _CONSTANT), settings, kernels)
 
 
 def _kernel(
@@ -270,20 +243,21 @@ def _kernel(
 ) -> Float64[Tensor, "N S"]:
     """Return the kernel of prepared rows with the first ``count`` support points."""
 
-    def compared(support: Support, own: Columns, width: float) -> Float64[Tensor, "N S"]:
-        return support.kernel(support.measured(own, count), width)
+    def kernel_of(support: Support, block: Columns, width: float) -> Float64[Tensor, "N S"]:
+        return support.kernel(support.compare(block, count), width)
 
-    kernels = (partial(compared, s, own) for s, own in zip(supports, rows, strict=True))
-    return _summed(settings, kernels, (int(rows[0].shape[0]), count))  # pyright: ignore[reportOptionalSubscript]
+    total = torch.full((int(rows[0].shape[0]), count), _CONSTANT, dtype=torch.float64)  # pyright: ignore[reportOptionalSubscript]
+    kernels = (partial(kernel_of, s, block) for s, block in zip(supports, rows, strict=True))
+    return _add_kernels(total, settings, kernels)
 
 
 class Predicted(NamedTuple):
-    """What is predicted of some rows, and how sure it is."""
+    """Predictions with their standard deviations."""
 
     mean: Float[np.ndarray, "N T"]
     """Probabilities, or values."""
     std: Float[np.ndarray, "N T"] | None
-    """Standard deviations of the error that is to be expected; None for classes."""
+    """Expected standard deviations of the errors; None for classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,18 +268,21 @@ class KernelModel:
     supports: tuple[Support, ...]
     settings: Settings
     labeled: Bool[np.ndarray, "S T"]
-    """Which support points have a label of which target; all for classes, which have no spread."""
+    """Which support points have a label of which target; all for classes."""
     coefficients: Float64[np.ndarray, "S T"]
     shift: Float64[np.ndarray, "T"]
     """Mean of the labels; NaN for a target that cannot be learned."""
     scale: Float64[np.ndarray, "T"]
-    """Deviation of the labels."""
+    """Standard deviation of the labels."""
     link: Float64[np.ndarray, "2 T"]
     """Classes: slope and intercept of the logistic curve from outputs to probabilities."""
     spread: Float64[np.ndarray, "7 T"]
-    """Regression: logarithm of the standard deviation as a constant and the coefficients of the
-    logarithm of the process's own, of the output and of its square; then what the process's counts
-    at least, and the range that the output counts within."""
+    """Regression: how the expected error of a row depends on its output and posterior variance.
+
+    The log standard deviation of the error is a linear function of 1, the log posterior standard
+    deviation, the output and its square. These are its four coefficients, followed by the smallest
+    log posterior standard deviation that is used and the range to which outputs are clipped.
+    """
 
     @property
     def count(self) -> int:
@@ -313,18 +290,19 @@ class KernelModel:
         return len(self.coefficients)
 
     @cached_property
-    def near(self) -> list[tuple[Int[np.ndarray, "V"], Int[np.ndarray, "_"]]]:
-        """Support points that the spread of the process is worked out from, and for which targets.
+    def variance_points(self) -> list[tuple[Int[np.ndarray, "V"], Int[np.ndarray, "_"]]]:
+        """Support points from which the variance is computed, and targets they are used for.
 
-        For each pattern of missing labels these are the first that have labels: together the
-        factors of all patterns take at most nine times the memory that one may.
+        For each pattern of missing labels these are the first points with labels. Their number is
+        limited so that the Cholesky factors of all patterns take at most nine times the memory of
+        one with :data:`TUNING_ROWS` points.
         """
-        found = _patterns(self.labeled)
-        most = int(min(CHOOSING, 3 * CHOOSING / math.sqrt(max(len(found), 1))))
-        return [(np.flatnonzero(mask)[:most], columns) for mask, columns in found]
+        patterns = _patterns(self.labeled)
+        limit = int(min(TUNING_ROWS, 3 * TUNING_ROWS / math.sqrt(max(len(patterns), 1))))
+        return [(np.flatnonzero(mask)[:limit], columns) for mask, columns in patterns]
 
     def settings_by_name(self) -> dict[str, Any]:
-        """Return what was chosen by the names of the features, JSON-ready."""
+        """Return the settings, those of blocks by the names of their features, JSON-ready."""
         names = [" + ".join(n or "embedding" for n in s.names) for s in self.supports]
         return {
             "penalty": 2.0**self.settings.penalty,
@@ -335,69 +313,67 @@ class KernelModel:
     @cached_property
     def _factors(self) -> list[Float64[Tensor, "V V"]]:
         factors = list[Tensor]()
-        for rows, _ in self.near:
-            near = [replace(s, values=s.values[rows]) for s in self.supports]  # pyright: ignore[reportIndexIssue]
-            kernel = _kernel(self.settings, near, [s.values for s in near], len(rows))
+        for rows, _ in self.variance_points:
+            points = [replace(s, values=s.values[rows]) for s in self.supports]  # pyright: ignore[reportIndexIssue]
+            kernel = _kernel(self.settings, points, [s.values for s in points], len(rows))
             kernel.diagonal().add_(2.0**self.settings.penalty)
-            factors.append(_factored(kernel))
+            factors.append(_cholesky(kernel))
         return factors
 
     def predict(self, values: Sequence[Columns], with_spread: bool = True) -> Predicted:
-        """Return the predictions of rows, whose features are in the order of :func:`fit_kernel`.
+        """Return the predictions of rows whose features are in the order of :func:`fit_kernel`.
 
-        Standard deviations take most of the time.
+        Standard deviations, if ``with_spread``, take most of the time.
         """
         rows, targets = int(values[0].shape[0]), len(self.shift)  # pyright: ignore[reportOptionalSubscript]
         coefficients = torch.from_numpy(self.coefficients)
-        outputs = np.empty((rows, targets))
-        variance = np.empty((rows, targets))
-        wanted = with_spread and self.task == "regression"
-        counts = [own for own in values if isinstance(own, csr_matrix)]
-        quantities = [own for own in values if not isinstance(own, csr_matrix)]
-        joined = [np.concatenate(quantities, axis=1)] if quantities else []
-        blocks = [*joined, *counts]
-        for part in _pieces(np.arange(rows)):
-            own = [s.prepared(v[part]) for s, v in zip(self.supports, blocks, strict=True)]  # pyright: ignore[reportIndexIssue]
-            kernel = _kernel(self.settings, self.supports, own, self.count)
+        outputs, variance = np.empty((2, rows, targets))
+        has_std = with_spread and self.task == "regression"
+        quantities = [block for block in values if not isinstance(block, csr_matrix)]
+        blocks: list[Columns] = [np.concatenate(quantities, axis=1)] if quantities else []
+        blocks += [block for block in values if isinstance(block, csr_matrix)]
+        for part in _batches(np.arange(rows)):
+            prepared = [s.prepare(v[part]) for s, v in zip(self.supports, blocks, strict=True)]  # pyright: ignore[reportIndexIssue]
+            kernel = _kernel(self.settings, self.supports, prepared, self.count)
             outputs[part] = kernel @ coefficients
-            if wanted:
+            if has_std:
                 variance[part] = self.variance(kernel)
-        std = self._std(outputs, variance) if wanted else None
-        return Predicted(self.values_of(outputs), std)
+        std = self._std(outputs, variance) if has_std else None
+        return Predicted(self.to_predictions(outputs), std)
 
     def variance(self, kernel: Float64[Tensor, "N S"]) -> Float64[Tensor, "N T"]:
-        """Return the variance of the process with its noise, in units of its kernel's.
+        """Return the posterior variance of rows, with noise, in the units of the kernel.
 
-        Predictions of a target come from its own labels alone, and so does this.
+        As its predictions, the variance of a target depends only on points with its labels.
         """
         variance = kernel.new_full((len(kernel), len(self.shift)), 1.0 + _CONSTANT)
-        for (rows, columns), factor in zip(self.near, self._factors, strict=True):
-            inside = torch.linalg.solve_triangular(factor, kernel[:, rows].T, upper=False)
-            variance[:, columns] -= inside.square_().sum(0)[:, None]
+        for (rows, columns), factor in zip(self.variance_points, self._factors, strict=True):
+            explained = torch.linalg.solve_triangular(factor, kernel[:, rows].T, upper=False)
+            variance[:, columns] -= explained.square_().sum(0)[:, None]
         return variance.clamp_(min=0).add_(2.0**self.settings.penalty)
 
     def _std(
         self, outputs: Float64[np.ndarray, "N T"], variance: Float64[np.ndarray, "N T"]
     ) -> Float64[np.ndarray, "N T"]:
-        base, own, first, second, least, low, high = self.spread
-        process = np.maximum(0.5 * np.log(variance), least)
-        within = outputs.clip(low, high)
-        logs = base + own * process + first * within + second * within**2
+        constant, slope, linear, square, least, low, high = self.spread
+        log_std = np.maximum(0.5 * np.log(variance), least)
+        clipped = outputs.clip(low, high)
+        logs = constant + slope * log_std + linear * clipped + square * clipped**2
         return np.exp(logs) * self.scale + 0 * self.shift  # NaN where nothing was learned
 
-    def values_of(self, outputs: Float64[np.ndarray, "N T"]) -> Float64[np.ndarray, "N T"]:
-        """Return the probabilities or values that outputs stand for."""
+    def to_predictions(self, outputs: Float64[np.ndarray, "N T"]) -> Float64[np.ndarray, "N T"]:
+        """Return outputs, which are standardized, as probabilities or values."""
         if self.task == "regression":
             return outputs * self.scale + self.shift
         likely = expit(outputs * self.link[0] + self.link[1])
         if self.task == "classification":
             return likely + 0 * self.shift
-        likely[:, np.isnan(self.shift)] = 0  # classes that no row to learn from has
+        likely[:, np.isnan(self.shift)] = 0  # classes without a training row
         return likely / likely.sum(axis=1, keepdims=True)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what :meth:`of` makes it of again."""
-        arrays: dict[str, np.ndarray] = {name: getattr(self, name) for name in _BY_TARGET}
+        """Return the model as named tensors, the inverse of :meth:`of`."""
+        arrays: dict[str, np.ndarray] = {name: getattr(self, name) for name in _TARGET_SHAPES}
         arrays |= {name: np.atleast_1d(value) for name, value in asdict(self.settings).items()}
         arrays |= {} if self.labeled.all() else {"labeled": self.labeled}
         for k, support in enumerate(self.supports):
@@ -424,90 +400,91 @@ class KernelModel:
         tensors: Mapping[str, Tensor],
         targets: int,
     ) -> "KernelModel":
-        """Return the model that :meth:`tensors` describes.
+        """Return the model that :meth:`tensors` returned as ``tensors``.
 
-        ``columns`` are those of each of the features, None for counts, which come last.
+        ``columns`` are the numbers of columns by the names of the features; None for counts, which
+        come last. ``targets`` is the number of targets.
 
         Raises:
-            KeyError: If some are missing.
-            ValueError: If some do not fit each other, or are out of range.
+            KeyError: If a tensor is missing.
+            ValueError: If tensors do not fit each other, or values are out of range.
         """
-        own = {
-            name: _taken(tensors, name, *shape, targets).astype(np.float64)
-            for name, shape in _BY_TARGET.items()
+        of_targets = {
+            name: _checked_array(tensors, name, *shape, targets).astype(np.float64)
+            for name, shape in _TARGET_SHAPES.items()
         }
-        count = len(own["coefficients"])
+        count = len(of_targets["coefficients"])
         labeled = np.ones((count, targets), dtype=bool)
         if "labeled" in tensors:
-            labeled = _taken(tensors, "labeled", count, targets).astype(bool)
+            labeled = _checked_array(tensors, "labeled", count, targets).astype(bool)
         quantities = {name: width for name, width in columns.items() if width is not None}
         counts = [name for name, width in columns.items() if width is None]
         blocks = bool(quantities) + len(counts)
-        widths, shares = (_taken(tensors, name, blocks) for name in ("widths", "shares"))
-        penalty = _taken(tensors, "penalty", 1)
-        if (np.abs([*widths, *penalty]) > _FARTHEST_SETTING).any():
+        widths, shares = (_checked_array(tensors, name, blocks) for name in ("widths", "shares"))
+        penalty = _checked_array(tensors, "penalty", 1)
+        if (np.abs([*widths, *penalty]) > 64).any():
             raise ValueError("`widths` or `penalty` is out of range")
         supports = [_quantities_from(tensors, quantities, count)] if quantities else []
         for k, name in enumerate(counts, len(supports)):
             supports.append(_counts_from(tensors, k, name, count))
         settings = Settings(tuple(widths.tolist()), tuple(shares.tolist()), float(penalty[0]))
-        return cls(task, tuple(supports), settings, labeled, **own)
+        return cls(task, tuple(supports), settings, labeled, **of_targets)
 
 
 def _quantities_from(
     tensors: Mapping[str, Tensor], columns: Mapping[str, int], count: int
 ) -> Support:
-    """Return the first block of a file, ``count`` rows of quantities in these columns."""
-    own = tuple(columns.values())
-    found = _taken(tensors, "0.columns", len(own)).tolist()
-    if found != [*own]:
-        raise ValueError(f"`0.columns` are {found}, not {[*own]}")
-    width = sum(own)
-    scaling = Scaling(*(_taken(tensors, f"0.{name}", width) for name in ("mean", "deviation")))
-    median = _taken(tensors, "0.median", 1)
-    if median <= 0 or (scaling.deviation <= 0).any():
+    """Return the first block of a model's tensors: quantities at ``count`` support points."""
+    widths = [*columns.values()]
+    stored = _checked_array(tensors, "0.columns", len(widths)).tolist()
+    if stored != widths:
+        raise ValueError(f"`0.columns` are {stored}, not {widths}")
+    total = sum(widths)
+    mean, deviation = (_checked_array(tensors, f"0.{k}", total) for k in ("mean", "deviation"))
+    median = _checked_array(tensors, "0.median", 1)
+    if median <= 0 or (deviation <= 0).any():
         raise ValueError("`0.median` or `0.deviation` is not positive")
     directions = None
     if "0.directions" in tensors:
-        directions = _taken(tensors, "0.directions", width, None)
-    added = 0 if directions is None else directions.shape[1]
-    values = _taken(tensors, "0.values", count, width + added)
-    return Support(tuple(columns), values, scaling, own, float(median[0]), directions)
+        directions = _checked_array(tensors, "0.directions", total, None)
+        total += directions.shape[1]
+    values, scaling = _checked_array(tensors, "0.values", count, total), Scaling(mean, deviation)
+    return Support(tuple(columns), values, scaling, tuple(widths), float(median[0]), directions)
 
 
 def _counts_from(tensors: Mapping[str, Tensor], k: int, name: str, count: int) -> Support:
-    """Return block ``k`` of a file, ``count`` rows of counts."""
-    (width,) = _taken(tensors, f"{k}.columns", 1).tolist()
-    if not 0 < width <= _MOST_LEVELS:
+    """Return block ``k`` of a model's tensors: counts at ``count`` support points."""
+    (width,) = _checked_array(tensors, f"{k}.columns", 1).tolist()
+    if not 0 < width <= 2**24:
         raise ValueError(f"`{k}.columns` is {width}")
-    indices, ends = (_taken(tensors, f"{k}.{part}", None) for part in ("indices", "indptr"))
+    indices, ends = (_checked_array(tensors, f"{k}.{part}", None) for part in ("indices", "indptr"))
     cells = np.ones(len(indices), np.float32), indices, ends
     levels = csr_matrix(cells, shape=(count, int(width)))
     levels.check_format(full_check=True)
     return Support((name,), levels)
 
 
-def _taken(tensors: Mapping[str, Tensor], name: str, *shape: int | None) -> np.ndarray:
-    """Return an array of a file, of finite numbers and a shape in which None is any length."""
-    found = tensors[name].numpy()
-    fits = (want in (None, length) for want, length in zip(shape, found.shape, strict=False))
-    if found.ndim != len(shape) or not all(fits):
-        raise ValueError(f"`{name}` has shape {found.shape}, not {shape}")
+def _checked_array(tensors: Mapping[str, Tensor], name: str, *shape: int | None) -> np.ndarray:
+    """Return a tensor as an array; check its shape (None: any length) and that it is finite."""
+    array = tensors[name].numpy()
+    fits = (want in (None, length) for want, length in zip(shape, array.shape, strict=False))
+    if array.ndim != len(shape) or not all(fits):
+        raise ValueError(f"`{name}` has shape {array.shape}, not {shape}")
     # a target without labels has no mean
-    if name != "shift" and not np.isfinite(found).all():
+    if name != "shift" and not np.isfinite(array).all():
         raise ValueError(f"`{name}` holds values that are not finite")
-    return found
+    return array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelFit:
-    """A kernel model and what cross-validation within its rows says of it."""
+    """A kernel model with its held-out predictions."""
 
     model: KernelModel
     held_out: Float[np.ndarray, "M T"]
-    """Predictions of fitted rows by models of the other four fifths; NaN: other rows, no label."""
-    notes: tuple[str, ...] = field(default=())
-    """What a reader of its scores must know."""
+    """Predictions of fitted rows by models without the row's fold; NaN: other rows, no label."""
+    notes: tuple[str, ...]
+    """Notes for readers of the model's scores."""
 
 
 def fit_kernel(
@@ -521,128 +498,125 @@ def fit_kernel(
     """Fit a kernel model to training rows.
 
     All targets share widths, weights of the blocks, penalty and directions: those with the least
-    squared error on held-out fifths, in units of the variance of each target. Classes are learned
-    as numbers 0 and 1, and a logistic curve, fitted to held-out outputs, makes probabilities of the
-    outputs. Targets with the same missing labels share a factor.
+    squared error on held-out folds, in units of the variance of each target. Classes are learned
+    as numbers 0 and 1; a logistic curve, fitted to held-out outputs, turns outputs into
+    probabilities. Targets with the same missing labels share a Cholesky factor.
 
     Args:
-        blocks: Features by their names, that of an embedding empty. Quantities are compared
-            together, by Matérn's kernel: the columns of each of the others weigh together half as
-            much as those of the first; counts, which are sparse, by Tanimoto's.
-        labels: NaN where missing.
+        blocks: Features by their names; the name of an embedding is empty. Quantities are joined
+            and compared by the Matérn kernel; the columns of each further block together weigh half
+            as much as those of the first. Counts (sparse) are compared by the Tanimoto kernel.
+        labels: Labels, NaN where missing.
         train: Rows to fit.
         task: Kind of task.
-        weights: How much each row counts; None: all alike.
+        weights: Weight of each row; None weights all rows equally.
         kinds: A number for each row, equal for rows that repeat each other, which are held out
-            together; None: none do.
+            together; None if no rows do.
 
     Raises:
         DataError: If no target has two labels that differ, or features are unusable.
     """
     labels = np.asarray(labels, dtype=np.float64)
-    able = learnable(labels[train])
-    present = ~np.isnan(labels[train][:, able]).all(axis=1)
-    if not able.any() or present.sum() < 2:
+    can_learn = learnable(labels[train])
+    present = ~np.isnan(labels[train][:, can_learn]).all(axis=1)
+    if not can_learn.any() or present.sum() < 2:
         raise DataError(
             "no target has two different labels among the rows to learn from: a kernel has nothing "
             "to fit; add labels, or choose another split."
         )
     rows, kinds = shuffled(train[present], kinds)
     sizes = [fold.stop - fold.start for fold in _folds(kinds)]
-    stands_for, fold_of = np.ones(len(rows)), np.repeat(np.arange(len(sizes)), sizes)
+    represented, folds = np.ones(len(rows)), np.repeat(np.arange(len(sizes)), sizes)
     if task != "regression" and len(rows) > EXACT:
-        order, stands_for = _rare_first(labels[rows][:, able], kinds)
-        rows, fold_of = rows[order], fold_of[order]
+        order, represented = _rare_first(labels[rows][:, can_learn], kinds)
+        rows, folds = rows[order], folds[order]
         kinds = np.cumsum(np.diff(kinds[order], prepend=-1) != 0) - 1
     y = labels[rows]
     shift, scale = np.full(y.shape[1], np.nan), np.ones(y.shape[1])
-    own = np.ones(len(rows)) if weights is None else weights[rows]
-    shift[able], scale[able] = moments(y[:, able], own)
-    standard = (y - shift) / scale
-    labeled = ~np.isnan(standard)
+    row_weights = np.ones(len(rows)) if weights is None else weights[rows]
+    shift[can_learn], scale[can_learn] = moments(y[:, can_learn], row_weights)
+    standardized = (y - shift) / scale
+    labeled = ~np.isnan(standardized)
     patterns = _patterns(labeled)
-    # were large weights whole in their mean, a few would leave no penalty small enough for the rest
-    noise = np.minimum(own, np.quantile(own, _HEAVY)).mean() / own.astype(np.float64)
-    supports, count, notes = _support_of(blocks, rows, patterns)
-    among = _among(supports, noise)
-    problem = _Problem(supports, standard, patterns, noise, kinds, among, stands_for, fold_of)
-    settings = _chosen_settings(problem)
-    problem, settings, unseen = _with_directions(problem, settings)
+    # a mean with a few very large weights would make every penalty too large for the other rows
+    mean_weight = np.minimum(row_weights, np.quantile(row_weights, 0.75)).mean()
+    noise = mean_weight / row_weights.astype(np.float64)
+    supports, count, notes = _supports(blocks, rows, patterns)
+    compared = _compare_first(supports, noise)
+    problem = _Problem(supports, standardized, patterns, noise, kinds, compared, represented, folds)
+    settings = _choose_settings(problem)
+    problem, settings, unseen = _add_directions(problem, settings)
     if count < len(rows):
-        coefficients, held = problem.with_landmarks(settings, count)
+        coefficients, held_out = problem.fit_landmarks(settings, count)
     else:
-        coefficients, held = problem.exactly(settings)
-    if stands_for.min() == stands_for.max():
-        # the directions have seen the labels of these rows, but for models of the other folds; if
-        # rare classes came first, these models of fewer rows would judge them and hardly any other
-        held[: len(unseen)] = np.where(np.isnan(unseen), held[: len(unseen)], unseen)
+        coefficients, held_out = problem.fit_exactly(settings)
+    if represented.min() == represented.max():
+        # The final directions depend on the labels of all rows, those of `unseen` do not. But if
+        # rare classes come first, `unseen` has most of them, from models of fewer rows.
+        first = held_out[: len(unseen)]
+        held_out[: len(unseen)] = np.where(np.isnan(unseen), first, unseen)
     supports = tuple(replace(s, values=s.values[:count]) for s in problem.supports)  # pyright: ignore[reportIndexIssue]
-    model = KernelModel(
-        task,
-        supports,
-        settings,
-        labeled[:count] if task == "regression" else np.ones_like(labeled[:count]),
-        coefficients,
-        shift,
-        scale,
-        _links(held, y, own) if task != "regression" else np.zeros((2, y.shape[1])),
-        np.zeros((7, y.shape[1])),
-    )
+    known, link = labeled[:count], np.zeros((2, y.shape[1]))
+    if task != "regression":  # no standard deviations, which depend on missing labels
+        known, link = np.ones_like(known), _links(held_out, y, row_weights)
+    rest = coefficients, shift, scale, link, np.zeros((7, y.shape[1]))
+    model = KernelModel(task, supports, settings, known, *rest)
     if task == "regression":
-        model = replace(model, spread=_spread(model, problem, held))
-    found = np.full(labels.shape, np.nan)
-    found[rows] = np.where(np.isnan(standard), np.nan, model.values_of(held))
-    return KernelFit(model, found, tuple(notes))
+        model = replace(model, spread=_spread(model, problem, held_out))
+    predictions = np.full(labels.shape, np.nan)
+    predictions[rows] = np.where(labeled, model.to_predictions(held_out), np.nan)
+    return KernelFit(model, predictions, tuple(notes))
 
 
 Pattern = tuple[Bool[np.ndarray, "R"], Int[np.ndarray, "_"]]
-"""Rows with labels, and the targets whose labels these are."""
+"""A pattern of missing labels: rows with labels, and the targets with labels in just these rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Problem:
-    """Rows in random order with standardized labels."""
+    """The rows to fit, in random order, with standardized labels."""
 
     supports: tuple[Support, ...]
-    """Quantities, if there are any, and then counts."""
+    """Blocks of features at all rows: quantities, if there are any, then counts."""
     labels: Float64[np.ndarray, "R T"]
-    """In deviations from the mean, NaN where missing."""
+    """Standardized labels, NaN where missing."""
     patterns: list[Pattern]
     noise: Float64[np.ndarray, "R"]
-    """Of each row, relative to that at the mean weight, in which large ones are cut."""
+    """Variance of each row's noise relative to that of a row with the mean weight."""
     kinds: Int[np.ndarray, "R"]
-    """A number for each row, equal for repeats, which are side by side."""
-    among: list[Float[Tensor, "V V"]]
-    """How the first rows, which settings are chosen on, compare with each other, block by block."""
-    stands_for: Float64[np.ndarray, "R"]
-    """How many of all rows each of the first stands for."""
-    fold_of: Int[np.ndarray, "R"]
-    """Fold of each row where all are fitted."""
+    """A number for each row, equal for repeats, which are next to each other."""
+    compared: list[Float[Tensor, "V V"]]
+    """What :meth:`Support.compare` returns for each block of the first rows, used for tuning."""
+    represented: Float64[np.ndarray, "R"]
+    """Number of all rows that each of the first rows represents."""
+    folds: Int[np.ndarray, "R"]
+    """Fold of each row when all rows are fitted."""
 
     def first(self, count: int) -> "_Problem":
-        """Return the first rows, with the patterns that settings are chosen on.
+        """Return the problem of the first rows, with the patterns on which settings are chosen.
 
-        Of many these are drawn by their labels: those with the most may all be hard to learn.
+        If there are too many patterns, some are drawn with probabilities proportional to their
+        numbers of labels: those with the most labels may all be hard to learn.
         """
-        drawn = self.patterns
-        if len(drawn) > _PATTERNS:
-            labels = np.array([mask.sum() * len(columns) for mask, columns in drawn])
+        patterns = self.patterns
+        if len(patterns) > _MAX_PATTERNS:
+            labels = np.array([mask.sum() * len(columns) for mask, columns in patterns])
             draw = np.random.default_rng(0).choice
-            chosen = draw(len(drawn), _PATTERNS, replace=False, p=labels / labels.sum())
-            drawn = [drawn[k] for k in sorted(chosen)]
-        stands_for = self.stands_for[:count]
+            drawn = draw(len(patterns), _MAX_PATTERNS, replace=False, p=labels / labels.sum())
+            patterns = [patterns[k] for k in sorted(drawn)]
+        represented = self.represented[:count]
         return replace(
             self,
             labels=self.labels[:count],
-            patterns=[(mask[:count], columns) for mask, columns in drawn],
-            noise=self.noise[:count] * stands_for.mean() / stands_for,
+            patterns=[(mask[:count], columns) for mask, columns in patterns],
+            noise=self.noise[:count] * represented.mean() / represented,
             kinds=self.kinds[:count],
-            among=[own[:count, :count] for own in self.among],
-            stands_for=np.ones(count),
+            compared=[block[:count, :count] for block in self.compared],
+            represented=np.ones(count),
         )
 
     def outside(self, fold: slice) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]]:
-        """Yield the rows with labels that are not in a fold, and whose labels these are."""
+        """Yield the labeled rows outside a fold and their targets, for each pattern with any."""
         for mask, columns in self.patterns:
             known = mask.copy()
             known[fold] = False
@@ -652,200 +626,205 @@ class _Problem:
     def kernel(
         self, settings: Settings, rows: Int[np.ndarray, "N"], count: int
     ) -> Float64[Tensor, "N S"]:
-        """Return the kernel of some rows, in ascending order, with the first ``count``."""
-        if max(rows[-1] + 1, count) <= len(self.among[0]):
-            known = [own[rows, :count].double() for own in self.among]
-            return _known_kernel(settings, self.supports, known)
+        """Return the kernel of some rows, in ascending order, with the first ``count`` rows."""
+        if max(rows[-1] + 1, count) <= len(self.compared[0]):
+            compared = [block[rows, :count].double() for block in self.compared]
+            return _kernel_of_compared(settings, self.supports, compared)
         return _kernel(settings, self.supports, [s.values[rows] for s in self.supports], count)  # pyright: ignore[reportIndexIssue]
 
-    def exactly(
+    def fit_exactly(
         self, settings: Settings, kernel: Float[Tensor, "R R"] | None = None
     ) -> tuple[Float64[np.ndarray, "R T"], Float64[np.ndarray, "R T"]]:
-        """Return coefficients and outputs for held-out rows; a ``kernel`` given is overwritten."""
+        """Return coefficients and held-out outputs; a ``kernel`` that is passed is overwritten."""
         count = len(self.labels)
         if kernel is None:
             kernel = torch.empty(count, count, dtype=torch.float64)
-            for part in _pieces(np.arange(count)):
+            for part in _batches(np.arange(count)):
                 kernel[part] = self.kernel(settings, part, count)
-        coefficients, held = np.zeros_like(self.labels), np.full_like(self.labels, np.nan)
+        coefficients, held_out = np.zeros_like(self.labels), np.full_like(self.labels, np.nan)
         patterns = [(mask, columns) for mask, columns in self.patterns if mask.sum() >= 2]
         for mask, columns in patterns:
             is_whole = mask.all() and len(patterns) == 1
-            own = kernel if is_whole else _square(kernel, np.flatnonzero(mask))
-            at = np.ix_(mask, columns)
-            known = settings.penalty, self.noise[mask], self.kinds[mask]
-            fitted, errors, _ = _held_out(own, self.labels[at], *known)
-            coefficients[at], held[at] = fitted, self.labels[at] - errors.numpy()
-        return coefficients, held
+            known = kernel if is_whole else _submatrix(kernel, np.flatnonzero(mask))
+            cells = np.ix_(mask, columns)
+            labels = self.labels[cells]
+            coefficients[cells], errors, _ = _cross_validate(
+                known, labels, settings.penalty, self.noise[mask], self.kinds[mask]
+            )
+            held_out[cells] = labels - errors.numpy()
+        return coefficients, held_out
 
-    def with_landmarks(
+    def fit_landmarks(
         self, settings: Settings, count: int
     ) -> tuple[Float64[np.ndarray, "S T"], Float64[np.ndarray, "R T"]]:
-        """Return coefficients of the first ``count`` rows, and outputs for held-out rows."""
+        """Return coefficients of the first ``count`` rows, and held-out outputs of all rows."""
         total = len(self.labels)
         kernel_of = partial(self.kernel, settings, count=count)
-        # kept if that takes a quarter of the free memory; else it is worked out for each pattern
+        # the kernel is kept if it takes at most a quarter of the free memory; otherwise it is
+        # computed again for each pattern
         if 8.0 * total * count <= _MEMORY_SHARE / 2 * _free_memory():
             kept = torch.empty(total, count, dtype=torch.float64)
-            for part in _pieces(np.arange(total)):
+            for part in _batches(np.arange(total)):
                 kept[part] = kernel_of(part)
             kernel_of = kept.__getitem__
-        among = kernel_of(np.arange(count)).mul(2.0**settings.penalty)
+        penalty = kernel_of(np.arange(count)).mul(2.0**settings.penalty)
         coefficients = np.zeros((count, self.labels.shape[1]))
-        held = np.full_like(self.labels, np.nan)
+        held_out = np.full_like(self.labels, np.nan)
         for mask, columns in self.patterns:
-            known = [np.flatnonzero(mask & (self.fold_of == k)) for k in range(FOLDS)]
-            parts = [self._normal(kernel_of, count, rows, columns) for rows in known]
-            gram, right = (reduce(torch.add, sides) for sides in zip(*parts, strict=True))
-            coefficients[:, columns] = _solved(gram + among, right)
-            for k, (rows, (own, own_right)) in enumerate(zip(known, parts, strict=True)):
-                # nor are rows of the fold support points: new rows are none
-                others = np.flatnonzero(self.fold_of[:count] != k)
-                left = _square(gram - own + among, others)
-                without = _solved(left, (right - own_right)[others])
-                for part in _pieces(rows):
-                    held[np.ix_(part, columns)] = kernel_of(part)[:, others] @ without
-        return coefficients, held
+            folds = [np.flatnonzero(mask & (self.folds == k)) for k in range(FOLDS)]
+            equations = [self._normal_equations(kernel_of, count, rows, columns) for rows in folds]
+            gram, right = (reduce(torch.add, sides) for sides in zip(*equations, strict=True))
+            coefficients[:, columns] = _solve(gram + penalty, right)
+            for k, (rows, (fold_gram, fold_right)) in enumerate(zip(folds, equations, strict=True)):
+                # new rows are not support points, so held-out rows must not be either
+                others = np.flatnonzero(self.folds[:count] != k)
+                left = _submatrix(gram - fold_gram + penalty, others)
+                without = _solve(left, (right - fold_right)[others])
+                for part in _batches(rows):
+                    held_out[np.ix_(part, columns)] = kernel_of(part)[:, others] @ without
+        return coefficients, held_out
 
-    def _normal(
+    def _normal_equations(
         self,
         kernel_of: Callable[[Int[np.ndarray, "_"]], Float64[Tensor, "N S"]],
         count: int,
         rows: Int[np.ndarray, "_"],
         columns: Int[np.ndarray, "C"],
     ) -> tuple[Float64[Tensor, "S S"], Float64[Tensor, "S C"]]:
-        """Return the two sides of the normal equations over some rows."""
+        """Return the left and the right side of the normal equations of some rows."""
         gram, right = np.zeros((count, count)), np.zeros((count, len(columns)))
-        for part in _pieces(rows):
-            deviation = np.sqrt(self.noise[part])[:, None]
-            kernel = kernel_of(part).numpy() / deviation
-            # of the product of an array with itself, NumPy computes one half
+        for part in _batches(rows):
+            noise_std = np.sqrt(self.noise[part])[:, None]
+            kernel = kernel_of(part).numpy() / noise_std
+            # NumPy computes only one half of the product of an array with its own transpose
             gram += kernel.T @ kernel
-            right += kernel.T @ (self.labels[np.ix_(part, columns)] / deviation)
+            right += kernel.T @ (self.labels[np.ix_(part, columns)] / noise_std)
         return torch.from_numpy(gram), torch.from_numpy(right)
 
 
 def _rare_first(
     labels: Float64[np.ndarray, "R T"], kinds: Int[np.ndarray, "R"]
 ) -> tuple[Int[np.ndarray, "R"], Float64[np.ndarray, "R"]]:
-    """Return an order in which rare classes are among the first rows, and what each stands for.
+    """Return an order with rare classes among the first rows, and how many rows each represents.
 
-    Of 20 actives among 15,000 labels a sample of 2,500 rows has hardly any: settings would be
-    chosen without them, and they would not be support points. Of each class that a target has in
-    few rows the same number is among the first, up to half of these together. They and the other
-    rows are mixed, repeats side by side, and stand for as many rows as there are like them.
+    With 20 actives among 15,000 labels, a sample of 2,500 rows has hardly any active: settings
+    would be chosen without them, and they would not be support points. Here the first rows contain
+    the same number of rows of each rare class of a target (or all of them), together at most half
+    of the first rows. They are mixed evenly with other rows; repeats stay next to each other. Each
+    row represents the number of rows like it over the number of those among the first rows.
     """
-    quota = CHOOSING // (2 * labels.shape[1])
-    early, stands_for = np.zeros(len(labels), dtype=bool), np.full(len(labels), np.inf)
+    quota = TUNING_ROWS // (2 * labels.shape[1])
+    early, represented = np.zeros(len(labels), dtype=bool), np.full(len(labels), np.inf)
     for column in labels.T:
         for value in (0, 1):
-            own = np.flatnonzero(column == value)
-            if 0 < len(own) * CHOOSING < quota / 2 * len(labels):  # else a sample has enough
-                early[own[:quota]] = True
-                few = max(len(own) / quota, 1.0)
-                stands_for[own] = np.minimum(stands_for[own], few)
-    # repeats count alike, also those of another class
-    like = np.full(kinds.max() + 1, np.inf)
-    np.minimum.at(like, kinds, stands_for)
-    stands_for, early = like[kinds], np.isin(kinds, kinds[early])
-    others = np.isinf(stands_for)
+            members = np.flatnonzero(column == value)
+            if 0 < len(members) * TUNING_ROWS < quota / 2 * len(labels):  # a random sample has few
+                early[members[:quota]] = True
+                share = max(len(members) / quota, 1.0)
+                represented[members] = np.minimum(represented[members], share)
+    # repeats represent equally many rows, also if their classes differ
+    of_kinds = np.full(kinds.max() + 1, np.inf)
+    np.minimum.at(of_kinds, kinds, represented)
+    represented, early = of_kinds[kinds], np.isin(kinds, kinds[early])
+    others = np.isinf(represented)
     late = ~early & ~others
-    room = max(CHOOSING - early.sum(), CHOOSING // 2)
-    end = max(others.sum() * CHOOSING / room, CHOOSING)
-    place = np.empty(len(labels))
-    place[early] = np.linspace(0, CHOOSING, early.sum(), endpoint=False)
-    place[others] = np.linspace(0, end, others.sum(), endpoint=False)
-    place[late] = np.linspace(CHOOSING, end, late.sum(), endpoint=False)
+    room = max(TUNING_ROWS - early.sum(), TUNING_ROWS // 2)
+    end = max(others.sum() * TUNING_ROWS / room, TUNING_ROWS)
+    position = np.empty(len(labels))
+    position[early] = np.linspace(0, TUNING_ROWS, early.sum(), endpoint=False)
+    position[others] = np.linspace(0, end, others.sum(), endpoint=False)
+    position[late] = np.linspace(TUNING_ROWS, end, late.sum(), endpoint=False)
     first = np.full(kinds.max() + 1, np.inf)
-    np.minimum.at(first, kinds, place)
+    np.minimum.at(first, kinds, position)
     order = np.lexsort((kinds, first[kinds]))
-    stands_for[others] = end / CHOOSING
-    return order, stands_for[order]
+    represented[others] = end / TUNING_ROWS
+    return order, represented[order]
 
 
-def _among(
+def _compare_first(
     supports: Sequence[Support], noise: Float64[np.ndarray, "R"]
 ) -> list[Float[Tensor, "V V"]]:
-    """Return how the first rows compare with each other, in single precision.
+    """Return how the first rows compare with each other for each block, if possible in float32.
 
-    That takes a third of the time, but is too little where weights make the noise of rows small.
+    float32 takes a third of the time, but is not precise enough if large weights make the noise of
+    rows small.
     """
-    count, dtype = min(len(noise), CHOOSING), torch.float32 if noise.min() > 0.5 else torch.float64
-    return [s.measured(s.values[:count], count).to(dtype) for s in supports]  # pyright: ignore[reportIndexIssue]
+    count = min(len(noise), TUNING_ROWS)
+    dtype = torch.float32 if noise.min() > 0.5 else torch.float64
+    return [s.compare(s.values[:count], count).to(dtype) for s in supports]  # pyright: ignore[reportIndexIssue]
 
 
-def _square(kernel: Float[Tensor, "N N"], rows: Int[np.ndarray, "R"]) -> Float[Tensor, "R R"]:
+def _submatrix(kernel: Float[Tensor, "N N"], rows: Int[np.ndarray, "R"]) -> Float[Tensor, "R R"]:
     chosen = torch.from_numpy(rows)
     return kernel.index_select(0, chosen).index_select(1, chosen)
 
 
-def _factored(kernel: Float[Tensor, "R R"]) -> Float[Tensor, "R R"]:
-    """Return the lower Cholesky factor, in place of a kernel that is positive definite."""
+def _cholesky(kernel: Float[Tensor, "R R"]) -> Float[Tensor, "R R"]:
+    """Return the lower Cholesky factor of a positive definite kernel, which is overwritten."""
     factor, failed = torch.linalg.cholesky_ex(kernel.mT, out=(kernel.mT, torch.empty(0).int()))
     if failed:
         raise np.linalg.LinAlgError("the kernel is not positive definite")
     return factor
 
 
-def _held_out(
+def _cross_validate(
     kernel: Float[Tensor, "R R"],
     labels: Float64[np.ndarray, "R T"],
     penalty: float,
     noise: Float64[np.ndarray, "R"],
     kinds: Int[np.ndarray, "R"],
 ) -> tuple[Float[Tensor, "R T"], Float[Tensor, "R T"], Float[Tensor, "R"]]:
-    """Fit all rows, and each fold by the others, in the precision of the kernel, which is lost.
+    """Fit all rows, and each fold by the others, in the precision of the kernel (overwritten).
 
     Returns:
-        The coefficients of all rows; labels less predictions, and the variances of the process with
-        its noise, of a model that has not seen the row's fold.
+        Coefficients of all rows; then, for models without the row's fold, the errors (labels minus
+        predictions) and posterior variances with noise.
 
     Raises:
         LinAlgError: If the penalty is too small for the precision.
     """
     kernel.diagonal().add_(torch.from_numpy(2.0**penalty * noise))
-    factor = _factored(kernel)
+    factor = _cholesky(kernel)
     coefficients = torch.cholesky_solve(torch.from_numpy(labels).to(kernel.dtype), factor)
     errors, variances = torch.empty_like(coefficients), factor.new_empty(len(labels))
     for fold in _folds(kinds):
         rest = factor[fold.start :, fold.start :]
-        # these columns of the factor's inverse; above are zeros
+        # the fold's columns of the inverse factor; the rows above are zeros
         below = torch.eye(len(rest), fold.stop - fold.start, dtype=kernel.dtype)
         below = torch.linalg.solve_triangular(rest, below, upper=False)
-        block = _factored(below.T @ below)
+        block = _cholesky(below.T @ below)
         errors[fold] = torch.cholesky_solve(coefficients[fold], block)
         variances[fold] = torch.cholesky_inverse(block).diagonal()
     return coefficients, errors, variances
 
 
 def _folds(kinds: Int[np.ndarray, "R"]) -> list[slice]:
-    """Return consecutive fifths of the kinds of rows, which are side by side in random order."""
+    """Return slices of rows with equal numbers of kinds; rows of a kind are next to each other."""
     starts = np.append(np.flatnonzero(np.diff(kinds, prepend=-1)), len(kinds))
     count = len(starts) - 1
     ends = starts[np.linspace(0, count, min(FOLDS, count) + 1).round().astype(int)]
     return [slice(int(a), int(b)) for a, b in pairwise(ends)]
 
 
-def _pieces(rows: Int[np.ndarray, "R"]) -> Iterator[Int[np.ndarray, "N"]]:
-    for start in range(0, len(rows), _AT_ONCE):
-        yield rows[start : start + _AT_ONCE]
+def _batches(rows: Int[np.ndarray, "R"]) -> Iterator[Int[np.ndarray, "N"]]:
+    for start in range(0, len(rows), _BATCH_ROWS):
+        yield rows[start : start + _BATCH_ROWS]
 
 
-def _solved(gram: Float64[Tensor, "S S"], right: Float64[Tensor, "S C"]) -> Float64[Tensor, "S C"]:
+def _solve(gram: Float64[Tensor, "S S"], right: Float64[Tensor, "S C"]) -> Float64[Tensor, "S C"]:
     gram.diagonal().add_(1e-9 * gram.diagonal().mean())
-    return torch.cholesky_solve(right, _factored(gram))
+    return torch.cholesky_solve(right, _cholesky(gram))
 
 
 def _patterns(labeled: Bool[np.ndarray, "R T"]) -> list[Pattern]:
-    """Return the patterns of missing labels."""
     masks, which = np.unique(labeled.T, axis=0, return_inverse=True)
     return [(mask, np.flatnonzero(which == k)) for k, mask in enumerate(masks) if mask.any()]
 
 
-def _support_of(
+def _supports(
     blocks: Mapping[str, Columns], rows: Int[np.ndarray, "R"], patterns: Sequence[Pattern]
 ) -> tuple[tuple[Support, ...], int, list[str]]:
-    """Return the blocks at the fitted rows, how many are support points, and what to say of it."""
+    """Return the blocks at the fitted rows, the number of support points, and notes for readers."""
     for name, values in blocks.items():
         if not values.shape[1]:  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
             shown = name or "the embedding"
@@ -853,7 +832,7 @@ def _support_of(
     counts = {name: v for name, v in blocks.items() if isinstance(v, csr_matrix)}
     quantities = {name: v for name, v in blocks.items() if not isinstance(v, csr_matrix)}
     supports = (Support.of_quantities(quantities, rows),) if quantities else ()
-    supports += tuple(Support((name,), unfolded(v[rows])) for name, v in counts.items())
+    supports += tuple(Support((name,), binary_levels(v[rows])) for name, v in counts.items())
     labels = np.array([mask.sum() for mask, _ in patterns], dtype=np.float64)
     # the kernel, a copy of its factor and, where labels are missing, the rows of a pattern
     free, needed = _free_memory(), 8.0 * len(rows) ** 2 * (2 if len(patterns) == 1 else 3)
@@ -862,69 +841,72 @@ def _support_of(
         reason = f"an exact fit is for up to {EXACT:,} labels"
     elif needed > _MEMORY_SHARE * free:
         reason = f"an exact fit takes {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
-    elif len(patterns) > 1 and (labels**3).sum() > _WORK:
+    elif len(patterns) > 1 and (labels**3).sum() > _MAX_MULTIPLICATIONS:
         reason = f"labels are missing in {len(patterns):,} different patterns"
     notes = list[str]()
-    if len(patterns) > _PATTERNS:
+    if len(patterns) > _MAX_PATTERNS:
         notes.append(
-            f"the kernel's settings were chosen on {_PATTERNS} of {len(patterns):,} patterns of "
-            "missing labels, drawn at random"
+            f"the kernel's settings were chosen on {_MAX_PATTERNS} of {len(patterns):,} patterns "
+            "of missing labels, drawn at random"
         )
     if reason is None:
         return supports, len(rows), notes
-    most = math.sqrt(_WORK / FOLDS / labels.sum())
-    # ten square matrices are held at once
-    most = min(most if len(patterns) > 1 else LANDMARKS, math.sqrt(_MEMORY_SHARE * free / 8 / 10))
-    count = int(min(max(most, 500), LANDMARKS, len(rows)))
+    limit = LANDMARKS
+    if len(patterns) > 1:
+        limit = math.sqrt(_MAX_MULTIPLICATIONS / FOLDS / labels.sum())
+    # ten square matrices are held at the same time
+    limit = min(limit, math.sqrt(_MEMORY_SHARE * free / 8 / 10))
+    count = int(min(max(limit, 500), LANDMARKS, len(rows)))
     note = f"the kernel model of {len(rows):,} labels has {count:,} support points because {reason}"
     return supports, count, [note, *notes]
 
 
 def _free_memory() -> float:
-    """Return the bytes that a process may still take; infinite where that is unknown."""
+    """Return the bytes of memory that a process can still allocate; infinite if unknown."""
     free = math.inf
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         free = min(float(n.split()[1]) * 1024 for n in lines if n.startswith("MemAvailable"))
-        group = Path("/sys/fs/cgroup")  # a container may have less than the machine
-        most, used = (float((group / f"memory.{name}").read_text()) for name in ("max", "current"))
-        return min(free, most - used)
-    except (OSError, ValueError):  # another system, or no limit
+        group = Path("/sys/fs/cgroup")  # the limit of a container may be below the machine's
+        limit, used = (float((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        return min(free, limit - used)
+    except (OSError, ValueError):  # another operating system, or no limit
         return free
 
 
-def _choosing(problem: _Problem) -> int:
-    """Return how many rows settings are chosen on."""
-    limit = CHOOSING
+def _tuning_rows(problem: _Problem) -> int:
+    """Return the number of rows on which settings are chosen."""
+    limit = TUNING_ROWS
     if len(problem.patterns) > 1:
-        limit = int(limit * (2 / min(len(problem.patterns), _PATTERNS)) ** (1 / 3))
+        limit = int(limit * (2 / min(len(problem.patterns), _MAX_PATTERNS)) ** (1 / 3))
     return min(limit, len(problem.labels))
 
 
-def _chosen_settings(problem: _Problem) -> Settings:
-    """Return the settings of least held-out error that a search from the middle finds.
+def _choose_settings(problem: _Problem) -> Settings:
+    """Return the settings with the smallest held-out error in a local search.
 
-    One setting after the other takes a step, first large and then small, while that helps.
+    Settings are changed one by one while the error falls, first in large and then in small steps.
     """
-    limit = _choosing(problem)
+    limit = _tuning_rows(problem)
     blocks = problem.supports
     others = len(blocks) - 1
     shares = [round(share / (1 + others / 4), 3) for share in (1.0, *[0.25] * others)]
     best = Settings((0.0,) * len(blocks), tuple(shares), -3.0)
-    # large steps need no more than half of the rows, which take an eighth of the time
+    # half of the rows suffice for large steps, and take an eighth of the time
     for step, rows in ((2.0, limit // 2), (1.0, limit)):
         error_of = _held_out_error(problem.first(rows))
-        lowest, moved = error_of(best), True
-        while moved:
-            moved = False
+        lowest, is_improved = error_of(best), True
+        while is_improved:
+            is_improved = False
             for candidate in _neighbors(best, blocks, step):
                 error = error_of(candidate)
                 if error < lowest * (1 - 1e-4):
-                    best, lowest, moved = candidate, error, True
+                    best, lowest, is_improved = candidate, error, True
     return best
 
 
 def _neighbors(best: Settings, blocks: Sequence[Support], step: float) -> Iterator[Settings]:
+    """Yield settings with one step of the penalty, the width of quantities or a block's share."""
     for change in (step, -step):
         if -10 <= best.penalty + change <= 6:
             yield replace(best, penalty=best.penalty + change)
@@ -933,173 +915,182 @@ def _neighbors(best: Settings, blocks: Sequence[Support], step: float) -> Iterat
         if -8 <= width + change <= 4:
             yield replace(best, widths=(width + change, *others))
     for k in range(1, len(blocks)):
-        own = best.shares[k]
+        old = best.shares[k]
         for change in (0.1 * step, -0.1 * step):
-            share = round(min(max(own + change, 0.0), 1.0), 3)
-            if share != own and own < 1:
-                raw = [s * (1 - share) / (1 - own) for s in best.shares]
-                raw[k] = share
-                yield replace(best, shares=tuple(round(s, 3) for s in raw))
+            new = round(min(max(old + change, 0.0), 1.0), 3)
+            if new != old and old < 1:
+                shares = [share * (1 - new) / (1 - old) for share in best.shares]
+                shares[k] = new
+                yield replace(best, shares=tuple(round(share, 3) for share in shares))
 
 
-def _held_out_error(few: _Problem) -> Callable[[Settings], float]:
-    """Return what tells the mean squared error of held-out rows, a mean over targets.
+def _held_out_error(problem: _Problem) -> Callable[[Settings], float]:
+    """Return a function from settings to the mean squared error of held-out rows.
 
-    Nothing is computed twice.
+    The function caches its results, and for each block the kernel of the last width.
     """
-    count, known = len(few.labels), zip(few.supports, few.among, strict=True)
-    kernels = [lru_cache(maxsize=1)(partial(support.kernel, own)) for support, own in known]
+    pairs = zip(problem.supports, problem.compared, strict=True)
+    kernels = [lru_cache(maxsize=1)(partial(support.kernel, block)) for support, block in pairs]
 
     @cache
     def error(settings: Settings) -> float:
-        kernel = _summed(settings, kernels, (count, count), few.among[0].dtype)
+        kernel = _add_kernels(torch.full_like(problem.compared[0], _CONSTANT), settings, kernels)
         try:
-            return float(_misses(few, few.exactly(settings, kernel)[1]).sum())
-        except np.linalg.LinAlgError:  # too small a penalty for single precision
+            return float(_squared_errors(problem, problem.fit_exactly(settings, kernel)[1]).sum())
+        except np.linalg.LinAlgError:  # the penalty is too small for single precision
             return math.inf
 
     return error
 
 
-def _misses(few: _Problem, held: Float64[np.ndarray, "V T"]) -> Float64[np.ndarray, "V"]:
-    """Return the share of each row in the mean squared error, which is their sum."""
-    weights = np.where(np.isnan(held), 0.0, 1 / few.noise[:, None])
-    missed = np.nan_to_num(weights * (few.labels - held) ** 2)
+def _squared_errors(
+    problem: _Problem, held_out: Float64[np.ndarray, "V T"]
+) -> Float64[np.ndarray, "V"]:
+    """Return the contribution of each row to the mean squared error, averaged over targets."""
+    weights = np.where(np.isnan(held_out), 0.0, 1 / problem.noise[:, None])
+    errors = np.nan_to_num(weights * (problem.labels - held_out) ** 2)
     known = weights.any(axis=0)
     if not known.any():
-        return np.zeros(len(held))
-    return (missed[:, known] / weights[:, known].sum(axis=0)).mean(axis=1)
+        return np.zeros(len(held_out))
+    return (errors[:, known] / weights[:, known].sum(axis=0)).mean(axis=1)
 
 
-def _with_directions(
+def _add_directions(
     problem: _Problem, settings: Settings
 ) -> tuple[_Problem, Settings, Float64[np.ndarray, "V T"]]:
-    """Let quantities be compared along directions as well, where that helps held-out rows.
+    """Compare quantities along directions as well, if that improves held-out predictions.
 
-    It helps if their squared error falls by more than its standard error.
+    The squared error must fall by more than the standard error of the difference.
 
     Returns:
-        The problem and the settings, changed or as they were, and outputs for the first rows of
-        models that took neither coefficients nor directions from the row's fold; no rows where
-        nothing has changed.
+        The problem and the settings, changed or unchanged; and held-out outputs of the first rows,
+        from models whose directions were also computed without the row's fold. They have no rows if
+        nothing was changed.
     """
     from sklearn.utils.extmath import randomized_svd  # slow to import
 
-    count, (quantities, *counts) = _choosing(problem), problem.supports
+    count, (quantities, *counts) = _tuning_rows(problem), problem.supports
     unchanged = problem, settings, problem.labels[:0]
-    if quantities.scaling is None:  # counts alone
+    if quantities.scaling is None:  # counts only
         return unchanged
-    few, values = problem.first(count), np.asarray(quantities.values)[:count]
+    subset, values = problem.first(count), np.asarray(quantities.values)[:count]
     axes = np.eye(values.shape[1], dtype=np.float32)
-    if values.shape[1] > _DIRECTIONS:
+    if values.shape[1] > _MAX_DIRECTIONS:
         centered = values - values.mean(axis=0)
-        axes = randomized_svd(centered, min(_DIRECTIONS, count), random_state=0)[2].T
-    places = torch.from_numpy(values @ axes).double()
-    # gradients of a smooth model change little from sample to sample
-    smooth = replace(settings, penalty=max(settings.penalty, _SMOOTH))
-    folds = [(fold, _along(few, smooth, places, fold)) for fold in _folds(few.kinds)]
+        axes = randomized_svd(centered, min(_MAX_DIRECTIONS, count), random_state=0)[2].T
+    components = torch.from_numpy(values @ axes).double()
+    # the gradients of a smooth model change little from sample to sample
+    smooth = replace(settings, penalty=max(settings.penalty, -3.0))
+    folds = [
+        (fold, _compare_along(subset, smooth, components, fold)) for fold in _folds(subset.kinds)
+    ]
 
     @cache
-    def tried(wider: int, stiffer: int) -> tuple[float, Settings, Float64[np.ndarray, "V T"]]:
-        widths = tuple(width + wider for width in smooth.widths)
-        candidate = replace(smooth, widths=widths, penalty=smooth.penalty + stiffer)
+    def evaluate(change: tuple[int, int]) -> tuple[float, Settings, Float64[np.ndarray, "V T"]]:
+        """Return error, settings and held-out outputs for a change of log2 width and penalty."""
+        widths = tuple(width + change[0] for width in smooth.widths)
+        candidate = replace(smooth, widths=widths, penalty=smooth.penalty + change[1])
         try:
-            held = _held_along(few, candidate, folds)
-        except np.linalg.LinAlgError:  # too small a penalty for single precision
-            return math.inf, candidate, few.labels
-        return float(_misses(few, held).sum()), candidate, held
+            held_out = _outputs_without_fold(subset, candidate, folds)
+        except np.linalg.LinAlgError:  # the penalty is too small for single precision
+            return math.inf, candidate, subset.labels
+        return float(_squared_errors(subset, held_out).sum()), candidate, held_out
 
-    at, previous = (0, 0), None
-    while at != previous:
-        previous = at
-        near = ((at[0] + i, at[1] + j) for i, j in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)))
-        inside = (place for place in near if max(map(abs, place)) <= _MOST_DOUBLINGS)
-        at = min(inside, key=lambda place: tried(*place)[0])
-    error, best, held = tried(*at)
+    best, previous = (0, 0), None
+    while best != previous:
+        previous = best
+        steps = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))
+        changes = ((best[0] + i, best[1] + j) for i, j in steps)
+        allowed = (change for change in changes if max(map(abs, change)) <= 3)
+        best = min(allowed, key=lambda change: evaluate(change)[0])
+    error, best_settings, held_out = evaluate(best)
     if math.isinf(error):
         return unchanged
-    kernel = _known_kernel(settings, few.supports, few.among)
-    fall = _misses(few, few.exactly(settings, kernel)[1]) - _misses(few, held)
-    # held-out rows are like those that are fitted, and graphs of other kinds gain less: a fall
-    # within its standard error is not worth it
+    kernel = _kernel_of_compared(settings, subset.supports, subset.compared)
+    plain = subset.fit_exactly(settings, kernel)[1]
+    fall = _squared_errors(subset, plain) - _squared_errors(subset, held_out)
+    # Held-out rows are similar to the fitted rows; other graphs gain less. So a fall below its
+    # standard error is not worth the directions.
     if fall.sum() <= math.sqrt(count) * fall.std():
         return unchanged
-    turn = _turn(few, smooth, places, slice(0, 0))
-    if turn is not None:
-        quantities = quantities.along(axes @ turn.float().numpy())
+    directions = _directions(subset, smooth, components, slice(0, 0))
+    if directions is not None:
+        quantities = quantities.with_directions(axes @ directions.float().numpy())
     supports = (quantities, *counts)
-    return replace(problem, supports=supports, among=_among(supports, problem.noise)), best, held
+    compared = _compare_first(supports, problem.noise)
+    return replace(problem, supports=supports, compared=compared), best_settings, held_out
 
 
-def _along(
-    few: _Problem, settings: Settings, places: Float64[Tensor, "V K"], fold: slice
+def _compare_along(
+    problem: _Problem, settings: Settings, components: Float64[Tensor, "V K"], fold: slice
 ) -> list[Float[Tensor, "V V"]]:
-    """Return how rows compare, block by block, along directions that have not seen a fold."""
-    first, *others = few.among
-    turn = _turn(few, settings, places, fold)
-    if turn is None:
-        return few.among
-    turned = (places @ turn).numpy()
-    along = _squared_distances(turned, turned).add_(first, alpha=few.supports[0].median)
-    return [along.div_(_median_apart(along[:_JUDGED, :_JUDGED])).to(first.dtype), *others]
+    """Return how rows compare for each block, with directions that are computed without a fold."""
+    first, *others = problem.compared
+    directions = _directions(problem, settings, components, fold)
+    if directions is None:
+        return problem.compared
+    places = (components @ directions).numpy()
+    distances = _squared_distances(places, places).add_(first, alpha=problem.supports[0].median)
+    median = _median_positive(distances[:_MEDIAN_ROWS, :_MEDIAN_ROWS])
+    return [distances.div_(median).to(first.dtype), *others]
 
 
-def _held_along(
-    few: _Problem, settings: Settings, folds: Iterable[tuple[slice, list[Float[Tensor, "V V"]]]]
+def _outputs_without_fold(
+    problem: _Problem, settings: Settings, folds: Iterable[tuple[slice, list[Float[Tensor, "V V"]]]]
 ) -> Float64[np.ndarray, "V T"]:
-    """Return outputs of models without the row's fold, by how rows compare then; NaN unlabeled."""
-    held = np.full_like(few.labels, np.nan)
-    for fold, measured in folds:
-        kernel = _known_kernel(settings, few.supports, measured)
-        outputs = (kernel[fold] @ _coefficients(few, kernel, settings, fold)).numpy()
-        for mask, columns in few.patterns:
-            at = np.ix_(np.flatnonzero(mask[fold]), columns)
-            held[fold][at] = outputs[at]
-    return held
+    """Return held-out outputs with the given comparison of rows for each fold; NaN if unlabeled."""
+    held_out = np.full_like(problem.labels, np.nan)
+    for fold, compared in folds:
+        kernel = _kernel_of_compared(settings, problem.supports, compared)
+        outputs = (kernel[fold] @ _coefficients(problem, kernel, settings, fold)).numpy()
+        for mask, columns in problem.patterns:
+            cells = np.ix_(np.flatnonzero(mask[fold]), columns)
+            held_out[fold][cells] = outputs[cells]
+    return held_out
 
 
 def _coefficients(
-    few: _Problem, kernel: Float[Tensor, "V V"], settings: Settings, fold: slice
+    problem: _Problem, kernel: Float[Tensor, "V V"], settings: Settings, fold: slice
 ) -> Float[Tensor, "V T"]:
-    """Return coefficients that are fitted to the rows outside a fold; 0 for all others."""
-    coefficients = kernel.new_zeros(few.labels.shape)
-    for rows, columns in few.outside(fold):
-        own, at = _square(kernel, rows), np.ix_(rows, columns)
-        own.diagonal().add_(torch.from_numpy(2.0**settings.penalty * few.noise[rows]))
-        labels = torch.from_numpy(few.labels[at]).to(kernel.dtype)
-        coefficients[at] = torch.cholesky_solve(labels, _factored(own))
+    """Return coefficients that are fitted to the rows outside a fold; 0 for all other rows."""
+    coefficients = kernel.new_zeros(problem.labels.shape)
+    for rows, columns in problem.outside(fold):
+        known, cells = _submatrix(kernel, rows), np.ix_(rows, columns)
+        known.diagonal().add_(torch.from_numpy(2.0**settings.penalty * problem.noise[rows]))
+        labels = torch.from_numpy(problem.labels[cells]).to(kernel.dtype)
+        coefficients[cells] = torch.cholesky_solve(labels, _cholesky(known))
     return coefficients
 
 
-def _turn(
-    few: _Problem, settings: Settings, places: Float64[Tensor, "V K"], fold: slice
+def _directions(
+    problem: _Problem, settings: Settings, components: Float64[Tensor, "V K"], fold: slice
 ) -> Float64[Tensor, "K K"] | None:
-    r"""Return the map from principal components to directions in which predictions change.
+    r"""Return a matrix from principal components to directions in which predictions change.
 
-    With the gradients :math:`g_{jt}` of the prediction of target t at row j, known and outside the
-    fold, these are the eigenvectors of :math:`M = \sum_{jt} g_{jt} g_{jt}^\top`, as long as the
-    fourth root of their eigenvalue. None where nothing changes.
+    With the gradients :math:`g_{jt}` of the prediction of target t at row j, labeled and outside
+    the fold, these are the eigenvectors of :math:`M = \sum_{jt} g_{jt} g_{jt}^\top`, with lengths
+    proportional to the fourth roots of their eigenvalues. None if all gradients are 0.
     """
-    kernel = _known_kernel(settings, few.supports, few.among)
-    coefficients = _coefficients(few, kernel, settings, fold)
-    # the gradient of Matern's kernel is this times the difference of the rows, but for a factor
-    falls = few.among[0].mul(3.0 * 2.0 ** settings.widths[0]).sqrt_().neg_().exp_()
-    total = torch.zeros((places.shape[1],) * 2, dtype=torch.float64)
-    for rows, columns in few.outside(fold):
-        own, near = places[rows].to(falls.dtype), _square(falls, rows)
+    kernel = _kernel_of_compared(settings, problem.supports, problem.compared)
+    coefficients = _coefficients(problem, kernel, settings, fold)
+    # up to a factor, the gradient of the Matern kernel is this times the difference of the rows
+    slopes = problem.compared[0].mul(3.0 * 2.0 ** settings.widths[0]).sqrt_().neg_().exp_()
+    total = torch.zeros((components.shape[1],) * 2, dtype=torch.float64)
+    for rows, columns in problem.outside(fold):
+        x, known = components[rows].to(slopes.dtype), _submatrix(slopes, rows)
         terms = coefficients[rows][:, columns]
-        if len(columns) > _PATTERNS:  # the best so many in their place, whatever the order
+        if len(columns) > _MAX_PATTERNS:  # principal components, whatever the order of targets
             left, sizes, _ = torch.linalg.svd(terms, full_matrices=False)
-            terms = left[:, :_PATTERNS] * sizes[:_PATTERNS]
+            terms = left[:, :_MAX_PATTERNS] * sizes[:_MAX_PATTERNS]
         for term in terms.T:
-            pulls = near * term
-            gradients = pulls.sum(1)[:, None] * own - pulls @ own
+            weighted = known * term
+            gradients = weighted.sum(1)[:, None] * x - weighted @ x
             total += gradients.T @ gradients
     values, vectors = torch.linalg.eigh(total)
     lengths = values.clamp(min=0).sqrt()
     mean = float(lengths.mean())
-    share = _LEARNED / (1 - _LEARNED)
-    return vectors * (lengths * share / mean).sqrt() if mean > 0 else None
+    # of the total weight of squared differences, directions have 30 % and the plain distance 70 %
+    return vectors * (lengths * (0.3 / 0.7) / mean).sqrt() if mean > 0 else None
 
 
 def _links(
@@ -1107,75 +1098,82 @@ def _links(
     labels: Float64[np.ndarray, "R T"],
     weights: Float[np.ndarray, "R"],
 ) -> Float64[np.ndarray, "2 T"]:
-    """Return slope and intercept of each target's probabilities, from held-out outputs.
+    """Return slope and intercept of each target's logistic curve, fitted to held-out outputs.
 
-    Classes are smoothed as by Platt, so that separated classes give no certainty.
+    Classes are smoothed as by Platt, so that separated classes do not give probabilities 0 and 1.
     """
-    link = np.zeros((2, labels.shape[1]))
+    links = np.zeros((2, labels.shape[1]))
     for t in np.flatnonzero(learnable(labels)):
         known = ~np.isnan(labels[:, t])
-        y, f = labels[known, t], outputs[known, t]
+        y, x = labels[known, t], outputs[known, t, None].astype(np.float32)
         positives, negatives = y.sum(), (1 - y).sum()
         smooth = np.where(y == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
-        own = weights[known] / weights[known].mean()
-        found = fit_logistic(f[:, None].astype(np.float32), smooth[:, None], 1e3, weights=own)
-        link[:, t] = max(float(found[0, 0]), 1e-3), float(found[1, 0])
-    return link
+        relative = weights[known] / weights[known].mean()
+        slope, intercept = fit_logistic(x, smooth[:, None], 1e3, weights=relative)[:, 0]
+        links[:, t] = max(float(slope), 1e-3), float(intercept)
+    return links
 
 
 def _spread(
-    model: KernelModel, problem: _Problem, held: Float64[np.ndarray, "R T"]
+    model: KernelModel, problem: _Problem, held_out: Float64[np.ndarray, "R T"]
 ) -> Float64[np.ndarray, "7 T"]:
-    """Return the spread of a model, fitted to the errors of held-out rows.
+    """Return the :attr:`~KernelModel.spread` of a model, fitted to the errors of held-out rows.
 
-    The process knows how near a row is to others, not that errors differ along the scale of the
-    labels, for instance towards the limit of an assay: the logarithm of the error is a linear
-    function of the logarithm of the process's deviation, which it never falls with, of the output
-    and of its square. The whole is scaled so that 1.64 deviations hold 90 % of the errors, those of
-    each fold by a function that was fitted to the other folds. Rows that were fitted are nearer to
-    labels than nearly all that were held out, so that errors do not tell how small theirs are: they
-    count as the nearest twentieth of those.
+    The posterior standard deviation depends only on the distance to labeled rows, but errors may
+    also differ along the scale of the labels, for instance near the limit of an assay. So the log
+    error is fitted by a linear function of the log posterior standard deviation (with a coefficient
+    of at least 0), of the output and of its square. The result is scaled so that 90 % of the errors
+    are below 1.64 standard deviations; here the errors of each fold are predicted by a function
+    that is fitted to the other folds.
+
+    Fitted rows are nearer to labels than almost all held-out rows, whose errors therefore do not
+    show how small the errors near labels are. So smaller posterior standard deviations are raised
+    to the 5 % quantile of those of held-out rows.
     """
     labels, settings = problem.labels, model.settings
-    ends = [rows[-1] + 1 for rows, _ in model.near]
+    ends = [rows[-1] + 1 for rows, _ in model.variance_points]
     variance = np.ones_like(labels)
-    for part in _pieces(np.arange(min(ends), len(labels))):
+    for part in _batches(np.arange(min(ends), len(labels))):
         variance[part] = model.variance(problem.kernel(settings, part, max(ends)))
-    for rows, columns in model.near:
-        among = problem.kernel(settings, rows, max(ends))[:, rows]
-        alike = settings.penalty, np.ones(len(rows)), problem.kinds[rows]
-        own = _held_out(among, np.zeros((len(rows), 1)), *alike)[2]
-        variance[np.ix_(rows, columns)] = own[:, None]
-    own = 0.5 * np.log(variance)
+    for rows, columns in model.variance_points:
+        kernel = problem.kernel(settings, rows, max(ends))[:, rows]
+        no_labels, equal_noise = np.zeros((len(rows), 1)), np.ones(len(rows))
+        _, _, variances = _cross_validate(
+            kernel, no_labels, settings.penalty, equal_noise, problem.kinds[rows]
+        )
+        variance[np.ix_(rows, columns)] = variances[:, None]
+    log_stds = 0.5 * np.log(variance)
     spread = np.zeros((7, labels.shape[1]))
     spread[1] = 1.0
     for t in range(labels.shape[1]):
-        known = np.flatnonzero(~np.isnan(held[:, t] + labels[:, t]))
-        # errors of repeats are one error: they would outweigh those of all other graphs
+        known = np.flatnonzero(~np.isnan(held_out[:, t] + labels[:, t]))
+        # the errors of repeats count as one error, or they would outweigh those of other graphs
         known = known[np.unique(problem.kinds[known], return_index=True)[1]]
         if len(known) < 2:
             continue
-        errors, outputs = np.abs(labels[known, t] - held[known, t]), held[known, t]
-        columns = np.stack([np.ones(len(known)), own[known, t], outputs, outputs**2], axis=1)
-        logs = np.log(np.maximum(errors, _LEAST_ERROR))
-        shown = own[known, t]
-        if len(known) >= _FEWEST_FOR_SPREAD:
-            spread[:4, t] = _shape(columns, logs)
+        outputs, log_std = held_out[known, t], log_stds[known, t]
+        errors = np.abs(labels[known, t] - outputs)
+        columns = np.stack([np.ones(len(known)), log_std, outputs, outputs**2], axis=1)
+        logs = np.log(np.maximum(errors, 1e-2))  # smaller errors are equally good
+        predicted = log_std.copy()
+        if len(known) >= 100:  # with fewer errors, only the scale is fitted
+            spread[:4, t] = _fit_log_errors(columns, logs)
             for fold in range(FOLDS):
-                inside = problem.fold_of[known] == fold
-                shown[inside] = columns[inside] @ _shape(columns[~inside], logs[~inside])
-        spread[4:, t] = np.quantile(own[known, t], _NEAREST), outputs.min(), outputs.max()
-        scale = float(np.quantile(errors / np.exp(shown), 0.9, method="weibull"))
+                inside = problem.folds[known] == fold
+                others = _fit_log_errors(columns[~inside], logs[~inside])
+                predicted[inside] = columns[inside] @ others
+        spread[4:, t] = np.quantile(log_std, 0.05), outputs.min(), outputs.max()
+        scale = float(np.quantile(errors / np.exp(predicted), 0.9, method="weibull"))
         spread[0, t] += math.log(max(scale, 1e-6) / NINETY)
     return spread
 
 
-def _shape(
+def _fit_log_errors(
     columns: Float64[np.ndarray, "R 4"], logs: Float64[np.ndarray, "R"]
 ) -> Float64[np.ndarray, "4"]:
-    """Return how the logarithm of the error depends on 1, the process, the output, its square."""
-    shape = np.linalg.lstsq(columns, logs, rcond=None)[0]
-    if shape[1] < 0:  # far from all labels nothing is more certain
-        rest, shape[1] = [0, 2, 3], 0.0
-        shape[rest] = np.linalg.lstsq(columns[:, rest], logs, rcond=None)[0]
-    return shape
+    """Return coefficients for 1, log posterior standard deviation, output and squared output."""
+    coefficients = np.linalg.lstsq(columns, logs, rcond=None)[0]
+    if coefficients[1] < 0:  # far from labels, predictions must not be more certain
+        rest, coefficients[1] = [0, 2, 3], 0.0
+        coefficients[rest] = np.linalg.lstsq(columns[:, rest], logs, rcond=None)[0]
+    return coefficients
