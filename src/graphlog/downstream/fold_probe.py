@@ -1,4 +1,4 @@
-"""The protocol of InfoGraph and GraphCL: k-fold accuracy of a classifier on frozen embeddings."""
+"""k-fold accuracy of a classifier on frozen embeddings, the protocol of InfoGraph and GraphCL."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,29 +48,29 @@ def fold_probe(
 ) -> Report:
     """Return the stratified k-fold accuracy of a classifier on frozen embeddings.
 
-    One value per seed, the mean over folds. In each fold features are standardized over its
-    training part, and C is chosen there by 5-fold cross-validation. Nothing is chosen on test
-    graphs; the published code reports the best of several epochs, which does look at them.
+    There is one value per seed, the mean over folds. In each fold features are standardized on its
+    training graphs, and C is chosen on them by 5-fold cross-validation. Nothing is chosen on test
+    graphs, whereas the published code reports the epoch with the best test accuracy.
 
     Args:
         encoder: As for :func:`graphlog.finetune`.
         dataset: As for :func:`graphlog.finetune`, graphs with one target of two or more classes.
-        folds: Number of parts; each is tested on once.
+        folds: Number of folds; each is the test set once.
         classifier: ``svm`` with a Gaussian kernel, or ``logistic`` regression.
-        baselines: ``random``, the same network untrained; ``wl``, an SVM on Weisfeiler-Lehman
-            subtree counts.
-        seeds: Of the folds, and of untrained weights.
+        baselines: ``random``, the untrained network; ``wl``, an SVM on Weisfeiler-Lehman subtree
+            counts.
+        seeds: Seeds of the folds, and of untrained weights.
         grid: Values of C.
-        layer: ``jk``, ``jk+sum`` or ``last``; None: see :meth:`Encoder.head_layer`.
-        precision: Of the encoder's matrix products.
-        progress: Told of the folds.
+        layer: ``jk``, ``jk+sum`` or ``last``; for None see :meth:`Encoder.head_layer`.
+        precision: Precision of the encoder's matrix products.
+        progress: Shows the number of finished folds.
         device: As for :func:`graphlog.probe`.
         engine: As for :func:`graphlog.probe`.
         labeling: Passed to ``open_labeled`` (``targets``, ``task``, ``on_repeats``).
 
     Raises:
-        DataError: If there is not one target, or a class has fewer graphs than there are folds.
-        ConfigError: If a name is unknown, or there is no seed; if folds or weights are given.
+        DataError: If there is not exactly one target, or a class has fewer graphs than folds.
+        ConfigError: If a name is unknown, there are no seeds, or a split or weights are given.
     """
     from sklearn.model_selection import GridSearchCV, StratifiedKFold  # slow to import
 
@@ -87,25 +87,24 @@ def fold_probe(
     encoder = encoder.with_readout()
     layer = encoder.head_layer(layer)
     if isinstance(source, Input):
-        labeling["split"] = "random"  # every domain has it; its folds are not used
+        labeling["split"] = "random"  # exists in every domain; the split is not used
 
     def row(model: str, kind: str, features: Sequence[np.ndarray]) -> ScoreRow:
-        """Return the scores of one representation: its features, or a kernel, for every seed."""
-        found = list[list[tuple[float, float]]]()
+        """Return the scores of one representation, with its features, or kernel, for each seed."""
+        results = list[tuple[float, float]]()
         for values, seed in zip(features, seeds, strict=True):
-            found.append([])
             split = StratifiedKFold(folds, shuffle=True, random_state=seed)
             for train, test in split.split(classes[:, None], classes):
                 inner = max(2, min(INNER_FOLDS, int(np.bincount(classes[train]).min())))
-                x, estimator = _seen(values, train, kind)
+                x, estimator = _inputs(values, train, kind)
                 cv = StratifiedKFold(inner, shuffle=True, random_state=seed)
                 search = GridSearchCV(estimator, {"C": list(grid)}, cv=cv)
                 with without_convergence_warnings():
                     search.fit(x[train], classes[train])
                 bar.advance(1)
                 score = float(np.mean(search.predict(x[test]) == classes[test]))
-                found[-1].append((score, search.best_params_["C"]))
-        scores, chosen = np.array(found).transpose(2, 0, 1).tolist()
+                results.append((score, search.best_params_["C"]))
+        scores, chosen = np.reshape(results, (len(seeds), folds, 2)).transpose(2, 0, 1).tolist()
         detail = {"folds": scores, "c": chosen, "seeds": list(seeds)}
         means = [float(np.mean(s)) for s in scores]
         rule = f"{_KINDS[kind]}, C by inner folds"
@@ -142,10 +141,13 @@ def fold_probe(
     )
 
 
-def _seen(
+def _inputs(
     values: Float[np.ndarray, "M W"], train: Int64[np.ndarray, "_"], kind: str
 ) -> tuple[Float[np.ndarray, "M F"], Any]:
-    """Return what a classifier sees of embeddings, or of a ``kernel`` of all graphs, and it."""
+    """Return the inputs of a classifier for all graphs, and the classifier.
+
+    ``values`` are embeddings, or for ``kernel`` the kernel of all graphs.
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics.pairwise import rbf_kernel
     from sklearn.svm import SVC
@@ -161,7 +163,7 @@ def _seen(
 
 
 def _classes(data: LabeledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M"]]:
-    """Return the graphs with a class, and their classes."""
+    """Return the labeled graphs and their classes."""
     if data.task == "regression" or (data.task == "classification" and len(data.targets) > 1):
         found = f"task {data.task} with {len(data.targets)} targets"
         raise DataError(
@@ -182,17 +184,17 @@ def _classes(data: LabeledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M
 
 
 def wl_counts(store: GraphStore) -> csr_matrix:
-    """Return how often each refined node label occurs in each graph, all rounds side by side.
+    """Return Weisfeiler-Lehman subtree counts (Shervashidze et al., 2011).
 
-    Weisfeiler-Lehman subtree counts (Shervashidze et al., 2011). Labels start as the categorical
-    node attributes, or the degree where there are none; those of edges are refined in. Continuous
-    attributes are not looked at.
+    They are the numbers of nodes of each graph with each label, for the labels of all rounds. The
+    initial labels are the categorical node attributes, or the degrees if there are none; each round
+    also includes edge attributes. Continuous attributes are ignored.
     """
     batch = store[:]
     labels = [subtree_labels(batch, store.schema, rounds) for rounds in range(ROUNDS + 1)]
     histograms: list[csr_matrix] = []
-    for of_nodes in labels:
-        columns = np.unique(of_nodes, return_inverse=True)[1].reshape(-1)
+    for node_labels in labels:
+        columns = np.unique(node_labels, return_inverse=True)[1].reshape(-1)
         cells = (np.ones(len(columns)), (batch.batch.numpy(), columns))
         shape = (batch.num_graphs, int(columns.max(initial=-1)) + 1)
         histograms.append(csr_matrix(cells, shape=shape))

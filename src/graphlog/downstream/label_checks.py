@@ -1,4 +1,4 @@
-"""What is to be known of labels before they are learned: odd values, and graphs that repeat."""
+"""Checks of labels before training: unusual values, and graphs that occur more than once."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -16,17 +16,15 @@ from graphlog.domains.repeats import Kinds, repeat_kinds
 from graphlog.downstream.metrics import TaskKind
 from graphlog.errors import ConfigError, DataError, out_of_range, setting
 
-_FEWEST = 10
-"""Labels below which nothing is said."""
+_MIN_LABELS = 10
+"""Smallest number of labels that are checked for unusual values."""
 _FARTHEST = 10.0
-"""Robust standard deviations from the median beyond which a value is named."""
+"""Robust standard deviations from the median beyond which a value is unusual."""
 _STAND_INS = tuple(sign * (10.0**k - 1) for k in range(2, 7) for sign in (-1, 1))
-"""99, 999, ... and their negatives: what programs write where a value is missing."""
-_TWO_UNITS = 0.85
-"""Share of the variance of logarithms between two groups above which they are two modes.
-
-It is 0.64 for a normal and 0.75 for a uniform distribution.
-"""
+"""99, 999, ... and their negatives, which programs write for missing values."""
+_BETWEEN_MODES = 0.85
+"""Smallest share of the variance of logarithms that is between two groups, if these are two modes;
+0.64 for a normal and 0.75 for a uniform distribution."""
 
 
 def within_range(
@@ -35,7 +33,7 @@ def within_range(
     rows: Int[np.ndarray, "M"],
     labels_range: Sequence[float],
 ) -> tuple[Float[np.ndarray, "M T"], list[str]]:
-    """Return the labels with those outside a range missing, and a line for each target with any."""
+    """Return labels, NaN outside a range, and a note for each target with labels outside of it."""
     if len(labels_range) != 2 or not labels_range[0] < labels_range[1]:
         raise out_of_range("labels_range", "the lowest and the highest label", labels_range)
     low, high = labels_range
@@ -52,11 +50,11 @@ def within_range(
 def unusual_labels(
     labels: Float[np.ndarray, "M T"], names: Sequence[str], rows: Int[np.ndarray, "M"]
 ) -> list[str]:
-    """Return one line for each target whose values look wrong, with their rows."""
+    """Return a note for each target with values that look wrong, with their rows."""
     notes: list[str] = []
     for name, column in zip(names, labels.T, strict=True):
         known = np.flatnonzero(np.isfinite(column))
-        if len(known) < _FEWEST:
+        if len(known) < _MIN_LABELS:
             continue
         if found := _unusual(column[known], rows[known]):
             advice = f"check them; {setting('labels_range')} leaves out what is outside a range"
@@ -81,12 +79,12 @@ def _unusual(values: Float[np.ndarray, "n"], rows: Int[np.ndarray, "n"]) -> list
     if not len(values):
         return found
     distances = np.abs(values - np.median(values))
-    # where half of the values are one, such as the limit of an assay, the others say what is far
+    # if half of the values are equal, such as the limit of an assay, the others show the spread
     spread = distances if np.median(distances) else distances[distances > 0]
     farthest = _FARTHEST * 1.4826 * float(np.median(spread)) if len(spread) else 0.0
     is_far = distances > farthest
-    if is_two := _second_unit(values):
-        found.append(is_two)
+    if note := _second_unit(values):
+        found.append(note)
     elif is_far.any():
         examples = ", ".join(f"{v:g}" for v in values[is_far][:3])
         found.append(
@@ -102,7 +100,7 @@ def _counted(chosen: Bool[np.ndarray, "n"]) -> str:
 
 
 def _stands_out(value: float, others: Float[np.ndarray, "n"]) -> bool:
-    """Return whether a value is unlike all others: beyond them, or negative among positive ones."""
+    """Return whether a value is far outside the others, or is -1 and no other is negative."""
     if not len(others):
         return False
     low, high = float(others.min()), float(others.max())
@@ -113,10 +111,10 @@ def _stands_out(value: float, others: Float[np.ndarray, "n"]) -> bool:
 
 
 def _second_unit(values: Float[np.ndarray, "n"]) -> str | None:
-    """Return a line if the logarithms have two modes about three apart; None otherwise."""
+    """Return a note if the base-10 logarithms have two modes that are about 3 apart, else None."""
     logs = np.sort(np.log10(np.abs(values[values != 0])))
     count = len(logs)
-    if count < _FEWEST or not logs.var():
+    if count < _MIN_LABELS or not logs.var():
         return None
     first = np.arange(1, count)
     means = np.cumsum(logs)[:-1] / first
@@ -125,7 +123,7 @@ def _second_unit(values: Float[np.ndarray, "n"]) -> str | None:
     cut = int(between.argmax())
     apart = float(np.median(logs[cut + 1 :]) - np.median(logs[: cut + 1]))
     smaller = min(cut + 1, count - cut - 1)
-    if between[cut] < _TWO_UNITS * logs.var() or smaller < 3 or not 2.5 <= apart <= 3.5:
+    if between[cut] < _BETWEEN_MODES * logs.var() or smaller < 3 or not 2.5 <= apart <= 3.5:
         return None
     low, high = (10 ** np.median(part) for part in np.split(logs, [cut + 1]))
     return (
@@ -139,18 +137,18 @@ FOLD_NAMES = {"train": "training", "valid": "validation", "test": "test"}
 
 
 def with_repeats(split: Split, kinds: Kinds) -> Split:
-    """Return folds of the first graphs of each kind, by their position, as folds of all graphs.
+    """Return a split of all graphs from a split of their kinds, numbered in order of appearance.
 
     Example:
         >>> split = Split(np.array([1]), np.array([2]), np.array([0]))
-        >>> [fold.tolist() for fold in with_repeats(split, np.array([7, 7, 5, 6, 5]))]
+        >>> [part.tolist() for part in with_repeats(split, np.array([7, 7, 5, 6, 5]))]
         [[2, 4], [3], [0, 1]]
     """
     number = group_numbers(kinds.tolist())
     order = np.argsort(number, kind="stable")
     counts = np.bincount(number)
     starts = np.cumsum(counts) - counts
-    return Split(*(order[ragged_ranges(starts[fold], counts[fold])] for fold in split))
+    return Split(*(order[ragged_ranges(starts[part], counts[part])] for part in split))
 
 
 def settle_repeats(
@@ -160,16 +158,23 @@ def settle_repeats(
     task: TaskKind,
     weights: Float[np.ndarray, "M"] | None = None,
 ) -> tuple[Float[np.ndarray, "M T"], Float[np.ndarray, "M"] | None, list[str]]:
-    """Return labels of which only the first graph of each kind has any, weights, and notes.
+    """Return labels that only the first graph of each kind has, weights, and notes.
 
-    Every graph has a label. Weights of a kind are summed for ``mean``, whatever targets its graphs
-    know; ``drop`` takes that of the first that counts. Labels of weight 0 do not count where others
-    of their kind have a weight. The mean is missing where classes contradict each other;
-    see ``open_labeled``.
+    With ``mean``, the first graph has the mean label of each target, which is missing if classes
+    contradict each other, and the sum of all weights of its kind, whatever targets their graphs
+    have labels of. With ``drop``, it has the first known label of each target and the first weight.
+    Graphs of weight 0 are ignored if others of their kind have a weight. See ``open_labeled``.
+
+    Args:
+        labels: Labels; each graph has at least one.
+        store: The graphs.
+        how: ``mean`` or ``drop``; ``fail`` raises an error if there are repeats.
+        task: Kind of task.
+        weights: Weight of each graph.
 
     Raises:
-        DataError: If there are repeats and none may be, or no label is left.
-        ConfigError: If graphs of this domain are no repeats of each other.
+        DataError: If ``how`` is ``fail`` and there are repeats, or no label is left.
+        ConfigError: If the graphs' domain does not define repeats.
     """
     import pandas as pd  # slow to import
 
@@ -193,30 +198,30 @@ def settle_repeats(
         return pd.DataFrame(values).groupby(kinds).transform(which).to_numpy(copy=True)
 
     is_several = np.asarray(pd.Series(kinds).duplicated(keep=False))
-    own = np.ones((len(kinds), 1)) if weights is None else weights[:, None].astype(np.float64)
-    counts = (own > 0) | (of_kind(own, "max") == 0)
+    given = np.ones((len(kinds), 1)) if weights is None else weights[:, None].astype(np.float64)
+    counts = (given > 0) | (of_kind(given, "max") == 0)
     known, notes = np.where(counts, labels, np.nan), list[str]()
     if how == "mean":
         rule = "the mean of all labels" if weights is None else "the weighted mean of all labels"
-        shares = np.where(own > 0, own, 1.0) * np.isfinite(known)
+        shares = np.where(given > 0, given, 1.0) * np.isfinite(known)
         total = of_kind(shares, "sum")
-        found = of_kind(shares * np.nan_to_num(known), "sum") / np.where(total > 0, total, np.nan)
+        merged = of_kind(shares * np.nan_to_num(known), "sum") / np.where(total > 0, total, np.nan)
         if task != "regression":
-            differ = (found > 0) & (found < 1)
-            if task == "multiclass":  # of whose columns each graph has one
+            differ = (merged > 0) & (merged < 1)
+            if task == "multiclass":  # all columns belong to one target
                 differ |= differ.any(axis=1, keepdims=True)
-            found[differ] = np.nan
-            at = differ.any(axis=1)
-            if count := int((at & ~is_repeat).sum()):
+            merged[differ] = np.nan
+            contradict = differ.any(axis=1)
+            if count := int((contradict & ~is_repeat).sum()):
                 have = "structures have" if count > 1 else "structure has"
-                rows = listed_rows(store.rows[at & counts[:, 0]])
+                rows = listed_rows(store.rows[contradict & counts[:, 0]])
                 notes.append(
                     f"{count:,} {have} classes that contradict each other, which are left out "
                     f"(rows {rows})"
                 )
     else:
-        rule, found = "the first known label of each target", of_kind(known, "first")
-    settled = np.where(is_several[:, None], found, labels).astype(labels.dtype)
+        rule, merged = "the first known label of each target", of_kind(known, "first")
+    settled = np.where(is_several[:, None], merged, labels).astype(labels.dtype)
     settled[is_repeat] = np.nan
     if np.isnan(settled).all():
         raise DataError(
@@ -226,31 +231,30 @@ def settle_repeats(
         )
     if weights is not None:
         which = "sum" if how == "mean" else "first"
-        merged = np.nan_to_num(of_kind(np.where(counts, own, np.nan), which))[:, 0]
-        weights = np.where(is_several, merged, weights).astype(weights.dtype)
-    return (
-        settled,
-        weights,
-        [
-            f"{is_repeat.sum():,} of {len(kinds):,} {records} repeat an earlier one and are left "
-            f"out; {rule} is used for all",
-            *notes,
-        ],
+        merged_weights = np.nan_to_num(of_kind(np.where(counts, given, np.nan), which))[:, 0]
+        weights = np.where(is_several, merged_weights, weights).astype(weights.dtype)
+    left_out = (
+        f"{is_repeat.sum():,} of {len(kinds):,} {records} repeat an earlier one and are left out; "
+        f"{rule} is used for all"
     )
+    return settled, weights, [left_out, *notes]
 
 
 def repeats_between(kinds: Kinds, split: Split) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return for a fold and an earlier one how many of its graphs repeat one there, of all."""
-    folds = split._asdict()
+    """Return how many graphs of a set repeat one of an earlier set, and the size of the set.
+
+    Keys are pairs of the names of the set and the earlier set; empty sets have none.
+    """
+    sets = split._asdict()
     return {
-        (later, earlier): (int(np.isin(kinds[folds[later]], kinds[folds[earlier]]).sum()), size)
-        for earlier, later in combinations(folds, 2)
-        if (size := len(folds[later]))
+        (later, earlier): (int(np.isin(kinds[sets[later]], kinds[sets[earlier]]).sum()), size)
+        for earlier, later in combinations(sets, 2)
+        if (size := len(sets[later]))
     }
 
 
 def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Split) -> list[str]:
-    """Return what a reader of scores must know about graphs that occur more than once."""
+    """Return notes on graphs that occur more than once, for readers of scores."""
     kinds = repeat_kinds(store)
     if kinds is None:
         return []

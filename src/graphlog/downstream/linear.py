@@ -1,14 +1,12 @@
-"""Linear models, fitted to many targets at once where they can be, and random forests on features.
+"""Linear models, fitted to many targets at the same time where possible, and tree ensembles.
 
-Logistic regressions of many targets on the same features take their steps of L-BFGS together.
-
-Functions import scikit-learn themselves: it takes as long to import as torch, and most commands
-need none of it.
+scikit-learn is imported inside functions: it takes as long to import as torch, and most commands do
+not need it.
 """
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -31,45 +29,45 @@ FIXED_C = 0.1
 GRID = (0.001, 0.01, 0.1, 1.0)
 """Inverse strengths of the L2 penalty, ascending; ridge regression takes ``alpha = 1 / C``."""
 FARTHEST = 10.0
-"""Deviations at which standardized features are clipped."""
+"""Standard deviations at which standardized features are clipped."""
 _NOISE = 1e-5
-"""Share of the mean below which a deviation is rounding: means over nodes in float32 differ by that
-much with the order of the nodes."""
-
-_LEAST = 1e-9
-"""Probability below which a logit is not followed."""
+"""Share of the mean below which a standard deviation is rounding error: float32 means over nodes
+differ by about that much with the order of the nodes."""
+_MIN_PROBABILITY = 1e-9
+"""Smallest distance of a probability from 0 and 1 when logits are averaged."""
 
 TREES, TREES_MANY_TASKS, MANY_TASKS = 300, 100, 50
 
 MAX_ITERATIONS = 300
 _MEMORY = 10
+"""Number of past steps from which L-BFGS estimates the curvature."""
 _TOLERANCE = 1e-4
-"""Largest component of the gradient of the mean loss at which a target is done (scikit-learn's)."""
+"""Largest component of the gradient of the mean loss for convergence, as in scikit-learn."""
 _LINE_STEPS, _LINE_TOLERANCE = 6, 0.01
-_CROWDED = 0.8
-"""Targets that are done leave the products once they are more than the rest of this share."""
+_RUNNING_SHARE = 0.8
+"""Share of unconverged targets at or below which converged ones are removed from the products."""
 
 COUNTS = "counts"
-"""Name of the counts of substructures that kernel models compare graphs by."""
+"""Name of the counts of substructures by which kernel models compare graphs."""
 
 Features = np.ndarray | csr_matrix
 
 
 class Scaling(NamedTuple):
-    """How columns are standardized, and clipped at :data:`FARTHEST` deviations.
+    """Standardization of columns, which are clipped at :data:`FARTHEST` standard deviations.
 
-    Without the clip a column that barely varies over the training rows would rule the prediction
-    of the few rows in which it does.
+    Without clipping, a column that hardly varies in the training rows would dominate predictions
+    for the few rows in which it differs.
     """
 
     mean: Float[np.ndarray, "W"]
-    """Over the training rows."""
+    """Mean of each column over the training rows."""
     deviation: Float[np.ndarray, "W"]
-    """The same; 1 for a column that is constant but for rounding."""
+    """Standard deviation of each column over the training rows; 1 if it is only rounding error."""
 
     @classmethod
     def of(cls, features: Float[np.ndarray, "M W"]) -> "Scaling":
-        """Return the scaling that these rows have mean 0 and deviation 1 under."""
+        """Return the scaling by the means and standard deviations of these rows."""
         from sklearn.preprocessing import StandardScaler
 
         scaler: Any = StandardScaler().fit(features)
@@ -87,7 +85,7 @@ class Scaling(NamedTuple):
 def moments(
     values: Float[np.ndarray, "R W"], weights: Float[np.ndarray, "R"] | None = None
 ) -> tuple[Float64[np.ndarray, "W"], Float64[np.ndarray, "W"]]:
-    """Return mean and standard deviation of columns, but for NaN; rows count by their weights.
+    """Return the weighted mean and standard deviation of each column, ignoring NaN.
 
     Example:
         >>> moments(np.array([[0.0], [3.0]]), np.array([2.0, 1.0]))[0]
@@ -100,25 +98,25 @@ def moments(
 
 
 def standardize(features: Float[np.ndarray, "M W"], train: np.ndarray) -> Float[np.ndarray, "M W"]:
-    """Return features with mean 0 and deviation 1 over training rows; constant columns are 0."""
+    """Return features with mean 0 and variance 1 over training rows; constant columns are 0."""
     return Scaling.of(features[train])(features)
 
 
 def sparse_bits(bits: np.ndarray) -> csr_matrix:
-    """Return fingerprint bits as a sparse matrix: about one bit in forty is set."""
+    """Return fingerprint bits as a sparse matrix; about one bit in forty is set."""
     return csr_matrix(bits, dtype=np.float32)
 
 
 class LinearModel(NamedTuple):
-    """A linear model of each target on one set of features; a probe averages several of these."""
+    """Linear models of all targets on one set of features; a probe averages several of these."""
 
     weight: Float[np.ndarray, "W T"]
     bias: Float[np.ndarray, "T"]
-    """NaN where a target cannot be learned."""
+    """Intercepts, NaN for targets that cannot be learned."""
     scaling: Scaling | None = None
-    """None for features that stay as they are, such as those of 0 and 1."""
+    """Scaling of the features; None if they are used unchanged, such as features of 0 and 1."""
     c: float = math.nan
-    """The inverse penalty that it was fitted with."""
+    """Inverse strength of the penalty."""
 
 
 def linear_path(
@@ -128,16 +126,16 @@ def linear_path(
     task: TaskKind,
     grid: Sequence[float] = GRID,
 ) -> dict[float, Float[np.ndarray, "M T"]]:
-    """Return, for each C of ``grid``, predictions for every row: probabilities, or values.
+    """Return, for each C of ``grid``, the predictions of every row: probabilities or values.
 
-    Each target is fitted to its own labeled training rows; one that cannot be learned is NaN.
+    Each target is fitted to its labeled training rows; a target that cannot be learned is NaN.
     """
     fits = linear_fits(features, labels, train, task, grid)
     return {c: linear_predictions(features, fit, task) for c, fit in fits.items()}
 
 
 def check_penalties(option: str, given: object, is_list: bool = False) -> None:
-    """Raise a :class:`ConfigError` unless these are inverse penalties."""
+    """Raise a ConfigError unless an option is an inverse penalty, or a list of these."""
     values = np.asarray(given)
     is_usable = values.dtype.kind in "iuf" and values.ndim == is_list and values.size > 0
     if not is_usable or not ((values > 0) & np.isfinite(values)).all():
@@ -152,45 +150,46 @@ def linear_fits(
     task: TaskKind,
     grid: Sequence[float] = GRID,
 ) -> dict[float, LinearModel]:
-    """Return the models of :func:`linear_path`, at each C of ``grid``, ascending."""
+    """Return the models of :func:`linear_path` for each C of ``grid``, ascending."""
     path = sorted(grid)
     x, y = features[train], labels[train]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    able, shape = learnable(y), (int(x.shape[1]), y.shape[1])  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+    can_learn, shape = learnable(y), (int(x.shape[1]), y.shape[1])  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     fits = {c: LinearModel(np.full(shape, np.nan), np.full(shape[1], np.nan)) for c in path}
-
-    def one_target(t: int) -> None:
-        known = np.flatnonzero(~np.isnan(y[:, t]))
-        own, values = x[known], y[known, t]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-        fit = _ridge if task == "regression" else _logistic
-        for c, (weight, bias, *_) in fit(own, values[:, None], path).items():
-            fits[c].weight[:, t], fits[c].bias[t] = weight[:, 0], bias[0]
-
-    if not able.any():
+    if not can_learn.any():
         return fits
+
+    def keep(targets: np.ndarray, models: Mapping[float, LinearModel]) -> None:
+        for c, (weight, bias, *_) in models.items():
+            fits[c].weight[:, targets], fits[c].bias[targets] = weight, bias
+
+    def fit_target(t: int) -> None:
+        known = np.flatnonzero(~np.isnan(y[:, t]))
+        fit = _ridge if task == "regression" else _logistic
+        keep(np.array([t]), fit(x[known], y[known, t, None], path))  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+
     if task == "regression" and not np.isnan(y).any():
-        for c, (weight, bias, *_) in _ridge(x, y[:, able], path).items():
-            fits[c].weight[:, able], fits[c].bias[able] = weight, bias
+        keep(can_learn, _ridge(x, y[:, can_learn], path))
     elif task == "classification" and isinstance(x, np.ndarray):
         weights = None
         for c in path:
-            weights = fit_logistic(x, y[:, able], c, weights)
-            fits[c].weight[:, able], fits[c].bias[able] = weights[:-1], weights[-1]
+            weights = fit_logistic(x, y[:, can_learn], c, weights)
+            keep(can_learn, {c: LinearModel(weights[:-1], weights[-1])})
     elif task == "multiclass":
         known = np.flatnonzero(~np.isnan(y).any(axis=1))
         classes = y[known].argmax(axis=1)[:, None]
-        seen = np.unique(classes)
         with without_convergence_warnings():
-            found = _logistic(x[known], classes, path)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-        for c, (weight, bias, *_) in found.items():
-            if len(seen) == 2:  # scikit-learn keeps the difference of the two
+            models = _logistic(x[known], classes, path)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+        seen = np.unique(classes)
+        for c, (weight, bias, *_) in models.items():
+            if len(seen) == 2:  # scikit-learn returns only the difference of two classes
                 weight = np.concatenate([-weight, weight], axis=1) / 2
                 bias = np.concatenate([-bias, bias]) / 2
-            fits[c].weight[:], fits[c].bias[:] = 0.0, -np.inf  # of a class that no row has
-            fits[c].weight[:, seen], fits[c].bias[seen] = weight, bias
+            fits[c].weight[:], fits[c].bias[:] = 0.0, -np.inf  # classes without a training row
+            keep(seen, {c: LinearModel(weight, bias)})
     else:
-        with without_convergence_warnings():  # here: threads share what is shown
+        with without_convergence_warnings():  # outside of the threads, which share the filters
             Parallel(n_jobs=-1, prefer="threads")(
-                delayed(one_target)(t) for t in np.flatnonzero(able).tolist()
+                delayed(fit_target)(t) for t in np.flatnonzero(can_learn).tolist()
             )
     return fits
 
@@ -203,40 +202,40 @@ def held_out_path(
     grid: Sequence[float] = GRID,
     kinds: Int[np.ndarray, "M"] | None = None,
 ) -> dict[float, Float[np.ndarray, "M T"]]:
-    """Return, for each C of ``grid``, predictions for training rows by models of other fifths.
+    """Return, for each C of ``grid``, 5-fold cross-validated predictions of the training rows.
 
-    Rows are dealt to fifths at random, those of one kind together; other rows are NaN.
+    Folds are random, with rows of one kind in the same fold. All other rows are NaN.
     """
-    order, own = shuffled(train, kinds)
-    found = {c: np.full(labels.shape, np.nan) for c in grid}
-    count = int(own[-1]) + 1
+    order, numbers = shuffled(train, kinds)
+    held_out = {c: np.full(labels.shape, np.nan) for c in grid}
+    count = int(numbers[-1]) + 1
     for part in np.array_split(np.arange(count), min(5, count)):
-        fold = order[np.isin(own, part)]
+        fold = order[np.isin(numbers, part)]
         rest = np.setdiff1d(train, fold)
         for c, predictions in linear_path(features, labels, rest, task, grid).items():
-            found[c][fold] = predictions[fold]
-    return found
+            held_out[c][fold] = predictions[fold]
+    return held_out
 
 
 def shuffled(
     rows: Int[np.ndarray, "R"], kinds: Int[np.ndarray, "M"] | None
 ) -> tuple[Int[np.ndarray, "R"], Int[np.ndarray, "R"]]:
-    """Return rows in random order, repeats side by side, and the numbers of their kinds, ascending.
+    """Shuffle rows, with repeats next to each other; return them and ascending numbers of kinds.
 
-    ``kinds`` are equal for rows that repeat each other; None: none do.
+    ``kinds`` are equal for rows that repeat each other; None if no rows do.
     """
-    own = group_numbers((rows if kinds is None else kinds[rows]).tolist())
-    place = np.argsort(np.random.default_rng(0).permutation(own.max() + 1))[own]
-    order = np.argsort(place, kind="stable")
-    return rows[order], place[order]
+    numbers = group_numbers((rows if kinds is None else kinds[rows]).tolist())
+    positions = np.argsort(np.random.default_rng(0).permutation(numbers.max() + 1))[numbers]
+    order = np.argsort(positions, kind="stable")
+    return rows[order], positions[order]
 
 
 def linear_predictions(
     features: Features, model: LinearModel, task: TaskKind
 ) -> Float[np.ndarray, "M T"]:
-    """Return probabilities (classification) or values (regression) of every row.
+    """Return the probabilities (classification) or values (regression) of every row.
 
-    In double precision, in which logits that differ give probabilities that do.
+    They are in double precision, in which different logits give different probabilities.
     """
     if task == "classification" and isinstance(features, np.ndarray):
         x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
@@ -249,7 +248,7 @@ def linear_predictions(
 
 
 def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarray, "M T"]:
-    """Return the mean prediction of several models: of logits, for regression of values.
+    """Return the mean prediction of several models: of their logits, or values for regression.
 
     Example:
         >>> fuse([np.array([[0.9]]), np.array([[0.1]])], "classification")
@@ -259,16 +258,16 @@ def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarr
         return parts[0]
     if task == "regression":
         return np.mean(parts, axis=0)
-    likely = np.clip(np.asarray(parts, dtype=np.float64), _LEAST, 1 - _LEAST)
+    likely = np.clip(np.asarray(parts, dtype=np.float64), _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
     if task == "multiclass":
         logs = np.log(likely).mean(axis=0)
-        # classes that none has learned stay impossible
+        # classes that no model has learned keep probability 0
         return softmax(np.where(np.any(parts, axis=0), logs, -np.inf), axis=1)
     return expit((np.log(likely) - np.log1p(-likely)).mean(axis=0))
 
 
 def without_convergence_warnings() -> AbstractContextManager[Any]:
-    """Let a fit end where it is: the last digits of a score are not worth more steps."""
+    """Ignore warnings of unfinished fits: the last digits of a score are not worth more steps."""
     from sklearn.exceptions import ConvergenceWarning
 
     return warnings.catch_warnings(action="ignore", category=ConvergenceWarning)
@@ -277,7 +276,7 @@ def without_convergence_warnings() -> AbstractContextManager[Any]:
 def _logistic(
     x: Features, classes: Num[np.ndarray, "R 1"], path: Sequence[float]
 ) -> dict[float, LinearModel]:
-    """Fit one model; scikit-learn keeps one column for two classes."""
+    """Return the models of one target; scikit-learn has a single column for two classes."""
     from sklearn.linear_model import LogisticRegression
 
     model, fits = LogisticRegression(warm_start=True, max_iter=MAX_ITERATIONS), {}
@@ -290,7 +289,7 @@ def _logistic(
 def _ridge(
     x: Features, y: Float[np.ndarray, "R T"], path: Sequence[float]
 ) -> dict[float, LinearModel]:
-    """Fit in float64: columns of embeddings are nearly dependent."""
+    """Return models that are fitted in float64: columns of embeddings are nearly dependent."""
     from sklearn.kernel_ridge import KernelRidge
     from sklearn.linear_model import Ridge
 
@@ -303,12 +302,12 @@ def _ridge(
         return fits
     mean, shift = x.mean(axis=0, dtype=np.float64), y.mean(axis=0, dtype=np.float64)
     centered, right = x - mean, y - shift
-    # the products of the rows, or where these are more of the columns, serve all penalties
+    # the products of the rows, or of the columns if there are fewer, are used for all penalties
     is_tall = x.shape[0] > x.shape[1]
     products = centered.T @ centered if is_tall else centered @ centered.T
     right = centered.T @ right if is_tall else right
     for c in path:
-        # solves either system; by `set_params`: the type stub takes the penalty for a whole number
+        # solves either system; `set_params` because the type stub expects an integer penalty
         system: Any = KernelRidge(kernel="precomputed").set_params(alpha=1.0 / c)
         solved = system.fit(products, right).dual_coef_
         weight = solved if is_tall else centered.T @ solved
@@ -325,45 +324,44 @@ def tree_predictions(
     *,
     boosted: bool = False,
 ) -> Float[np.ndarray, "M T"]:
-    """Return what random forests, or gradient-boosted trees, predict for every row.
+    """Return the predictions of random forests, or gradient-boosted trees, for every row.
 
-    There is a model for each target; one that cannot be learned is NaN, of several classes 0.
-    Targets run in threads.
+    Each target has its own model. Predictions of a target that cannot be learned are NaN; those of
+    a class without a training row are 0.
     """
     from sklearn import ensemble
 
     is_regression = task == "regression"
     has_classes = task == "multiclass" and learnable(labels[train]).any()
-    kind: Any = ensemble.RandomForestRegressor if is_regression else ensemble.RandomForestClassifier
     settings: dict[str, Any] = {"random_state": seed}
     if boosted:
-        kind = ensemble.HistGradientBoostingRegressor
-        kind = kind if is_regression else ensemble.HistGradientBoostingClassifier
+        kinds = ensemble.HistGradientBoostingClassifier, ensemble.HistGradientBoostingRegressor
     else:
+        kinds = ensemble.RandomForestClassifier, ensemble.RandomForestRegressor
         trees = TREES if labels.shape[1] <= MANY_TASKS else TREES_MANY_TASKS
         share = 1 / 3 if is_regression else "sqrt"
         settings |= {"n_estimators": trees, "max_features": share, "n_jobs": 1}
 
-    def one(y: np.ndarray) -> np.ndarray:
+    def predictions_of(y: np.ndarray) -> np.ndarray:
         rows = train[~np.isnan(y[train])]
         if not learnable(y[rows, None]).all():
             return np.full(len(features), 0.0 if has_classes else np.nan)
-        model = kind(**settings).fit(features[rows], y[rows])
+        model: Any = kinds[is_regression](**settings).fit(features[rows], y[rows])
         return model.predict(features) if is_regression else model.predict_proba(features)[:, 1]
 
     columns = Parallel(n_jobs=1 if boosted else -1, prefer="threads")(
-        delayed(one)(y) for y in labels.T
+        delayed(predictions_of)(y) for y in labels.T
     )
     return np.stack(columns, axis=1)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 def features_of(store: GraphStore, name: str) -> np.ndarray | csr_matrix:
-    """Return features of the store's domain, a row a graph; :data:`COUNTS` is a name as well."""
+    """Return features of the store's domain by their name, which may also be :data:`COUNTS`."""
     domain = domain_of(store.schema)
     if name != COUNTS:
         return domain.feature_set(name, store).values
     counts = domain.feature_counts(store)
-    assert counts is not None, "a model with counts is of a domain that has them"
+    assert counts is not None, "counts are used only in domains that have them"
     return counts
 
 
@@ -374,15 +372,16 @@ def fit_logistic(
     start: Float[np.ndarray, "W+1 T"] | None = None,
     weights: Float[np.ndarray, "M"] | None = None,
 ) -> Float[np.ndarray, "W+1 T"]:
-    """Return the weights of one logistic regression a target, the intercepts in the last row.
+    """Return the weights of a logistic regression for each target, with intercepts in the last row.
 
-    Each minimizes, over its own labeled rows, the sum of the cross-entropies times ``c`` plus half
-    the squared length of its weights, intercept excepted: scikit-learn's ``LogisticRegression``.
-    ``weights`` say how often each row counts, once if None.
-    All targets take their steps of L-BFGS together, so that a step is two matrix products over the
-    features whatever the number of targets, and the line search, in which the logits are linear,
-    is none. One tolerance suits all columns because they are standardized. Each target has both
-    classes; ``start`` is where the weights start from, 0 if None.
+    As scikit-learn's ``LogisticRegression``, each minimizes ``c`` times the sum of cross-entropies
+    over its labeled rows, plus half the squared norm of its weights without the intercept.
+    ``weights`` are the weights of rows, 1 if None; ``start`` has initial values of the result, 0 if
+    None. Each target must have both classes.
+
+    All targets take their L-BFGS steps together. A step then takes two matrix products with the
+    features, for any number of targets; the line search needs none, since logits are linear in the
+    step size. One tolerance suits all columns because they are standardized.
     """
     x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
     y = torch.from_numpy(labels).float()
@@ -403,7 +402,7 @@ def fit_logistic(
     gradient = _gradient(x, share * (logits.sigmoid() - y)) + penalty * w
     for _ in range(MAX_ITERATIONS):
         running = gradient.abs().amax(dim=0) > _TOLERANCE
-        if int(running.sum()) <= _CROWDED * len(targets):
+        if int(running.sum()) <= _RUNNING_SHARE * len(targets):
             fitted[:, targets] = w
             state = (w, logits, gradient, y, share, penalty)
             w, logits, gradient, y, share, penalty = (t[:, running] for t in state)
@@ -431,7 +430,7 @@ def _gradient(x: Tensor, errors: Tensor) -> Tensor:
 
 
 def _two_loops(gradient: Tensor, steps: list[Tensor], changes: list[Tensor]) -> Tensor:
-    """Return the gradient times the inverse curvature that the last steps have shown."""
+    """Return the gradient times the inverse Hessian that L-BFGS estimates from the last steps."""
     q = gradient.clone()
     if not steps:
         return q
@@ -457,11 +456,11 @@ def _line_search(
     share: Tensor,
     penalty: Tensor,
 ) -> Tensor:
-    """Return, for each target, how far to go: where the loss along ``direction`` is least.
+    """Return for each target the step size with the smallest loss along ``direction``.
 
-    The loss is convex, so Newton's method on its derivative converges from 0; steps that would
-    more than quadruple the distance are cut, since far from the optimum a logistic loss is flat.
-    A hundredth of the distance is near enough, since the next direction corrects it.
+    The loss is convex, so Newton's method on its derivative converges from 0. A step size may at
+    most quadruple in one iteration, since a logistic loss is flat far from the optimum. An accuracy
+    of 1 % suffices, since the next direction corrects the rest.
     """
     size = logits.new_zeros(logits.shape[1])
     linear = (penalty * w * direction).sum(dim=0)

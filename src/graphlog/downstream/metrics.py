@@ -1,4 +1,4 @@
-"""Scores of multi-task predictions where any label may be missing, vectorized over tasks."""
+"""Scores of multi-task predictions, with missing labels."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,14 +11,14 @@ from jaxtyping import Bool, Float, Num, Shaped
 from graphlog.errors import ConfigError, check_name
 
 TaskKind = Literal["classification", "regression", "multiclass"]
-"""Multiclass: the columns are the classes of one target, of which each graph has one."""
+"""For multiclass, the columns are the classes of one target; each graph has one class."""
 Score = Callable[[Float[np.ndarray, "n"], Float[np.ndarray, "n"]], float]
-"""From the labels and the predictions of one target, none of them missing, to its score."""
+"""Function from the labels and predictions of one target, none missing, to its score."""
 IN_DEVIATIONS = {"rmse": "rmse_in_sd", "mae": "mae_in_sd"}
-"""Metrics in the unit of their target, and what they are in deviations of the training labels."""
+"""Metrics in units of their target, and their names in standard deviations of training labels."""
 LOWER_IS_BETTER = frozenset({*IN_DEVIATIONS, *IN_DEVIATIONS.values()})
 IN_PERCENT = frozenset({"roc_auc", "average_precision", "accuracy"})
-"""Areas and shares, which are shown in percent."""
+"""Metrics that are shown in percent: areas and shares."""
 DEFAULT_METRIC: Mapping[TaskKind, str] = {
     "classification": "roc_auc",
     "regression": "rmse",
@@ -28,20 +28,20 @@ DEFAULT_METRIC: Mapping[TaskKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The scores of one fold."""
+    """Scores of one set of graphs, such as the test set."""
 
     scores: dict[str, float]
-    """Mean of each metric over the tasks it is defined for; NaN if there is none."""
+    """Mean of each metric over the tasks for which it is defined; NaN if there are none."""
     per_task: dict[str, list[float]]
-    """Each metric of each task; NaN where undefined."""
+    """Values of each metric for each task; NaN where undefined."""
 
 
 def evaluate(
     labels: Num[np.ndarray, "N T"], predictions: Num[np.ndarray, "N T"], task: TaskKind
 ) -> Evaluation:
-    """Return every metric of ``task``; labels are NaN where missing, classes 0 and 1.
+    """Return every metric of ``task``. Labels are NaN where missing; classes are 0 and 1.
 
-    Rows whose prediction is NaN (molecules that could not be read) are left out.
+    Rows with a prediction of NaN (molecules that could not be read) are left out.
 
     Example:
         >>> labels = np.array([[0.0], [1.0], [np.nan], [1.0]])
@@ -51,16 +51,14 @@ def evaluate(
     labels = np.where(np.isnan(predictions), np.nan, np.asarray(labels, dtype=np.float64))
     present: Bool[np.ndarray, "T N"] = ~np.isnan(labels.T)
     hits = np.eye(labels.shape[1])[predictions.argmax(axis=1)]
-    hits[~present.all(axis=0)] = np.nan  # a row counts if every class has a probability
-    per_task = {
-        name: [
+    hits[~present.all(axis=0)] = np.nan  # rows count only if every class has a probability
+    per_task: dict[str, list[float]] = {}
+    for name, score in SCORES[task].items():
+        values = (hits if name == "accuracy" else predictions).T
+        per_task[name] = [
             score(y[known], p[known].astype(np.float64)) if known.any() else math.nan
-            for y, p, known in zip(
-                labels.T, (hits if name == "accuracy" else predictions).T, present, strict=True
-            )
+            for y, p, known in zip(labels.T, values, present, strict=True)
         ]
-        for name, score in SCORES[task].items()
-    }
     means = {name: mean_over_tasks(np.array(values)) for name, values in per_task.items()}
     if task == "multiclass":  # the share of all graphs, not the mean over classes
         means["accuracy"] = _recall(labels.ravel(), hits.ravel())
@@ -68,12 +66,13 @@ def evaluate(
 
 
 def mean_over_tasks(values: Shaped[np.ndarray, "T"]) -> float:
-    """Return the mean over tasks (or folds) where the score is defined; NaN if there is none."""
-    return float(values[~np.isnan(values)].mean()) if not np.isnan(values).all() else float("nan")
+    """Return the mean of the scores of tasks (or folds) without NaN; NaN if there are none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def means_of_known(values: Float[np.ndarray, "S T"]) -> Float[np.ndarray, "T"]:
-    """Return the mean of each column without its NaN; NaN for a column that has nothing else."""
+    """Return the mean of each column without NaN; NaN for a column with only NaN."""
     return np.ma.masked_invalid(values).mean(axis=0).filled(np.nan)
 
 
@@ -82,8 +81,10 @@ def paired_interval(
 ) -> tuple[float, float]:
     """Return the mean of differences over splits and half the width of its 95 % interval.
 
-    Splits share molecules, which the corrected t-test of Nadeau and Bengio (Inference for the
-    generalization error, Machine Learning 52, 2003, Eq. 9) allows for. One split has no interval.
+    The interval is that of the corrected t-test of Nadeau and Bengio (Inference for the
+    generalization error, Machine Learning 52, 2003, Eq. 9), since splits share molecules.
+    ``test_to_train`` is the size of a test set relative to its training set. The half width of one
+    split is NaN.
     """
     from scipy.stats import t as student  # slow to import
 
@@ -95,39 +96,40 @@ def paired_interval(
 
 
 def brier_score(outcomes: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
-    """Return the mean squared difference of 0/1 outcomes and their probabilities; NaN of none."""
-    return float(np.mean((outcomes - p) ** 2)) if len(outcomes) else float("nan")
+    """Return the mean squared difference of 0/1 outcomes and probabilities; NaN for none."""
+    return float(np.mean((outcomes - p) ** 2)) if len(outcomes) else math.nan
 
 
 def calibration_error(outcomes: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
-    """Return the expected calibration error (ECE); NaN of none, or of unknown probabilities.
+    """Return the expected calibration error (ECE); NaN without outcomes or if ``p`` has NaN.
 
-    Within ten bins of equal width, the difference of the mean probability and the share of outcomes
-    that came true, weighted by the numbers of predictions.
+    Probabilities are divided into ten bins of equal width. The error is the mean over bins of the
+    absolute difference between mean probability and share of positive outcomes, weighted by the
+    numbers of predictions.
 
     Example:
         >>> calibration_error(np.array([0.0, 1.0, 1.0, 1.0]), np.array([0.12, 0.18, 0.9, 0.9]))
         0.225
     """
     if not len(outcomes) or np.isnan(p).any():
-        return float("nan")
+        return math.nan
     members = np.minimum((p * 10).astype(int), 9)
     gaps = np.bincount(members, weights=outcomes - p)
     return float(np.abs(gaps).sum() / len(outcomes))
 
 
 def learnable(labels: Num[np.ndarray, "M T"]) -> Bool[np.ndarray, "T"]:
-    """Return which targets have two labels that differ: both classes, or two values."""
+    """Return which targets have at least two different labels."""
     known = np.isfinite(labels)
     lowest = np.where(known, labels, np.inf).min(axis=0, initial=np.inf)
     return (known & (labels > lowest)).any(axis=0)
 
 
 def shown_score(value: float, metric: str, largest: float | None = None) -> str:
-    """Return a score as reports and bars show it; an undefined one is a dash.
+    """Return a score as text for reports and progress bars; an undefined score is a dash.
 
-    Areas and shares are in percent. Others have as many decimals, at least one below 1,000, as
-    ``largest``, by default the value itself, needs for three digits.
+    Areas and shares are in percent. Other scores have the decimals that ``largest`` (by default the
+    value itself) needs for three significant digits, but at least one decimal below 1,000.
 
     Example:
         >>> shown_score(0.95331, "roc_auc"), shown_score(0.0123, "rmse", 1.5)
@@ -149,17 +151,17 @@ def shown_score(value: float, metric: str, largest: float | None = None) -> str:
 
 
 def better(metric: str, a: float, b: float) -> bool:
-    """Return whether score ``a`` beats ``b``; anything beats NaN, NaN beats nothing."""
+    """Return whether score ``a`` is better than ``b``; NaN is worse than every number."""
     if np.isnan(a):
         return False
     return bool(np.isnan(b)) or (a < b if metric in LOWER_IS_BETTER else a > b)
 
 
 def check_metric(name: str | None, task: TaskKind) -> str:
-    """Return ``name``, or the usual metric of ``task`` for None.
+    """Return ``name``, or the default metric of ``task`` for None.
 
     Raises:
-        ConfigError: If there is no such metric or it is for another kind of task.
+        ConfigError: If the metric is unknown or for another kind of task.
     """
     if name is None:
         return DEFAULT_METRIC[task]
@@ -179,14 +181,14 @@ def _roc_auc(y: Float[np.ndarray, "n"], score: Float[np.ndarray, "n"]) -> float:
     positives = int((y == 1).sum())
     negatives = len(y) - positives
     if not positives or not negatives:
-        return float("nan")
+        return math.nan
     above = rankdata(score)[y == 1].sum() - positives * (positives + 1) / 2
     return float(above / (positives * negatives))
 
 
 def _average_precision(y: Float[np.ndarray, "n"], score: Float[np.ndarray, "n"]) -> float:
     if not 0 < (y == 1).sum() < len(y):
-        return float("nan")
+        return math.nan
     order = np.argsort(-score, kind="stable")
     last_of_tie = np.append(np.diff(score[order]) != 0, True)
     hits = np.cumsum(y[order] == 1)[last_of_tie]
@@ -196,7 +198,7 @@ def _average_precision(y: Float[np.ndarray, "n"], score: Float[np.ndarray, "n"])
 
 def _r2(y: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
     spread = float(((y - y.mean()) ** 2).sum())
-    return 1.0 - float(((y - p) ** 2).sum()) / spread if spread > 0 else float("nan")
+    return 1.0 - float(((y - p) ** 2).sum()) / spread if spread > 0 else math.nan
 
 
 def _pearson(y: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
@@ -206,14 +208,13 @@ def _pearson(y: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
 
 
 def _recall(y: Float[np.ndarray, "n"], hit: Float[np.ndarray, "n"]) -> float:
-    found = hit[(y == 1) & ~np.isnan(hit)]
-    return float(found.mean()) if len(found) else math.nan
+    return mean_over_tasks(hit[y == 1])
 
 
 SCORES: Mapping[TaskKind, Mapping[str, Score]] = {
     "classification": {"roc_auc": _roc_auc, "average_precision": _average_precision},
     "multiclass": {
-        "accuracy": _recall,  # of each class, given where its probability is the highest
+        "accuracy": _recall,  # the share of a class's graphs for which it is the most likely class
         "roc_auc": _roc_auc,
         "average_precision": _average_precision,
     },
@@ -224,4 +225,4 @@ SCORES: Mapping[TaskKind, Mapping[str, Score]] = {
         "pearson": _pearson,
     },
 }
-"""The scores of each kind of task; those that are not defined for some labels are NaN there."""
+"""Scores of each kind of task; a score is NaN for labels for which it is not defined."""

@@ -1,4 +1,4 @@
-"""How sure predictions are: intervals and calibrated probabilities, from the validation set."""
+"""Uncertainty of predictions: intervals and calibrated probabilities, from the validation set."""
 
 import math
 from collections.abc import Mapping
@@ -16,23 +16,22 @@ from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LabeledGraphs
 
 LEVEL = 0.9
-"""Level of the intervals that a report judges."""
+"""Level of the intervals in reports: the share of values that they should contain."""
 NINETY = 1.6448536269514722
-"""Half width, in deviations, of the interval that holds 90 % of a normal distribution."""
-_SMALLEST = 1e-7
-_LOG_TEMPERATURES = (-3.0, 3.0)
+"""Half width, in standard deviations, of the interval with 90 % of a normal distribution."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """What the validation set tells about the errors of a predictor."""
+    """The errors, or the calibration, of a predictor on the validation set."""
 
     task: TaskKind
     """Kind of task."""
     errors: Float[np.ndarray, "K T"]
-    """Regression: absolute errors of each target, ascending, NaN where there are fewer."""
+    """Regression: ascending absolute errors of each target, followed by NaN if it has fewer."""
     temperatures: Float[np.ndarray, "T"]
-    """Else: what each target's logits are divided by; NaN where the fold could not tell."""
+    """Classification: temperature of each target, by which its logits are divided; NaN if the
+    validation set does not have two classes."""
 
     @classmethod
     def fit(
@@ -42,10 +41,10 @@ class Calibration:
         predictions: Float[np.ndarray, "N T"],
         kinds: Int[np.ndarray, "N"] | None = None,
     ) -> "Calibration":
-        """Return the calibration of predictions of a fold that was not trained on.
+        """Return the calibration of predictions of a set that the predictor was not trained on.
 
-        Of graphs that repeat each other, whose ``kinds`` are equal, the first error of a target
-        counts: one that is predicted later has an error of its own, but they have not.
+        Of graphs that repeat each other, whose ``kinds`` are equal, only the first error of a
+        target counts, since errors of repeats are not independent.
         """
         labels, targets = np.asarray(labels, dtype=np.float64), labels.shape[1]
         if task == "regression":
@@ -56,28 +55,27 @@ class Calibration:
                     first = np.unique(kinds[known], return_index=True)[1]
                     column[np.delete(known, first)] = np.nan
             errors = np.sort(errors, axis=0)  # NaN comes last
-            most = int((~np.isnan(errors)).sum(axis=0).max(initial=0))
-            return cls(task, errors[:most], np.full(targets, np.nan))
+            return cls(task, errors[~np.isnan(errors).all(axis=1)], np.full(targets, np.nan))
+        temperatures = np.full(targets, np.nan)
         if task == "multiclass":
-            # classes that were not learned are impossible
+            # classes that were not learned have probability 0
             cells = np.ix_(~np.isnan(labels).any(axis=1), (predictions > 0).any(axis=0))
-            found = np.full(targets, _temperature(predictions[cells], labels[cells]))
-            return cls(task, np.empty((0, targets)), found)
-        found = np.full(targets, np.nan)
-        for t, (p, y) in enumerate(zip(predictions.T, labels.T, strict=True)):
-            pairs = (np.stack([1 - v, v], axis=1)[~np.isnan(y)] for v in (p, y))
-            found[t] = _temperature(*pairs)
-        return cls(task, np.empty((0, targets)), found)
+            temperatures[:] = _temperature(predictions[cells], labels[cells])
+        else:
+            for t, (p, y) in enumerate(zip(predictions.T, labels.T, strict=True)):
+                pairs = (np.stack([1 - v, v], axis=1)[~np.isnan(y)] for v in (p, y))
+                temperatures[t] = _temperature(*pairs)
+        return cls(task, np.empty((0, targets)), temperatures)
 
     def half_widths(self, level: float) -> Float[np.ndarray, "T"]:
-        """Return half the width of each target's interval; infinite where labels are too few.
+        """Return half the width of each target's interval; infinite if it has too few labels.
 
-        Split conformal prediction: of n errors the one of rank ceil((n + 1) * level), so that the
-        interval of a new graph, exchangeable with those of the fold, holds its value with at least
-        this probability.
+        This is split conformal prediction: the half width is the error of rank
+        ceil((n + 1) * level) among n errors. If new graphs are exchangeable with those of the
+        validation set, their intervals contain their values with at least this probability.
         """
         counts = (~np.isnan(self.errors)).sum(axis=0)
-        # the product is rounded: 10 * 0.9 is 9.000000000000002 at some levels
+        # rounded, because 100 * 0.07 is 7.000000000000001, for example
         ranks = np.ceil(np.round((counts + 1) * level, 9)).astype(int)
         widths = np.full(self.errors.shape[1], np.inf)
         for t in np.flatnonzero(ranks <= counts):
@@ -85,11 +83,11 @@ class Calibration:
         return widths
 
     def probabilities(self, predictions: Float[np.ndarray, "N T"]) -> Float[np.ndarray, "N T"]:
-        """Return calibrated probabilities; NaN for a target that the fold could not calibrate."""
+        """Return calibrated probabilities; NaN for a target without a temperature."""
         p = np.asarray(predictions, dtype=np.float64)
         if self.task == "multiclass":
-            found = np.where(p == 0, 0.0, _tempered(p, self.temperatures[0]))  # not learned
-            return found / found.sum(axis=1, keepdims=True)
+            calibrated = np.where(p == 0, 0.0, _tempered(p, self.temperatures[0]))  # not learned
+            return calibrated / calibrated.sum(axis=1, keepdims=True)
         return _tempered(np.stack([1 - p, p], axis=2), self.temperatures[:, None])[..., 1]
 
     def rows(
@@ -98,9 +96,9 @@ class Calibration:
         predictions: Float[np.ndarray, "M T"],
         std: Float[np.ndarray, "M T"] | None = None,
     ) -> tuple[dict[str, Any], ...]:
-        """Return how each target's calibration does on the test set.
+        """Return scores of each target's calibration on the test set.
 
-        Predicted deviations, which a kernel model of quantities has, are compared with intervals.
+        Standard deviations ``std``, which kernel models predict for regression, are scored as well.
         """
         test = data.split.test
         labels, predictions = np.asarray(data.labels[test], dtype=np.float64), predictions[test]
@@ -109,28 +107,28 @@ class Calibration:
         if self.task == "regression":
             errors, widths = labels - predictions, self.half_widths(LEVEL)
             stds = [None] * len(widths) if std is None else std[test].T
-            each = zip(data.targets, n_valid, errors.T, widths, stds, strict=True)
-            return tuple(json_ready([_interval_row(*own) for own in each]))
+            columns = zip(data.targets, n_valid, errors.T, widths, stds, strict=True)
+            return tuple(json_ready([_interval_row(*column) for column in columns]))
         calibrated = self.probabilities(predictions)
-        if self.task == "multiclass":
-            whole = labels, predictions, calibrated, self.temperatures[0]
-            return (json_ready(_probability_row("all classes", max(n_valid), *whole)),)
-        columns = (labels.T, predictions.T, calibrated.T, self.temperatures)
-        each = zip(data.targets, n_valid, *columns, strict=True)
-        return tuple(json_ready([_probability_row(*own) for own in each]))
+        names, values = data.targets, (labels.T, predictions.T, calibrated.T)
+        if self.task == "multiclass":  # a single row
+            names, n_valid = ["all classes"], [max(n_valid)]
+            values = [labels], [predictions], [calibrated]
+        columns = zip(names, n_valid, *values, self.temperatures[: len(names)], strict=True)
+        return tuple(json_ready([_probability_row(*column) for column in columns]))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what :meth:`of` makes it of again."""
+        """Return the calibration as named tensors, the inverse of :meth:`of`."""
         arrays = {"errors": self.errors, "temperatures": self.temperatures}
         return {f"calibration.{k}": torch.from_numpy(v.astype(float)) for k, v in arrays.items()}
 
     @classmethod
     def of(cls, task: TaskKind, tensors: Mapping[str, Tensor]) -> "Calibration | None":
-        """Return the calibration among the tensors of a file; None where there is none."""
+        """Return the calibration from the tensors of a file; None if there is none."""
         if "calibration.errors" not in tensors:
             return None
-        found = [tensors[f"calibration.{name}"].numpy() for name in ("errors", "temperatures")]
-        return cls(task, *found)
+        names = ("errors", "temperatures")
+        return cls(task, *(tensors[f"calibration.{name}"].numpy() for name in names))
 
 
 def calibration_notes(
@@ -140,10 +138,10 @@ def calibration_notes(
     pooled: bool = False,
     records: str = "molecules",
 ) -> list[str]:
-    """Return what a reader of the rows of :meth:`Calibration.rows` must know.
+    """Return notes for readers of the rows of :meth:`Calibration.rows`.
 
-    ``chosen`` is what the validation set was also used to choose; ``pooled`` says that folds of
-    several splits were joined, for models of all labels.
+    ``chosen`` names what else was chosen on the validation set; ``pooled`` is whether the
+    validation sets of several splits were joined, for models that are trained on all labels.
     """
     notes: list[str] = []
     has_intervals = any("coverage" in row for row in rows)
@@ -188,7 +186,7 @@ def calibration_notes(
 def _interval_row(
     name: str, n_valid: int, errors: np.ndarray, half_width: float, std: np.ndarray | None
 ) -> dict[str, Any]:
-    """Return how intervals do, and predicted deviations: as such and in telling small errors."""
+    """Return scores of the interval of a target, and of predicted standard deviations if any."""
     known = ~np.isnan(errors)
     errors = errors[known]
     row = {
@@ -203,11 +201,11 @@ def _interval_row(
         return row
     std = std[known]
     surest = errors[np.argsort(std, kind="stable")[: len(std) // 3]]
-    whole, own = math.sqrt(mean_over_tasks(errors**2)), math.sqrt(mean_over_tasks(surest**2))
+    rmse, surest_rmse = (math.sqrt(mean_over_tasks(e**2)) for e in (errors, surest))
     return row | {
         "spread_coverage": mean_over_tasks(np.abs(errors) <= NINETY * std),
         "spread_half_width": NINETY * mean_over_tasks(std),
-        "surest_third": own / whole if whole > 0 else math.nan,
+        "surest_third": surest_rmse / rmse if rmse > 0 else math.nan,
     }
 
 
@@ -219,7 +217,7 @@ def _probability_row(
     calibrated: np.ndarray,
     temperature: float,
 ) -> dict[str, Any]:
-    """Return how the probabilities of one target do, or those of all classes together."""
+    """Return scores of the probabilities of one target, or of all classes together."""
     known = ~np.isnan(labels.reshape(len(labels), -1)).any(axis=1)
     before, after = (_scores(labels[known], values[known]) for values in (p, calibrated))
     return {
@@ -235,7 +233,10 @@ def _probability_row(
 
 
 def _scores(labels: np.ndarray, p: np.ndarray) -> tuple[float, float]:
-    """Return Brier score and calibration error; of classes its sum, and that of the likeliest."""
+    """Return Brier score and calibration error.
+
+    Of several classes these are the sum over classes, and the error of the most likely class.
+    """
     if labels.ndim == 1:
         return brier_score(labels, p), calibration_error(labels, p)
     if not len(labels):
@@ -246,11 +247,12 @@ def _scores(labels: np.ndarray, p: np.ndarray) -> tuple[float, float]:
 
 
 def _temperature(p: Float[np.ndarray, "N C"], labels: Float[np.ndarray, "N C"]) -> float:
-    """Return what to divide log-probabilities by; NaN where there are not two classes.
+    """Return the temperature that divides log-probabilities; NaN if there are not two classes.
 
-    Labels are smoothed, so that a fold without an error gives no certainty: of two classes as by
-    Platt, 1 of n becoming (n + 1) / (n + 2); of more by one such row in the whole fold, since one a
-    class would make all classes of a small fold nearly alike.
+    Labels are smoothed, so that a set without errors does not give probabilities of 0 and 1. Two
+    classes are smoothed as by Platt: a 1 of a class with n rows becomes (n + 1) / (n + 2). With
+    more classes n is the number of all rows, since smoothing by class would make all classes of a
+    small set almost equally likely.
     """
     from scipy.optimize import minimize_scalar  # slow to import
 
@@ -261,15 +263,18 @@ def _temperature(p: Float[np.ndarray, "N C"], labels: Float[np.ndarray, "N C"]) 
     rows = (labels @ counts)[:, None] if classes == 2 else len(labels)
     wrong = 1 / (rows + 2)
     smooth = labels * (1 - wrong) + (1 - labels) * wrong / (classes - 1)
-    logs = np.log(np.clip(p, _SMALLEST, 1.0))
+    logs = _logs(p)
 
     def loss(log_temperature: float) -> float:
         return -float((smooth * log_softmax(logs / math.exp(log_temperature), axis=1)).sum())
 
-    found: Any = minimize_scalar(loss, bounds=_LOG_TEMPERATURES, method="bounded")
-    return math.exp(found.x)
+    minimum: Any = minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded")
+    return math.exp(minimum.x)
 
 
 def _tempered(p: np.ndarray, temperature: Any) -> np.ndarray:
-    logs = np.log(np.clip(p, _SMALLEST, 1.0))
-    return softmax(logs / temperature, axis=-1)
+    return softmax(_logs(p) / temperature, axis=-1)
+
+
+def _logs(p: np.ndarray) -> np.ndarray:
+    return np.log(np.clip(p, 1e-7, 1.0))

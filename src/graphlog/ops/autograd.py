@@ -1,4 +1,4 @@
-"""What the functions that come with a gradient of their own have in common."""
+"""A decorator for the backward methods of custom autograd functions."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -11,15 +11,15 @@ R = TypeVar("R")
 
 
 def differentiable_once(backward: Callable[..., R]) -> Callable[..., R]:
-    """Refuse to differentiate the gradient, of which ``backward`` says nothing.
+    """Raise an error where the gradient that ``backward`` computes would be differentiated.
 
-    torch's ``once_differentiable`` stays silent where another path leads around the function, and
-    the second derivative then lacks what passes through it.
+    torch's ``once_differentiable`` raises no error if the output also depends on the input by
+    another path; the second derivative would then silently lack the path through the function.
     """
 
     @wraps(backward)
     def once(ctx: Any, *grads: Tensor) -> R:
-        if torch.is_grad_enabled():  # which `create_graph` asks for
+        if torch.is_grad_enabled():  # only with `create_graph`
             raise RuntimeError(
                 "gradients of graphlog's layers cannot be differentiated; leave out create_graph."
             )

@@ -1,6 +1,6 @@
-"""What the processes that compute one batch together tell each other, with gradients.
+"""Communication, with gradients, between the processes that compute one batch together.
 
-Every process has a loss of its own; what is minimized is their mean, so the gradients of all
+Each process has its own loss. Training minimizes the mean of the losses, so the gradients of all
 processes are averaged after the backward pass.
 """
 
@@ -20,7 +20,7 @@ from graphlog.ops.autograd import differentiable_once
 
 @contextmanager
 def lost_peers() -> Generator[None]:
-    """Turn the failure of a collective operation into one line."""
+    """Raise a ProcessLostError with one line if a collective operation fails."""
     try:
         yield
     except RuntimeError as e:
@@ -34,14 +34,14 @@ def lost_peers() -> Generator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """The processes that compute a batch together, and which of them this one is."""
+    """The processes that compute a batch together, and the rank of this process."""
 
     rank: int
     """Number of this process, from 0."""
     size: int
     """Number of processes."""
     group: Any = None
-    """Process group that they talk by; None: that of the run."""
+    """Process group of the communication; None is the default group."""
 
     def total(self, values: Tensor) -> Tensor:
         """Return the sum over processes, without gradient."""
@@ -58,13 +58,13 @@ class Peers:
             tensor.copy_(mean.view_as(tensor))
 
     def all_rows(self, rows: Shaped[Tensor, "R *S"], counts: Sequence[int]) -> Tensor:
-        """Return the rows of every process, ``counts`` of each, in their order; no gradient."""
+        """Return the rows of all processes by rank, ``counts`` of each, without gradient."""
         longest = max(counts)
         if longest == 0:
             return rows.detach().clone()
         padded = rows.new_zeros(longest, *rows.shape[1:])
         padded[: rows.shape[0]] = rows.detach()
-        sent = padded.view(longest, -1).view(torch.uint8)  # a group need not know every type
+        sent = padded.view(longest, -1).view(torch.uint8)  # not every backend supports every type
         received = [torch.empty_like(sent) for _ in counts]
         with lost_peers():
             dist.all_gather(received, sent, group=self.group)
@@ -72,17 +72,15 @@ class Peers:
         return torch.cat(kept).view(rows.dtype).view(-1, *rows.shape[1:])
 
     def gather(self, rows: Float[Tensor, "R *S"], counts: Sequence[int]) -> Tensor:
-        """Return what :meth:`all_rows` does, with gradient.
+        """Return the same as :meth:`all_rows`, with gradient.
 
-        Every process must compute the same loss of all rows: what each then knows about its own
-        rows is complete, and nothing is sent on the way back.
+        Every process must compute the same loss from all rows. Then the gradient of its own rows is
+        complete in each process, and the backward pass needs no communication.
         """
         return _Gather.apply(rows, counts, self)  # pyright: ignore[reportReturnType]
 
 
 class _Gather(torch.autograd.Function):
-    """Rows of all processes from rows of each."""
-
     @staticmethod
     def forward(ctx: Any, rows: Tensor, counts: Sequence[int], peers: Peers) -> Tensor:
         first = sum(counts[: peers.rank])
@@ -94,5 +92,5 @@ class _Gather(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, *grads: Tensor
     ) -> tuple[Tensor, None, None]:
-        # the same loss is counted by every process, and gradients are averaged
+        # gradients are averaged later, but this one is that of the loss of all processes
         return grads[0][ctx.own] * ctx.size, None, None

@@ -1,4 +1,4 @@
-"""Cosine similarity, the one measure of closeness GraphLoG uses, and contrastive losses on it."""
+"""Cosine similarity, the only similarity of GraphLoG, and functions for contrastive losses."""
 
 import math
 
@@ -10,7 +10,7 @@ _TINY = 1e-12
 
 
 def unit_rows(x: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
-    """Return the rows scaled to length 1; a row of zeros stays zero and gets no gradient.
+    """Return the rows scaled to length 1; a row of zeros stays zero and has no gradient.
 
     Example:
         >>> import torch
@@ -29,8 +29,8 @@ def cosine_similarity(
 
     .. math:: s(x, y) = x^\top y / (\|x\| \|y\| + \epsilon)
 
-    The paper's measure (below Eq. 5) has :math:`\epsilon = 0`; the authors' script adds 1e-6. A
-    zero row has similarity 0 with everything.
+    The paper (below Eq. 5) has :math:`\epsilon = 0`; the authors' script adds 1e-6. The similarity
+    of a row of zeros with every row is 0.
 
     Example:
         >>> import torch
@@ -62,13 +62,13 @@ def log_softmax_share(
     positives: Bool[Tensor, "*R C"] | None = None,
     eps: float = 0.0,
 ) -> Float[Tensor, "*R"]:
-    r"""Return the log share of the softmax that falls on the positives, for every row.
+    r"""Return, for every row, the logarithm of the share of positives in the softmax.
 
     .. math:: \log \frac{\sum_{c \in P} e^{l_c}}{\epsilon + \sum_{c \in A} e^{l_c}}
 
-    The core of InfoNCE: the share of the softmax that falls on the positives ``P`` (by default the
-    diagonal of the last two axes) among the candidates ``A`` (by default all). The authors' script
-    has an ``eps`` of 1e-6. Computed in logs, so no temperature is too sharp for it.
+    This is the core of InfoNCE, with positives ``P`` (by default the diagonal of the last two axes)
+    and candidates ``A`` (by default all). The authors' script has an ``eps`` of 1e-6. Sums are
+    computed as logarithms, so small temperatures do not overflow.
 
     Returns:
         Logarithms, at most 0 where ``P`` lies within ``A``; ``-inf`` where a row has no positive.
@@ -86,25 +86,25 @@ def log_softmax_share(
 
 
 def margin(positive: Float[Tensor, "P"], negative: Float[Tensor, "Q"]) -> Float[Tensor, ""]:
-    """Return minus the difference of two means (Eqs. 6, 7 and 19, linear); no pairs count as 0."""
+    """Return the mean of negatives minus that of positives (Eqs. 6, 7, 19, linear); 0 if empty."""
     return mean_or_zero(negative) - mean_or_zero(positive)
 
 
 def draw_others(
     index: Int[Tensor, "*R"], size: Int[Tensor, "*T"], generator: Generator | None
 ) -> Int[Tensor, "*R"]:
-    """Return for each ``index`` in ``range(size)`` another one, evenly drawn; 0 if none is."""
-    where = index.device if generator is None else generator.device
-    draw = torch.rand(index.shape, generator=generator, device=where, dtype=torch.float64)
+    """Draw, for each ``index``, another index below ``size`` uniformly; 0 if there is no other."""
+    device = index.device if generator is None else generator.device
+    draw = torch.rand(index.shape, generator=generator, device=device, dtype=torch.float64)
     others = (size - 1).clamp_min(1)
     return (index + 1 + (draw.to(index.device) * others).long().clamp_max(others - 1)) % size
 
 
 def mean_or_zero(values: Float[Tensor, "P"]) -> Float[Tensor, ""]:
-    """Return the mean, or a zero that carries (no) gradient where there is nothing to average."""
+    """Return the mean; for no values a 0 through which gradients (of no values) still flow."""
     return values.sum() / max(values.shape[0], 1)
 
 
 def full_precision(x: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
-    """Return ``x`` in float32 where it is in a half precision, and as it is otherwise."""
+    """Return ``x`` in float32 if it is in half precision, otherwise unchanged."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
