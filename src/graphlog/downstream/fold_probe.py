@@ -128,12 +128,8 @@ def fold_probe(
             norms = np.sqrt(np.diag(products))
             subtrees = [products / np.outer(norms, norms)] * len(seeds)
             rows.append(row(f"WL subtree counts ({ROUNDS} rounds)", "kernel", subtrees))
-    sizes = {
-        "train": len(classes) - len(classes) // folds,
-        "valid": 0,
-        "test": len(classes) // folds,
-        "rejected": data.sizes["rejected"],
-    }
+    train, test = len(classes) - len(classes) // folds, len(classes) // folds
+    sizes = {"train": train, "valid": 0, "test": test, "rejected": data.sizes["rejected"]}
     note = "test: accuracy, mean over folds; SD: over seeds, each of which draws new folds"
     split = f"stratified {folds}-fold"
     return Report(
@@ -146,7 +142,7 @@ def _inputs(
 ) -> tuple[Float[np.ndarray, "M F"], Any]:
     """Return the inputs of a classifier for all graphs, and the classifier.
 
-    ``values`` are embeddings, or for ``kernel`` the kernel of all graphs.
+    ``values`` are embeddings, or the kernel of all graphs if ``kind`` is ``kernel``.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics.pairwise import rbf_kernel

@@ -67,8 +67,7 @@ _TARGET_SHAPES: Mapping[str, tuple[int | None, ...]] = {
     "link": (2,),
     "spread": (7,),
 }
-"""Attributes of a model that have a last axis of targets, with their other axes; None is any
-length."""
+"""Attributes of a model whose last axis has the targets, and their other axes (None: any length)."""
 
 Columns = np.ndarray | csr_matrix
 """Features with one row for each graph: quantities, or counts of substructures (sparse)."""
@@ -94,8 +93,7 @@ class Support:
     names: tuple[str, ...]
     """Names of the features in the domain; an empty name is the embedding of an encoder."""
     values: Columns
-    """Standardized quantities followed by their coordinates along the directions, or the
-    :func:`binary_levels` of counts."""
+    """Standardized quantities, then their coordinates along the directions; or binary levels."""
     scaling: Scaling | None = None
     """Scaling of quantities; None for counts."""
     columns: tuple[int, ...] = ()

@@ -158,19 +158,13 @@ def settle_repeats(
     task: TaskKind,
     weights: Float[np.ndarray, "M"] | None = None,
 ) -> tuple[Float[np.ndarray, "M T"], Float[np.ndarray, "M"] | None, list[str]]:
-    """Return labels that only the first graph of each kind has, weights, and notes.
+    """Return labels that only the first graph of each kind has, their weights, and notes.
 
-    With ``mean``, the first graph has the mean label of each target, which is missing if classes
-    contradict each other, and the sum of all weights of its kind, whatever targets their graphs
-    have labels of. With ``drop``, it has the first known label of each target and the first weight.
-    Graphs of weight 0 are ignored if others of their kind have a weight. See ``open_labeled``.
-
-    Args:
-        labels: Labels; each graph has at least one.
-        store: The graphs.
-        how: ``mean`` or ``drop``; ``fail`` raises an error if there are repeats.
-        task: Kind of task.
-        weights: Weight of each graph.
+    Each graph must have a label. With ``mean``, the first graph has the mean label of each target,
+    which is missing if classes contradict each other, and the sum of all weights of its kind,
+    whatever targets their graphs have labels of. With ``drop``, it has the first known label of
+    each target and the first weight. Graphs of weight 0 are ignored if others of their kind have a
+    weight. See ``open_labeled``.
 
     Raises:
         DataError: If ``how`` is ``fail`` and there are repeats, or no label is left.

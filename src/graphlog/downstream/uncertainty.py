@@ -30,8 +30,8 @@ class Calibration:
     errors: Float[np.ndarray, "K T"]
     """Regression: ascending absolute errors of each target, followed by NaN if it has fewer."""
     temperatures: Float[np.ndarray, "T"]
-    """Classification: temperature of each target, by which its logits are divided; NaN if the
-    validation set does not have two classes."""
+    """Classification: temperature of each target, which divides its logits; NaN if the validation
+    set does not have two classes."""
 
     @classmethod
     def fit(
@@ -233,9 +233,9 @@ def _probability_row(
 
 
 def _scores(labels: np.ndarray, p: np.ndarray) -> tuple[float, float]:
-    """Return Brier score and calibration error.
+    """Return the Brier score and the calibration error.
 
-    Of several classes these are the sum over classes, and the error of the most likely class.
+    For several classes they are the sum over classes, and the error of the most likely class.
     """
     if labels.ndim == 1:
         return brier_score(labels, p), calibration_error(labels, p)
