@@ -67,7 +67,7 @@ _TARGET_SHAPES: Mapping[str, tuple[int | None, ...]] = {
     "link": (2,),
     "spread": (7,),
 }
-"""Attributes of a model whose last axis has the targets, and their other axes (None: any length)."""
+"""Attributes of a model with a last axis of targets, and their other axes; None is any length."""
 
 Columns = np.ndarray | csr_matrix
 """Features with one row for each graph: quantities, or counts of substructures (sparse)."""

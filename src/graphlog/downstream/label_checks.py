@@ -161,9 +161,9 @@ def settle_repeats(
     """Return labels that only the first graph of each kind has, their weights, and notes.
 
     Each graph must have a label. With ``mean``, the first graph has the mean label of each target,
-    which is missing if classes contradict each other, and the sum of all weights of its kind,
-    whatever targets their graphs have labels of. With ``drop``, it has the first known label of
-    each target and the first weight. Graphs of weight 0 are ignored if others of their kind have a
+    which is missing if classes contradict each other, and the sum of the weights of its kind, even
+    of graphs without a label of that target. With ``drop``, it has the first known label of each
+    target and the first weight. Graphs of weight 0 are ignored if others of their kind have a
     weight. See ``open_labeled``.
 
     Raises:

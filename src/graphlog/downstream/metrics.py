@@ -15,7 +15,8 @@ TaskKind = Literal["classification", "regression", "multiclass"]
 Score = Callable[[Float[np.ndarray, "n"], Float[np.ndarray, "n"]], float]
 """Function from the labels and predictions of one target, none missing, to its score."""
 IN_DEVIATIONS = {"rmse": "rmse_in_sd", "mae": "mae_in_sd"}
-"""Metrics in units of their target, and their names in standard deviations of training labels."""
+"""Metrics in the unit of their target, and their names when divided by the standard deviation of
+the training labels."""
 LOWER_IS_BETTER = frozenset({*IN_DEVIATIONS, *IN_DEVIATIONS.values()})
 IN_PERCENT = frozenset({"roc_auc", "average_precision", "accuracy"})
 """Metrics that are shown in percent: areas and shares."""

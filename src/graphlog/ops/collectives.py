@@ -92,5 +92,5 @@ class _Gather(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, *grads: Tensor
     ) -> tuple[Tensor, None, None]:
-        # gradients are averaged later, but this one is that of the loss of all processes
+        # only this process has the gradient of its rows, so this cancels the later average
         return grads[0][ctx.own] * ctx.size, None, None

@@ -101,7 +101,7 @@ def draw_others(
 
 
 def mean_or_zero(values: Float[Tensor, "P"]) -> Float[Tensor, ""]:
-    """Return the mean; for no values a 0 through which gradients (of no values) still flow."""
+    """Return the mean; if there are no values, a 0 that is still part of the autograd graph."""
     return values.sum() / max(values.shape[0], 1)
 
 
