@@ -463,13 +463,13 @@ def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarr
         weights *= data.weights[:, None]
     if config.class_weight == "balanced":
         y = data.labels[data.split.train]
-        positive, known = np.nansum(y, axis=0), (~np.isnan(y)).sum(axis=0)
+        positive, counts = np.nansum(y, axis=0), (~np.isnan(y)).sum(axis=0)
         if data.task == "multiclass":
-            of_class = known.max() / (len(positive) * np.maximum(positive, 1))
-            weights *= (np.nan_to_num(data.labels) @ of_class)[:, None]
+            class_weights = counts.max() / (len(positive) * np.maximum(positive, 1))
+            weights *= (np.nan_to_num(data.labels) @ class_weights)[:, None]
         else:
-            ones = known / (2 * np.maximum(positive, 1))
-            zeros = known / (2 * np.maximum(known - positive, 1))
+            ones = counts / (2 * np.maximum(positive, 1))
+            zeros = counts / (2 * np.maximum(counts - positive, 1))
             weights *= np.where(data.labels == 1, ones, zeros)
     return weights
 
@@ -567,8 +567,8 @@ def finetune(
             describe_run(folder, data, tables)
         fitted = None
         if config.kernel:  # before the networks, because it may fail and they take longer
-            frozen = encoder.with_readout(config.readout)
-            fitted = kernel_predictor(frozen, data, config.with_features)
+            with_readout = encoder.with_readout(config.readout)
+            fitted = kernel_predictor(with_readout, data, config.with_features)
         with closing(Callbacks(callbacks, path)) as followers:
             jobs = _train(start, seeds, bar, folder, followers)
         untrained: list[SeedJob] = []
@@ -771,19 +771,18 @@ def _kernel_note(
     """
     if config.protocol == "paper" or not len(data.split.valid):
         return []
-    encoder = encoder.with_readout(config.readout)
     without_test = replace(data, split=data.split._replace(test=data.split.test[:0]))
     try:
-        by_kernel = data.score(kernel_predictor(encoder, without_test).predicted, "valid")
+        fitted = kernel_predictor(encoder.with_readout(config.readout), without_test)
     except DataError:  # embeddings are not finite
         return []
-    by_networks = data.score(mean, "valid")
-    if not better(data.criterion, by_kernel, by_networks):
+    scores = [data.score(predictions, "valid") for predictions in (fitted.predicted, mean)]
+    if not better(data.criterion, *scores):
         return []
-    scores = [shown_score(score, data.criterion) for score in (by_kernel, by_networks)]
+    by_kernel, by_networks = (shown_score(score, data.criterion) for score in scores)
     return [
         f"a kernel model of the frozen encoder is better on the validation set: {data.criterion} "
-        f"{scores[0]} instead of {scores[1]}. Try `probe` with {setting('head', 'kernel')}, or "
+        f"{by_kernel} instead of {by_networks}. Try `probe` with {setting('head', 'kernel')}, or "
         f"{setting('kernel', True)} here, which averages the two"
     ]
 
@@ -806,9 +805,9 @@ def _result_rows(
     rows = [score_row(model, RULES[config.select], data, chosen, detail)]
     mean = np.mean(chosen, axis=0)
     del chosen  # frees memory before the predictions of the other rule
-    for rule in RULES.keys() - {config.select}:
-        each = (job.predictions(rule) for job in jobs)
-        rows.append(score_row(model, RULES[rule], data, each, detail))
+    (other,) = RULES.keys() - {config.select}
+    each = (job.predictions(other) for job in jobs)
+    rows.append(score_row(model, RULES[other], data, each, detail))
     k = min(_LAST_EPOCHS, *(len(job.history) for job in jobs))
     if k > 1:
 

@@ -182,15 +182,19 @@ class Head(nn.Module):
             weights: Weight of each label, 1 on average over all batches; for one-hot rows the first
                 column is used. None weights all labels equally.
         """
-        present, known, outputs = ~labels.isnan(), labels.nan_to_num(0.0).double(), outputs.double()
+        present, outputs, labels = (
+            ~labels.isnan(),
+            outputs.double(),
+            labels.nan_to_num(0.0).double(),
+        )
         weights = torch.ones_like(outputs) if weights is None else weights.double()
         if self.task == "multiclass":
             present, weights = present.all(dim=1), weights[:, 0]
-            losses = F.cross_entropy(outputs, known.argmax(dim=1), reduction="none")
+            losses = F.cross_entropy(outputs, labels.argmax(dim=1), reduction="none")
         elif self.task == "classification":
-            losses = F.binary_cross_entropy_with_logits(outputs, known, reduction="none")
+            losses = F.binary_cross_entropy_with_logits(outputs, labels, reduction="none")
         else:
-            losses = (outputs - (known - self.target_shift) / self.target_scale).square()
+            losses = (outputs - (labels - self.target_shift) / self.target_scale).square()
         return (losses * weights * present).sum() / present.sum().clamp(min=1)
 
     def predictions(self, outputs: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
@@ -276,11 +280,11 @@ class Prediction:
             "_low": self.low,
             "_high": self.high,
         }
-        known = {kind: values for kind, values in kinds.items() if values is not None}
-        pairs = [(kind, t) for kind in known for t in range(len(self.targets))]  # means first
+        arrays = {kind: values for kind, values in kinds.items() if values is not None}
+        pairs = [(kind, t) for kind in arrays for t in range(len(self.targets))]  # means first
         names = distinct([f"predicted_{self.targets[t]}{kind}" for kind, t in pairs])
         by_target = sorted(zip(pairs, names, strict=True), key=lambda item: item[0][1])
-        columns = {name: known[kind][:, t] for (kind, t), name in by_target}
+        columns = {name: arrays[kind][:, t] for (kind, t), name in by_target}
         if self.novelty is not None:
             columns["graphlog_novelty"] = self.novelty.astype(np.float64).round(4)
         return columns
@@ -517,8 +521,8 @@ class Predictor:
         self.check_interval(interval)
         out, given = Path(out), resolve(source, self.schema)
         chosen = choose_format(out, format, given)  # before standard input is copied
-        with rereadable(given) as found:
-            parts = self._parts(found, batch_size, precision, progress, reading, self.novelty)
+        with rereadable(given) as resolved:
+            parts = self._parts(resolved, batch_size, precision, progress, reading, self.novelty)
             tables = (
                 (part, self._prediction(part, outputs, interval).columns())
                 for part, outputs in parts
@@ -534,7 +538,7 @@ class Predictor:
             if classes := self.info.get("classes"):
                 likely = [f"{target} = {words['1']}" for target, words in classes.items()]
                 about["probability of"] = likely
-            return write_aligned(results, found, self.schema, out, chosen, **about)
+            return write_aligned(results, resolved, self.schema, out, chosen, **about)
 
     def _parts(
         self,
@@ -546,15 +550,17 @@ class Predictor:
         novelty: Novelty | None,
     ) -> Iterator[tuple[Part, Float[np.ndarray, "B K"]]]:
         """Yield the parts of an input and the results of :func:`_outputs` for their graphs."""
-        found, bar = resolve(source, self.schema), as_progress(progress)
-        options = self.encoder.reading_of(found, reading)
+        resolved, bar = resolve(source, self.schema), as_progress(progress)
+        options = self.encoder.reading_of(resolved, reading)
         number_format = inference_precision(precision, self.device, bar.say)
         has_kernel = self._widths[1] > 0
         work = partial(_outputs, self._models, has_kernel, number_format, novelty)
         width = sum(self._widths) + (novelty is not None)
         with (
-            stream(found, self.schema, rows_at_once(batch_size, self.features), **options) as parts,
-            bar.shown(rows_of(found, reading.get("limit")), "predicting"),
+            stream(
+                resolved, self.schema, rows_at_once(batch_size, self.features), **options
+            ) as parts,
+            bar.shown(rows_of(resolved, reading.get("limit")), "predicting"),
         ):
             keyed = ((part, part.store) for part in parts)
             for part, _, outputs in each_part(work, keyed, width, batch_size, bar):
@@ -666,23 +672,23 @@ class Predictor:
             ModelFileError: If there is no predictor in it, or it is damaged.
         """
         file = model_path(path, has_head=True)
-        found = read_model(file)
-        if found.info.get("kind") != KIND:
+        loaded = read_model(file)
+        if loaded.info.get("kind") != KIND:
             raise ModelFileError(
                 f"{path} holds an encoder without a head; train one first: graphlog finetune "
                 f"INPUT -m {path} -o RUN, or graphlog probe INPUT -m {path} -o RUN"
             )
         try:
-            described, layer = found.info[KIND], found.info["embedding"]
+            described, layer = loaded.info[KIND], loaded.info["embedding"]
             report = Report.from_dict(described["report"])
-            predictor = cls._from_file(found.encoder, layer, described, found.extra, report)
+            predictor = cls._from_file(loaded.encoder, layer, described, loaded.extra, report)
         except (KeyError, TypeError, ValueError, RuntimeError) as e:
             raise ModelFileError(
                 f"{path}: its prediction heads are incomplete or of another version "
                 f"({first_line(e)}); get the file, or fit the model, again."
             ) from None
         own_keys = {KIND, "kind", "embedding"}
-        predictor.info = {key: v for key, v in found.info.items() if key not in own_keys}
+        predictor.info = {key: v for key, v in loaded.info.items() if key not in own_keys}
         return predictor.to(device)
 
     @classmethod

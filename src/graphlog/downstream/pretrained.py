@@ -93,10 +93,10 @@ class Encoder(nn.Module):
         self.extra: dict[str, Tensor] = dict(extra or {})
 
     def _repr_html_(self) -> str:
-        known = ("name", "objective", "recipe", "graphs", "epochs")
+        keys = ("name", "objective", "recipe", "graphs", "epochs")
         config = self.config
         fields: dict[str, Any] = {
-            **{key: self.info.get(key) for key in known},
+            **{key: self.info.get(key) for key in keys},
             "schema": self.schema.name,
             "backbone": config.backbone,
             "layers": config.layers,
@@ -203,8 +203,8 @@ class Encoder(nn.Module):
 
     def graphs_of(self, source: InputLike, reading: Mapping[str, Any] | None = None) -> GraphStore:
         """Return the graphs of an input, read with the options of :meth:`reading_of`."""
-        found = resolve(source, self.schema)
-        return read(found, self.schema, **self.reading_of(found, reading or {}))
+        resolved = resolve(source, self.schema)
+        return read(resolved, self.schema, **self.reading_of(resolved, reading or {}))
 
     def reading_of(self, source: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options for reading ``source`` like the data that the model was trained on.
@@ -246,9 +246,7 @@ class Encoder(nn.Module):
                 f"{setting('like', 'MODEL')}",
                 stacklevel=4,
             )
-        if is_cut or source.store is not None:
-            return reading
-        return {**reading, **wanted, **cutting}
+        return reading if is_cut or source.store is not None else {**reading, **wanted, **cutting}
 
     def embed_store(
         self,
@@ -322,8 +320,8 @@ class Encoder(nn.Module):
         Raises:
             ModelFileError: If the file is missing, damaged, no model, or of a newer format.
         """
-        found = read_model(Path(path))
-        return cls(found.encoder, found.info.get("embedding", "last"), found.info, found.extra)
+        loaded = read_model(Path(path))
+        return cls(loaded.encoder, loaded.info.get("embedding", "last"), loaded.info, loaded.extra)
 
     def with_readout(self, readout: ReadoutChoice = "auto") -> "Encoder":
         """Return an encoder with the same weights and the readout that its domain uses for labels.
@@ -353,12 +351,12 @@ def standardized_alike(
         ConfigError: If the molecules were, or are to be, standardized otherwise.
     """
     store = source.store
-    found = reading.get("standardize") if store is None else store.source.standardize
-    if wanted is None or found == wanted:
+    current = reading.get("standardize") if store is None else store.source.standardize
+    if wanted is None or current == wanted:
         return dict(reading)
-    if found is None and store is None:
+    if current is None and store is None:
         return {**reading, "standardize": wanted}
-    how = "as they are written" if found is None else f"with {setting('standardize', found)}"
+    how = "as they are written" if current is None else f"with {setting('standardize', current)}"
     raise ConfigError(
         f"{source.name} is read {how}; read it with {setting('standardize', wanted)}, as the "
         f"molecules of {whose} were.",
@@ -427,7 +425,7 @@ def ranges_of(
 def batch_ranges(sizes: Int[np.ndarray, "N"], batch_size: int) -> Iterator[slice]:
     """Yield ranges of consecutive graphs for batches, given the number of nodes of each graph.
 
-    A batch has at most ``batch_size`` graphs, and less if these would have too many nodes.
+    A batch has at most ``batch_size`` graphs, and fewer if they would have too many nodes.
     """
     before = np.concatenate([[0], np.cumsum(sizes)])
     start = 0
@@ -512,9 +510,9 @@ def load(
     if str(model) != RANDOM:
         return Encoder.read(model_path(model)).to(choose_device(device))
     default, graphs = schema_named(USUAL_SCHEMA), None
-    found = None if source is None else resolve(source)
-    if found and (found.store is not None or found.domain not in (None, default.domain)):
-        graphs = read(found)
+    resolved = None if source is None else resolve(source)
+    if resolved and (resolved.store is not None or resolved.domain not in (None, default.domain)):
+        graphs = read(resolved)
         if graphs.schema == default:  # then the network does not depend on the graphs
             graphs = None
     return random_encoder(seed=seed, graphs=graphs).to(choose_device(device))
@@ -656,14 +654,14 @@ def bundled_graphs(schema: FeatureSchema) -> GraphStore | None:
 
 
 def untrained_like(
-    encoder: Encoder, fold: GraphStore, seed: int, layer: str | None = None
+    encoder: Encoder, train_graphs: GraphStore, seed: int, layer: str | None = None
 ) -> Encoder:
     """Return an untrained encoder with the same settings, on the same device, for comparison.
 
     A pre-trained encoder has the batch norm statistics of its pre-training data, which are not
     available here. The statistics of the untrained one are therefore those of the graphs that come
     with the package, not of the labeled data it is scored on; :func:`statistics_note` says so. If
-    there are none of this schema, they are those of ``fold``, the training set.
+    there are none of this schema, they are those of ``train_graphs``.
     """
     graphs = bundled_graphs(encoder.schema)
     untrained = random_encoder(
@@ -671,7 +669,7 @@ def untrained_like(
         encoder.schema,
         layer=layer or encoder.layer,
         seed=seed,
-        graphs=fold if graphs is None else graphs,
+        graphs=train_graphs if graphs is None else graphs,
     )
     return untrained.to(encoder.device)
 
@@ -689,7 +687,7 @@ def statistics_note(encoder: Encoder) -> str:
 
 def _nearest_file(path: Path) -> str:
     """Return the end of an error message: the model or folder whose name is similar to ``path``."""
-    beside = path.parent.iterdir() if path.parent.is_dir() else []
-    siblings = [p.name for p in beside if p.suffix == ".safetensors" or p.is_dir()]
+    paths = path.parent.iterdir() if path.parent.is_dir() else []
+    siblings = [p.name for p in paths if p.suffix == ".safetensors" or p.is_dir()]
     near = get_close_matches(path.name, siblings, n=1, cutoff=0.6)
     return f"; did you mean {path.parent / near[0]}?" if near else "; check the path."

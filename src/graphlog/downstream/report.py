@@ -211,7 +211,7 @@ class Report:
         return self.metric.replace("_", "-").upper() + (" (%)" if self.is_percent else "")
 
     def shown(self, value: float, largest: float | None = None) -> str:
-        """Return a score as text, by :func:`shown_score`; ``largest`` is by default of the rows."""
+        """Return a score as text, see :func:`shown_score`; ``largest`` defaults to that of rows."""
         if largest is None:
             means = [abs(row.mean(self.metric)) for row in self.rows]
             largest = max((m for m in means if math.isfinite(m)), default=abs(value))

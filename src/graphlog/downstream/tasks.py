@@ -311,20 +311,20 @@ def open_labeled(
     if weights is not None:
         weights = column_name("weights", weights)
     targets = _target_names(targets, weights)
-    found = resolve(source, schema)
-    domain, spec = domain_of(schema), found.spec
-    known = None if spec is None or targets else spec.task
-    if found.columns is not None and not targets:
+    resolved = resolve(source, schema)
+    domain, spec = domain_of(schema), resolved.spec
+    known_task = None if spec is None or targets else spec.task
+    if resolved.columns is not None and not targets:
         reading["targets"] = "auto"
-    elif found.store is None and domain.label_columns and known is None and not targets:
+    elif resolved.store is None and domain.label_columns and known_task is None and not targets:
         raise ConfigError(
-            f"which columns of {found.name} are to be predicted? Name them with "
+            f"which columns of {resolved.name} are to be predicted? Name them with "
             f"{setting('targets')}.",
             option="targets",
         )
-    elif found.store is None and targets and (domain.label_columns or domain.reads_targets):
+    elif resolved.store is None and targets and (domain.label_columns or domain.reads_targets):
         reading["targets"] = [*targets, *([weights] if weights else [])]
-    whole = store = read(found, schema, **reading)
+    whole = store = read(resolved, schema, **reading)
     labels, names = select_targets(store, targets, weights)
     row_weights = None
     if weights is not None:
@@ -335,7 +335,7 @@ def open_labeled(
     if labels_range is not None:
         labels, outside = within_range(labels, names, store.rows, labels_range)
         notes += outside
-    if found.columns is not None and not targets:
+    if resolved.columns is not None and not targets:
         notes.append(f"all numeric columns are used as labels: {', '.join(names)}")
     store, labels, input_rows, row_weights = _labeled(store, labels, input_rows, row_weights)
     if lacking := len(whole) - len(store):
@@ -349,7 +349,7 @@ def open_labeled(
             )
     if row_weights is not None:
         check_weights(row_weights, f"column '{weights}'", store.rows)
-    wanted = known if known is not None and task == "auto" else task
+    wanted = known_task if known_task is not None and task == "auto" else task
     labels, names, kind, task_notes = _choose_task(labels, names, wanted, store)
     notes += task_notes
     as_read = labels, names, store.rows
@@ -360,13 +360,13 @@ def open_labeled(
     if kind == "regression":  # the mean of repeats may hide an unusual label
         checked = as_read if on_repeats == "mean" else (labels, names, store.rows)
         notes += unusual_labels(*checked)
-    usual_metric = spec.metric if spec is not None and kind == known else None
+    usual_metric = spec.metric if spec is not None and kind == known_task else None
     if split is None:
         split = (spec.split if spec else None) or domain.default_split(store, kind)
-    draw = partial(_split_graphs, found, split, fractions, input_rows, num_rows, whole.digest)
+    draw = partial(_split_graphs, resolved, split, fractions, input_rows, num_rows, whole.digest)
     sets, split_name = draw(store, labels, split_seed)
     return LabeledGraphs(
-        name=found.name,
+        name=resolved.name,
         store=store,
         labels=labels,
         targets=names,
@@ -751,19 +751,19 @@ def _one_hot(
 
     ``words`` are the names of the classes 0, 1, ...; if empty, the numbers are the names.
     """
-    found = np.unique(labels[~np.isnan(labels)])
-    if not np.array_equal(found, found.round()) or len(found) > _MAX_CLASSES:
+    numbers = np.unique(labels[~np.isnan(labels)])
+    if not np.array_equal(numbers, numbers.round()) or len(numbers) > _MAX_CLASSES:
         raise DataError(
             f"target '{target}' holds numbers, not classes; choose "
             f"{setting('task', 'regression')}.",
             option="task",
         )
-    if len(found) < 2:
+    if len(numbers) < 2:
         raise DataError(
             f"every label of target '{target}' is one class, or missing, so there is nothing "
             "to learn."
         )
-    columns = np.arange(len(words)) if words else found
+    columns = np.arange(len(words)) if words else numbers
     one_hot = (labels == columns).astype(np.float32)
     one_hot[np.isnan(labels[:, 0])] = np.nan
     return one_hot, tuple(f"{target}={words[int(c)] if words else int(c)}" for c in columns)

@@ -70,7 +70,7 @@ class Results:
     """Number of significant digits in text formats."""
     records: Records | None = None
     """Function that makes SDF records; None for other formats."""
-    own: Sequence[str] = ()
+    input_columns: Sequence[str] = ()
     """Names of the columns of the input."""
 
     @property
@@ -82,15 +82,14 @@ class Results:
     def added(self) -> list[str]:
         """Names of the added columns in formats with lists; the status is the last."""
         names = self.names if self.vector is None else [self.vector]
-        return free_names([*names, STATUS], self.own)
+        return free_names([*names, STATUS], self.input_columns)
 
     def rows(self) -> Iterator[tuple[str, Fields, list[str], str]]:
         """Yield text, columns, numbers as text (empty if missing) and status of each row."""
         for part, values in self.parts:
             texts = part.texts() if self.records is not None else repeat("")
-            for text, fields, row, status in zip(
-                texts, part.fields, values, part.status, strict=False
-            ):
+            rows = zip(texts, part.fields, values, part.status, strict=False)
+            for text, fields, row, status in rows:
                 cells = [f"{v:.{self.digits}g}" if math.isfinite(v) else "" for v in row.tolist()]
                 yield text, fields, cells, status
 
@@ -114,7 +113,8 @@ def free_names(names: Iterable[str], taken: Iterable[str], prefix: str = OWN_PRE
 def _csv(results: Results, folder: Path) -> Path:
     path = folder / "out.csv"
     with open_csv(path) as table:
-        table.writerow([*results.own, *free_names([*results.names, STATUS], results.own)])
+        columns = results.input_columns
+        table.writerow([*columns, *free_names([*results.names, STATUS], columns)])
         for _, fields, numbers, status in results.rows():
             table.writerow([*fields.values(), *numbers, status])
     return path
@@ -129,9 +129,9 @@ def _jsonl(results: Results, folder: Path) -> Path:
             numbers = [text or "null" for text in cells]
             if results.vector is not None:
                 numbers = [f"[{', '.join(numbers)}]" if "null" not in numbers else "null"]
-            own = json.dumps(dict(fields), ensure_ascii=False)[1:-1]
+            members = json.dumps(dict(fields), ensure_ascii=False)[1:-1]
             values = zip(names, [*numbers, json.dumps(status, ensure_ascii=False)], strict=True)
-            pairs = [own, *(f"{name}: {value}" for name, value in values)]
+            pairs = [members, *(f"{name}: {value}" for name, value in values)]
             file.write(f"{{{', '.join(p for p in pairs if p)}}}\n")
     return path
 
@@ -146,21 +146,21 @@ def _parquet(results: Results, folder: Path) -> Path:
     kinds = [pa.list_(number, width)] if results.vector else [number] * width
     *names, status = results.added
     numbers = zip(names, kinds, strict=True)
-    texts = [(name, pa.string()) for name in results.own]
+    texts = [(name, pa.string()) for name in results.input_columns]
     schema = pa.schema([*texts, *numbers, (status, pa.string())])
     # pyarrow cannot open a path that is not UTF-8
     with path.open("wb") as file, pq.ParquetWriter(file, schema) as writer:
-        for part, numbers in results.parts:
-            values = np.ascontiguousarray(numbers, dtype=results.dtype)
+        for part, values in results.parts:
+            values = np.ascontiguousarray(values, dtype=results.dtype)
             cells = (
                 [pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)]
                 if results.vector
                 else [pa.array(column, from_pandas=True) for column in values.T]
             )
-            texts = [
-                pa.array([storable(fields[name]) for fields in part.fields]) for name in results.own
+            inputs = [
+                pa.array([storable(fields[name]) for fields in part.fields]) for name, _ in texts
             ]
-            columns = [*texts, *cells, pa.array(part.status, pa.string())]
+            columns = [*inputs, *cells, pa.array(part.status, pa.string())]
             writer.write_table(pa.Table.from_arrays(columns, schema=writer.schema))
     return path
 
@@ -180,8 +180,8 @@ def _npy(results: Results, folder: Path) -> Path:
 
 def _npz(results: Results, folder: Path) -> Path:
     """Write the numbers, the names of their columns, status and row, and the input's columns."""
-    status = list[str]()
-    columns = {name: _TextColumn(folder / f"column{k}") for k, name in enumerate(results.own)}
+    status, names = list[str](), results.input_columns
+    columns = {name: _TextColumn(folder / f"column{k}") for k, name in enumerate(names)}
 
     def collected() -> Iterator[tuple[Part, np.ndarray]]:
         for part, values in results.parts:
@@ -258,7 +258,7 @@ def _sdf(results: Results, folder: Path) -> Path:
             cells = numbers if results.vector is None else [" ".join(numbers).strip()]
             yield text, {**fields, **dict(zip(names, [*cells, status], strict=True))}
 
-    assert results.records is not None, "whoever writes SDF says how its records are made"
+    assert results.records is not None, "SDF needs a function that makes records"
     path = folder / "out.sdf"
     with create_text(path) as file:
         file.writelines(results.records(rows()))
@@ -311,7 +311,7 @@ def write_aligned(
 
     ``format`` is from :func:`choose_format`; ``content`` becomes :attr:`Written.content`.
     """
-    rows, rejects, listed, parts = 0, list[Reject](), None, iter(results.parts)
+    rows, rejects, rejects_path, parts = 0, list[Reject](), None, iter(results.parts)
 
     def counted() -> Iterator[tuple[Part, np.ndarray]]:
         nonlocal rows
@@ -328,16 +328,15 @@ def write_aligned(
     )
     with scratch as folder, writing(out):
         first = next(parts)
-        own = [*first[0].fields[0]] if first[0].fields else []
-        finished = WRITERS[format](
-            replace(results, parts=counted(), records=records, own=own), folder
-        )
+        columns = [*first[0].fields[0]] if first[0].fields else []
+        results = replace(results, parts=counted(), records=records, input_columns=columns)
+        finished = WRITERS[format](results, folder)
         if is_stream:
             copy_to_standard_output(finished)
         else:
-            listed = save_rejects(out.parent, rejects, out.name)
+            rejects_path = save_rejects(out.parent, rejects, out.name)
             put(finished, target)
-    return Written(out, rows, len(rejects), listed, content)
+    return Written(out, rows, len(rejects), rejects_path, content)
 
 
 def is_standard_output(out: Path) -> bool:
