@@ -846,7 +846,8 @@ def start_of(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> S
     embeddings = None
     if config.freeze or config.standardize_embedding:
         graphs = data.store if config.freeze else data.store.subset(data.split.train)
-        precision = config.precision if config.freeze else "fp32"  # fp32 for the moments alone
+        # if the encoder is not frozen, these only standardize the head's input
+        precision = config.precision if config.freeze else "fp32"
         embeddings = encoder.embed_store(graphs, config.layer_of(encoder), precision=precision)
     digest = run_digest(encoder, data, config)
     return Start(encoder, data, config, embeddings, digest)

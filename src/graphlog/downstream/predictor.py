@@ -255,8 +255,8 @@ class Prediction:
     high: Float[np.ndarray, "M T"] | None = None
     """Upper ends of the intervals; None if no intervals were requested."""
     novelty: Float[np.ndarray, "M"] | None = None
-    """Percentile of the distance from the training set among the distances of its own graphs, 0 to
-    100; None for predictors that do not store a sample of the training set."""
+    """Percentile, 0 to 100, of the distance from the training set, among the graphs of this set;
+    None for predictors that do not store the distribution of its embeddings."""
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -322,7 +322,7 @@ class Predictor:
         self.calibration = calibration
         """Errors on the validation set, for intervals and calibrated probabilities."""
         self.novelty = novelty
-        """Sample of the training set, as embedded by the encoder of the first seed."""
+        """Distribution of the training set's embeddings by the encoder of the first seed."""
         self.joined = dict(joined or {})
         """Heads of additional features by name, averaged with the mean of the members."""
         self.kernel = kernel

@@ -336,7 +336,7 @@ class Encoder(nn.Module):
         return Encoder(network, self.layer, self.info, self.extra).train(self.training)
 
     def copy(self) -> "Encoder":
-        """Return a copy whose weights are copied too."""
+        """Return a copy that does not share its weights."""
         return Encoder(deepcopy(self.network), self.layer, self.info, self.extra)
 
 

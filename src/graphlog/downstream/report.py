@@ -57,7 +57,7 @@ class RowKey:
 
     source: Source
     features: tuple[str, ...] = ()
-    """Names of the features, except for the baseline of fingerprints."""
+    """Names of the features besides the embedding; empty for the baseline of fingerprints."""
     model: Model = Model.LINEAR
     rule: Rule = Rule.FIXED
 
@@ -211,7 +211,7 @@ class Report:
         return self.metric.replace("_", "-").upper() + (" (%)" if self.is_percent else "")
 
     def shown(self, value: float, largest: float | None = None) -> str:
-        """Return a score as text, see :func:`shown_score`; ``largest`` defaults to that of rows."""
+        """Return a score as text; decimals suit ``largest``, by default the largest row mean."""
         if largest is None:
             means = [abs(row.mean(self.metric)) for row in self.rows]
             largest = max((m for m in means if math.isfinite(m)), default=abs(value))

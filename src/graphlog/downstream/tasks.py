@@ -63,7 +63,7 @@ SplitChoice = Any
 _MAX_CLASSES = 1000
 """Largest number of classes of a target."""
 _MAX_SPREAD_RATIO = 10.0
-"""Ratio of two targets' standard deviations above which a note says that one rules the mean."""
+"""Ratio of two targets' standard deviations above which a note says that one dominates."""
 _MIN_TEST_LABELS = 20
 """Number of labels in a test set below which a note says that the score is uncertain."""
 
@@ -137,8 +137,7 @@ class LabeledGraphs:
     def judgeable(self) -> Float[np.ndarray, "M T"]:
         """Labels for scoring predictions: NaN for targets that cannot be learned.
 
-        In multiclass tasks, a graph of a class that is missing in the training set is NaN in all
-        columns.
+        In multiclass tasks, it is the graphs of classes missing in the training set that are NaN.
         """
         untaught = np.broadcast_to(~self.taught, self.labels.shape)
         if self.task == "multiclass":
@@ -187,7 +186,7 @@ class LabeledGraphs:
 
     @property
     def valid_kinds(self) -> Int[np.ndarray, "V"]:
-        """Number of each graph in the validation set; repeats of a graph have the same number."""
+        """Group number of each graph in the validation set; repeats of a graph have the same."""
         kinds = repeat_kinds(self.store)
         return self.split.valid if kinds is None else kinds[self.split.valid]
 

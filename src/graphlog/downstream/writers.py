@@ -430,7 +430,7 @@ def copy_to_standard_output(file: Path) -> None:
 
 
 def check_rejects(folder: Path, output: str, *sources: object) -> None:
-    """Refuse if the list of rejected rows of ``output`` would replace an input or another file.
+    """Refuse an output whose list of rejected rows would replace an input or another file.
 
     Raises:
         ConfigError: If it would.
