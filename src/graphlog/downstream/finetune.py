@@ -773,16 +773,16 @@ def _kernel_note(
         return []
     without_test = replace(data, split=data.split._replace(test=data.split.test[:0]))
     try:
-        fitted = kernel_predictor(encoder.with_readout(config.readout), without_test)
+        _, by_kernel, _ = kernel_predictor(encoder.with_readout(config.readout), without_test)
     except DataError:  # embeddings are not finite
         return []
-    scores = [data.score(predictions, "valid") for predictions in (fitted.predicted, mean)]
+    scores = [data.score(predictions, "valid") for predictions in (by_kernel, mean)]
     if not better(data.criterion, *scores):
         return []
-    by_kernel, by_networks = (shown_score(score, data.criterion) for score in scores)
+    shown = [shown_score(score, data.criterion) for score in scores]
     return [
         f"a kernel model of the frozen encoder is better on the validation set: {data.criterion} "
-        f"{by_kernel} instead of {by_networks}. Try `probe` with {setting('head', 'kernel')}, or "
+        f"{shown[0]} instead of {shown[1]}. Try `probe` with {setting('head', 'kernel')}, or "
         f"{setting('kernel', True)} here, which averages the two"
     ]
 

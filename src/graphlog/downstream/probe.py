@@ -579,26 +579,21 @@ def _best(metric: str, default: K, scores: Mapping[K, float]) -> K:
     return best
 
 
-class FittedKernel(NamedTuple):
-    """A kernel model of frozen embeddings."""
-
-    predictor: Predictor
-    predicted: Float[np.ndarray, "M T"]
-    """Predictions for the validation and test set; training rows are NaN."""
-    notes: list[str]
+FittedKernel = tuple[Predictor, Float[np.ndarray, "M T"], list[str]]
+"""A predictor by a kernel model, its predictions (training rows are NaN), and notes."""
 
 
 def kernel_predictor(
     encoder: Encoder, data: LabeledGraphs, with_features: Sequence[str] = ()
 ) -> FittedKernel:
-    """Fit a kernel model to the training set."""
+    """Fit a kernel model of frozen embeddings to the training set."""
     layer, domain = encoder.head_layer(), domain_of(data.store.schema)
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     parts |= {name: domain.feature_set(name, data.store) for name in with_features}
     counts, notes = _substructures(data, parts)
     fit, predicted = _Fits(data, counts=counts).kernel(parts)
     predictor = _predictor(encoder, layer, data, fit.model, make_report(data, ()))
-    return FittedKernel(predictor, predicted.mean, [*notes, *fit.notes])
+    return predictor, predicted.mean, [*notes, *fit.notes]
 
 
 def check_baselines(names: Sequence[str], known: Sequence[str] = BASELINES) -> None:
