@@ -127,6 +127,20 @@ def test_batches_of_large_graphs_hold_few(monkeypatch: pytest.MonkeyPatch):
         np.testing.assert_allclose(encoder.embed(store), whole, rtol=1e-5, atol=1e-6)
 
 
+def test_overlapping_loops_embed_in_evaluation_mode():
+    """As two threads do that share an encoder in training mode."""
+    encoder, store = tiny_encoder().train(), read(CHAINS, MOLECULE)
+    encoder.network.layers[0].eval()
+    modes = [module.training for module in encoder.modules()]
+    first, second = (encoder.embed_batches([(k, store) for k in range(2)]) for _ in range(2))
+    expected = [next(loop)[1] for loop in (first, second)]
+    assert len(list(first)) == 1
+    np.testing.assert_array_equal(next(second)[1], expected[1])
+    assert not encoder.training
+    assert not list(second)
+    assert [module.training for module in encoder.modules()] == modes
+
+
 def test_no_molecule_at_all():
     assert tiny_encoder().embed([]).shape == (0, 16)
 

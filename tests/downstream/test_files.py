@@ -192,7 +192,9 @@ def test_columns_of_an_npz_are_not_kept_in_memory(tmp_path: Path):
             yield cast("Part", part), np.zeros((at_once, 1), np.float32)
 
     with at_most(np.array(texts).nbytes / 2):
-        path = WRITERS["npz"](Results(parts(), ["e0"], "embeddings", own=["name"]), tmp_path)
+        path = WRITERS["npz"](
+            Results(parts(), ["e0"], "embeddings", input_columns=["name"]), tmp_path
+        )
     with np.load(path) as found:
         assert found["name"].tolist() == texts
 

@@ -34,7 +34,14 @@ from graphlog.config import read_toml
 from graphlog.data.split import Split
 from graphlog.domains import schema_named
 from graphlog.domains.molecule import MOLECULE
-from graphlog.downstream.finetune import FinetuneConfig, SeedJob, Start, finetune, label_weights
+from graphlog.downstream.finetune import (
+    FinetuneConfig,
+    SeedJob,
+    Start,
+    finetune,
+    label_weights,
+    start_of,
+)
 from graphlog.downstream.linear import fuse
 from graphlog.downstream.metrics import shown_score
 from graphlog.downstream.predictor import Head, Predictor
@@ -100,6 +107,18 @@ def test_freezing_changes_the_head_alone():
     assert one is other
     assert digest_of(one.state_dict(), {}) == digest_of(encoder.network.state_dict(), {})
     assert predictor.report.mean > 0.9
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_frozen_embeddings_have_the_precision_asked_for(precision: str):
+    encoder, data = tiny_encoder("jk"), lengths()
+    config = FinetuneConfig(freeze=True, device="cpu", precision=precision)
+    expected, other = (
+        encoder.embed_store(data.store, "jk+sum", precision=p)
+        for p in (precision, "bf16" if precision == "fp32" else "fp32")
+    )
+    np.testing.assert_array_equal(start_of(encoder, data, config).embeddings, expected)
+    assert not np.array_equal(expected, other)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Fine-tuning: encoder and head trained on labels, over several seeds, with every score."""
+"""Fine-tuning: train an encoder and a head on labels, with several seeds, and report all scores."""
 
 import math
 import time
@@ -77,7 +77,7 @@ from graphlog.training.trainer import (
 State = dict[str, Tensor]
 
 FROM_SCRATCH: Mapping[str, Any] = {"encoder_rate": None, "freeze_batch_norm": False}
-"""What an untrained encoder needs to be trained well."""
+"""Settings that replace the defaults if the encoder is untrained."""
 PAPER: Mapping[str, Any] = {
     "epochs": 100,
     "schedule": "step",
@@ -86,76 +86,79 @@ PAPER: Mapping[str, Any] = {
     "standardize_embedding": False,
     **FROM_SCRATCH,
 }
-"""What the paper does otherwise: one step size for all, which falls to 0.3 of itself after every 30
-of 100 epochs; a linear head on the embedding as it is; statistics of batch normalization that
-follow the batches."""
+"""Settings of the paper: one learning rate for encoder and head, multiplied by 0.3 after every 30
+of 100 epochs; a linear head on the unscaled embedding; statistics of batch normalization that are
+updated in training."""
 PUBLISHED = {("last", "molecule"), ("last", "protein")}
 """Layers and schemas of the paper's models."""
-_DECAYS_EVERY = 0.3
-_LEAST_SPREAD = 0.1
+_DECAY_INTERVAL = 0.3
+"""Default share of the epochs after which the learning rate decays."""
+_MIN_STD_SHARE = 0.1
+"""Argument of :meth:`Head.fit_inputs` if the encoder is not frozen."""
 _EVALUATION_BATCH = 512
-_OF_OTHERS = {"select", "device", "checkpoint_every_s", "readout", "kernel", "with_features"}
-"""Settings that do not decide the weights, or not by their name."""
-_INDIFFERENT = {
+_NOT_IN_DIGEST = {"select", "device", "checkpoint_every_s", "readout", "kernel", "with_features"}
+"""Settings that do not affect the weights; the readout does, but is hashed as resolved."""
+_MAY_DIFFER = {
     *("input.name", "input.sha256", "finetune.seeds"),
-    *(f"finetune.{name}" for name in _OF_OTHERS),
+    *(f"finetune.{name}" for name in _NOT_IN_DIGEST),
 }
-"""Entries of ``config.toml`` that may change in a run, or say nothing to a reader."""
-_LAST = 5
-"""Epochs at the end whose mean score is reported too, since a single epoch's swings."""
+"""Entries of ``config.toml`` that are not named as the difference between two runs."""
+_LAST_EPOCHS = 5
+"""Number of last epochs whose mean score is reported, because the score of one epoch is noisy."""
 
 
 class FinetuneConfig(FrozenConfig):
-    """How an encoder and a head are trained on labels."""
+    """Settings of fine-tuning."""
 
     protocol: Literal["default", "paper"] = "default"
     """``default`` trains a head with a hidden layer on the standardized embedding of all layers,
-    and the encoder more slowly; ``paper`` is the paper's. It decides what is not set otherwise."""
+    and the encoder with a lower learning rate; ``paper`` follows the paper. It sets the defaults
+    of other settings."""
     epochs: int = Field(default=30, ge=1)
     """Passes over the training set."""
     batch_size: int = Field(default=32, ge=1)
-    """Graphs a step."""
+    """Graphs per step."""
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
-    """First step size of Adam for the head."""
+    """Initial learning rate of Adam for the head."""
     encoder_rate: float | None = Field(default=3e-4, gt=0, allow_inf_nan=False)
-    """First step size of Adam for the encoder; None is that of the head."""
+    """Initial learning rate of Adam for the encoder; None takes that of the head."""
     schedule: Literal["cosine", "step", "released", "constant"] = "cosine"
     """``cosine`` falls to 0 over the run; ``step`` decays after every ``decay_every`` epochs;
-    ``released`` one epoch earlier, as the authors' script; ``constant`` never."""
+    ``released`` one epoch earlier, as in the authors' script; ``constant`` never."""
     decay: float = Field(default=0.3, gt=0, le=1)
-    """What the step size is multiplied by."""
+    """Factor by which the learning rate is multiplied at each decay."""
     decay_every: int | None = Field(default=None, ge=1)
-    """Epochs between two decays; None is 30 % of all, as the paper's 30 of 100."""
+    """Epochs between two decays; None takes 30 % of all epochs, as in the paper (30 of 100)."""
     weight_decay: float = Field(default=0.0, ge=0, lt=1)
-    """Of AdamW; 0 is plain Adam."""
+    """Weight decay of AdamW; 0 is plain Adam."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Share of each layer's outputs dropped while training, the last layer's included, and of the
-    inputs of a head with a hidden layer and its units."""
+    """Share of each layer's outputs (including the last layer's) dropped in training; also of the
+    inputs and hidden units of a head with a hidden layer."""
     hidden: int = Field(default=512, ge=0)
     """Units of the head's hidden layer; 0 is a linear head."""
     standardize_embedding: bool = True
-    """Standardize what the head sees, by the embedding of the training set before training."""
+    """Standardize the input of the head, by the embeddings of the training set before training."""
     freeze_batch_norm: bool = True
-    """Keep the statistics of batch normalization as they came with the encoder."""
+    """Do not update the encoder's statistics of batch normalization."""
     layer: EmbeddingLayer | None = None
-    """Embedding the head sees; None is that of ``probe`` (molecules: ``jk+sum``), in the paper's
-    protocol the encoder's own."""
+    """Embedding that the head uses; None takes that of ``probe`` (molecules: ``jk+sum``), and in
+    the paper's protocol the encoder's own."""
     readout: ReadoutChoice = "auto"
-    """``auto``: of proteins, the center's embedding beside the mean of the ego-network;
-    ``encoder``: as it was trained."""
+    """``auto``: for proteins, the embedding of the center next to the mean of the ego-network;
+    ``encoder``: the readout of pre-training."""
     freeze: bool = False
     """Train the head alone, on embeddings computed once and standardized over the training set."""
     select: Literal["last", "best-valid"] = "last"
-    """Whose weights predict: those of the last epoch, or of the epoch with the best validation
-    score. Both are reported."""
+    """Epoch whose weights predict: the last one, or the one with the best validation score. The
+    scores of both are reported."""
     patience: int | None = Field(default=None, ge=1)
-    """Epochs without a better validation score after which a seed stops; its best epoch is then
-    selected, unless ``select`` says otherwise. None trains all epochs."""
+    """Stop a seed after this number of epochs without a better validation score (early stopping),
+    and select the best epoch, unless ``select`` is set. None trains all epochs."""
     kernel: bool = False
     """Average the prediction with that of a kernel model of the encoder before fine-tuning, which
     also uses ECFP4 counts (molecules)."""
     with_features: tuple[str, ...] = ()
-    """What the kernel model sees besides, as for ``probe``: ``descriptors``, for example."""
+    """Additional features of the kernel model, as for ``probe``: ``descriptors``, for example."""
     class_weight: Literal["balanced"] | None = None
     """``balanced`` weights each class of a target by the inverse of its share in training."""
     precision: Precision = "fp32"
@@ -163,38 +166,39 @@ class FinetuneConfig(FrozenConfig):
     device: str = "auto"
     """``auto``, ``cpu`` or ``cuda``."""
     checkpoint_every_s: float = Field(default=30.0, ge=0)
-    """Least seconds between two checkpoints within an epoch."""
+    """Minimum time between two checkpoints within an epoch, in seconds."""
 
     def updated(self, values: Mapping[str, Any], where: str = "") -> Self:
-        """Return a copy with ``values`` replaced, and what protocol and patience make usual.
+        """Return a copy with ``values`` replaced.
 
-        A setting that is as usual under the protocol, and with or without patience, becomes what is
-        usual under those of ``values``.
+        Settings that have the default of their protocol and patience get the default of the new
+        protocol and patience.
         """
         deciding = {"protocol": self.protocol, "patience": self.patience}
-        usual = type(self).parse(deciding)
-        own = {k: v for k, v in self.model_dump().items() if v != getattr(usual, k)}
-        return self.parse({**deciding, **own, **values}, where)
+        defaults = type(self).parse(deciding)
+        changed = {k: v for k, v in self.model_dump().items() if v != getattr(defaults, k)}
+        return self.parse({**deciding, **changed, **values}, where)
 
     def suited_to(self, encoder: Encoder) -> Self:
-        """Return the settings; of an untrained encoder, defaults give way to those from scratch."""
+        """Return the settings; for an untrained encoder, defaults become :data:`FROM_SCRATCH`."""
         if encoder.info.get("name") != RANDOM:
             return self
-        usual = {name: type(self).model_fields[name].default for name in FROM_SCRATCH}
-        return self.updated({k: FROM_SCRATCH[k] for k, v in usual.items() if getattr(self, k) == v})
+        fields = type(self).model_fields
+        replaced = {k: v for k, v in FROM_SCRATCH.items() if getattr(self, k) == fields[k].default}
+        return self.updated(replaced)
 
     def written(self) -> dict[str, Any]:
-        """Return all settings for a TOML file, which cannot hold None."""
+        """Return all settings for a TOML file, which cannot contain None."""
         settings = self.model_dump(mode="json", exclude_none=True)
-        # where it is left out a reader takes the default, which is another rate
+        # if it were left out, a reader would take the default, which is another rate
         return {**settings, "encoder_rate": settings.get("encoder_rate", self.learning_rate)}
 
     @classmethod
     def of_file(cls, written: Mapping[str, Any]) -> Self:
-        """Return the settings that :meth:`written` gave: two equal rates are one."""
-        found = cls.parse(written)
-        is_one = found.encoder_rate == found.learning_rate
-        return found.updated({"encoder_rate": None}) if is_one else found
+        """Return the settings from :meth:`written`; two equal rates mean no rate of the encoder."""
+        config = cls.parse(written)
+        is_equal = config.encoder_rate == config.learning_rate
+        return config.updated({"encoder_rate": None}) if is_equal else config
 
     @model_validator(mode="before")
     @classmethod
@@ -204,7 +208,7 @@ class FinetuneConfig(FrozenConfig):
         return {**PAPER, **values} if values.get("protocol") == "paper" else values
 
     def learning_rate_at(self, epoch: int) -> float:
-        """Return the step size in force during ``epoch``, counted from 1.
+        """Return the learning rate of the head during ``epoch``, counted from 1.
 
         Example:
             >>> config = FinetuneConfig(protocol="paper", schedule="released")
@@ -214,11 +218,11 @@ class FinetuneConfig(FrozenConfig):
         if self.schedule in ("constant", "cosine"):
             return scheduled_rate(self.learning_rate, self.schedule, epoch - 1, self.epochs)
         passed = epoch if self.schedule == "released" else epoch - 1
-        every = self.decay_every or max(1, round(_DECAYS_EVERY * self.epochs))
+        every = self.decay_every or max(1, round(_DECAY_INTERVAL * self.epochs))
         return self.learning_rate * self.decay ** (passed // every)
 
     def layer_of(self, encoder: Encoder) -> EmbeddingLayer:
-        """Return the embedding that the head sees."""
+        """Return the embedding that the head uses."""
         if self.protocol == "paper":
             return check_layer(self.layer or encoder.layer)
         return encoder.head_layer(self.layer)
@@ -231,44 +235,40 @@ class FinetuneConfig(FrozenConfig):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Start:
-    """What all seeds of a run begin with."""
+    """Common start of all seeds of a run."""
 
     encoder: Encoder
-    """Copied, never changed."""
+    """Encoder that is copied for each seed."""
     data: LabeledGraphs
-    """Graphs, labels, folds."""
     config: FinetuneConfig
-    """How to train."""
     embeddings: Float[np.ndarray, "M W"] | None
-    """Of every graph under ``encoder`` with ``freeze``, else of the training set where the head
-    standardizes."""
+    """Embeddings of all graphs if the encoder is frozen, of the training set if the head
+    standardizes its input, else None."""
     digest: str
-    """Hash of everything the outcome depends on besides the seed."""
+    """Hash of everything that affects the weights, except the seed."""
 
 
 class SeedJob(Job):
-    """A copy of an encoder with a head, trained on one seed."""
+    """Training of a copy of an encoder and a new head with one seed."""
 
     def __init__(self, start: Start, seed: int, progress: Progress) -> None:
         self.start, self.seed, self.progress = start, seed, progress
         self.data, self.config = start.data, start.config
         device = choose_device(self.config.device)
-        assert self.config.precision != "auto", "`resolve_precision` has chosen"
+        assert self.config.precision != "auto", "`resolve_precision` was called"
         self.setting = Setting(seed_for(seed, "finetune"), device, self.config.precision)
         self.phases = (Phase("train", self.config.epochs),)
         self.frozen: Tensor | None = None
         if self.config.freeze and start.embeddings is not None:
             self.frozen = torch.from_numpy(start.embeddings).to(device)
         self.held_out: list[tuple[np.ndarray, GraphBatch | None]] = []
+        size = _EVALUATION_BATCH if self.frozen is None else len(self.data.labels)
         for rows in (self.data.split.valid, self.data.split.test):
-            if self.frozen is not None:
-                self.held_out.append((rows, None))
-                continue
-            for k in range(0, len(rows), _EVALUATION_BATCH):
-                own = rows[k : k + _EVALUATION_BATCH]
-                self.held_out.append((own, self.data.store.take(own).to(device)))
+            for batch in (rows[k : k + size] for k in range(0, len(rows), size)):
+                graphs = self.data.store.take(batch).to(device) if self.frozen is None else None
+                self.held_out.append((batch, graphs))
         self.model = self._build().to(device)
-        # a regressor of scikit-learn learns the one value it was given
+        # the scikit-learn regressor can be fitted to labels that are all equal
         labels = self.data.judgeable if self.data.taught.any() else self.data.labels
         self.labels = torch.from_numpy(labels).to(device)
         weights, rows = label_weights(self.data, self.config), self.data.split.train
@@ -280,18 +280,18 @@ class SeedJob(Job):
         self._epoch_started = time.monotonic()
 
     def optimizer(self, cursor: Cursor) -> NamedAdam:
-        """Return an optimizer of encoder and head, or of the head alone."""
+        """Return an optimizer of the encoder and the head, or of the head only if frozen."""
         c = self.config
         model = self.model.head if c.freeze else self.model
         factors = {} if c.encoder_rate is None else {"network.": c.encoder_rate / c.learning_rate}
         return NamedAdam(model.named_parameters(), factors, c.weight_decay)
 
     def learning_rate(self, cursor: Cursor) -> float:
-        """Return the step size of the head."""
+        """Return the learning rate of the head."""
         return self.config.learning_rate_at(cursor.epoch + 1)
 
     def batches(self, epoch: int) -> list[np.ndarray]:
-        """Return the training graphs in an order that depends on seed and epoch."""
+        """Return mini-batches of the training set, in an order that depends on seed and epoch."""
         train, size = self.data.split.train, self.config.batch_size
         seed = seed_for(self.seed, "order") % 2**32
         self._epoch_started = time.monotonic()
@@ -302,13 +302,13 @@ class SeedJob(Job):
         return [train[rows] for rows in epoch_batches(len(train), size, seed, epoch + 1)]
 
     def load(self, indices: np.ndarray) -> tuple[GraphBatch | None, np.ndarray]:
-        """Return the graphs, unless their embeddings are frozen, and their indices."""
+        """Return the graphs (None if their embeddings are frozen) and their indices."""
         if self.frozen is not None:
             return None, indices
         return self.setting.staged(self.data.store.take(indices)), indices
 
     def loss(self, batch: tuple[GraphBatch | None, np.ndarray], step: int) -> LossTerms:
-        """Return the loss of the head's outputs, in fp32."""
+        """Return the loss of a mini-batch."""
         graphs, indices = batch
         seed, device = self.setting.seed, self.setting.device
         with global_seed(seed, "dropout", step, device=device):
@@ -322,7 +322,7 @@ class SeedJob(Job):
         return patience is not None and len(self.history) - self.best_epoch >= patience
 
     def row(self, means: dict[str, float], cursor: Cursor) -> dict[str, Any]:
-        """Score validation and test set, keep the best state, and return the row of the log."""
+        """Score the validation and test set, keep the best weights, and return a row of the log."""
         epoch, criterion = cursor.epoch + 1, self.data.criterion
         row: dict[str, Any] = {
             "step": epoch,
@@ -333,9 +333,9 @@ class SeedJob(Job):
             "seconds": time.monotonic() - self._epoch_started,
         }
         predictions = self._predict(self.setting.precision)
-        for fold in ("valid", "test"):
-            scores = self.data.evaluate(predictions, getattr(self.data.split, fold)).scores
-            row |= {f"{fold}/{name}": v for name, v in scores.items() if not math.isnan(v)}
+        for part in ("valid", "test"):
+            scores = self.data.evaluate(predictions, getattr(self.data.split, part)).scores
+            row |= {f"{part}/{name}": v for name, v in scores.items() if not math.isnan(v)}
         if criterion != self.data.metric:
             score = self.data.score(predictions, "valid")
             row |= {} if math.isnan(score) else {f"valid/{criterion}": score}
@@ -347,11 +347,11 @@ class SeedJob(Job):
         return row
 
     def valid_score(self, epoch: int) -> float:
-        """Return what is chosen by after an epoch, counted from 1; NaN where undefined."""
+        """Return the validation score of an epoch, counted from 1; NaN if it is undefined."""
         return self.history[epoch - 1].get(f"valid/{self.data.criterion}", math.nan)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return the weights, the best so far, and the scores of all epochs."""
+        """Return the current weights, the best weights so far, and the scores of all epochs."""
         tensors = {f"model.{k}": v for k, v in self.weights().items()}
         tensors |= {f"best.{k}": v for k, v in self.best.items()}
         fields = {
@@ -363,7 +363,7 @@ class SeedJob(Job):
         return tensors, fields
 
     def load_state(self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
-        """Continue from a state of the same settings, model, data and seed."""
+        """Restore a :meth:`state` of the same settings, model, data and seed."""
         if (fields["digest"], fields["seed"]) != (self.start.digest, self.seed):
             raise ConfigError(
                 f"a checkpoint of seed {self.seed} was written for another seed, model or data "
@@ -375,44 +375,47 @@ class SeedJob(Job):
         self.history = list(fields["history"])
 
     def describe_batch(self, step: int, indices: np.ndarray) -> str:
-        """Return the remedy."""
+        """Return the seed and the remedy, for the error that a loss is not finite."""
         return f"seed {self.seed}: lower the learning rate"
 
     def how_to_resume(self, cursor: Cursor) -> str:
-        """Return where the seed stands."""
+        """Return the message for an interrupted run: where it stopped and how to continue it."""
         return (
             f"stopped in epoch {cursor.epoch + 1} of seed {self.seed}; continue with "
             f"{setting('resume', True)}."
         )
 
     def weights(self) -> State:
-        """Return a copy of the weights as they are now."""
+        """Return a copy of the current weights."""
         return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
 
     def chosen(self) -> FineTuned:
-        """Return the model with the weights under the rule asked for, on the CPU.
+        """Return the model on the CPU, with the weights of the epoch that ``select`` chooses.
 
-        Where no epoch was scored, the best is the last. Targets that the training set cannot
-        teach are predicted NaN, and classes of one target that no graph has there as impossible.
+        If no epoch has a validation score, it is the last one. Targets that cannot be learned from
+        the training set are predicted as NaN, classes that do not occur there with probability 0.
         """
         if self.config.select == "best-valid" and self.best:
             self.model.load_state_dict(self.best)
-        model, known = self.model.cpu().eval(), self.data.taught
+        model, taught = self.model.cpu().eval(), self.data.taught
         if self.data.task == "multiclass":
-            model.head.linear.bias.data[torch.from_numpy(~known)] = -math.inf
+            model.head.linear.bias.data[torch.from_numpy(~taught)] = -math.inf
             return model
-        if not known.any():  # a regressor of scikit-learn predicts the one value it was given
-            known = np.isfinite(self.data.labels[self.data.split.train]).any(axis=0)
-        model.head.target_shift[torch.from_numpy(~known)] = math.nan
+        if not taught.any():  # the scikit-learn regressor can be fitted to equal labels
+            taught = np.isfinite(self.data.labels[self.data.split.train]).any(axis=0)
+        model.head.target_shift[torch.from_numpy(~taught)] = math.nan
         return model
 
     def predictions(self, rule: str) -> Float[np.ndarray, "M T"]:
-        """Return the predictions under a rule, in full precision; NaN in the training set."""
+        """Return predictions in fp32 by the weights of a selection rule; training rows are NaN.
+
+        Frozen embeddings are in the precision of the settings.
+        """
         last = self.weights()
         self.model.load_state_dict(self.best if rule == "best-valid" and self.best else last)
-        found = self._predict("fp32")
+        predictions = self._predict("fp32")
         self.model.load_state_dict(last)
-        return found
+        return predictions
 
     def _build(self) -> FineTuned:
         data, encoder, config = self.data, self.start.encoder, self.config
@@ -425,19 +428,20 @@ class SeedJob(Job):
         head.fit_targets(data.labels[train], weights)
         if config.freeze and embeddings is not None:
             head.fit_inputs(embeddings[train], weights=weights)
-        elif embeddings is not None:
-            head.fit_inputs(embeddings, _LEAST_SPREAD, weights)
+        elif embeddings is not None:  # those of the training set
+            head.fit_inputs(embeddings, _MIN_STD_SHARE, weights)
         return FineTuned(with_settings(encoder.network, dropout=config.dropout), head, layer)
 
     def _predict(self, precision: NumberFormat) -> Float[np.ndarray, "M T"]:
-        head, found = self.model.head, np.full(self.data.labels.shape, np.nan)
+        """Return predictions for the validation and test set; training rows are NaN."""
+        head, predictions = self.model.head, np.full(self.data.labels.shape, np.nan)
         with evaluating(self.model), torch.inference_mode():
             for rows, batch in self.held_out:
                 outputs = self._outputs(batch, rows, precision)
-                if self.data.task == "multiclass":  # as `chosen` will predict
+                if self.data.task == "multiclass":  # as the model from `chosen` will predict
                     outputs[:, torch.from_numpy(~self.data.taught)] = -math.inf
-                found[rows] = head.predictions(outputs).cpu().numpy()
-        return found
+                predictions[rows] = head.predictions(outputs).cpu().numpy()
+        return predictions
 
     def _outputs(
         self, graphs: GraphBatch | None, indices: np.ndarray, precision: NumberFormat
@@ -449,22 +453,23 @@ class SeedJob(Job):
 
 
 def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarray, "G T"]:
-    """Return how much each label counts: the weight of its graph times that of its class.
+    """Return the weight of each label: the weight of its graph times that of its class.
 
-    A balanced class has the weight n / (classes * n of the class), counted over training labels.
+    With ``class_weight="balanced"``, the weight of a class is the number of training labels,
+    divided by the number of classes and by the number of training labels of the class.
     """
     weights = np.ones(data.labels.shape)
     if data.weights is not None:
         weights *= data.weights[:, None]
     if config.class_weight == "balanced":
         y = data.labels[data.split.train]
-        positive, known = np.nansum(y, axis=0), (~np.isnan(y)).sum(axis=0)
+        positive, counts = np.nansum(y, axis=0), (~np.isnan(y)).sum(axis=0)
         if data.task == "multiclass":
-            of_class = known.max() / (len(positive) * np.maximum(positive, 1))
-            weights *= (np.nan_to_num(data.labels) @ of_class)[:, None]
+            class_weights = counts.max() / (len(positive) * np.maximum(positive, 1))
+            weights *= (np.nan_to_num(data.labels) @ class_weights)[:, None]
         else:
-            ones = known / (2 * np.maximum(positive, 1))
-            zeros = known / (2 * np.maximum(known - positive, 1))
+            ones = counts / (2 * np.maximum(positive, 1))
+            zeros = counts / (2 * np.maximum(counts - positive, 1))
             weights *= np.where(data.labels == 1, ones, zeros)
     return weights
 
@@ -492,29 +497,30 @@ def finetune(
     callbacks: Sequence[Callback | str] | Callback = (),
     **settings: Any,
 ) -> Predictor:
-    """Train copies of an encoder, each with a new head, on labels; one copy a seed.
+    """Train copies of an encoder, each with a new head, on labels; one copy per seed.
 
     Args:
         encoder: An encoder (not changed), model file, run folder, shipped model or ``random``.
-        dataset: The name of a data set, a path, or a store with labels, or what
-            :func:`~graphlog.downstream.tasks.open_labeled` returned.
+        dataset: The name of a data set, a path, a store with labels, or the result of
+            :func:`~graphlog.downstream.tasks.open_labeled`.
         split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file,
             or a Split of input rows, also as a dictionary; None takes the data set's own, else
             ``scaffold``.
-        seeds: One model each; a seed decides initial head, order of graphs and dropout.
-        config: Settings, an object or a table, which the others override; None: the protocol's.
-        targets: Columns to predict; data sets with known tasks need none.
+        seeds: Seeds of the models, for the initial head, the order of graphs and dropout.
+        config: Settings (an object or a dictionary), overridden by other arguments; None: defaults.
+        targets: Columns to predict; not needed for data sets with known tasks.
         epochs: Passes over the training set; None takes the protocol's.
-        select: Epoch that predicts: ``last`` (usual) or ``best-valid`` (usual with ``patience``).
+        select: Epoch that predicts: ``last`` (default) or ``best-valid`` (default with
+            ``patience``).
         freeze: Train only the head.
-        layer: Embedding the head sees: ``jk``, ``jk+sum`` or ``last``; None takes the protocol's.
-        baselines: Rows beside the result: ``ecfp-rf``, ``ecfp-lr`` (of proteins, statistics of the
-            ego-networks take their place), and ``random``, which trains an untrained encoder from
-            scratch and doubles the time; left out where ``encoder`` is untrained itself.
-        run_dir: Folder for log, checkpoints, scores and model; None keeps all in memory.
+        layer: Embedding of the head: ``jk``, ``jk+sum`` or ``last``; None takes the protocol's.
+        baselines: Rows to compare with: ``ecfp-rf``, ``ecfp-lr`` (for proteins, statistics of the
+            ego-networks replace the fingerprints), and ``random``, which trains an untrained
+            encoder from scratch and doubles the time; skipped if ``encoder`` is untrained itself.
+        run_dir: Folder for the log, checkpoints, scores and model; None keeps all in memory.
         resume: Continue in ``run_dir``: finished seeds are kept, others go on from a checkpoint.
         overwrite: Replace the run in ``run_dir``.
-        progress: Follows the run; True shows a bar.
+        progress: Shows the progress; True shows a bar.
         callbacks: Receive every row of the log, as for :func:`graphlog.pretrain`.
         settings: Any other field of :class:`FinetuneConfig` or option of
             :func:`~graphlog.downstream.tasks.open_labeled` (``task``, ...).
@@ -524,7 +530,7 @@ def finetune(
 
     Raises:
         ConfigError: If settings contradict each other or the run folder.
-        DataError: If there is nothing to learn or to choose by.
+        DataError: If no target can be learned, or the validation set cannot select an epoch.
         TrainingInterrupted: After Ctrl-C; the last checkpoints are kept.
     """
     labeling = take_labeling(settings, "finetune")
@@ -560,16 +566,16 @@ def finetune(
             _check_same(folder, start, tables)
             describe_run(folder, data, tables)
         fitted = None
-        if config.kernel:  # before the networks, which take longer: it may lack labels or texts
-            frozen = encoder.with_readout(config.readout)
-            fitted = kernel_predictor(frozen, data, config.with_features)
+        if config.kernel:  # before the networks, because it may fail and they take longer
+            with_readout = encoder.with_readout(config.readout)
+            fitted = kernel_predictor(with_readout, data, config.with_features)
         with closing(Callbacks(callbacks, path)) as followers:
             jobs = _train(start, seeds, bar, folder, followers)
         untrained: list[SeedJob] = []
-        is_untrained = encoder.info.get("name") == RANDOM  # a second one would say no more
+        is_untrained = encoder.info.get("name") == RANDOM  # then the baseline would be the same
         for seed in seeds if "random" in baselines and not is_untrained else ():
-            usual = config.updated(FROM_SCRATCH)
-            start = start_of(untrained_like(encoder, data.train_graphs, seed), data, usual)
+            scratch = config.updated(FROM_SCRATCH)
+            start = start_of(untrained_like(encoder, data.train_graphs, seed), data, scratch)
             untrained += _train(start, [seed], bar, folder, label="untrained-")
         predictor = _predictor(encoder, config, jobs, untrained, baselines, fitted)
         if folder is not None:
@@ -580,7 +586,7 @@ def finetune(
 def train_one(
     encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, seed: int
 ) -> tuple[FineTuned, int]:
-    """Return one model, nothing reported, and the epochs it took: for scikit-learn."""
+    """Return one trained model without a report, and its number of epochs, for scikit-learn."""
     config = config.resolve_precision(lambda _: None).suited_to(encoder)
     job = SeedJob(start_of(encoder, data, config), seed, Progress())
     with stop_on_signal() as stop:
@@ -589,10 +595,10 @@ def train_one(
 
 
 def take_labeling(settings: dict[str, Any], call: str) -> dict[str, Any]:
-    """Take the options of ``open_labeled`` out of those of a call and return them.
+    """Remove the options of ``open_labeled`` from ``settings`` and return them.
 
     Raises:
-        ConfigError: If what is left is no setting of :class:`FinetuneConfig`.
+        ConfigError: If a remaining name is no setting of :class:`FinetuneConfig`.
     """
     labeling = {key: settings.pop(key) for key in LABELING if key in settings}
     for key in settings:
@@ -602,7 +608,7 @@ def take_labeling(settings: dict[str, Any], call: str) -> dict[str, Any]:
 
 
 def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
-    """Refuse settings that contradict each other, and folds that teach or choose nothing."""
+    """Refuse contradictory settings, and a training or validation set without usable labels."""
     if config.class_weight is not None and data.task == "regression":
         raise ConfigError("class weights are for classes, and the task is regression; drop them.")
     if config.with_features and not config.kernel:
@@ -632,7 +638,7 @@ def _train(
     callbacks: Callbacks | None = None,
     label: str = "",
 ) -> list[SeedJob]:
-    """Train a copy of the encoder on each seed; what has a label is not logged."""
+    """Train a copy of the encoder with each seed; runs with a ``label`` (baselines) have no log."""
     config, size = start.config, len(start.data.split.train)
     jobs: list[SeedJob] = []
     log = None if folder is None or label else MetricsFile(folder.metrics, -1)
@@ -672,29 +678,31 @@ def _predictor(
     baselines: Sequence[str],
     fitted: FittedKernel | None,
 ) -> Predictor:
-    """Return the trained models with their scores, beside those of the baselines."""
+    """Return the trained models as a predictor, with their scores and those of the baselines."""
     data, seeds = jobs[0].data, [job.seed for job in jobs]
     rows, mean = _result_rows("fine-tuned", jobs)
     partner, notes = None, list[str]()
     if fitted is not None:
-        partner, of_kernel, notes = fitted
-        mean = fuse([mean, of_kernel], data.task)
+        partner, by_kernel, notes = fitted
+        mean = fuse([mean, by_kernel], data.task)
         average = "fine-tuned and kernel model, averaged"
         rows.insert(0, score_row(average, RULES[config.select], data, [mean]))
-        rows.append(score_row("kernel model, frozen encoder", KERNEL_RULE, data, [of_kernel]))
+        rows.append(score_row("kernel model, frozen encoder", KERNEL_RULE, data, [by_kernel]))
     valid = data.split.valid
-    known = replace(data, labels=data.judgeable)
-    calibration = Calibration.fit(data.task, known.labels[valid], mean[valid], data.valid_kinds)
-    judged = calibration.rows(known, mean)
-    rows += _result_rows("untrained encoder, fine-tuned", untrained)[0] if untrained else []
-    extra, said = ecfp_rows(data, baselines, seeds)
-    notes += said
+    judgeable = replace(data, labels=data.judgeable)
+    labels = judgeable.labels[valid]
+    calibration = Calibration.fit(data.task, labels, mean[valid], data.valid_kinds)
+    calibration_rows = calibration.rows(judgeable, mean)
+    if untrained:
+        rows += _result_rows("untrained encoder, fine-tuned", untrained)[0]
+    fingerprint_rows, fingerprint_notes = ecfp_rows(data, baselines, seeds)
+    notes += fingerprint_notes
     notes += [statistics_note(encoder)] if untrained else []
     notes += data.repeat_notes
     notes += [] if len(jobs) > 1 else ["one seed: the standard deviation over seeds is unknown"]
     if config.class_weight is not None or data.weights is not None:
-        of = "fine-tuning and the kernel model" if config.kernel else "fine-tuned networks"
-        notes.append(f"only {of} use weights; scores and fingerprint rows do not")
+        users = "fine-tuning and the kernel model" if config.kernel else "fine-tuned networks"
+        notes.append(f"only {users} use weights; scores and fingerprint rows do not")
     layer, schema = config.layer_of(encoder), encoder.schema.name
     if config.protocol == "paper" and (layer, schema) not in PUBLISHED:
         notes.append(
@@ -709,10 +717,10 @@ def _predictor(
         notes.append(f"no target has {lack} in the validation set: the last epoch is used")
     notes += [] if config.kernel else _kernel_note(encoder, data, config, mean)
     chosen = "the epoch" if config.select == "best-valid" else None
-    notes += calibration_notes(judged, data.split_name, chosen, records=data.records)
-    report = make_report(data, [*rows, *extra], notes, judged)
+    notes += calibration_notes(calibration_rows, data.split_name, chosen, records=data.records)
+    report = make_report(data, [*rows, *fingerprint_rows], notes, calibration_rows)
     models = [job.chosen() for job in jobs]
-    if config.freeze:  # all share one encoder
+    if config.freeze:  # the copies of the encoder are equal: store one
         models = [FineTuned(models[0].network, m.head, m.layer) for m in models]
     novelty = fit_novelty(models[0].network, data.train_graphs)
     info = {
@@ -725,7 +733,7 @@ def _predictor(
 
 
 def _check_kernel(folder: RunFolder, config: FinetuneConfig) -> None:
-    """Refuse to leave out or change the kernel model of a run that is resumed; it may be added."""
+    """Refuse to resume a run with its kernel model removed or changed; it may be added."""
     before = read_toml(folder.config).get("finetune", {}) if folder.config.is_file() else {}
     features = before.get("with_features", [])
     if before.get("kernel") and (not config.kernel or features != list(config.with_features)):
@@ -740,12 +748,12 @@ def _check_kernel(folder: RunFolder, config: FinetuneConfig) -> None:
 
 
 def _check_same(folder: RunFolder, start: Start, tables: Mapping[str, Any]) -> None:
-    """Refuse to continue a run of other settings, model or data, naming what differs first."""
-    for of_seed in sorted(folder.checkpoints.glob("seed-*")):
-        kept = load_checkpoint(of_seed, lambda _: None)
-        if kept is not None and kept.fields.get("digest") != start.digest:
+    """Refuse to continue a run of other settings, model or data; the error names a difference."""
+    for seed_folder in sorted(folder.checkpoints.glob("seed-*")):
+        checkpoint = load_checkpoint(seed_folder, lambda _: None)
+        if checkpoint is not None and checkpoint.fields.get("digest") != start.digest:
             before = read_toml(folder.config) if folder.config.is_file() else tables
-            change = first_difference(before, tables, _INDIFFERENT)
+            change = first_difference(before, tables, _MAY_DIFFER)
             change = change or "other graphs, labels, split or weights of the model"
             raise ConfigError(
                 f"the run in {folder.path} was started with {change}; give the same to resume it, "
@@ -755,27 +763,26 @@ def _check_same(folder: RunFolder, start: Start, tables: Mapping[str, Any]) -> N
 
 
 def _kernel_note(
-    encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, found: Float[np.ndarray, "M T"]
+    encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, mean: Float[np.ndarray, "M T"]
 ) -> list[str]:
-    """Return by how much a kernel model of the frozen encoder is better, where it is.
+    """Return a note if a kernel model of the frozen encoder is better on the validation set.
 
-    The validation set decides; the paper's protocol has no such comparison.
+    ``mean`` are the predictions to compare with. The paper's protocol has no such comparison.
     """
     if config.protocol == "paper" or not len(data.split.valid):
         return []
-    encoder = encoder.with_readout(config.readout)
-    known = replace(data, split=data.split._replace(test=data.split.test[:0]))
+    without_test = replace(data, split=data.split._replace(test=data.split.test[:0]))
     try:
-        of_kernel = data.score(kernel_predictor(encoder, known).predicted, "valid")
-    except DataError:  # embeddings that are not finite
+        _, by_kernel, _ = kernel_predictor(encoder.with_readout(config.readout), without_test)
+    except DataError:  # embeddings are not finite
         return []
-    own = data.score(found, "valid")
-    if not better(data.criterion, of_kernel, own):
+    scores = [data.score(predictions, "valid") for predictions in (by_kernel, mean)]
+    if not better(data.criterion, *scores):
         return []
-    scores = [shown_score(score, data.criterion) for score in (of_kernel, own)]
+    shown = [shown_score(score, data.criterion) for score in scores]
     return [
         f"a kernel model of the frozen encoder is better on the validation set: {data.criterion} "
-        f"{scores[0]} instead of {scores[1]}. Try `probe` with {setting('head', 'kernel')}, or "
+        f"{shown[0]} instead of {shown[1]}. Try `probe` with {setting('head', 'kernel')}, or "
         f"{setting('kernel', True)} here, which averages the two"
     ]
 
@@ -783,9 +790,9 @@ def _kernel_note(
 def _result_rows(
     model: str, jobs: Sequence[SeedJob]
 ) -> tuple[list[ScoreRow], Float[np.ndarray, "M T"]]:
-    """Return the rows of both selection rules, of the last epochs' mean and of the ensemble.
+    """Return the rows of both selection rules, of the mean of the last epochs and of the ensemble.
 
-    The rule that was asked for comes first; what the ensemble predicts under it is returned too.
+    The selected rule comes first. The mean prediction over seeds under this rule is also returned.
     """
     data, config = jobs[0].data, jobs[0].config
     detail = {
@@ -797,19 +804,19 @@ def _result_rows(
     chosen = [job.predictions(config.select) for job in jobs]
     rows = [score_row(model, RULES[config.select], data, chosen, detail)]
     mean = np.mean(chosen, axis=0)
-    del chosen  # each is of all graphs
-    for rule in RULES.keys() - {config.select}:
-        each = (job.predictions(rule) for job in jobs)
-        rows.append(score_row(model, RULES[rule], data, each, detail))
-    k = min(_LAST, *(len(job.history) for job in jobs))
+    del chosen  # frees memory before the predictions of the other rule
+    (other,) = RULES.keys() - {config.select}
+    each = (job.predictions(other) for job in jobs)
+    rows.append(score_row(model, RULES[other], data, each, detail))
+    k = min(_LAST_EPOCHS, *(len(job.history) for job in jobs))
     if k > 1:
 
-        def last(key: str) -> list[float]:
+        def means(key: str) -> list[float]:
             each = ([row.get(key, math.nan) for row in job.history[-k:]] for job in jobs)
             return [float(np.mean(values)) for values in each]
 
         names = SCORES[data.task]
-        test, valid = ({n: last(f"{fold}/{n}") for n in names} for fold in ("test", "valid"))
+        test, valid = ({n: means(f"{part}/{n}") for n in names} for part in ("test", "valid"))
         unknown = dict.fromkeys(data.targets, math.nan)
         rule = f"mean of last {k} epochs"
         rows.append(ScoreRow(model, rule, test, valid, unknown, detail=dict(detail)))
@@ -820,25 +827,27 @@ def _result_rows(
 
 
 def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> str:
-    """Return a hash of everything a seed's weights depend on."""
+    """Return a hash of everything that affects the weights, except the seed."""
     arrays = {"labels": data.labels, **data.split._asdict(), "weights": data.weights}
     tensors = {f"data.{k}": torch.tensor(a) for k, a in arrays.items() if a is not None}
-    ours = config.model_dump(exclude=_OF_OTHERS)
-    if ours["encoder_rate"] == ours["learning_rate"]:  # as a file has it, which cannot hold None
-        ours["encoder_rate"] = None
+    settings = config.model_dump(exclude=_NOT_IN_DIGEST)
+    if settings["encoder_rate"] == settings["learning_rate"]:  # see `FinetuneConfig.written`
+        settings["encoder_rate"] = None
     others = [config.layer_of(encoder), data.task, data.metric, encoder.config.readout]
-    about = {"graphs": data.store.digest, "settings": [ours, *others]}
+    about = {"graphs": data.store.digest, "settings": [settings, *others]}
     return digest_of(tensors | encoder.network.state_dict(), about)
 
 
 def start_of(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> Start:
-    """Return what all seeds begin with."""
+    """Return the common start of all seeds of a run."""
     encoder = encoder.with_readout(config.readout)
     network = with_settings(encoder.network, dropout=0.0)
     encoder = Encoder(network, encoder.layer, encoder.info).to(choose_device(config.device))
     embeddings = None
     if config.freeze or config.standardize_embedding:
         graphs = data.store if config.freeze else data.store.subset(data.split.train)
-        embeddings = encoder.embed_store(graphs, config.layer_of(encoder))
+        # if the encoder is not frozen, these only standardize the head's input
+        precision = config.precision if config.freeze else "fp32"
+        embeddings = encoder.embed_store(graphs, config.layer_of(encoder), precision=precision)
     digest = run_digest(encoder, data, config)
     return Start(encoder, data, config, embeddings, digest)

@@ -1,7 +1,4 @@
-"""A fine-tuned model or a probe: predicts, knows its scores, is saved and loaded.
-
-It is made of encoders with heads, which know the losses that they are trained by.
-"""
+"""Heads, encoders with heads, and predictors of fine-tuning and probing: predict, save and load."""
 
 import math
 import warnings
@@ -55,18 +52,19 @@ from graphlog.training.settings import (
 )
 
 KIND = "predictor"
-_SMALLEST_SPREAD = 1e-6
+_MIN_STD = 1e-6
+"""Standard deviation below which a column of embeddings is constant."""
 
 
 class Head(nn.Module):
-    """One output per target, linear in the inputs or in a hidden layer of rectified units.
+    """A linear layer, or a network with one hidden layer of ReLU units, with one output per target.
 
-    Regression is learned in units of the labels' spread. Inputs are standardized, but for the
-    paper's protocol.
+    For regression, outputs are in units of the labels' standard deviation. Inputs are standardized,
+    except in the paper's protocol.
     """
 
     clip: Tensor
-    """Deviations at which standardized inputs are clipped."""
+    """Standardized inputs are clipped at plus and minus this number of standard deviations."""
     input_shift: Tensor
     input_scale: Tensor
     target_shift: Tensor
@@ -75,9 +73,9 @@ class Head(nn.Module):
     def __init__(
         self, width: int, targets: int, task: TaskKind, hidden: int = 0, dropout: float = 0.0
     ) -> None:
-        """Draw the weights as torch does; inputs and targets stay as they are until fitted.
+        """Draw the weights as torch does; inputs and targets are not scaled until they are fitted.
 
-        Where there are ``hidden`` units, ``dropout`` is the share of them and of the inputs that is
+        With ``hidden`` units, ``dropout`` is the share of the inputs and of these units that is
         dropped in training.
         """
         super().__init__()
@@ -85,42 +83,41 @@ class Head(nn.Module):
         self.hidden = nn.Linear(width, hidden) if hidden else None
         self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(hidden or width, targets)
-        # every weight of a checkpoint is finite
+        # the largest number and not infinity, because every weight of a checkpoint must be finite
         self.register_buffer("clip", torch.tensor(torch.finfo(torch.float32).max))
         self.register_buffer("input_shift", torch.zeros(width))
         self.register_buffer("input_scale", torch.ones(width))
-        # labels may be far from 0 beside their spread, so their units are kept in double precision;
-        # NaN where nothing could be learned
+        # double precision, because the mean of labels may be many standard deviations from 0; NaN
+        # for targets that cannot be learned
         self.register_buffer("target_shift", torch.zeros(targets, dtype=torch.float64))
         self.register_buffer("target_scale", torch.ones(targets, dtype=torch.float64))
 
     def fit_inputs(
         self,
         embeddings: Float[np.ndarray, "M W"],
-        least_spread: float | None = None,
+        min_std_share: float | None = None,
         weights: Float[np.ndarray, "M"] | None = None,
     ) -> None:
-        """Standardize and clip inputs from now on as these embeddings would be.
+        """Set the standardization and clipping of inputs, by the moments of ``embeddings``.
 
-        Without a ``least_spread`` constant columns become 0; else columns that vary less than this
-        share of the median column are not scaled up further, because in an encoder that is trained
-        they would come to rule the output.
+        Without ``min_std_share``, constant columns become 0. Otherwise no column is divided by less
+        than this share of the median standard deviation, because while the encoder is trained, a
+        column that varied little before would dominate the output.
         """
-        mean, spread = moments(embeddings, weights)
-        if least_spread is None:
-            varies = spread > _SMALLEST_SPREAD
-            scale = np.where(varies, 1.0 / np.maximum(spread, _SMALLEST_SPREAD), 0.0)
+        mean, std = moments(embeddings, weights)
+        if min_std_share is None:
+            scale = np.where(std > _MIN_STD, 1.0 / np.maximum(std, _MIN_STD), 0.0)
         else:
-            floor = max(least_spread * float(np.median(spread)), _SMALLEST_SPREAD)
-            scale = 1.0 / np.maximum(spread, floor)
+            floor = max(min_std_share * float(np.median(std)), _MIN_STD)
+            scale = 1.0 / np.maximum(std, floor)
         self.clip.fill_(FARTHEST)
         self.input_shift.copy_(torch.from_numpy(mean))
         self.input_scale.copy_(torch.from_numpy(scale))
 
     @classmethod
     def of_probe(cls, model: LinearModel, task: TaskKind) -> "Head":
-        """Return the linear model of a probe as a head, which predicts what the probe does."""
-        with torch_globals():  # the initial weights are replaced at once
+        """Return a head with the same predictions as a linear model of a probe."""
+        with torch_globals():  # the initial weights do not matter: they are replaced below
             head = cls(model.weight.shape[0], model.weight.shape[1], task)
         with torch.no_grad():
             if model.scaling is not None:
@@ -140,23 +137,23 @@ class Head(nn.Module):
     def fit_targets(
         self, labels: Float[np.ndarray, "M T"], weights: Float[np.ndarray, "M"] | None = None
     ) -> None:
-        """Scale regression targets by the spread of these labels, NaN where missing."""
+        """Set the scaling of regression targets, by the moments of labels (NaN if missing)."""
         if self.task != "regression":
             return
         is_known = np.isfinite(labels).any(axis=0)
-        mean, spread = moments(labels[:, is_known].astype(np.float64), weights)
+        mean, std = moments(labels[:, is_known].astype(np.float64), weights)
         known = torch.from_numpy(is_known)
         self.target_shift[known] = torch.from_numpy(mean)
-        self.target_scale[known] = torch.from_numpy(np.where(spread > 0, spread, 1.0))
+        self.target_scale[known] = torch.from_numpy(np.where(std > 0, std, 1.0))
 
     @property
     def digits(self) -> int:
-        """Significant digits that tell predictions apart: six of the labels' spread.
+        """Number of significant digits with which predictions are written.
 
-        Probabilities that differ are at least 1e-16 apart near 1.
+        For regression, these are six digits of values in units of the labels' standard deviation.
         """
         if self.task != "regression":
-            return 16
+            return 16  # different probabilities near 1 are at least 1e-16 apart
         magnitude = (self.target_shift.abs() / self.target_scale).nan_to_num(0.0).max()
         return min(17, 6 + max(0, math.ceil(math.log10(max(float(magnitude), 1.0)))))
 
@@ -174,30 +171,34 @@ class Head(nn.Module):
         labels: Float[Tensor, "N T"],
         weights: Float[Tensor, "N T"] | None = None,
     ) -> Float[Tensor, ""]:
-        """Return the mean loss over the labels that are present, in float64; 0 where none is.
+        """Return the mean loss over the labels that are present, in float64; 0 if there are none.
 
-        It is divided by their number and not by the sum of their weights, which would shrink a
-        batch that holds a heavy label to the size of one that does not.
+        The sum is divided by the number of labels and not by the sum of their weights, because the
+        latter would cancel a large weight within its batch.
 
         Args:
             outputs: Logits, or scaled values.
-            labels: In their own units, classes as 0 and 1 or one-hot; NaN where missing.
-            weights: Of each label, 1 on the average of all batches; of one-hot rows that of the
-                first column counts. None: all alike.
+            labels: Labels in their units; classes are 0 and 1, or one-hot; NaN where missing.
+            weights: Weight of each label, 1 on average over all batches; for one-hot rows the first
+                column is used. None weights all labels equally.
         """
-        present, known, outputs = ~labels.isnan(), labels.nan_to_num(0.0).double(), outputs.double()
+        present, outputs, labels = (
+            ~labels.isnan(),
+            outputs.double(),
+            labels.nan_to_num(0.0).double(),
+        )
         weights = torch.ones_like(outputs) if weights is None else weights.double()
         if self.task == "multiclass":
             present, weights = present.all(dim=1), weights[:, 0]
-            losses = F.cross_entropy(outputs, known.argmax(dim=1), reduction="none")
+            losses = F.cross_entropy(outputs, labels.argmax(dim=1), reduction="none")
         elif self.task == "classification":
-            losses = F.binary_cross_entropy_with_logits(outputs, known, reduction="none")
+            losses = F.binary_cross_entropy_with_logits(outputs, labels, reduction="none")
         else:
-            losses = (outputs - (known - self.target_shift) / self.target_scale).square()
+            losses = (outputs - (labels - self.target_shift) / self.target_scale).square()
         return (losses * weights * present).sum() / present.sum().clamp(min=1)
 
     def predictions(self, outputs: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
-        """Return probabilities, or values in the labels' units, in float64; NaN as the shift is."""
+        """Return probabilities, or values in the labels' units; NaN for targets not learned."""
         outputs = outputs.double()
         if self.task == "classification":
             return outputs.sigmoid() + self.target_shift
@@ -206,7 +207,7 @@ class Head(nn.Module):
         return outputs * self.target_scale + self.target_shift
 
     def predict(self, inputs: Num[np.ndarray, "N W"]) -> Float[np.ndarray, "N T"]:
-        """Return the predictions of rows of numbers."""
+        """Return the predictions for a matrix of features, a row per graph."""
         with torch.inference_mode():
             return self.predictions(self(torch.from_numpy(inputs).float())).numpy()
 
@@ -215,7 +216,7 @@ class FineTuned(nn.Module):
     """An encoder with a head."""
 
     def __init__(self, network: GraphEncoder, head: Head, layer: EmbeddingLayer) -> None:
-        """Join the two; the head sees the embedding ``layer``."""
+        """Join an encoder and a head, whose input is the embedding ``layer``."""
         super().__init__()
         self.network = network
         self.head = head
@@ -227,7 +228,7 @@ class FineTuned(nn.Module):
         precision: NumberFormat = "fp32",
         layer: EmbeddingLayer | None = None,
     ) -> Float[Tensor, "N W"]:
-        """Return what the head sees, or another embedding; the encoder runs in ``precision``."""
+        """Return the embedding for the head, or ``layer``, computed in ``precision``."""
         with autocast(precision, batch.x.device):
             return self.network.embed_graphs(batch, layer or self.layer).float()
 
@@ -238,41 +239,39 @@ class FineTuned(nn.Module):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
-    """Predictions and how sure they are, row for row; NaN where a row cannot be read."""
+    """Predictions and their uncertainty for each row of the input; NaN for rows without a graph."""
 
     targets: tuple[str, ...]
     """Names of the columns."""
     mean: Float[np.ndarray, "M T"]
-    """Means over seeds: probabilities (classification) or values (regression)."""
+    """Mean over seeds of probabilities (classification) or values (regression)."""
     std: Float[np.ndarray, "M T"] | None
-    """Sample standard deviations over seeds (fine-tuned models), or those that a kernel model of
-    numeric targets predicts; None for others."""
+    """Sample standard deviation over seeds (fine-tuned models), or the one that a kernel model
+    predicts for numeric targets; None for other predictors."""
     calibrated: Float[np.ndarray, "M T"] | None
     """Calibrated probabilities; None for regression and for predictors without a calibration."""
     low: Float[np.ndarray, "M T"] | None = None
-    """Lower ends of the intervals; None where none was asked for."""
+    """Lower ends of the intervals; None if no intervals were requested."""
     high: Float[np.ndarray, "M T"] | None = None
-    """Upper ends of the intervals."""
+    """Upper ends of the intervals; None if no intervals were requested."""
     novelty: Float[np.ndarray, "M"] | None = None
-    """Percentile, 0 to 100, among the graphs of the training set, by distance from them; None for
-    predictors that do not know them."""
+    """Percentile, 0 to 100, of the distance from the training set, among the graphs of this set;
+    None for predictors that do not store the distribution of its embeddings."""
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the predictions for consecutive rows as one."""
-        values: dict[str, Any] = {
-            f.name: [getattr(part, f.name) for part in parts] for f in fields(cls)[1:]
-        }
-        arrays: dict[str, Any] = {
-            name: None if own[0] is None else np.concatenate(own) for name, own in values.items()
-        }
+        """Return the predictions for consecutive parts of an input as one."""
+        arrays: dict[str, Any] = {}
+        for name in (f.name for f in fields(cls)[1:]):
+            values = [getattr(part, name) for part in parts]
+            arrays[name] = None if values[0] is None else np.concatenate(values)
         return cls(parts[0].targets, **arrays)
 
     def columns(self) -> dict[str, Float[np.ndarray, "M"]]:
-        """Return every column by its name in a file: ``predicted_<target>``, ..``_std``, ...
+        """Return the columns of a file by name: ``predicted_<target>``, ``..._std``, and so on.
 
-        ``graphlog_novelty`` comes last. Where a target is called as another's column of spread or
-        interval would be, ``y`` and ``y_std`` for example, that column is numbered.
+        ``graphlog_novelty`` comes last. If two columns would have the same name (of targets called
+        ``y`` and ``y_std``, for example), the later one gets a number.
         """
         kinds = {
             "": self.mean,
@@ -281,23 +280,23 @@ class Prediction:
             "_low": self.low,
             "_high": self.high,
         }
-        known = {kind: values for kind, values in kinds.items() if values is not None}
-        cells = [(kind, t) for kind in known for t in range(len(self.targets))]  # means first
-        names = distinct([f"predicted_{self.targets[t]}{kind}" for kind, t in cells])
-        by_target = sorted(zip(cells, names, strict=True), key=lambda cell: cell[0][1])
-        columns = {name: known[kind][:, t] for (kind, t), name in by_target}
-        if self.novelty is None:
-            return columns
-        return {**columns, "graphlog_novelty": self.novelty.astype(np.float64).round(4)}
+        arrays = {kind: values for kind, values in kinds.items() if values is not None}
+        pairs = [(kind, t) for kind in arrays for t in range(len(self.targets))]  # means first
+        names = distinct([f"predicted_{self.targets[t]}{kind}" for kind, t in pairs])
+        by_target = sorted(zip(pairs, names, strict=True), key=lambda item: item[0][1])
+        columns = {name: arrays[kind][:, t] for (kind, t), name in by_target}
+        if self.novelty is not None:
+            columns["graphlog_novelty"] = self.novelty.astype(np.float64).round(4)
+        return columns
 
 
 class Predictor:
     """The fine-tuned models of all seeds, whose mean is the prediction, or the models of a probe.
 
-    A probe has one member, a frozen encoder with its linear model. Where that was joined by other
-    features, its prediction is averaged with those of their linear models. A kernel model sees the
-    embedding of the one member and other features together; it predicts instead of the head.
-    Fine-tuned models may have such a kernel model of the frozen encoder as a partner.
+    A probe has one member, a frozen encoder with a linear model. Its prediction is averaged with
+    those of linear models of additional features, if there are any. A kernel model uses the
+    embedding of the one member together with additional features, and replaces the head.
+    Fine-tuned models may be averaged with such a kernel model of the frozen encoder, the partner.
     """
 
     def __init__(
@@ -312,35 +311,35 @@ class Predictor:
         kernel: KernelModel | None = None,
         partner: "Predictor | None" = None,
     ) -> None:
-        """Join the models of all seeds, alike in everything but weights."""
+        """Join the models of all seeds, which differ in their weights only."""
         self.members = tuple(members)
         self.targets = tuple(targets)
         """Names of the predicted columns."""
         self.report = report
-        """Scores of every selection rule and baseline, mean and deviation over seeds."""
+        """Scores of every selection rule and baseline."""
         self.info: dict[str, Any] = dict(info or {})
-        """What its file says about it."""
+        """Description in the model file: settings, data set and origin of the encoder."""
         self.calibration = calibration
-        """What intervals and calibrated probabilities are made of."""
+        """Errors on the validation set, for intervals and calibrated probabilities."""
         self.novelty = novelty
-        """What the training set looks like to the first seed's encoder."""
+        """Distribution of the training set's embeddings by the encoder of the first seed."""
         self.joined = dict(joined or {})
-        """Heads of other features by their names, averaged with the mean of the members."""
+        """Heads of additional features by name, averaged with the mean of the members."""
         self.kernel = kernel
-        """What predicts from the embedding, in place of the head; None: the heads do."""
+        """Kernel model that predicts instead of the heads; None if the heads predict."""
         self.partner = partner
-        """A predictor by a kernel model, averaged with the mean of the members."""
+        """Predictor by a kernel model, averaged with the mean of the members."""
         for member in self.members:
             member.eval()
 
     @property
     def task(self) -> TaskKind:
-        """``classification`` or ``regression``."""
+        """``classification``, ``regression`` or ``multiclass``."""
         return self.members[0].head.task
 
     @property
     def schema(self) -> FeatureSchema:
-        """The features it reads."""
+        """The features that the encoder reads."""
         return self.members[0].network.schema
 
     @property
@@ -350,12 +349,12 @@ class Predictor:
 
     @property
     def device(self) -> torch.device:
-        """Where its parameters are."""
+        """Device of the parameters."""
         return self.encoder.device
 
     @property
     def features(self) -> list[str]:
-        """Features beside the embedding that it predicts from."""
+        """Names of the features that predictions use in addition to the embedding."""
         if self.kernel is not None:
             return [name for support in self.kernel.supports for name in support.names if name]
         return [*self.joined] if self.partner is None else self.partner.features
@@ -379,13 +378,13 @@ class Predictor:
     def to(self, device: str) -> "Predictor":
         """Move all models to ``device`` (``auto``, ``cpu``, ``cuda``) and return this predictor."""
         chosen = choose_device(device)
-        for member in self._networks:
+        for member in self._models:
             member.to(chosen)
         return self
 
     @property
-    def _networks(self) -> tuple[FineTuned, ...]:
-        """What sees graphs: the members, and last the one member of the partner."""
+    def _models(self) -> tuple[FineTuned, ...]:
+        """Models that are run on graphs: the members, then the one member of the partner."""
         return self.members + (self.partner.members if self.partner else ())
 
     def predict(
@@ -407,7 +406,7 @@ class Predictor:
             source: A list, array or column of SMILES, a path, the name of a data set, or a store.
             batch_size: Graphs per forward pass.
             precision: Format of matrix products.
-            progress: Follows the batches.
+            progress: Shows the progress.
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
         if "interval" in reading:
@@ -415,13 +414,11 @@ class Predictor:
                 "`predict` returns means alone; `Predictor.predict_uncertain` takes `interval`.",
                 option="interval",
             )
-        parts = self._parts(source, batch_size, precision, progress, reading, None)
-        found = (
-            part.aligned(self._judged(seen, self.features_of(part.store), with_spread=False)[0])
-            for part, seen in parts
-        )
-        mean = np.concatenate([own.astype(np.float64) for own in found])
-        return _like(source, mean, self.targets)
+        means: list[np.ndarray] = []
+        for part, outputs in self._parts(source, batch_size, precision, progress, reading, None):
+            mean, _ = self._combine(outputs, self.features_of(part.store), with_std=False)
+            means.append(part.aligned(mean).astype(np.float64))
+        return _as_frame_like(source, np.concatenate(means), self.targets)
 
     def predict_uncertain(
         self,
@@ -440,21 +437,22 @@ class Predictor:
             batch_size: Graphs per forward pass.
             interval: Regression: level of the intervals, such as 0.9; None gives none.
             precision: Format of matrix products.
-            progress: Follows the batches.
+            progress: Shows the progress.
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
 
         Raises:
-            ConfigError: If intervals are asked for that the predictor cannot give.
+            ConfigError: If ``interval`` is given and the predictor has no such intervals.
         """
         self.check_interval(interval)
         parts = self._parts(source, batch_size, precision, progress, reading, self.novelty)
         return Prediction.joined([self._prediction(*part, interval) for part in parts])
 
     def check_interval(self, interval: float | None) -> None:
-        """Refuse a level of intervals that this predictor cannot give; warn of doubtful ones.
+        """Refuse intervals that this predictor does not have; warn about unreliable ones.
 
         Raises:
-            ConfigError: If the level or the task is unfit, or there is no calibration.
+            ConfigError: If the level is out of range, the task has no intervals, or there is no
+                calibration.
         """
         if interval is None:
             return
@@ -475,8 +473,7 @@ class Predictor:
             )
         learned = np.isfinite(self.members[0].head.target_shift.cpu().numpy())
         infinite = np.isinf(self.calibration.half_widths(interval)) & learned
-        names = [name for name, is_one in zip(self.targets, infinite, strict=True) if is_one]
-        if names:
+        if names := [self.targets[t] for t in np.flatnonzero(infinite)]:
             warnings.warn(
                 f"intervals of {listed(names, 3)} are infinite, and left empty in text files: "
                 f"the validation set had too few labels for {interval:g}; choose a lower "
@@ -505,11 +502,11 @@ class Predictor:
     ) -> Written:
         """Write the input's columns, ``predicted_<target>``, novelty and ``graphlog_status``.
 
-        After each ``predicted_<target>`` come ``..._std`` (standard deviation: over seeds, or as
-        a kernel model predicts it), ``..._calibrated`` (classification) and, with an interval,
+        After each ``predicted_<target>`` come ``..._std`` (standard deviation over seeds, or
+        predicted by a kernel model), ``..._calibrated`` (classification) and, with an interval,
         ``..._low`` and ``..._high``. ``graphlog_novelty`` is the percentile of the row among the
         labeled graphs of the training set. A row that cannot be used keeps its columns; its
-        predictions are empty and its status says why. The file is written whole or not at all.
+        predictions are empty and its status contains the reason. The file is never incomplete.
 
         Args:
             source: A path, ``-``, the name of a data set, a store, or a list of SMILES.
@@ -517,33 +514,31 @@ class Predictor:
             interval: Regression: level of the intervals, such as 0.9; None gives none.
             batch_size: Graphs per forward pass.
             precision: Format of matrix products.
-            progress: Follows the batches.
+            progress: Shows the progress.
             format: ``csv``, ``jsonl``, ``parquet``, ``npz``, ``npy`` or ``sdf``; None: by ending.
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
         self.check_interval(interval)
         out, given = Path(out), resolve(source, self.schema)
         chosen = choose_format(out, format, given)  # before standard input is copied
-        with rereadable(given) as found:
-            parts = self._parts(found, batch_size, precision, progress, reading, self.novelty)
-            columns = (
-                (part, self._prediction(part, seen, interval).columns()) for part, seen in parts
+        with rereadable(given) as resolved:
+            parts = self._parts(resolved, batch_size, precision, progress, reading, self.novelty)
+            tables = (
+                (part, self._prediction(part, outputs, interval).columns())
+                for part, outputs in parts
             )
-            first = next(columns)
-            results = Results(
-                (
-                    (part, np.stack([*own.values()], axis=1))
-                    for part, own in chain([first], columns)
-                ),
-                [*first[1]],
-                "predictions",
-                digits=max(member.head.digits for member in self.members),
+            first = next(tables)
+            rows = (
+                (part, np.stack([*columns.values()], axis=1))
+                for part, columns in chain([first], tables)
             )
+            digits = max(member.head.digits for member in self.members)
+            results = Results(rows, [*first[1]], "predictions", digits=digits)
             about: dict[str, Any] = {"targets": list(self.targets), "task": self.task}
             if classes := self.info.get("classes"):
                 likely = [f"{target} = {words['1']}" for target, words in classes.items()]
                 about["probability of"] = likely
-            return write_aligned(results, found, self.schema, out, chosen, **about)
+            return write_aligned(results, resolved, self.schema, out, chosen, **about)
 
     def _parts(
         self,
@@ -554,72 +549,74 @@ class Predictor:
         reading: Mapping[str, Any],
         novelty: Novelty | None,
     ) -> Iterator[tuple[Part, Float[np.ndarray, "B K"]]]:
-        """Yield the parts of an input and what :func:`_seen` returns of their graphs."""
-        found, bar = resolve(source, self.schema), as_progress(progress)
-        how = self.encoder.reading_of(found, reading)
+        """Yield the parts of an input and the results of :func:`_outputs` for their graphs."""
+        resolved, bar = resolve(source, self.schema), as_progress(progress)
+        options = self.encoder.reading_of(resolved, reading)
         number_format = inference_precision(precision, self.device, bar.say)
-        by_kernel = self._widths[1] > 0
-        work = partial(_seen, self._networks, by_kernel, number_format, novelty)
+        has_kernel = self._widths[1] > 0
+        work = partial(_outputs, self._models, has_kernel, number_format, novelty)
         width = sum(self._widths) + (novelty is not None)
         with (
-            stream(found, self.schema, rows_at_once(batch_size, self.features), **how) as parts,
-            bar.shown(rows_of(found, reading.get("limit")), "predicting"),
+            stream(
+                resolved, self.schema, rows_at_once(batch_size, self.features), **options
+            ) as parts,
+            bar.shown(rows_of(resolved, reading.get("limit")), "predicting"),
         ):
             keyed = ((part, part.store) for part in parts)
-            for part, _, seen in each_part(work, keyed, width, batch_size, bar):
-                yield part, seen
+            for part, _, outputs in each_part(work, keyed, width, batch_size, bar):
+                yield part, outputs
 
     @property
     def _widths(self) -> tuple[int, int]:
-        """Columns of what :func:`_seen` returns: what heads predict, and what a kernel model sees.
+        """Number of columns of :func:`_outputs` with predictions of heads, and with an embedding.
 
-        The second is 0 where there is no kernel model, the first where nothing else predicts.
+        The first is 0 if a kernel model replaces the heads, the second if there is no kernel model.
         """
-        of_heads = len(self.targets) * (2 if len(self.members) > 1 else 1)
-        of_kernel = self._networks[-1].head.linear.in_features
+        predictions = len(self.targets) * (2 if len(self.members) > 1 else 1)
+        embedding = self._models[-1].head.linear.in_features
         if self.kernel is not None:
-            return 0, of_kernel
-        return of_heads, 0 if self.partner is None else of_kernel
+            return 0, embedding
+        return predictions, 0 if self.partner is None else embedding
 
     def _prediction(
-        self, part: Part, seen: Float[np.ndarray, "B K"], interval: float | None
+        self, part: Part, outputs: Float[np.ndarray, "B K"], interval: float | None
     ) -> Prediction:
-        """Return what is predicted of every row, by what :func:`_seen` returned of its graphs."""
+        """Return the predictions for every row of a part, given the outputs for its graphs."""
         columns = sum(self._widths)
-        novelty = seen[:, -1].astype(np.float32) if seen.shape[1] > columns else None
-        mean, std = self._judged(seen[:, :columns], self.features_of(part.store))
+        novelty = outputs[:, -1].astype(np.float32) if outputs.shape[1] > columns else None
+        mean, std = self._combine(outputs[:, :columns], self.features_of(part.store))
         mean, std = mean.astype(np.float64), None if std is None else std.astype(np.float64)
         calibration, calibrated, low, high = self.calibration, None, None, None
         if calibration is not None and self.task != "regression":
             calibrated = calibration.probabilities(mean)
         elif calibration is not None and interval is not None:
-            width = calibration.half_widths(interval)
-            low, high = mean - width, mean + width
+            half_width = calibration.half_widths(interval)
+            low, high = mean - half_width, mean + half_width
         values: Any = mean, std, calibrated, low, high, novelty
-        aligned: list[Any] = [None if own is None else part.aligned(own) for own in values]
+        aligned: list[Any] = [None if array is None else part.aligned(array) for array in values]
         return Prediction(self.targets, *aligned)
 
-    def _judged(
+    def _combine(
         self,
-        seen: Float[np.ndarray, "B K"],
+        outputs: Float[np.ndarray, "B K"],
         features: Sequence[np.ndarray | csr_matrix],
-        with_spread: bool = True,
+        with_std: bool = True,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return mean and deviation after what the members say is joined by other features."""
+        """Return mean and standard deviation, from outputs of the networks and other features."""
         if self.kernel is not None:
-            return self.kernel.predict([seen, *features], with_spread)
-        heads, embedding = np.split(seen, [self._widths[0]], axis=1)
+            return self.kernel.predict([outputs, *features], with_std)
+        heads, embedding = np.split(outputs, [self._widths[0]], axis=1)
         mean = heads[:, : len(self.targets)]
         std = heads[:, len(self.targets) :] if len(self.members) > 1 else None
         if self.partner is not None:
-            by_kernel, _ = self.partner._judged(embedding, features, with_spread=False)
+            by_kernel, _ = self.partner._combine(embedding, features, with_std=False)
             return fuse([mean, by_kernel], self.task), std
         pairs = zip(self.joined.values(), features, strict=True)
         others = [head.predict(np.asarray(values)) for head, values in pairs]
         return fuse([mean, *others], self.task), std
 
     def features_of(self, store: GraphStore) -> list[np.ndarray | csr_matrix]:
-        """Return the features of every graph that predictions need beside the embedding."""
+        """Return the features of all graphs that predictions use in addition to the embedding."""
         return [features_of(store, name) for name in self.features]
 
     def predict_batch(
@@ -628,27 +625,27 @@ class Predictor:
         features: Sequence[np.ndarray | csr_matrix],
         precision: NumberFormat = "fp32",
     ) -> Float[np.ndarray, "B T"]:
-        """Return the predictions of a batch whose features are known."""
-        seen = _seen(self._networks, self._widths[1] > 0, precision, None, batch)
-        return self._judged(seen, features, with_spread=False)[0]
+        """Return the predictions for a batch, given its :meth:`features_of`."""
+        outputs = _outputs(self._models, self._widths[1] > 0, precision, None, batch)
+        return self._combine(outputs, features, with_std=False)[0]
 
     def save(self, path: str | Path) -> None:
         """Write a ``.safetensors`` file."""
         first = self.members[0]
-        described, extra = self._written()
+        described, extra = self._file_content()
         described["report"] = self.report.to_dict()
         info = {**self.info, "kind": KIND, "embedding": first.layer, KIND: described}
         save_model(Path(path), first.network, info, extra)
 
-    def _written(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what a file says of the models, and their tensors but for the first network."""
+    def _file_content(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the description of the models, and tensors other than the first network's."""
         first = self.members[0]
         shared = all(other.network is first.network for other in self.members)
-        parts = {f"head.{k}": member.head.state_dict() for k, member in enumerate(self.members)}
+        tensors = {f"head.{k}": member.head.state_dict() for k, member in enumerate(self.members)}
         for k, member in enumerate(self.members[1:] if not shared else (), 1):
-            parts[f"member.{k}"] = member.network.state_dict()
-        parts |= {f"joined.{name}": head.state_dict() for name, head in self.joined.items()}
-        parts |= {} if self.kernel is None else {"kernel": self.kernel.tensors()}
+            tensors[f"member.{k}"] = member.network.state_dict()
+        tensors |= {f"joined.{name}": head.state_dict() for name, head in self.joined.items()}
+        tensors |= {} if self.kernel is None else {"kernel": self.kernel.tensors()}
         described: dict[str, Any] = {
             "targets": list(self.targets),
             "task": self.task,
@@ -658,44 +655,44 @@ class Predictor:
             **({"kernel": self.features} if self.kernel is not None else {}),
         }
         if self.partner is not None:
-            theirs, parts["partner"] = self.partner._written()
+            partner, tensors["partner"] = self.partner._file_content()
             member = self.partner.members[0]
-            parts["partner.network"] = member.network.state_dict()
-            described["partner"] = {**theirs, "embedding": member.layer}
-        extra = {f"{own}.{name}": t for own, ts in parts.items() for name, t in ts.items()}
-        for known in (self.calibration, self.novelty):
-            extra |= {} if known is None else known.tensors()
+            tensors["partner.network"] = member.network.state_dict()
+            described["partner"] = {**partner, "embedding": member.layer}
+        extra = {f"{part}.{name}": t for part, ts in tensors.items() for name, t in ts.items()}
+        for optional in (self.calibration, self.novelty):
+            extra |= {} if optional is None else optional.tensors()
         return described, extra
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> "Predictor":
-        """Return the predictor of a run folder or of the file that :meth:`save` wrote.
+        """Read the predictor of a run folder, or of a file that :meth:`save` wrote.
 
         Raises:
-            ModelFileError: If it holds no predictor, or is damaged.
+            ModelFileError: If there is no predictor in it, or it is damaged.
         """
         file = model_path(path, has_head=True)
-        found = read_model(file)
-        if found.info.get("kind") != KIND:
+        loaded = read_model(file)
+        if loaded.info.get("kind") != KIND:
             raise ModelFileError(
                 f"{path} holds an encoder without a head; train one first: graphlog finetune "
                 f"INPUT -m {path} -o RUN, or graphlog probe INPUT -m {path} -o RUN"
             )
         try:
-            described, layer = found.info[KIND], found.info["embedding"]
+            described, layer = loaded.info[KIND], loaded.info["embedding"]
             report = Report.from_dict(described["report"])
-            predictor = cls._of(found.encoder, layer, described, found.extra, report)
+            predictor = cls._from_file(loaded.encoder, layer, described, loaded.extra, report)
         except (KeyError, TypeError, ValueError, RuntimeError) as e:
             raise ModelFileError(
                 f"{path}: its prediction heads are incomplete or of another version "
                 f"({first_line(e)}); get the file, or fit the model, again."
             ) from None
-        kept = found.info.keys() - {KIND, "kind", "embedding"}
-        predictor.info = {key: value for key, value in found.info.items() if key in kept}
+        own_keys = {KIND, "kind", "embedding"}
+        predictor.info = {key: v for key, v in loaded.info.items() if key not in own_keys}
         return predictor.to(device)
 
     @classmethod
-    def _of(
+    def _from_file(
         cls,
         network: GraphEncoder,
         layer: str,
@@ -703,19 +700,19 @@ class Predictor:
         tensors: Mapping[str, Tensor],
         report: Report,
     ) -> "Predictor":
-        """Return the predictor of what :meth:`_written` returned, and of its first network."""
+        """Return the predictor with this first network and :meth:`_file_content`."""
         task, targets = described["task"], tuple(described["targets"])
-        known = domain_of(network.schema).feature_sets
+        feature_sets = domain_of(network.schema).feature_sets
         width = network.embedding_width(check_layer(layer))
         if described["members"] < 1 or task not in get_args(TaskKind):
             raise ValueError(f"{described['members']} members of task {task!r}")
 
         def head_of(name: str, inputs: int) -> Head:
-            own = tensors_below(tensors, f"{name}.")
-            hidden = len(own["hidden.bias"]) if "hidden.bias" in own else 0
+            state = tensors_below(tensors, f"{name}.")
+            hidden = len(state["hidden.bias"]) if "hidden.bias" in state else 0
             with torch_globals():
                 head = Head(inputs, len(targets), task, hidden)
-            head.load_state_dict(own)
+            head.load_state_dict(state)
             return head
 
         def network_of(name: str) -> GraphEncoder:
@@ -725,20 +722,20 @@ class Predictor:
 
         members: list[FineTuned] = []
         for k in range(described["members"]):
-            own = network_of(f"member.{k}") if k and not described["shared_encoder"] else network
-            members.append(FineTuned(own, head_of(f"head.{k}", width), check_layer(layer)))
+            is_stored = k > 0 and not described["shared_encoder"]
+            encoder = network_of(f"member.{k}") if is_stored else network
+            members.append(FineTuned(encoder, head_of(f"head.{k}", width), check_layer(layer)))
         names = described.get("joined", ())
-        joined = {name: head_of(f"joined.{name}", len(known[name])) for name in names}
+        joined = {name: head_of(f"joined.{name}", len(feature_sets[name])) for name in names}
         kernel, partner = None, None
         if "kernel" in described:
-            columns: dict[str, int | None] = {
-                "": width,
-                **{n: None if n == COUNTS else len(known[n]) for n in described["kernel"]},
-            }
+            columns: dict[str, int | None] = {"": width}
+            for name in described["kernel"]:
+                columns[name] = None if name == COUNTS else len(feature_sets[name])
             kernel = KernelModel.of(task, columns, tensors_below(tensors, "kernel."), len(targets))
-        if theirs := described.get("partner"):
+        if about := described.get("partner"):
             below, frozen = tensors_below(tensors, "partner."), network_of("partner.network")
-            partner = cls._of(frozen, theirs["embedding"], theirs, below, report)
+            partner = cls._from_file(frozen, about["embedding"], about, below, report)
         return cls(
             members,
             targets,
@@ -751,43 +748,45 @@ class Predictor:
         )
 
 
-def _seen(
-    members: Sequence[FineTuned],
-    by_kernel: bool,
+def _outputs(
+    models: Sequence[FineTuned],
+    has_kernel: bool,
     precision: NumberFormat,
     novelty: Novelty | None,
     batch: GraphBatch,
 ) -> Float[np.ndarray, "B K"]:
-    """Return what is seen of each graph of a batch, side by side.
+    """Return the outputs of models for each graph of a batch, concatenated to one row.
 
-    The means of the members and, of several, their deviations; then, if the last of ``members`` is
-    there for a kernel model, the embedding that this sees. Last comes the novelty for the first
-    member, if that is known.
+    These are the mean prediction of the heads, its standard deviation if there are several heads,
+    the embedding for a kernel model (``has_kernel``: by the last model, whose head is not used),
+    and the percentile of ``novelty``, by the embedding of the first model.
     """
-    first = members[0]
+    first = models[0]
     batch = batch.to(next(first.parameters()).device)
-    with torch.inference_mode(), ExitStack() as evaluated:
-        for member in members:
-            evaluated.enter_context(evaluating(member))
-        seen = [member.embed(batch, precision) for member in members]
-        values = seen[-1:] if by_kernel else []
-        pairs = list(zip(members, seen, strict=True))[: len(members) - by_kernel]
+    with torch.inference_mode(), ExitStack() as stack:
+        for model in models:
+            stack.enter_context(evaluating(model))
+        embeddings = [model.embed(batch, precision) for model in models]
+        tensors = embeddings[-1:] if has_kernel else []
+        pairs = list(zip(models, embeddings, strict=True))[: len(models) - has_kernel]
         if pairs:
             each = torch.stack([m.head.predictions(m.head(emb)) for m, emb in pairs])
-            values = [each.mean(0), *([each.std(0)] if len(pairs) > 1 else ()), *values]
-        columns = [own.cpu().numpy() for own in values]
+            tensors = [each.mean(0), *([each.std(0)] if len(pairs) > 1 else ()), *tensors]
+        columns = [tensor.cpu().numpy() for tensor in tensors]
         if novelty is not None:
             if first.layer == "last":
                 jk = first.embed(batch, precision, "jk")
-            else:  # whose first columns are those of jk
-                jk = seen[0][:, : first.network.embedding_width("jk")]
+            else:  # the first columns of the other layers are those of jk
+                jk = embeddings[0][:, : first.network.embedding_width("jk")]
             percentiles = novelty.percentiles(novelty.distances(jk.cpu().numpy()))
             columns.append(percentiles.astype(np.float32)[:, None])
     return np.concatenate(columns, axis=1)
 
 
-def _like(source: InputLike, values: Float[np.ndarray, "M T"], targets: Sequence[str]) -> Any:
-    """Return predictions as a data frame if ``source`` is one, else as they are."""
+def _as_frame_like(
+    source: InputLike, values: Float[np.ndarray, "M T"], targets: Sequence[str]
+) -> Any:
+    """Return predictions as a data frame if ``source`` is one, otherwise unchanged."""
     kind = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
     if kind not in {"pandas.DataFrame", "polars.DataFrame"}:
         return values

@@ -1,4 +1,4 @@
-"""Encoders that are trained, or chance: loaded by name, called on graphs, asked for embeddings."""
+"""Pre-trained and untrained encoders: load them by name, and compute embeddings of graphs."""
 
 import os
 import warnings
@@ -8,6 +8,7 @@ from copy import deepcopy
 from difflib import get_close_matches
 from functools import lru_cache, partial
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
@@ -58,16 +59,16 @@ from graphlog.training.settings import (
 
 Key = TypeVar("Key")
 _ROWS, _ROWS_WITH_FEATURES = 2048, 20_000
-"""Rows that are worked on together; more where features are worked out by several processes."""
+"""Minimum rows of a part of the input; more with features, which several processes compute."""
 _NODES_AT_ONCE = 65_536
-"""Most nodes of a batch of several graphs, where there is nothing to train: large batches share
-more environments, and take more memory."""
+"""Maximum nodes of a batch of several graphs when nothing is trained. Larger batches would share
+more environments but need more memory."""
 ReadoutChoice = Literal["auto", "encoder"]
-"""Pooling downstream: ``auto`` is what the domain wants, ``encoder`` that of pre-training."""
+"""Readout after pre-training: ``auto`` takes that of the domain, ``encoder`` keeps it."""
 
 
 class Encoder(nn.Module):
-    """A pre-trained network, the embedding it is known by, and how it came to be."""
+    """A network with its default embedding layer and a description of its training."""
 
     def __init__(
         self,
@@ -80,8 +81,8 @@ class Encoder(nn.Module):
 
         Args:
             network: The network.
-            layer: Embedding that is used by default.
-            info: What its file says about it.
+            layer: Default embedding layer.
+            info: Description in the model file: objective, recipe, number of graphs, and so on.
             extra: Tensors that are saved with it, such as prototypes.
         """
         super().__init__()
@@ -92,10 +93,10 @@ class Encoder(nn.Module):
         self.extra: dict[str, Tensor] = dict(extra or {})
 
     def _repr_html_(self) -> str:
-        known = ("name", "objective", "recipe", "graphs", "epochs")
+        keys = ("name", "objective", "recipe", "graphs", "epochs")
         config = self.config
         fields: dict[str, Any] = {
-            **{key: self.info.get(key) for key in known},
+            **{key: self.info.get(key) for key in keys},
             "schema": self.schema.name,
             "backbone": config.backbone,
             "layers": config.layers,
@@ -111,21 +112,22 @@ class Encoder(nn.Module):
 
     @property
     def schema(self) -> FeatureSchema:
-        """The features it reads."""
+        """The features that the network reads."""
         return self.network.schema
 
     @property
     def device(self) -> torch.device:
-        """Where its parameters are."""
+        """Device of the parameters."""
         return next(self.network.parameters()).device
 
     def head_layer(self, layer: str | None = None) -> EmbeddingLayer:
-        """Return the embedding that models of labels are fitted to.
+        """Return the embedding layer for models that predict labels.
 
-        None takes the domain's (molecules: ``jk+sum``), and ``last`` of a model known by it.
+        None takes ``last`` if this is the encoder's default layer, else the domain's (molecules:
+        ``jk+sum``).
         """
-        usual = "last" if self.layer == "last" else domain_of(self.schema).head_layer
-        return check_layer(layer or usual)
+        default = "last" if self.layer == "last" else domain_of(self.schema).head_layer
+        return check_layer(layer or default)
 
     def width(self, layer: str | None = None) -> int:
         """Return the number of columns of an embedding."""
@@ -137,12 +139,12 @@ class Encoder(nn.Module):
         """Return the names of the columns of :meth:`embed`: ``e0``, ``e1``, ..., then features.
 
         Raises:
-            ConfigError: If there are no features of a name.
+            ConfigError: If a name in ``with_features`` is unknown.
         """
         domain = domain_of(self.schema)
         domain.check_feature_sets(with_features)
-        joined = (column for name in with_features for column in domain.feature_sets[name])
-        return [*(f"e{k}" for k in range(self.width(layer))), *joined]
+        added = (column for name in with_features for column in domain.feature_sets[name])
+        return [*(f"e{k}" for k in range(self.width(layer))), *added]
 
     def forward(self, batch: GraphBatch | Any) -> Encoding:
         """Return node and graph embeddings of the final layer (Eq. 5), with gradients.
@@ -172,15 +174,15 @@ class Encoder(nn.Module):
 
         Args:
             source: A list, array or column of SMILES, a path, the name of a data set, a store, or
-                graphs of torch_geometric, of which at most half may be bad.
+                graphs of torch_geometric. At most half of them may be unreadable.
             layer: ``jk`` (means of all layers and the log node count), ``last`` (the paper's) or
                 ``jk+sum`` (``jk`` and the sums of all layers); None takes the model's own.
             batch_size: Graphs per forward pass.
-            with_features: Features that need no learning, as further columns named by
-                :meth:`feature_names`: ``ecfp4``, ``descriptors``; ``statistics`` of proteins.
+            with_features: Features that need no training, as additional columns named by
+                :meth:`feature_names`: ``ecfp4``, ``descriptors``; for proteins ``statistics``.
             precision: Format of matrix products; ``auto`` is bf16 where the hardware has it.
-            progress: Follows the batches.
-            reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``on_error``);
+            progress: Shows the progress.
+            reading: Options of ``read_molecules`` (``smiles_column``, ``workers``, ``on_error``);
                 the column of SMILES is by default that of fine-tuning or probing.
 
         Example:
@@ -188,7 +190,7 @@ class Encoder(nn.Module):
             >>> graphlog.load("random").embed(["CCO", "not a molecule"], layer="last").shape
             (2, 300)
         """
-        self.feature_names(layer, with_features)  # refuses unknown ones before anything is read
+        self.feature_names(layer, with_features)  # refuses unknown names before reading
         return self.embed_store(
             self.graphs_of(source, reading),
             layer,
@@ -200,21 +202,21 @@ class Encoder(nn.Module):
         )
 
     def graphs_of(self, source: InputLike, reading: Mapping[str, Any] | None = None) -> GraphStore:
-        """Return the graphs of an input, read as :meth:`reading_of` says."""
-        found = resolve(source, self.schema)
-        return read(found, self.schema, **self.reading_of(found, reading or {}))
+        """Return the graphs of an input, read with the options of :meth:`reading_of`."""
+        resolved = resolve(source, self.schema)
+        return read(resolved, self.schema, **self.reading_of(resolved, reading or {}))
 
     def reading_of(self, source: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
-        """Return how to read ``source``: as what the model was trained on, where that is known.
+        """Return the options for reading ``source`` like the data that the model was trained on.
 
-        That is its SMILES column, how its molecules were standardized and how its ego-networks were
-        cut. Stores and named sets whose ego-networks were cut otherwise are read with a warning.
-        Labels are left unread unless there are ``targets``, None for all. Of the options of
-        ``reading``, a column and how to cut take precedence; without a column of the model's name
-        an input is read as usual.
+        The model may store the name of the SMILES column, how molecules were standardized, and how
+        ego-networks were cut. A column or cutting options in ``reading`` have precedence; a stored
+        column that the input lacks is ignored. If the ego-networks of a store or a named data set
+        were cut otherwise, a warning is given. Labels are not read, unless ``reading`` contains
+        ``targets`` (None for all).
 
         Raises:
-            ConfigError: If molecules were standardized otherwise.
+            ConfigError: If molecules are, or are to be, standardized otherwise.
         """
         reading, store = self._cut_alike(source, dict(reading)), source.store
         is_named = reading.get("smiles_column") is not None
@@ -226,15 +228,17 @@ class Encoder(nn.Module):
         return standardized_alike(source, reading, self.info.get("standardize"), "the model")
 
     def _cut_alike(self, source: Input, reading: dict[str, Any]) -> dict[str, Any]:
-        """Return the options with those that cut ego-networks as the model's were cut."""
+        """Return the reading options, with those that cut ego-networks as the model's were cut."""
         wanted: dict[str, Any] = self.info.get("cutting", {})
-        found = domain_of(self.schema).cutting_of(source)
-        is_cut = bool(found)
+        cutting = domain_of(self.schema).cutting_of(source)
+        is_cut = bool(cutting)
         if not is_cut:
-            found = {k: v for k, v in reading.items() if k in wanted and v is not None}
-        if others := [name for name, value in found.items() if wanted.get(name, value) != value]:
+            cutting = {k: v for k, v in reading.items() if k in wanted and v is not None}
+        differing = [name for name, value in cutting.items() if wanted.get(name, value) != value]
+        if differing:
             theirs, ours = (
-                ", ".join(f"{name} {values[name]}" for name in others) for values in (found, wanted)
+                ", ".join(f"{name} {options[name]}" for name in differing)
+                for options in (cutting, wanted)
             )
             warnings.warn(
                 f"{source.name}: ego-networks are cut with {theirs}, those that the model was "
@@ -242,9 +246,7 @@ class Encoder(nn.Module):
                 f"{setting('like', 'MODEL')}",
                 stacklevel=4,
             )
-        if is_cut or source.store is not None:
-            return reading
-        return {**reading, **wanted, **found}
+        return reading if is_cut or source.store is not None else {**reading, **wanted, **cutting}
 
     def embed_store(
         self,
@@ -257,7 +259,7 @@ class Encoder(nn.Module):
         progress: Progress | bool | None = None,
         aligned: bool = False,
     ) -> Float[np.ndarray, "M W"]:
-        """Return one float32 row per graph, or ``aligned``, per row of the input, NaN without."""
+        """Return one float32 row per graph; ``aligned``: per input row, NaN if it has no graph."""
         rows = store.num_output_rows if aligned else len(store)
         width = len(self.feature_names(layer, with_features))
         embeddings = np.full((rows, width), np.nan, dtype=np.float32)
@@ -288,14 +290,14 @@ class Encoder(nn.Module):
         """Yield the key of each part of a collection and the embeddings of its graphs.
 
         Args:
-            parts: Keys and graphs, such as :func:`ranges_of` a store.
+            parts: Keys and graphs, such as the :func:`ranges_of` a store.
             layer: ``jk``, ``jk+sum`` or ``last``; None takes the model's own.
             batch_size: Graphs per forward pass.
-            with_features: Additional features of every row.
-            function: What to work out in place of the embedding: a tensor with a row a graph.
+            with_features: Names of additional features.
+            function: Function to compute instead of the embedding; returns a row per graph.
             precision: Format of matrix products.
-            progress: Follows the graphs.
-            total: How many graphs there are in all, if that is known.
+            progress: Shows the progress.
+            total: Number of graphs in all parts, if it is known.
         """
         bar, chosen = as_progress(progress), check_layer(layer or self.layer)
         run = function or partial(self.network.embed_graphs, layer=chosen)
@@ -303,10 +305,9 @@ class Encoder(nn.Module):
         work = partial(_values, run, number_format, self.device)
         with evaluating(self), bar.shown(total, "embedding"):
             for key, store, values in each_part(work, parts, self.width(chosen), batch_size, bar):
-                joined = [
-                    np.asarray(features_of(store, name), dtype=np.float32) for name in with_features
-                ]
-                yield key, np.concatenate([values, *joined], axis=1) if joined else values
+                added = [features_of(store, name) for name in with_features]
+                columns = [np.asarray(features, dtype=np.float32) for features in added]
+                yield key, np.concatenate([values, *columns], axis=1) if columns else values
 
     def save(self, path: str | Path) -> None:
         """Write a ``.safetensors`` file."""
@@ -314,19 +315,19 @@ class Encoder(nn.Module):
 
     @classmethod
     def read(cls, path: str | Path) -> "Encoder":
-        """Return the encoder of a ``.safetensors`` file.
+        """Read the encoder of a ``.safetensors`` file.
 
         Raises:
-            ModelFileError: If it is missing, damaged, foreign, or of a newer format.
+            ModelFileError: If the file is missing, damaged, no model, or of a newer format.
         """
-        found = read_model(Path(path))
-        return cls(found.encoder, found.info.get("embedding", "last"), found.info, found.extra)
+        loaded = read_model(Path(path))
+        return cls(loaded.encoder, loaded.info.get("embedding", "last"), loaded.info, loaded.extra)
 
     def with_readout(self, readout: ReadoutChoice = "auto") -> "Encoder":
-        """Return the encoder with the readout that its domain uses downstream.
+        """Return an encoder with the same weights and the readout that its domain uses for labels.
 
-        For proteins, an encoder that pools the mean over the ego-network gets its center beside it.
-        A readout has no weights; this encoder keeps its own.
+        For proteins, this concatenates the mean over the ego-network with the embedding of its
+        center. A readout has no weights. With ``encoder``, the readout does not change.
         """
         wanted = domain_of(self.schema).downstream_readout(self.config.readout)
         if readout == "encoder" or wanted == self.config.readout:
@@ -335,25 +336,27 @@ class Encoder(nn.Module):
         return Encoder(network, self.layer, self.info, self.extra).train(self.training)
 
     def copy(self) -> "Encoder":
-        """Return an encoder with weights of its own."""
+        """Return a copy that does not share its weights."""
         return Encoder(deepcopy(self.network), self.layer, self.info, self.extra)
 
 
 def standardized_alike(
     source: Input, reading: Mapping[str, Any], wanted: str | None, whose: str
 ) -> dict[str, Any]:
-    """Return ``reading`` with molecules standardized as ``wanted``; None leaves it as it is.
+    """Return the reading options with the standardization ``wanted``; None requires none.
+
+    ``whose`` names the model or index with that standardization, for the error.
 
     Raises:
-        ConfigError: If they were, or are to be, standardized otherwise.
+        ConfigError: If the molecules were, or are to be, standardized otherwise.
     """
     store = source.store
-    found = reading.get("standardize") if store is None else store.source.standardize
-    if wanted is None or found == wanted:
+    current = reading.get("standardize") if store is None else store.source.standardize
+    if wanted is None or current == wanted:
         return dict(reading)
-    if found is None and store is None:
+    if current is None and store is None:
         return {**reading, "standardize": wanted}
-    how = "as they are written" if found is None else f"with {setting('standardize', found)}"
+    how = "as they are written" if current is None else f"with {setting('standardize', current)}"
     raise ConfigError(
         f"{source.name} is read {how}; read it with {setting('standardize', wanted)}, as the "
         f"molecules of {whose} were.",
@@ -362,10 +365,10 @@ def standardized_alike(
 
 
 def check_layer(layer: str) -> EmbeddingLayer:
-    """Return ``layer`` if it names an embedding.
+    """Return ``layer`` if it is the name of an embedding layer.
 
     Raises:
-        ConfigError: If it does not.
+        ConfigError: If it is not.
     """
     check_name("embedding layer", layer, get_args(EmbeddingLayer))
     return cast(EmbeddingLayer, layer)
@@ -378,10 +381,12 @@ def each_part(
     batch_size: int,
     bar: Progress,
 ) -> Iterator[tuple[Key, GraphStore, np.ndarray]]:
-    """Yield every part and the rows of ``width`` columns that ``work`` makes of its graphs.
+    """Apply ``work`` to the batches of every part, and yield the part with its rows.
+
+    ``work`` returns a row of ``width`` numbers per graph.
 
     Raises:
-        ConfigError: If ``batch_size`` is no whole number from 1.
+        ConfigError: If ``batch_size`` is not a whole number from 1.
     """
     if batch_size < 1 or batch_size % 1:
         raise out_of_range("batch_size", "a whole number from 1", batch_size)
@@ -403,14 +408,14 @@ def _rows(
 
 
 def rows_at_once(batch_size: int, features: Sequence[str]) -> int:
-    """Return how many rows a part of an input has at least."""
+    """Return the minimum number of rows in a part of an input."""
     return max(batch_size, _ROWS_WITH_FEATURES if features else _ROWS)
 
 
 def ranges_of(
     store: GraphStore, batch_size: int, features: Sequence[str] = ()
 ) -> Iterator[tuple[slice, GraphStore]]:
-    """Yield consecutive graphs of a store as parts: the range, and a view of them."""
+    """Yield ranges of consecutive graphs of a store, each with a view of these graphs."""
     step = rows_at_once(batch_size, features)
     for start in range(0, len(store), step):
         graphs = np.arange(start, min(start + step, len(store)))
@@ -418,7 +423,10 @@ def ranges_of(
 
 
 def batch_ranges(sizes: Int[np.ndarray, "N"], batch_size: int) -> Iterator[slice]:
-    """Cut consecutive graphs so that few share a batch where they are large."""
+    """Yield ranges of consecutive graphs for batches, given the number of nodes of each graph.
+
+    A batch has at most ``batch_size`` graphs, and fewer if they would have too many nodes.
+    """
     before = np.concatenate([[0], np.cumsum(sizes)])
     start = 0
     while start < len(sizes):
@@ -438,16 +446,33 @@ def _values(
         return function(batch.to(device)).float().cpu().numpy()
 
 
+_evaluated: dict[nn.Module, tuple[int, bool]] = {}
+"""Number of :func:`evaluating` blocks that a module is in, and its mode before the first one."""
+_evaluated_lock = Lock()
+
+
 @contextmanager
 def evaluating(module: nn.Module) -> Generator[None]:
-    """Put ``module`` into evaluation mode inside the block and back into its own mode after it."""
-    modes = [(m, m.training) for m in module.modules()]
-    module.eval()
+    """Put ``module`` into evaluation mode inside the block, and restore its mode afterwards.
+
+    Blocks may overlap, as in several threads: the last one to end restores the mode.
+    """
+    modules = list(module.modules())
+    with _evaluated_lock:
+        for m in modules:
+            blocks, mode = _evaluated.get(m, (0, m.training))
+            _evaluated[m] = blocks + 1, mode
+            m.training = False
     try:
         yield
     finally:
-        for m, mode in modes:
-            m.training = mode
+        with _evaluated_lock:
+            for m in modules:
+                blocks, mode = _evaluated.pop(m)
+                if blocks > 1:
+                    _evaluated[m] = blocks - 1, mode
+                else:
+                    m.training = mode
 
 
 SHIPPED = Path(__file__).parents[1] / "models"
@@ -456,7 +481,7 @@ RANDOM = "random"
 
 
 def list_models() -> dict[str, Path]:
-    """Return the shipped models and their files."""
+    """Return the files of the models that come with the package, by name."""
     return {path.stem: path for path in sorted(SHIPPED.glob("*.safetensors"))}
 
 
@@ -467,43 +492,42 @@ def load(
     seed: int = 0,
     source: InputLike | None = None,
 ) -> Encoder:
-    """Return the encoder called ``model``.
+    """Return the encoder with this name or path.
 
     Args:
         model: A ``.safetensors`` file, a run folder, the name of a shipped model, ``random`` (the
-            untrained encoder of the default recipe), or an encoder, which is returned as it is.
+            untrained encoder of the default recipe), or an encoder, which is returned unchanged.
         device: ``auto``, ``cpu`` or ``cuda``.
-        seed: Initial weights of ``random``.
-        source: What the encoder is for; ``random`` takes its schema, if it has one.
+        seed: Seed of the initial weights of ``random``.
+        source: Input that the encoder will be used on; ``random`` takes its schema, if it has one.
 
     Raises:
-        ModelFileError: If there is a file or folder of that name but no usable model in it.
-        ConfigError: If there is nothing of that name.
+        ModelFileError: If the file or folder exists but contains no usable model.
+        ConfigError: If there is no model with this name.
     """
     if isinstance(model, Encoder):
         return model
     if str(model) != RANDOM:
         return Encoder.read(model_path(model)).to(choose_device(device))
-    usual, graphs = schema_named(USUAL_SCHEMA), None
-    found = None if source is None else resolve(source)
-    if found and (found.store is not None or found.domain not in (None, usual.domain)):
-        graphs = read(found)
-        if graphs.schema == usual:  # the same network whatever graphs it is used on
+    default, graphs = schema_named(USUAL_SCHEMA), None
+    resolved = None if source is None else resolve(source)
+    if resolved and (resolved.store is not None or resolved.domain not in (None, default.domain)):
+        graphs = read(resolved)
+        if graphs.schema == default:  # then the network does not depend on the graphs
             graphs = None
-    own = None if graphs is None else graphs.schema
-    return random_encoder(schema=own, seed=seed, graphs=graphs).to(choose_device(device))
+    return random_encoder(seed=seed, graphs=graphs).to(choose_device(device))
 
 
 def convert(old: str | Path, path: str | Path) -> Encoder:
-    """Make a model file of a pre-train-GNNs checkpoint, chemistry or biology; run none of its code.
+    """Convert a checkpoint of pre-train-GNNs (chemistry or biology) without running its code.
 
     Args:
         old: The ``.pth`` file.
         path: The ``.safetensors`` file.
 
     Raises:
-        ConfigError: If ``path`` is ``old``.
-        ModelFileError: If ``old`` is no such checkpoint.
+        ConfigError: If ``path`` is the same file as ``old``.
+        ModelFileError: If ``old`` is not such a checkpoint.
     """
     old, path = Path(old), Path(path)
     if path.exists() and old.exists() and path.samefile(old):
@@ -514,11 +538,11 @@ def convert(old: str | Path, path: str | Path) -> Encoder:
 
 
 def model_path(model: str | Path, has_head: bool = False) -> Path:
-    """Return the ``.safetensors`` file that ``model``, which may need a head, stands for.
+    """Return the ``.safetensors`` file for a path or name; ``has_head`` requires a prediction head.
 
     Raises:
         ModelFileError: If it is a file or folder without a model.
-        ConfigError: If there is nothing of that name (the nearest one is suggested), or it is
+        ConfigError: If there is no model with this name (a similar one is suggested), or it is
             ``random``.
     """
     try:
@@ -582,14 +606,14 @@ def random_encoder(
 ) -> Encoder:
     """Return an untrained encoder whose batch norms have the statistics of real graphs.
 
-    Without these, an untrained network would be scored with statistics of no data.
+    Otherwise an untrained network would be scored with the initial statistics, 0 and 1.
 
     Args:
-        config: Settings of the network, or a table of some; None takes the defaults.
-        schema: Features it reads, or their name; None: those of ``graphs``, or ``molecule-cip``.
-        layer: Embedding it is known by; None takes ``jk``.
-        seed: Initial weights, and which graphs are looked at.
-        graphs: Unlabeled graphs to take the statistics from; None takes bundled molecules.
+        config: Settings of the network, an object or a dictionary; None takes the defaults.
+        schema: Features to read, or their name; None: those of ``graphs``, or ``molecule-cip``.
+        layer: Default embedding layer; None takes ``jk``.
+        seed: Seed of the initial weights and of the sample of graphs.
+        graphs: Unlabeled graphs to compute the statistics of; None takes bundled molecules.
     """
     if isinstance(config, FeatureSchema):
         raise ConfigError(
@@ -625,19 +649,19 @@ def random_encoder(
 
 @lru_cache(maxsize=4)
 def bundled_graphs(schema: FeatureSchema) -> GraphStore | None:
-    """Return the graphs that come with the package for batch norm; None where there are none."""
+    """Return the graphs that come with the package for batch norm; None if there are none."""
     return domain_of(schema).calibration_graphs(schema, BATCHES * BATCH_SIZE)
 
 
 def untrained_like(
-    encoder: Encoder, fold: GraphStore, seed: int, layer: str | None = None
+    encoder: Encoder, train_graphs: GraphStore, seed: int, layer: str | None = None
 ) -> Encoder:
-    """Return the untrained encoder of the same settings, on the same device, for comparison.
+    """Return an untrained encoder with the same settings, on the same device, for comparison.
 
-    A pre-trained encoder has the batch norm statistics of the graphs that it was pre-trained on.
-    Those are not at hand, so the untrained one takes its own from the graphs that come with the
-    package, not from the labeled data it is judged on; :func:`statistics_note` says so. It takes
-    them from ``fold`` where no graphs of its schema come with the package.
+    A pre-trained encoder has the batch norm statistics of its pre-training data, which are not
+    available here. The statistics of the untrained one are therefore those of the graphs that come
+    with the package, not of the labeled data it is scored on; :func:`statistics_note` says so. If
+    there are none of this schema, they are those of ``train_graphs``.
     """
     graphs = bundled_graphs(encoder.schema)
     untrained = random_encoder(
@@ -645,13 +669,13 @@ def untrained_like(
         encoder.schema,
         layer=layer or encoder.layer,
         seed=seed,
-        graphs=fold if graphs is None else graphs,
+        graphs=train_graphs if graphs is None else graphs,
     )
     return untrained.to(encoder.device)
 
 
 def statistics_note(encoder: Encoder) -> str:
-    """Return a note for tables with :func:`untrained_like`: which graphs its batch norm knows."""
+    """Return a note for reports: which graphs the statistics of :func:`untrained_like` are of."""
     graphs = bundled_graphs(encoder.schema)
     source = (
         "the unlabeled graphs of the training set"
@@ -662,8 +686,8 @@ def statistics_note(encoder: Encoder) -> str:
 
 
 def _nearest_file(path: Path) -> str:
-    """Return the end of a message: the model or folder beside a path that has a similar name."""
-    beside = path.parent.iterdir() if path.parent.is_dir() else []
-    siblings = [p.name for p in beside if p.suffix == ".safetensors" or p.is_dir()]
+    """Return the end of an error message: the model or folder whose name is similar to ``path``."""
+    paths = path.parent.iterdir() if path.parent.is_dir() else []
+    siblings = [p.name for p in paths if p.suffix == ".safetensors" or p.is_dir()]
     near = get_close_matches(path.name, siblings, n=1, cutoff=0.6)
     return f"; did you mean {path.parent / near[0]}?" if near else "; check the path."

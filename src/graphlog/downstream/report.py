@@ -1,4 +1,4 @@
-"""Scores of a probe or a fine-tuning run: one row per model and rule, as JSON and as text."""
+"""Reports of probing and fine-tuning: scores of each model and rule, as JSON, text and HTML."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,13 +20,13 @@ from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import DataError
 
 DDOF = 1
-"""Standard deviations are those of a sample (divided by n - 1); the reference code divides by n."""
+"""Standard deviations are divided by n - 1; the reference code divides by n."""
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
-"""A score, which is None in JSON where it is undefined."""
+"""A score; an undefined score is None in JSON and NaN here."""
 
 
 class Source(StrEnum):
-    """What a row of a probe sees of the graphs."""
+    """Kind of features that the models of a row use."""
 
     EMBEDDING = "embedding"
     UNTRAINED = "untrained"
@@ -34,7 +34,7 @@ class Source(StrEnum):
 
 
 class Model(StrEnum):
-    """What is fitted to it."""
+    """Kind of model of a row."""
 
     LINEAR = "linear"
     KERNEL = "kernel"
@@ -43,7 +43,7 @@ class Model(StrEnum):
 
 
 class Rule(StrEnum):
-    """How its settings are found."""
+    """How the settings of a model were chosen."""
 
     FIXED = "fixed"
     VALIDATION = "validation"
@@ -53,11 +53,11 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowKey:
-    """Which row of a probe it is, whatever it is called."""
+    """Key of a row of a probe, which does not depend on its names in the report."""
 
     source: Source
     features: tuple[str, ...] = ()
-    """Names of joined features; of features alone, empty for the baseline of the domain."""
+    """Names of the features besides the embedding; empty for the baseline of fingerprints."""
     model: Model = Model.LINEAR
     rule: Rule = Rule.FIXED
 
@@ -67,27 +67,27 @@ class ScoreRow:
     """The scores of one model under one selection rule."""
 
     model: str
-    """What predicted: ``fine-tuned``, ``untrained encoder``, ``ECFP4 + random forest``, ..."""
+    """Name of the model: ``fine-tuned``, ``untrained encoder``, ``ECFP4 + random forest``, ..."""
     rule: str
-    """How the scored state was chosen: ``last epoch``, ``best validation``, ``C = 0.1``, ..."""
+    """How its settings were chosen: ``last epoch``, ``best validation``, ``C = 0.1``, ..."""
     test: dict[str, list[Number]]
-    """Each metric on the test set, one value a seed."""
+    """Each metric on the test set, one value per seed."""
     valid: dict[str, list[Number]]
-    """The same on the validation set."""
+    """Each metric on the validation set, one value per seed."""
     per_task: dict[str, Number] = field(default_factory=dict[str, float])
     """The report's metric on the test set by task, mean over seeds; NaN where undefined."""
     halves: dict[str, dict[str, list[Number]]] = field(
         default_factory=dict[str, dict[str, list[float]]]
     )
-    """Each metric on two halves of the test set, where the domain reports them (proteins)."""
+    """Each metric on two halves of the test set, for domains that report them (proteins)."""
     detail: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Anything else worth keeping: epochs chosen, values of C, seconds."""
+    """Other results: selected epochs, values of C, seeds."""
     key: RowKey | None = None
-    """Which row of a probe it is; None for others."""
+    """Key of a row of a probe; None for other rows."""
 
-    def mean(self, metric: str, fold: str = "test") -> float:
-        """Return the mean over seeds or splits; those without a score are left out."""
-        values = self.known(metric, fold)
+    def mean(self, metric: str, part: str = "test") -> float:
+        """Return the mean of the defined scores over seeds or splits."""
+        values = self.known(metric, part)
         return float(np.mean(values)) if values else math.nan
 
     def sd(self, metric: str) -> float:
@@ -95,42 +95,40 @@ class ScoreRow:
         values = self.known(metric)
         return float(np.std(values, ddof=DDOF)) if len(values) > DDOF else math.nan
 
-    def known(self, metric: str, fold: str = "test") -> list[float]:
-        """Return the values that are defined: a fold may have one class only."""
-        values = {"test": self.test, "valid": self.valid, **self.halves}.get(fold, {}).get(
-            metric, []
-        )
-        return [value for value in values if not math.isnan(value)]
+    def known(self, metric: str, part: str = "test") -> list[float]:
+        """Return the defined scores on the ``test`` or ``valid`` set or a half of the test set."""
+        scores = {"test": self.test, "valid": self.valid, **self.halves}.get(part, {})
+        return [value for value in scores.get(metric, []) if not math.isnan(value)]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All rows of one data set, the row of interest first."""
+    """Scores of all models on one data set; the first row is the main result."""
 
     dataset: str
     """Name or path of the input."""
     task: str
-    """``classification`` or ``regression``."""
+    """``classification``, ``regression`` or ``multiclass``."""
     metric: str
-    """The score that decides: ``roc_auc``, ``rmse``, ..."""
+    """Metric of the tables: ``roc_auc``, ``rmse``, ..."""
     split: str
-    """How the folds were made."""
+    """Description of the split."""
     sizes: dict[str, int]
-    """Graphs with a label of each fold; ``rejected``: rows that could not be read."""
+    """Number of labeled graphs in each set; ``rejected``: number of rows that could not be read."""
     tasks: tuple[str, ...]
     """Names of the predicted columns."""
     rows: tuple[ScoreRow, ...]
-    """The scores; the first row is the model and rule asked for."""
+    """The scores; the first row is the requested model and rule."""
     notes: tuple[str, ...] = ()
-    """What the reader must know to read the rows rightly."""
+    """Notes for interpreting the scores."""
     calibration: tuple[dict[str, Any], ...] = ()
-    """By target, how intervals (regression) or calibrated probabilities do on the test set."""
+    """Test results of intervals (regression) or calibrated probabilities, by target."""
     splits: int = 1
-    """How many splits were scored; if more than one, every row has a value a split."""
+    """Number of splits; if there are several, every row has one value per split."""
 
     @property
     def mean(self) -> float:
-        """Mean over seeds of the first row's test score; NaN where nothing was scored."""
+        """Mean over seeds of the first row's test score; NaN if there is no score."""
         return self.rows[0].mean(self.metric) if self.rows else math.nan
 
     @property
@@ -142,7 +140,8 @@ class Report:
     def scores(self) -> list[dict[str, Any]]:
         """Mean and standard deviation of every row, in the report's metric.
 
-        Of several splits also the difference from the first row and half the width of its interval.
+        For several splits, also the difference from the first row and half the width of its 95 %
+        interval.
         """
         differs = ("difference", "difference_half_width") if self.splits > 1 else ()
         return [
@@ -161,32 +160,32 @@ class Report:
         ]
 
     def difference(self, row: ScoreRow) -> tuple[float, float]:
-        """Return how far a row of several splits is above the first, and half its 95 % interval.
+        """Return the mean difference from the first row, and half the width of its 95 % interval.
 
-        The difference is paired by split; splits in which one of the two has no score are left out.
+        Differences are paired by split; splits in which a score is undefined are left out.
         """
         pairs = zip(row.test[self.metric], self.rows[0].test[self.metric], strict=True)
-        above = np.array([own - first for own, first in pairs])
-        return paired_interval(above[~np.isnan(above)], self.sizes["test"] / self.sizes["train"])
+        values = np.array([score - first for score, first in pairs])
+        return paired_interval(values[~np.isnan(values)], self.sizes["test"] / self.sizes["train"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values; an undefined score is None."""
-        known = {"mean": self.mean, "sd": self.sd, "sd_ddof": DDOF, "scores": self.scores}
-        return json_ready({**asdict(self), **known})
+        summary = {"mean": self.mean, "sd": self.sd, "sd_ddof": DDOF, "scores": self.scores}
+        return json_ready({**asdict(self), **summary})
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Report":
-        """Read back what :meth:`to_dict` wrote."""
+        """Return the report from a dictionary of :meth:`to_dict`."""
         return _READER.validate_python(fields)
 
     def led_by(self, key: RowKey) -> "Report":
-        """Return the report with the row of this key first."""
+        """Return the report with the row that has this key first."""
         rows = sorted(self.rows, key=lambda row: row.key != key)
         return replace(self, rows=tuple(rows))
 
     @classmethod
     def load(cls, path: str | Path) -> "Report":
-        """Read a ``scores.json``, or that of a run folder.
+        """Read a ``scores.json``, or the one in a run folder.
 
         Raises:
             DataError: If the file is missing or damaged.
@@ -212,14 +211,14 @@ class Report:
         return self.metric.replace("_", "-").upper() + (" (%)" if self.is_percent else "")
 
     def shown(self, value: float, largest: float | None = None) -> str:
-        """Return a score by :func:`shown_score`; ``largest`` is by default that of the rows."""
+        """Return a score as text; decimals suit ``largest``, by default the largest row mean."""
         if largest is None:
             means = [abs(row.mean(self.metric)) for row in self.rows]
             largest = max((m for m in means if math.isfinite(m)), default=abs(value))
         return shown_score(value, self.metric, largest)
 
     def tables(self) -> list[Table]:
-        """Return what commands, notebooks and ``str`` show of a report."""
+        """Return the tables that commands, notebooks and ``str`` show."""
         metric, first = self.metric, next(iter(self.rows), None)
         sizes = ", ".join(f"{name} {count:,}" for name, count in self.sizes.items())
         title = f"{self.dataset}: {self.metric_name}, {self.split} split ({sizes})"
@@ -258,8 +257,7 @@ class Report:
         """Return the tables for notebooks."""
         return "".join(map(html_table, self.tables()))
 
-    def _repr_html_(self) -> str:
-        return self.to_html()
+    _repr_html_ = to_html
 
     def __str__(self) -> str:
         parts: list[str] = []
@@ -270,8 +268,9 @@ class Report:
         return "\n\n".join(parts)
 
 
-_IN_SHARES = ("coverage", "spread_coverage", "surest_third")
-_PLAIN = {
+_SHARES = ("coverage", "spread_coverage", "surest_third")
+"""Columns that are shown in percent."""
+_TITLES = {
     "spread_coverage": "coverage ±1.64 std",
     "spread_half_width": "half width ±1.64 std",
     "surest_third": "RMSE, most certain third",
@@ -279,20 +278,20 @@ _PLAIN = {
 
 
 def certainty_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the table of how intervals or probabilities do; ``rows`` as of `Calibration.rows`."""
+    """Return the table of the rows from `Calibration.rows`: tests of intervals or probabilities."""
 
     def text(name: str, value: Any) -> object:
         if not isinstance(value, float):
             return value
-        if name in _IN_SHARES:
+        if name in _SHARES:
             return f"{100 * value:.0f} %"
         return shown_score(value, "rmse") if name.endswith("half_width") else f"{value:.3f}"
 
     names = [name for name in rows[0] if name != "level"]
-    heads = [_PLAIN.get(name, name.replace("_", " ")) for name in names]
-    what = f"{rows[0]['level']:.0%} intervals" if "level" in rows[0] else "probabilities"
+    heads = [_TITLES.get(name, name.replace("_", " ")) for name in names]
+    tested = f"{rows[0]['level']:.0%} intervals" if "level" in rows[0] else "probabilities"
     cells = [[text(name, row[name]) for name in names] for row in rows]
-    return Table(heads, cells, f"{what} on the test set")
+    return Table(heads, cells, f"{tested} on the test set")
 
 
 def score_row(
@@ -303,17 +302,18 @@ def score_row(
     detail: Mapping[str, Any] | None = None,
     key: RowKey | None = None,
 ) -> ScoreRow:
-    """Return the row of predictions of all graphs, one array per seed."""
-    folds = {"test": data.split.test, "valid": data.split.valid, **data.halves}
-    found = [
-        {name: data.evaluate(own, graphs) for name, graphs in folds.items()} for own in predictions
+    """Return the row with the scores of predictions, one array (of all graphs) per seed."""
+    parts = {"test": data.split.test, "valid": data.split.valid, **data.halves}
+    seeds = [
+        {name: data.evaluate(values, graphs) for name, graphs in parts.items()}
+        for values in predictions
     ]
     scores = {
-        name: {metric: [e[name].scores[metric] for e in found] for metric in found[0][name].scores}
-        for name in folds
+        name: {metric: [s[name].scores[metric] for s in seeds] for metric in seeds[0][name].scores}
+        for name in parts
     }
-    of_seeds = np.array([e["test"].per_task[data.metric] for e in found], dtype=np.float64)
-    per_task = dict(zip(data.targets, means_of_known(of_seeds).tolist(), strict=True))
+    by_seed = np.array([s["test"].per_task[data.metric] for s in seeds], dtype=np.float64)
+    per_task = dict(zip(data.targets, means_of_known(by_seed).tolist(), strict=True))
     test, valid = scores.pop("test"), scores.pop("valid")
     return ScoreRow(model, rule, test, valid, per_task, scores, dict(detail or {}), key)
 
@@ -324,7 +324,7 @@ def make_report(
     notes: Sequence[str] = (),
     calibration: Sequence[dict[str, Any]] = (),
 ) -> Report:
-    """Return the report of ``rows`` on ``data``."""
+    """Return the report with these rows; notes on the data come before ``notes``."""
     return Report(
         dataset=data.name,
         task=data.task,
@@ -339,10 +339,10 @@ def make_report(
 
 
 def report_of_splits(reports: Sequence[Report], seeds: Sequence[int]) -> Report:
-    """Return one report of several splits of the same graphs, a value a split in every row."""
+    """Join the reports of several splits of the same graphs; rows have one value per split."""
     first = reports[0]
     shared = [note for note in first.notes if all(note in r.notes for r in reports)]
-    own = [
+    others = [
         f"seed {seed}: {note}"
         for seed, report in zip(seeds, reports, strict=True)
         for note in report.notes
@@ -355,7 +355,7 @@ def report_of_splits(reports: Sequence[Report], seeds: Sequence[int]) -> Report:
         split=f"{kind} (seeds {', '.join(map(str, seeds))})",
         sizes=sizes,
         rows=tuple(_row_of_splits(rows) for rows in zip(*(r.rows for r in reports), strict=True)),
-        notes=(*shared, *own),
+        notes=(*shared, *others),
         splits=len(reports),
     )
 
@@ -378,7 +378,7 @@ def _joined(scores: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float
 
 
 def json_ready(value: Any) -> Any:
-    """Return ``value`` with None for numbers that JSON does not have, and lists for tuples.
+    """Return ``value`` with None instead of NaN and infinity, and lists instead of tuples.
 
     Example:
         >>> json_ready({"auc": [0.5, float("nan")]})

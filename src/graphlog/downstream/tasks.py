@@ -1,4 +1,4 @@
-"""Labeled graphs with their task, metric and folds, checked before training; files of splits."""
+"""Read labeled graphs, choose their task, metric and split, and check them; write split files."""
 
 import json
 from collections.abc import Callable, Hashable, Sequence
@@ -21,7 +21,6 @@ from graphlog.downstream.label_checks import (
     OnRepeats,
     repeat_kinds,
     repeat_notes,
-    repeats_between,
     settle_repeats,
     unusual_labels,
     with_repeats,
@@ -54,52 +53,55 @@ LABELING = (
     "task metric fractions split_seed weights on_repeats labels_range smiles_column standardize "
     "sheet decimal workers on_error limit data_dir"
 ).split()
-"""Options of :func:`open_labeled` and of the readers that calls take among other settings."""
+"""Options of :func:`open_labeled` and of readers, which calls separate from other settings."""
 _HELD_OUT = (0.9, 0.1, 0.0)
-"""Shares of a training set that is to give the validation set."""
+"""Fractions of a training set that is divided to get a validation set."""
 _HALVES_SEED = 42
-"""Of the two halves of a test set; the family's."""
+"""Seed of the two random halves of a test set, the one that pre-train-GNNs uses."""
 SplitChoice = Any
-"""A kind of split, the path of a split file, or what :meth:`Split.of` takes."""
-MOST_CLASSES = 1000
-_UNLIKE = 10.0
-"""Ratio of the spreads of two targets above which a note says that a mean is of one of them."""
-_FEW = 20
-"""Labels in a test set below which a note says that a score says little."""
+"""A kind of split, the path of a split file, or an argument of :meth:`Split.of`."""
+_MAX_CLASSES = 1000
+"""Largest number of classes of a target."""
+_MAX_SPREAD_RATIO = 10.0
+"""Ratio of two targets' standard deviations above which a note says that one dominates."""
+_MIN_TEST_LABELS = 20
+"""Number of labels in a test set below which a note says that the score is uncertain."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabeledGraphs:
-    """Graphs with labels and folds, ready to be learned from."""
+    """Graphs with labels and a split, ready for training."""
 
     name: str
     """Name or path of the input."""
     store: GraphStore
     """The graphs that have a label."""
     labels: Float[np.ndarray, "M T"]
-    """Labels in the input's units, NaN where missing."""
+    """Labels in the units of the input, NaN where missing."""
     targets: tuple[str, ...]
     """Names of the label columns."""
     task: TaskKind
     """Kind of task, the same for all targets."""
     metric: str
-    """The score that decides."""
+    """Metric of the reported scores."""
     split: Split
-    """Folds as graph indices of ``store``; graphs of weight 0 leave the training set."""
+    """Training, validation and test set, as indices of the graphs in ``store``; graphs of weight 0
+    are removed from the training set."""
     split_name: str
-    """How the folds were made."""
+    """Description of how the split was made."""
     notes: tuple[str, ...] = field(default=())
-    """What is unusual about the labels."""
+    """Notes on unusual labels."""
     weights: Float[np.ndarray, "M"] | None = None
-    """How much each graph counts in the training loss; None: all alike."""
+    """Weight of each graph in the training loss; None weights all graphs equally."""
     draw: Callable[..., tuple[Split, str]] | None = field(default=None, repr=False)
-    """Draws folds of store, labels and a seed, and names them; None: the folds were given."""
+    """Function of store, labels and seed that returns another split and its description; None if
+    the split cannot be drawn again."""
     rows: Int[np.ndarray, "M"] | None = None
-    """Row of the input that each graph is; None: those of ``store.output_rows``."""
+    """Row of each graph in the input; None stands for ``store.output_rows``."""
     rejects: Sequence[Reject] = ()
-    """Input rows that could not be used; a view of a store has none."""
+    """Input rows that could not be used; empty for a view of a store."""
     digest: str = ""
-    """Hash of all graphs that were read, those without a label included."""
+    """Hash of all graphs that were read, including those without a label."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "digest", self.digest or self.store.digest)
@@ -110,32 +112,32 @@ class LabeledGraphs:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of graphs of each fold, and of rejected rows."""
-        folds = {name: len(part) for name, part in self.split._asdict().items()}
-        return {**folds, "rejected": len(self.rejects)}
+        """Number of graphs in each set of the split, and of rejected rows."""
+        sizes = {name: len(graphs) for name, graphs in self.split._asdict().items()}
+        return {**sizes, "rejected": len(self.rejects)}
 
     @property
     def records(self) -> str:
-        """What the graphs are: molecules, proteins or graphs."""
+        """Plural noun for the graphs: molecules, proteins or graphs."""
         return domain_of(self.store.schema).records
 
-    def lacking(self, fold: str) -> list[str]:
-        """Return the targets that cannot be judged (train: learned) in a fold."""
-        y = self.labels[getattr(self.split, fold)]
-        needs_values = self.task == "regression" and fold != "train"
+    def lacking(self, part: str) -> list[str]:
+        """Return the targets that cannot be learned from ``train``, or scored on another set."""
+        y = self.labels[getattr(self.split, part)]
+        needs_values = self.task == "regression" and part != "train"
         usable = np.isfinite(y).any(axis=0) if needs_values else learnable(y)
         return [self.targets[t] for t in np.flatnonzero(~usable).tolist()]
 
     @property
     def taught(self) -> Bool[np.ndarray, "T"]:
-        """Which targets the training set can teach; what predicts others is left empty."""
+        """Mask of the targets that can be learned from the training set."""
         return learnable(self.labels[self.split.train])
 
     @property
     def judgeable(self) -> Float[np.ndarray, "M T"]:
-        """Labels by which predictions can be judged: without those of targets not taught.
+        """Labels for scoring predictions: NaN for targets that cannot be learned.
 
-        Of a target of several classes, a graph of a class that was not taught has none.
+        In multiclass tasks, it is the graphs of classes missing in the training set that are NaN.
         """
         untaught = np.broadcast_to(~self.taught, self.labels.shape)
         if self.task == "multiclass":
@@ -144,7 +146,7 @@ class LabeledGraphs:
 
     @property
     def fold_notes(self) -> list[str]:
-        """What is unusual about the labels of each fold."""
+        """Notes on unusual labels in the training, validation and test set."""
         labels, names, split = self.labels, self.targets, self.split
         notes: list[str] = []
         unused = len(labels) - sum(map(len, split))
@@ -152,91 +154,83 @@ class LabeledGraphs:
             why = "" if self.weights is None else ", among them those of weight 0"
             notes.append(f"{unused:,} of {len(labels):,} graphs are in no part of the split{why}")
         one = "only one class" if self.task != "regression" else "only one value"
-        for fold, graphs in split._asdict().items():
-            lacking = self.lacking(fold)
-            known = {names[t] for t in np.flatnonzero(np.isfinite(labels[graphs]).any(axis=0))}
-            effect = "skipped" if fold == "train" else "left out of its mean"
+        for part, graphs in split._asdict().items():
+            lacking = self.lacking(part)
+            labeled = {names[t] for t in np.flatnonzero(np.isfinite(labels[graphs]).any(axis=0))}
+            effect = "skipped" if part == "train" else "left out of its mean"
             for lack, has_labels in ((one, True), ("no label", False)):
-                found = [name for name in lacking if (name in known) == has_labels]
-                if found:
+                targets = [name for name in lacking if (name in labeled) == has_labels]
+                if targets:
                     notes.append(
-                        f"{lack} in the {FOLD_NAMES[fold]} set, so {effect}: "
-                        f"target{'s' if len(found) > 1 else ''} {listed(found, 5)}"
+                        f"{lack} in the {FOLD_NAMES[part]} set, so {effect}: "
+                        f"target{'s' if len(targets) > 1 else ''} {listed(targets, 5)}"
                     )
-        counts = [np.isfinite(labels[indices]).sum(axis=0) for indices in split]
         spreads = {n: s for n, s in zip(names, self.deviations, strict=True) if np.isfinite(s)}
         is_mean = self.criterion != self.metric and len(spreads) > 1
-        if is_mean and max(spreads.values()) > _UNLIKE * min(spreads.values()):
+        if is_mean and max(spreads.values()) > _MAX_SPREAD_RATIO * min(spreads.values()):
             notes.append(
                 f"the target {max(spreads, key=spreads.__getitem__)}, whose labels vary most, "
                 f"dominates the mean {self.metric.upper()} over targets: see the scores by task; "
                 "choices on the validation set weigh all targets alike"
             )
-        few = np.flatnonzero(counts[-1] < _FEW)
+        train, valid, test = (np.isfinite(labels[graphs]).sum(axis=0) for graphs in split)
+        few = np.flatnonzero(test < _MIN_TEST_LABELS)
         if len(few):
-            train, valid, test = counts
             shown = [f"{names[t]} {train[t]}, {valid[t]}, {test[t]}" for t in few[:3]]
             more = f"; and {len(few) - 3} more" if len(few) > 3 else ""
             notes.append(
-                f"fewer than {_FEW} labels in the test set, so scores are uncertain (labels in "
-                f"train, valid, test): {'; '.join(shown)}{more}"
+                f"fewer than {_MIN_TEST_LABELS} labels in the test set, so scores are uncertain "
+                f"(labels in train, valid, test): {'; '.join(shown)}{more}"
             )
         return notes
 
     @property
     def valid_kinds(self) -> Int[np.ndarray, "V"]:
-        """A number for each graph of the validation set, equal for repeats of each other."""
+        """Group number of each graph in the validation set; repeats of a graph have the same."""
         kinds = repeat_kinds(self.store)
         return self.split.valid if kinds is None else kinds[self.split.valid]
 
     @property
-    def valid_repeats(self) -> tuple[int, int] | None:
-        """How many graphs of the validation set repeat one of the training set, of how many."""
-        kinds = repeat_kinds(self.store)
-        if kinds is None:
-            return None
-        return repeats_between(kinds, self.split).get(("valid", "train"))
-
-    @property
     def repeat_notes(self) -> list[str]:
-        """What is to be known about graphs that occur more than once."""
+        """Notes on graphs that occur more than once."""
         return repeat_notes(self.store, self.labels, self.split)
 
     def evaluate(
         self, predictions: Float[np.ndarray, "M T"], graphs: Int[np.ndarray, "B"]
     ) -> Evaluation:
-        """Return the scores on some graphs of predictions for all.
+        """Return the scores on ``graphs`` (indices); ``predictions`` has a row for every graph.
 
-        Targets that the training set cannot teach are in no mean, whatever predicted them.
+        Targets that cannot be learned from the training set are left out of every mean.
         """
         labels = self.labels[graphs]
         if self.task != "multiclass":
             labels = np.where(self.taught, labels, np.nan)
         return evaluate(labels, predictions[graphs], self.task)
 
-    def score(self, predictions: Float[np.ndarray, "M T"], fold: str) -> float:
-        """Return the :attr:`criterion` on a fold."""
-        found = self.evaluate(predictions, getattr(self.split, fold))
+    def score(self, predictions: Float[np.ndarray, "M T"], part: str) -> float:
+        """Return the :attr:`criterion` on the ``train``, ``valid`` or ``test`` set."""
+        evaluation = self.evaluate(predictions, getattr(self.split, part))
         if self.criterion == self.metric:
-            return found.scores[self.metric]
-        return mean_over_tasks(np.array(found.per_task[self.metric]) / self.deviations)
+            return evaluation.scores[self.metric]
+        return mean_over_tasks(np.array(evaluation.per_task[self.metric]) / self.deviations)
 
     @property
     def criterion(self) -> str:
-        """What choices are made by: the metric; of several quantities in units of their spread.
+        """Metric by which epochs, penalties and models are chosen.
 
-        Their mean in units of their own would be decided by the target of the largest.
+        For several targets, errors are divided by each target's standard deviation; otherwise the
+        target with the largest unit would decide their mean.
         """
         is_several = len(self.targets) > 1
         return IN_DEVIATIONS.get(self.metric, self.metric) if is_several else self.metric
 
     @property
     def deviations(self) -> Float[np.ndarray, "T"]:
-        """Standard deviation of each target's training labels; NaN where nothing can be learned."""
+        """Standard deviation of each target's training labels; NaN if it cannot be learned."""
         labels = np.asarray(self.labels[self.split.train], dtype=np.float64)
-        able, found = self.taught, np.full(labels.shape[1], np.nan)
-        found[able] = np.nanstd(labels[:, able], axis=0)
-        return found
+        taught, deviations = self.taught, np.full(labels.shape[1], np.nan)
+        deviations[taught] = np.nanstd(labels[:, taught], axis=0)
+        return deviations
 
     @property
     def train_graphs(self) -> GraphStore:
@@ -245,7 +239,7 @@ class LabeledGraphs:
 
     @property
     def halves(self) -> dict[str, Int[np.ndarray, "_"]]:
-        """Two random halves of the test set; none where the domain has none."""
+        """Two random halves of the test set, for domains that report them; otherwise empty."""
         if not domain_of(self.store.schema).test_halves:
             return {}
         test = self.split.test
@@ -257,7 +251,7 @@ class LabeledGraphs:
 def labeled(
     source: InputLike | LabeledGraphs, schema: FeatureSchema, **labeling: Any
 ) -> LabeledGraphs:
-    """Return graphs that were opened before, or what :func:`open_labeled` makes of an input."""
+    """Return ``source`` if it has labels and a split, else the result of :func:`open_labeled`."""
     if not isinstance(source, LabeledGraphs):
         return open_labeled(source, schema, **labeling)
     if late := [name for name, value in labeling.items() if value is not None]:
@@ -283,32 +277,32 @@ def open_labeled(
     labels_range: Sequence[float] | None = None,
     **reading: Any,
 ) -> LabeledGraphs:
-    """Read ``source`` with its labels, decide the task and the metric, and split.
+    """Read ``source`` with its labels, choose the task and the metric, and split the graphs.
 
     Args:
         source: A path, the name of a data set (whose targets, task and split are known), or a store
             with labels.
         schema: Features the model reads.
         targets: Label columns; None takes the known ones.
-        task: Kind of task; ``auto`` is the known one, else classification where all labels are 0
-            or 1.
-        metric: The score that decides; None takes the data set's, else ROC-AUC or RMSE.
+        task: Kind of task; ``auto`` takes the known one, else classification if all labels are 0
+            or 1, else regression.
+        metric: Metric of the scores; None takes the data set's, else ROC-AUC, RMSE or accuracy.
         split: A kind (``scaffold``, ...), a split file, or a Split of input rows; None takes the
-            data set's, else the domain's. Without a validation set a tenth of the training set
-            is held out as one. Rows without a label of any target are in none of the sets.
-        fractions: Shares of train, valid and test.
-        split_seed: Seed of the kinds that shuffle.
+            data set's, else the domain's. If there is no validation set, a tenth of the training
+            set becomes one. Rows without any label are in none of the sets.
+        fractions: Shares of the training, validation and test set.
+        split_seed: Seed of the kinds of splits that shuffle.
         weights: Column with the weight of each row in the training loss; weight 0 leaves it out.
-        on_repeats: What becomes of graphs that repeat each other, molecules by their parents:
-            ``keep`` them all (random folds keep repeats of molecules together), take the ``mean``
-            of their labels, weighted by ``weights``, which are summed, ``drop`` all but the first
-            label of each target, or ``fail``. Proteins never do.
-        labels_range: Lowest and highest label; others are left out, and a note says which.
-        reading: Passed to ``read_molecules``.
+        on_repeats: How to handle graphs that occur more than once (molecules are compared by their
+            parents): ``keep`` all of them (random splits put repeats of a molecule into one set),
+            take the ``mean`` of their labels, weighted by ``weights``, which are summed, ``drop``
+            all but the first label of each target, or ``fail``. Proteins are not compared.
+        labels_range: Lowest and highest label; others are removed, and a note lists them.
+        reading: Options of ``read_molecules``.
 
     Raises:
-        DataError: If labels are missing altogether, are text, or do not fit the task (quantities
-            are no classes, and classes no quantities), or weights are missing or negative.
+        DataError: If there are no labels, they are text or do not fit the task (quantities for
+            classification, classes for regression), or weights are missing or negative.
         ConfigError: If a target, task, metric or split is unknown.
     """
     check_choice("on_repeats", on_repeats, get_args(OnRepeats))
@@ -316,20 +310,20 @@ def open_labeled(
     if weights is not None:
         weights = column_name("weights", weights)
     targets = _target_names(targets, weights)
-    found = resolve(source, schema)
-    domain, spec = domain_of(schema), found.spec
-    known = None if spec is None or targets else spec.task
-    if found.columns is not None and not targets:
+    resolved = resolve(source, schema)
+    domain, spec = domain_of(schema), resolved.spec
+    known_task = None if spec is None or targets else spec.task
+    if resolved.columns is not None and not targets:
         reading["targets"] = "auto"
-    elif found.store is None and domain.label_columns and known is None and not targets:
+    elif resolved.store is None and domain.label_columns and known_task is None and not targets:
         raise ConfigError(
-            f"which columns of {found.name} are to be predicted? Name them with "
+            f"which columns of {resolved.name} are to be predicted? Name them with "
             f"{setting('targets')}.",
             option="targets",
         )
-    elif found.store is None and targets and (domain.label_columns or domain.reads_targets):
+    elif resolved.store is None and targets and (domain.label_columns or domain.reads_targets):
         reading["targets"] = [*targets, *([weights] if weights else [])]
-    whole = store = read(found, schema, **reading)
+    whole = store = read(resolved, schema, **reading)
     labels, names = select_targets(store, targets, weights)
     row_weights = None
     if weights is not None:
@@ -340,42 +334,44 @@ def open_labeled(
     if labels_range is not None:
         labels, outside = within_range(labels, names, store.rows, labels_range)
         notes += outside
-    if found.columns is not None and not targets:
+    if resolved.columns is not None and not targets:
         notes.append(f"all numeric columns are used as labels: {', '.join(names)}")
     store, labels, input_rows, row_weights = _labeled(store, labels, input_rows, row_weights)
     if lacking := len(whole) - len(store):
-        found_without = f"{lacking:,} of {len(whole):,} {domain.records} have no label"
-        notes.append(f"{found_without} and are in no part of the split")
+        notes.append(
+            f"{lacking:,} of {len(whole):,} {domain.records} have no label and are in no part of "
+            "the split"
+        )
         if spec is not None and targets:
             notes.append(
                 f"the split is made for these targets; it is not that of all of {spec.name}"
             )
     if row_weights is not None:
         check_weights(row_weights, f"column '{weights}'", store.rows)
-    wanted = known if known is not None and task == "auto" else task
-    labels, names, kind, said = _learned(labels, names, wanted, store)
-    notes += said
-    as_given = labels, store.rows
+    wanted = known_task if known_task is not None and task == "auto" else task
+    labels, names, kind, task_notes = _choose_task(labels, names, wanted, store)
+    notes += task_notes
+    as_read = labels, names, store.rows
     if on_repeats != "keep":
-        labels, row_weights, said = settle_repeats(labels, store, on_repeats, kind, row_weights)
-        notes += said
+        labels, row_weights, repeats = settle_repeats(labels, store, on_repeats, kind, row_weights)
+        notes += repeats
         store, labels, input_rows, row_weights = _labeled(store, labels, input_rows, row_weights)
-    if kind == "regression":  # of repeats those whose labels are used
-        used, rows = as_given if on_repeats == "mean" else (labels, store.rows)
-        notes += unusual_labels(used, names, rows)
-    usual = spec.metric if spec is not None and kind == known else None
+    if kind == "regression":  # the mean of repeats may hide an unusual label
+        checked = as_read if on_repeats == "mean" else (labels, names, store.rows)
+        notes += unusual_labels(*checked)
+    usual_metric = spec.metric if spec is not None and kind == known_task else None
     if split is None:
         split = (spec.split if spec else None) or domain.default_split(store, kind)
-    draw = partial(_split_graphs, found, split, fractions, input_rows, num_rows, whole.digest)
-    folds, split_name = draw(store, labels, split_seed)
+    draw = partial(_split_graphs, resolved, split, fractions, input_rows, num_rows, whole.digest)
+    sets, split_name = draw(store, labels, split_seed)
     return LabeledGraphs(
-        name=found.name,
+        name=resolved.name,
         store=store,
         labels=labels,
         targets=names,
         task=kind,
-        metric=check_metric(metric or usual, kind),
-        split=folds,
+        metric=check_metric(metric or usual_metric, kind),
+        split=sets,
         split_name=split_name,
         notes=tuple(notes),
         weights=row_weights,
@@ -387,12 +383,10 @@ def open_labeled(
 
 
 def _target_names(targets: ColumnNames | None, weights: str | None) -> list[str] | None:
-    """Return the targets that are named, None for the known ones; refuse one that is named twice.
-
-    Names may be numbers, and their list an index of a data frame.
-    """
+    """Return the names in ``targets`` as a list of texts, None for None; refuse repeated names."""
     if targets is None:
         return None
+    # names may be numbers, and the list the index of a data frame
     names = [targets] if isinstance(targets, str) else [str(name) for name in targets]
     if twice := [name for name in names if names.count(name) > 1]:
         raise DataError(
@@ -418,14 +412,14 @@ def _labeled(
     known = np.flatnonzero(np.isfinite(labels).any(axis=1))
     if len(known) == len(store):
         return store, labels, rows, weights
-    own = None if weights is None else weights[known]
-    return store.subset(known), labels[known], rows[known], own
+    weights = None if weights is None else weights[known]
+    return store.subset(known), labels[known], rows[known], weights
 
 
 def select_targets(
-    store: GraphStore, wanted: Sequence[str] | None, but: str | None = None
+    store: GraphStore, wanted: Sequence[str] | None, excluded: str | None = None
 ) -> tuple[Float[np.ndarray, "M T"], tuple[str, ...]]:
-    """Return the columns ``wanted`` of a store's labels (None: all ``but`` one) and their names.
+    """Return the ``wanted`` label columns of a store (None: all but ``excluded``), and their names.
 
     Raises:
         DataError: If the store has no labels.
@@ -442,12 +436,12 @@ def select_targets(
     names = list(store.tasks)
     for name in wanted or ():
         check_name("target", name, names)
-    columns = [names.index(name) for name in (wanted or names) if name != but]
+    columns = [names.index(name) for name in (wanted or names) if name != excluded]
     return store.labels[:, columns], tuple(names[c] for c in columns)
 
 
 def check_weights(weights: Float[np.ndarray, "M"], name: str, rows: Int[np.ndarray, "M"]) -> None:
-    """Refuse weights that are missing or negative, by the first such row."""
+    """Refuse weights that are missing or negative; the error names the first such row."""
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(bad):
         raise DataError(
@@ -474,18 +468,18 @@ def decide_task(
         name: np.unique(column[~np.isnan(column)])
         for name, column in zip(names, labels.T, strict=True)
     }
-    if empty := [name for name, found in values.items() if not len(found)]:
+    if empty := [name for name, distinct in values.items() if not len(distinct)]:
         raise DataError(
             f"target '{empty[0]}' has no label in any usable row; fill it in or leave it out of "
             f"{setting('targets')}.",
             option="targets",
         )
-    numbers = [name for name, found in values.items() if not np.isin(found, (0, 1)).all()]
-    classes = [name for name, found in values.items() if found.tolist() == [0, 1]]
-    are_signs = all(found.tolist() == [-1, 1] for found in values.values())
+    numbers = [name for name, distinct in values.items() if not np.isin(distinct, (0, 1)).all()]
+    classes = [name for name, distinct in values.items() if distinct.tolist() == [0, 1]]
+    are_signs = all(distinct.tolist() == [-1, 1] for distinct in values.values())
     if numbers and (task == "classification" or (task == "auto" and are_signs)):
-        found = values[numbers[0]]
-        bad = ", ".join(f"{v:g}" for v in found[~np.isin(found, (0, 1))][:3])
+        others = np.setdiff1d(values[numbers[0]], (0, 1))
+        bad = ", ".join(f"{v:g}" for v in others[:3])
         raise DataError(
             f"target '{numbers[0]}': classes must be 0 or 1 (empty where unknown), found {bad}; "
             f"recode it, or choose {setting('task', 'regression')}."
@@ -498,12 +492,12 @@ def decide_task(
         )
     is_regression = task == "regression" or (task == "auto" and bool(numbers))
     kind: TaskKind = "regression" if is_regression else "classification"
-    constant = [name for name, found in values.items() if len(found) == 1]
+    constant = [name for name, distinct in values.items() if len(distinct) == 1]
     if len(constant) == len(values):
-        what = "one class" if kind == "classification" else "one value"
+        single = "one class" if kind == "classification" else "one value"
         raise DataError(
-            f"every label of target '{constant[0]}' is {values[constant[0]][0]:g}: {what} only, so "
-            "there is nothing to learn."
+            f"every label of target '{constant[0]}' is {values[constant[0]][0]:g}: {single} only, "
+            "so there is nothing to learn."
         )
     notes = [
         f"target '{name}' has one value only ({values[name][0]:g}) and is left out of every mean"
@@ -529,22 +523,22 @@ def _split_graphs(
     labels: Float[np.ndarray, "M T"],
     seed: int,
 ) -> tuple[Split, str]:
-    """Return folds as graph indices of ``store`` and what to call them.
+    """Return a split as graph indices of ``store``, and its description.
 
-    Each graph is one of the ``num_rows`` rows of the input, which split files and given folds mean.
-    Rows that a split file names but that could not be read, or have no label, are left out of its
-    folds; ``digest`` is the hash of all graphs that were read.
+    Split files and given splits list rows of the input, which has ``num_rows``; ``input_rows`` maps
+    graphs to rows. Listed rows that could not be read or have no label are left out. ``digest`` is
+    the hash of all graphs that were read.
     """
     kind = None
     if not isinstance(split, str | Path):
-        folds, name = _graphs_of_rows(input_rows, Split.of(split, num_rows)), "given"
+        sets, name = _graphs_of_rows(input_rows, Split.of(split, num_rows)), "given"
     elif str(split).endswith(".json"):
         hashes = source.hashes()
         known = [*hashes, digest] if hashes else ()
         rows = Split.load(split, num_rows, known, strict=source.file is not None)
         kind = json.loads(Path(split).read_text(encoding="utf-8")).get("kind")
         kind = kind if isinstance(kind, str) else None
-        folds = _graphs_of_rows(input_rows, rows)
+        sets = _graphs_of_rows(input_rows, rows)
         file = storable(str(split))
         name = file if kind is None else f"{kind.partition(' (')[0]} ({file})"
     else:
@@ -555,39 +549,42 @@ def _split_graphs(
                 "rows from 0, train, valid and test; write it so, or choose a kind of split.",
                 option="split",
             )
-        folds = _drawn(store, labels, kind, tuple(fractions), seed, source)
+        sets = _draw_split(store, labels, kind, tuple(fractions), seed, source)
         name = kind if kind == "scaffold" else f"{kind} (seed {seed})"
-    if len(folds.train) > 1 and not len(folds.valid) and len(folds.test):
-        folds, held = _with_held_out(folds, kind, store, labels, seed)
-        name = f"{name} (validation set: {held}, of its training set)"
-    for part, indices in folds._asdict().items():
-        if not len(indices):
-            found = f"the {part} set is empty ({name} split of {len(store)} usable rows)"
-            raise DataError(f"{found}; give more rows, other fractions or another split.")
-    return folds, name
+    if len(sets.train) > 1 and not len(sets.valid) and len(sets.test):
+        sets, held_out = _with_validation_set(sets, kind, store, labels, seed)
+        name = f"{name} (validation set: {held_out}, of its training set)"
+    for part, graphs in sets._asdict().items():
+        if not len(graphs):
+            raise DataError(
+                f"the {part} set is empty ({name} split of {len(store)} usable rows); give more "
+                "rows, other fractions or another split."
+            )
+    return sets, name
 
 
-def _with_held_out(
-    folds: Split, kind: str | None, store: GraphStore, labels: Float[np.ndarray, "M T"], seed: int
+def _with_validation_set(
+    sets: Split, kind: str | None, store: GraphStore, labels: Float[np.ndarray, "M T"], seed: int
 ) -> tuple[Split, str]:
-    """Return folds whose validation set is a part of the training set, and what part it is.
+    """Return a split whose validation set is taken from its training set, and a description of it.
 
-    It is split off as the folds were made; at random where that is unknown or leaves it empty.
+    The training set is divided by the same ``kind`` of split; at random if the kind is unknown or
+    would leave the validation set empty.
     """
-    train = store.subset(folds.train)
+    train = store.subset(sets.train)
     source = Input(name="training set", store=train)
-    for own in dict.fromkeys((kind or "random", "random")):
-        with suppress(ConfigError, DataError):  # a kind not known here, or groups too large for it
-            parts = _drawn(train, labels[folds.train], own, _HELD_OUT, seed, source)
+    for used in dict.fromkeys((kind or "random", "random")):
+        with suppress(ConfigError, DataError):  # the kind is unknown, or its groups are too large
+            parts = _draw_split(train, labels[sets.train], used, _HELD_OUT, seed, source)
             if len(parts.valid):
                 break
     else:  # fewer than ten graphs
-        own, parts = "random", random_split(len(train), (0.5, 0.5, 0.0), seed)
-    held = f"{len(parts.valid):,} graphs, {own}"
-    return Split(folds.train[parts.train], folds.train[parts.valid], folds.test), held
+        used, parts = "random", random_split(len(train), (0.5, 0.5, 0.0), seed)
+    held_out = f"{len(parts.valid):,} graphs, {used}"
+    return Split(sets.train[parts.train], sets.train[parts.valid], sets.test), held_out
 
 
-def _drawn(
+def _draw_split(
     store: GraphStore,
     labels: Float[np.ndarray, "M T"] | None,
     kind: str,
@@ -596,10 +593,10 @@ def _drawn(
     source: Input,
     **options: Any,
 ) -> Split:
-    """Return folds of the domain.
+    """Return a split drawn by the domain of the graphs.
 
-    Random ones of molecules are drawn of their parents, so that repeats stay together; those of a
-    data set are as published, repeats or not.
+    Random splits of molecules keep repeats (molecules with the same parent) in one set, except for
+    known data sets, whose splits are drawn as published.
     """
     domain, classes = domain_of(store.schema), None
     if kind == "stratified" and labels is not None:
@@ -609,12 +606,10 @@ def _drawn(
     if kinds is not None:
         first = np.sort(np.unique(kinds, return_index=True)[1])
         of_first = None if classes is None else classes[first]
-        parts = domain.split(
-            store.subset(first), kind, fractions, seed, classes=of_first, **options
-        )
-        if all(len(part) or not share for part, share in zip(parts, fractions, strict=True)):
-            return with_repeats(parts, kinds)
-        # too few different molecules for three folds: the report says that they repeat
+        sets = domain.split(store.subset(first), kind, fractions, seed, classes=of_first, **options)
+        if all(len(graphs) or not share for graphs, share in zip(sets, fractions, strict=True)):
+            return with_repeats(sets, kinds)
+        # there are too few different molecules for three sets; a note will say that they repeat
     return domain.split(store, kind, fractions, seed, source=source, classes=classes, **options)
 
 
@@ -635,11 +630,12 @@ def check_learnable(data: LabeledGraphs) -> None:
 
 
 def _graphs_of_rows(input_rows: Int[np.ndarray, "M"], rows: Split) -> Split:
+    """Return a split of input rows as graph indices, without rows that have no graph."""
     last = max(part.max(initial=-1) for part in (input_rows, *rows))
     graph_of_row = np.full(last + 1, -1, dtype=np.int64)
     graph_of_row[input_rows] = np.arange(len(input_rows))
-    found = (graph_of_row[wanted] for wanted in rows)
-    return Split(*(graphs[graphs >= 0] for graphs in found))
+    sets = (graph_of_row[part] for part in rows)
+    return Split(*(graphs[graphs >= 0] for graphs in sets))
 
 
 def split_file(
@@ -655,57 +651,60 @@ def split_file(
 ) -> Split:
     """Split the rows of ``source``, write the split to ``path`` as JSON, and return it.
 
-    Rejected rows are in no part of the split, nor are rows without any label where labels are read:
-    those of a data set, of a store, or those that ``targets`` names.
+    Rejected rows are in no part of the split. If labels are read (of a data set, of a store, or
+    those named by ``targets``), rows without any label are not either.
 
     Args:
         source: A file, a store, or the name of a data set.
         path: The ``.json`` file.
         kind: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, ``stratified``,
-            ``species`` or ``network``; None is what is usual for such graphs.
-        fractions: Shares of train, valid and test.
-        seed: Of the kinds that shuffle.
-        test_species: Taxon to test on, for ``species``.
+            ``species`` or ``network``; None takes the usual kind for the data set or the domain.
+        fractions: Shares of the training, validation and test set.
+        seed: Seed of the kinds of splits that shuffle.
+        test_species: Taxon of the test set, for ``species``.
         networks: Networks that ego-networks were cut from, for ``network``.
-        reading: Passed to the reader (``smiles_column``, ``on_error``, ``workers``).
+        reading: Options of the reader (``smiles_column``, ``on_error``, ``workers``).
 
     Raises:
         ConfigError: If a name is unknown, or ``path`` cannot be written.
-        DataError: If the source cannot be read, or does not have what the kind needs.
+        DataError: If the source cannot be read, or lacks what this kind of split needs.
     """
     resolved, path, seed = resolve(source), Path(path), check_seed("seed", seed)
     check_output(path, (".json",), resolved)
     shares, graphs = check_fractions(fractions), read(resolved, **reading)
-    domain, store, labels = domain_of(graphs.schema), graphs, graphs.labels
-    input_rows = graphs.output_rows
+    store, labels, input_rows, spec = graphs, graphs.labels, graphs.output_rows, resolved.spec
     if labels is not None:
         store, labels, input_rows, _ = _labeled(graphs, labels, input_rows)
-    usual = resolved.spec.split if resolved.spec is not None and resolved.spec.task else None
-    kind = kind or usual or domain.default_split(store, None)
+    usual = spec.split if spec is not None and spec.task else None
+    kind = kind or usual or domain_of(graphs.schema).default_split(store, None)
     workers = reading.get("workers")
     options = {"test_species": test_species, "networks": networks, "workers": workers}
     given = {key: value for key, value in options.items() if value}
-    for option, own in (("test_species", "species"), ("networks", "network")):
-        if option in given and kind != own:
-            message = f"{setting(option)} is for {setting('kind', own)}; drop it."
+    for option, needed in (("test_species", "species"), ("networks", "network")):
+        if option in given and kind != needed:
+            message = f"{setting(option)} is for {setting('kind', needed)}; drop it."
             raise ConfigError(message, option=option)
-    folds = _drawn(store, labels, kind, shares, seed, resolved, **given)
-    rows = Split(*(input_rows[part] for part in folds))
+    sets = _draw_split(store, labels, kind, shares, seed, resolved, **given)
+    rows = Split(*(input_rows[graphs_of_set] for graphs_of_set in sets))
     file = resolved.file
-    if resolved.spec is not None:
-        file = DOMAINS[resolved.spec.domain].fetch(resolved.spec, reading.get("data_dir"))
+    if spec is not None:
+        file = DOMAINS[spec.domain].fetch(spec, reading.get("data_dir"))
     digest = hash_file(file) if file is not None and file.is_file() else graphs.digest
     rows.save(link_target(path), kind, shares, digest)
     save_rejects(path.absolute().parent, graphs.rejects, path.name)
     return rows
 
 
-def _learned(
+def _choose_task(
     labels: Float[np.ndarray, "M T"], names: tuple[str, ...], task: str, store: GraphStore
 ) -> tuple[Float[np.ndarray, "M C"], tuple[str, ...], TaskKind, list[str]]:
-    """Return the columns to learn, of classes one each; their names, kind, and notes."""
+    """Return the label columns to learn, their names, the kind of task, and notes.
+
+    In multiclass tasks there is one 0/1 column for each class.
+    """
     first, *others = names
     words = {name: [str(word) for word in store.source.classes.get(name, ())] for name in names}
+    notes = [note for name, classes in words.items() for note in _equal_codes(name, classes)]
     if task == "multiclass" and others:
         raise ConfigError(
             f"task 'multiclass' is for one target, found {len(names)}; name it with "
@@ -713,11 +712,10 @@ def _learned(
             option="targets",
         )
     if task == "multiclass" or (task == "auto" and not others and len(words[first]) > 2):
-        return *_one_hot(labels, first, words[first]), "multiclass", []
+        return *_one_hot(labels, first, words[first]), "multiclass", notes
     for name, classes in words.items():
         is_many = len(classes) > 2
-        # classes called 0, 1, ... are the numbers of the input
-        are_numbers = classes == [str(k) for k in range(len(classes))]
+        are_numbers = classes == [str(k) for k in range(len(classes))]  # as written in the input
         if is_many if task != "regression" else not are_numbers:
             shown = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
             wanted = "numbers" if task == "regression" else "two"
@@ -727,33 +725,50 @@ def _learned(
                 f"the labels of target '{name}' are {len(classes)} classes ({shown}), not "
                 f"{wanted}; {alone if is_many else ''}choose {choice}."
             )
-    kind, notes = decide_task(labels, names, task)
-    return labels, names, kind, notes
+    kind, more_notes = decide_task(labels, names, task)
+    return labels, names, kind, notes + more_notes
+
+
+def _equal_codes(target: str, classes: Sequence[str]) -> list[str]:
+    """Return a note for each group of class names that are the same number, such as 1 and 01."""
+    by_number: dict[float, list[str]] = {}
+    for name in classes:
+        with suppress(ValueError):
+            by_number.setdefault(float(name), []).append(name)
+    return [
+        f"target '{target}': {' and '.join(names)} are the same number but {len(names)} classes; "
+        "write each class in one way"
+        for names in by_number.values()
+        if len(names) > 1
+    ]
 
 
 def _one_hot(
     labels: Float[np.ndarray, "M 1"], target: str, words: Sequence[str]
 ) -> tuple[Float[np.ndarray, "M C"], tuple[str, ...]]:
-    """Return a column per class, NaN in rows without one, and names such as ``label=4``."""
-    found = np.unique(labels[~np.isnan(labels)])
-    if not np.array_equal(found, found.round()) or len(found) > MOST_CLASSES:
+    """Return a 0/1 column for each class and names such as ``label=4``; unlabeled rows are NaN.
+
+    ``words`` are the names of the classes 0, 1, ...; if empty, the numbers are the names.
+    """
+    numbers = np.unique(labels[~np.isnan(labels)])
+    if not np.array_equal(numbers, numbers.round()) or len(numbers) > _MAX_CLASSES:
         raise DataError(
             f"target '{target}' holds numbers, not classes; choose "
             f"{setting('task', 'regression')}.",
             option="task",
         )
-    if len(found) < 2:
+    if len(numbers) < 2:
         raise DataError(
             f"every label of target '{target}' is one class, or missing, so there is nothing "
             "to learn."
         )
-    columns = np.arange(len(words)) if words else found
+    columns = np.arange(len(words)) if words else numbers
     one_hot = (labels == columns).astype(np.float32)
     one_hot[np.isnan(labels[:, 0])] = np.nan
     return one_hot, tuple(f"{target}={words[int(c)] if words else int(c)}" for c in columns)
 
 
 def class_numbers(labels: Float[np.ndarray, "M T"]) -> Int64[np.ndarray, "M"]:
-    """Return a number for each row, equal where all labels are equal, missing ones included."""
+    """Return a number for each row; rows with equal labels, also missing ones, have the same."""
     numbers = np.unique(np.nan_to_num(labels, nan=-1.0), axis=0, return_inverse=True)[1]
     return numbers.reshape(-1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Files whose row i is row i of the input: its columns, what was worked out, and the status."""
+"""Write files with one row per input row: the input's columns, the results, and a status."""
 
 import json
 import math
@@ -41,61 +41,61 @@ from graphlog.inputs import Part, temporary_folder
 from graphlog.training.runfolder import is_of_run
 
 STATUS = "graphlog_status"
-"""Column that says what became of a row: ``ok``, or why it could not be used."""
+"""Name of the column that contains ``ok``, or the reason why a row could not be used."""
 OWN_PREFIX = "graphlog_"
-"""Before the name of a result that a column of the input already has."""
+"""Prefix for the name of a result if a column of the input already has this name."""
 _ROWS_AT_ONCE = 4096
 _WIDEST_COLUMN = 1 << 31
-"""Bytes of a column of texts in an ``.npz``, where every text is as wide as the longest."""
+"""Maximum bytes of a text column in an ``.npz``, where every text is as wide as the longest."""
 
 Fields = Mapping[str, str]
 Records = Callable[[Iterable[tuple[str, Fields]]], Iterator[str]]
-"""Makes the SDF record of the text and the data fields of every row."""
+"""Function from the text and the data fields of every row to the SDF records."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Results:
-    """Numbers for every row of an input, part by part."""
+    """Numbers for every row of an input, in parts."""
 
     parts: Iterable[tuple[Part, Float[np.ndarray, "M K"]]]
-    """Rows and their numbers, NaN where there is none; at least one part, if of no row."""
+    """Parts of the input and their numbers, NaN where missing; an empty input has one part."""
     names: Sequence[str]
-    """Names of the columns."""
+    """Names of the columns of numbers."""
     array: str
-    """Name of the numbers in an ``.npz``: ``embeddings``, ``predictions``."""
+    """Name of the array of numbers in an ``.npz``: ``embeddings``, ``predictions``."""
     vector: str | None = None
-    """Name of the one cell that holds a row's numbers where a cell may hold a list."""
+    """Name of the single column of lists that replaces the columns in formats with lists; None
+    writes the columns."""
     digits: int = 7
-    """Significant digits of a number in a text."""
+    """Number of significant digits in text formats."""
     records: Records | None = None
-    """None unless SDF is written."""
-    own: Sequence[str] = ()
-    """Columns of the input."""
+    """Function that makes SDF records; None for other formats."""
+    input_columns: Sequence[str] = ()
+    """Names of the columns of the input."""
 
     @property
     def dtype(self) -> str:
-        """What a binary file keeps numbers in: predictions may be as large as labels."""
+        """NumPy type of the numbers in binary files; predictions may be as large as labels."""
         return "<f4" if self.array == "embeddings" else "<f8"
 
     @property
     def added(self) -> list[str]:
-        """Names of the added columns where a cell may hold a list; the status is the last."""
+        """Names of the added columns in formats with lists; the status is the last."""
         names = self.names if self.vector is None else [self.vector]
-        return free_names([*names, STATUS], self.own)
+        return free_names([*names, STATUS], self.input_columns)
 
     def rows(self) -> Iterator[tuple[str, Fields, list[str], str]]:
-        """Yield text, columns, numbers as text (empty where there is none) and status of a row."""
+        """Yield text, columns, numbers as text (empty if missing) and status of each row."""
         for part, values in self.parts:
             texts = part.texts() if self.records is not None else repeat("")
-            for text, fields, row, status in zip(
-                texts, part.fields, values, part.status, strict=False
-            ):
+            rows = zip(texts, part.fields, values, part.status, strict=False)
+            for text, fields, row, status in rows:
                 cells = [f"{v:.{self.digits}g}" if math.isfinite(v) else "" for v in row.tolist()]
                 yield text, fields, cells, status
 
 
 def free_names(names: Iterable[str], taken: Iterable[str], prefix: str = OWN_PREFIX) -> list[str]:
-    """Return ``names``, with ``prefix`` before those that are taken already.
+    """Return ``names``, with ``prefix`` added to those that are already taken.
 
     Example:
         >>> free_names(["predicted_y", "graphlog_status"], ["smiles", "predicted_y"])
@@ -113,7 +113,8 @@ def free_names(names: Iterable[str], taken: Iterable[str], prefix: str = OWN_PRE
 def _csv(results: Results, folder: Path) -> Path:
     path = folder / "out.csv"
     with open_csv(path) as table:
-        table.writerow([*results.own, *free_names([*results.names, STATUS], results.own)])
+        columns = results.input_columns
+        table.writerow([*columns, *free_names([*results.names, STATUS], columns)])
         for _, fields, numbers, status in results.rows():
             table.writerow([*fields.values(), *numbers, status])
     return path
@@ -122,15 +123,15 @@ def _csv(results: Results, folder: Path) -> Path:
 def _jsonl(results: Results, folder: Path) -> Path:
     path = folder / "out.jsonl"
     names = [json.dumps(name, ensure_ascii=False) for name in results.added]
-    # a lone surrogate is written as \ud800, which is what JSON calls it
+    # a lone surrogate is escaped, as \ud800
     with create_text(path) as file:
         for _, fields, cells, status in results.rows():
             numbers = [text or "null" for text in cells]
             if results.vector is not None:
                 numbers = [f"[{', '.join(numbers)}]" if "null" not in numbers else "null"]
-            own = json.dumps(dict(fields), ensure_ascii=False)[1:-1]
+            members = json.dumps(dict(fields), ensure_ascii=False)[1:-1]
             values = zip(names, [*numbers, json.dumps(status, ensure_ascii=False)], strict=True)
-            pairs = [own, *(f"{name}: {value}" for name, value in values)]
+            pairs = [members, *(f"{name}: {value}" for name, value in values)]
             file.write(f"{{{', '.join(p for p in pairs if p)}}}\n")
     return path
 
@@ -145,21 +146,21 @@ def _parquet(results: Results, folder: Path) -> Path:
     kinds = [pa.list_(number, width)] if results.vector else [number] * width
     *names, status = results.added
     numbers = zip(names, kinds, strict=True)
-    texts = [(name, pa.string()) for name in results.own]
+    texts = [(name, pa.string()) for name in results.input_columns]
     schema = pa.schema([*texts, *numbers, (status, pa.string())])
-    # of a name that is not UTF-8 its own opening knows nothing
+    # pyarrow cannot open a path that is not UTF-8
     with path.open("wb") as file, pq.ParquetWriter(file, schema) as writer:
-        for part, found in results.parts:
-            values = np.ascontiguousarray(found, dtype=results.dtype)
+        for part, values in results.parts:
+            values = np.ascontiguousarray(values, dtype=results.dtype)
             cells = (
                 [pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)]
                 if results.vector
                 else [pa.array(column, from_pandas=True) for column in values.T]
             )
-            own = [
-                pa.array([storable(fields[name]) for fields in part.fields]) for name in results.own
+            inputs = [
+                pa.array([storable(fields[name]) for fields in part.fields]) for name, _ in texts
             ]
-            columns = [*own, *cells, pa.array(part.status, pa.string())]
+            columns = [*inputs, *cells, pa.array(part.status, pa.string())]
             writer.write_table(pa.Table.from_arrays(columns, schema=writer.schema))
     return path
 
@@ -178,19 +179,19 @@ def _npy(results: Results, folder: Path) -> Path:
 
 
 def _npz(results: Results, folder: Path) -> Path:
-    """Write the array, the names of its columns, status and row, and the columns of the input."""
-    status = list[str]()
-    columns = {name: _TextColumn(folder / f"column{k}") for k, name in enumerate(results.own)}
+    """Write the numbers, the names of their columns, status and row, and the input's columns."""
+    status, names = list[str](), results.input_columns
+    columns = {name: _TextColumn(folder / f"column{k}") for k, name in enumerate(names)}
 
-    def noted() -> Iterator[tuple[Part, np.ndarray]]:
+    def collected() -> Iterator[tuple[Part, np.ndarray]]:
         for part, values in results.parts:
             for name, column in columns.items():
                 column.add([storable(fields[name]) for fields in part.fields])
             status.extend(part.status)
             yield part, values
 
-    numbers = _npy(replace(results, parts=noted()), folder)
-    if "row" in columns and columns["row"].is_count:  # of a list or store; it says nothing new
+    numbers = _npy(replace(results, parts=collected()), folder)
+    if "row" in columns and columns["row"].is_count:  # the same as the array `row` below
         del columns["row"]
     for name, column in list(columns.items()):
         if column.width * 4 * len(status) > _WIDEST_COLUMN:
@@ -200,18 +201,18 @@ def _npz(results: Results, folder: Path) -> Path:
                 stacklevel=2,
             )
             del columns[name]
-    known: dict[str, np.ndarray] = {
+    arrays: dict[str, np.ndarray] = {
         "names": np.array(results.names, np.str_),
         "status": np.array(status, np.str_),
         "row": np.arange(len(status)),
     }
-    members = free_names(columns, [results.array, *known], "input_")
+    members = free_names(columns, [results.array, *arrays], "input_")
     path = folder / "out.npz"
     with zipfile.ZipFile(path, "w") as archive:
         add = partial(archive.open, mode="w", force_zip64=True)
         with numbers.open("rb") as source, add(_member(results.array)) as file:
             shutil.copyfileobj(source, file, 1 << 20)
-        for name, values in known.items():
+        for name, values in arrays.items():
             with add(_member(name)) as file:
                 np.lib.format.write_array(file, values, allow_pickle=False)
         for name, column in zip(members, columns.values(), strict=True):
@@ -226,12 +227,12 @@ def _npz(results: Results, folder: Path) -> Path:
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    """Return an array of an archive without its time, so that the same rows give the same bytes."""
+    """Return an archive member without a time, so that equal results give equal bytes."""
     return zipfile.ZipInfo(f"{name}.npy")
 
 
 class _TextColumn:
-    """A column of texts, kept in a file until it is known how wide the longest is."""
+    """A column of texts, stored in a file until the width of the longest text is known."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._rows = path, 0
@@ -257,7 +258,7 @@ def _sdf(results: Results, folder: Path) -> Path:
             cells = numbers if results.vector is None else [" ".join(numbers).strip()]
             yield text, {**fields, **dict(zip(names, [*cells, status], strict=True))}
 
-    assert results.records is not None, "whoever writes SDF says how its records are made"
+    assert results.records is not None, "SDF needs a function that makes records"
     path = folder / "out.sdf"
     with create_text(path) as file:
         file.writelines(results.records(rows()))
@@ -272,25 +273,25 @@ WRITERS: Mapping[str, Callable[[Results, Path], Path]] = {
     "parquet": _parquet,
     "sdf": _sdf,
 }
-"""What writes each format, by the ending of its files, in a folder; returns the file."""
+"""Function for each format (file ending) that writes results to a folder and returns the file."""
 TEXTS = ("csv", "jsonl", "sdf")
-"""Formats that may go to standard output."""
+"""Text formats, which may be written to standard output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written for an input."""
+    """Summary of a written file."""
 
     path: Path
     """The file; ``-`` for standard output."""
     rows: int
-    """Rows of input and output."""
+    """Number of rows of the input and of the file."""
     rejected: int
-    """Rows that could not be used: NaN or empty, with the reason in the status column."""
+    """Number of rows that could not be used; the status column contains the reasons."""
     rejects: Path | None
-    """The list of them beside the file; None if every row could be used."""
+    """Path of the list of rejected rows, next to the file; None if there are none."""
     content: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What the columns are: width and layer of embeddings, or targets and task."""
+    """Description of the columns: width and layer of embeddings, or targets and task."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values."""
@@ -306,11 +307,11 @@ class Written:
 def write_aligned(
     results: Results, source: Input, schema: FeatureSchema, out: Path, format: str, **content: Any
 ) -> Written:
-    """Write results to ``out``, whole or not at all, and list the rejected rows beside it.
+    """Write results to ``out``, completely or not at all, and list the rejected rows next to it.
 
-    ``format`` is what :func:`choose_format` chose, ``content`` what :attr:`Written.content` is.
+    ``format`` is from :func:`choose_format`; ``content`` becomes :attr:`Written.content`.
     """
-    rows, rejects, listed, parts = 0, list[Reject](), None, iter(results.parts)
+    rows, rejects, rejects_path, parts = 0, list[Reject](), None, iter(results.parts)
 
     def counted() -> Iterator[tuple[Part, np.ndarray]]:
         nonlocal rows
@@ -327,16 +328,15 @@ def write_aligned(
     )
     with scratch as folder, writing(out):
         first = next(parts)
-        own = [*first[0].fields[0]] if first[0].fields else []
-        finished = WRITERS[format](
-            replace(results, parts=counted(), records=records, own=own), folder
-        )
+        columns = [*first[0].fields[0]] if first[0].fields else []
+        results = replace(results, parts=counted(), records=records, input_columns=columns)
+        finished = WRITERS[format](results, folder)
         if is_stream:
             copy_to_standard_output(finished)
         else:
-            listed = save_rejects(out.parent, rejects, out.name)
+            rejects_path = save_rejects(out.parent, rejects, out.name)
             put(finished, target)
-    return Written(out, rows, len(rejects), listed, content)
+    return Written(out, rows, len(rejects), rejects_path, content)
 
 
 def is_standard_output(out: Path) -> bool:
@@ -345,12 +345,13 @@ def is_standard_output(out: Path) -> bool:
 
 
 def choose_format(out: Path, format: str | None = None, source: Input | str | None = None) -> str:
-    """Return the format of an output, after refusing one that could not or should not be written.
+    """Return the format of an output file, after checking that the file may be written.
 
-    Without a ``format`` the ending of the file decides; standard output is ``csv``.
+    Without a ``format``, the ending of the file decides; standard output is ``csv``.
 
     Raises:
-        ConfigError: If the format is unknown or does not fit, or as :func:`check_output`.
+        ConfigError: If the format is unknown, is not text and goes to standard output, or for a
+            reason of :func:`check_output`.
         MissingExtraError: If the format needs a package that is not installed.
     """
     is_stream = is_standard_output(out)
@@ -373,12 +374,12 @@ def choose_format(out: Path, format: str | None = None, source: Input | str | No
 
 
 def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
-    """Refuse an output file that could not or should not be written, before any work.
+    """Refuse an output file that cannot be written, or would replace something else.
 
     Raises:
         ConfigError: If its ending is none of ``formats``, its folder does not exist, it is a
             folder, a device, one of the ``sources`` that are read, a model or a file of a run,
-            store or index, or a ``rejects.csv`` beside it is no list of rejected rows.
+            store or index, or a ``rejects.csv`` next to it is not a list of rejected rows.
     """
     if out.suffix.lower() not in formats:
         name = "standard output" if is_standard_output(out) else str(out)
@@ -402,23 +403,23 @@ def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
         raise ConfigError(
             f"there is no folder {target.absolute().parent}; create it, or choose another one."
         )
-    what = None
+    lost = None
     if _is_input(out, *sources):
-        what = "the input itself"
-    elif out.exists() and (target.suffix.lower() == ".safetensors" or _is_kept(target)):
-        what = "a model or a file of a run, store or index"
-    if what is not None:
+        lost = "the input itself"
+    elif out.exists() and (target.suffix.lower() == ".safetensors" or _is_of_folder(target)):
+        lost = "a model or a file of a run, store or index"
+    if lost is not None:
         raise ConfigError(
-            f"{out} is {what} and would be lost; name another file with {setting('out')}.",
+            f"{out} is {lost} and would be lost; name another file with {setting('out')}.",
             option="out",
         )
     check_rejects(out.absolute().parent, out.name, *sources)
 
 
 def copy_to_standard_output(file: Path) -> None:
-    """Write a finished file to standard output as it is."""
+    """Copy a file to standard output."""
     sys.stdout.flush()
-    binary = getattr(sys.stdout, "buffer", None)  # a notebook's has none
+    binary = getattr(sys.stdout, "buffer", None)  # standard output of a notebook has no buffer
     if binary is None:
         with file.open(encoding="utf-8", newline="") as text:
             shutil.copyfileobj(text, sys.stdout)
@@ -429,10 +430,10 @@ def copy_to_standard_output(file: Path) -> None:
 
 
 def check_rejects(folder: Path, output: str, *sources: object) -> None:
-    """Refuse to list rejected rows of ``output`` in an input, or in a file that is no such list.
+    """Refuse an output whose list of rejected rows would replace an input or another file.
 
     Raises:
-        ConfigError: If they would be.
+        ConfigError: If it would.
     """
     path = rejects_of_output(folder, output)
     if not path.exists():
@@ -447,14 +448,15 @@ def check_rejects(folder: Path, output: str, *sources: object) -> None:
         )
 
 
-def _is_kept(file: Path) -> bool:
-    """Return whether a file is part of a folder of ours, which would be damaged without it."""
+def _is_of_folder(file: Path) -> bool:
+    """Return whether a file is part of a run, store or index."""
     folder = file.absolute().parent
     is_of_index = file.name == "vectors.npy" and (folder / "index.safetensors").is_file()
     return is_of_index or is_of_run(file) or (file.name == MANIFEST and is_store(folder))
 
 
 def _is_input(path: Path, *sources: object) -> bool:
-    given = (source.path if isinstance(source, Input) else source for source in sources)
-    files = (Path(one) for one in given if isinstance(one, str | os.PathLike))
+    """Return whether ``path`` is the file of one of the sources."""
+    paths = (source.path if isinstance(source, Input) else source for source in sources)
+    files = (Path(file) for file in paths if isinstance(file, str | os.PathLike))
     return path.exists() and any(file.exists() and path.samefile(file) for file in files)
