@@ -394,45 +394,40 @@ def _rows(template: Cell, methods: Sequence[Method]) -> Iterator[Cell]:
     suite, setup = template.suite, template.setup
     backbones = template.request.backbones or suite.backbones
     for seed in setup.seeds[:1] if "map" in suite.stages else setup.seeds:
+        template = replace(template, seed=seed)
         if "speed" in suite.stages:
-            pretrained = [method for method in methods if method.kind == "pretrained"]
+            pretrained = [replace(template, method=m) for m in methods if m.kind == "pretrained"]
             for backbone in backbones if pretrained else ():
-                timed = {m.name: _with_encoder(template, m, backbone, seed) for m in pretrained}
-                together = {name: cell.config for name, cell in timed.items()}
-                yield replace(timed.get(REFERENCE, timed[pretrained[0].name]), together=together)
+                timed = [_with_encoder(replace(row, backbone=backbone)) for row in pretrained]
+                row = next((row for row in timed if row.method.name == REFERENCE), timed[0])
+                yield replace(row, together={row.method.name: row.config for row in timed})
             continue
         for varied in suite.vary:
             for value in suite.losses if varied == "losses" else getattr(setup, varied):
-                yield _varied(template, varied, value, seed)
+                yield _varied(template, varied, value)
         for method in methods:
+            row = replace(template, method=method)
             match method.kind:
                 case "features":  # of models of features, only forests are random
-                    forest_seed = seed if method.name == FOREST else None
-                    yield replace(template, method=method, seed=forest_seed)
+                    yield row if method.name == FOREST else replace(row, seed=None)
                 case "shipped":  # nothing is random
-                    cell = _with_encoder(template, method, GIN, setup.seeds[0])
-                    yield replace(cell, backbone="", seed=None)
+                    row = _with_encoder(replace(row, backbone=GIN, seed=setup.seeds[0]))
+                    yield replace(row, backbone="", seed=None)
                 case _:
-                    yield from (_with_encoder(template, method, b, seed) for b in backbones)
+                    yield from (_with_encoder(replace(row, backbone=b)) for b in backbones)
 
 
-def _with_encoder(
-    template: Cell,
-    method: Method,
-    backbone: str,
-    seed: int,
-    changes: Mapping[str, Any] | None = None,
-) -> Cell:
-    """Return the cell with the encoder of ``method``, some of whose settings are changed."""
-    request, setup = template.request, template.setup
-    overrides = {"encoder.backbone": backbone, "schema": setup.features, "embedding": "jk"}
-    overrides |= {**setup.pretrain, "seed": seed, "device": request.device}
+def _with_encoder(row: Cell, changes: Mapping[str, Any] | None = None) -> Cell:
+    """Return the cell with the settings of its encoder, some of which are changed."""
+    request, setup = row.request, row.setup
+    overrides = {"encoder.backbone": row.backbone, "schema": setup.features, "embedding": "jk"}
+    overrides |= {**setup.pretrain, "seed": row.seed, "device": request.device}
     overrides |= {"precision": request.precision, **(changes or {})}
-    config = resolve_config(method.objective, method.recipe, overrides, template.domain)
-    return replace(template, method=method, backbone=backbone, seed=seed, pretraining=config)
+    config = resolve_config(row.method.objective, row.method.recipe, overrides, row.domain)
+    return replace(row, pretraining=config)
 
 
-def _varied(template: Cell, name: str, value: str | int, seed: int) -> Cell:
+def _varied(template: Cell, name: str, value: str | int) -> Cell:
     """Return the row of GraphLoG with one setting changed.
 
     All rows of an ablation take the same steps. Their optimizer is never restarted, since rows
@@ -440,7 +435,8 @@ def _varied(template: Cell, name: str, value: str | int, seed: int) -> Cell:
     number of steps, too: with a larger one an encoder sees each graph more often, with a smaller
     one it sees a share of the graphs.
     """
-    default = _with_encoder(template, template.method, GIN, seed).config
+    row = replace(template, backbone=GIN, variant=f"{name}={value}")
+    default = _with_encoder(row).config
     changes, share = dict[str, Any](), 1.0
     if name == "losses":
         kept = str(value).split("+")
@@ -454,8 +450,7 @@ def _varied(template: Cell, name: str, value: str | int, seed: int) -> Cell:
         changes["objective.local_epochs"] = default.options["local_epochs"] * times
     else:
         changes = {f"objective.{name}": value}
-    cell = _with_encoder(template, template.method, GIN, seed, changes)
-    return replace(cell, variant=f"{name}={value}", share=share)
+    return _with_encoder(replace(row, share=share), changes)
 
 
 def _scoring_cells(row: Cell) -> Iterator[Cell]:

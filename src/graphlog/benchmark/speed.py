@@ -35,12 +35,12 @@ OF_A_STEP = ("collate", "forward", "backward", "optimizer")
 """Stages that make up a pre-training step."""
 BATCH_SIZES = (32, 64, 128, 256, 512)
 """Batch sizes whose speed is compared."""
-_NUM_CLUSTERED = 2000
+_MAX_CLUSTERED = 2000
 """Largest number of graphs that prototypes are fitted to."""
 _MAX_RESOLUTION = 1e-4
 """Largest resolution, in seconds, of a clock that can measure a stage."""
 T = TypeVar("T")
-Job = Callable[[], Iterable[str]]
+Workload = Callable[[], Iterable[str]]
 """Function that does several parts of work and yields the name of each after it.
 
 A part with an empty name is not timed.
@@ -48,16 +48,16 @@ A part with an empty name is not timed.
 
 
 def in_turns(
-    jobs: Mapping[str, Callable[[int], T]], turns: int, warmup: int = 1
+    workloads: Mapping[str, Callable[[int], T]], turns: int, warmup: int = 1
 ) -> dict[str, list[T]]:
-    """Call all jobs in each turn, with its number, and return their results.
+    """Call all workloads in each turn, with the number of the turn, and return their results.
 
     The order is reversed from turn to turn. Results of the first ``warmup`` turns are left out.
     """
-    results: dict[str, list[T]] = {name: [] for name in jobs}
+    results: dict[str, list[T]] = {name: [] for name in workloads}
     for number in range(warmup + turns):
-        for name in list(jobs)[:: 1 if number % 2 else -1]:
-            result = jobs[name](number)
+        for name in list(workloads)[:: 1 if number % 2 else -1]:
+            result = workloads[name](number)
             if number >= warmup:
                 results[name].append(result)
     return results
@@ -68,7 +68,7 @@ class TimedObjective:
 
     def __init__(self, store: GraphStore, config: PretrainConfig, progress: Progress) -> None:
         """Build encoder, objective and optimizer, and begin the last phase."""
-        self.job = Pretraining(store, config, progress=progress, embed_at_most=_NUM_CLUSTERED)
+        self.job = Pretraining(store, config, progress=progress, embed_at_most=_MAX_CLUSTERED)
         if self.job.objective.needs_targets:
             self.job.find_targets(None)
         self.trainer = Trainer(self.job)
@@ -117,11 +117,11 @@ def speed_cell(cell: Cell, work: Work) -> Iterator[Row]:
     batches = epoch_batches(len(store), size, config.seed)[: len(store) // size]
     # the first step, which counts the views and warms up, is not timed
     views = {name: objective.count_views(batches[0]) for name, objective in timed.items()}
-    jobs: dict[str, Callable[[int], float]] = {
+    workloads: dict[str, Callable[[int], float]] = {
         name: lambda number, timed=objective: timed.step(batches[(number + 1) % len(batches)])
         for name, objective in timed.items()
     }
-    for name, steps in in_turns(jobs, cell.setup.timed_steps, warmup=0).items():
+    for name, steps in in_turns(workloads, cell.setup.timed_steps, warmup=0).items():
         rate = size / median(steps)
         values = {"graphs_per_s": rate, "views": views[name], "views_per_s": rate * views[name]}
         for metric, value in values.items():
@@ -135,7 +135,7 @@ def stage_cell(cell: Cell, work: Work) -> Iterator[Row]:
     order, now = np.random.default_rng(config.seed).permutation(len(store)), _clock(device)
     indices = order[: config.batch_size]
     tuned = store.subset(indices[: cell.finetuning.batch_size])
-    stages, by_batch_size = dict[str, Job](), dict[str, Job]()
+    stages, by_batch_size = dict[str, Workload](), dict[str, Workload]()
     for precision in ("fp32", "bf16") if has_fast_bf16(device) else ("fp32",):
         timed = TimedObjective(store, config.updated({"precision": precision}), work.progress)
         step = partial(_step, timed, indices, _finetuning(timed, cell, tuned))
@@ -144,7 +144,7 @@ def stage_cell(cell: Cell, work: Work) -> Iterator[Row]:
             others = partial(_stages_outside_steps, timed, order)
             stages[precision] = lambda step=step, others=others: chain(step(), others())
         by_batch_size[precision] = partial(_steps_by_batch_size, timed, order)
-    num_graphs = {"finetune": len(tuned), "kmeans": min(len(store), _NUM_CLUSTERED)}
+    num_graphs = {"finetune": len(tuned), "kmeans": min(len(store), _MAX_CLUSTERED)}
     for precision, seconds in least(stages, turns, now).items():
         values = {s: 1000 * t / num_graphs.get(s, len(indices)) for s, t in seconds.items()}
         values["step"] = sum(values[stage] for stage in OF_A_STEP)
@@ -156,21 +156,21 @@ def stage_cell(cell: Cell, work: Work) -> Iterator[Row]:
 
 
 def least(
-    jobs: Mapping[str, Job], turns: int, now: Callable[[], float]
+    workloads: Mapping[str, Workload], turns: int, now: Callable[[], float]
 ) -> dict[str, dict[str, float]]:
-    """Return the minimum over the turns of the seconds of each part of each job.
+    """Return the minimum over the turns of the seconds of each part of each workload.
 
     A first turn, which warms up, is left out. ``now`` is the clock.
     """
 
-    def measure(job: Job, turn: int) -> dict[str, float]:
+    def measure(workload: Workload, turn: int) -> dict[str, float]:
         seconds, start = dict[str, float](), now()
-        for part in job():
+        for part in workload():
             seconds[part] = now() - start
             start = now()
         return seconds
 
-    measured = in_turns({name: partial(measure, job) for name, job in jobs.items()}, turns)
+    measured = in_turns({name: partial(measure, work) for name, work in workloads.items()}, turns)
     return {
         name: {part: min(seconds[part] for seconds in of_turns) for part in of_turns[0] if part}
         for name, of_turns in measured.items()
@@ -212,7 +212,7 @@ def _stages_outside_steps(timed: TimedObjective, order: np.ndarray) -> Iterator[
         yield ""
         read(texts, store.schema, workers=1)
         yield "parse"
-    objective, batches = deepcopy(job.objective), np.array_split(order[:_NUM_CLUSTERED], 8)
+    objective, batches = deepcopy(job.objective), np.array_split(order[:_MAX_CLUSTERED], 8)
     with torch.no_grad():
         pieces = (store.take(rows).to(job.setting.device) for rows in batches if len(rows))
         points = torch.cat([job.encoder(piece).graph_emb for piece in pieces])

@@ -109,10 +109,7 @@ def connectivity(trails: list[Trails], delta: Float[Array, "V"]) -> list[float]:
     """
     weight = np.zeros(len(delta))
     np.power(delta, -0.5, out=weight, where=delta > 0)
-    return [
-        sum(weight[atoms].prod(axis=1).sum().item() / times for atoms, times in of_length)
-        for of_length in trails
-    ]
+    return [sum(weight[t].prod(axis=1).sum().item() / times for t, times in part) for part in trails]
 
 
 class _Properties:
@@ -215,7 +212,7 @@ def _shape(p: _Properties) -> list[float]:
     """Return Kier's three kappa indices and his index of flexibility."""
     alpha = rdMolDescriptors.CalcHallKierAlpha(p.mol)
     size = p.heavy + alpha
-    one, two, three = (sum(len(atoms) / times for atoms, times in of) for of in p.trails[1:4])
+    one, two, three = (sum(len(atoms) / times for atoms, times in part) for part in p.trails[1:4])
     first = _ratio(size * (size - 1) ** 2, one + alpha)
     second = _ratio((size - 1) * (size - 2) ** 2, two + alpha)
     third = _ratio((size - 2 + p.heavy % 2) * (size - 3) ** 2, three + alpha)
@@ -256,10 +253,8 @@ def morgan_fingerprints(smiles: Sequence[str]) -> UInt8[np.ndarray, "N 2048"]:
     Raises:
         DataError: If a SMILES cannot be parsed; the message names the first.
     """
-    out = np.zeros((len(smiles), BITS), dtype=np.uint8)
-    for row, bits in enumerate(_fingerprints(smiles, "GetFingerprintAsNumPy")):
-        out[row] = bits
-    return out
+    rows = _fingerprints(smiles, "GetFingerprintAsNumPy")
+    return np.fromiter(rows, dtype=np.dtype((np.uint8, BITS)), count=len(smiles))
 
 
 def morgan_counts(smiles: Sequence[str]) -> csr_matrix:

@@ -166,15 +166,12 @@ def constitution_key(mol: Chem.Mol, text: str) -> int:
 
 
 Codes = Integer[np.ndarray, "_"]
-
 MAX_CHARACTERS = 20_000
 """Largest length of a SMILES; RDKit's ring search can take hours for a longer one."""
-
 _MAX_RINGS, _MAX_FUSED_RINGS = 1000, 200
 """Largest number of rings of a molecule, and of a fused system; more take seconds to minutes."""
 _FEW_RINGS = 60
 """Number of rings that RDKit finds quickly in any molecule."""
-
 _NOT_FLAT = re.compile(r"[^!-~]|[@/\\<>~]|\[(?:\d*H|#)")
 """Pattern of a CXSMILES extension, a character that is not ASCII, stereo, a dative or unspecified
 bond, an explicit hydrogen, or an element by its number."""
@@ -183,7 +180,6 @@ _HAS_VARIANTS = re.compile(rf"^InChI=|->|<-|\[\d|{_METAL_ATOM}")
 _NOT_ASCII = re.compile(r"[^!-~]")
 _ATOM_MAP = re.compile(r":\d+\]")
 """Pattern of the end of an atom with a map number."""
-
 _INCHI = "InChI="
 _OTHER_NOTATIONS = {
     re.compile(r"(?<!-)>.*(?<!-)>"): "a reaction, not a molecule",
@@ -200,8 +196,7 @@ _IN_NO_SMILES = re.compile(r"[,;\"'`_!?{}]")
 """Pattern of characters that do not occur in a SMILES."""
 
 _NO_SANITIZATION = Chem.SmilesParserParams()
-_NO_SANITIZATION.sanitize = False
-_NO_SANITIZATION.removeHs = False
+_NO_SANITIZATION.sanitize = _NO_SANITIZATION.removeHs = False
 
 
 def _unsanitized(text: str) -> Chem.Mol | None:
@@ -366,8 +361,8 @@ def _diagnose(text: str) -> str:
             return f"unbalanced {kind}"
     outside = re.sub(r"\[[^\]]*\]", "", smiles)
     numbers = Counter(int(label.strip("%")) for label in re.findall(r"%[0-9]{2}|[0-9]", outside))
-    is_open = any(count % 2 for count in numbers.values())  # a ring closure has two ends
-    return "unclosed ring" if is_open else "not a SMILES"
+    # a ring closure has two ends
+    return "unclosed ring" if any(n % 2 for n in numbers.values()) else "not a SMILES"
 
 
 def _code_table(values: Iterable[SupportsInt], other: int) -> Codes:
@@ -434,14 +429,13 @@ class _Columns:
         self._atom_getters, self._bond_getters = [*atom_tables], [*bond_tables]
         self._bond_stereo = Chem.Bond.GetStereo if rich else Chem.Bond.GetBondDir
         bond_types = _code_table(_BOND, 4 if rich else OTHER_BOND)
-        centers, bonds = (_RICH_CHIRALITY, _BOND_STEREO) if rich else (_CHIRALITY, _DIRECTION)
-        if self.cip:
-            centers = bonds = _CIP
-        self._atom_codes = [_ELEMENT, centers, *atom_tables.values()]
-        self._bond_codes = [bond_types, bonds, *bond_tables.values()]
-        self._atoms: list[list[int]] = [[] for _ in schema.node]
-        self._bonds: list[list[int]] = [[] for _ in schema.edge]
-        self._ends: list[list[int]] = [[], []]
+        atom_stereo, bond_stereo = _CHIRALITY, _DIRECTION
+        if rich:
+            atom_stereo, bond_stereo = (_CIP, _CIP) if self.cip else (_RICH_CHIRALITY, _BOND_STEREO)
+        self._atom_codes = [_ELEMENT, atom_stereo, *atom_tables.values()]
+        self._bond_codes = [bond_types, bond_stereo, *bond_tables.values()]
+        num_columns = len(schema.node) + len(schema.edge) + 2
+        self._columns: list[list[int]] = [[] for _ in range(num_columns)]
         self._counts: list[tuple[int, int]] = []
 
     def add(self, mol: Chem.Mol, flat: bool) -> str | None:
@@ -450,8 +444,7 @@ class _Columns:
             attributes = self._attributes(mol, flat)
         except Exception as e:  # RDKit raises errors of various types on unusual molecules
             return f"RDKit cannot describe it: {first_line(e)}"
-        columns = (*self._atoms, *self._bonds, *self._ends)
-        for column, values in zip(columns, attributes, strict=True):
+        for column, values in zip(self._columns, attributes, strict=True):
             column.extend(values)
         self._counts.append((mol.GetNumAtoms(), mol.GetNumBonds()))
         return None
@@ -482,12 +475,16 @@ class _Columns:
     def chunk(self, rows: list[int], texts: list[str], parents: dict[int, str]) -> GraphChunk:
         """Return the graphs of the molecules; each bond is listed once."""
         counts = np.array(self._counts, dtype=np.int64).reshape(-1, 2)
+        atoms, bonds = (
+            self._columns[: len(self._atom_codes)],
+            self._columns[len(self._atom_codes) :],
+        )
         return GraphChunk(
             node_counts=counts[:, 0],
             edge_counts=counts[:, 1],
-            x=np.stack(list(map(_codes, self._atoms, self._atom_codes)), 1),
-            edge_index=np.array(self._ends, dtype=np.int32),
-            edge_attr=np.stack(list(map(_codes, self._bonds, self._bond_codes)), 1),
+            x=np.stack(list(map(_codes, atoms, self._atom_codes)), 1),
+            edge_index=np.array(bonds[-2:], dtype=np.int32),
+            edge_attr=np.stack(list(map(_codes, bonds, self._bond_codes)), 1),
             rows=np.array(rows, dtype=np.int64),
             texts=texts,
             parents=parents,
@@ -624,9 +621,10 @@ def _coordinate(editable: Chem.RWMol, begin: int, end: int) -> None:
         donor.SetFormalCharge(0)
         metal.SetFormalCharge(metal.GetFormalCharge() - 1)
     elif number in _DONORS:
-        moved = {(True, -1): -1, (False, 1): 1}.get((is_dative, charge), 0)
-        gains_hydrogen = moved == -1 or (not is_dative and charge == 0)
-        donor.SetFormalCharge(charge - moved if moved > 0 else charge + (moved == -1))
+        # the donor gets the charge and the hydrogens of the free ligand
+        gains_hydrogen = charge == (-1 if is_dative else 0)
+        moved = charge if charge == (-1 if is_dative else 1) else 0
+        donor.SetFormalCharge(charge - moved)
         metal.SetFormalCharge(metal.GetFormalCharge() + moved)
         hydrogens = donor.GetTotalNumHs() + gains_hydrogen
         donor.SetNoImplicit(True)
@@ -680,15 +678,14 @@ def cip_codes(
             rdCIPLabeler.AssignCIPLabels(mol, maxRecursiveIterations=limit)
     except Exception:  # RDKit raises various errors: too many comparisons, unusual elements
         is_labeled = False
+
+    def code(element: Chem.Atom | Chem.Bond, codes: dict[str, int], unknown: int) -> int:
+        return codes.get(element.GetProp(_LABEL), unknown) if element.HasProp(_LABEL) else 0
+
     for k in centers:
-        has_label = is_labeled and tags[k] in _TETRAHEDRAL_TAGS
-        atom_codes[k] = _code(atoms[k], _CENTERS, _UNKNOWN_CENTER) if has_label else _UNKNOWN_CENTER
+        can_tell = is_labeled and tags[k] in _TETRAHEDRAL_TAGS
+        atom_codes[k] = code(atoms[k], _CENTERS, _UNKNOWN_CENTER) if can_tell else _UNKNOWN_CENTER
     for k in stereo_bonds:
-        has_label = is_labeled and stereo[k] in _PLANAR
-        bond_codes[k] = _code(bonds[k], _BONDS, _UNKNOWN_BOND) if has_label else _UNKNOWN_BOND
+        can_tell = is_labeled and stereo[k] in _PLANAR
+        bond_codes[k] = code(bonds[k], _BONDS, _UNKNOWN_BOND) if can_tell else _UNKNOWN_BOND
     return atom_codes, bond_codes
-
-
-def _code(element: Chem.Atom | Chem.Bond, codes: dict[str, int], other: int) -> int:
-    """Return the code of the label of an atom or bond; 0 without a label."""
-    return codes.get(element.GetProp(_LABEL), other) if element.HasProp(_LABEL) else 0
