@@ -45,7 +45,7 @@ from graphlog.report.style import (
 _GRAPHLOG, _BASELINE, _PAPER = HUES[0], HUES[2], HUES[5]
 _PANELS_PER_LINE = 6
 _PAPER_MARKER: dict[str, Any] = {"marker": "D", "markerfacecolor": "white", "color": _PAPER}
-_PAPER_BAR = {**_PAPER_MARKER, "linestyle": "none", "markersize": 4.2, "elinewidth": 1.0}
+_PAPER_BAR: dict[str, Any] = {**_PAPER_MARKER, "markersize": 4.2, "elinewidth": 1.0}
 _PROTOTYPE_MARKER: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": INK}
 _TOP_LAYER: dict[str, Any] = {"marker": "*", "markersize": 12, "zorder": 5}
 _OTHER_LAYERS: dict[str, Any] = {"marker": "D", "markersize": 5, "zorder": 4}
@@ -100,8 +100,8 @@ def score_dots(table: Table) -> Figure:
         for place, (axis, column) in enumerate(zip(axes, panels, strict=False)):
             numbers = table.column(column)
             mean, paper = numbers["mean"], numbers["paper"]
-            paper_ys = ys + 0.17 * mean.notna()
-            axis.errorbar(paper, paper_ys, xerr=numbers["paper_sd"], **_PAPER_BAR)
+            paper_ys, sd = ys + 0.17 * mean.notna(), numbers["paper_sd"]
+            axis.errorbar(paper, paper_ys, xerr=sd, linestyle="none", **_PAPER_BAR)
             our_ys = ys - 0.17 * paper.notna()
             ends = mean - numbers["sd"], mean + numbers["sd"]
             axis.hlines(our_ys, *ends, colors=colors, linewidth=2.2)

@@ -109,7 +109,9 @@ def connectivity(trails: list[Trails], delta: Float[Array, "V"]) -> list[float]:
     """
     weight = np.zeros(len(delta))
     np.power(delta, -0.5, out=weight, where=delta > 0)
-    return [sum(weight[t].prod(axis=1).sum().item() / times for t, times in part) for part in trails]
+    return [
+        sum(weight[t].prod(axis=1).sum().item() / times for t, times in part) for part in trails
+    ]
 
 
 class _Properties:
