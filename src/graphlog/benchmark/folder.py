@@ -162,11 +162,7 @@ class BenchmarkFolder:
 
 
 def check_calibration(names: Iterable[str], where: Path) -> None:
-    """Check that the encoders of a table were calibrated on the same graphs.
-
-    Args:
-        names: Names of the graphs; empty for rows without an encoder.
-        where: File or folder of the table, for the message.
+    """Check that the encoders of a table were calibrated on the same graphs, given their names.
 
     Raises:
         ConfigError: If two names differ, since such encoders cannot be compared.

@@ -247,13 +247,7 @@ class RecordDomain(Domain):
     def open_path(
         self, path: Path, wanted: str | None, sheet: str | None = None
     ) -> AbstractContextManager[Table]:
-        """Open a file or standard input as a table.
-
-        Args:
-            path: The file, or ``Path("-")``.
-            wanted: Name of the column of records; None finds it.
-            sheet: Sheet of an Excel file.
-        """
+        """Open a file or standard input; ``wanted`` is the name of the column of records."""
         return open_table(path, wanted, rule=self.column, sheet=sheet)
 
 

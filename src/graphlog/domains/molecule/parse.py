@@ -293,7 +293,7 @@ def _with_moved_hydrogen(mol: Chem.Mol, donor: int, middle: int, acceptor: int) 
 
 
 def _parse_fast(text: object) -> tuple[Chem.Mol | str, bool]:
-    """Return the result of :func:`parse_smiles`, and whether the text is flat (:func:`is_flat`).
+    """Return the result of :func:`parse_smiles`, and whether it was read as flat (:func:`is_flat`).
 
     Flat texts are read without a search for stereo, which saves a third of the time.
     """
