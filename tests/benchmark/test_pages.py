@@ -23,7 +23,7 @@ from graphlog.benchmark.tables import (
     in_latex,
     score_tables,
     speed_frames,
-    spread,
+    summarize,
     write_pages,
 )
 from graphlog.errors import DataError
@@ -90,20 +90,20 @@ def test_only_what_was_asked_for_is_shown():
 def test_the_interval_is_that_of_the_paired_t_test():
     table = only_table(scores(MANY, FOUR))
     found = table.numbers["graphcl", "Average of 4"]
-    ours, theirs = (table.at(m, "Average of 4") for m in ("graphcl", "graphlog"))
+    ours, theirs = (table.scores_of(m, "Average of 4") for m in ("graphcl", "graphlog"))
     expected = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
     interval = (found["difference_low"], found["difference_high"])
     assert interval == pytest.approx((expected.low, expected.high))
     values = np.array([1.2, -0.4, 0.7, 2.1, 0.3])
     expected = stats.t.interval(0.95, len(values) - 1, loc=values.mean(), scale=stats.sem(values))
-    summary = spread(pd.Series(values))
+    summary = summarize(pd.Series(values))
     assert (summary["low"], summary["high"]) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_row_without_seeds_is_compared_with_every_seed():
     table = only_table(scores(["graphlog"], FOUR) + LINEAR)
-    fixed = table.at("ecfp-lr", "Average of 4")[""]
-    expected = {seed: fixed - v for seed, v in table.at("graphlog", "Average of 4").items()}
+    fixed = table.scores_of("ecfp-lr", "Average of 4")[""]
+    expected = {seed: fixed - v for seed, v in table.scores_of("graphlog", "Average of 4").items()}
     assert dict(table.difference("ecfp-lr", "Average of 4")) == pytest.approx(expected)
 
 
@@ -237,9 +237,9 @@ def test_table_3_averages_over_data_sets_and_compares_under_the_same_backbone():
     summary, whole = score_tables("backbones", table_of(rows))
     assert summary.columns == ["gcn", "gin"]
     of_seed = whole.by_seed.loc[("gcn/graphcl", "1"), list(FOUR)]
-    assert summary.at("graphcl", "gcn")["1"] == pytest.approx(of_seed.mean())
+    assert summary.scores_of("graphcl", "gcn")["1"] == pytest.approx(of_seed.mean())
     assert summary.paper["graphlog", "gcn"] == (71.2, 0.6)
-    ours, other = (whole.at(f"gcn/{m}", "Average of 4") for m in ("graphcl", "graphlog"))
+    ours, other = (whole.scores_of(f"gcn/{m}", "Average of 4") for m in ("graphcl", "graphlog"))
     assert dict(whole.difference("gcn/graphcl", "Average of 4")) == dict(ours - other)
     assert "ecfp-lr" not in summary.rows
     assert "/ecfp-lr" in whole.rows
@@ -366,7 +366,7 @@ def test_adme_has_a_table_a_split_and_metric_with_a_row_a_head():
     change = "Δ to Untrained [95 % CI]"
     assert [said[f"Untrained {head}"][change] for head in ("linear", "kernel")] == ["reference"] * 2
     at = tables[0].compared
-    kernel, counts = (tables[0].at(f"kernel/{row}", at) for row in ("untrained", "ecfp4"))
+    kernel, counts = (tables[0].scores_of(f"kernel/{row}", at) for row in ("untrained", "ecfp4"))
     assert tables[0].difference("kernel/ecfp4", at).equals(counts[""] - kernel)
 
 

@@ -12,7 +12,7 @@ from graphlog.data.store import StoreBuilder
 from graphlog.domains import DOMAINS
 from graphlog.domains.molecule import MOLECULE, MOLECULE_CIP, MOLECULE_RICH, featurize_smiles
 from graphlog.domains.molecule import parse as parse_module
-from graphlog.domains.molecule.parse import LONGEST
+from graphlog.domains.molecule.parse import MAX_CHARACTERS
 from graphlog.domains.molecule.scaffolds import scaffolds
 from graphlog.errors import ConfigError
 from graphlog.inputs import read
@@ -106,7 +106,7 @@ def test_bondless_large_and_no_molecules(schema) -> None:
         ("CC\nCC", "contains a line break"),
         ("CÖ", "not a SMILES character: '\\xd6'"),
         ("C\ud800", "not a SMILES character: '\\ud800'"),
-        ("C" * (LONGEST + 1), "longer than 20,000 characters (20,001)"),
+        ("C" * (MAX_CHARACTERS + 1), "longer than 20,000 characters (20,001)"),
         ("[#6]-[#8]", "a SMARTS pattern, not a SMILES"),
         ("[C,N]-[OX2;H1]", "a SMARTS pattern, not a SMILES"),
         ("[$(C=O)]O", "a SMARTS pattern, not a SMILES"),

@@ -55,7 +55,7 @@ def test_codes_of_bonds(smiles: str, code: int) -> None:
 
 
 def test_what_takes_too_long_to_rank_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parse, "_MOST_COMPARISONS", 1)
+    monkeypatch.setattr(parse, "_MAX_COMPARISONS", 1)
     assert set(column("C[C@H]1CC[C@@H](C)C[C@H]1/C=C/C", "atoms")) == {0, 5}
     assert set(column("C[C@H]1CC[C@@H](C)C[C@H]1/C=C/C", "bonds")) == {0, 3}
 

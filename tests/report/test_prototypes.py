@@ -354,7 +354,7 @@ def test_equally_frequent_rings_do_not_depend_on_the_hash_seed() -> None:
 def test_a_long_search_for_a_common_part_ends_by_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     acids = ["OC(=O)c1ccc(C)cc1", "OC(=O)c1ccc(CC)cc1", "OC(=O)c1cc(CCC)ccc1"]
     assert drawing.common_part(acids, 200, 140) is not None
-    monkeypatch.setattr(drawing, "_MOST_STEPS", 2)
+    monkeypatch.setattr(drawing, "_MAX_STEPS", 2)
     assert drawing.common_part(acids, 200, 140) is None
 
 

@@ -1,4 +1,4 @@
-"""Compares pre-training methods: suites of cells, one table of results, pages and figures."""
+"""Comparison of pre-training methods: suites of cells, tables of results, pages and figures."""
 
 import time
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from graphlog.training.log import Progress
 __all__ = ["Outcome", "Request", "draw_figures", "preview", "run_benchmark", "write_report"]
 
 
-COMPUTE = {
+_COMPUTE = {
     "pretrain": pretrain_cell,
     "finetune": finetune_cell,
     "probe": probe_cell,
@@ -42,21 +42,23 @@ COMPUTE = {
     "speed": speed_cell,
     "stage-speed": stage_cell,
 }
-"""What yields the rows of a cell, by stage."""
+"""Functions that yield the rows of a cell, by stage."""
 _POLL_S = 2.0
+"""Seconds between two checks of cells that other processes compute."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the cells in one run."""
+    """Cells that were computed, failed or were skipped in one run."""
 
     total: int
+    """Number of cells of the suite."""
     computed: list[str] = field(default_factory=list[str])
     """Titles of the cells that this process computed."""
     failed: dict[str, str] = field(default_factory=dict[str, str])
-    """Errors of the cells that could not be computed, by title."""
+    """Error messages of failed cells, by title."""
     skipped: dict[str, str] = field(default_factory=dict[str, str])
-    """Cells left out since an optional package is missing, by title, and what installs it."""
+    """Messages that name the missing optional package of skipped cells, by title."""
 
 
 def run_benchmark(
@@ -68,25 +70,26 @@ def run_benchmark(
     resumes: at most the steps since the last checkpoint are lost.
 
     Args:
-        request: The suite, and what of it.
+        request: The suite and the selected part of it.
         output: Folder of tables, models and the report.
-        progress: Receives progress; None: nobody.
+        progress: Object that receives progress; None reports none.
 
     Returns:
         The computed, failed and skipped cells.
 
     Raises:
-        ConfigError: If a name is unknown (the nearest one is suggested), or the folder holds rows
-            that were calibrated on other graphs.
+        ConfigError: If a name is unknown (the nearest one is suggested), or if the folder has rows
+            of encoders that were calibrated on other graphs.
         TrainingInterrupted: After Ctrl-C; finished cells and checkpoints are kept.
     """
     cells, folder = plan_cells(request), BenchmarkFolder(Path(output))
     work = Work(folder, progress or Progress())
     folder.make()
-    known = folder.rows(cells[0].table)["calibrated_on"]
-    if len(known) and (encoders := [cell for cell in cells if cell.pretraining]):  # before any work
+    calibrated_on = folder.rows(cells[0].table)["calibrated_on"]
+    encoders = [cell for cell in cells if cell.pretraining]
+    if len(calibrated_on) and encoders:  # checked before any work
         name = store_name(encoders[0], work.unlabeled(encoders[0]))
-        check_calibration([*known, name], folder.path)
+        check_calibration([*calibrated_on, name], folder.path)
     outcome = _run(cells, work)
     if folder.names():
         write_report(output)
@@ -94,19 +97,19 @@ def run_benchmark(
 
 
 def preview(request: Request, output: str | Path) -> list[tuple[Cell, bool]]:
-    """Return the cells of a suite and whether each is finished; nothing is written."""
+    """Return the cells of a suite and whether each is finished, without writing anything."""
     folder = BenchmarkFolder(Path(output))
     return [(cell, folder.is_finished(cell)) for cell in plan_cells(request)]
 
 
 def write_report(output: str | Path) -> list[Path]:
-    """Render the tables of a folder as pages and figures into ``report``.
+    """Write the tables of a folder as pages and figures into its subfolder ``report``.
 
     Returns:
         The files: pages, CSV, LaTeX and figures.
 
     Raises:
-        DataError: If there are no cells.
+        DataError: If the folder has no finished cells.
     """
     folder = BenchmarkFolder(Path(output))
     return write_pages(folder, folder.path / "report")
@@ -115,17 +118,18 @@ def write_report(output: str | Path) -> list[Path]:
 def draw_figures(
     folder: str | Path, out: str | Path, source: InputLike | None = None, **options: Any
 ) -> list[Path]:
-    """Draw the figures of a run or a benchmark and return the files written, PNG and SVG of each.
+    """Draw the figures of a run or benchmark and return the files, a PNG and an SVG of each figure.
 
     Args:
         folder: Run folder of ``pretrain`` or ``finetune``, or folder of a benchmark.
         out: Folder for the figures.
-        source: Graphs to map; None takes those the run was trained on, if they can still be read.
-        options: ``graphs``, ``seed``, ``say`` and those of the reader of
-            :func:`graphlog.report.run.draw_run`; a benchmark has its own maps.
+        source: Graphs to map; None uses those the run was trained on, if they can still be read. A
+            benchmark has its own maps.
+        options: ``graphs``, ``seed``, ``say`` and options of reading ``source``; see
+            :func:`graphlog.report.run.draw_run`. They are not used for a benchmark.
 
     Raises:
-        ConfigError: If ``folder`` is neither, or ``out`` holds the figures of another run.
+        ConfigError: If ``folder`` is neither, or ``out`` has the figures of another run.
         DataError: If there is nothing to draw.
         MissingExtraError: If matplotlib is not installed.
     """
@@ -149,10 +153,10 @@ def draw_figures(
 
 
 def _run(cells: Sequence[Cell], work: Work) -> Outcome:
-    """Compute every missing cell; those that other processes are at are waited for."""
-    outcome, pending, broken = Outcome(len(cells)), list(cells), set[str]()
+    """Compute every missing cell, and wait for those that other processes compute."""
+    outcome, pending, failed_models = Outcome(len(cells)), list(cells), set[str]()
     while pending:
-        busy = [cell for cell in pending if not _settle(cell, work, outcome, broken)]
+        busy = [cell for cell in pending if not _complete(cell, work, outcome, failed_models)]
         if busy and len(busy) == len(pending):
             work.progress.say(f"waiting for {len(busy)} cells that other processes compute")
             time.sleep(_POLL_S)
@@ -160,27 +164,27 @@ def _run(cells: Sequence[Cell], work: Work) -> Outcome:
     return outcome
 
 
-def _settle(cell: Cell, work: Work, outcome: Outcome, broken: set[str]) -> bool:
-    """Compute one cell if it is missing; return False where another process is at it.
+def _complete(cell: Cell, work: Work, outcome: Outcome, failed_models: set[str]) -> bool:
+    """Compute a cell if it is missing; return False if another process is computing it.
 
-    ``broken`` are the models whose pre-training failed.
+    ``failed_models`` are the models whose pre-training failed.
     """
     folder, say = work.folder, work.progress.say
     if folder.has(cell):
         return True
-    timed = cell.stage in ("speed", "stage-speed")  # one process times at a time
-    with folder.claimed("speed" if timed else cell.hash) as claimed:
+    is_timed = cell.stage in ("speed", "stage-speed")  # of all processes, only one measures times
+    with folder.claimed("speed" if is_timed else cell.hash) as claimed:
         if not claimed or folder.has(cell):
             return claimed
-        if cell.model in broken:
+        if cell.model in failed_models:
             outcome.failed[cell.title] = "its pre-training failed"
             return True
-        began = time.monotonic()
+        start = time.monotonic()
         try:
-            rows = list(COMPUTE[cell.stage](cell, work))
-            seconds = time.monotonic() - began
-            about = {key: rows[0][key] for key in ("prototypes", "calibrated_on") if key in rows[0]}
-            rows.append({**about, "metric": "seconds", "value": round(seconds, 3)})
+            rows = list(_COMPUTE[cell.stage](cell, work))
+            seconds = time.monotonic() - start
+            encoder = {k: rows[0][k] for k in ("prototypes", "calibrated_on") if k in rows[0]}
+            rows.append({**encoder, "metric": "seconds", "value": round(seconds, 3)})
             folder.write(cell, rows, provenance(cell))
         except BusyError:
             return False
@@ -192,7 +196,7 @@ def _settle(cell: Cell, work: Work, outcome: Outcome, broken: set[str]) -> bool:
                 say(f"{cell.title} is left out: {e}")
                 return True
             if cell.stage == "pretrain":
-                broken.add(cell.model)
+                failed_models.add(cell.model)
             outcome.failed[cell.title] = str(e)
             folder.fail(cell, e)
             say(f"{cell.title} failed: {e}")

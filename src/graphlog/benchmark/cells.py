@@ -1,4 +1,4 @@
-"""The cells of a benchmark: a row of ``suites.toml`` at a scale, and what decides its outcome."""
+"""The cells (units of work) of a benchmark, planned from ``suites.toml``, and their settings."""
 
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,75 +31,84 @@ from graphlog.training.settings import PretrainConfig, resolve_config
 
 REFERENCE, UNTRAINED, FOREST, LINEAR, GIN = "graphlog", "untrained", "ecfp-rf", "ecfp-lr", "gin"
 BASELINES = (FOREST, LINEAR)
-"""Fingerprints without an encoder; of proteins, statistics of the ego-network take their place."""
+"""Baselines without an encoder: fingerprints; for proteins, statistics of the ego-network."""
 FEATURES = ("ecfp4", "descriptors")
 """Features of molecules that suites with several heads compare with embeddings."""
 STAGES = ("pretrain", "finetune", "probe", "map", "speed", "stage-speed")
 LOSSES = {"subgraph": "L_sub", "graph": "L_graph", "global": "L_global"}
-"""The three losses of GraphLoG and how the paper writes them."""
-_NOT_OF_THE_OUTCOME = {"checkpoint_every_s", "log_every", "watch_every", "device"}
+"""The three losses of GraphLoG and their symbols in the paper."""
+_WITHOUT_EFFECT = {"checkpoint_every_s", "log_every", "watch_every", "device"}
+"""Settings that do not change the outcome of a cell."""
 _SPLITS: Mapping[str, Collection[str]] = {"molecule": MOLECULE_SPLITS, "protein": PROTEIN_SPLITS}
 
 
 class Suite(FrozenConfig):
-    """What a table or figure compares; the head of ``suites.toml`` says more."""
+    """The rows and columns that a table or figure compares; see also the top of ``suites.toml``."""
 
     title: str
     domains: tuple[str, ...] = ("molecule", "protein")
-    """Domains it can be computed on, the usual one first."""
+    """Domains that the suite can be computed for, the default first."""
     stages: tuple[str, ...]
     methods: tuple[str, ...] = ()
-    """See :func:`method_named`; of speed, which names none, every objective."""
+    """Names for :func:`method_named`; empty in a suite of speed: every objective."""
     backbones: tuple[str, ...] = (GIN,)
     vary: tuple[Literal["losses", "depth", "batch_size"], ...] = ()
+    """Settings of GraphLoG that the suite varies."""
     losses: tuple[str, ...] = ()
-    """Values of ``losses``: the losses that stay, joined by ``+``."""
+    """Values of the varied setting ``losses``: the losses that remain, joined by ``+``."""
     few: bool = False
-    """Whether its many encoders are probed on the few data sets of the scale."""
+    """Whether the encoders, which are many, are probed on the data sets ``few`` of the scale."""
     reference: str = REFERENCE
     """Row that the others are compared with; empty for none."""
     heads: tuple[Model, ...] = ()
-    """What is fitted to the features; none: a linear model, unless the method says otherwise."""
+    """Models that are fitted to the features; empty: a linear model or that of the method."""
     metrics: tuple[str, ...] = ()
-    """Scores with a table each, a row a head, of data sets whose task has them; none: that of each
-    data set."""
+    """Metrics with a table each, which has a row per head and the data sets whose task has the
+    metric; empty: the usual metric of each data set."""
     paper: str = ""
+    """Table of ``paper.toml`` with the same rows; empty for none."""
     model: str = ""
-    """Shipped model whose features and network the encoders have; empty: those of the scale."""
+    """Shipped model whose schema and network all encoders have; empty: those of the scale."""
     layer: EmbeddingLayer = "last"
-    """Embedding of the probes."""
+    """Embedding that is probed."""
     datasets: tuple[str, ...] = ()
-    """Labeled data sets; none: those of the scale."""
+    """Labeled data sets; empty: those of the scale."""
     splits: tuple[str, ...] = ("",)
-    """Kinds of split of the labeled data sets, ``given`` for that of a column ``split``; empty:
-    each one's own."""
+    """Kinds of split of the labeled data sets: ``given`` for the column ``split``, an empty text
+    for the default of each data set."""
 
 
 class Setup(FrozenConfig):
-    """What all cells of one domain share at one scale, so that only the method differs."""
+    """Settings that all cells of one domain share at one scale, so that only methods differ."""
 
     seeds: tuple[int, ...]
-    """Of pre-training and, with the same number, of fine-tuning."""
+    """Seeds of pre-training; fine-tuning uses the seed of its pre-training."""
     features: str
     """Schema of the graphs."""
     source: str
     """Data set to pre-train on, or the folder of a graph store."""
     limit: int | None = None
-    """Its first rows that are used; None: all."""
+    """Number of rows of ``source`` that are used, from the first; None: all."""
     pretrain: dict[str, Any]
+    """Settings of pre-training."""
     finetune: dict[str, Any]
     """Settings of fine-tuning beyond the paper's protocol."""
     finetuned: tuple[str, ...]
+    """Data sets for fine-tuning."""
     probed: tuple[str, ...]
+    """Data sets for probing."""
     few: tuple[str, ...] = ()
-    """Data sets that suites with many encoders probe on; none: ``probed``."""
+    """Data sets for probing in suites with many encoders; empty: ``probed``."""
     forested: tuple[str, ...] = ()
-    """Data sets small enough for a forest on fingerprints; none: all."""
+    """Data sets small enough for a random forest on fingerprints; empty: all."""
     depth: tuple[int, ...]
+    """Values of the varied setting ``depth``."""
     batch_size: tuple[int, ...]
+    """Values of the varied setting ``batch_size``."""
     mapped: int
-    """Graphs on the maps of Figure 4."""
+    """Number of graphs on the maps of Figure 4."""
     timed_steps: int
+    """Number of steps of each timed objective."""
 
 
 def _read_toml(name: str) -> dict[str, Any]:
@@ -107,72 +116,73 @@ def _read_toml(name: str) -> dict[str, Any]:
 
 
 PAPER = _read_toml("paper.toml")
-"""The numbers of the paper."""
+"""Results of the paper."""
 _TABLES = _read_toml("suites.toml")
 SUITES = {name: Suite.parse(table, f"{name}.") for name, table in _TABLES["suites"].items()}
-"""Every suite by name."""
+"""All suites by name."""
 SCALES: dict[str, dict[str, Setup]] = {
     scale: {domain: Setup.parse(table, f"{scale}.{domain}.") for domain, table in domains.items()}
     for scale, domains in _TABLES["scales"].items()
 }
-"""What the cells share, by scale and domain."""
+"""Shared settings of cells, by scale and domain."""
 
 
 class Method(NamedTuple):
     """One row of a table."""
 
     name: str
-    """As typed by the user."""
+    """Name that the user types."""
     kind: Literal["pretrained", "shipped", "untrained", "features"]
-    """Where its encoder comes from; ``features`` has none."""
+    """Origin of the encoder; ``features`` has no encoder."""
     objective: str | None = None
-    """Pretext task of a pre-trained one."""
+    """Pretext task of a pre-trained encoder."""
     recipe: str | None = None
-    """Whose switches of the objective it takes; encoder and training are the scale's."""
+    """Recipe of its options of the objective; encoder and training are those of the scale."""
 
 
 def method_named(name: str) -> Method:
-    """Return a method by name.
+    """Return a method by its name.
 
-    It is ``untrained``, fingerprints, a shipped model, any objective, or ``graphlog-<recipe>``.
+    The name is ``untrained`` or that of fingerprints, a shipped model or an objective, or
+    ``graphlog-<recipe>``.
 
     Raises:
-        ConfigError: If there is none of that name; the nearest is suggested.
+        ConfigError: If no method has that name; the nearest name is suggested.
 
     Example:
         >>> method_named("graphlog-paper").recipe
         'paper'
     """
-    known = {UNTRAINED: Method(UNTRAINED, "untrained")}
-    known |= {features: Method(features, "features") for features in (*BASELINES, *FEATURES)}
-    known |= {model: Method(model, "shipped") for model in list_models()}
-    known |= {task: Method(task, "pretrained", task, "default") for task in OBJECTIVES}
-    for recipe in OBJECTIVES[REFERENCE].RECIPES:  # the recipe of the paper's losses has its name
-        own = REFERENCE if recipe == REFERENCE else f"{REFERENCE}-{recipe}"
-        known[own] = Method(own, "pretrained", REFERENCE, recipe)
-    check_name("method", name, known)
-    return known[name]
+    methods = {UNTRAINED: Method(UNTRAINED, "untrained")}
+    methods |= {features: Method(features, "features") for features in (*BASELINES, *FEATURES)}
+    methods |= {model: Method(model, "shipped") for model in list_models()}
+    methods |= {task: Method(task, "pretrained", task, "default") for task in OBJECTIVES}
+    for recipe in OBJECTIVES[REFERENCE].RECIPES:  # the method `graphlog` has the recipe `graphlog`
+        method = REFERENCE if recipe == REFERENCE else f"{REFERENCE}-{recipe}"
+        methods[method] = Method(method, "pretrained", REFERENCE, recipe)
+    check_name("method", name, methods)
+    return methods[name]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asks for; None takes the suite's or the scale's own."""
+    """A suite and the selected part of it; None selects the default of the suite or scale."""
 
     suite: str
     """Name of the table or figure."""
     scale: str = "small"
-    """``smoke``, ``small`` or ``paper``."""
+    """Size of the work: ``smoke``, ``small`` or ``paper``."""
     methods: Sequence[str] | None = None
     datasets: Sequence[str] | None = None
     """Labeled data sets to evaluate on."""
     seeds: Sequence[int] | None = None
     backbones: Sequence[str] | None = None
     domain: str | None = None
-    """``molecule`` or ``protein``, for suites that have both."""
+    """``molecule`` or ``protein``, for suites that can be computed for both."""
     stages: Sequence[str] | None = None
-    """Part of the work, of :data:`STAGES`."""
+    """Stages to compute, of :data:`STAGES`."""
     source: str | None = None
-    """Data set or graph store to pre-train on, all of it."""
+    """Data set or graph store to pre-train on, in full."""
     split: str | None = None
     """Kind of split of the labeled data sets."""
     device: str = "auto"
@@ -181,7 +191,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Cell:
-    """One piece of work. Cells of the same :attr:`hash` have the same outcome."""
+    """One unit of work; cells with the same :attr:`hash` have the same outcome."""
 
     request: Request
     domain: str
@@ -189,45 +199,53 @@ class Cell:
     method: Method
     stage: str = ""
     backbone: str = ""
-    """Empty without an encoder."""
+    """Backbone of the encoder; empty without an encoder."""
     seed: int | None = None
-    """None where nothing is random."""
+    """Random seed; None if nothing is random."""
     variant: str = ""
-    """Setting that the suite varies, such as ``depth=3``; mostly empty."""
+    """Varied setting, such as ``depth=3``; empty in most suites."""
     dataset: str = ""
+    """Labeled data set; empty for none."""
     split: str = ""
-    """Kind of split of the data set; empty: its own."""
+    """Kind of split of the data set; empty: its default."""
     share: float = 1.0
-    """Share of the pre-training graphs that it is trained on."""
+    """Share of the pre-training graphs that the encoder is trained on."""
     pretraining: PretrainConfig | None = None
-    """Settings of the encoder: how it is pre-trained, or would be."""
+    """Settings of the encoder and of its pre-training, if it is trained."""
     together: Mapping[str, PretrainConfig] = field(default_factory=dict[str, PretrainConfig])
-    """Settings of all methods that are timed in turns."""
+    """Settings of the methods that are timed in turns, by name; empty in other stages."""
 
     @property
     def suite(self) -> Suite:
-        """The suite that it belongs to."""
+        """Suite of the cell."""
         return SUITES[self.request.suite]
 
     @property
     def table(self) -> str:
-        """Name of the table its rows belong to; each domain has its own."""
-        is_usual = self.domain == self.suite.domains[0]
-        return self.request.suite if is_usual else f"{self.request.suite}-{self.domain}"
+        """Name of the table for the rows of the cell; each domain has its own table."""
+        is_default = self.domain == self.suite.domains[0]
+        return self.request.suite if is_default else f"{self.request.suite}-{self.domain}"
 
     @property
     def labels(self) -> dict[str, str]:
-        """What identifies its rows in the table."""
-        found = {"scale": self.request.scale, "stage": self.stage, "method": self.method.name}
-        if self.stage == "speed":  # of all methods
-            del found["method"]
-        seed = "" if self.seed is None else str(self.seed)
-        place = {"backbone": self.backbone, "variant": self.variant, "dataset": self.dataset}
-        return {**found, **place, "seed": seed, "split": self.split}
+        """Values of label columns that identify the rows of the cell in the table."""
+        labels = {
+            "scale": self.request.scale,
+            "stage": self.stage,
+            "method": self.method.name,
+            "backbone": self.backbone,
+            "variant": self.variant,
+            "dataset": self.dataset,
+            "seed": "" if self.seed is None else str(self.seed),
+            "split": self.split,
+        }
+        if self.stage == "speed":  # it has rows of several methods
+            del labels["method"]
+        return labels
 
     @property
     def title(self) -> str:
-        """Name in messages."""
+        """Name of the cell in messages."""
         seed = "" if self.seed is None else f"seed {self.seed}"
         method = f"{len(self.together)} methods" if self.together else self.method.name
         words = (self.stage, method, self.backbone, self.variant, self.dataset, self.split, seed)
@@ -235,7 +253,7 @@ class Cell:
 
     @property
     def config(self) -> PretrainConfig:
-        """Settings of the encoder of a cell that has one."""
+        """Settings of the encoder; the cell must have one."""
         assert self.pretraining is not None
         return self.pretraining
 
@@ -244,12 +262,12 @@ class Cell:
         """Settings of fine-tuning."""
         request = self.request
         precision = "fp32" if request.precision == "auto" else request.precision
-        own = {**self.setup.finetune, "device": request.device, "precision": precision}
-        return FinetuneConfig.parse({"protocol": "paper", **own})
+        computing = {"device": request.device, "precision": precision}
+        return FinetuneConfig.parse({"protocol": "paper", **self.setup.finetune, **computing})
 
     @cached_property
     def origin(self) -> dict[str, Any]:
-        """What decides the encoder, and the graphs that it is calibrated on."""
+        """Settings that determine the encoder and the graphs that it is calibrated on."""
         if self.pretraining is None:
             return {}
         source: dict[str, Any] = {**identity(self.setup.source), "limit": self.setup.limit}
@@ -257,36 +275,36 @@ class Cell:
             return {"source": source, "model": self.method.name}
         config = self.pretraining
         if self.method.kind == "untrained":
-            network = {"encoder": _decisive(config.encoder), "schema": config.schema}
+            network = {"encoder": _effective(config.encoder), "schema": config.schema}
             return {"source": source, "untrained": network, "seed": config.seed}
         source |= {} if self.share == 1.0 else {"share": self.share}
-        return {"source": source, "pretrain": _decisive(config)}
+        return {"source": source, "pretrain": _effective(config)}
 
     @property
     def model(self) -> str:
-        """Folder of the pre-trained model that it makes or needs; empty where there is none."""
+        """Folder name of the pre-trained model that the cell makes or uses; empty if none."""
         return hash_json(self.origin)[:16] if self.method.kind == "pretrained" else ""
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Everything that decides the outcome and differs from the defaults."""
-        setup, decided = self.setup, {"stage": self.stage, "seed": self.seed, **self.origin}
+        """All settings that determine the outcome and are not the defaults."""
+        setup, settings = self.setup, {"stage": self.stage, "seed": self.seed, **self.origin}
         if self.dataset:
             split = {"split": self.split} if self.split else {}
-            decided["dataset"] = {**identity(self.dataset), **split}
+            settings["dataset"] = {**identity(self.dataset), **split}
         if self.method.kind == "features":
-            decided |= {"method": self.method.name, "features": setup.features}
+            settings |= {"method": self.method.name, "features": setup.features}
         if self.stage == "finetune":
-            decided["finetune"] = _decisive(self.finetuning)
+            settings["finetune"] = _effective(self.finetuning)
         if self.stage == "probe":
-            decided["layer"] = self.suite.layer
-            decided |= {"heads": list(self.suite.heads)} if self.suite.heads else {}
+            settings["layer"] = self.suite.layer
+            settings |= {"heads": list(self.suite.heads)} if self.suite.heads else {}
         if self.stage == "map":
-            decided["mapped"] = setup.mapped
+            settings["mapped"] = setup.mapped
         if self.stage in ("speed", "stage-speed"):
-            timed = {name: _decisive(config) for name, config in self.together.items()}
-            decided |= {"steps": setup.timed_steps, "together": timed}
-        return decided
+            timed = {name: _effective(config) for name, config in self.together.items()}
+            settings |= {"steps": setup.timed_steps, "together": timed}
+        return settings
 
     @cached_property
     def hash(self) -> str:
@@ -295,10 +313,10 @@ class Cell:
 
 
 def identity(source: str) -> dict[str, str]:
-    """Return the name of a data set or a graph store and the hashes of its contents.
+    """Return the name of a data set or graph store and the hashes of its contents.
 
     Raises:
-        ConfigError: If there is none of that name.
+        ConfigError: If no data set has that name.
     """
     if is_store(source):
         return {"name": Path(source).name, "digest": open_store(source).digest}
@@ -309,7 +327,7 @@ def identity(source: str) -> dict[str, str]:
 
 
 def plan_cells(request: Request) -> list[Cell]:
-    """Return the cells of a suite, seed after seed, so that early tables are complete.
+    """Return the cells of a suite, one seed after the other, so that early tables are complete.
 
     Raises:
         ConfigError: If a name is unknown; the nearest one is suggested.
@@ -327,7 +345,7 @@ def plan_cells(request: Request) -> list[Cell]:
             f"{setting('methods')} and {setting('backbones')}.",
             option="methods",
         )
-    start = Cell(request, domain, setup, method_named(REFERENCE))
+    template = Cell(request, domain, setup, method_named(REFERENCE))
     stages = [stage for stage in suite.stages if stage in (request.stages or STAGES)]
     for option in ("split", "datasets"):
         if getattr(request, option) is not None and not {"finetune", "probe"} & {*stages}:
@@ -337,8 +355,8 @@ def plan_cells(request: Request) -> list[Cell]:
                 option=option,
             )
     cells: dict[tuple[str, ...], Cell] = {}
-    for row in _rows(start, _methods(request, suite, setup, domain)):
-        for cell in _timed(row) if row.together else _scored(row):
+    for row in _rows(template, _methods(request, suite, setup, domain)):
+        for cell in _timing_cells(row) if row.together else _scoring_cells(row):
             if cell.stage in stages:
                 cells.setdefault(tuple(cell.labels.values()), cell)
     if not cells:
@@ -353,7 +371,7 @@ def _methods(request: Request, suite: Suite, setup: Setup, domain: str) -> list[
     names = list(request.methods or suite.methods)
     if domain == "protein" and request.methods is None and FOREST in names:
         names.remove(FOREST)
-    if not names and "speed" in suite.stages:  # every objective that can learn from such graphs
+    if not names and "speed" in suite.stages:  # all objectives that support the schema
         for name, objective in OBJECTIVES.items():
             with suppress(ConfigError):
                 objective.check_schema(schema_named(setup.features))
@@ -371,54 +389,54 @@ def _methods(request: Request, suite: Suite, setup: Setup, domain: str) -> list[
     return methods
 
 
-def _rows(start: Cell, methods: Sequence[Method]) -> Iterator[Cell]:
-    """Yield every row of the tables under every backbone and seed, with its encoder."""
-    suite, setup = start.suite, start.setup
-    backbones = start.request.backbones or suite.backbones
+def _rows(template: Cell, methods: Sequence[Method]) -> Iterator[Cell]:
+    """Yield a cell without a stage for each row of the tables, backbone and seed."""
+    suite, setup = template.suite, template.setup
+    backbones = template.request.backbones or suite.backbones
     for seed in setup.seeds[:1] if "map" in suite.stages else setup.seeds:
+        template = replace(template, seed=seed)
         if "speed" in suite.stages:
-            pretrained = [method for method in methods if method.kind == "pretrained"]
+            pretrained = [replace(template, method=m) for m in methods if m.kind == "pretrained"]
             for backbone in backbones if pretrained else ():
-                timed = {m.name: _encoder(start, m, backbone, seed) for m in pretrained}
-                together = {name: cell.config for name, cell in timed.items()}
-                yield replace(timed.get(REFERENCE, timed[pretrained[0].name]), together=together)
+                timed = [_with_encoder(replace(row, backbone=backbone)) for row in pretrained]
+                row = next((row for row in timed if row.method.name == REFERENCE), timed[0])
+                yield replace(row, together={row.method.name: row.config for row in timed})
             continue
         for varied in suite.vary:
             for value in suite.losses if varied == "losses" else getattr(setup, varied):
-                yield _varied(start, varied, value, seed)
+                yield _varied(template, varied, value)
         for method in methods:
+            row = replace(template, method=method)
             match method.kind:
-                case "features":  # a linear model of them is not random
-                    yield replace(
-                        start, method=method, seed=seed if method.name == FOREST else None
-                    )
-                case "shipped":  # nothing of it is random
-                    cell = _encoder(start, method, GIN, setup.seeds[0])
-                    yield replace(cell, backbone="", seed=None)
+                case "features":  # of models of features, only forests are random
+                    yield row if method.name == FOREST else replace(row, seed=None)
+                case "shipped":  # nothing is random
+                    row = _with_encoder(replace(row, backbone=GIN, seed=setup.seeds[0]))
+                    yield replace(row, backbone="", seed=None)
                 case _:
-                    yield from (_encoder(start, method, b, seed) for b in backbones)
+                    yield from (_with_encoder(replace(row, backbone=b)) for b in backbones)
 
 
-def _encoder(
-    start: Cell, method: Method, backbone: str, seed: int, changes: Mapping[str, Any] | None = None
-) -> Cell:
-    """Return a row with the encoder of ``method``, with some settings changed."""
-    request, setup = start.request, start.setup
-    overrides = {"encoder.backbone": backbone, "schema": setup.features, "embedding": "jk"}
-    overrides |= {**setup.pretrain, "seed": seed, "device": request.device}
+def _with_encoder(row: Cell, changes: Mapping[str, Any] | None = None) -> Cell:
+    """Return the cell with the settings of its encoder, some of which are changed."""
+    request, setup = row.request, row.setup
+    overrides = {"encoder.backbone": row.backbone, "schema": setup.features, "embedding": "jk"}
+    overrides |= {**setup.pretrain, "seed": row.seed, "device": request.device}
     overrides |= {"precision": request.precision, **(changes or {})}
-    config = resolve_config(method.objective, method.recipe, overrides, start.domain)
-    return replace(start, method=method, backbone=backbone, seed=seed, pretraining=config)
+    config = resolve_config(row.method.objective, row.method.recipe, overrides, row.domain)
+    return replace(row, pretraining=config)
 
 
-def _varied(start: Cell, name: str, value: str | int, seed: int) -> Cell:
+def _varied(template: Cell, name: str, value: str | int) -> Cell:
     """Return the row of GraphLoG with one setting changed.
 
-    The rows of an ablation take the same steps with one optimizer, which is never restarted, since
-    those without prototypes have no second phase to restart it in. So do all batch sizes: a larger
-    one sees the graphs more often, a smaller one sees a share of them.
+    All rows of an ablation take the same steps. Their optimizer is never restarted, since rows
+    without prototypes have no second phase in which to restart it. All batch sizes take the same
+    number of steps, too: with a larger one an encoder sees each graph more often, with a smaller
+    one it sees a share of the graphs.
     """
-    usual = _encoder(start, start.method, GIN, seed).config
+    row = replace(template, backbone=GIN, variant=f"{name}={value}")
+    default = _with_encoder(row).config
     changes, share = dict[str, Any](), 1.0
     if name == "losses":
         kept = str(value).split("+")
@@ -426,26 +444,25 @@ def _varied(start: Cell, name: str, value: str | int, seed: int) -> Cell:
         changes = {f"objective.{loss}_weight": 0.0 for loss in absent}
         changes["training.fresh_moments"] = False
     elif name == "batch_size":
-        times = max(round(int(value) / usual.batch_size), 1)
-        share = min(int(value) / usual.batch_size, 1.0)
-        changes = {"batch_size": value, "epochs": usual.epochs * times}
-        changes["objective.local_epochs"] = usual.options["local_epochs"] * times
+        times = max(round(int(value) / default.batch_size), 1)
+        share = min(int(value) / default.batch_size, 1.0)
+        changes = {"batch_size": value, "epochs": default.epochs * times}
+        changes["objective.local_epochs"] = default.options["local_epochs"] * times
     else:
         changes = {f"objective.{name}": value}
-    cell = _encoder(start, start.method, GIN, seed, changes)
-    return replace(cell, variant=f"{name}={value}", share=share)
+    return _with_encoder(replace(row, share=share), changes)
 
 
-def _scored(row: Cell) -> Iterator[Cell]:
-    """Yield a pre-training, where there is anything to train, and what is done with it."""
-    setup, asked = row.setup, row.request.split
-    splits = row.suite.splits if asked is None else [asked]
+def _scoring_cells(row: Cell) -> Iterator[Cell]:
+    """Yield the cells of a row of scores: pre-training (if needed), fine-tuning, probes, map."""
+    setup, split = row.setup, row.request.split
+    splits = row.suite.splits if split is None else [split]
     if row.method.kind == "features":
         for dataset in dict.fromkeys([*setup.finetuned, *setup.probed]):
             if row.method.name == FOREST:
                 if setup.forested and dataset not in setup.forested:
                     continue
-                # a forest of many targets has one seed
+                # a forest of many tasks is computed with the first seed only
                 if DATASETS[dataset].num_tasks > MANY_TASKS and row.seed != setup.seeds[0]:
                     continue
             for split in splits:
@@ -459,8 +476,8 @@ def _scored(row: Cell) -> Iterator[Cell]:
     yield replace(row, stage="map")
 
 
-def _timed(row: Cell) -> Iterator[Cell]:
-    """Yield the throughput of all objectives, and the seconds of GraphLoG's stages under GIN."""
+def _timing_cells(row: Cell) -> Iterator[Cell]:
+    """Yield cells for the throughput of all objectives and for the stages of GraphLoG with GIN."""
     first = method_named(next(iter(row.together)))
     yield replace(row, stage="speed", method=first, pretraining=row.together[first.name])
     if row.method.name == REFERENCE and row.backbone == GIN:
@@ -468,25 +485,25 @@ def _timed(row: Cell) -> Iterator[Cell]:
 
 
 def _domain(request: Request, suite: Suite) -> str:
-    """Return the domain: the one asked for, that of the data sets named, or the suite's own."""
+    """Return the domain that is named, that of the named data sets, or the default of the suite."""
     labeled = {n: s for n, s in DATASETS.items() if s.task is not None and s.domain in _SPLITS}
-    asked = [] if request.domain is None else [request.domain]
-    _check("domain of a benchmark", asked, _SPLITS)
+    named = [] if request.domain is None else [request.domain]
+    _check("domain of a benchmark", named, _SPLITS)
     _check("labeled data set", request.datasets, labeled)
-    found = {*asked, *(labeled[name].domain for name in request.datasets or ())}
-    found = found or {suite.domains[0]}
-    if len(found) > 1 or not found <= set(suite.domains):
+    domains = {*named, *(labeled[name].domain for name in request.datasets or ())}
+    domains = domains or {suite.domains[0]}
+    if len(domains) > 1 or not domains <= set(suite.domains):
         raise ConfigError(
             f"suite '{request.suite}' is of {' or '.join(suite.domains)} graphs; "
             f"{setting('domain')} and {setting('datasets')} ask for "
-            f"{' and '.join(sorted(found))}: choose one.",
+            f"{' and '.join(sorted(domains))}: choose one.",
             option="domain",
         )
-    return found.pop()
+    return domains.pop()
 
 
 def _setup(request: Request, suite: Suite, domain: str) -> Setup:
-    """Return what the cells share, as far as the user did not ask for something else."""
+    """Return the shared settings of the cells, with those that the user has changed."""
     setup = SCALES[request.scale][domain]
     if suite.model:
         encoder = load(suite.model)
@@ -521,14 +538,14 @@ def _check(kind: str, names: Iterable[str] | None, known: Collection[str]) -> No
         check_name(kind, name, known)
 
 
-def _decisive(config: FrozenConfig) -> dict[str, Any]:
-    """Return the settings that decide the outcome and are not the defaults.
+def _effective(config: FrozenConfig) -> dict[str, Any]:
+    """Return the settings that determine the outcome and are not the defaults.
 
-    A setting that is new changes no hash, and finished cells stay finished.
+    Since defaults are left out, a new setting changes no hash, and finished cells stay finished.
     """
-    outside = _NOT_OF_THE_OUTCOME & set(type(config).model_fields)
-    plain = config.model_dump(mode="json", exclude_defaults=True, exclude=outside)
+    excluded = _WITHOUT_EFFECT & set(type(config).model_fields)
+    settings = config.model_dump(mode="json", exclude_defaults=True, exclude=excluded)
     if isinstance(config, PretrainConfig):
         options = OBJECTIVES[config.objective].Config.parse(config.options, "objective.")
-        plain["options"] = options.model_dump(mode="json", exclude_defaults=True)
-    return plain
+        settings["options"] = options.model_dump(mode="json", exclude_defaults=True)
+    return settings

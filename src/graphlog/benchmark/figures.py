@@ -1,4 +1,7 @@
-"""Figures of a benchmark; importing this needs the ``plot`` extra and names it if it is missing."""
+"""Figures of a benchmark.
+
+Importing this module requires the ``plot`` extra; otherwise an error names it.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -40,22 +43,23 @@ from graphlog.report.style import (
 )
 
 _GRAPHLOG, _BASELINE, _PAPER = HUES[0], HUES[2], HUES[5]
-_PANELS_A_LINE = 6
-_PAPERS: dict[str, Any] = {"marker": "D", "markerfacecolor": "white", "color": _PAPER}
-_PROTOTYPE: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": INK}
-_ROOT: dict[str, Any] = {"marker": "*", "markersize": 12, "zorder": 5}
-_BELOW: dict[str, Any] = {"marker": "D", "markersize": 5, "zorder": 4}
-"""Prototypes of the top layer, and of the others."""
+_PANELS_PER_LINE = 6
+_PAPER_MARKER: dict[str, Any] = {"marker": "D", "markerfacecolor": "white", "color": _PAPER}
+_PAPER_BAR: dict[str, Any] = {**_PAPER_MARKER, "markersize": 4.2, "elinewidth": 1.0}
+_PROTOTYPE_MARKER: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": INK}
+_TOP_LAYER: dict[str, Any] = {"marker": "*", "markersize": 12, "zorder": 5}
+_OTHER_LAYERS: dict[str, Any] = {"marker": "D", "markersize": 5, "zorder": 4}
+"""Styles of prototypes of the top layer and of other layers."""
 
 
 def draw_pages(folder: BenchmarkFolder, out: Path) -> dict[str, dict[str, list[Path]]]:
-    """Draw the figures of all pages, under the rule that takes no look at the validation set.
+    """Draw the figures of all pages, with scores that do not depend on the validation set.
 
     Returns:
-        The files by page and by the heading that they follow.
+        The files by page and by the heading in the page that they belong to.
 
     Raises:
-        DataError: If there are no cells, or a map is missing or damaged.
+        DataError: If there are no finished cells, or a map is missing or damaged.
     """
     names = folder.pages()
     out.mkdir(parents=True, exist_ok=True)
@@ -84,25 +88,26 @@ def _draw_page(name: str, folder: BenchmarkFolder, out: Path) -> dict[str, list[
 
 
 def score_dots(table: Table) -> Figure:
-    """Draw a panel a column: mean, SD and seeds of each row, and the paper's mean and SD."""
+    """Draw a panel per column: mean, SD and seeds of each row, and the paper's mean and SD."""
     panels = [*list(table.averages)[:1], *table.columns]
     panels += [""] if any(not column for _, column in table.paper) else []
-    lines = math.ceil(len(panels) / _PANELS_A_LINE)
+    lines = math.ceil(len(panels) / _PANELS_PER_LINE)
     columns = math.ceil(len(panels) / lines)
     ys, colors = np.arange(len(table.rows)), [_color(row, table) for row in table.rows]
     with house_style():
         width, height = 1.7 + 2.05 * columns, lines * (0.27 * len(ys) + 0.75) + 1.0
         figure, axes = new_figure(lines, columns, max(width, 4.9), height, sharey=True)
         for place, (axis, column) in enumerate(zip(axes, panels, strict=False)):
-            found = table.column(column)
-            paper = found["paper"], ys + 0.17 * found["mean"].notna(), None, found["paper_sd"]
-            axis.errorbar(*paper, linestyle="none", markersize=4.2, elinewidth=1.0, **_PAPERS)
-            ours = found["mean"], ys - 0.17 * found["paper"].notna()
-            ends = found["mean"] - found["sd"], found["mean"] + found["sd"]
-            axis.hlines(ours[1], *ends, colors=colors, linewidth=2.2)
-            axis.scatter(*ours, c=colors, s=30, edgecolors="white", zorder=4)
-            for row, color, y in zip(table.rows, colors, ours[1], strict=True):
-                if len(seeds := table.at(row, column)) > 1:
+            numbers = table.column(column)
+            mean, paper = numbers["mean"], numbers["paper"]
+            paper_ys, sd = ys + 0.17 * mean.notna(), numbers["paper_sd"]
+            axis.errorbar(paper, paper_ys, xerr=sd, linestyle="none", **_PAPER_BAR)
+            our_ys = ys - 0.17 * paper.notna()
+            ends = mean - numbers["sd"], mean + numbers["sd"]
+            axis.hlines(our_ys, *ends, colors=colors, linewidth=2.2)
+            axis.scatter(mean, our_ys, c=colors, s=30, edgecolors="white", zorder=4)
+            for row, color, y in zip(table.rows, colors, our_ys, strict=True):
+                if len(seeds := table.scores_of(row, column)) > 1:
                     axis.plot(seeds, [y] * len(seeds), "|", color=color, alpha=0.45)
             axis.set_ylim(len(ys) - 0.4, -0.6)
             as_rows(axis, ys, [_name(table, row) for row in table.rows])
@@ -115,20 +120,21 @@ def score_dots(table: Table) -> Figure:
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         headline(figure, table.title)
-        said = {"GraphLoG": _GRAPHLOG, "without an encoder": _BASELINE}
-        shown = {"measured: mean, SD, seeds (|)": MUTED}
-        shown |= {text: hue for text, hue in said.items() if hue in colors}
-        keys = [Line2D([], [], marker="o", color=hue, label=text) for text, hue in shown.items()]
+        color_names = {"GraphLoG": _GRAPHLOG, "without an encoder": _BASELINE}
+        legend = {"measured: mean, SD, seeds (|)": MUTED}
+        legend |= {text: color for text, color in color_names.items() if color in colors}
+        handles = [Line2D([], [], marker="o", color=c, label=text) for text, c in legend.items()]
         if table.paper:
-            keys.append(Line2D([], [], **_PAPERS, label="paper (fine-tuned): mean, SD"))
-        figure.legend(handles=keys, loc="outside lower center", ncols=4 if columns > 2 else 2)
+            handles.append(Line2D([], [], **_PAPER_MARKER, label="paper (fine-tuned): mean, SD"))
+        figure.legend(handles=handles, loc="outside lower center", ncols=4 if columns > 2 else 2)
     return figure
 
 
 def sensitivity_figure(tables: Sequence[Table]) -> Figure:
-    """Draw Figure 3, one panel a table: mean over seeds, SD as a band, each seed as a dot.
+    """Draw Figure 3, a panel per table: mean over seeds, SD as a band, each seed as a dot.
 
-    Rows without pre-training are dotted lines; the shade marks what the paper's text calls good.
+    Rows without pre-training are dotted lines. The values that the paper's text calls good have a
+    shaded background.
     """
     with house_style():
         figure, axes = new_figure(1, len(tables), 1.0 + 4.4 * len(tables), 3.9)
@@ -143,54 +149,55 @@ def sensitivity_figure(tables: Sequence[Table]) -> Figure:
 def _draw_curve(axis: Axes, table: Table) -> None:
     points = [row for row in table.rows if "=" in row]
     numbers = table.column(table.compared)
-    found, xs = numbers.loc[points], np.arange(len(points))
+    mean, sd = numbers["mean"][points], numbers["sd"][points]
+    xs = np.arange(len(points))
     for x, row in enumerate(points):
-        seeds, text = table.at(row, table.compared), "_" if x else "one seed"
+        seeds, text = table.scores_of(row, table.compared), "_" if x else "one seed"
         axis.plot([x] * len(seeds), seeds, "C0o", label=text, markersize=3, alpha=0.4)
-    axis.plot(xs, found["mean"], "C0-o", label="mean over seeds", zorder=4)
-    band = found["mean"] - found["sd"], found["mean"] + found["sd"]
+    axis.plot(xs, mean, "C0-o", label="mean over seeds", zorder=4)
+    band = mean - sd, mean + sd
     axis.fill_between(xs, *band, color="C0", alpha=0.15, linewidth=0, label="± SD")
     for i, row in enumerate(row for row in table.rows if "=" not in row):
-        mean, color = numbers["mean"][row], (MUTED, "C2", "C1")[i % 3]
-        axis.axhline(mean, label=_name(table, row), linestyle=":", linewidth=1.2, color=color)
+        y, color = numbers["mean"][row], (MUTED, "C2", "C1")[i % 3]
+        axis.axhline(y, label=_name(table, row), linestyle=":", linewidth=1.2, color=color)
     low, high = _widened(axis.get_ylim(), 4.0, table)
-    axis.set_ylim(low - 0.28 * (high - low), high)  # room for what the paper says
+    axis.set_ylim(low - 0.28 * (high - low), high)  # room for the text about the paper
     axis.set_xticks(xs, [_name(table, row) for row in points])
     axis.set_xlim(-0.4, len(points) - 0.6)
     axis.set_xlabel(table.heads[0].lower())
     axis.set_ylabel(f"test {_metric(table)}, {label(table.compared)}", fontsize=8)
-    # the curve of the paper is not printed as numbers, only from where on it is good
+    # the paper has no numbers of its curve; its text says from which value on it is good
     good_from = PAPER[f"figure_3_{points[0].partition('=')[0]}"]["good_from"]
     good = [x for x, row in enumerate(points) if float(row.partition("=")[2]) >= good_from]
     if good:
         axis.axvspan(good[0] - 0.4, len(points) - 0.6, color=_PAPER, alpha=0.07, zorder=0)
-        said = [
+        scores = [
             f"{m} ± {sd} at {row.partition('=')[2]}" for (row, _), (m, sd) in table.paper.items()
         ]
-        text = "\n".join([f"{OTHER_PAPER}:", f"higher from {good_from} on;", *said])
+        text = "\n".join([f"{OTHER_PAPER}:", f"higher from {good_from} on;", *scores])
         style: dict[str, Any] = {"color": _PAPER, "fontstyle": "italic", "fontsize": 7}
         axis.text(good[0] - 0.33, 0.02, text, transform=axis.get_xaxis_transform(), **style)
 
 
 def speed_bars(rates: pd.DataFrame) -> Figure:
-    """Draw a panel a backbone; the dotted line is half of AttrMasking's rate."""
+    """Draw a panel of bars per backbone; the dotted line is half of AttrMasking's rate."""
     backbones = in_order(rates["backbone"])
     with house_style():
         height = 0.3 * rates["method"].nunique() + 0.7
         figure, axes = new_figure(len(backbones), 1, 6.4, len(backbones) * height + 0.6)
         for axis, backbone in zip(axes, backbones, strict=True):
             by_method = rates[rates["backbone"] == backbone].groupby("method")["value"]
-            found = by_method.agg(["mean", "std"])
-            found = found.loc[in_order(found.index)]
-            texts = [f"{rate:,.0f}" for rate in found["mean"]]
-            if YARDSTICK in found.index:
-                yardstick = float(found["mean"][YARDSTICK])
-                ratios = found["mean"] / yardstick
+            means = by_method.agg(["mean", "std"])
+            means = means.loc[in_order(means.index)]
+            texts = [f"{rate:,.0f}" for rate in means["mean"]]
+            if YARDSTICK in means.index:
+                yardstick = float(means["mean"][YARDSTICK])
+                ratios = means["mean"] / yardstick
                 texts = [f"{text} ({r:.2f}x)" for text, r in zip(texts, ratios, strict=True)]
                 axis.axvline(yardstick / 2, color=MUTED, linewidth=1.0, linestyle=":")
             bars = [
                 Score(label(name), rate, sd, name.startswith("graphlog"))
-                for name, rate, sd in found.itertuples()
+                for name, rate, sd in means.itertuples()
             ]
             draw_bars(axis, bars, texts)
             axis.invert_yaxis()
@@ -202,7 +209,7 @@ def speed_bars(rates: pd.DataFrame) -> Figure:
 def map_figure(
     rows: pd.DataFrame, folder: BenchmarkFolder, configurations: Sequence[str]
 ) -> Figure:
-    """Draw Figure 4: maps side by side; the largest clusters are colored, the others gray.
+    """Draw Figure 4: maps side by side, with the largest clusters in color and the others gray.
 
     Raises:
         DataError: If the arrays of a map are missing or damaged.
@@ -226,11 +233,12 @@ def map_figure(
             numbers = ", ".join(f"{name} {value:.3g}" for name, value in values)
             text = f"{len(arrays['coordinates']):,} graphs, prototypes {origin}\n{numbers}"
             axis.set_xlabel(text, fontsize=8)
-        keys = [
-            Line2D([], [], linestyle="none", label=text, **_PROTOTYPE, **style)
-            for text, style in (("prototypes, top layer", _ROOT), ("other layers", _BELOW))
+        layers = {"prototypes, top layer": _TOP_LAYER, "other layers": _OTHER_LAYERS}
+        handles = [
+            Line2D([], [], linestyle="none", label=text, **_PROTOTYPE_MARKER, **style)
+            for text, style in layers.items()
         ]
-        figure.legend(handles=keys, loc="outside lower center", ncols=4)
+        figure.legend(handles=handles, loc="outside lower center", ncols=4)
         headline(
             figure, "Figure 4. t-SNE of graph embeddings (color and marker: cluster) and prototypes"
         )
@@ -244,8 +252,8 @@ def _draw_map(axis: Axes, arrays: Mapping[str, np.ndarray]) -> None:
     (below,) = np.nonzero(arrays["parent"] >= 0)
     ends = prototypes[np.stack([arrays["parent"][below], below])]
     axis.plot(*ends.transpose(2, 0, 1), color=INK, linewidth=0.6, alpha=0.45)
-    axis.plot(*prototypes[below].T, " ", **_PROTOTYPE, **_BELOW)
-    axis.plot(*prototypes[arrays["layer"] == 0].T, " ", **_PROTOTYPE, **_ROOT)
+    axis.plot(*prototypes[below].T, " ", **_PROTOTYPE_MARKER, **_OTHER_LAYERS)
+    axis.plot(*prototypes[arrays["layer"] == 0].T, " ", **_PROTOTYPE_MARKER, **_TOP_LAYER)
 
 
 def _read_map(path: Path) -> dict[str, np.ndarray]:
@@ -265,11 +273,11 @@ def _name(table: Table, row: str) -> str:
 
 
 def _widened(limits: tuple[float, float], points: float, table: Table) -> tuple[float, float]:
-    """Return limits at least ``points`` per cent apart, so that tiny differences look tiny."""
+    """Return limits at least ``points`` percent apart, so that small differences look small."""
     low, high = limits
-    least = points / (1 if table.percent else 100)
-    spare = max(0.03 * (high - low), (least - (high - low)) / 2)
-    return low - spare, high + spare
+    min_range = points / (1 if table.percent else 100)
+    margin = max(0.03 * (high - low), (min_range - (high - low)) / 2)
+    return low - margin, high + margin
 
 
 def _color(row: str, table: Table) -> str:

@@ -1,7 +1,7 @@
-"""The folder of a benchmark: one table a suite, one number a row, and what the cells left behind.
+"""The folder of a benchmark: a table per suite with one number per row, models, stores and maps.
 
-A table is replaced in one piece whenever a cell is finished, under a lock, so that processes may
-share a folder and may be killed at any time.
+Whenever a cell is finished, its table is replaced atomically, under a lock. So processes may share
+a folder and may be killed at any time.
 """
 
 import gzip
@@ -20,7 +20,7 @@ from graphlog.errors import ConfigError, DataError
 from graphlog.files import Identity, acquire_lock, identity_of, release_lock, replacing, writing
 
 LABELS = ("scale", "stage", "method", "backbone", "variant", "dataset", "split", "seed")
-"""Columns that say which cell a row belongs to; empty where they do not apply."""
+"""Columns that identify the cell of a row; empty if they do not apply."""
 COLUMNS = (
     *LABELS,
     *("rule", "fold", "task", "metric", "value"),
@@ -28,20 +28,20 @@ COLUMNS = (
 )
 """Columns of a table.
 
-``value`` is a score (of a selection ``rule``, on a ``fold``, of one ``task`` or the mean of all), a
-loss, a rate or a time. ``prototypes`` are the sizes of the layers of the encoder's hierarchy, empty
-where it has none; ``calibrated_on`` the graphs whose statistics its batch norms hold; ``cell`` the
-hash of what decides the outcome. ``details`` is on the row of the seconds alone: settings, data,
-versions and machine as JSON.
+``value`` is a score (under a selection ``rule``, on the set ``fold``, of one ``task`` or the mean
+of all), a loss, a rate or a time. ``prototypes`` has the sizes of the layers of the encoder's
+hierarchy, empty if it has none; ``calibrated_on`` names the graphs that its batch norms were
+calibrated on; ``cell`` is the hash of the settings that determine the outcome. ``details`` is given
+only in the row with the metric ``seconds``: settings, versions and machine as JSON.
 """
 _SUFFIX = ".csv.gz"
 
 
 class BenchmarkFolder:
-    """A folder in which a benchmark is computed; the first cell creates it.
+    """A folder in which a benchmark is computed.
 
     Raises:
-        ConfigError: If there is a file of that name.
+        ConfigError: If there is a file with that name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,29 +51,29 @@ class BenchmarkFolder:
         self.models, self.runs, self.stores = path / "models", path / "runs", path / "stores"
         self.maps, self.locks = path / "maps", path / "locks"
         self.failures = path / "failures.jsonl"
-        self._read: dict[Path, tuple[Identity, pd.DataFrame]] = {}
+        self._read: dict[Path, tuple[Identity, pd.DataFrame]] = {}  # tables that were read
 
     @staticmethod
     def is_at(path: Path) -> bool:
-        """Return whether a benchmark was computed in the folder ``path``."""
+        """Return whether ``path`` is the folder of a benchmark with finished cells."""
         return any(path.glob(f"*{_SUFFIX}"))
 
     def make(self) -> None:
-        """Create the folders."""
+        """Create the folder and its subfolders."""
         with writing(self.path):
             for folder in (self.models, self.runs, self.stores, self.maps, self.locks):
                 folder.mkdir(parents=True, exist_ok=True)
 
     def names(self) -> list[str]:
-        """Return the names of the tables of known suites, in the order of the suites."""
-        known = [name for suite in SUITES for name in (suite, f"{suite}-protein")]
-        return [name for name in known if (self.path / f"{name}{_SUFFIX}").exists()]
+        """Return the names of the existing tables, in the order of the suites."""
+        possible = [name for suite in SUITES for name in (suite, f"{suite}-protein")]
+        return [name for name in possible if (self.path / f"{name}{_SUFFIX}").exists()]
 
     def pages(self) -> list[str]:
-        """Return the names of the tables to be shown.
+        """Return the names of the existing tables, each of which becomes a page of the report.
 
         Raises:
-            DataError: If there are none.
+            DataError: If there are no tables.
         """
         if not (names := self.names()):
             raise DataError(
@@ -82,7 +82,7 @@ class BenchmarkFolder:
         return names
 
     def rows(self, name: str) -> pd.DataFrame:
-        """Return the rows of a table; none where there is no such table.
+        """Return the rows of a table; no rows if the table does not exist.
 
         Raises:
             DataError: If the file is damaged or is not a table of a benchmark.
@@ -96,29 +96,29 @@ class BenchmarkFolder:
         return self._read[path][1]
 
     def is_finished(self, cell: Cell) -> bool:
-        """Return whether the rows of a cell are known, under its own labels or others."""
+        """Return whether any table has the rows of the cell, or of a cell with the same hash."""
         return any((self.rows(name)["cell"] == cell.hash).any() for name in self.names())
 
     def has(self, cell: Cell) -> bool:
-        """Return whether a cell is finished; the rows of an equal one are entered for it too."""
+        """Return whether a cell is finished; copy the rows of a cell with the same hash to it."""
         for name in dict.fromkeys([cell.table, *self.names()]):
             rows = self.rows(name)
             rows = rows[rows["cell"] == cell.hash]
             if rows.empty:
                 continue
-            if name != cell.table or not _of(rows, cell.labels).any():
-                first = dict(rows.iloc[0][list(LABELS)])  # of one cell, whichever
-                self._put(cell, rows[_of(rows, first)])
+            if name != cell.table or not _with_labels(rows, cell.labels).any():
+                labels = dict(rows.iloc[0][list(LABELS)])  # of any one cell with this hash
+                self._put(cell, rows[_with_labels(rows, labels)])
             return True
         return False
 
     def write(
         self, cell: Cell, rows: Sequence[Mapping[str, Any]], details: Mapping[str, Any]
     ) -> None:
-        """Add the rows of a finished cell to its table, in place of older ones of the same labels.
+        """Add the rows of a finished cell to its table; they replace rows with the same labels.
 
         Raises:
-            ConfigError: If its encoder was calibrated on other graphs than those of other rows.
+            ConfigError: If the encoders of other rows were calibrated on other graphs.
         """
         frame = pd.DataFrame([{**dict.fromkeys(COLUMNS, ""), **row} for row in rows])
         text = json.dumps({**details, "settings": cell.settings}, sort_keys=True)
@@ -128,28 +128,29 @@ class BenchmarkFolder:
     def _put(self, cell: Cell, rows: pd.DataFrame) -> None:
         rows = rows.assign(**cell.labels, cell=cell.hash)
         with self.claimed(f"table-{cell.table}", wait=True):
-            self._read.clear()  # no time of a file tells for sure that it is still the same
-            before = self.rows(cell.table)
-            whole = pd.concat(
-                [before[~_of(before, cell.labels)], rows.astype({"value": "float64"})]
-            )
-            check_calibration(whole["calibrated_on"], self.path / f"{cell.table}{_SUFFIX}")
-            whole = whole.sort_values(list(LABELS), kind="stable", ignore_index=True)
-            with replacing(self.path / f"{cell.table}{_SUFFIX}") as unfinished:
-                unfinished.write_bytes(gzip.compress(whole.to_csv(index=False).encode(), mtime=0))
+            self._read.clear()  # an unchanged time does not prove that the file is unchanged
+            table = self.rows(cell.table)
+            others = table[~_with_labels(table, cell.labels)]
+            table = pd.concat([others, rows.astype({"value": "float64"})])
+            path = self.path / f"{cell.table}{_SUFFIX}"
+            check_calibration(table["calibrated_on"], path)
+            table = table.sort_values(list(LABELS), kind="stable", ignore_index=True)
+            with replacing(path) as unfinished:
+                unfinished.write_bytes(gzip.compress(table.to_csv(index=False).encode(), mtime=0))
 
     def fail(self, cell: Cell, error: Exception) -> None:
         """Append a cell that could not be computed to the list of failures."""
         fields = {"cell": cell.title, "error": str(error), "kind": type(error).__name__}
         line = json.dumps({**fields, "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}) + "\n"
         with writing(self.failures), self.failures.open("a", encoding="utf-8") as file:
-            file.write(line)  # a single short write: processes do not mix their lines
+            file.write(line)  # one short write, so that lines of several processes do not mix
 
     @contextmanager
     def claimed(self, name: str, *, wait: bool = False) -> Generator[bool]:
-        """Hold the lock ``name`` in the block; yield False or ``wait`` if another process holds it.
+        """Hold the lock ``name`` in the block and yield True.
 
-        The operating system frees the lock of a process that dies.
+        If another process holds it, wait, or yield False without ``wait``. The operating system
+        releases the lock of a process that dies.
         """
         with writing(self.locks):
             lock = acquire_lock(self.locks / f"{name}.lock", wait=wait)
@@ -161,10 +162,10 @@ class BenchmarkFolder:
 
 
 def check_calibration(names: Iterable[str], where: Path) -> None:
-    """Refuse encoders of one table that were calibrated on different graphs: none can be compared.
+    """Check that the encoders of a table were calibrated on the same graphs, given their names.
 
     Raises:
-        ConfigError: If two names differ.
+        ConfigError: If two names differ, since such encoders cannot be compared.
     """
     stores = sorted(set(names) - {""})
     if len(stores) > 1:
@@ -174,7 +175,7 @@ def check_calibration(names: Iterable[str], where: Path) -> None:
         )
 
 
-def _of(rows: pd.DataFrame, labels: Mapping[str, str]) -> "pd.Series[bool]":
+def _with_labels(rows: pd.DataFrame, labels: Mapping[str, str]) -> "pd.Series[bool]":
     """Return which rows have these labels."""
     return pd.concat([rows[name] == value for name, value in labels.items()], axis=1).all(axis=1)
 
@@ -188,4 +189,5 @@ def _read_table(path: Path) -> pd.DataFrame:
         ) from None
     if list(rows.columns) != list(COLUMNS):
         raise DataError(f"{path} is not a table of this version; name another folder.")
-    return rows.assign(value=[float(text or "nan") for text in rows["value"]])  # to the last bit
+    # float() is exact to the last bit, the default parser of pandas is not
+    return rows.assign(value=[float(text or "nan") for text in rows["value"]])

@@ -1,7 +1,7 @@
-"""Seconds of pre-training: of each objective, of each stage of a step, and by batch size.
+"""Measurement of the speed of pre-training: of objectives, stages of a step, and batch sizes.
 
-All sides take turns over the same graphs in one process: what else the machine does slows them
-alike.
+All that is compared takes turns on the same graphs in one process, so that other load of the
+machine affects all of it equally.
 """
 
 import time
@@ -32,65 +32,68 @@ from graphlog.training.settings import PretrainConfig, autocast, choose_device, 
 from graphlog.training.trainer import Cursor, Trainer
 
 OF_A_STEP = ("collate", "forward", "backward", "optimizer")
-"""The stages that make up a pre-training step."""
+"""Stages that make up a pre-training step."""
 BATCH_SIZES = (32, 64, 128, 256, 512)
-"""Batch sizes of the curve."""
-_CLUSTERED = 2000
-"""Graphs that prototypes are fitted to, before the clock runs or under it."""
-_COARSE = 1e-4
-"""Seconds between two ticks of a clock that is of no use for a stage."""
+"""Batch sizes whose speed is compared."""
+_MAX_CLUSTERED = 2000
+"""Largest number of graphs that prototypes are fitted to."""
+_MAX_RESOLUTION = 1e-4
+"""Largest resolution, in seconds, of a clock that can measure a stage."""
 T = TypeVar("T")
-Side = Callable[[], Iterable[str]]
-"""Does its parts in turn and yields the name of each when it is done; empty: it is not timed."""
+Workload = Callable[[], Iterable[str]]
+"""Function that does several parts of work and yields the name of each after it.
+
+A part with an empty name is not timed.
+"""
 
 
 def in_turns(
-    sides: Mapping[str, Callable[[int], T]], turns: int, warmup: int = 1
+    workloads: Mapping[str, Callable[[int], T]], turns: int, warmup: int = 1
 ) -> dict[str, list[T]]:
-    """Call every side with the number of each turn and return its results; none always begins.
+    """Call all workloads in each turn, with the number of the turn, and return their results.
 
-    Those of the first ``warmup`` turns are left out.
+    The order is reversed from turn to turn. Results of the first ``warmup`` turns are left out.
     """
-    found: dict[str, list[T]] = {name: [] for name in sides}
+    results: dict[str, list[T]] = {name: [] for name in workloads}
     for number in range(warmup + turns):
-        for name in list(sides)[:: 1 if number % 2 else -1]:
-            result = sides[name](number)
+        for name in list(workloads)[:: 1 if number % 2 else -1]:
+            result = workloads[name](number)
             if number >= warmup:
-                found[name].append(result)
-    return found
+                results[name].append(result)
+    return results
 
 
 class TimedObjective:
-    """An objective in its last phase, ready to take timed steps."""
+    """An objective in its last phase, ready for timed steps."""
 
     def __init__(self, store: GraphStore, config: PretrainConfig, progress: Progress) -> None:
         """Build encoder, objective and optimizer, and begin the last phase."""
-        self.job = Pretraining(store, config, progress=progress, embed_at_most=_CLUSTERED)
+        self.job = Pretraining(store, config, progress=progress, embed_at_most=_MAX_CLUSTERED)
         if self.job.objective.needs_targets:
             self.job.find_targets(None)
         self.trainer = Trainer(self.job)
         self.trainer.cursor = Cursor(phase=len(self.job.phases) - 1)
         self.trainer.begin_phase()
-        self.job.progress = Progress()  # its steps are not to be followed
+        self.job.progress = Progress()  # timed steps are not reported
 
     def step(self, indices: Any) -> float:
-        """Take one step, loading of the batch included, and return its seconds."""
-        began = time.perf_counter()
+        """Load a batch, take one step and return the seconds of both."""
+        start = time.perf_counter()
         self.trainer.step(indices, self.job.load(indices))
         device = self.job.setting.device
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        return time.perf_counter() - began
+        return time.perf_counter() - start
 
     def count_views(self, indices: Any) -> float:
-        """Take one step and return how many times it encodes a graph.
+        """Take one step and return the number of times that it encodes each graph.
 
-        Encoders of the objective itself count too.
+        Encoders that the objective has itself are counted too.
         """
-        encoded: list[int] = []
+        num_encoded: list[int] = []
 
         def count(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            encoded.append(inputs[1].batch.num_graphs)
+            num_encoded.append(inputs[1].batch.num_graphs)
 
         modules = (self.job.encoder, *self.job.objective.modules())
         encoders = [module for module in modules if isinstance(module, GraphEncoder)]
@@ -98,11 +101,11 @@ class TimedObjective:
         self.step(indices)
         for hook in hooks:
             hook.remove()
-        return sum(encoded) / len(indices)
+        return sum(num_encoded) / len(indices)
 
 
 def speed_cell(cell: Cell, work: Work) -> Iterator[Row]:
-    """Yield graphs a second and views of each objective; they take turns over the same batches."""
+    """Yield graphs per second, views, and views per second of each objective."""
     store, timed = work.unlabeled(cell), dict[str, TimedObjective]()
     for name, config in cell.together.items():
         try:
@@ -112,81 +115,83 @@ def speed_cell(cell: Cell, work: Work) -> Iterator[Row]:
     config = next(iter(cell.together.values()))
     size = min(config.batch_size, len(store))
     batches = epoch_batches(len(store), size, config.seed)[: len(store) // size]
-    # the first step, which warms up, is not timed
+    # the first step, which counts the views and warms up, is not timed
     views = {name: objective.count_views(batches[0]) for name, objective in timed.items()}
-    sides: dict[str, Callable[[int], float]] = {
-        name: lambda number, side=side: side.step(batches[(number + 1) % len(batches)])
-        for name, side in timed.items()
+    workloads: dict[str, Callable[[int], float]] = {
+        name: lambda number, timed=objective: timed.step(batches[(number + 1) % len(batches)])
+        for name, objective in timed.items()
     }
-    for name, steps in in_turns(sides, cell.setup.timed_steps, warmup=0).items():
+    for name, steps in in_turns(workloads, cell.setup.timed_steps, warmup=0).items():
         rate = size / median(steps)
-        counted = {"views": views[name], "views_per_s": rate * views[name]}
-        for metric, value in {"graphs_per_s": rate, **counted}.items():
+        values = {"graphs_per_s": rate, "views": views[name], "views_per_s": rate * views[name]}
+        for metric, value in values.items():
             yield {"method": name, "metric": metric, "value": value}
 
 
 def stage_cell(cell: Cell, work: Work) -> Iterator[Row]:
-    """Yield the seconds per 1,000 graphs of every stage and side, and the rates by batch size."""
+    """Yield the seconds of each stage per 1,000 graphs, and graphs per second by batch size."""
     config, store, turns = cell.config, work.unlabeled(cell), cell.setup.timed_steps
     device = choose_device(config.device)
     order, now = np.random.default_rng(config.seed).permutation(len(store)), _clock(device)
     indices = order[: config.batch_size]
     tuned = store.subset(indices[: cell.finetuning.batch_size])
-    formats = ("fp32", "bf16") if has_fast_bf16(device) else ("fp32",)
-    stages, curves = dict[str, Side](), dict[str, Side]()
-    for precision in formats:
-        side = TimedObjective(store, config.updated({"precision": precision}), work.progress)
-        step = partial(_step, side, indices, _finetuning(side, cell, tuned))
+    stages, by_batch_size = dict[str, Workload](), dict[str, Workload]()
+    for precision in ("fp32", "bf16") if has_fast_bf16(device) else ("fp32",):
+        timed = TimedObjective(store, config.updated({"precision": precision}), work.progress)
+        step = partial(_step, timed, indices, _finetuning(timed, cell, tuned))
         stages[precision] = step
         if precision == "fp32":
-            once = partial(_once, side, order)
-            stages[precision] = lambda step=step, once=once: chain(step(), once())
-        curves[precision] = partial(_batches, side, order)
-    graphs = {"finetune": len(tuned), "kmeans": min(len(store), _CLUSTERED)}
-    for precision, found in least(stages, turns, now).items():
-        seconds = {s: 1000 * t / graphs.get(s, len(indices)) for s, t in found.items()}
-        seconds["step"] = sum(seconds[part] for part in OF_A_STEP)
-        for metric, value in seconds.items():
+            others = partial(_stages_outside_steps, timed, order)
+            stages[precision] = lambda step=step, others=others: chain(step(), others())
+        by_batch_size[precision] = partial(_steps_by_batch_size, timed, order)
+    num_graphs = {"finetune": len(tuned), "kmeans": min(len(store), _MAX_CLUSTERED)}
+    for precision, seconds in least(stages, turns, now).items():
+        values = {s: 1000 * t / num_graphs.get(s, len(indices)) for s, t in seconds.items()}
+        values["step"] = sum(values[stage] for stage in OF_A_STEP)
+        for metric, value in values.items():
             yield {"rule": precision, "metric": metric, "value": value}
-    for precision, found in least(curves, turns, now).items():
-        for size, seconds in found.items():
-            yield {"rule": f"batches {precision}", "metric": size, "value": int(size) / seconds}
+    for precision, seconds in least(by_batch_size, turns, now).items():
+        for size, value in seconds.items():
+            yield {"rule": f"batches {precision}", "metric": size, "value": int(size) / value}
 
 
 def least(
-    sides: Mapping[str, Side], turns: int, now: Callable[[], float]
+    workloads: Mapping[str, Workload], turns: int, now: Callable[[], float]
 ) -> dict[str, dict[str, float]]:
-    """Return the least seconds of each part of each side; the first turn warms up."""
+    """Return the minimum over the turns of the seconds of each part of each workload.
 
-    def seconds(side: Side) -> dict[str, float]:
-        taken, began = dict[str, float](), now()
-        for part in side():
-            taken[part] = now() - began
-            began = now()
-        return taken
+    A first turn, which warms up, is left out. ``now`` is the clock.
+    """
 
-    found = in_turns({k: lambda _, side=side: seconds(side) for k, side in sides.items()}, turns)
+    def measure(workload: Workload, turn: int) -> dict[str, float]:
+        seconds, start = dict[str, float](), now()
+        for part in workload():
+            seconds[part] = now() - start
+            start = now()
+        return seconds
+
+    measured = in_turns({name: partial(measure, work) for name, work in workloads.items()}, turns)
     return {
-        k: {part: min(turn[part] for turn in taken) for part in taken[0] if part}
-        for k, taken in found.items()
+        name: {part: min(seconds[part] for seconds in of_turns) for part in of_turns[0] if part}
+        for name, of_turns in measured.items()
     }
 
 
-def _step(side: TimedObjective, indices: np.ndarray, tuning: Trainer) -> Iterator[str]:
-    """Take a step of one side, one of fine-tuning, and embed, all on the same graphs."""
-    encoder, objective, setting = side.job.encoder, side.job.objective, side.job.setting
-    optimizer = side.trainer.optimizer
+def _step(timed: TimedObjective, indices: np.ndarray, tuning: Trainer) -> Iterator[str]:
+    """Take a pre-training step, embed, and take a fine-tuning step on the same graphs."""
+    encoder, objective, setting = timed.job.encoder, timed.job.objective, timed.job.setting
+    optimizer = timed.trainer.optimizer
     assert optimizer is not None
-    batch = side.job.store.take(indices)
+    batch = timed.job.store.take(indices)
     yield "collate"
     losses = objective_loss(encoder, objective, batch, 1, setting)
     yield "forward"
     optimizer.zero_grad()
     losses.total.backward()
     yield "backward"
-    optimizer.step(side.job.config.learning_rate)
+    optimizer.step(timed.job.config.learning_rate)
     yield "optimizer"
-    batch = side.job.store.take(indices)  # without the neighborhoods that the step has sorted
+    batch = timed.job.store.take(indices)  # a new batch, without neighborhoods sorted by the step
     encoder.eval()
     yield ""
     with torch.inference_mode(), autocast(setting.precision, setting.device):
@@ -199,15 +204,15 @@ def _step(side: TimedObjective, indices: np.ndarray, tuning: Trainer) -> Iterato
     yield "finetune"
 
 
-def _once(side: TimedObjective, order: np.ndarray) -> Iterator[str]:
-    """Parse, where there are texts, and fit the prototypes."""
-    job, store = side.job, side.job.store
+def _stages_outside_steps(timed: TimedObjective, order: np.ndarray) -> Iterator[str]:
+    """Parse texts, if there are any, and fit the prototypes."""
+    job, store = timed.job, timed.job.store
     if store.schema.domain == "molecule" and store.has_texts:
         texts = store.texts(order[: job.config.batch_size])
         yield ""
         read(texts, store.schema, workers=1)
         yield "parse"
-    objective, batches = deepcopy(job.objective), np.array_split(order[:_CLUSTERED], 8)
+    objective, batches = deepcopy(job.objective), np.array_split(order[:_MAX_CLUSTERED], 8)
     with torch.no_grad():
         pieces = (store.take(rows).to(job.setting.device) for rows in batches if len(rows))
         points = torch.cat([job.encoder(piece).graph_emb for piece in pieces])
@@ -218,23 +223,24 @@ def _once(side: TimedObjective, order: np.ndarray) -> Iterator[str]:
     yield "kmeans"
 
 
-def _batches(side: TimedObjective, order: np.ndarray) -> Iterator[str]:
-    """Take a step at every batch size."""
+def _steps_by_batch_size(timed: TimedObjective, order: np.ndarray) -> Iterator[str]:
+    """Take a step with every batch size."""
     for size in [size for size in BATCH_SIZES if size <= len(order)] or [len(order)]:
-        side.step(order[:size])
+        timed.step(order[:size])
         yield str(size)
 
 
 def _finetuning(timed: TimedObjective, cell: Cell, store: GraphStore) -> Trainer:
-    """Return fine-tuning on all graphs of ``store`` at once, whose labels are drawn at random."""
-    rows, none, job = np.arange(len(store)), np.arange(0), timed.job
+    """Return fine-tuning on a single batch with all graphs of ``store`` and random labels."""
+    job, empty = timed.job, np.arange(0)
     labels = np.random.default_rng(0).integers(0, 2, (len(store), 1)).astype(np.float32)
-    folds = Split(rows, none, none)
+    split = Split(np.arange(len(store)), empty, empty)
     data = LabeledGraphs(
-        "drawn", store, labels, ("drawn",), "classification", "roc_auc", folds, "none"
+        "drawn", store, labels, ("drawn",), "classification", "roc_auc", split, "none"
     )
-    own = {"device": str(job.setting.device), "precision": job.setting.precision}
-    config = cell.finetuning.updated(own)
+    config = cell.finetuning.updated(
+        {"device": str(job.setting.device), "precision": job.setting.precision}
+    )
     encoder = Encoder(deepcopy(job.encoder), config.layer or "last")
     trainer = Trainer(SeedJob(Start(encoder, data, config, None, ""), 0, Progress()))
     trainer.begin_phase()
@@ -242,9 +248,10 @@ def _finetuning(timed: TimedObjective, cell: Cell, store: GraphStore) -> Trainer
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
-    """Return a clock: of one thread, seconds of the processor, which other jobs touch least.
+    """Return a clock for stages.
 
-    A clock of the processor too coarse for short stages (Windows') is not used.
+    With a single thread it measures processor time, which other processes affect least, unless its
+    resolution is too coarse for short stages (as in Windows).
     """
     if device.type == "cuda":
 
@@ -253,6 +260,6 @@ def _clock(device: torch.device) -> Callable[[], float]:
             return time.perf_counter()
 
         return synchronized
-    if torch.get_num_threads() == 1 and time.get_clock_info("process_time").resolution < _COARSE:
-        return time.process_time
-    return time.perf_counter
+    resolution = time.get_clock_info("process_time").resolution
+    is_exact = torch.get_num_threads() == 1 and resolution < _MAX_RESOLUTION
+    return time.process_time if is_exact else time.perf_counter

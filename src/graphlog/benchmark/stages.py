@@ -1,7 +1,8 @@
-"""What is computed in a cell: its rows, one function a stage."""
+"""Computation of the rows of a cell, with one function per stage."""
 
 import os
 import platform
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,9 +45,9 @@ from graphlog.training.settings import choose_device, seed_for
 from graphlog.training.watch import effective_rank
 
 Row = dict[str, Any]
-"""A number with the columns that say what it is."""
+"""Row of a table: a number and the columns that describe it."""
 FIXED, VALIDATED = "fixed", "validated"
-"""Selection rules: without a look at the validation set (last epoch, C = 0.1), and with one."""
+"""Selection rules: without the validation set (last epoch, C = 0.1), and by the validation set."""
 
 
 class BusyError(Exception):
@@ -55,7 +56,7 @@ class BusyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the cells of a suite share: the folder, and the graphs that are open."""
+    """Resources that the cells of a suite share: the folder and the open data sets."""
 
     folder: BenchmarkFolder
     progress: Progress
@@ -64,39 +65,39 @@ class Work:
     )
 
     def unlabeled(self, cell: Cell) -> GraphStore:
-        """Return the graphs to pre-train on and to calibrate with, memory-mapped.
+        """Return the memory-mapped graphs for pre-training and calibration.
 
-        The first process that needs them parses them; others wait for it.
+        The first process that needs them parses them, while others wait.
         """
         setup = cell.setup
         if is_store(setup.source):
             return open_store(setup.source)
-        what = [identity(setup.source), setup.limit]
-        name = f"{setup.features}-{hash_json(what)[:12]}"
+        source_hash = hash_json([identity(setup.source), setup.limit])
+        name = f"{setup.features}-{source_hash[:12]}"
         path, schema = self.folder.stores / name, schema_named(setup.features)
         with self.folder.claimed(f"store-{name}", wait=True):
-            with suppress(ModelFileError):  # damaged: parsed again
+            with suppress(ModelFileError):  # a damaged store is made again
                 if path.is_dir():
                     return open_store(path)
             first = f" (first {setup.limit:,})" if setup.limit else ""
             self.progress.say(f"reading {setup.source}{first} as {setup.features}")
             if cell.domain == "molecule":
                 read(setup.source, schema, store_path=path, limit=setup.limit)
-            else:  # the catalogue cuts ego-networks and keeps them itself
+            else:  # reading a data set of ego-networks makes a store of its own
                 store = read(setup.source, schema)
                 count = len(store) if setup.limit is None else min(setup.limit, len(store))
                 store.subset(np.arange(count)).save(path)
             return open_store(path)
 
     def labeled(self, cell: Cell) -> LabeledGraphs:
-        """Return the labeled data set of a cell with its folds."""
+        """Return the labeled data set of a cell with its split."""
         return self._opened(cell.dataset, cell.split, cell.setup.features)
 
     def model(self, cell: Cell) -> Path:
-        """Return the model file of a cell, pre-trained now if need be, from its last checkpoint.
+        """Return the model file of a cell; pre-train if needed, from the last checkpoint.
 
         Raises:
-            BusyError: If another process is training it.
+            BusyError: If another process is training the model.
         """
         path = self.folder.models / cell.model / "model.safetensors"
         with self.folder.claimed(f"model-{cell.model}") as claimed:
@@ -110,17 +111,17 @@ class Work:
                 run_pretraining(
                     store, cell.config, path.parent, resume=True, progress=self.progress
                 )
-                remove_checkpoints(path.parent / CHECKPOINTS)  # it is complete
+                remove_checkpoints(path.parent / CHECKPOINTS)
         return path
 
     def encoder(self, cell: Cell) -> tuple[Encoder, Row]:
-        """Return the encoder of a cell, calibrated, and the columns that say so.
+        """Return the calibrated encoder of a cell and the columns that describe it.
 
-        Trained or not, its batch norms take the statistics of the same graphs: those it was, or
-        would have been, pre-trained on.
+        The batch norms of all encoders, untrained ones too, have the statistics of the graphs that
+        encoders of the suite are pre-trained on.
 
         Raises:
-            ConfigError: If it was to be trained with prototypes and has none.
+            ConfigError: If an encoder that is trained with prototypes has none.
         """
         config, store = cell.config, self.unlabeled(cell)
         match cell.method.kind:
@@ -150,41 +151,40 @@ def _open_labeled(dataset: str, split: str, features: str) -> LabeledGraphs:
 
 
 def given_folds(dataset: str) -> Split:
-    """Return the folds of a table with a column ``split``, as rows.
+    """Return the split that the column ``split`` of a data set gives, as row numbers.
 
-    A tenth of its training rows, drawn at random, are the validation set.
+    A tenth of the training rows, drawn at random, becomes the validation set.
     """
     spec = find_spec(dataset)
-    of_row = pd.read_csv(DOMAINS[spec.domain].fetch(spec))["split"].to_numpy()
-    train, test = (np.flatnonzero(of_row == fold) for fold in ("train", "test"))
+    column = pd.read_csv(DOMAINS[spec.domain].fetch(spec))["split"].to_numpy()
+    train, test = (np.flatnonzero(column == name) for name in ("train", "test"))
     rest, valid, _ = random_split(len(train), (0.9, 0.1, 0.0), 0)
     return Split(train[rest], train[valid], test)
 
 
 def store_name(cell: Cell, store: GraphStore) -> str:
-    """Return how tables call the graphs that encoders are calibrated on."""
+    """Return the name, in tables, of the graphs that encoders are calibrated on."""
     name = identity(cell.setup.source)["name"]
     return f"{len(store):,} graphs of {name} ({store.digest[:8]})"
 
 
 def pretrain_cell(cell: Cell, work: Work) -> Iterator[Row]:
-    """Yield losses and speed of one pre-training."""
-    model = work.model(cell)
-    rows = read_metrics(model.parent / "metrics.jsonl")
+    """Pre-train a model, if it is missing, and yield its losses and speed."""
+    rows = read_metrics(work.model(cell).parent / "metrics.jsonl")
     rates = [row["graphs_per_s"] for row in rows if row.get("graphs_per_s")]
-    about = work.encoder(cell)[1]
+    _, columns = work.encoder(cell)
     for name, value in (rows[-1] if rows else {}).items():
         if name.startswith("loss"):
-            yield {**about, "rule": "losses", "metric": name, "value": value}
+            yield {**columns, "rule": "losses", "metric": name, "value": value}
     if rates:
-        yield {**about, "metric": "graphs_per_s", "value": median(rates)}
+        yield {**columns, "metric": "graphs_per_s", "value": median(rates)}
 
 
 def finetune_cell(cell: Cell, work: Work) -> Iterator[Row]:
-    """Fine-tune one encoder on one data set with one seed, resuming from its last checkpoint."""
+    """Fine-tune an encoder on a data set with one seed, from the last checkpoint if any."""
     assert cell.seed is not None
     data, run_dir = work.labeled(cell), work.folder.runs / cell.hash
-    encoder, about = work.encoder(cell)
+    encoder, columns = work.encoder(cell)
     predictor = finetune(
         encoder,
         data,
@@ -198,41 +198,43 @@ def finetune_cell(cell: Cell, work: Work) -> Iterator[Row]:
     by_rule = {row.rule: row for row in predictor.report.rows}
     remove_run(run_dir, "finetune")
     for rule, title in ((FIXED, RULES["last"]), (VALIDATED, RULES["best-valid"])):
-        yield from _scores(by_rule[title], rule, data, about)
+        yield from _scores(by_rule[title], rule, data, columns)
 
 
 def probe_cell(cell: Cell, work: Work) -> Iterator[Row]:
-    """Fit models to the frozen embeddings of one encoder, or to fingerprints."""
+    """Fit models to the frozen embeddings of an encoder or to features without an encoder."""
     data = work.labeled(cell)
     suite, method, domain = cell.suite, cell.method.name, DOMAINS[cell.domain]
-    about, counts = Row(), None
+    columns, counts = Row(), None
     if method in BASELINES:
-        known = domain.feature_set(next(iter(domain.feature_sets)), data.store)
+        features = domain.feature_set(next(iter(domain.feature_sets)), data.store)
     elif method in FEATURES:
-        known = domain.feature_set(method, data.store)
-        counts = domain.feature_counts(data.store) if known.binary else None
+        features = domain.feature_set(method, data.store)
+        counts = domain.feature_counts(data.store) if features.binary else None
     else:
-        encoder, about = work.encoder(cell)
+        encoder, columns = work.encoder(cell)
         embeddings = encoder.with_readout("auto").embed_store(
             data.store, suite.layer, progress=work.progress
         )
-        known = BaselineFeatures(method, embeddings)
+        features = BaselineFeatures(method, embeddings)
     heads = suite.heads or [Model.FOREST if method == FOREST else Model.LINEAR]
-    for row in feature_rows(data, known, heads, [cell.seed or 0], counts=counts):
+    for row in feature_rows(data, features, heads, [cell.seed or 0], counts=counts):
         assert row.key is not None
-        rule = FIXED if row.key.rule is Rule.FIXED else VALIDATED
-        # other heads are fitted once, nothing of them is selected by the validation set
-        rule = {Model.LINEAR: rule, Model.FOREST: ""}.get(row.key.model, row.key.model.value)
-        yield from _scores(row, rule, data, about, suite.metrics)
+        if row.key.model is Model.LINEAR:
+            rule = FIXED if row.key.rule is Rule.FIXED else VALIDATED
+        else:  # other models are fitted once: the validation set selects nothing
+            rule = "" if row.key.model is Model.FOREST else row.key.model.value
+        yield from _scores(row, rule, data, columns, suite.metrics)
 
 
 def map_cell(cell: Cell, work: Work) -> Iterator[Row]:
-    """Project graphs and prototypes of one model onto a plane, into a file of arrays.
+    """Project graphs and prototypes of a model onto a plane and save the coordinates as arrays.
 
-    A model trained without prototypes gets those of a tree fitted to its embeddings afterwards; the
-    file says which they are. The cluster of a graph is the nearest prototype of the top layer.
+    For a model without prototypes, a tree of prototypes is fitted to its embeddings; the array
+    ``learned`` tells the two cases apart. The cluster of a graph is the nearest prototype of the
+    top layer.
     """
-    encoder, about = work.encoder(cell)
+    encoder, columns = work.encoder(cell)
     store, config = work.unlabeled(cell), cell.config
     rows = sample_rows(len(store), cell.setup.mapped, config.seed)
     graphs, learned = store.subset(rows), Hierarchy.of(encoder)
@@ -241,37 +243,37 @@ def map_cell(cell: Cell, work: Work) -> Iterator[Row]:
     embeddings = tree.embed(graphs, progress=work.progress)
     sizes, layers = tree.forest.sizes, tree.forest.layers
     prototypes = np.concatenate([layer.detach().cpu().numpy() for layer in layers])
-    # on the unit sphere, where the objective compares them: only directions matter
-    points = unit_rows(
+    # normalized, since the objective compares directions only
+    unit = unit_rows(
         torch.tensor(np.concatenate([embeddings, prototypes.astype(np.float32)]))
     ).numpy()
-    plane = project(points, config.seed).astype(np.float32)
-    unit, roots = points[: len(rows)], points[len(rows) : len(rows) + sizes[0]]
-    cluster = np.argmax(unit @ roots.T, axis=1)
+    plane = project(unit, config.seed).astype(np.float32)
+    unit_graphs, roots = unit[: len(rows)], unit[len(rows) : len(rows) + sizes[0]]
+    cluster = np.argmax(unit_graphs @ roots.T, axis=1)
     starts = np.cumsum([0, *sizes])
-    above = [parent + starts[level] for level, parent in enumerate(tree.parents)]
+    parents = [parent + starts[level] for level, parent in enumerate(tree.parents)]
     arrays: dict[str, Any] = {
         "coordinates": plane[: len(rows)],
         "cluster": cluster.astype(np.int64),
         "prototypes": plane[len(rows) :],
         "layer": np.repeat(np.arange(len(sizes)), sizes).astype(np.int64),
-        "parent": np.concatenate([np.full(sizes[0], -1), *above]).astype(np.int64),
+        "parent": np.concatenate([np.full(sizes[0], -1), *parents]).astype(np.int64),
         "row": store.rows[rows].astype(np.int64),
         "learned": np.array(learned is not None),
     }
     path = work.folder.maps / f"{cell.hash}.npz"
     with replacing(path) as unfinished, unfinished.open("wb") as file:
         np.savez_compressed(file, **arrays)
-    plain = torch.from_numpy(encoder.embed_store(graphs, "last"))
-    quality = {"effective_rank": effective_rank(plain)}
+    last_layer = torch.from_numpy(encoder.embed_store(graphs, "last"))
+    quality = {"effective_rank": effective_rank(last_layer)}
     if 1 < len(np.unique(cluster)) < len(cluster):
-        quality["silhouette"] = float(silhouette_score(unit, cluster, metric="cosine"))
+        quality["silhouette"] = float(silhouette_score(unit_graphs, cluster, metric="cosine"))
     for name, value in quality.items():
-        yield {**about, "rule": "quality", "metric": name, "value": value}
+        yield {**columns, "rule": "quality", "metric": name, "value": value}
 
 
 def provenance(cell: Cell) -> dict[str, Any]:
-    """Return versions and machine of a cell."""
+    """Return the versions of packages and the machine that compute a cell."""
     device = choose_device(cell.request.device)
     packages = versions("")["packages"]
     names = ("graphlog-torch", "torch", "rdkit", "scikit-learn")
@@ -290,23 +292,23 @@ def _scores(
     row: ScoreRow,
     rule: str,
     data: LabeledGraphs,
-    about: Mapping[str, Any],
+    columns: Mapping[str, Any],
     metrics: Sequence[str] = (),
 ) -> Iterator[Row]:
-    """Yield the scores of one model under one rule: of the folds, then of each task."""
-    folds = {"test": row.test, "valid": row.valid, **row.halves}
-    place = {**about, "rule": rule, "metric": data.metric}
-    of_task = [metric for metric in metrics if metric in SCORES[data.task]] or [data.metric]
-    for metric, (fold, scores) in product(of_task, folds.items()):
-        yield {**place, "metric": metric, "fold": fold, "value": scores[metric][0]}
+    """Yield the scores of a model under a rule: those of each set, then those of each task."""
+    sets = {"test": row.test, "valid": row.valid, **row.halves}
+    columns = {**columns, "rule": rule, "metric": data.metric}
+    metrics = [metric for metric in metrics if metric in SCORES[data.task]] or [data.metric]
+    for metric, (fold, scores) in product(metrics, sets.items()):
+        yield {**columns, "metric": metric, "fold": fold, "value": scores[metric][0]}
     for task, value in row.per_task.items():
-        yield {**place, "fold": "test", "task": task, "value": value}
+        yield {**columns, "fold": "test", "task": task, "value": value}
 
 
 def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+    """Return the name of the processor; :mod:`platform` has none in Linux."""
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        if match := re.search(r"^model name\s*:(.*)", text, re.MULTILINE):
+            return match[1].strip()
     return platform.processor() or platform.machine()

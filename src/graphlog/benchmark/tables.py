@@ -1,6 +1,6 @@
-"""The tables of a report, and its pages in Markdown, CSV and LaTeX, with their figures.
+"""The tables of a report, and its pages in Markdown, CSV and LaTeX, with figures.
 
-Measured scores stand beside the paper's; throughput and maps are numbers.
+Tables of scores show the paper's scores next to the measured ones.
 """
 
 import json
@@ -34,7 +34,7 @@ from graphlog.files import write_text
 
 MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
 YARDSTICK = "attrmasking"
-"""The method whose throughput the others are compared with: one view, one head."""
+"""Method that the throughput of others is compared with, since it has one view and one head."""
 LABELS: Mapping[str, str] = {
     **{UNTRAINED: "Untrained", "edgepred": "EdgePred", "infograph": "InfoGraph"},
     **{"attrmasking": "AttrMasking", "contextpred": "ContextPred"},
@@ -57,7 +57,7 @@ LABELS: Mapping[str, str] = {
     **{"kmeans": "Fit the prototypes (K-means)", "finetune": "Fine-tuning step"},
     **{"embed": "Embed", SUITES["ablation"].reference: "all three"},
 }
-"""How names are printed, in the order of their rows and columns."""
+"""Printed forms of names, in the order of rows and columns."""
 _RULES = {
     ("finetune", FIXED): "fine-tuned, last epoch",
     ("finetune", VALIDATED): "fine-tuned, epoch of the best validation score",
@@ -66,188 +66,197 @@ _RULES = {
 }
 _HEADS = {VALIDATED: "linear", "kernel": "kernel", "boosting": "boosted trees"}
 OTHER_PAPER = "paper (biology, 8 species)"
-Places = Mapping[tuple[str, str], tuple[float, float]]
-"""Means and SDs by row and column."""
+PaperNumbers = Mapping[tuple[str, str], tuple[float, float]]
+"""Means and standard deviations by row and column."""
 
 
 def label(name: str, is_protein: bool = False) -> str:
-    """Return how a name is printed."""
+    """Return the printed form of a name."""
     if is_protein and name in BASELINES:
         return LABELS[LINEAR].replace("ECFP4", "Statistics")
     return LABELS.get(name, name)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return known names in the order of :data:`LABELS`, then the others, numbers by size."""
-    order = {name: place for place, name in enumerate(LABELS)}
-    rank = lambda n: (order.get(n, len(order)), float(n) if n.isdigit() else math.inf, n)  # noqa: E731
+    """Return distinct names: first those of :data:`LABELS`, then numbers by size, then others."""
+    order = {name: position for position, name in enumerate(LABELS)}
+
+    def rank(name: str) -> tuple[int, float, str]:
+        number = float(name) if name.isdigit() else math.inf
+        return order.get(name, len(order)), number, name
+
     return sorted(set(names), key=rank)
 
 
 _HALVES = {"test_first_half": "first half", "test_second_half": "second half"}
-"""Folds of proteins beside the whole test set, of which the pre-train-GNNs family reports one."""
+"""Halves of the test set of proteins, of which the pre-train-GNNs family reports one."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Scores of rows on columns under one stage and selection rule, all in one metric."""
+    """Scores of one metric under one stage and selection rule, mostly of methods on data sets."""
 
     suite: Suite
     name: str
     title: str
     metric: str
     scores: pd.DataFrame
-    """Columns ``row``, ``column``, ``seed`` (empty without one) and ``value``, as printed."""
+    """Scores as printed, with columns ``row``, ``column``, ``seed`` (or empty) and ``value``."""
     rows: Mapping[str, tuple[str, ...]]
-    """Rows and their first columns, in order."""
+    """Printed names of each row, one for each of ``heads``; in the order of the rows."""
     heads: tuple[str, ...] = ("Method",)
-    """Heads of the columns that name a row."""
-    paper: Places = field(default_factory=dict[tuple[str, str], tuple[float, float]])
-    """The paper's mean and SD by row and column; column ``""`` is of other data than ours."""
+    """Headings of the columns with the names of rows."""
+    paper: PaperNumbers = field(default_factory=dict[tuple[str, str], tuple[float, float]])
+    """Numbers of the paper; those with an empty column name are results on other data than ours."""
     kind: Literal["scores", "whole", "curve", "parts"] = "scores"
-    """``whole`` has a summary that is drawn, ``curve`` is one of Figure 3, columns of ``parts`` are
-    neither averaged nor compared."""
+    """``whole`` has a summary, which is drawn instead; ``curve`` is drawn as a part of Figure 3;
+    columns of ``parts`` are neither averaged nor compared."""
 
     @property
     def percent(self) -> bool:
-        """Whether scores are printed in per cent."""
+        """Whether scores are printed in percent."""
         return self.metric in IN_PERCENT
 
     @cached_property
     def columns(self) -> list[str]:
-        """The measured columns, in order."""
+        """Names of the measured columns, in order."""
         return in_order(self.scores["column"])
 
     @cached_property
     def averages(self) -> dict[str, list[str]]:
-        """Average columns and what each is taken over."""
+        """Names of average columns, with the columns that each is the average of."""
         columns = self.columns
         if self.kind == "parts" or len(columns) < 2:
             return {}
-        found = {f"Average of {len(columns)}": columns}
-        if "clintox" in columns and len(columns) > 2:  # it swings most
-            found["without ClinTox"] = [c for c in columns if c != "clintox"]
-        return found
+        averages = {f"Average of {len(columns)}": columns}
+        if "clintox" in columns and len(columns) > 2:  # its scores vary most
+            averages["without ClinTox"] = [c for c in columns if c != "clintox"]
+        return averages
 
     @property
     def compared(self) -> str:
-        """The column in which rows are compared: the average, or the only one."""
+        """Name of the column in which rows are compared: the average or the only column."""
         return next(iter(self.averages), self.columns[0] if len(self.columns) == 1 else "")
 
     def reference(self, row: str) -> str:
-        """Return the row that one is compared with, under the same backbone or head, or nothing."""
-        found = "".join([*row.rpartition("/")[:2], self.suite.reference])
-        return found if found in self.rows and self.kind != "parts" else ""
+        """Return the row with the same backbone or head that ``row`` is compared with, or ""."""
+        prefix, slash, _ = row.rpartition("/")
+        reference = f"{prefix}{slash}{self.suite.reference}"
+        return reference if reference in self.rows and self.kind != "parts" else ""
 
     @cached_property
     def by_seed(self) -> pd.DataFrame:
-        """Scores by row and seed, a column each; averages where all columns have a score."""
+        """Scores and averages (NaN unless all columns have a score) by row and seed."""
         wide = self.scores.set_index(["row", "seed", "column"])["value"].unstack("column")
         for head, columns in self.averages.items():
             wide[head] = wide[columns].mean(axis=1, skipna=False)
         return wide
 
-    def at(self, row: str, column: str) -> "pd.Series[float]":
-        """Return the scores of a place by seed; empty where not measured or undefined."""
+    def scores_of(self, row: str, column: str) -> "pd.Series[float]":
+        """Return the scores of a row in a column by seed, without those that are undefined."""
         if row not in self.by_seed.index or column not in self.by_seed:
             return pd.Series(dtype="float64")
         return self.by_seed[column].loc[[row]].droplevel("row").dropna()
 
     def difference(self, row: str, column: str) -> "pd.Series[float]":
-        """Return the difference to the reference for each seed that both have."""
+        """Return the difference to the reference row for each seed that both rows have."""
         reference = self.reference(row)
-        ours, other = self.at(row, column), self.at(reference, column)
-        if row == reference or ours.empty or other.empty:
+        scores, others = self.scores_of(row, column), self.scores_of(reference, column)
+        if row == reference or scores.empty or others.empty:
             return pd.Series(dtype="float64")
-        if "" in ours.index:  # a row without seeds is compared with every seed
-            return ours.iloc[0] - other
-        return ours - other.iloc[0] if "" in other.index else (ours - other).dropna()
+        if "" in scores.index:  # a row without seeds is compared with every seed
+            return scores.iloc[0] - others
+        return scores - others.iloc[0] if "" in others.index else (scores - others).dropna()
 
-    def of_paper(self, row: str, column: str) -> tuple[float, float]:
-        """Return the paper's mean and SD; of an average over our columns, the mean alone."""
+    def paper_number(self, row: str, column: str) -> tuple[float, float]:
+        """Return the paper's mean and SD; only the mean for an average that the paper lacks."""
         if column not in self.averages or (row, column) in self.paper:
             return self.paper.get((row, column), (math.nan, math.nan))
-        return float(np.mean([self.of_paper(row, c)[0] for c in self.averages[column]])), math.nan
+        means = [self.paper_number(row, c)[0] for c in self.averages[column]]
+        return float(np.mean(means)), math.nan
 
     @cached_property
     def numbers(self) -> dict[tuple[str, str], dict[str, float]]:
-        """Every number, unrounded, by row and column: measured, difference, and the paper's."""
-        found: dict[tuple[str, str], dict[str, float]] = {}
+        """Unrounded numbers by row and column: measured, differences, and the paper's."""
+        numbers: dict[tuple[str, str], dict[str, float]] = {}
         for row, column in product(self.rows, [*self.columns, *self.averages, ""]):
-            change = spread(self.difference(row, column))
-            paper, paper_sd = self.of_paper(row, column)
-            found[row, column] = {
-                **spread(self.at(row, column)),
+            change = summarize(self.difference(row, column))
+            paper, paper_sd = self.paper_number(row, column)
+            numbers[row, column] = {
+                **summarize(self.scores_of(row, column)),
                 **{f"difference_{key}": value for key, value in change.items()},
                 **{"paper": paper, "paper_sd": paper_sd},
             }
-        return found
+        return numbers
 
     def column(self, name: str) -> pd.DataFrame:
-        """Return the numbers of one column, a line a row."""
+        """Return the numbers of one column, a line per row of the table."""
         return pd.DataFrame({row: self.numbers[row, name] for row in self.rows}).T
 
     def records(self) -> pd.DataFrame:
-        """Return the numbers of the places that have any, a line a place."""
-        place = {"table": self.name, "metric": self.metric}
+        """Return the numbers in long form, a line per cell of the table that has any."""
+        table = {"table": self.name, "metric": self.metric}
         return pd.DataFrame(
-            {**place, "row": row, "column": column, **found}
-            for (row, column), found in self.numbers.items()
-            if found["seeds"] or not math.isnan(found["paper"])
+            {**table, "row": row, "column": column, **numbers}
+            for (row, column), numbers in self.numbers.items()
+            if numbers["seeds"] or not math.isnan(numbers["paper"])
         )
 
     def frame(self) -> pd.DataFrame:
-        """Return the table in Markdown: ``**best mean**`` of a column, and ``*the paper's*``."""
+        """Return the printed table; ``**best mean**`` and ``*number of the paper*`` are marked."""
         shown, ascending = [*self.columns, *self.averages], self.metric in LOWER_IS_BETTER
         means = pd.DataFrame({column: self.column(column)["mean"] for column in self.columns})
         ranks = means.dropna().rank(ascending=ascending).mean(axis=1)
         defined = means.dropna(axis="columns", how="all")
-        places = defined.idxmin() if ascending else defined.idxmax()
-        best = {str(column): str(row) for column, row in places.items()}
-        printed = {column for _, column in self.paper}
+        best_rows = defined.idxmin() if ascending else defined.idxmax()
+        best = {str(column): str(row) for column, row in best_rows.items()}
+        paper_columns = {column for _, column in self.paper}
         lines: list[dict[str, str]] = []
         for row, heads in self.rows.items():
             seeds = max(int(self.numbers[row, column]["seeds"]) for column in self.columns)
             scores = {column: self._measured(row, column, seeds) for column in shown}
             scores |= {c: f"**{scores[c]}**" for c in self.columns if best.get(c) == row}
             line = dict(zip(self.heads, heads, strict=True))
-            line |= {" ": "measured"} if printed - {""} else {}
+            line |= {" ": "measured"} if paper_columns - {""} else {}
             line |= scores
             if self.compared and any(map(self.reference, self.rows)):
                 line["Rank"] = f"{ranks[row]:.1f}" if row in ranks.index else DASH
-            is_random = not any("" in self.at(row, column).index for column in self.columns)
+            is_random = not any("" in self.scores_of(row, column).index for column in self.columns)
             line["Seeds"] = str(seeds) if is_random else "not random"
             if "Rank" in line:
                 line[f"Δ to {label(self.suite.reference)} [95 % CI]"] = self._change(row)
-            if "" in printed:
-                line[OTHER_PAPER] = self._quoted(row, "")
+            if "" in paper_columns:
+                line[OTHER_PAPER] = self._from_paper(row, "")
             lines.append(line)
             if any((row, column) in self.paper for column in shown):
-                quoted = {column: self._quoted(row, column) for column in shown}
-                lines.append({" ": "*paper*", **quoted})
+                paper = {column: self._from_paper(row, column) for column in shown}
+                lines.append({" ": "*paper*", **paper})
         return pd.DataFrame(lines).fillna("").rename(columns=label)
 
-    def _measured(self, row: str, column: str, usual: int) -> str:
-        found = self.numbers[row, column]
-        if not found["seeds"]:
+    def _measured(self, row: str, column: str, num_seeds: int) -> str:
+        numbers = self.numbers[row, column]
+        if not (seeds := numbers["seeds"]):
             return DASH
-        fewer = f" ({found['seeds']:.0f} of {usual} seeds)" if found["seeds"] < usual else ""
-        return self._plus_minus(found["mean"], found["sd"]) + fewer
+        fewer = f" ({seeds:.0f} of {num_seeds} seeds)" if seeds < num_seeds else ""
+        return self._plus_minus(numbers["mean"], numbers["sd"]) + fewer
 
-    def _quoted(self, row: str, column: str) -> str:
-        mean, sd = self.of_paper(row, column)
+    def _from_paper(self, row: str, column: str) -> str:
+        mean, sd = self.paper_number(row, column)
         return DASH if math.isnan(mean) else f"*{self._plus_minus(mean, sd)}*"
 
     def _change(self, row: str) -> str:
-        found, seeds = self.numbers[row, self.compared], "difference_seeds"
-        if row == self.reference(row) or not found[seeds]:
-            return "reference" if row == self.reference(row) else DASH
+        if row == self.reference(row):
+            return "reference"
+        numbers = self.numbers[row, self.compared]
+        seeds = numbers["difference_seeds"]
+        if not seeds:
+            return DASH
         keys = ("difference_mean", "difference_low", "difference_high")
-        mean, low, high = (self._number(found[key], "+") for key in keys)
-        fewer = f" ({found[seeds]:.0f} seeds)" if found[seeds] < found["seeds"] else ""
-        return (
-            f"{mean} (one seed, no CI)" if found[seeds] == 1 else f"{mean} [{low}, {high}]{fewer}"
-        )
+        mean, low, high = (self._number(numbers[key], "+") for key in keys)
+        if seeds == 1:
+            return f"{mean} (one seed, no CI)"
+        fewer = f" ({seeds:.0f} seeds)" if seeds < numbers["seeds"] else ""
+        return f"{mean} [{low}, {high}]{fewer}"
 
     def _plus_minus(self, mean: float, sd: float) -> str:
         return self._number(mean) + ("" if math.isnan(sd) else f" ± {self._number(sd)}")
@@ -256,15 +265,15 @@ class Table:
         return f"{value:{sign}.{1 if self.percent else 3}f}".replace("-", MINUS)
 
 
-def spread(values: "pd.Series[float]") -> dict[str, float]:
+def summarize(values: "pd.Series[float]") -> dict[str, float]:
     r"""Return mean, sample SD, number of seeds and the interval :math:`\bar x \pm t s/\sqrt n`."""
     mean, half = paired_interval(values.to_numpy(), 0.0)
-    found = {"mean": mean, "sd": float(values.std()), "seeds": len(values)}
-    return {**found, "low": mean - half, "high": mean + half}
+    summary = {"mean": mean, "sd": float(values.std()), "seeds": len(values)}
+    return {**summary, "low": mean - half, "high": mean + half}
 
 
 def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
-    """Return the tables of a suite: one for each stage, selection rule and metric."""
+    """Return the tables of a suite, one for each stage, selection rule and metric."""
     suite, tables = suite_of(name), list[Table]()
     is_test = rows["fold"].isin(["test", *_HALVES])
     scores = rows[(rows["task"] == "") & (rows["dataset"] != "") & is_test]
@@ -281,33 +290,33 @@ def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
         elif stage == "finetune" or not is_features.all():
             continue
         for metric, part in pd.concat([encoders, features]).groupby("metric"):
-            # title and name tell apart the tables of data sets with other metrics
-            is_usual = metric == "roc_auc"
-            unit, told = ("", "") if is_usual else (f"-{metric}", f", {label(str(metric))}")
+            stem, title = f"{name}-{stage}-{rule}", f"{suite.title}: {words}"
+            if metric != "roc_auc":
+                stem, title = f"{stem}-{metric}", f"{title}, {label(str(metric))}"
             split = ", " + part["split"] if part["split"].nunique() > 1 else ""
             part = part.assign(column=part["column"] + split, row=part["method"])
             halves, part = part[part["fold"] != "test"], part[part["fold"] == "test"]
             is_protein = name == "biology" or name.endswith("-protein")
             names = {m: (label(m, is_protein),) for m in in_order(part["method"])}
-            stem, title = f"{name}-{stage}-{rule}{unit}", f"{suite.title}: {words}{told}"
             table = Table(suite, stem, title, str(metric), part, names)
             if suite.vary:
-                tables += [_varied(table, v) for v in suite.vary if _is_varied(part, v).any()]
+                tables += [_vary_table(table, v) for v in suite.vary if _is_varied(part, v).any()]
             elif set(part["backbone"]) - {GIN, ""}:
                 tables += _by_backbone(table)
             else:
-                tables.append(replace(table, paper=of_paper(suite.paper, table, table.columns)))
+                paper = paper_numbers(suite.paper, table, table.columns)
+                tables.append(replace(table, paper=paper))
                 if len(halves):
-                    parts = halves["column"] + ", " + halves["fold"].map(_HALVES)
-                    halves, stem = halves.assign(column=parts), f"{stem}-halves"
+                    columns = halves["column"] + ", " + halves["fold"].map(_HALVES)
+                    halves, stem = halves.assign(column=columns), f"{stem}-halves"
                     title = f"{title}, the two halves of the test set"
-                    halved = replace(table, name=stem, title=title, scores=halves, kind="parts")
-                    tables.append(halved)
+                    table = replace(table, name=stem, title=title, scores=halves, kind="parts")
+                    tables.append(table)
     return tables
 
 
 def _by_head(suite: Suite, name: str, scores: pd.DataFrame) -> list[Table]:
-    """Return a table a split and metric, a row for every kind of features under every head."""
+    """Return a table per split and metric, with a row for each kind of features and head."""
     scores = scores[scores["rule"].isin(_HEADS)]
     scores = scores.assign(row=scores["rule"] + "/" + scores["method"])
     methods = in_order(scores["method"])
@@ -329,8 +338,8 @@ def _is_varied(scores: pd.DataFrame, varied: str) -> "pd.Series[bool]":
     return scores["variant"].str.startswith(f"{varied}=")
 
 
-def _varied(table: Table, varied: str) -> Table:
-    """Return the rows of one varied setting, and below the rows without it."""
+def _vary_table(table: Table, varied: str) -> Table:
+    """Return the table with rows for the values of one varied setting, then the other methods."""
     suite, is_varied = table.suite, _is_varied(table.scores, varied)
     scores = table.scores[is_varied | (table.scores["variant"] == "")]
     scores = scores.assign(row=scores["variant"].where(is_varied, scores["method"]))
@@ -340,14 +349,14 @@ def _varied(table: Table, varied: str) -> Table:
     rows |= {method: name for method, name in table.rows.items() if method in set(scores["row"])}
     table = replace(table, scores=scores, rows=rows, heads=(label(varied),))
     if varied == "losses":
-        return replace(table, paper=of_paper(suite.paper, table, prefix="losses="))
+        return replace(table, paper=paper_numbers(suite.paper, table, prefix="losses="))
     stem, title = f"{table.name}-{varied}", f"{table.title}, {label(varied).lower()}"
-    paper = of_paper(f"{suite.paper}_{varied}", table, prefix=f"{varied}=")
+    paper = paper_numbers(f"{suite.paper}_{varied}", table, prefix=f"{varied}=")
     return replace(table, name=stem, title=title, paper=paper, kind="curve")
 
 
 def _by_backbone(table: Table) -> list[Table]:
-    """Return the averages of each method under each backbone, then all data sets."""
+    """Return a summary (averages of methods by backbone) and the table with all data sets."""
     scores = table.scores.assign(row=table.scores["backbone"] + "/" + table.scores["method"])
     rows = {
         f"{backbone}/{method}": (label(backbone) or DASH, *name)
@@ -361,25 +370,31 @@ def _by_backbone(table: Table) -> list[Table]:
     shown = {method: name for method, name in table.rows.items() if method in set(averages["row"])}
     title = f"{table.title}, averages over {', '.join(label(c) for c in whole.columns)}"
     summary = replace(table, name=f"{table.name}-summary", title=title, kind="parts")
-    paper = of_paper(table.suite.paper, table, averages["column"])
+    paper = paper_numbers(table.suite.paper, table, averages["column"])
     return [replace(summary, scores=averages, rows=shown, paper=paper), whole]
 
 
-def of_paper(name: str, table: Table, columns: Iterable[str] = (), prefix: str = "") -> Places:
-    """Return the paper's numbers by row and column; those of one column are of other data."""
+def paper_numbers(
+    name: str, table: Table, columns: Iterable[str] = (), prefix: str = ""
+) -> PaperNumbers:
+    """Return the paper's numbers by row and column.
+
+    The column name is empty for results on biology, since the paper used other data. Row names get
+    the ``prefix``. Columns other than ``columns`` are left out.
+    """
     if table.metric != "roc_auc" or name not in PAPER:
         return {}
-    printed, shown = PAPER[name], {"", *columns}
-    heads = [""] if printed["columns"] == ["biology"] else printed["columns"]
-    found = {
+    paper, shown = PAPER[name], {"", *columns}
+    heads = [""] if paper["columns"] == ["biology"] else paper["columns"]
+    numbers = {
         (f"{prefix}{row}", column): (mean, sd)
-        for row, values in printed["rows"].items()
+        for row, values in paper["rows"].items()
         for column, (mean, sd) in zip(heads, values, strict=True)
         if column in shown
     }
-    if "average" in printed and shown == {"", *heads}:
-        found |= {(r, "Average of 8"): (mean, math.nan) for r, mean in printed["average"].items()}
-    return found
+    if "average" in paper and shown == {"", *heads}:
+        numbers |= {(r, "Average of 8"): (mean, math.nan) for r, mean in paper["average"].items()}
+    return numbers
 
 
 def suite_of(name: str) -> Suite:
@@ -388,7 +403,7 @@ def suite_of(name: str) -> Suite:
 
 
 def speed_frames(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the throughput of pre-training, the stages, and batch sizes."""
+    """Return tables, by title, of pre-training throughput, stages and batch sizes."""
     frames: dict[str, pd.DataFrame] = {}
     rates = rows[(rows["stage"] == "speed") & (rows["method"] != "")]
     if len(rates):
@@ -398,16 +413,16 @@ def speed_frames(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
         yardsticks = mean.reindex([(backbone, YARDSTICK) for backbone, _ in mean.index])
         ratio = mean["graphs_per_s"].to_numpy() / yardsticks["graphs_per_s"].to_numpy()
         mean = mean.assign(ratio=ratio, seeds=rates.groupby(index)["seed"].nunique())
-        places = product(in_order(rates["backbone"]), in_order(rates["method"]))
-        mean = mean.loc[[place for place in places if place in mean.index]]
+        ordered = product(in_order(rates["backbone"]), in_order(rates["method"]))
+        mean = mean.loc[[row for row in ordered if row in mean.index]]
         mean = mean.rename(index=label).rename_axis(["Backbone", "Method"])
         mean.columns = ["Graphs/s", "Views/s", f"to {label(YARDSTICK)}", "Seeds"]
         frames["Pre-training throughput"] = mean.reset_index()
-    own = rows[(rows["stage"] == "stage-speed") & (rows["rule"] != "")]
-    of_batches = own["rule"].str.startswith("batches ")
+    stages = rows[(rows["stage"] == "stage-speed") & (rows["rule"] != "")]
+    is_by_batch_size = stages["rule"].str.startswith("batches ")
     for title, part in (
-        ("Stages, seconds for 1,000 graphs", own[~of_batches]),
-        ("Pre-training step by batch size, graphs/s", own[of_batches]),
+        ("Stages, seconds for 1,000 graphs", stages[~is_by_batch_size]),
+        ("Pre-training step by batch size, graphs/s", stages[is_by_batch_size]),
     ):
         if len(part):
             part = part.assign(rule=part["rule"].str.removeprefix("batches "))
@@ -419,7 +434,7 @@ def speed_frames(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def map_frame(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return what the maps of Figure 4 say in numbers."""
+    """Return the measures of the maps of Figure 4."""
     part = rows[rows["rule"] == "quality"]
     wide = part.pivot(index="variant", columns="metric", values="value")
     sizes = part.groupby("variant")["prototypes"].first()
@@ -447,16 +462,16 @@ _OTHER_DATA = (
 
 
 def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
-    """Write one page a table of results (Markdown, CSV, LaTeX, figures) and ``index.md``.
+    """Write a page per table of results (Markdown, CSV, LaTeX, figures) and ``index.md``.
 
-    The files depend on the tables alone; pages of scores hold nothing that was timed. Without
-    matplotlib the index says that no figures were drawn.
+    The files depend on the tables only; pages of scores contain no times. Without matplotlib, the
+    index has a note that no figures were drawn.
 
     Returns:
         The files written, in order, the index last.
 
     Raises:
-        DataError: If there are no cells, or a file cannot be used.
+        DataError: If there are no finished cells, or a file cannot be read.
     """
     names, index, written = folder.pages(), ["# Benchmark", ""], list[Path]()
     out.mkdir(parents=True, exist_ok=True)
@@ -473,7 +488,7 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
         if (rows["rule"] == "quality").any():
             numbers[title] = map_frame(rows)
         frames = {table.title: table.frame() for table in tables} | numbers
-        if not frames:  # nothing but pre-training so far
+        if not frames:  # only models were pre-trained so far
             continue
         lines = [f"# {title}", ""]
         for head, frame in frames.items():
@@ -502,30 +517,32 @@ def _markdown(frame: pd.DataFrame) -> str:
 
 
 def in_latex(frame: pd.DataFrame, caption: str) -> str:
-    """Return a table in LaTeX; cells that are marked in Markdown, ``**so**`` or ``*so*``, plain."""
+    """Return a table in LaTeX, without the Markdown emphasis (``**bold**``, ``*italic*``)."""
     plain = frame.replace(r"^(\*\*?)(.*)\1$", r"\2", regex=True)
     return plain.to_latex(index=False, escape=True, caption=caption)
 
 
 def _notes(name: str, rows: pd.DataFrame) -> list[str]:
-    """Return data, settings, machine, versions and command of a page; nothing that was timed."""
+    """Return notes on data, settings, machine, versions and command of a page, without times."""
     suite, notes = suite_of(name), list[str]()
     if names := set(rows["calibrated_on"]) - {""}:
-        about = "Graphs of pre-training, on which batch norms of all encoders are calibrated"
-        notes.append(f"{about}, untrained ones too: {names.pop()}.")
+        notes.append(
+            "Graphs of pre-training, on which batch norms of all encoders are calibrated, "
+            f"untrained ones too: {names.pop()}."
+        )
     cells = [json.loads(text) for text in rows["details"].unique() if text]
     settings = [cell["settings"] for cell in cells]
-    trained = [s["pretrain"] for s in settings if "pretrain" in s]
-    kept = ("epochs", "batch_size", "learning_rate", "precision")
-    found = {
+    pretraining = [s["pretrain"] for s in settings if "pretrain" in s]
+    shown = ("epochs", "batch_size", "learning_rate", "precision")
+    details = {
         "Pre-training": [
-            {key: s[key] for key in kept if key in s} | s.get("encoder", {}) for s in trained
+            {key: s[key] for key in shown if key in s} | s.get("encoder", {}) for s in pretraining
         ],
         "Fine-tuning": [s["finetune"] for s in settings if "finetune" in s],
         "Machine": [cell["machine"] for cell in cells],
         "Versions": [cell["versions"] for cell in cells],
     }
-    for head, values in found.items():
+    for head, values in details.items():
         texts = {", ".join(f"{k} {v}" for k, v in value.items()) for value in values}
         notes += [f"{head}: {'; '.join(sorted(texts))}."] if texts else []
     if suite.paper and suite.paper != "table_1":
@@ -540,22 +557,21 @@ def _notes(name: str, rows: pd.DataFrame) -> list[str]:
 
 
 def _command(name: str, scale: str, rows: pd.DataFrame) -> str:
-    """Return what computes the rows of a page; it names what is not all that the scale has."""
-    suite, domain = name.removesuffix("-protein"), None
+    """Return the command that computes the rows of a page."""
+    suite = name.removesuffix("-protein")
+    domain = None if suite == name else "protein"
     command = f"graphlog benchmark {suite} -o DIR --scale {scale}"
-    if suite != name:
-        domain = "protein"
-        command += f" --domain {domain}"
+    command += f" --domain {domain}" if domain else ""
     cells = plan_cells(Request(suite, scale, domain=domain))
-    usual = {
+    planned = {
         "method": {method for cell in cells for method in cell.together or [cell.method.name]},
         "dataset": {cell.dataset for cell in cells},
         "seed": {cell.labels["seed"] for cell in cells},
     }
-    if SUITES[suite].vary:  # whose methods cannot be chosen
-        del usual["method"]
-    for column, whole in usual.items():
-        found = set(rows[column]) - {""}
-        if found != whole - {""}:
-            command += f" --{column}s {','.join(in_order(found))}"
+    if SUITES[suite].vary:  # the methods of such a suite cannot be chosen
+        del planned["method"]
+    for column, names in planned.items():
+        computed = set(rows[column]) - {""}
+        if computed != names - {""}:
+            command += f" --{column}s {','.join(in_order(computed))}"
     return command

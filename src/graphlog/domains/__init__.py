@@ -1,6 +1,6 @@
-"""Kinds of graphs: one package a domain, registered in ``DOMAINS``.
+"""Kinds of graphs: one package per domain, registered in ``DOMAINS``.
 
-The domains load on first use: processes that only parse SMILES need no torch.
+The domains are imported on first use, so that processes that only parse SMILES do not load torch.
 """
 
 import lazy_loader

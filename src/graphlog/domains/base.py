@@ -1,6 +1,6 @@
-"""The contract of a domain, all that differs between kinds of graphs, and the table of domains.
+"""The interface of a domain, which holds all that differs between kinds of graphs, and ``DOMAINS``.
 
-The domains of the table load when they are first looked up: they lie above this file.
+The domains in ``DOMAINS`` are imported when they are first looked up, since they import this file.
 """
 
 import sys
@@ -45,40 +45,40 @@ from graphlog.plugins import Registry
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Input:
-    """What a user named, resolved once by :func:`graphlog.inputs.resolve`.
+    """An input that the user named, as resolved by :func:`graphlog.inputs.resolve`.
 
     Exactly one of ``path``, ``spec``, ``records``, ``columns`` and ``store`` is set.
     """
 
     name: str
-    """What messages and reports call it."""
+    """Name of the input in messages and reports."""
     domain: str | None = None
-    """Name of the domain that reads it; None where the schema decides."""
+    """Name of the domain that reads the input; None if the schema decides."""
     path: Path | None = None
-    """A file or folder that exists, or ``Path("-")`` for standard input."""
+    """Existing file or folder, or ``Path("-")`` for standard input."""
     spec: DatasetSpec | None = None
-    """A data set of the catalogue."""
+    """Data set of the catalogue."""
     records: Sequence[Any] | None = None
     """Records in memory: SMILES for molecules; network files for proteins."""
     columns: Mapping[str, Sequence[Any]] | None = None
-    """The columns of a data frame."""
+    """Columns of a data frame."""
     store: GraphStore | None = None
-    """Graphs that need no reading."""
+    """Graphs that were already read."""
     is_converted: bool = False
-    """Whether ``store`` was made of the graphs of torch_geometric that were given."""
+    """Whether ``store`` was converted from graphs of torch_geometric."""
 
     @property
     def is_stream(self) -> bool:
-        """Whether it can be read only once: standard input or a named pipe."""
+        """Whether the input can be read only once: standard input or a named pipe."""
         return self.path is not None and (str(self.path) == "-" or self.path.is_fifo())
 
     @property
     def file(self) -> Path | None:
-        """The regular file it is; None for anything else."""
+        """Path of the input if it is a regular file, else None."""
         return self.path if self.path is not None and self.path.is_file() else None
 
     def hashes(self) -> list[str]:
-        """Return the sha256 of the file, data set or store that it is, if that is known."""
+        """Return a list with the sha256 of the file, store or data set; empty if it is unknown."""
         if self.file is not None:
             return [hash_file(self.file)]
         if self.store is not None:
@@ -88,29 +88,29 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reading:
-    """How an input is read; a domain with options of its own extends it."""
+    """Options of reading an input; a domain with further options extends this class."""
 
     targets: str | Sequence[str] | None = None
-    """Columns of labels; ``auto``: every column of numbers; None: those of a data set, if any."""
+    """Label columns; ``auto``: every column of numbers; None: those of a data set, if any."""
     on_error: str = "skip"
-    """``skip`` lists rows that cannot be used and goes on; ``fail`` stops at the first."""
+    """``skip`` lists the rows that cannot be used and continues; ``fail`` stops at the first."""
     workers: int | None = None
-    """Processes; None takes every core, and none for inputs too small to gain by it."""
+    """Number of processes; None uses every core, or a single process for small inputs."""
     limit: int | None = None
-    """Rows to read at most (of proteins: of each network)."""
+    """Largest number of rows to read (for proteins: of each network)."""
     store_path: Path | str | None = None
-    """Folder to write the store to; None keeps it in memory."""
+    """Folder to write the store to; None keeps the store in memory."""
     overwrite: bool = True
-    """Whether to replace a store at ``store_path``."""
+    """Whether to replace an existing store at ``store_path``."""
     data_dir: Path | str | None = None
-    """Where downloaded data sets are kept."""
+    """Folder of downloaded data sets."""
     progress: Callable[[int, int], None] | None = None
-    """Called as ``progress(rows done, rows rejected)``."""
+    """Function that is called as ``progress(rows done, rows rejected)``."""
     choices: ClassVar[Mapping[str, Sequence[str]]] = {"on_error": ON_ERROR}
-    """The values that an option may have, besides None."""
+    """Allowed values of options other than None, by option."""
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Check the values of the options."""
         for option, known in self.choices.items():
             if (value := getattr(self, option)) is not None:
                 check_choice(option, value, known)
@@ -127,12 +127,14 @@ class Reading:
 
     @classmethod
     def names(cls) -> frozenset[str]:
-        """Return the names of the options that :meth:`of` takes."""
+        """Return the names of the options that :meth:`of` accepts."""
         return frozenset(option.name for option in fields(cls))
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """Return these options; those that are None are as usual, names of columns become texts.
+        """Return an object with these options; None stands for the default.
+
+        Names of columns are converted to strings.
 
         Raises:
             ConfigError: If a value is not valid.
@@ -147,12 +149,12 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class GraphFeature:
-    """One number a graph that a person understands, for describing groups of graphs."""
+    """One interpretable number per graph, for the description of groups of graphs."""
 
     name: str
-    """Such as ``heavy atoms``."""
+    """Name of the feature, such as ``heavy atoms``."""
     kind: Literal["mean", "share"]
-    """Whether groups are described by its mean, or by the share of graphs in which it is 1."""
+    """How a group is described: by the mean, or by the share of graphs whose value is 1."""
     values: Float[np.ndarray, "M"]
     """Value of each graph; NaN where unknown."""
 
@@ -164,33 +166,33 @@ class GraphFeature:
 
 
 class CommonPart(NamedTuple):
-    """What several graphs have in common."""
+    """Largest subgraph that several graphs have in common."""
 
     nodes: int
-    """Its number of nodes."""
+    """Number of nodes of the subgraph."""
     text: str
-    """How it is written, such as a SMILES."""
+    """Text form of the subgraph, such as a SMILES."""
     drawing: str
-    """An ``<svg>`` that shows it."""
+    """Drawing of the subgraph as an ``<svg>`` element."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BaselineFeatures:
-    """Features that need no learning, for the baseline rows of a report."""
+    """Features that are computed without learning, for the baseline rows of a report."""
 
     name: str
-    """Such as ``ECFP4``; rows are called ``<name> + logistic regression`` and the like."""
+    """Name such as ``ECFP4``; rows are named ``<name> + logistic regression`` and the like."""
     values: Num[np.ndarray, "M F"]
-    """One row a graph."""
+    """Features of each graph, one row per graph."""
     binary: bool = False
-    """Whether they are 0 or 1: not standardized, and fit for a random forest."""
+    """Whether the features are 0 or 1: they are not standardized and suit a random forest."""
     note: str = ""
-    """What the report should say about them."""
+    """Note on the features for the report; may be empty."""
 
 
 @runtime_checkable
 class Draws(Protocol):
-    """A domain whose graphs have drawings of their own; others are drawn as nodes and edges."""
+    """A domain that draws its graphs itself; other graphs are drawn as nodes and edges."""
 
     def draw(
         self,
@@ -200,82 +202,82 @@ class Draws(Protocol):
         height: int,
         weights: Sequence[Float[np.ndarray, "_"]] | None = None,
     ) -> list[str]:
-        """Return an ``<svg>`` of each graph, empty where it fails.
+        """Return an ``<svg>`` element of each graph, empty if the graph cannot be drawn.
 
         Args:
-            store: The graphs.
-            graphs: Which of them.
-            width: Of a drawing, in pixels.
-            height: Of a drawing, in pixels.
-            weights: Weights of the nodes of each graph, from -1 to 1, to color them by.
+            store: Graph store.
+            graphs: Indices of the graphs to draw.
+            width: Width of a drawing in pixels.
+            height: Height of a drawing in pixels.
+            weights: Weights of the nodes of each graph, from -1 to 1, which are shown as colors.
         """
         ...
 
     def common_part(
         self, store: GraphStore, graphs: Sequence[int], width: int, height: int
     ) -> CommonPart | None:
-        """Return the largest part that all of ``graphs`` have; None where none is known."""
+        """Return the largest subgraph that all of ``graphs`` contain; None if none is found."""
         ...
 
 
 class Domain(HasDataSets, ABC):
-    """One kind of graph; stateless, so that any process may use it.
+    """One kind of graph; it has no state, so that any process can use it.
 
     A subclass sets ``name`` and implements :meth:`read`; everything else has a default. It may also
-    implement :class:`Draws`. Registering an instance in :data:`graphlog.domains.DOMAINS` makes
-    every verb and every public call work with it.
+    implement :class:`Draws`. All commands and public functions work with a domain that is
+    registered in :data:`graphlog.domains.DOMAINS`.
     """
 
     name: str
-    """``molecule``, ``protein``, ``graph``: the ``domain`` of its schemas."""
+    """Name such as ``molecule``, ``protein`` or ``graph``: the ``domain`` of the schemas."""
     records: str = "graphs"
-    """What one input holds, in the plural, for messages."""
+    """Plural noun for the records of an input, for messages."""
     text_name: str = "text"
-    """Name of the column that holds the text of a graph where a table is made of a store."""
+    """Column name for the texts of graphs when a store is written as a table."""
     node_name: str = "nodes"
-    """What the nodes of a graph are, in the plural."""
+    """Plural noun for the nodes of a graph, for messages."""
     schemas: Mapping[str, FeatureSchema] = {}
-    """Fixed schemas by name, the default first; empty where the input decides the schema."""
+    """Fixed schemas by name, the default first; empty if the input decides the schema."""
     targets: tuple[str, ...] = ()
-    """Names of descriptors: what a record tells without labels, to be predicted from its graph."""
+    """Names of descriptors: numbers computed from a record, which a model learns to predict."""
     feature_sets: Mapping[str, tuple[str, ...]] = {}
-    """Features that need no learning, to be joined to an embedding: their columns by name.
+    """Sets of features that are computed without learning: the names of their columns by name.
 
-    Those named first are the baseline of reports.
+    They can be joined to an embedding. The first set is the baseline of reports.
     """
     head_layer: str = "jk"
-    """The embedding that models of labels are fitted to, unless the model is known by ``last``."""
+    """Embedding that downstream models use, unless the encoder's own embedding is ``last``."""
     shuffled_split: str | None = None
-    """The kind of split that is drawn several times where none is named; None: the usual one."""
+    """Default kind of split when several splits are drawn; None uses the default of one split."""
     reads_memory: bool = False
-    """Whether :meth:`read` takes lists and data frames."""
+    """Whether :meth:`read` accepts lists and data frames."""
     label_columns: bool = False
-    """Whether labels are columns of the input that must be named; else the input brings them."""
+    """Whether the user must name label columns; if False, the input itself defines the labels."""
     reads_targets: bool = False
-    """Whether only the columns of labels that are named need be read."""
+    """Whether :meth:`read` can read just the label columns that are named."""
     keeps_repeats_together: bool = False
-    """Whether random folds keep graphs with the same parent in one fold."""
+    """Whether random splits put all graphs with the same parent into the same set."""
     finds_repeats: bool = True
-    """Whether graphs of one structure are the same record, listed more than once."""
+    """Whether graphs with the same structure count as repeats of one record."""
     test_halves: bool = False
     """Whether scores of two random halves of the test set are reported too."""
     keeps_stores: bool = False
-    """Whether named data sets are kept as stores, so that reading one copies nothing."""
+    """Whether named data sets are kept as stores, which can be opened without a copy."""
     wide_edges: bool = False
-    """What ``edge_mode="auto"`` and ``batch_norm="auto"`` of an encoder mean.
+    """Meaning of ``edge_mode="auto"`` and ``batch_norm="auto"`` of an encoder.
 
-    False is ``add`` and True (chemistry of the pre-train-GNNs family), True is ``concat`` and False
-    (its biology).
+    If False, they mean ``add`` and True (chemistry of the pre-train-GNNs family); if True,
+    ``concat`` and False (its biology).
     """
     example: str | None = None
-    """A labeled data set to suggest as the next step after pre-training."""
+    """Labeled data set to suggest as the next step after pre-training."""
     reading: type[Reading] = Reading
-    """What :meth:`read` can be told."""
+    """Class of the options of :meth:`read`."""
 
     # Input
 
     def recognizes(self, path: Path) -> bool:
-        """Return whether a file or folder is this domain's by its name or first lines."""
+        """Return whether this domain reads a file or folder, by its name or first lines."""
         return False
 
     @abstractmethod
@@ -283,21 +285,21 @@ class Domain(HasDataSets, ABC):
         """Return the graphs of ``source``; unusable rows are in ``rejects`` of the store.
 
         Args:
-            source: Anything but a store.
-            schema: Schema of the graphs; None takes the default, or infers one.
-            reading: How, as an object of the domain's :attr:`reading`.
+            source: Any input but a store.
+            schema: Schema of the graphs; None uses the default, or infers one.
+            reading: Options, an instance of the class :attr:`reading`.
 
         Raises:
             DataError: If the input cannot be read.
-            ConfigError: If an option does not fit.
+            ConfigError: If an option does not apply.
         """
 
     def rows(
         self, source: Input, store: GraphStore, reading: Reading
     ) -> Iterator[Mapping[str, str]]:
-        """Yield the columns of every row of ``source``, to be repeated beside predictions.
+        """Yield the columns of every row of ``source``, which a table of predictions repeats.
 
-        By default they are the row number and the texts of the store.
+        By default they are the row number and the text of the graph, if the store has texts.
         """
         texts = {reject.row: reject.text for reject in store.output_rejects}
         if store.has_texts:
@@ -309,28 +311,28 @@ class Domain(HasDataSets, ABC):
     def sdf_writer(
         self, source: Input
     ) -> Callable[[Iterable[tuple[str, Mapping[str, str]]]], Iterator[str]]:
-        """Return what makes SDF records of the text and the data fields of each row of ``source``.
+        """Return a function from the text and data fields of each row of ``source`` to SDF records.
 
         Raises:
-            ConfigError: If graphs of this domain are no molecules.
-            DataError: If the store lacks what structures are made from.
+            ConfigError: If graphs of this domain are not molecules.
+            DataError: If the store has no texts to make structures from.
         """
         raise ConfigError(f"{self.records} have no structure for SDF; choose another format.")
 
     def cutting_of(self, source: Input | GraphStore) -> dict[str, Any]:
-        """Return the options by which graphs were cut out of larger ones, of a store or data set.
+        """Return the options with which the graphs of ``source`` were cut out of larger graphs.
 
-        Empty where graphs are read as they are, or where ``source`` does not tell.
+        The result is empty if the graphs were not cut, or if the options are unknown.
         """
         return {}
 
-    # Folds
+    # Splits
 
     def default_split(self, store: GraphStore, task: str | None) -> str:
-        """Return the kind of split for graphs whose data set names none.
+        """Return the kind of split for graphs whose data set does not name one.
 
         Args:
-            store: The graphs.
+            store: Graphs to split.
             task: ``classification``, ``multiclass`` or ``regression``; None: nothing is predicted.
         """
         return "random"
@@ -346,16 +348,16 @@ class Domain(HasDataSets, ABC):
         classes: Int[np.ndarray, "M"] | None = None,
         **options: Any,
     ) -> Split:
-        """Return train, validation and test graphs as indices of ``store``.
+        """Return the training, validation and test graphs as indices of ``store``.
 
         Args:
-            store: The graphs.
-            kind: ``random``, ``stratified`` (needs ``classes``), or a kind of the domain's own.
+            store: Graphs to split.
+            kind: ``random``, ``stratified`` (needs ``classes``), or a kind that the domain adds.
             fractions: Fractions of the three sets.
-            seed: Of the kinds that shuffle.
-            source: What the graphs were read from.
+            seed: Random seed of the kinds that shuffle.
+            source: Input that the graphs were read from.
             classes: Class of each graph.
-            options: Of the domain's own kinds, such as ``test_species``.
+            options: Options of the kinds that the domain adds, such as ``test_species``.
 
         Raises:
             ConfigError: If the kind is unknown.
@@ -370,31 +372,32 @@ class Domain(HasDataSets, ABC):
         )
 
     def parents(self, store: GraphStore) -> GraphStore:
-        """Return the graphs by which repeats are recognized, one for each: by default themselves.
+        """Return one graph for each graph, by which repeats are recognized.
 
-        Of molecules they are those of the parents, so that a salt repeats its base.
+        By default these are the graphs themselves. For molecules they are the graphs of the
+        parents, so that a salt is a repeat of its base.
         """
         return store
 
     def reading_notes(self, store: GraphStore) -> list[str]:
-        """Return what a reader of scores should know about how graphs were read."""
+        """Return notes on how the graphs were read, for reports with scores."""
         return []
 
     def groups(self, store: GraphStore) -> list[str | None] | None:
-        """Return the group (a scaffold) each graph shares with its relatives, None for one alone.
+        """Return the group of each graph (such as a scaffold); None for a graph without a group.
 
-        None for all where the domain knows no groups.
+        The result is None if the domain has no groups.
         """
         return None
 
-    # What is known about graphs without learning
+    # Properties that are computed without learning
 
     def describe(self, store: GraphStore) -> dict[str, Any]:
-        """Return what ``graphlog info`` is to add to its counts."""
+        """Return further entries for the output of ``graphlog info``."""
         return {}
 
     def features(self, store: GraphStore) -> list[GraphFeature]:
-        """Return numbers people understand, to describe groups of graphs by: at least sizes."""
+        """Return interpretable numbers per graph, at least the sizes, to describe groups with."""
         nodes, edges = store.num_nodes, store.num_edges / (2.0 if store.undirected else 1.0)
         return [
             GraphFeature(self.node_name, "mean", nodes.astype(np.float64)),
@@ -402,30 +405,31 @@ class Domain(HasDataSets, ABC):
         ]
 
     def feature_set(self, name: str, store: GraphStore) -> BaselineFeatures:
-        """Return the features that :attr:`feature_sets` names, one row a graph.
+        """Return the features of one of :attr:`feature_sets`, one row per graph.
 
         Raises:
-            ConfigError: If there are none of that name.
-            DataError: If the store lacks what they are computed from.
+            ConfigError: If no set has that name.
+            DataError: If the store lacks the texts that they are computed from.
         """
         self.check_feature_sets([name])
         raise NotImplementedError(f"domain '{self.name}' names features that it cannot compute")
 
     def feature_counts(self, store: GraphStore) -> csr_matrix | None:
-        """Return how often each substructure occurs in each graph; None if the domain counts none.
+        """Return the number of times that each substructure occurs in each graph.
 
-        Kernel models compare graphs by these counts as well as by their embeddings.
+        Kernel models compare graphs by these counts as well as by their embeddings. The result is
+        None if the domain does not count substructures.
 
         Raises:
-            DataError: If the store lacks what they are counted in.
+            DataError: If the store lacks the texts that they are computed from.
         """
         return None
 
     def check_feature_sets(self, names: Sequence[str]) -> None:
-        """Refuse a name that :attr:`feature_sets` lacks, before any work.
+        """Check that :attr:`feature_sets` has these names and that none is repeated.
 
         Raises:
-            ConfigError: If there is one; says which names there are.
+            ConfigError: If a name is unknown or repeated; the message lists the known names.
         """
         check_list("with_features", names)
         if names and not self.feature_sets:
@@ -436,22 +440,22 @@ class Domain(HasDataSets, ABC):
             raise ConfigError(f"features are named twice: {', '.join(names)}; name each once.")
 
     def calibration_graphs(self, schema: FeatureSchema, limit: int) -> GraphStore | None:
-        """Return up to ``limit`` graphs that come with the package, for batch norm statistics."""
+        """Return up to ``limit`` graphs of the package for batch norm statistics, or None."""
         return None
 
     def downstream_readout(self, readout: str) -> str:
-        """Return the readout of an encoder used downstream whose pre-training used ``readout``."""
+        """Return the readout for downstream use of an encoder pre-trained with ``readout``."""
         return readout
 
     def node_fields(
         self, schema: FeatureSchema, x: Num[np.ndarray, "V F"]
     ) -> Mapping[str, Sequence[str]]:
-        """Return columns that tell a person what nodes are: by default their categories.
+        """Return columns of texts that describe the nodes: by default the names of categories.
 
-        A code that stands for none is "".
+        A code without a name becomes an empty text.
 
         Args:
-            schema: Of the nodes.
+            schema: Schema of the nodes.
             x: Attributes of the nodes.
         """
         categories = {k: dict(enumerate(a.values)) for k, a in enumerate(schema.node) if a.values}
@@ -463,11 +467,14 @@ class Domain(HasDataSets, ABC):
     # Descriptors
 
     def targets_version(self) -> str:
-        """Return the version of the code that computes targets; other versions' are not reused."""
+        """Return the version of the code that computes targets.
+
+        Stored targets of another version are not used.
+        """
         return ""
 
     def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
-        """Return the value of every target of each record; a NaN row where a record cannot be read.
+        """Return the values of all targets, a row per record; NaN for a record that is unreadable.
 
         Raises:
             ConfigError: If this domain has no targets.
@@ -478,17 +485,17 @@ class Domain(HasDataSets, ABC):
         )
 
     def graph_targets(self, store: GraphStore) -> Float32[np.ndarray, "M K"] | None:
-        """Return the value of every target of each graph where the graphs alone tell them.
+        """Return the values of all targets, a row per graph, computed from the graphs alone.
 
-        None where they are computed from the texts, by :meth:`target_values`.
+        The result is None if targets are computed from texts, by :meth:`target_values`.
         """
         return None
 
     def substructure_counts(self, records: Sequence[str]) -> csr_matrix:
-        """Return log counts of small substructures of each record, hashed: a sparse CSR matrix.
+        """Return hashed log counts of small substructures, a row per record.
 
         Raises:
-            ConfigError: If this domain counts none.
+            ConfigError: If this domain does not count substructures.
         """
         raise ConfigError(
             f"domain '{self.name}' counts no substructures; set objective.substructure_weight = 0."
@@ -505,13 +512,13 @@ DOMAINS: Registry[Domain] = Registry(
     {name: f"graphlog.domains.{name}.domain:DOMAIN" for name in ("molecule", "protein", "graph")},
     _fits,
 )
-"""Every domain by name."""
+"""All domains by name."""
 USUAL_SCHEMA = "molecule-cip"
-"""Schema that records are read with where none is named."""
+"""Default schema."""
 
 
 def register(domain: Domain) -> None:
-    """Make a domain known to every verb and every public call."""
+    """Add a domain to ``DOMAINS``, so that all commands and public functions work with it."""
     DOMAINS[domain.name] = domain
 
 
@@ -519,7 +526,7 @@ def domain_of(schema: FeatureSchema) -> Domain:
     """Return the domain that graphs of a schema belong to.
 
     Raises:
-        ConfigError: If it is not registered.
+        ConfigError: If the domain is not registered.
     """
     if schema.domain not in DOMAINS:
         known = ", ".join(sorted(DOMAINS))
@@ -534,7 +541,7 @@ def schema_named(name: str) -> FeatureSchema:
     """Return a fixed schema of any domain.
 
     Raises:
-        ConfigError: If there is none of that name.
+        ConfigError: If no schema has that name.
     """
     schemas = {name: s for domain in DOMAINS.values() for name, s in domain.schemas.items()}
     check_name("schema", name, schemas)

@@ -1,4 +1,4 @@
-"""Domains whose graphs are one text each, read from tables, lists and data frames in parallel."""
+"""Domains in which each graph has one text, read from tables, lists and data frames in parallel."""
 
 import csv
 import hashlib
@@ -38,79 +38,84 @@ from graphlog.domains.base import Domain, Input, Reading
 from graphlog.errors import ConfigError, DataError, setting
 
 Featurizer = Callable[..., tuple[GraphChunk, Sequence[tuple[int, str] | Refused]]]
-"""From texts and ``schema`` to graphs and the texts that are none."""
+"""Function from texts and ``schema`` to a chunk of graphs and the texts that are rejected."""
 
 ROWS_A_PIECE = 1024
-"""Rows that travel to a worker together."""
-_CHARACTERS_A_PIECE = 1_000_000
+"""Largest number of rows that a worker process receives in one piece."""
+_MAX_CHARACTERS = 1_000_000
+"""Number of characters from which a piece receives no further row."""
 _PARALLEL_FROM = 20_000
-"""Records in memory from which starting processes pays."""
-_TEXT_KEPT = 1000
+"""Smallest number of records in memory for which worker processes are started by default."""
+_MAX_REJECTED_TEXT = 1000
+"""Number of characters that are kept of a rejected text."""
 
 
 class TableDetails(FrozenConfig):
-    """How a table of the catalogue is read."""
+    """Properties of a table of the catalogue that are needed to read it."""
 
     sha256_smiles: tuple[str, ...] = ()
-    """Hashes of its column of records (:func:`hash_smiles`).
+    """Accepted hashes of the column of records (:func:`hash_smiles`).
 
-    They are those of the mirror's file and of public files with other rows.
+    They are the hashes of the mirror's file and of public files with other rows.
     """
     header: tuple[str, ...] | None = None
     """Names of the columns of a file without a header."""
     public_tasks: dict[str, str] = Field(default_factory=dict)
-    """Label columns whose names differ in the public file, and their names here."""
+    """Names of label columns in the public file that differ from ours, and our names for them."""
     canonical_split: bool = False
-    """Whether the pre-train-GNNs family takes scaffolds of its canonical SMILES."""
+    """Whether the pre-train-GNNs family computes its scaffolds from canonical SMILES."""
     label_file: str | None = None
-    """File of ``name,label`` lines beside ``path``, where labels are kept apart."""
+    """File of ``name,label`` lines next to ``path``, if labels are in a separate file."""
     sha256_label_file: str = ""
-    """Hash of that file."""
+    """Hash of ``label_file``."""
 
 
 def details_of(spec: DatasetSpec) -> TableDetails:
-    """Return how a table of the catalogue is read."""
+    """Return the properties of a table of the catalogue that are needed to read it."""
     return TableDetails.parse(spec.details, f"{spec.name}: details.")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TableReading(Reading):
-    """How a table, a list of records or a data frame is read."""
+    """Options of reading a table, a list of records or a data frame."""
 
     smiles_column: str | None = None
-    """Name of the column of records; None finds it."""
+    """Name of the column of records; None finds it by usual names."""
     sheet: str | None = None
-    """Sheet of an Excel file, which must be named where there are several."""
+    """Sheet of an Excel file; must be given if the file has several."""
     decimal: str | None = None
-    """Whether labels have a decimal point (``.``) or comma (``,``); None finds out."""
+    """Decimal separator of labels, ``.`` or ``,``; None infers it from the labels."""
     keep_texts: bool = True
     """Whether the store keeps the texts."""
     choices = {**Reading.choices, "decimal": DECIMALS}  # noqa: RUF012 - constant
 
 
 class RecordDomain(Domain):
-    """Turns texts into graphs; a subclass says how, and which column of a table holds the texts."""
+    """Domain of graphs that are made from texts.
+
+    A subclass implements :meth:`featurizer`; :attr:`column` defines which column holds the texts.
+    """
 
     column: RecordColumn = SMILES
-    """How the column of records is found."""
+    """Rule that finds the column of records in a table."""
     label_columns = True
     reads_memory = True
     reading = TableReading
 
     @abstractmethod
     def featurizer(self, reading: Reading) -> Featurizer:
-        """Return what turns texts into graphs; it can be pickled for worker processes.
+        """Return a function from texts to graphs, which worker processes can unpickle.
 
         Args:
-            reading: How, as an object of the domain's :attr:`reading`.
+            reading: Options, an instance of the class :attr:`reading`.
         """
 
     def text_of(self, record: Any) -> str | None:
-        """Return a record in memory as text, a missing one as empty text; None for no record."""
+        """Return a record in memory as text; empty if it is missing, None if it is not a text."""
         return cell_text(record) if isinstance(record, str) or not cell_text(record) else None
 
     def read(self, source: Input, schema: FeatureSchema | None, reading: Reading) -> GraphStore:
-        """Return the graphs of a table, a data set, or records in memory; see :meth:`stream`."""
+        """Return the graphs of a table, data set or records in memory; see :meth:`stream`."""
         ((store, _),) = self.stream(source, schema, reading)
         return store
 
@@ -121,20 +126,21 @@ class RecordDomain(Domain):
         reading: Reading,
         at_once: int | None = None,
     ) -> Generator[tuple[GraphStore, list[Mapping[str, str]]]]:
-        """Yield the graphs of consecutive rows of an input and the columns of each row.
+        """Yield the graphs of consecutive parts of an input and the columns of their rows.
 
-        There is at least one such part, if of no row.
+        At least one part is yielded, even if the input has no rows.
 
         Args:
             source: A table, a data set, or records in memory.
-            schema: One of the domain's; None takes the first.
-            reading: How.
-            at_once: About how many rows a part has; None yields one part, without the columns.
+            schema: One of the schemas of the domain; None uses the first.
+            reading: Options, an instance of the class :attr:`reading`.
+            at_once: Approximate number of rows of a part; None yields one part without columns.
 
         Raises:
             DataError: If the input cannot be read, a label is not a number, or more than half of
-                a table's rows are bad.
-            ConfigError: If the schema is another domain's, or targets are named of a list.
+                the rows of a table cannot be used.
+            ConfigError: If the schema belongs to another domain, or ``targets`` are given for a
+                list.
         """
         schema = schema or next(iter(self.schemas.values()))
         if schema not in self.schemas.values():
@@ -151,8 +157,8 @@ class RecordDomain(Domain):
             labels = LabelReader(table.tasks, table.where, reading.decimal)
             featurize = partial(self.featurizer(reading), schema=schema)
             pieces = _featurized(featurize, processes, reading.keep_texts, _pieces(rows, labels))
-            piece, is_open = next(pieces, None), True
-            while is_open:
+            piece, is_last = next(pieces, None), False
+            while not is_last:
                 columns: list[Mapping[str, str]] = []
                 tasks = tuple(table.tasks.values())
                 with StoreBuilder(
@@ -164,8 +170,8 @@ class RecordDomain(Domain):
                         collector.add(graphs, rejects, len(taken))
                         columns += [] if at_once is None else [row.fields for row in taken]
                         piece = next(pieces, None)
-                    is_open = piece is not None
-                    if not is_open and not table.is_list:
+                    is_last = piece is None
+                    if is_last and not table.is_list:
                         collector.refuse_if_mostly_bad(
                             f", so this is probably the wrong column or file for {self.records}; "
                             f"choose one with {setting('smiles_column')}, or take the bad rows out"
@@ -183,7 +189,7 @@ class RecordDomain(Domain):
     def rows(
         self, source: Input, store: GraphStore, reading: Reading
     ) -> Iterator[Mapping[str, str]]:
-        """Yield the columns of a table; the row number and text of a list or store."""
+        """Yield the columns of each row of a table; the row number and text for a list or store."""
         if source.store is not None:
             yield from super().rows(source, store, reading)
             return
@@ -192,14 +198,15 @@ class RecordDomain(Domain):
             yield from (row.fields for row in islice(table.rows, reading.limit))
 
     @contextmanager
-    def open(self, source: Input, how: TableReading) -> Generator[Table]:
-        """Open an input that is no store.
+    def open(self, source: Input, reading: TableReading) -> Generator[Table]:
+        """Open an input that is not a store.
 
         Raises:
-            ConfigError: If ``how`` has a sheet or targets of what has none.
+            ConfigError: If ``reading`` names a sheet of a file that is not an Excel file, or
+                targets of a list.
         """
-        wanted, targets, path = how.smiles_column, how.targets, source.path or Path()
-        if how.sheet is not None and path.suffix.lower() != ".xlsx":
+        wanted, targets, path = reading.smiles_column, reading.targets, source.path or Path()
+        if reading.sheet is not None and path.suffix.lower() != ".xlsx":
             raise ConfigError(
                 f"{source.name} is not an Excel file; drop {setting('sheet')}.", option="sheet"
             )
@@ -216,14 +223,15 @@ class RecordDomain(Domain):
             table = open_columns(source.columns, source.name, wanted, self.column, self.text_of)
             yield _with_labels(table, targets)
         elif source.spec is not None:
-            file, details = self.fetch(source.spec, how.data_dir), details_of(source.spec)
-            # public files name the column of records their own way; the mirror's is always `smiles`
+            file, details = self.fetch(source.spec, reading.data_dir), details_of(source.spec)
+            # found by usual names, since those of public files and of the mirror may differ
             with open_table(file, None, details.header, rule=self.column) as table:
-                yield _with_labels_of(source.spec, _joined(table, source.spec, file), targets)
+                table = _with_label_file(table, source.spec, file)
+                yield _with_labels_of_data_set(table, source.spec, targets)
         else:
             if path.is_dir():
-                read_contents(path)  # says that it is no store
-            with self.open_path(path, wanted, how.sheet) as table:
+                read_contents(path)  # raises the error for a folder that is not a store
+            with self.open_path(path, wanted, reading.sheet) as table:
                 yield _with_labels(table, targets)
 
     def _listed(self, records: Sequence[Any]) -> Iterator[Row]:
@@ -239,7 +247,7 @@ class RecordDomain(Domain):
     def open_path(
         self, path: Path, wanted: str | None, sheet: str | None = None
     ) -> AbstractContextManager[Table]:
-        """Open a file or standard input; ``wanted`` names the column of records."""
+        """Open a file or standard input; ``wanted`` is the name of the column of records."""
         return open_table(path, wanted, rule=self.column, sheet=sheet)
 
 
@@ -248,21 +256,22 @@ def _with_labels(table: Table, targets: str | Sequence[str] | None) -> Table:
     return replace(table, rows=chain(first, table.rows), tasks={c: c for c in columns})
 
 
-def _with_labels_of(spec: DatasetSpec, table: Table, targets: str | Sequence[str] | None) -> Table:
-    """Return the table of a data set with its labels, which the file may call otherwise."""
-    names, record = table.columns, table.record_column
-    public = {k: v for k, v in details_of(spec).public_tasks.items() if k in names}
-    in_file = {new: old for old, new in public.items()}
+def _with_labels_of_data_set(
+    table: Table, spec: DatasetSpec, targets: str | Sequence[str] | None
+) -> Table:
+    """Return the table with its tasks, under our names where the public file has others."""
+    our_name = {k: v for k, v in details_of(spec).public_tasks.items() if k in table.columns}
+    name_in_file = {ours: public for public, ours in our_name.items()}
     if targets is None or targets == "auto":
-        every = spec.tasks or [c for c in names if c != record]
-        targets = () if spec.task is None else every
-    listed = [targets] if isinstance(targets, str) else targets
-    columns = choose_tasks(table, [in_file.get(t, t) for t in listed])
-    return replace(table, where=spec.name, tasks={c: public.get(c, c) for c in columns})
+        all_tasks = spec.tasks or [c for c in table.columns if c != table.record_column]
+        targets = () if spec.task is None else all_tasks
+    tasks = [targets] if isinstance(targets, str) else targets
+    columns = choose_tasks(table, [name_in_file.get(task, task) for task in tasks])
+    return replace(table, where=spec.name, tasks={c: our_name.get(c, c) for c in columns})
 
 
-def _joined(table: Table, spec: DatasetSpec, path: Path) -> Table:
-    """Return the table with the labels of the file beside it, if any, joined by name."""
+def _with_label_file(table: Table, spec: DatasetSpec, path: Path) -> Table:
+    """Return the table joined by name with its separate file of labels, if there is one."""
     details = details_of(spec)
     if details.label_file is None:
         return table
@@ -282,20 +291,21 @@ def _joined(table: Table, spec: DatasetSpec, path: Path) -> Table:
 
 
 _Piece = tuple[list[Row], Float[np.ndarray, "N T"]]
-"""Rows of an input that are turned into graphs together, and their labels."""
+"""Consecutive rows of an input, which one worker turns into graphs, and their labels."""
 
 
 def _pieces(rows: Iterable[Row], labels: LabelReader) -> Iterator[_Piece]:
-    """Cut the rows so that neither many nor long ones make a large piece."""
-    waiting: list[Row] = []
+    """Yield the rows in pieces of limited numbers of rows and characters."""
+    piece: list[Row] = []
     size = 0
-    for row in chain(rows, [None]):
-        if row is not None:
-            waiting.append(row)
-            size += max(len(row.record), sum(map(len, row.fields.values())))
-        if waiting and (row is None or len(waiting) >= ROWS_A_PIECE or size >= _CHARACTERS_A_PIECE):
-            yield waiting, labels.read(waiting)
-            waiting, size = [], 0
+    for row in rows:
+        piece.append(row)
+        size += max(len(row.record), sum(map(len, row.fields.values())))
+        if len(piece) >= ROWS_A_PIECE or size >= _MAX_CHARACTERS:
+            yield piece, labels.read(piece)
+            piece, size = [], 0
+    if piece:
+        yield piece, labels.read(piece)
 
 
 def _featurized(
@@ -304,14 +314,14 @@ def _featurized(
     """Yield the graphs, the rejected rows and all rows of each piece."""
     texts = ((piece, [r.record for r in piece[0] if r.problem is None]) for piece in pieces)
     for (rows, labels), (chunk, refused) in spread_in_order(featurize, texts, processes):
-        usable = [k for k, row in enumerate(rows) if row.problem is None]
-        refusals = {k: Refused(k, row.problem) for k, row in enumerate(rows) if row.problem}
-        refusals |= {usable[r.position]: r for r in starmap(Refused, refused)}
+        readable = [k for k, row in enumerate(rows) if row.problem is None]
+        refused_at = {k: Refused(k, row.problem) for k, row in enumerate(rows) if row.problem}
+        refused_at |= {readable[r.position]: r for r in starmap(Refused, refused)}
         rejects = [
-            Reject(rows[k].row, rows[k].record[:_TEXT_KEPT], found.reason, found.kind)
-            for k, found in sorted(refusals.items())
+            Reject(rows[k].row, rows[k].record[:_MAX_REJECTED_TEXT], refusal.reason, refusal.kind)
+            for k, refusal in sorted(refused_at.items())
         ]
-        kept = np.array(usable, dtype=np.int64)[chunk.rows]
+        kept = np.array(readable, dtype=np.int64)[chunk.rows]
         graphs = replace(
             chunk,
             rows=np.array([row.row for row in rows], dtype=np.int64)[kept],
@@ -322,13 +332,13 @@ def _featurized(
 
 
 def hash_smiles(smiles: Iterable[str]) -> str:
-    r"""Return the sha256 of the SMILES, stripped and each followed by a line end.
+    r"""Return the sha256 of the stripped SMILES, each followed by a line break.
 
     Example:
         >>> hash_smiles(["CCO"]) == hashlib.sha256(b"CCO\n").hexdigest()
         True
     """
-    total = hashlib.sha256()
+    digest = hashlib.sha256()
     for text in smiles:
-        total.update(f"{text.strip()}\n".encode("utf-8", "surrogatepass"))
-    return total.hexdigest()
+        digest.update(f"{text.strip()}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()

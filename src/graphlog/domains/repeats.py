@@ -1,4 +1,4 @@
-"""Which graphs repeat each other: those of one structure, by color refinement."""
+"""Recognition of graphs with the same structure, by color refinement."""
 
 from collections import Counter
 from functools import lru_cache
@@ -15,113 +15,123 @@ from graphlog.ops.colors import refine_colors, stable_colors
 from graphlog.ops.sparse import build_adjacency
 
 Kinds = Int64[np.ndarray, "M"]
-"""A number for each graph, equal for graphs that repeat each other."""
+"""A number for each graph, equal for graphs that are repeats of each other."""
 ROUNDS = 4
-"""How often labels of nodes are refined by those of the neighbors."""
-_MOST_COPIED = 1 << 16
-"""Nodes of all copies of a graph, one for each node or two that can be marked."""
-_MOST_MARKS = 100
-"""Nodes of a graph that are marked at most to make all of them differ."""
+"""Number of times that the label of a node is refined by the labels of its neighbors."""
+_MAX_COPIED_NODES = 1 << 16
+"""Largest number of nodes in all copies of a graph; a graph has a copy per node or node pair."""
+_MAX_MARKED = 100
+"""Largest number of nodes of a graph that are marked to make all its nodes differ."""
 
 
 @lru_cache(maxsize=1)
 def repeat_kinds(store: GraphStore) -> Kinds | None:
-    """Return which graphs repeat each other: those whose parents have one structure.
+    """Return equal numbers for graphs whose parents have the same structure.
 
-    None of proteins: different ones may have ego-networks of one structure.
+    The result is None for proteins, since ego-networks of different proteins may be isomorphic.
     """
     domain = domain_of(store.schema)
     return same_structure(domain.parents(store)) if domain.finds_repeats else None
 
 
 def embedded_alike(store: GraphStore, layers: int) -> Kinds | None:
-    """Return which graphs a network of so many layers embeds alike; None of proteins."""
+    """Return equal numbers for graphs with equal embeddings in any network of ``layers`` layers.
+
+    The result is None for proteins.
+    """
     if not domain_of(store.schema).finds_repeats:
         return None
     batch = store[:]
-    return _summed(refine_colors(batch.x, batch.edge_attr, batch.adjacency, layers), batch)
+    return _hashes(refine_colors(batch.x, batch.edge_attr, batch.adjacency, layers), batch)
 
 
 def same_structure(store: GraphStore) -> Int64[np.ndarray, "M"]:
-    """Return a number for each graph, equal for isomorphic ones.
+    """Return a number for each graph, equal for isomorphic graphs.
 
-    Quantities are equal in all 32 bits of a store. Different graphs share a number only if they are
-    very symmetric: color refinement tells them apart neither as they are nor with any one node
-    marked (which is tried up to 256 nodes) nor any two (up to 40).
+    Numeric attributes are compared exactly, in all 32 bits of a store. Two graphs that are not
+    isomorphic have equal numbers only if they are very symmetric: their nodes have the same colors
+    after color refinement, also with any one node marked (tried for up to 256 nodes) and with any
+    two nodes marked (up to 40).
     """
     batch = store[:]
-    hashes = _summed(refine_colors(batch.x, batch.edge_attr, batch.adjacency, ROUNDS), batch)
+    hashes = _hashes(refine_colors(batch.x, batch.edge_attr, batch.adjacency, ROUNDS), batch)
     _, kinds, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     shared = np.flatnonzero(counts[kinds] > 1)
-    # apart by size, since refinement takes as many rounds as the longest paths of all need
+    # separately by size, since refinement takes as many rounds as the longest path of all needs
     scales = np.frexp(store.num_nodes[shared])[1]
     for scale in np.unique(scales):
         part = shared[scales == scale]
-        kinds[part] = kinds.max() + 1 + group_numbers(_structures(store.subset(part)))
+        kinds[part] = kinds.max() + 1 + group_numbers(_structure_keys(store.subset(part)))
     return np.unique(kinds, return_inverse=True)[1]
 
 
-def _structures(store: GraphStore) -> list[tuple[int, ...]]:
-    """Return what isomorphic graphs share, and hardly any others do.
+def _structure_keys(store: GraphStore) -> list[tuple[int, ...]]:
+    """Return a key of each graph that isomorphic graphs share, and hardly any other graphs.
 
-    That is the colors of their nodes and, where different graphs may have these, the views of them.
+    It holds the hash of the node colors and, if different graphs may have that hash, the hashes of
+    copies of the graph with marked nodes.
     """
-    graphs, left = store[:], np.arange(len(store))
+    graphs, unsolved = store[:], np.arange(len(store))
     colors = stable_colors(graphs.x, graphs.edge_attr, graphs.adjacency)
-    colored, first = graphs.with_attributes(colors[:, None]), _summed(colors, graphs)
+    colored, color_hashes = graphs.with_attributes(colors[:, None]), _hashes(colors, graphs)
     ranked = torch.stack([colors, _ranks_of_twins(graphs, colors)], 1)
     marked = stable_colors(ranked, graphs.edge_attr, graphs.adjacency)
-    last = _summed(marked, graphs)
-    # Where no two nodes of a graph are alike, colors say which are joined: equal ones prove graphs
-    # isomorphic. Nodes are mostly alike by symmetry, so that it does not matter which is marked.
-    for _ in range(_MOST_MARKS):
-        nodes = graphs.batch.numpy()
-        order = np.lexsort((marked.numpy(), nodes))
-        ordered = np.stack([nodes, marked.numpy()])[:, order]
-        alike = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).all(axis=0))
-        found, which = np.unique(ordered[0, alike], return_index=True)
-        if not len(found):
+    marked_hashes = _hashes(marked, graphs)
+    # Mark nodes until all nodes of a graph have different colors. The colors then determine the
+    # edges, so that graphs with equal colors are isomorphic. Nodes of one color are mostly
+    # symmetric, in which case it does not matter which of them is marked.
+    for _ in range(_MAX_MARKED):
+        graph_of_node = graphs.batch.numpy()
+        order = np.lexsort((marked.numpy(), graph_of_node))
+        ordered = np.stack([graph_of_node, marked.numpy()])[:, order]
+        equal = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).all(axis=0))
+        with_equal, first_equal = np.unique(ordered[0, equal], return_index=True)
+        if not len(with_equal):
             break
         mark = torch.zeros_like(marked)
-        mark[order[alike[which]]] = 1
-        left, is_left = left[found], torch.from_numpy(np.isin(nodes, found))
-        graphs, x = store.take(left), torch.stack([marked, mark], 1)[is_left]
+        mark[order[equal[first_equal]]] = 1
+        is_left = torch.from_numpy(np.isin(graph_of_node, with_equal))
+        unsolved = unsolved[with_equal]
+        graphs, x = store.take(unsolved), torch.stack([marked, mark], 1)[is_left]
         marked = stable_colors(x, graphs.edge_attr, graphs.adjacency)
-        last[left] = _summed(marked, graphs)
-    keys = list(zip(first.tolist(), last.tolist(), strict=True))
-    example = {key: k for k, key in enumerate(keys)}
-    counts = Counter(color for color, _ in example)
-    views = {
-        key: _views(colored.part(k, k + 1)) for key, k in example.items() if counts[key[0]] > 1
+        marked_hashes[unsolved] = _hashes(marked, graphs)
+    pairs = list(zip(color_hashes.tolist(), marked_hashes.tolist(), strict=True))
+    example = {pair: k for k, pair in enumerate(pairs)}
+    counts = Counter(color_hash for color_hash, _ in example)
+    of_copies = {
+        pair: _hashes_of_marked_copies(colored.part(k, k + 1))
+        for pair, k in example.items()
+        if counts[pair[0]] > 1
     }
-    return [(key[0], *views.get(key, ())) for key in keys]
+    return [(pair[0], *of_copies.get(pair, ())) for pair in pairs]
 
 
 def _ranks_of_twins(graphs: GraphBatch, colors: Int[torch.Tensor, "V"]) -> Int[torch.Tensor, "V"]:
-    """Return a place for each node among those of its color with the same neighbors.
+    """Return the rank of each node among the nodes with its color and its neighbors.
 
-    Such nodes are mostly symmetric, whether they are joined to each other or not, so that any order
-    of them will do.
+    Such nodes may or may not be joined to each other. They are mostly symmetric, so that their
+    order does not matter.
     """
     names = torch.randint(2**62, (graphs.num_nodes,), generator=torch.Generator().manual_seed(0))
     senders, receivers = graphs.edge_index
-    around = torch.zeros_like(names).index_add_(0, receivers, names[senders]) + colors
+    neighbors = torch.zeros_like(names).index_add_(0, receivers, names[senders]) + colors
     places, ranks = torch.arange(len(names)), torch.zeros_like(names)
-    for group in (around, around + names):
+    for group in (neighbors, neighbors + names):  # twins that are not joined, and joined ones
         ordered, order = group.sort(stable=True)
         ranks[order] += places - torch.searchsorted(ordered, ordered)
     return ranks
 
 
-def _views(graph: GraphBatch) -> tuple[int, ...]:
-    """Return the colors of copies of a graph, in each of which another node is marked.
+def _hashes_of_marked_copies(graph: GraphBatch) -> tuple[int, ...]:
+    """Return sorted hashes of the colors of copies of a graph with a different node marked in each.
 
-    If no node makes all of them differ, of copies with any two marked too. None of large graphs.
+    Unless the nodes of some copy all differ, the hashes of copies with any two nodes marked follow.
+    A large graph has no hashes.
     """
-    found, size = list[int](), graph.num_nodes
+    hashes, size = list[int](), graph.num_nodes
     for marks in (1, 2):
         copies = size**marks
-        if copies * size > _MOST_COPIED:
+        if copies * size > _MAX_COPIED_NODES:
             break
         copy, node = torch.arange(copies)[:, None], torch.arange(size)
         edges = (graph.edge_index[:, None] + size * copy).reshape(2, -1)
@@ -130,21 +140,24 @@ def _views(graph: GraphBatch) -> tuple[int, ...]:
         edge_attr = graph.edge_attr.repeat(copies, 1)
         colors = stable_colors(x, edge_attr, build_adjacency(edges, copies * size))
         colors = colors.reshape(copies, size).sort(1).values
-        found += sorted(colors.sum(1).tolist())
+        hashes += sorted(colors.sum(1).tolist())
         if (colors.diff(dim=1) != 0).all(1).any():
             break
-    return tuple(found)
+    return tuple(hashes)
 
 
-def _summed(colors: Int[torch.Tensor, "V"], graphs: GraphBatch) -> Int64[np.ndarray, "M"]:
-    """Return a number of 64 bits for the size and the colors of each graph."""
+def _hashes(colors: Int[torch.Tensor, "V"], graphs: GraphBatch) -> Int64[np.ndarray, "M"]:
+    """Return a 64-bit hash of the size and the node colors of each graph."""
     hashes = graphs.sizes.numpy() * 0x3F58476D1CE4E5B9
     np.add.at(hashes, graphs.batch.numpy(), colors.numpy())
     return hashes
 
 
 def subtree_labels(batch: GraphBatch, schema: FeatureSchema, rounds: int) -> Int64[np.ndarray, "V"]:
-    """Return a number for the subtree of Weisfeiler and Lehman at each node, of 64 bits."""
+    """Return a 64-bit Weisfeiler-Lehman label of the subtree at each node.
+
+    Only categorical attributes are used; nodes without any are labeled by their degrees.
+    """
     edges = build_adjacency(batch.edge_index, batch.num_nodes)
     node, edge = (
         [k for k, column in enumerate(columns) if column.is_categorical]

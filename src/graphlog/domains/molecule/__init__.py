@@ -1,4 +1,4 @@
-"""Molecules: SMILES in, graphs out. Only this package loads RDKit, and only when first needed."""
+"""Molecules as graphs, read from SMILES. Only this package imports RDKit, and only on first use."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Molecules as a domain: SMILES, its schemas, scaffolds as groups, fingerprints as a baseline."""
+"""The domain of molecules: reading of SMILES, schemas, scaffold splits, fingerprint baselines."""
 
 import re
 import warnings
@@ -42,30 +42,31 @@ from graphlog.errors import ConfigError, DataError, setting
 from graphlog.files import COMPRESSED
 
 STANDARDIZE = ("parent", "parent-tautomer")
-"""How molecules may be changed before they are read."""
+"""Values of the option ``standardize``."""
 _CALIBRATION_SET = "nci5k"
 _ISOTOPE = re.compile(r"\[\d+")
-"""The beginning of an atom in a SMILES that names its isotope."""
-_LARGEST_DRAWN = 120
-"""Atoms up to which a drawing can be read."""
+"""Pattern of the beginning of an atom in a SMILES that names its isotope."""
+_MAX_DRAWN_ATOMS = 120
+"""Largest number of atoms of a molecule that is drawn; a larger drawing is not legible."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MoleculeReading(TableReading):
-    """How molecules are read."""
+    """Options of reading molecules."""
 
     exclude: str | Path | Sequence[str | Path] = ()
-    """Files, or names of data sets, whose molecules are left out, whatever their salts, charges,
-    stereo and isotopes; such rows are among the rejects, with a kind of their own."""
+    """Files or names of data sets whose molecules are left out, also as other salts, charged forms,
+    stereoisomers and isotopes. Such rows are among the rejects, with kind ``EXCLUDED``."""
     standardize: str | None = None
-    """``parent`` reads the parent of each molecule: its largest organic fragment but common
-    counter-ions, neutral; ``parent-tautomer`` its canonical tautomer. Molecules without carbon, or
-    with a metal that is not of groups 1 and 2, stay as they are written, as all do if None."""
+    """``parent`` reads the parent of each molecule (the largest organic fragment that is not a
+    common counter-ion, neutral), ``parent-tautomer`` the canonical tautomer of the parent. None
+    reads molecules as written, as are always those without carbon or with a metal that is not of
+    groups 1 and 2."""
     choices = {**TableReading.choices, "standardize": STANDARDIZE}  # noqa: RUF012 - constant
 
 
 class MoleculeDomain(RecordDomain):
-    """SMILES, RDKit molecules and SDF files to graphs; RDKit is imported when first needed."""
+    """Molecules, read from SMILES, RDKit molecules or SDF files; imports RDKit on first use."""
 
     name = "molecule"
     records = "molecules"
@@ -77,7 +78,7 @@ class MoleculeDomain(RecordDomain):
         s.name: s for s in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP, MOLECULE_ISOTOPES)
     }
     targets = TARGETS
-    head_layer = "jk+sum"  # what adds up over atoms is linear in it (docs/results/choices.md)
+    head_layer = "jk+sum"  # sums over atoms are linear in it (docs/results/choices.md)
     feature_sets = {  # noqa: RUF012 - constant
         "ecfp4": tuple(f"ECFP4_{k}" for k in range(2048)),
         "descriptors": TARGETS,
@@ -88,49 +89,49 @@ class MoleculeDomain(RecordDomain):
     # Input
 
     def featurizer(self, reading: Reading) -> Featurizer:
-        """Return what parses, leaves out and standardizes molecules as ``reading`` says."""
+        """Return a function that parses, excludes and standardizes molecules."""
         assert isinstance(reading, MoleculeReading)
         return partial(
             molecule.parse.featurize_smiles,
             standardize=reading.standardize,
             with_parents=reading.keep_texts,
-            unwanted=self._keys_of(reading) if reading.exclude else None,
+            unwanted=self._excluded_keys(reading) if reading.exclude else None,
         )
 
-    def _keys_of(self, reading: MoleculeReading) -> UInt64[np.ndarray, "K"]:
-        """Return the keys of every molecule to exclude, sorted."""
+    def _excluded_keys(self, reading: MoleculeReading) -> UInt64[np.ndarray, "K"]:
+        """Return the sorted keys of all molecules to exclude."""
         keys: list[np.ndarray] = []
         given = reading.exclude
-        for file in map(str, [given] if isinstance(given, str | Path) else given):
-            source = Input(name=file, path=Path(file))
-            if file in DATASETS and not Path(file).exists():
-                source = Input(name=file, spec=DATASETS[file])
-                if DATASETS[file].domain != self.name:
+        for name in map(str, [given] if isinstance(given, str | Path) else given):
+            source = Input(name=name, path=Path(name))
+            if name in DATASETS and not Path(name).exists():
+                source = Input(name=name, spec=DATASETS[name])
+                if DATASETS[name].domain != self.name:
                     raise ConfigError(
-                        f"{setting('exclude')}: data set '{file}' holds "
-                        f"{DOMAINS[DATASETS[file].domain].records}, not {self.records}.",
+                        f"{setting('exclude')}: data set '{name}' holds "
+                        f"{DOMAINS[DATASETS[name].domain].records}, not {self.records}.",
                         option="exclude",
                     )
             with self.open(source, TableReading(data_dir=reading.data_dir)) as table:
                 texts = [row.record for row in table.rows]
                 keys += spread_texts(molecule.parse.constitution_keys, texts, reading.workers)
-        known = np.unique(np.concatenate(keys))
-        return known[known > 0]
+        unique = np.unique(np.concatenate(keys))
+        return unique[unique > 0]
 
     def text_of(self, record: Any) -> str | None:
-        """Return a SMILES, that of an RDKit molecule, or None."""
+        """Return the SMILES of a text or RDKit molecule; None for another object."""
         if type(record).__module__.startswith("rdkit."):
             return molecule.sdf.smiles_of(record)
         return super().text_of(record)
 
     def recognizes(self, path: Path) -> bool:
-        """Return whether a file is an SDF file by its name."""
+        """Return whether a file has the name of an SDF file."""
         return path.name.lower().endswith(tuple(f".sdf{packed}" for packed in ("", *COMPRESSED)))
 
     def open_path(
         self, path: Path, wanted: str | None, sheet: str | None = None
     ) -> AbstractContextManager[Table]:
-        """Open a table of SMILES, or an SDF file, whose data fields are the columns."""
+        """Open a table of SMILES, or an SDF file with its data fields as columns."""
         if self.recognizes(path):
             return molecule.sdf.open_sdf(path)
         return super().open_path(path, wanted, sheet)
@@ -138,7 +139,10 @@ class MoleculeDomain(RecordDomain):
     def sdf_writer(
         self, source: Input
     ) -> Callable[[Iterable[tuple[str, Mapping[str, str]]]], Iterator[str]]:
-        """Return what makes SDF records: molecules of an SDF file as they are, others drawn."""
+        """Return a function that makes SDF records.
+
+        Molecules of an SDF file keep their coordinates; others get coordinates in two dimensions.
+        """
         if source.file is not None and self.recognizes(source.file):
             return partial(molecule.sdf.records_like, source.file)
         if source.store is not None and len(source.store) and not source.store.has_texts:
@@ -149,7 +153,7 @@ class MoleculeDomain(RecordDomain):
         return molecule.sdf.drawn_records
 
     def bundled(self, spec: DatasetSpec) -> Path | None:
-        """Return the file of a data set that comes with this package or with RDKit."""
+        """Return the file of a data set that this package or RDKit contains, else None."""
         if not spec.origin.startswith("rdkit"):
             path = BUNDLED / Path(spec.path).name
             return path if path.is_file() else None
@@ -161,12 +165,11 @@ class MoleculeDomain(RecordDomain):
         delimiter = " " if spec.origin == "molsets" else ","
         try:
             with open_table(path, None, details.header, delimiter) as table:
-                found = hash_smiles(row.record for row in table.rows)
+                return hash_smiles(row.record for row in table.rows) in details.sha256_smiles
         except DataError:
             return False
-        return found in details.sha256_smiles
 
-    # Folds
+    # Splits
 
     def default_split(self, store: GraphStore, task: str | None) -> str:
         """Return ``scaffold``."""
@@ -184,27 +187,28 @@ class MoleculeDomain(RecordDomain):
         workers: int | None = None,
         **options: Any,
     ) -> Split:
-        """Return folds of whole scaffolds, or those of :meth:`Domain.split`."""
+        """Return a split by scaffolds, or a random or stratified one of :meth:`Domain.split`."""
         if kind == "random" or (kind == "stratified" and classes is not None):
             return super().split(store, kind, fractions, seed, classes=classes)
         spec = None if source is None else source.spec
-        # the folds of a data set are those that others publish scores of
+        # a data set is split by its SMILES as written, as in published work
         texts = _without_isotopes(store.parents()) if spec is None else store.texts()
         canonical = spec is None or details_of(spec).canonical_split
         return molecule.scaffolds.scaffold_split(texts, fractions, kind, seed, workers, canonical)
 
     def groups(self, store: GraphStore) -> list[str | None]:
-        """Return the Bemis-Murcko scaffold of each molecule's parent, empty where it has no ring.
+        """Return the Bemis-Murcko scaffold of each molecule's parent; empty if it has no ring.
 
-        Chirality is kept, isotopes are not.
+        Scaffolds keep chirality but not isotopes.
         """
         texts = _without_isotopes(store.parents())
         return molecule.scaffolds.scaffolds(texts, canonical_first=True)
 
     def parents(self, store: GraphStore) -> GraphStore:
-        """Return the graphs of the parents, in a schema in which a molecule has one form.
+        """Return the graphs of the parents, in a schema in which each molecule has one graph.
 
-        That of the store, or ``molecule-cip``. The molecules themselves where it has no SMILES.
+        This is the schema of the store, or else ``molecule-cip``. A store without SMILES is
+        returned unchanged.
         """
         if not store.has_texts:
             return store
@@ -215,22 +219,24 @@ class MoleculeDomain(RecordDomain):
             return store
         schema = store.schema if has_one_form else MOLECULE_CIP
         read = partial(molecule.parse.featurize_smiles, schema=schema, with_parents=False)
-        own = store.chunks() if has_one_form else (chunk for chunk, _ in spread_texts(read, texts))
-        chunk, _ = read([parents[k] for k in changed])
+        graphs = store.chunks() if has_one_form else (g for g, _ in spread_texts(read, texts))
+        parent_graphs, _ = read([parents[k] for k in changed])
         with StoreBuilder(schema) as builder:
             first = 0
-            for part in (*own, chunk):
-                rows = np.arange(first, first + len(part))
-                builder.add(replace(part, rows=rows, labels=None, texts=None, parents={}))
-                first += len(part)
+            for chunk in (*graphs, parent_graphs):
+                rows = np.arange(first, first + len(chunk))
+                builder.add(replace(chunk, rows=rows, labels=None, texts=None, parents={}))
+                first += len(chunk)
             both = builder.finish()
-        assert len(both) == len(store) + len(chunk), "what one schema reads, every one reads"
-        graphs = np.arange(len(store))
-        graphs[np.array(changed, dtype=np.int64)[chunk.rows]] = np.arange(len(store), len(both))
-        return both.subset(graphs)
+        assert first == len(store) + len(parent_graphs), "a molecule can be read in every schema"
+        indices = np.arange(len(store))
+        indices[np.array(changed, dtype=np.int64)[parent_graphs.rows]] = np.arange(
+            len(store), len(both)
+        )
+        return both.subset(indices)
 
     def reading_notes(self, store: GraphStore) -> list[str]:
-        """Say which molecules have several fragments, or that this is not known."""
+        """Return a note on molecules with several fragments, or on missing SMILES."""
         if not store.has_texts:
             return [
                 "the graphs have no SMILES: a salt or a charged form is not recognized as a repeat "
@@ -247,24 +253,24 @@ class MoleculeDomain(RecordDomain):
             f"{setting('standardize', 'parent')}"
         ]
 
-    # What is known about graphs without learning
+    # Properties that are computed without learning
 
     def feature_set(self, name: str, store: GraphStore) -> BaselineFeatures:
-        """Return ECFP4 fingerprints, or the descriptors in ``targets``, worked out in parallel."""
+        """Return ECFP4 fingerprints, or the descriptors in ``targets``, computed in parallel."""
         match name:
             case "ecfp4":
                 bits = molecule.descriptors.morgan_fingerprints(store.texts())
                 return BaselineFeatures("ECFP4", bits, binary=True)
             case "descriptors":
-                most = molecule.descriptors.MOST_DESCRIBED
-                if len(large := store.rows[store.num_nodes > most]):
+                limit = molecule.descriptors.MAX_ESTATE_ATOMS
+                if len(large := store.rows[store.num_nodes > limit]):
                     warnings.warn(
-                        f"{len(large):,} molecules have more than {most:,} atoms (rows "
+                        f"{len(large):,} molecules have more than {limit:,} atoms (rows "
                         f"{listed_rows(large)}): their electrotopological descriptors are 0",
                         stacklevel=2,
                     )
-                found = spread_texts(molecule.descriptors.target_values, store.texts())
-                values = np.concatenate([np.empty((0, len(TARGETS)), np.float32), *found])
+                parts = spread_texts(molecule.descriptors.target_values, store.texts())
+                values = np.concatenate([np.empty((0, len(TARGETS)), np.float32), *parts])
                 return BaselineFeatures("descriptors", values)
             case _:
                 return super().feature_set(name, store)
@@ -274,16 +280,14 @@ class MoleculeDomain(RecordDomain):
         return molecule.descriptors.morgan_counts(store.texts())
 
     def calibration_graphs(self, schema: FeatureSchema, limit: int) -> GraphStore:
-        """Return the first molecules that come with RDKit."""
+        """Return the first molecules of a data set that RDKit contains."""
         source = Input(name=_CALIBRATION_SET, spec=DATASETS[_CALIBRATION_SET])
         return self.read(source, schema, MoleculeReading(keep_texts=False, limit=limit))
 
     def features(self, store: GraphStore) -> list[GraphFeature]:
         """Return numbers of atoms, properties, functional groups and frequent ring systems."""
-        size, *_ = super().features(store)
-        if not store.has_texts:
-            return [size]
-        return [size, *molecule.traits.traits(store.texts())]
+        size = super().features(store)[0]
+        return [size, *(molecule.traits.traits(store.texts()) if store.has_texts else ())]
 
     def draw(
         self,
@@ -293,20 +297,21 @@ class MoleculeDomain(RecordDomain):
         height: int,
         weights: Sequence[Float[np.ndarray, "_"]] | None = None,
     ) -> list[str]:
-        """Return structures, atoms colored by weights; empty for molecules too large to be read."""
+        """Return structures with atoms colored by weights; empty for very large molecules."""
+        drawings = [""] * len(graphs)
         if not store.has_texts:
-            return [""] * len(graphs)
-        drawn, texts = [""] * len(graphs), store.texts(list(graphs))
-        for k in np.flatnonzero(store.num_nodes[list(graphs)] <= _LARGEST_DRAWN).tolist():
+            return drawings
+        texts = store.texts(list(graphs))
+        for k in np.flatnonzero(store.num_nodes[list(graphs)] <= _MAX_DRAWN_ATOMS).tolist():
             colors = None if weights is None else weights[k].tolist()
             with suppress(DataError):
-                drawn[k] = molecule.drawing.draw_svg(texts[k], width, height, weights=colors)
-        return drawn
+                drawings[k] = molecule.drawing.draw_svg(texts[k], width, height, weights=colors)
+        return drawings
 
     def node_fields(
         self, schema: FeatureSchema, x: Num[np.ndarray, "V F"]
     ) -> Mapping[str, Sequence[str]]:
-        """Return the symbol of each atom's element, ``*`` where it has none."""
+        """Return the symbol of each atom's element; ``*`` if it has no element."""
         from rdkit import Chem
 
         table = Chem.GetPeriodicTable()
@@ -326,7 +331,7 @@ class MoleculeDomain(RecordDomain):
     # Descriptors
 
     def targets_version(self) -> str:
-        """Return RDKit's version, and in which form it is given molecules."""
+        """Return RDKit's version and the form of the molecules."""
         from rdkit import rdBase
 
         return f"{rdBase.rdkitVersion}, without isotopes"
@@ -353,4 +358,4 @@ def rdkit_file(origin: str, path: str) -> Path:
 
 
 DOMAIN = MoleculeDomain()
-"""What the table of domains looks up."""
+"""The instance that ``DOMAINS`` refers to."""

@@ -25,38 +25,39 @@ SPLITS: dict[str, GroupRule | None] = {
     "random-scaffold": "random",
     "random": None,
 }
-"""Kinds of split of molecules, and how whole scaffolds are assigned in each."""
-_MOST_RINGS = 250
-"""Rings beyond which RDKit takes seconds to minutes for a scaffold; such a molecule is its own."""
+"""Kinds of split of molecules, and how each assigns scaffolds to sets; ``random`` ignores them."""
+_MAX_RINGS = 250
+"""Largest number of rings for which RDKit finds scaffolds quickly; beyond it, a molecule is its own
+scaffold."""
 
 
 def scaffolds(smiles: Sequence[str], canonical_first: bool = False) -> list[str | None]:
-    """Return the SMILES of each molecule's rings and the chains that join them.
+    """Return the SMILES of the scaffold of each molecule: its rings and the chains between them.
 
-    It is empty without rings, and None where parsing fails. Chirality is kept.
+    It is empty for a molecule without rings, and None if parsing fails. Chirality is kept.
 
     Args:
         smiles: The molecules.
-        canonical_first: Whether to take the scaffolds of their canonical SMILES, so that they do
-            not depend on the writing: RDKit keeps or loses the stereo of a scaffold by it.
+        canonical_first: Whether to compute scaffolds from canonical SMILES. Otherwise it may depend
+            on how a SMILES is written whether RDKit keeps the stereo of a scaffold.
 
     Example:
         >>> scaffolds(["CCc1ccccc1", "CC", "C1CC"])
         ['c1ccccc1', '', None]
     """
-    keys: list[str | None] = []
+    found: list[str | None] = []
     for text, mol in zip(smiles, parsed(smiles), strict=True):
         if canonical_first and not isinstance(mol, str) and not is_flat(text):
             mol = parse_smiles(Chem.MolToSmiles(mol))
-        keys.append(None if isinstance(mol, str) else _scaffold_of(mol))
-    return keys
+        found.append(None if isinstance(mol, str) else _scaffold_of(mol))
+    return found
 
 
 def _scaffold_of(mol: Chem.Mol) -> str:
     rings = mol.GetRingInfo().NumRings()
     if not rings:
         return ""
-    if rings > _MOST_RINGS:
+    if rings > _MAX_RINGS:
         return Chem.MolToSmiles(mol)
     return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=True)
 
@@ -69,24 +70,24 @@ def scaffold_split(
     workers: int | None = None,
     canonical: bool = False,
 ) -> Split:
-    """Return train, validation and test rows; molecules with one Murcko scaffold stay together.
+    """Return training, validation and test rows; molecules with one Murcko scaffold stay together.
 
-    Molecules are taken as they are written, as the pre-train-GNNs family does; tables that are
-    fine-tuned on or probed are split by the parents of salts and charged forms.
+    Molecules are split as they are written, as in the pre-train-GNNs family. In contrast, tables
+    for fine-tuning and probing are split by the parents of salts and charged forms.
 
     Args:
         smiles: Molecules; one that cannot be parsed is a group of its own.
         fractions: Fractions of the three sets; they sum to 1.
         kind: ``scaffold`` (largest first), ``scaffold-balanced``, ``random-scaffold``, ``random``.
-        seed: Seed of the kinds that shuffle.
-        workers: Processes for the scaffolds; None takes every core, and none for few molecules.
-        canonical: Whether to take the scaffold of the canonical SMILES, as the pre-train-GNNs
-            family does for BBBP, ClinTox and ToxCast; the two can differ in the chirality that a
-            scaffold keeps.
+        seed: Random seed of the kinds that shuffle.
+        workers: Number of processes that find scaffolds; None uses every core, or a single process
+            for few molecules.
+        canonical: Whether to compute scaffolds from canonical SMILES, as the pre-train-GNNs family
+            does for BBBP, ClinTox and ToxCast. They can differ in the chirality that is kept.
 
     Raises:
-        ConfigError: If the kind is unknown or the fractions do not fit.
-        DataError: If there is nothing to train on, or ``smiles`` is no list or column.
+        ConfigError: If the kind is unknown or the fractions are not valid.
+        DataError: If the training set would be empty, or ``smiles`` is not a list or column.
 
     Example:
         >>> smiles = ["c1ccccc1C", "c1ccccc1", "CCO", "CCN", "C1CCCCC1"]
@@ -107,5 +108,5 @@ def scaffold_split(
     rule = SPLITS[kind]
     if rule is None:
         return random_split(len(smiles), fractions, seed)
-    found = spread_texts(partial(scaffolds, canonical_first=canonical), smiles, workers)
-    return group_split([key for part in found for key in part], fractions, rule, seed)
+    parts = spread_texts(partial(scaffolds, canonical_first=canonical), smiles, workers)
+    return group_split([scaffold for part in parts for scaffold in part], fractions, rule, seed)

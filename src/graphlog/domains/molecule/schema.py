@@ -1,4 +1,4 @@
-"""What is known of molecules without RDKit: attribute codes of graphs, names of descriptors."""
+"""Schemas of molecules (the codes of attributes) and names of descriptors, without RDKit."""
 
 from dataclasses import replace
 
@@ -9,12 +9,12 @@ WILDCARD = 118
 OTHER_CHIRALITY = 3
 """Code of ``molecule`` for a chirality that is neither absent, clockwise nor counter-clockwise."""
 OTHER_BOND = 6
-"""Code of ``molecule`` for a bond not single, double, triple or aromatic (dative, ...)."""
+"""Code of ``molecule`` for a bond that is not single, double, triple or aromatic (dative, ...)."""
 OTHER_DIRECTION = 3
 """Code of ``molecule`` for a direction other than none, up-right and down-right (wedge, ...)."""
 
 ATOM = Attribute("atomic_number", 120)
-"""0-117: element ``Z - 1``; 118: wildcard; 119: masked."""
+"""Atomic number; 0-117: element ``Z - 1``, 118: wildcard, 119: masked."""
 
 MOLECULE = FeatureSchema(
     name="molecule",
@@ -32,9 +32,9 @@ MOLECULE = FeatureSchema(
     edge_mask=(5, 0),
     self_loop=(4, 0),
 )
-"""The numbers of the pre-train-GNNs family, which published weights were trained on.
+"""Attributes and codes of the pre-train-GNNs family, which published weights were trained with.
 
-What the family's own featurizer refuses has codes behind these.
+Values that its featurizer rejects have further codes.
 """
 
 MOLECULE_RICH = FeatureSchema(
@@ -63,7 +63,7 @@ MOLECULE_RICH = FeatureSchema(
     edge_mask=(6, 7, 2),
     self_loop=(5, 0, 0),
 )
-"""OGB's features and numbers, those of masks and self-loops behind them."""
+"""Attributes and codes of OGB, with further codes for masks and self-loops."""
 
 MOLECULE_CIP = replace(
     MOLECULE_RICH,
@@ -82,10 +82,10 @@ MOLECULE_CIP = replace(
     node_mask=(119, 6, 12, 12, 10, 6, 6, 2, 2),
     edge_mask=(6, 4, 2),
 )
-"""OGB's features with labels of stereo that, unlike tags, do not depend on how a SMILES is written.
+"""Attributes of OGB with CIP labels instead of chiral tags, which depend on the SMILES.
 
-Hydrogens of every isotope are counted, not nodes, and a complex has one graph whether its bonds to
-the metal are written as dative, plain or between charges.
+Hydrogens of all isotopes are counted and are not nodes. A complex has one graph, no matter whether
+its bonds to the metal are written as dative bonds, single bonds or charges.
 """
 
 MOLECULE_ISOTOPES = replace(
@@ -95,11 +95,11 @@ MOLECULE_ISOTOPES = replace(
     node=(*MOLECULE_CIP.node, Attribute("isotope", 302)),
     node_mask=(119, 6, 12, 12, 10, 6, 6, 2, 2, 301),
 )
-"""What tells isotopes apart; deuterium and tritium are nodes."""
+"""Attributes of ``molecule-cip`` with isotopes; deuterium and tritium are nodes."""
 
 
-def _numbered(prefix: str, first: int, last: int) -> tuple[str, ...]:
-    return tuple(f"{prefix}{k}" for k in range(first, last + 1))
+def _numbered(prefix: str, last: int) -> tuple[str, ...]:
+    return tuple(f"{prefix}{k}" for k in range(1, last + 1))
 
 
 _OTHER_NAMES = {"NumHAcceptors": "NumHBA", "NumHDonors": "NumHBD", "RingCount": "NumRings"}
@@ -114,7 +114,7 @@ ONE_BY_ONE: tuple[tuple[str, str], ...] = tuple(
         "NumBridgeheadAtoms NumSpiroAtoms NumAtomStereoCenters NumUnspecifiedAtomStereoCenters"
     ).split()
 )
-"""Names, and what RDKit's ``rdMolDescriptors`` calls them."""
+"""Names of descriptors and of their functions in RDKit's ``rdMolDescriptors``."""
 FRAGMENTS = tuple(
     f"fr_{name}"
     for name in (
@@ -133,23 +133,24 @@ FRAGMENTS = tuple(
 
 TARGETS: tuple[str, ...] = (
     *"MolLogP MolMR".split(),
-    *_numbered("SlogP_VSA", 1, 12),
-    *_numbered("SMR_VSA", 1, 10),
-    *_numbered("PEOE_VSA", 1, 14),
+    *_numbered("SlogP_VSA", 12),
+    *_numbered("SMR_VSA", 10),
+    *_numbered("PEOE_VSA", 14),
     *"MaxEStateIndex MinEStateIndex MaxAbsEStateIndex MinAbsEStateIndex".split(),
-    *_numbered("EState_VSA", 1, 11),
-    *_numbered("VSA_EState", 1, 10),
+    *_numbered("EState_VSA", 11),
+    *_numbered("VSA_EState", 10),
     *"Chi0 Chi1 NumValenceElectrons NumRadicalElectrons HeavyAtomCount NHOHCount".split(),
     *"NOCount NumHeteroatoms Kappa1 Kappa2 Kappa3 Phi".split(),
     *(name for name, _ in ONE_BY_ONE),
     *"MolWt HeavyAtomMolWt".split(),
     *FRAGMENTS,
 )
-"""Names of descriptors that serve as labels that cost nothing.
+"""Names of the descriptors that a model can learn to predict without labels.
 
-They are quick, finite for any molecule, and in every supported release; the list is fixed, so that
-a head's width does not depend on the release. All of RDKit's two-dimensional descriptors are here
-but those that are slow beside the rest together (``qed``, ``SPS``, ``BertzCT``, ``AvgIpc``,
-``BCUT2D_*``), not finite for every molecule (``*PartialCharge``, ``BCUT2D_*``, ``Ipc``, and
-``BalabanJ`` of a salt) or made of the number of bits of a fingerprint (``FpDensityMorgan*``).
+They are fast, finite for any molecule, and part of every supported release of RDKit. The list is
+fixed, so that the width of a head does not depend on the release. It has all two-dimensional
+descriptors but those that are slow compared with all others together (``qed``, ``SPS``,
+``BertzCT``, ``AvgIpc``, ``BCUT2D_*``), not finite for every molecule (``*PartialCharge``,
+``BCUT2D_*``, ``Ipc``, and ``BalabanJ`` of a salt) or computed from the number of bits of a
+fingerprint (``FpDensityMorgan*``).
 """

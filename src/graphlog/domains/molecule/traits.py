@@ -1,4 +1,4 @@
-"""What describes a group of molecules to a chemist: properties, functional groups, ring systems."""
+"""Interpretable features of molecules: properties, functional groups, ring systems."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -55,14 +55,14 @@ _FRAGMENTS = {
 def _value(f: object, mol: object) -> float:
     try:
         return float(f(mol))  # pyright: ignore[reportCallIssue]
-    except Exception:  # each third-party function fails in its own way on odd molecules
+    except Exception:  # RDKit's functions raise various errors on unusual molecules
         return 0.0
 
 
-_RING_SYSTEMS = 30
-"""Ring systems looked for: the most frequent ones."""
-_FEWEST_SHARE = 0.01
-"""Share of the molecules that a ring system must be part of."""
+_MAX_RING_SYSTEMS = 30
+"""Largest number of ring systems that become features."""
+_MIN_SHARE = 0.01
+"""Smallest share of molecules with a ring system that becomes a feature."""
 _CARBON = 6
 _NAMES = {
     "c1ccccc1": "benzene",
@@ -96,48 +96,50 @@ _NAMES = {
 
 
 def traits(smiles: Sequence[str]) -> list[GraphFeature]:
-    """Return properties, functional groups and frequent ring systems; some thousand take seconds.
+    """Return properties, functional groups and frequent ring systems of molecules.
 
-    What RDKit cannot tell of a molecule counts as 0.
+    A value that RDKit cannot compute is 0. Thousands of molecules take seconds.
     """
-    known = dict(Descriptors.descList)
-    functions = [known[name] for name in (*_PROPERTIES, *_FRAGMENTS)]
+    function_named = dict(Descriptors.descList)
+    functions = [function_named[name] for name in (*_PROPERTIES, *_FRAGMENTS)]
     table = np.full((len(smiles), len(functions)), np.nan)
     systems: list[set[str] | None] = [None] * len(smiles)
     for row, mol in enumerate(parsed(smiles)):
         if not isinstance(mol, str):
             table[row] = [_value(f, mol) for f in functions]
             systems[row] = _ring_systems(mol)
-    found = [GraphFeature(name, "mean", table[:, k]) for k, name in enumerate(_PROPERTIES.values())]
-    for k, name in enumerate(_FRAGMENTS.values(), start=len(found)):
+    features = [GraphFeature(n, "mean", table[:, k]) for k, n in enumerate(_PROPERTIES.values())]
+    for k, name in enumerate(_FRAGMENTS.values(), start=len(features)):
         has = np.where(np.isnan(table[:, k]), np.nan, table[:, k] > 0)
-        found.append(GraphFeature(f"with {name}", "share", has))
+        features.append(GraphFeature(f"with {name}", "share", has))
     counts = Counter(chain.from_iterable(filter(None, systems)))
-    # the sets have no order that lasts, so that equally frequent ones go by their SMILES
+    # equally frequent ones are sorted by SMILES, since the order of a set may change between runs
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    for ring, count in ranked[:_RING_SYSTEMS]:
-        if count >= _FEWEST_SHARE * len(smiles):
+    for ring, count in ranked[:_MAX_RING_SYSTEMS]:
+        if count >= _MIN_SHARE * len(smiles):
             has = [np.nan if rings is None else float(ring in rings) for rings in systems]
             name = f"with ring {_NAMES.get(ring, ring)}"
-            found.append(GraphFeature(name, "share", np.array(has)))
-    return found
+            features.append(GraphFeature(name, "share", np.array(has)))
+    return features
 
 
 def _ring_systems(mol: Chem.Mol) -> set[str]:
-    """Return rings, fused ones joined, as canonical SMILES without what hangs on them."""
+    """Return the canonical SMILES of ring systems (fused rings together) without substituents."""
     systems: list[set[int]] = []
     for ring in map(set, mol.GetRingInfo().AtomRings()):
-        joined = [system for system in systems if system & ring]
-        apart = [system for system in systems if not system & ring]
-        systems = [*apart, ring.union(*joined)]
+        fused = [system for system in systems if system & ring]
+        others = [system for system in systems if not system & ring]
+        systems = [*others, ring.union(*fused)]
     return {_ring_smiles(mol, system) for system in systems}
 
 
 def _ring_smiles(mol: Chem.Mol, ring: set[int]) -> str:
-    """Return the SMILES of some atoms, with hydrogens for what hangs on them."""
+    """Return the SMILES of the atoms of a ring system, with hydrogens instead of substituents.
+
+    Atoms with a double bond to a ring are kept, since without them it might not be aromatic.
+    """
     part, place = Chem.RWMol(), dict[int, int]()
     for atom in mol.GetAtoms():
-        # without what hangs on it by a double bond, an aromatic ring is none
         is_doubly_bound = any(
             bond.GetOtherAtomIdx(atom.GetIdx()) in ring and bond.GetBondTypeAsDouble() == 2
             for bond in atom.GetBonds()
