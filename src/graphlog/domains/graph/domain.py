@@ -109,14 +109,9 @@ def pack(
 ) -> GraphStore:
     """Return graphs as a store.
 
-    They are read twice, first to infer attributes and classes, then to encode them.
-
-    Args:
-        graphs: The graphs.
-        name: Name of the input to store.
-        reading: Options.
-        schema: Schema of the store; None infers it.
-        read_as: Schema of the values in ``graphs`` if it is not the same.
+    They are read twice, first to infer attributes and classes, then to encode them. ``schema`` is
+    that of the store, and is inferred if it is None. ``read_as`` is the schema of the values in
+    ``graphs``, if it is another one.
 
     Raises:
         DataError: If there is no graph, more than half cannot be used, or attributes do not fit.

@@ -74,10 +74,7 @@ def open_collection(path: Path) -> Collection:
 
 
 def find_opener(path: Path) -> Callable[[], Collection] | None:
-    """Return the function that opens a file or folder; None if its format is unknown.
-
-    The format is told by the names of files, and of text files by the first lines.
-    """
+    """Return the function that opens a path, by file names or first lines; None if unknown."""
     if path.is_dir():
         if tables := _find_tables(path):
             return partial(_open_tables, path, tables)
@@ -128,10 +125,9 @@ class _Line(BaseModel):
 
 
 def _open_jsonlines(path: Path) -> Collection:
-    """Return the graphs of a file of JSON lines.
+    """Return the graphs of a file; the first line with attributes or labels tells their number.
 
-    The number of attributes and of labels is that of the first line that has any. Labels with
-    names are collected from all lines.
+    Labels with names are collected from all lines.
     """
     node = edge = 0
     labels, has_id, are_named = dict[str, Any](), None, False
@@ -332,9 +328,7 @@ class _Table:
 
 
 def _node_name(text: str) -> str:
-    """Return the name of a node; a whole number such as 2.0 is named 2.
-
-    Pandas writes whole numbers so if a value of the column is missing.
+    """Return the name of a node; 2.0 becomes 2, because pandas writes 2.0 beside missing values.
 
     Example:
         >>> _node_name(" 2.0"), _node_name("a.0")
@@ -371,8 +365,7 @@ def _read_tables(tables: Mapping[str, _Table]) -> Iterator[RawGraph]:
                 if rows is not None and rows.graph == current.graph:
                     of_graph[name], following[name] = rows, next(readers[name], None)
                 elif rows is not None and not tables[name].is_in_order:
-                    # the table has no rows of this graph, or has them in another place, perhaps
-                    # beyond the limit of rows to read
+                    # the table has no rows of this graph, or has them in the wrong place
                     tables[name].check_order(tables[first])
             try:
                 yield _graph_of_tables(number, current.graph, of_graph, tables)
@@ -387,7 +380,6 @@ def _read_tables(tables: Mapping[str, _Table]) -> Iterator[RawGraph]:
 def _graph_of_tables(
     row: int, graph: str, of_graph: Mapping[str, _Rows], tables: Mapping[str, _Table]
 ) -> RawGraph:
-    """Return a graph from its rows in each table."""
     labels: dict[str, Any] = {}
     if "graphs" in of_graph:
         rows = of_graph["graphs"]
@@ -396,8 +388,8 @@ def _graph_of_tables(
             raise BadGraphError(f"{rows.place.of(1)}{problem}")
         labels = dict(zip(tables["graphs"].columns, rows.values[0], strict=True))
     stated = as_number(labels.pop("num_nodes", None))
-    nodes = of_graph.get("nodes", _Rows(graph, Place(), [], []))
-    edges = of_graph.get("edges", _Rows(graph, Place(), [], []))
+    no_rows = _Rows(graph, Place(), [], [])
+    nodes, edges = of_graph.get("nodes", no_rows), of_graph.get("edges", no_rows)
     if "nodes" in of_graph:
         names = [name for (name,) in nodes.keys]
         if stated not in (None, len(names)):
@@ -475,10 +467,9 @@ def _find_parts(path: Path) -> dict[str, str]:
 
 
 def open_tudataset(path: Path) -> Collection:
-    """Return the graphs of a TUDataset in a folder or zip.
+    """Return the graphs of a folder or zip, kept in memory, since edges may refer to any node.
 
-    It is kept in memory, because its edges may refer to any node. Labels of nodes, edges and graphs
-    are categories; attributes are quantities.
+    Labels of nodes, edges and graphs are categories; attributes are quantities.
     """
     parts = _find_parts(path)
     if not parts:
@@ -610,10 +601,7 @@ def _read_tudataset(
 
 
 def _find_text_opener(path: Path) -> Callable[[], Collection] | None:
-    """Return the function that opens a text file: JSON lines, or GIN's format.
-
-    GIN's format begins with a line of one number and a line of two.
-    """
+    """Return the function that opens JSON lines or GIN's format, which begins with three counts."""
     try:
         with open_text(path) as lines:
             first, second = (next(lines, "").split() for _ in range(2))

@@ -298,13 +298,8 @@ def join(graphs: Sequence[RawGraph]) -> RawGraphs:
         counts={item: np.array(numbers, dtype=np.int64) for item, numbers in counts.items()},
         edge_index=np.concatenate([_NO_EDGES, *(graph.edge_index for graph in graphs)], axis=1),
         columns={
-            "node": tuple(map(_joined, zip(*(graph.node for graph in graphs), strict=True))),
-            "edge": tuple(map(_joined, zip(*(graph.edge for graph in graphs), strict=True))),
+            "node": tuple(map(np.concatenate, zip(*(graph.node for graph in graphs), strict=True))),
+            "edge": tuple(map(np.concatenate, zip(*(graph.edge for graph in graphs), strict=True))),
             "graph": tuple(map(column, zip(*(graph.labels for graph in graphs), strict=True))),
         },
     )
-
-
-def _joined(parts: Sequence[Column]) -> Column:
-    parts = [part for part in parts if len(part)]  # the type of an empty part has no meaning
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

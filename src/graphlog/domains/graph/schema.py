@@ -28,9 +28,9 @@ from graphlog.errors import DataError, check_name
 Kind = Literal["categorical", "continuous"]
 
 MAX_CODES = 4096
-"""Integers from 0 to below this are codes; a column of words may have at most this many values."""
+"""Integers from 0 and below this are codes; a column of words may have this many values."""
 FEW_VALUES = 64
-"""Largest number of different values at which other integers (negative, large) are categories."""
+"""Other integers (negative, large) are categories up to this number of different values."""
 MAX_CLASSES = 1000
 """Largest number of classes of a label."""
 DEGREE_CAP = 255
@@ -85,12 +85,12 @@ class Moments:
     def notes(self, item: Item, columns: Sequence[Attribute]) -> list[str]:
         """Return a note on each quantity that 32 bits change by 1 % of its standard deviation."""
         return [
-            f"{item} attribute '{a.name}': values near {mean:.4g} are rounded by up to {rounding:.2g} "
+            f"{item} attribute '{a.name}': values near {mean:.4g} are rounded by up to {error:.2g} "
             f"(32 bits); their standard deviation is {std:.2g}; subtract a constant from them"
-            for a, mean, rounding, std, varies in zip(
+            for a, mean, error, std, varies in zip(
                 columns, self.mean, self.rounding, self.std, self.max > self.min, strict=True
             )
-            if not a.is_categorical and varies and rounding > _ROUNDING_LIMIT * std
+            if not a.is_categorical and varies and error > _ROUNDING_LIMIT * std
         ]
 
 
@@ -109,12 +109,12 @@ def with_columns(
 
 
 def _special_row(columns: Sequence[Attribute], from_last: int) -> tuple[float, ...]:
-    """Return a row of codes counted from the last; in continuous columns it is the mean."""
+    """Return a code of each column, counted from its last; in continuous columns the mean."""
     return tuple(float(c.cardinality - from_last) if c.is_categorical else c.shift for c in columns)
 
 
 class ColumnSurvey:
-    """The different values of a column, as long as there are few, and their number by type."""
+    """Collects the different values of a column, up to a limit, and counts them by type."""
 
     def __init__(self) -> None:
         self.values: set[Any] = set()
@@ -150,13 +150,13 @@ class ColumnSurvey:
 
     @property
     def _known(self) -> set[Any]:
-        """Values without words for a missing one; beside other words, numerals are names."""
+        """Values except words for a missing one; in a column of words, numerals are words too."""
         numerals = self.numerals if self.num_words else map(as_number, self.numerals)
         return self.values.union(numerals)
 
     @property
     def _categories(self) -> set[Any]:
-        """Values of an attribute; unless all others are numbers, with words for a missing one."""
+        """Values as categories, with words for a missing one unless all others are numbers."""
         has_only_numbers = self.num_numbers > 0 and not self.num_words
         return self._known if has_only_numbers else self._known | self.absent
 
@@ -191,7 +191,7 @@ class ColumnSurvey:
     @property
     def is_class(self) -> bool:
         """Whether the label is a class: it has words that are not mistakes among fractions."""
-        # classes may be numbers written with a point
+        # 1.0 and 2.0 are not fractions here, because classes may be written so
         has_fractions = any(isinstance(v, float) and v % 1 for v in self.values)
         return self.num_words > (self.num_numbers if has_fractions else 0)
 
@@ -293,7 +293,7 @@ class Survey:
         )
 
     def labels(self, known: Mapping[str, Sequence[str]], are_wanted: bool) -> tuple[Attribute, ...]:
-        """Return the labels: words become classes, in the order ``known`` if it is given.
+        """Return the labels: words become classes (``known`` gives their order), numbers quantities.
 
         Columns with too many different words are left out unless ``are_wanted``.
         """

@@ -130,11 +130,11 @@ class ProteinDomain(Domain):
 
     def cutting_of(self, source: Input | GraphStore) -> dict[str, Any]:
         """Return the options by which the ego-networks of a store or a named set are cut."""
-        cutting: Mapping[str, Any] = {}
         if isinstance(source, Input) and source.spec is not None:
             cutting = details_of(source.spec).options.model_dump(mode="json")
-        elif (store := source.store if isinstance(source, Input) else source) is not None:
-            cutting = store.source.cutting
+        else:
+            store = source.store if isinstance(source, Input) else source
+            cutting = {} if store is None else store.source.cutting
         return {name: cutting[name] for name in CUTTING if name in cutting}
 
     # Splits
@@ -163,9 +163,10 @@ class ProteinDomain(Domain):
         Its networks are by default those of ``source``.
         """
         if not networks and source is not None:
-            spec = source.spec
-            named = () if spec is None else details_of(spec).networks or (spec.name,)
-            networks = named or (() if source.path is None else (source.path,))
+            if source.spec is not None:
+                networks = details_of(source.spec).networks or (source.spec.name,)
+            elif source.path is not None:
+                networks = (source.path,)
         return split_proteins(
             store.texts(),
             kind,

@@ -234,13 +234,12 @@ STATISTICS = (
 _TABLE_ENTRIES = 1 << 22
 """Largest number of entries of the table in :func:`ego_networks`."""
 _GRAPHS_PER_BATCH = 1024
-_EDGE_ATTRIBUTES: Float[np.ndarray, "128 9"] = np.zeros(
-    (1 << len(CHANNELS), len(PROTEIN.edge)), dtype=np.float32
+_CODES = np.arange(1 << len(CHANNELS))[:, None]
+_EDGE_ATTRIBUTES: Float[np.ndarray, "128 9"] = np.pad(
+    (_CODES >> np.arange(len(CHANNELS)) & 1).astype(np.float32),
+    ((0, 0), (0, len(PROTEIN.edge) - len(CHANNELS))),
 )
 """Edge attributes of each code of channels (:attr:`ProteinNetwork.once_codes`)."""
-_EDGE_ATTRIBUTES[:, : len(CHANNELS)] = (
-    np.arange(1 << len(CHANNELS))[:, None] >> np.arange(len(CHANNELS))
-) & 1
 
 
 def ego_networks(

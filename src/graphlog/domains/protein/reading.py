@@ -94,7 +94,7 @@ class ProteinReading(Reading):
 
 
 class NetworkFile(NamedTuple):
-    """A network file and the options of the catalogue for it."""
+    """A network file and what the catalog says about it."""
 
     path: Path
     """Path of the file."""
@@ -149,20 +149,18 @@ def read_proteins(source: Files, reading: ProteinReading) -> GraphStore:
     """
     cutting = reading.cutting
     files = network_files(source, reading.data_dir)
-    load = partial(_load_network, species=reading.species, options=cutting)
+    load = partial(_load, species=reading.species, options=cutting)
     pieces = ((None, file) for file in files)
-    networks = [
-        network for _, network in map_in_order(load, pieces, check_workers(reading.workers))
-    ]
+    loaded = map_in_order(load, pieces, check_workers(reading.workers))
+    networks = [network for _, network in loaded]
     paths: dict[str, Path] = {}
     for file, network in zip(files, networks, strict=True):
         if network.species in paths:
             problem = f"is of species {network.species}, and so is {paths[network.species]}"
             raise DataError(f"{file.path}: {problem}; give each species one file.")
         paths[network.species] = file.path
-    functions = _label_proteins(
-        [name for network in networks for name in network.proteins], reading
-    )
+    proteins = [name for network in networks for name in network.proteins]
+    functions = _label_proteins(proteins, reading)
     origin = Source(
         name=", ".join(file.path.name for file in files[:5]),
         cutting=cutting.model_dump(mode="json"),
@@ -184,9 +182,7 @@ def read_proteins(source: Files, reading: ProteinReading) -> GraphStore:
         return builder.finish()
 
 
-def _load_network(
-    file: NetworkFile, species: str | int | None, options: ProteinOptions
-) -> ProteinNetwork:
+def _load(file: NetworkFile, species: str | int | None, options: ProteinOptions) -> ProteinNetwork:
     taxon = file.species if species is None else str(species)
     return build_network(read_interactions(file.path, taxon), options)
 
@@ -229,7 +225,7 @@ def _add_network(
 
 
 _ONTOLOGY = "go-graph"
-"""Name of the ontology in the catalogue."""
+"""Name of the ontology in the catalog."""
 _VERSION = 3
 """Version of cutting and labeling; a new version rebuilds the stores of named sets."""
 

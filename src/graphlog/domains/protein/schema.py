@@ -101,7 +101,7 @@ def species_of(name: str) -> str | None:
 
 
 class NetworkDetails(FrozenConfig):
-    """Options by which a network, a labeled set or another file of the catalogue is read."""
+    """Options by which a network, a labeled set or another file of the catalog is read."""
 
     begins: str = "protein1 protein2"
     """Beginning of the first line of a file that has no pinned sha256."""
