@@ -91,7 +91,7 @@ class GraphDomain(Domain):
             return False
 
     def default_split(self, store: GraphStore, task: str | None) -> str:
-        """Return ``stratified`` for classes, else ``random``; without a task, labels tell which."""
+        """Return ``stratified`` for classes (by the labels if there is no task), else ``random``."""
         if task is None and store.labels is not None:
             labels = store.labels[~np.isnan(store.labels)]
             has_classes = len(store.tasks) == 1 and store.tasks[0] in store.source.classes
@@ -170,7 +170,7 @@ def pack(
         if not collector.done:
             raise DataError(f"{graphs.name}: holds no graph.")
         collector.refuse_if_mostly_bad("")
-        if is_inferred:  # only now, without rejected graphs and dropped edges
+        if is_inferred:  # means are of graphs and edges that are kept, known only now
             rounding = node.notes("node", schema.node) + edge.notes("edge", schema.edge)
             builder.source = origin.model_copy(update={"notes": (*origin.notes, *rounding)})
             scaled = node.scaled(schema.node), edge.scaled(schema.edge)

@@ -56,7 +56,7 @@ _TEXT_SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
 _MOST_DIGITS = 18
 """Largest number of digits in a count of graphs or nodes."""
 _MIN_BOMB, _BOMB_RATIO = 1 << 26, 200
-"""A file in a zip that is larger than so many bytes, and expands by a larger factor, is refused."""
+"""Size in bytes and factor of expansion; a file in a zip that exceeds both is refused."""
 
 
 def open_collection(path: Path) -> Collection:
@@ -74,7 +74,7 @@ def open_collection(path: Path) -> Collection:
 
 
 def find_opener(path: Path) -> Callable[[], Collection] | None:
-    """Return the function that opens a path, by file names or first lines; None if unknown."""
+    """Return the function that opens a file or folder; None if it has none of the formats."""
     if path.is_dir():
         if tables := _find_tables(path):
             return partial(_open_tables, path, tables)
@@ -601,7 +601,7 @@ def _read_tudataset(
 
 
 def _find_text_opener(path: Path) -> Callable[[], Collection] | None:
-    """Return the function that opens JSON lines or GIN's format, which begins with three counts."""
+    """Return the function that opens JSON lines or GIN's format; None for other texts."""
     try:
         with open_text(path) as lines:
             first, second = (next(lines, "").split() for _ in range(2))
@@ -638,10 +638,9 @@ def _read_gin(path: Path) -> Iterator[RawGraph]:
                 size, label = line.split()
                 nodes = [node.split() for _, node in islice(numbered, int(size))]
             except ValueError:
-                found = (
-                    f"must be 'nodes label' of graph {row} of {total}, found {line.strip()!r:.40}"
-                )
-                raise DataError(f"{path}, line {number}: {found}.") from None
+                must = f"must be 'nodes label' of graph {row} of {total}"
+                found = f"found {line.strip()!r:.40}"
+                raise DataError(f"{path}, line {number}: {must}, {found}.") from None
             if len(nodes) < int(size):
                 problem = f"ends within graph {row} of {total}; the file is cut off"
                 raise DataError(f"{path}: {problem}.")

@@ -293,7 +293,7 @@ class Survey:
         )
 
     def labels(self, known: Mapping[str, Sequence[str]], are_wanted: bool) -> tuple[Attribute, ...]:
-        """Return the labels: words become classes (``known`` gives their order), numbers quantities.
+        """Return the labels: words become classes (in the order ``known``), numbers quantities.
 
         Columns with too many different words are left out unless ``are_wanted``.
         """

@@ -208,25 +208,24 @@ class Functions:
     @cached_property
     def indices(self) -> dict[str, dict[str, tuple[int, ...]]]:
         """Indices of the proteins of each name, by species."""
-        index = {name: k for k, name in enumerate(self.proteins)}
-        names_of_species: dict[str, list[str]] = {}
-        for name in self.proteins:
-            names_of_species.setdefault(name.partition(".")[0], []).append(name)
         indices: dict[str, dict[str, tuple[int, ...]]] = {}
-        for species, names in names_of_species.items():
-            genes: dict[str, tuple[int, ...]] = {}
-            for name in names if species == _WORM else ():
-                gene = _ISOFORM.sub("", name.partition(".")[2])
-                genes[gene] = (*genes.get(gene, ()), index[name])
-            exact = {name.partition(".")[2]: (index[name],) for name in names}
-            exact |= {name: (index[name],) for name in names}
-            aliases = self._aliases.get(species, {})
-            others = {alias: (index[p],) for alias, p in aliases.items() if p in index}
-            indices[species] = others | genes | exact
+        genes: dict[str, tuple[int, ...]] = {}
+        for k, protein in enumerate(self.proteins):
+            species, _, name = protein.partition(".")
+            table = indices.setdefault(species, {})
+            table[protein] = (k,)
+            table.setdefault(name, (k,))
+            if species == _WORM:
+                gene = _ISOFORM.sub("", name)
+                genes[gene] = (*genes.get(gene, ()), k)
+        for species, table in indices.items():
+            aliases = self._aliases.get(species, {}).items()
+            others = {alias: table[protein] for alias, protein in aliases if protein in table}
+            indices[species] = others | (genes if species == _WORM else {}) | table
         return indices
 
     def is_gene(self, name: str, members: Sequence[int]) -> bool:
-        """Return whether ``name`` is the gene of the proteins ``members``, and not one of them."""
+        """Return whether ``name`` is the gene of some proteins, and not one of them."""
         isoforms = [self.proteins[member].partition(".")[2] for member in members]
         return name not in isoforms and name in [_ISOFORM.sub("", isoform) for isoform in isoforms]
 
@@ -254,7 +253,7 @@ class Functions:
     def rows(
         self, table: ColumnTable, indices: Sequence[int]
     ) -> Iterator[tuple[int, str, tuple[int, ...], tuple[str, ...]]]:
-        """Yield line number, name, indices of the proteins and other columns of each line.
+        """Yield line number, name, indices of its proteins and other columns of each line.
 
         The name is in the first of the columns ``indices``. Names that are not found are recorded.
         """

@@ -1,4 +1,4 @@
-"""Protein networks of interactions above thresholds, and the ego-networks cut out of them."""
+"""Protein networks of interactions that reach thresholds, and the ego-networks in them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class Interactions(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProteinNetwork:
-    """An undirected network without self-loops or repeats."""
+    """An undirected network without self-loops and repeated interactions."""
 
     species: str
     """NCBI taxon id."""
@@ -63,7 +63,7 @@ class ProteinNetwork:
     once_codes: Integer[np.ndarray, "M"]
     """Channels of each interaction as bits; the first channel is the lowest bit."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
-    """Number of lines or interactions by what was done with them."""
+    """Number of lines, and of interactions that were dropped or kept, by reason."""
 
     @property
     def degrees(self) -> Integer[np.ndarray, "N"]:
@@ -252,7 +252,7 @@ def ego_networks(
     protein, and then the number of proteins. All interactions between the proteins are kept.
     """
     n = len(network.proteins)
-    # one row for each center that is cut at the same time; the size is bounded in any network
+    # one row for each center that is cut at the same time; bounded in size for any network
     table = np.full((max(1, _TABLE_ENTRIES // max(n, 1)), n), -1, dtype=np.int32)
     parts = [
         _cut(network, centers[k : k + len(table)].astype(np.int64), options, table)

@@ -94,7 +94,7 @@ class ProteinReading(Reading):
 
 
 class NetworkFile(NamedTuple):
-    """A network file and what the catalog says about it."""
+    """A network file, and its taxon and options in the catalog."""
 
     path: Path
     """Path of the file."""
@@ -282,7 +282,7 @@ def open_named_proteins(name: str, reading: Reading | None = None) -> GraphStore
 def parts(spec: DatasetSpec) -> list[DatasetSpec]:
     """Return all files that a network or labeled set is made from, its own file first."""
     details = details_of(spec)
-    # without details, a labeled set stands for its table alone, not for the store made of it
+    # without details, a spec is that of a table alone, not of the store made from it
     files = [spec.updated({"details": {}})] if spec.path else []
     files += [DATASETS[name] for name in details.networks]
     if details.label_file:
