@@ -121,9 +121,6 @@ _BLOCK = 1 << 20
 _LARGEST = 4 << 30
 """Largest number of bytes of a download, far more than any data set; a server may never end."""
 _MOSES_SHA256 = "7f4450e3ebecebe79c3a2a55950c93daddee071120daf64a163d03481e811d34"
-_MOSES_PARTS = tuple(
-    f"moses/dataset/data/{part}.csv.gz" for part in ("train", "test", "test_scaffolds")
-)
 _MOSES_SAMPLES = {"zinc10k": 10_000, "zinc250k": 250_000}
 """Number of molecules of each data set that is a random sample of MOSES."""
 
@@ -315,11 +312,11 @@ def _unpack_moses(url: str, target: Path, is_valid: Callable[[Path], bool]) -> N
         download(url, wheel, lambda path: hash_file(path) == _MOSES_SHA256)
     smiles: list[str] = []
     with zipfile.ZipFile(wheel) as files:
-        for part in _MOSES_PARTS:
-            with files.open(part) as packed, gzip.open(packed, "rt", encoding="ascii") as lines:
+        for part in ("train", "test", "test_scaffolds"):
+            path = f"moses/dataset/data/{part}.csv.gz"
+            with files.open(path) as packed, gzip.open(packed, "rt", encoding="ascii") as lines:
                 smiles += [line.strip().partition(",")[0] for line in lines][1:]
-    size = _MOSES_SAMPLES.get(target.name.partition(".")[0])
-    if size is not None:
+    if size := _MOSES_SAMPLES.get(target.name.partition(".")[0]):
         order = list(range(len(smiles)))
         random.Random(0).shuffle(order)
         smiles = [smiles[k] for k in sorted(order[:size])]

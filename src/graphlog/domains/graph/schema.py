@@ -155,7 +155,7 @@ class ColumnSurvey:
         return self.values.union(numerals)
 
     @property
-    def _categories(self) -> set[Any]:
+    def categories(self) -> set[Any]:
         """Values as categories, with words for a missing one unless all others are numbers."""
         has_only_numbers = self.num_numbers > 0 and not self.num_words
         return self._known if has_only_numbers else self._known | self.absent
@@ -167,15 +167,10 @@ class ColumnSurvey:
         return words[0] if words and all(map(_DECIMAL_COMMA.fullmatch, words)) else None
 
     @property
-    def is_constant(self) -> bool:
-        """Whether all values are equal."""
-        return len(self._categories) == 1
-
-    @property
     def _are_codes(self) -> bool:
         return all(
             not isinstance(value, str) and 0 <= value < MAX_CODES and value == int(value)
-            for value in self._categories
+            for value in self.categories
         )
 
     def kind(self) -> Kind:
@@ -216,7 +211,7 @@ class ColumnSurvey:
         """Return the attribute for the schema, with ``special`` codes after those of the values."""
         if kind == "continuous":
             return Attribute(name, 0)
-        values = _names(name, self._categories, MAX_CODES)
+        values = _names(name, self.categories, MAX_CODES)
         if self._are_codes:  # each number is its own code
             codes = range(int(max(self._known, default=0)) + 1)
             values = tuple(str(code) if str(code) in values else "" for code in codes)
@@ -253,7 +248,7 @@ class Survey:
 
     @property
     def _is_constant(self) -> bool:
-        return all(column.is_constant for column in self._columns["node"].values())
+        return all(len(column.categories) == 1 for column in self._columns["node"].values())
 
     def add(self, graphs: RawGraphs) -> None:
         """Add graphs."""
