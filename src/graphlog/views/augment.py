@@ -226,8 +226,8 @@ def perturb_edges(
     """Return the batch with a fraction of the undirected edges of some graphs removed.
 
     With ``rewire``, each removed edge is added again, with its attributes, between two nodes that
-    no edge connected, as long as there are such nodes. An edge of one direction stays one of one
-    direction.
+    no edge connected, as long as there are such nodes. It has both directions if the removed edge
+    had both.
     """
     pair, pair_graph = undirected_pairs(batch)
     per_graph = torch.bincount(pair_graph, minlength=batch.num_graphs)

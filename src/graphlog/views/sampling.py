@@ -228,9 +228,9 @@ def context_views(
 ) -> ContextViews:
     """Return the subgraph around each root and its context; graphs without an anchor are left out.
 
-    The substructure contains the nodes within ``hops`` steps of the root; 0 takes the whole graph.
-    The context contains the nodes that are more than ``inner`` and at most ``outer`` steps away; 0
-    sets no upper limit, but nodes that the root cannot reach are left out. An anchor is in both.
+    The substructure contains the nodes within ``hops`` steps of the root; with 0, all nodes. The
+    context contains the nodes that are more than ``inner`` and at most ``outer`` steps away; with
+    ``outer=0``, all that the root can reach beyond ``inner``. An anchor is a node of both.
     """
     inside, around = rings(batch, roots, hops, inner, outer)
     has_context = segment_sum((inside & around).double(), batch.ptr) > 0

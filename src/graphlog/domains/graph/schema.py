@@ -150,7 +150,7 @@ class ColumnSurvey:
 
     @property
     def _known(self) -> set[Any]:
-        """Values except words for a missing one; in a column of words, numerals are words too."""
+        """Values except words for a missing one; in a column of words, numerals are names too."""
         numerals = self.numerals if self.num_words else map(as_number, self.numerals)
         return self.values.union(numerals)
 

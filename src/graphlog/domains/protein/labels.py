@@ -128,10 +128,10 @@ def read_ontology(path: Path | str) -> Ontology:
         raise DataError(f"{path}: holds no term; use the Gene Ontology's go-basic.obo.")
     numbers = {term: k for k, term in enumerate(branches)}
     for term in renamed:
-        successors_of = [term]  # a replacement may be replaced too, even in a cycle
-        while (following := renamed.get(successors_of[-1], "")) and following not in successors_of:
-            successors_of.append(following)
-        renamed[term] = successors_of[-1]
+        ids = [term]  # a replacement may be replaced too, even in a cycle
+        while (following := renamed.get(ids[-1], "")) and following not in ids:
+            ids.append(following)
+        renamed[term] = ids[-1]
     for line, term, parent in links:
         if parent not in numbers:
             problem = f"{term!r} is below {parent!r}, which is not there or obsolete"
