@@ -1,4 +1,4 @@
-"""Named data sets: what is known about each, and where its file comes from."""
+"""Named data sets: their descriptions, and where their files come from."""
 
 from pathlib import Path
 
@@ -7,4 +7,4 @@ from graphlog.datasets.catalogue import DATASETS, DatasetSpec, find_spec
 __all__ = ["BUNDLED", "DATASETS", "DatasetSpec", "find_spec"]
 
 BUNDLED = Path(__file__).parent / "bundled"
-"""Files of small data sets that come with this package."""
+"""Folder of small data sets that come with this package."""

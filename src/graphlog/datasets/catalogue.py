@@ -1,6 +1,6 @@
-"""The data sets by name: what is in each, how it is scored, and where its file is.
+"""Catalog of data sets: their contents, how they are scored, and where their files are.
 
-A file is in the cache, in a mirror or at a public address; only verified files are used.
+A file is taken from the cache, a mirror or its public address; only verified files are used.
 """
 
 import gzip
@@ -28,53 +28,54 @@ from graphlog.plugins import Registry
 
 
 class DatasetSpec(FrozenConfig):
-    """One data set. Files have the same layout in the mirror and in the local cache."""
+    """A data set of the catalog. A mirror and the local cache have the same folders."""
 
     name: str
-    """As typed by the user."""
+    """Name by which it is used."""
     description: str
-    """One line."""
+    """Description in one line."""
     domain: str
     """Name of the domain that reads it."""
     rows: int = 0
-    """Data rows, rejected ones included; 0 where unknown."""
+    """Number of data rows, including rejected ones; 0 if unknown."""
     path: str = ""
-    """File below the mirror or the cache, or below RDKit's own folders; empty for a set that is
-    made of others."""
+    """Path of the file in a mirror, in the cache or in the folders of RDKit; empty for a set that
+    is made from other sets."""
     sha256: str = ""
-    """Hash of that file; empty where its content is checked by the domain instead."""
+    """SHA-256 of that file; empty if the domain checks the content instead."""
     origin: Literal["file", "molsets", "rdkit-data", "rdkit-contrib"] = "file"
-    """Whether ``url`` is the file or the package that holds it, or the file comes with RDKit."""
+    """Whether ``url`` is the address of the file (``file``) or of a package that contains it
+    (``molsets``), or the file comes with RDKit."""
     url: str | None = None
-    """Public address of the file as its publisher gives it."""
+    """Public address of its publisher's file or package; None if there is none."""
     license: str
     """Terms of use."""
     source: str
-    """Who published it."""
+    """Publisher."""
     tasks: tuple[str, ...] = ()
-    """Label columns; empty with a ``task``: every column but that of the records."""
+    """Names of the label columns; if empty with a ``task``, all columns but that of the records."""
     num_tasks: int = 0
     """Number of label columns."""
     task: Literal["classification", "regression", "multiclass"] | None = None
-    """What the labels are; None without labels."""
+    """Kind of the labels; None without labels."""
     metric: Literal["roc_auc", "rmse", "mae", "accuracy"] | None = None
-    """The score it is usually reported in."""
+    """Score that is usually reported."""
     split: str = "scaffold"
-    """How it is usually split."""
+    """Kind of split that is usual."""
     details: dict[str, Any] = Field(default_factory=dict)
-    """What its domain needs to read it, such as
+    """Fields that only its domain reads, such as those of
     :class:`~graphlog.domains.records.TableDetails`."""
 
 
 def _load() -> tuple[dict[str, DatasetSpec], dict[str, DatasetSpec]]:
-    """Return the data sets of the catalogue, and the files that others are made of, by name."""
+    """Return the data sets of the catalog, and the files that other sets are made from, by name."""
     text = files("graphlog.datasets").joinpath("catalogue.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(text)
     sets: dict[str, DatasetSpec] = {}
     parts: dict[str, DatasetSpec] = {}
     for table in tables["dataset"]:
         fields = {**tables["defaults"].get(table.get("like"), {}), **table}
-        for filled in _each(fields):
+        for filled in _fill_in(fields):
             is_part = filled.pop("part", False)
             filled.setdefault("num_tasks", len(filled.get("tasks", ())))
             known = {k: v for k, v in filled.items() if k in DatasetSpec.model_fields}
@@ -82,17 +83,16 @@ def _load() -> tuple[dict[str, DatasetSpec], dict[str, DatasetSpec]]:
     return sets, parts
 
 
-def _each(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the fields once, or once for every key (and value) of ``each``, names filled in."""
+def _fill_in(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the fields once, or for every key (and value) of ``each``, with ``{word}`` replaced.
+
+    Words must have no quotes and no backslashes.
+    """
     each = fields.pop("each", [fields.get("key", "")])
     for key, value in (each if isinstance(each, dict) else dict.fromkeys(each, "")).items():
-        name = fields["name"].format(key=key)
-        yield _filled(fields, {**fields, "name": name, "key": key, "value": value})
-
-
-def _filled(fields: dict[str, Any], words: dict[str, str]) -> dict[str, Any]:
-    """Return fields with ``{word}`` replaced; words are plain: no quotes, no backslashes."""
-    return json.loads(re.sub(r"\{(\w+)\}", lambda found: words[found[1]], json.dumps(fields)))
+        words = {**fields, "name": fields["name"].format(key=key), "key": key, "value": value}
+        text = re.sub(r"\{(\w+)\}", lambda match, words=words: words[match[1]], json.dumps(fields))
+        yield json.loads(text)
 
 
 def _fits(name: str, part: object) -> str | None:
@@ -102,15 +102,15 @@ def _fits(name: str, part: object) -> str | None:
 
 _SETS, PARTS = _load()
 DATASETS: Registry[DatasetSpec] = Registry("data set", _SETS, _fits)
-"""Every data set by name; what is added here is found by every verb and every call. ``PARTS`` are
-the files that labeled sets of proteins are made of."""
+"""All data sets by name; a program may add its own, which every verb and call then finds. ``PARTS``
+are the files from which labeled sets of proteins are made."""
 
 
 def find_spec(name: str) -> DatasetSpec:
-    """Return what is known about a data set.
+    """Return a data set of the catalog.
 
     Raises:
-        ConfigError: If there is none of that name; suggests the nearest.
+        ConfigError: If the name is unknown; the message suggests similar ones.
     """
     check_name("data set", name, DATASETS)
     return DATASETS[name]
@@ -119,16 +119,14 @@ def find_spec(name: str) -> DatasetSpec:
 _TIMEOUT_S = 60
 _BLOCK = 1 << 20
 _LARGEST = 4 << 30
-"""Bytes of a download; no data set is near it, and a server may never end."""
+"""Largest number of bytes of a download, far more than any data set; a server may never end."""
 _MOSES_SHA256 = "7f4450e3ebecebe79c3a2a55950c93daddee071120daf64a163d03481e811d34"
-_MOSES_PARTS = tuple(
-    f"moses/dataset/data/{part}.csv.gz" for part in ("train", "test", "test_scaffolds")
-)
 _MOSES_SAMPLES = {"zinc10k": 10_000, "zinc250k": 250_000}
+"""Number of molecules of each data set that is a random sample of MOSES."""
 
 
 def data_root(data_dir: Path | str | None = None) -> Path:
-    """Return the downloads' folder: ``data_dir``, ``$GRAPHLOG_DATA``, else the platform's cache."""
+    """Return the folder of downloads: ``data_dir``, ``$GRAPHLOG_DATA`` or the platform's cache."""
     chosen = data_dir or os.environ.get("GRAPHLOG_DATA")
     if chosen:
         return Path(chosen).expanduser()
@@ -138,31 +136,31 @@ def data_root(data_dir: Path | str | None = None) -> Path:
 
 
 class HasDataSets:
-    """The part of a domain that finds the files of data sets; a domain says what differs."""
+    """The part of a domain that finds the files of data sets; a domain may override its parts."""
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
-        """Return whether a downloaded file that has no pinned sha256 holds what ``spec`` says."""
+        """Return whether a file has the content that ``spec`` describes, if no sha256 is pinned."""
         return True
 
     def bundled(self, spec: DatasetSpec) -> Path | None:
-        """Return the file of a data set that comes with an installed package, else None."""
+        """Return the file of a data set that comes with an installed package; else None."""
         return None
 
     def parts(self, spec: DatasetSpec) -> list[DatasetSpec]:
-        """Return the files that a data set is made of; none where it is one file."""
+        """Return the files from which a data set is made; none if it is one file."""
         return []
 
     def find(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> list[Path] | None:
         """Return the files of a data set if all are on this machine; else None."""
         files = self.parts(spec) or [spec]
-        found = [path for file in files if (path := self._local(file, data_root(data_dir)))]
-        return found if len(found) == len(files) else None
+        paths = [path for file in files if (path := self._local(file, data_root(data_dir)))]
+        return paths if len(paths) == len(files) else None
 
     def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
-        """Return the verified file of a data set, downloading it if need be.
+        """Return the verified file of a data set; download it if necessary.
 
         Raises:
-            DataError: If it can be found nowhere, or what was found is not what was pinned.
+            DataError: If the file cannot be found, or has not the expected content.
         """
         root, mirror, url = data_root(data_dir), os.environ.get("GRAPHLOG_MIRROR", ""), spec.url
         if (local := self._local(spec, root)) is not None:
@@ -175,7 +173,7 @@ class HasDataSets:
         if "://" in mirror:
             address, target = f"{mirror.rstrip('/')}/{spec.path}", root / spec.path
             with _blame_network(spec, mirror):
-                download(address, target, lambda path: self._is_right(path, spec))
+                download(address, target, lambda path: self._is_valid(path, spec))
             return target
         if url is None:
             raise DataError(
@@ -186,48 +184,48 @@ class HasDataSets:
         get = _unpack_moses if spec.origin == "molsets" else download
         with _blame_network(spec, url):
             get(url, target, lambda path: self.verify(path, spec))
-        write_text(_note(target), hash_file(target))
+        write_text(_hash_path(target), hash_file(target))
         return target
 
     def _local(self, spec: DatasetSpec, root: Path) -> Path | None:
-        """Return the verified file of a data set, None where it is not on this machine."""
+        """Return the verified file of a data set; None if it is not on this machine."""
         mirror, public = os.environ.get("GRAPHLOG_MIRROR", ""), _public_path(spec, root)
-        own = self.bundled(spec)
-        if own is not None and self._is_right(own, spec):
-            return own
+        bundled = self.bundled(spec)
+        if bundled is not None and self._is_valid(bundled, spec):
+            return bundled
         if spec.origin.startswith("rdkit"):
             return None
-        if self._is_right(root / spec.path, spec):
+        if self._is_valid(root / spec.path, spec):
             return root / spec.path
         if public.is_file() and self.verify(public, spec):
-            note = _note(public)
-            if not note.is_file() or note.read_bytes() == hash_file(public).encode():
+            stored_hash = _hash_path(public)
+            if not stored_hash.is_file() or stored_hash.read_bytes() == hash_file(public).encode():
                 return public
         path = Path(mirror) / spec.path
         if not mirror or "://" in mirror or not path.is_file():
             return None
-        if self._is_right(path, spec):
+        if self._is_valid(path, spec):
             return path
         raise DataError(
             f"{path}: is not the file of data set '{spec.name}' (its SHA-256 is not "
             f"{spec.sha256[:12]}…); replace it."
         )
 
-    def _is_right(self, path: Path, spec: DatasetSpec) -> bool:
+    def _is_valid(self, path: Path, spec: DatasetSpec) -> bool:
         if not path.is_file():
             return False
         return hash_file(path) == spec.sha256 if spec.sha256 else self.verify(path, spec)
 
 
-def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
-    """Fetch ``url`` into ``target``, which appears only when complete and found right.
+def download(url: str, target: Path, is_valid: Callable[[Path], bool]) -> None:
+    """Download ``url`` to ``target``, which is created only if the file is complete and valid.
 
-    What a killed download left behind goes with the next one.
+    Files that an interrupted download has left are removed.
 
     Raises:
-        DataError: If ``is_right`` refuses what came.
-        GraphLoGError: If it cannot be written.
-        OSError: If it cannot be read.
+        DataError: If ``is_valid`` returns False for the file.
+        GraphLoGError: If the file cannot be written.
+        OSError: If the address cannot be read.
     """
     request = urllib.request.Request(url, headers={"User-Agent": "graphlog"})
     if not url.startswith(("https://", "http://", "file://")):
@@ -247,15 +245,15 @@ def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
                 )
             with writing(target), unfinished.open("ab") as f:
                 f.write(block)
-        if not is_right(unfinished):
-            why = "its SHA-256 differs"
+        if not is_valid(unfinished):
+            reason = "its SHA-256 differs"
             with unfinished.open("rb") as f:
                 if re.match(rb"\s*<(!doctype )?html", f.read(_BLOCK), re.IGNORECASE):
-                    why = "it is a web page"
+                    reason = "it is a web page"
             if left := getattr(source, "length", None):
-                why = f"it ended early, after {size:,} of {size + left:,} bytes"
+                reason = f"it ended early, after {size:,} of {size + left:,} bytes"
             raise DataError(
-                f"{url}: the downloaded file is not the expected one ({why}); nothing was kept. "
+                f"{url}: the downloaded file is not the expected one ({reason}); nothing was kept. "
                 "Try again, or another $GRAPHLOG_MIRROR."
             )
         with writing(target):
@@ -263,7 +261,7 @@ def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
 
 
 class _NoFtp(urllib.request.FTPHandler):
-    """Refuses to follow a redirect to what is not a web address; files are refused anyway."""
+    """Handler that refuses redirects to FTP addresses; urllib itself refuses those to files."""
 
     def ftp_open(self, req: Any) -> Any:
         raise urllib.error.URLError(f"redirected to {req.full_url}, which is not a web address")
@@ -278,54 +276,54 @@ def _blame_network(spec: DatasetSpec, url: str) -> Generator[None]:
         yield
     except GraphLoGError:
         raise
-    except (HTTPException, OSError, ValueError) as e:  # ValueError: no valid address
-        why = getattr(e, "reason", None) or e
+    except (HTTPException, OSError, ValueError) as e:  # ValueError: not a valid address
+        reason = getattr(e, "reason", None) or e
         raise DataError(
-            f"data set '{spec.name}' is not here and cannot be fetched from {url} ({why}). "
+            f"data set '{spec.name}' is not here and cannot be fetched from {url} ({reason}). "
             f"Offline, put it at {spec.path} below $GRAPHLOG_MIRROR{_about_mirror(spec)}, or use "
             "esol (with labels) or nci5k (without), which need no download."
         ) from None
 
 
 def _about_mirror(spec: DatasetSpec) -> str:
-    """Return why a folder that is set as the mirror has not given the file; empty where none is."""
+    """Return why the folder of the mirror does not give the file; empty if none is set."""
     mirror = os.environ.get("GRAPHLOG_MIRROR", "")
     if not mirror or "://" in mirror:
         return ""
-    lack = f"has no {spec.path}" if Path(mirror).is_dir() else "is no folder"
-    return f" ({mirror}, which {lack})"
+    reason = f"has no {spec.path}" if Path(mirror).is_dir() else "is no folder"
+    return f" ({mirror}, which {reason})"
 
 
 def _public_path(spec: DatasetSpec, root: Path) -> Path:
-    """Return where the file of the public address is kept."""
+    """Return the path in the cache of the file from the public address."""
     ending = (spec.url or "").rpartition("/")[2].partition(".")[2]
     return root / "public" / f"{spec.name}.{'smi.gz' if spec.origin == 'molsets' else ending}"
 
 
-def _note(public: Path) -> Path:
-    """Return where the hash of a file is kept of which only the molecules are pinned."""
+def _hash_path(public: Path) -> Path:
+    """Return the path of the stored SHA-256 of a public file, whose own hash is not pinned."""
     return public.with_name(f"{public.name}.sha256")
 
 
-def _unpack_moses(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
-    """Write the data set that ``target`` is named after, from the wheel with the pinned hash."""
+def _unpack_moses(url: str, target: Path, is_valid: Callable[[Path], bool]) -> None:
+    """Write the data set that ``target`` is named after, from the package with the pinned hash."""
     wheel = target.with_name("molsets.whl")
     if not wheel.is_file() or hash_file(wheel) != _MOSES_SHA256:
         download(url, wheel, lambda path: hash_file(path) == _MOSES_SHA256)
     smiles: list[str] = []
     with zipfile.ZipFile(wheel) as files:
-        for part in _MOSES_PARTS:
-            with files.open(part) as packed, gzip.open(packed, "rt", encoding="ascii") as lines:
+        for part in ("train", "test", "test_scaffolds"):
+            path = f"moses/dataset/data/{part}.csv.gz"
+            with files.open(path) as packed, gzip.open(packed, "rt", encoding="ascii") as lines:
                 smiles += [line.strip().partition(",")[0] for line in lines][1:]
-    size = _MOSES_SAMPLES.get(target.name.partition(".")[0])
-    if size is not None:
+    if size := _MOSES_SAMPLES.get(target.name.partition(".")[0]):
         order = list(range(len(smiles)))
         random.Random(0).shuffle(order)
         smiles = [smiles[k] for k in sorted(order[:size])]
     with replacing(target) as unfinished:
         with gzip.open(unfinished, "wt", encoding="ascii", compresslevel=6) as f:
             f.writelines(f"{text}\n" for text in smiles)
-        if not is_right(unfinished):
+        if not is_valid(unfinished):
             raise DataError(
                 f"{url}: does not hold the file of data set '{target.name}' (its SHA-256 differs); "
                 "set $GRAPHLOG_MIRROR to a copy of it."

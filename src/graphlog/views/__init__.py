@@ -1,1 +1,1 @@
-"""Correlated and corrupted views of a batch of graphs; none of them touches a parameter."""
+"""Correlated and corrupted views of a batch of graphs; none of them has parameters."""

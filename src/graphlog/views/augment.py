@@ -1,6 +1,7 @@
-"""Altered graphs: masked attributes (Eq. 5, appendix B) and the perturbations of GraphCL.
+"""Corrupted graphs: masked attributes (Eq. 5, appendix B), perturbations of GraphCL.
 
-All graphs of a batch at once; GraphCL (You et al., 2020) draws one perturbation per graph.
+Functions change all graphs of a batch at the same time. GraphCL (You et al., 2020) draws one
+perturbation for each graph.
 """
 
 from collections.abc import Sequence
@@ -17,12 +18,12 @@ from graphlog.data.graphs import FeatureSchema, MaskedColumns
 from graphlog.data.store import GraphBatch
 from graphlog.ops.sparse import segment_max
 from graphlog.views.sampling import (
-    below,
     choose_rows,
     choose_unsorted,
     first_of_each,
     induced_part,
     non_edges,
+    random_integers,
     random_nodes,
     true_rows,
     undirected_pairs,
@@ -33,17 +34,16 @@ Augmentation = Literal["none", "drop-nodes", "perturb-edges", "mask-attributes",
 
 
 class MaskedView(NamedTuple):
-    """A batch with some attributes hidden; topology and adjacency are those of the original."""
+    """A batch with some masked attributes, and the edges of the original batch."""
 
     batch: GraphBatch
     """The graphs with masked attributes."""
     node_idx: Int[Tensor, "A"]
-    """Nodes concerned, ascending: the masked nodes, or where edges are masked the nodes that
-    touch a masked edge."""
+    """Masked nodes, ascending; if edges are masked, the nodes at the ends of masked edges."""
     edge_idx: Int[Tensor, "B"]
-    """Masked directed edges, ascending (both directions of each); empty where nodes are masked."""
+    """Masked directed edges, ascending, both directions of each; empty if nodes are masked."""
     clean: GraphBatch
-    """The graphs before."""
+    """The original graphs."""
 
 
 def mask_attributes(
@@ -55,24 +55,27 @@ def mask_attributes(
 ) -> MaskedView:
     r"""Return the correlated view :math:`\mathcal G'` of every graph: masked nodes or edges.
 
-    Implements the corruption of Eq. 5 and appendix B: in each graph exactly ``int(rate * n + 1)``
-    of its ``n`` nodes (molecules), or of its ``n`` undirected edges (proteins; both directions
-    together), drawn without replacement; a graph without edges keeps its attributes. Parallel edges
-    count one by one where directions stand side by side, as in batches from an undirected store,
-    else as one. The counts are those of the authors' script: at least one node is always masked.
+    Implements the corruption of Eq. 5 and appendix B. In each graph, exactly ``int(rate * n + 1)``
+    of its ``n`` nodes (molecules) or ``n`` undirected edges (proteins) are drawn without
+    replacement; at least one is always masked, as in the authors' script. Both directions of an
+    edge are masked together; a graph without edges keeps its attributes. Parallel edges count
+    separately in batches from an undirected store, where the directions of an edge follow each
+    other; in any other order they count as one.
 
-    All ``columns`` get the mask row (the paper); or the ``"first"`` gets its code and the others 0,
-    as in the authors' script (atom type 119, chirality 0).
+    With ``columns="all"``, a masked node or edge gets the mask row of the schema (the paper). With
+    ``"first"``, its first column gets the code of the mask row, and the others 0, as in the
+    authors' script (atom type 119, chirality 0).
 
     Raises:
-        ConfigError: If the schema has no row for "masked".
+        ConfigError: If the schema has no mask row.
     """
     row = schema.mask_row(columns)
     if schema.masked == "node":
         counts = num_masked(batch.sizes, rate)
         is_chosen = choose_rows(batch.batch, batch.ptr, counts, generator)
-        known = isinstance(rate, float)
-        total = int(num_masked(batch.host_ptr.diff(), rate).sum()) if known else None
+        total = None
+        if isinstance(rate, float):
+            total = int(num_masked(batch.host_ptr.diff(), rate).sum())
         chosen = true_rows(is_chosen, total)
         masked = batch.with_attributes(x=overwritten(batch.x, chosen, row))
         return MaskedView(masked, chosen, chosen.new_empty(0), batch)
@@ -89,10 +92,10 @@ def mask_attributes(
 def mask_edges_around(
     batch: GraphBatch, schema: FeatureSchema, nodes: Int[Tensor, "A"]
 ) -> tuple[GraphBatch, Int[Tensor, "B"]]:
-    """Return the batch with every edge at one of ``nodes`` masked, and the indices of those edges.
+    """Return the batch with the edges of ``nodes`` masked, and the indices of these edges.
 
     Raises:
-        ConfigError: If the schema has no row that stands for a masked edge.
+        ConfigError: If the schema has no mask row for edges.
     """
     inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=nodes.device)
     inside[nodes] = True
@@ -102,7 +105,7 @@ def mask_edges_around(
 
 
 def num_masked(sizes: Int[Tensor, "N"], rate: float | Float[Tensor, "N"]) -> Int[Tensor, "N"]:
-    """Return ``int(rate * n + 1)`` for every size ``n``, and 0 for an empty one.
+    """Return the number of nodes or edges to mask: ``int(rate * n + 1)``, or 0 if ``n`` is 0.
 
     Example:
         >>> num_masked(torch.tensor([0, 1, 10]), 0.3)
@@ -114,26 +117,26 @@ def num_masked(sizes: Int[Tensor, "N"], rate: float | Float[Tensor, "N"]) -> Int
 def overwritten(
     attributes: Shaped[Tensor, "R F"], rows: Int[Tensor, "C"], row: tuple[float, ...]
 ) -> Shaped[Tensor, "R F"]:
-    """Return a copy of the attributes in which some rows are ``row``."""
+    """Return a copy of the attributes with the rows at the indices ``rows`` replaced by ``row``."""
     changed = attributes.clone()
     changed[rows] = torch.tensor(row, dtype=attributes.dtype, device=attributes.device)
     return changed
 
 
 class AugmentConfig(FrozenConfig):
-    """How strong the perturbations are and which variant of each is meant."""
+    """Strength and variant of each perturbation."""
 
     ratio: float = Field(0.2, ge=0, lt=1)
-    """Share of nodes dropped, of edges perturbed, of nodes (or edges) masked."""
+    """Fraction of nodes dropped, of edges perturbed, and of nodes (or edges) masked."""
     subgraph_ratio: float = Field(0.2, ge=0, le=1)
-    """Share of nodes that a subgraph grows by, beyond the one it starts from."""
+    """Fraction of nodes added to the first node of a subgraph."""
     edge_perturbation: Literal["rewire", "drop"] = "rewire"
-    """Put as many edges elsewhere as are taken away (the paper), or only take away."""
+    """``rewire`` replaces removed edges by random ones (the paper); ``drop`` only removes edges."""
     subgraph_growth: Literal["frontier", "first-neighbors"] = "frontier"
-    """Grow from all nodes reached so far, or only among the neighbors of the first one (the
-    authors' chemistry script)."""
+    """``frontier`` adds neighbors of any node of the subgraph; ``first-neighbors`` only those of
+    its first node (the authors' chemistry script)."""
     restore_edgeless: bool = False
-    """Return a graph as it was where no edge would be left of it (the authors' chemistry
+    """Whether a graph that would have no edges left keeps all its nodes (the authors' chemistry
     script)."""
 
 
@@ -144,8 +147,8 @@ def augment(
     config: AugmentConfig,
     generator: Generator,
 ) -> GraphBatch:
-    """Return every graph under a perturbation drawn from ``choice``, independently per graph."""
-    drawn = below(batch.sizes.new_full((batch.num_graphs,), len(choice)), generator)
+    """Return the batch with one perturbation of each graph, drawn independently from ``choice``."""
+    drawn = random_integers(batch.sizes.new_full((batch.num_graphs,), len(choice)), generator)
     nodes = torch.ones(batch.num_nodes, dtype=torch.bool, device=drawn.device)
     changed = batch
     for number, name in enumerate(choice):
@@ -177,7 +180,10 @@ def augment(
 
 
 def drop_subgraphs(batch: GraphBatch, rate: float, generator: Generator) -> Bool[Tensor, "V"]:
-    """Return the nodes of a random connected subgraph of ``int(rate * n)`` nodes per graph."""
+    """Return a mask of the nodes to drop: a connected subgraph of up to ``int(rate * n)`` nodes.
+
+    The subgraph of each graph is random; see :func:`grow_subgraph`.
+    """
     sizes = _share(batch.sizes, rate)
     grown = grow_subgraph(batch, (sizes - 1).clamp_min(0), generator)
     return grown & (sizes > 0)[batch.batch]
@@ -189,12 +195,12 @@ def grow_subgraph(
     generator: Generator,
     growth: Literal["frontier", "first-neighbors"] = "frontier",
 ) -> Bool[Tensor, "V"]:
-    """Return the nodes of one random connected subgraph a graph.
+    """Return a mask of the nodes of one random connected subgraph of each graph.
 
-    A random node, then ``steps[n]`` times a random neighbor of it all, or with
-    ``"first-neighbors"`` of the first node only. One sweep over the edges adds a node to every
-    graph, so there are as many sweeps as the largest subgraph has nodes. A subgraph that has filled
-    its component stays smaller.
+    A subgraph begins with a random node. ``steps[n]`` times, a random neighbor of its nodes is
+    added, or with ``"first-neighbors"`` a random neighbor of its first node. It stays smaller if
+    there are no more such neighbors. Each pass over the edges adds one node to every graph, so
+    there are ``max(steps)`` passes.
     """
     roots = random_nodes(batch.ptr, generator)[batch.sizes > 0]
     inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=roots.device).index_fill(
@@ -202,9 +208,9 @@ def grow_subgraph(
     )
     source, target = batch.edge_index[0], batch.edge_index[1]
     if growth == "first-neighbors":
-        near = torch.zeros_like(inside)
-        near[target[inside[source]]] = True
-        return inside | choose_rows(batch.batch, batch.ptr, steps, generator, near & ~inside)
+        neighbors = torch.zeros_like(inside)
+        neighbors[target[inside[source]]] = True
+        return inside | choose_rows(batch.batch, batch.ptr, steps, generator, neighbors & ~inside)
     for step in range(int(steps.max()) if steps.shape[0] else 0):
         frontier = torch.zeros_like(inside)
         frontier[target[inside[source]]] = True
@@ -217,31 +223,33 @@ def grow_subgraph(
 def perturb_edges(
     batch: GraphBatch, graphs: Bool[Tensor, "N"], config: AugmentConfig, generator: Generator
 ) -> GraphBatch:
-    """Return the batch with a share of the undirected edges of some graphs removed.
+    """Return the batch with a fraction of the undirected edges of some graphs removed.
 
-    Where edges are rewired, each lost edge comes back, with its attributes, between two nodes that
-    no edge joined (while there are any); what ran in one direction alone does so again.
+    With ``rewire``, each removed edge is added again, with its attributes, between two nodes that
+    no edge connected, as long as there are such nodes. It has both directions if the removed edge
+    had both.
     """
     pair, pair_graph = undirected_pairs(batch)
     per_graph = torch.bincount(pair_graph, minlength=batch.num_graphs)
     counts = torch.where(graphs, _share(per_graph, config.ratio), 0)
-    lost = choose_unsorted(pair_graph, counts, generator)
-    kept = ~lost[pair]
+    removed = choose_unsorted(pair_graph, counts, generator)
+    kept = ~removed[pair]
     edge_index, edge_attr = batch.edge_index[:, kept], batch.edge_attr[kept]
     if config.edge_perturbation == "rewire":
         new, new_graph = _unordered_non_edges(batch, counts, generator)
         by_graph = torch.argsort(new_graph, stable=True)
         new, new_graph = new[:, by_graph], new_graph[by_graph]
         num_new = torch.bincount(new_graph, minlength=batch.num_graphs)
-        # the k-th new edge of a graph takes the attributes of its k-th lost one
-        lost_pair = lost.nonzero().squeeze(1)
-        lost_pair = lost_pair[torch.argsort(pair_graph[lost_pair], stable=True)]
-        fewer = (counts - num_new).cumsum(0) - (counts - num_new)  # in the graphs before
-        place = torch.arange(new_graph.shape[0], device=pair.device) + fewer[new_graph]
-        model = lost_pair[place]
-        edge = first_of_each(pair, pair_graph.shape[0])[model]
+        # the k-th new edge of a graph gets the attributes of its k-th removed edge
+        removed_pair = removed.nonzero().squeeze(1)
+        removed_pair = removed_pair[torch.argsort(pair_graph[removed_pair], stable=True)]
+        # removed edges of earlier graphs that found no new place
+        missing = (counts - num_new).cumsum(0) - (counts - num_new)
+        index = torch.arange(new_graph.shape[0], device=pair.device) + missing[new_graph]
+        replaced = removed_pair[index]
+        edge = first_of_each(pair, pair_graph.shape[0])[replaced]
         attr = batch.edge_attr[edge].repeat_interleave(2, dim=0)
-        both = _runs_both_ways(batch, pair, pair_graph.shape[0])[model]
+        both = _runs_both_ways(batch, pair, pair_graph.shape[0])[replaced]
         taken = torch.stack([torch.ones_like(both), both], dim=1).flatten()
         new = torch.stack([new, new.flip(0)], dim=2).flatten(1)
         edge_index = torch.cat([edge_index, new[:, taken]], dim=1)
@@ -250,7 +258,7 @@ def perturb_edges(
 
 
 def _runs_both_ways(batch: GraphBatch, pair: Tensor, count: int) -> Tensor:
-    """Return whether each of ``count`` pairs has edges in both directions; a loop always has."""
+    """Return which of ``count`` pairs have edges in both directions; self-loops always have."""
     source, target = batch.edge_index[0], batch.edge_index[1]
     up, down = (torch.zeros(count, dtype=torch.bool, device=pair.device) for _ in range(2))
     up[pair[source <= target]] = True
@@ -262,7 +270,7 @@ def _unordered_non_edges(
     batch: GraphBatch, counts: Tensor, generator: Generator
 ) -> tuple[Tensor, Tensor]:
     """Return pairs as :func:`non_edges` does, but never both a pair and its reverse."""
-    # of twice as many ordered pairs at least half are not the reverse of another
+    # of twice as many ordered pairs, at least half are not the reverse of another
     pairs, graph = non_edges(batch, 2 * counts, generator)
     low, high = pairs.aminmax(dim=0)
     unique, number = torch.unique(low * batch.num_nodes + high, return_inverse=True)

@@ -1,7 +1,4 @@
-"""Graphs of any kind as a domain: attributes are inferred; there are no texts and no groups.
-
-Labels are numbers as they are, and words as the numbers of their classes.
-"""
+"""Domain of graphs of any kind: attributes are inferred; there are no texts and no groups."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,36 +22,36 @@ _GRAPHS_PER_CHUNK = 1000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GraphReading(Reading):
-    """How any graphs are read, by one process; without targets, all their labels are."""
+    """Options by which graphs are read; without targets, all labels are read."""
 
     like: GraphStore | None = None
-    """A store whose schema and numbers of classes are used."""
+    """Store whose schema and classes are used."""
     kinds: Mapping[str, str] | None = None
-    """Attributes, by name, to read as ``categorical`` or ``continuous`` instead of as inferred."""
+    """Kind of each attribute by name, ``categorical`` or ``continuous``, if not to be inferred."""
     directed: bool | None = None
-    """Whether an edge is one direction only; if not, it stands for both, however it is listed. None
-    takes what the schema says, else both."""
+    """Whether an edge has only the direction in which it is listed; if not, it has both. None takes
+    the value of the schema; without a schema, edges have both."""
 
 
 class GraphDomain(Domain):
-    """Graphs in a folder of tables, JSON lines, TUDataset's or the GIN family's format."""
+    """Domain of graphs in folders of tables, JSON lines, TUDatasets or the GIN family's format."""
 
     name = "graph"
     reads_targets = True
     reading = GraphReading
 
     def recognizes(self, path: Path) -> bool:
-        """Return whether a file or folder holds graphs by its name or first lines."""
+        """Return whether names or first lines show that a file or folder contains graphs."""
         if is_store(path) or (path / "config.toml").is_file():
             return False
         return find_opener(path) is not None
 
     def read(self, source: Input, schema: FeatureSchema | None, reading: Reading) -> GraphStore:
-        """Return any graphs as a store; those that cannot be used are in its ``rejects``.
+        """Return the graphs as a store; those that cannot be used are in its ``rejects``.
 
         Raises:
-            DataError: Naming file, line or graph, if the input or most graphs cannot be read.
-            ConfigError: If an option does not go with the schema.
+            DataError: If the input or most graphs cannot be read; it names file, line or graph.
+            ConfigError: If an option does not fit the schema.
         """
         assert isinstance(reading, GraphReading)
         schema = reading.like.schema if reading.like is not None else schema
@@ -77,28 +74,28 @@ class GraphDomain(Domain):
     def rows(
         self, source: Input, store: GraphStore, reading: Reading
     ) -> Iterator[Mapping[str, str]]:
-        """Yield the row number, and the name of each graph where a file has names."""
-        plain, is_read = super().rows(source, store, reading), source.store is None
-        graphs = open_collection(source.path) if is_read and source.path is not None else None
+        """Yield the row number of each graph, and its name if the file has names."""
+        rows = super().rows(source, store, reading)
+        graphs = None if source.path is None else open_collection(source.path)
         if graphs is None or not graphs.names:
-            yield from plain
+            yield from rows
             return
-        for row, graph in zip(plain, islice(graphs.read(), reading.limit), strict=True):
+        for row, graph in zip(rows, islice(graphs.read(), reading.limit), strict=True):
             yield {**row, graphs.names: graph.name}
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
-        """Return whether a zip is whole and holds a TUDataset with the graphs that are expected."""
+        """Return whether a zip is complete and contains a TUDataset with the expected graphs."""
         try:
             return sum(1 for _ in open_tudataset(path).read()) == spec.rows
         except DataError:
             return False
 
     def default_split(self, store: GraphStore, task: str | None) -> str:
-        """Return ``stratified`` for classes (without a task, if every label is one)."""
+        """Return ``stratified`` for classes (without a task: by the labels), else ``random``."""
         if task is None and store.labels is not None:
-            found = store.labels[~np.isnan(store.labels)]
-            is_named = len(store.tasks) == 1 and store.tasks[0] in store.source.classes
-            is_class = len(found) > 0 and (is_named or bool(np.isin(found, (0, 1)).all()))
+            labels = store.labels[~np.isnan(store.labels)]
+            has_classes = len(store.tasks) == 1 and store.tasks[0] in store.source.classes
+            is_class = len(labels) > 0 and (has_classes or bool(np.isin(labels, (0, 1)).all()))
             return "stratified" if is_class else "random"
         return "random" if task in (None, "regression") else "stratified"
 
@@ -106,34 +103,35 @@ class GraphDomain(Domain):
 def pack(
     graphs: Collection,
     name: str,
-    how: GraphReading,
+    reading: GraphReading,
     schema: FeatureSchema | None = None,
     read_as: FeatureSchema | None = None,
 ) -> GraphStore:
     """Return graphs as a store.
 
-    They are read twice: to infer their attributes and classes, and to pack them. Their attributes
-    are in the order of the schema; ``read_as`` says how they are given, where that is otherwise.
+    They are read twice, first to infer attributes and classes, then to encode them. ``schema`` is
+    that of the store, and is inferred if it is None. ``read_as`` is the schema of the values in
+    ``graphs``, if it is another one.
 
     Raises:
         DataError: If there is no graph, more than half cannot be used, or attributes do not fit.
-        ConfigError: If the schema is that of graphs of the other direction.
+        ConfigError: If one of schema and options is of directed graphs, and the other is not.
     """
-    names, chosen = graphs.labels, how.targets if how.targets != "auto" else None
-    if chosen is not None:
-        chosen = [chosen] if isinstance(chosen, str) else chosen
-        for target in chosen:
+    names, targets = graphs.labels, reading.targets if reading.targets != "auto" else None
+    if targets is not None:
+        targets = [targets] if isinstance(targets, str) else targets
+        for target in targets:
             check_name("target", target, names)
-        graphs = replace(graphs, labels=tuple(name for name in names if name in chosen))
+        graphs = replace(graphs, labels=tuple(name for name in names if name in targets))
     known = None if schema is None else schema.directed
-    if None not in (known, how.directed) and known != how.directed:
+    if None not in (known, reading.directed) and known != reading.directed:
         kind = "directed" if known else "undirected"
         raise ConfigError(
             f"the schema is that of {kind} graphs; leave {setting('directed')} out.",
             option="directed",
         )
-    directed, is_inferred = bool(known if how.directed is None else how.directed), schema is None
-    columns = read_as or schema
+    directed = bool(known if reading.directed is None else reading.directed)
+    is_inferred, columns = schema is None, read_as or schema
     wanted: dict[Item, list[tuple[str, int]] | None] = {
         "node": columns_wanted(graphs, "node", columns and columns.node),
         "edge": columns_wanted(graphs, "edge", columns and columns.edge),
@@ -141,7 +139,7 @@ def pack(
     }
 
     def parts() -> Iterator[list[RawGraph]]:
-        checked = (graph.checked(wanted) for graph in islice(graphs.read(), how.limit))
+        checked = (graph.checked(wanted) for graph in islice(graphs.read(), reading.limit))
         while part := list(islice(checked, _GRAPHS_PER_CHUNK)):
             yield part
 
@@ -150,17 +148,17 @@ def pack(
         for part in parts():
             if usable := [graph for graph in part if graph.problem is None]:
                 survey.add(join(usable))
-    given = {} if how.like is None else how.like.source.classes
-    labels = survey.labels(given, are_wanted=chosen is not None)
+    known_classes = {} if reading.like is None else reading.like.source.classes
+    labels = survey.labels(known_classes, are_wanted=targets is not None)
     wanted["graph"] = [(label.name, names.index(label.name)) for label in labels]
     classes = {label.name: list(label.values) for label in labels if label.values}
-    schema = schema or survey.schema(how.kinds)
+    schema = schema or survey.schema(reading.kinds)
     if schema.domain == DOMAIN.name:
         schema = replace(schema, directed=directed)
     origin = Source(name=name, classes=classes, notes=(*graphs.notes, *survey.notes(classes)))
     tasks = [label.name for label in labels]
-    with StoreBuilder(schema, how.store_path, tasks, origin, how.overwrite) as builder:
-        collector = RowCollector(builder, graphs.name, how.on_error, how.progress, "graph")
+    with StoreBuilder(schema, reading.store_path, tasks, origin, reading.overwrite) as builder:
+        collector = RowCollector(builder, graphs.name, reading.on_error, reading.progress, "graph")
         node, edge = Moments(len(schema.node)), Moments(len(schema.edge))
         for part in parts():
             chunk, rejects = chunk_of(part, read_as or schema, labels, directed)
@@ -172,13 +170,13 @@ def pack(
         if not collector.done:
             raise DataError(f"{graphs.name}: holds no graph.")
         collector.refuse_if_mostly_bad("")
-        if is_inferred:  # rejected graphs and dropped edges do not count in means
-            rounded = node.notes("node", schema.node) + edge.notes("edge", schema.edge)
-            builder.source = origin.model_copy(update={"notes": (*origin.notes, *rounded)})
+        if is_inferred:  # means are of graphs and edges that are kept, known only now
+            rounding = node.notes("node", schema.node) + edge.notes("edge", schema.edge)
+            builder.source = origin.model_copy(update={"notes": (*origin.notes, *rounding)})
             scaled = node.scaled(schema.node), edge.scaled(schema.edge)
             builder.schema = with_columns(schema, *scaled)
         return builder.finish()
 
 
 DOMAIN = GraphDomain()
-"""What the table of domains looks up."""
+"""Domain of graphs of any kind, as registered in :data:`graphlog.domains.DOMAINS`."""

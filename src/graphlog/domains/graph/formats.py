@@ -1,6 +1,6 @@
-"""Files of graphs: lines of JSON, a folder of tables, TUDataset, the text format of the GIN family.
+"""Readers of graphs: JSON lines, a folder of tables, TUDataset, the text format of the GIN family.
 
-``docs/how-to/any-graphs.md`` describes them.
+``docs/how-to/any-graphs.md`` describes the formats.
 """
 
 import csv
@@ -30,40 +30,40 @@ from graphlog.domains.graph.raw import (
     as_number,
     attribute_cell,
     cell,
+    check_value,
     column,
     label_cell,
-    plain,
 )
 from graphlog.errors import DataError
 from graphlog.files import open_text
 
 _MAX_TEXT = 200
-"""Characters of a bad line that are kept beside the reason of its rejection."""
+"""Number of characters of a line that become the text of a graph without a name."""
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "graphs": ("graph",),
     "nodes": ("graph", "node"),
     "edges": ("graph", "source", "target"),
 }
-"""The tables and the columns each must have; other columns are attributes, or labels of graphs."""
+"""Required columns of each table; the others are attributes of nodes or edges, or graph labels."""
 _TABLE_SUFFIXES = (".csv", ".csv.gz", ".csv.zst")
 _PARTS = (
     "A graph_indicator node_labels node_attributes edge_labels edge_attributes graph_labels "
     "graph_attributes"
 ).split()
-"""What follows ``NAME_`` in the files of TUDataset; the first two are required."""
+"""Parts of a TUDataset, in files ``NAME_<part>.txt``; the first two are required."""
 _TEXT_SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
 _MOST_DIGITS = 18
-"""Digits of a number of graphs or nodes."""
+"""Largest number of digits in a count of graphs or nodes."""
 _MIN_BOMB, _BOMB_RATIO = 1 << 26, 200
-"""A member of a zip that is larger, and expands by more than this factor, only fills the memory."""
+"""Size in bytes and factor of expansion; a file in a zip that exceeds both is refused."""
 
 
 def open_collection(path: Path) -> Collection:
-    """Return the graphs of a file or folder; refuse one that has none of the known formats."""
-    found = find_opener(path)
-    if found is not None:
-        return found()
+    """Return the graphs of a file or folder; raise a DataError if its format is unknown."""
+    opener = find_opener(path)
+    if opener is not None:
+        return opener()
     if path.is_dir():
         known = "edges.csv, a .jsonl file, or NAME_A.txt and NAME_graph_indicator.txt"
         raise DataError(f"{path}: holds no graphs; a folder of graphs has {known}.")
@@ -74,28 +74,27 @@ def open_collection(path: Path) -> Collection:
 
 
 def find_opener(path: Path) -> Callable[[], Collection] | None:
-    """Return what opens a file or folder by its names or first lines; None if nothing does."""
+    """Return the function that opens a file or folder; None if it has none of the formats."""
     if path.is_dir():
-        tables = _find_tables(path)
-        lines = [file for file in path.iterdir() if file.name.endswith(_JSON_SUFFIXES)]
-        if tables:
+        if tables := _find_tables(path):
             return partial(_open_tables, path, tables)
-        if len(lines) > 1:
-            raise DataError(f"{path}: holds {len(lines)} JSON-lines files; name the one to read.")
-        if lines:
-            return partial(_open_jsonlines, lines[0])
+        files = [file for file in path.iterdir() if file.name.endswith(_JSON_SUFFIXES)]
+        if len(files) > 1:
+            raise DataError(f"{path}: holds {len(files)} JSON-lines files; name the one to read.")
+        if files:
+            return partial(_open_jsonlines, files[0])
     if path.is_dir() or path.suffix == ".zip":
         return partial(open_tudataset, path) if _find_parts(path) else None
     if path.name.endswith(_JSON_SUFFIXES):
         return partial(_open_jsonlines, path)
-    return _find_opener_of_text(path) if path.name.endswith(_TEXT_SUFFIXES) else None
+    return _find_text_opener(path) if path.name.endswith(_TEXT_SUFFIXES) else None
 
 
 _End = Annotated[int, Field(gt=-(2**31), lt=2**31)]
 
 
 class _Line(BaseModel):
-    """A graph as a line of JSON."""
+    """A graph in a line of JSON."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     edges: list[tuple[_End, _End]]
@@ -106,7 +105,7 @@ class _Line(BaseModel):
     id: Any = ""
 
     @classmethod
-    def of(cls, text: str) -> "_Line":
+    def parse(cls, text: str) -> "_Line":
         try:
             return cls.model_validate_json(text)
         except ValidationError as e:
@@ -126,15 +125,15 @@ class _Line(BaseModel):
 
 
 def _open_jsonlines(path: Path) -> Collection:
-    """Return the graphs of a file; the first line that has attributes or labels tells how many.
+    """Return the graphs of a file; the first line with attributes or labels tells their number.
 
-    Labels by name may differ from line to line.
+    Labels with names are collected from all lines.
     """
     node = edge = 0
     labels, has_id, are_named = dict[str, Any](), None, False
     for _, text in _json_lines(path):
         try:
-            line = _Line.of(text)
+            line = _Line.parse(text)
         except BadGraphError:
             continue
         node, edge = node or _width(line.x), edge or _width(line.edge_attr)
@@ -156,6 +155,7 @@ def _open_jsonlines(path: Path) -> Collection:
 
 
 def _width(rows: list[Any] | None) -> int:
+    """Return the number of columns of a matrix; a list of single values is one column."""
     first = rows[0] if rows else []
     return len(first) if isinstance(first, list) else 1
 
@@ -173,35 +173,35 @@ def _read_json(path: Path, labels: tuple[str, ...]) -> Iterator[RawGraph]:
         try:
             yield _graph_of_line(row, number, line, labels)
         except BadGraphError as e:
-            name, problem = _name_of(line), f"line {number}: {e}"
+            name, problem = _name_of_bad_line(line), f"line {number}: {e}"
             yield RawGraph(row, name or line[:_MAX_TEXT], problem=problem, name=name)
 
 
-def _name_of(line: str) -> str:
-    """Return the ``id`` of a bad line, as far as it is one."""
+def _name_of_bad_line(line: str) -> str:
+    """Return the ``id`` of a line, which may be incomplete; empty if there is none."""
     try:
-        found = from_json(line, allow_partial=True)
+        content = from_json(line, allow_partial=True)
     except ValueError:
         return ""
-    return _as_name(found.get("id")) if isinstance(found, dict) else ""
+    return _id_text(content.get("id")) if isinstance(content, dict) else ""
 
 
-def _as_name(name: Any) -> str:
-    return "" if name is None else str(name)
+def _id_text(content: Any) -> str:
+    return "" if content is None else str(content)
 
 
 def _graph_of_line(row: int, number: int, text: str, labels: tuple[str, ...]) -> RawGraph:
-    line, place = _Line.of(text), Place(lines=(number,))
+    line, place = _Line.parse(text), Place(lines=(number,))
     edges = np.array(line.edges, dtype=np.int64).reshape(-1, 2).T
-    node, stated, found = _matrix(line.x, "x"), line.num_nodes, line.labels()
+    node, stated, values = _matrix(line.x, "x"), line.num_nodes, line.labels()
     num_nodes = len(node[0]) if node else stated or int(edges.max(initial=-1)) + 1
     if stated not in (None, num_nodes):
         raise BadGraphError(f"`x` has {num_nodes} rows and `num_nodes` is {stated}")
-    label_problem, is_whole = None, isinstance(line.y, dict) or len(found) == len(labels)
-    if found and not (is_whole and found.keys() <= set(labels)):
+    label_problem, is_complete = None, isinstance(line.y, dict) or len(values) == len(labels)
+    if values and not (is_complete and values.keys() <= set(labels)):
         expected = f"`y` must be {len(labels)} labels ({', '.join(labels)})"
-        label_problem = f"{expected}, found {', '.join(found):.80}"
-    name = _as_name(line.id)
+        label_problem = f"{expected}, found {', '.join(values):.80}"
+    name = _id_text(line.id)
     return RawGraph(
         row=row,
         text=name or text[:_MAX_TEXT],
@@ -209,7 +209,7 @@ def _graph_of_line(row: int, number: int, text: str, labels: tuple[str, ...]) ->
         edge_index=edges,
         node=node,
         edge=_matrix(line.edge_attr, "edge_attr"),
-        labels=tuple(map(found.get, labels)),
+        labels=tuple(map(values.get, labels)),
         node_place=place,
         edge_place=place,
         name=name,
@@ -218,29 +218,33 @@ def _graph_of_line(row: int, number: int, text: str, labels: tuple[str, ...]) ->
 
 
 def _matrix(rows: list[Any] | None, name: str) -> tuple[Column, ...]:
-    """Return a matrix column by column."""
-    listed = [row if isinstance(row, list) else [row] for row in rows or ()]
-    widths = {len(row) for row in listed}
+    """Return the columns of a matrix; a list of single values is one column."""
+    lists = [row if isinstance(row, list) else [row] for row in rows or ()]
+    widths = {len(row) for row in lists}
     if len(widths) > 1:
         raise BadGraphError(f"rows of `{name}` must have equally many attributes, found {widths}")
-    columns, name = range(max(widths, default=0)), f"`{name}`"
-    return tuple(column([plain(row[k], name) for row in listed]) for k in columns)
+    columns = range(max(widths, default=0))
+    return tuple(column([check_value(row[k], f"`{name}`") for row in lists]) for k in columns)
 
 
 class _Rows(NamedTuple):
     """The rows of one graph in one table."""
 
     graph: str
+    """Name of the graph."""
     place: Place
+    """Lines of the rows."""
     keys: list[list[str]]
+    """Names of the node, or of the source and target, in each row; none in a table of graphs."""
     values: list[list[Any]]
+    """Attributes or labels in each row."""
 
     def columns(self) -> tuple[Column, ...]:
         return tuple(column(values) for values in zip(*self.values, strict=True))
 
 
 def _find_tables(folder: Path) -> dict[str, Path]:
-    """Return the tables in ``folder``; none unless ``edges.csv`` is there."""
+    """Return the paths of the tables in a folder; none if it has no ``edges.csv``."""
     tables = {
         name: path
         for name in _KEYS
@@ -251,12 +255,12 @@ def _find_tables(folder: Path) -> dict[str, Path]:
 
 
 class _Table:
-    """One of the tables of a folder."""
+    """One table of a folder; its columns ``keys`` name the graph and its nodes."""
 
     def __init__(self, path: Path, keys: Sequence[str]) -> None:
         self.path, self._keys = path, keys
         self.is_in_order = False
-        """Whether its graphs are known to be in the order of those of the first table."""
+        """Whether the graphs are known to be in the order of those of the first table."""
         _, header = next(self._rows(), (0, []))
         self._header = [name.strip() for name in header]
         for name in (*keys, *self._header):
@@ -275,7 +279,7 @@ class _Table:
         """Yield the rows graph by graph."""
         keys = [self._header.index(key) for key in self._keys]
         values = [self._header.index(name) for name in self.columns]
-        content = attribute_cell if keys[1:] else label_cell
+        read_cell = attribute_cell if keys[1:] else label_cell  # a table of graphs holds labels
         seen: set[str] = set()
         below_header = islice(self._rows(), 1, None)
         for graph, group in groupby(below_header, lambda item: item[1][keys[0]].strip()):
@@ -290,15 +294,15 @@ class _Table:
                 graph,
                 Place(self.path.name, numbers),
                 [[_node_name(row[k]) for k in keys[1:]] for row in rows],
-                [[content(row[k]) for k in values] for row in rows],
+                [[read_cell(row[k]) for k in values] for row in rows],
             )
 
     def check_order(self, first: "_Table") -> None:
-        """Refuse graphs that are not in the first table, or in another order."""
-        with closing(first.graphs()) as known, closing(self.graphs()) as own:
-            names = (rows.graph for rows in known)
-            for rows in own:
-                if rows.graph not in names:  # looks on from the last one found
+        """Raise an error unless all graphs are in the first table, in the same order."""
+        with closing(first.graphs()) as expected, closing(self.graphs()) as graphs:
+            names = (rows.graph for rows in expected)
+            for rows in graphs:
+                if rows.graph not in names:  # `in` continues after the last graph found
                     raise DataError(
                         f"{self.path}, line {rows.place.lines[0]}: graph {rows.graph[:40]!r} is "
                         f"not in {first.path.name}, or not in its place; list graphs in the same "
@@ -307,7 +311,7 @@ class _Table:
         self.is_in_order = True
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield line and fields of each row that is not blank, the header first."""
+        """Yield line number and fields of each row that is not blank, the header included."""
         width = 0
         with open_text(self.path) as lines:
             reader = csv.reader(lines)
@@ -324,7 +328,7 @@ class _Table:
 
 
 def _node_name(text: str) -> str:
-    """Return the name of a node; pandas writes 2 as 2.0 where another row has none.
+    """Return the name of a node; 2.0 becomes 2, because pandas writes 2.0 beside missing values.
 
     Example:
         >>> _node_name(" 2.0"), _node_name("a.0")
@@ -336,7 +340,7 @@ def _node_name(text: str) -> str:
 
 
 def _open_tables(folder: Path, paths: Mapping[str, Path]) -> Collection:
-    """Return the graphs of a folder of tables, in the order of the first table that is there."""
+    """Return the graphs of a folder of tables, in the order of its first table."""
     tables = {name: _Table(path, _KEYS[name]) for name, path in paths.items()}
     columns = {name: table.columns for name, table in tables.items()}
     return Collection(
@@ -351,53 +355,54 @@ def _open_tables(folder: Path, paths: Mapping[str, Path]) -> Collection:
 
 
 def _read_tables(tables: Mapping[str, _Table]) -> Iterator[RawGraph]:
-    order, number = next(iter(tables)), 0
-    with ExitStack() as stack:  # an error that is kept must not keep files open
-        groups = {k: stack.enter_context(closing(table.graphs())) for k, table in tables.items()}
-        following = {name: next(rows, None) for name, rows in groups.items()}
-        while (current := following[order]) is not None:
-            found: dict[str, _Rows] = {}
+    first, number = next(iter(tables)), 0
+    with ExitStack() as stack:  # closes the files even if an error is kept with its traceback
+        readers = {k: stack.enter_context(closing(table.graphs())) for k, table in tables.items()}
+        following = {name: next(reader, None) for name, reader in readers.items()}
+        while (current := following[first]) is not None:
+            of_graph: dict[str, _Rows] = {}
             for name, rows in following.items():
                 if rows is not None and rows.graph == current.graph:
-                    found[name], following[name] = rows, next(groups[name], None)
+                    of_graph[name], following[name] = rows, next(readers[name], None)
                 elif rows is not None and not tables[name].is_in_order:
-                    # it has no rows there, or further down, where a limit may hide them
-                    tables[name].check_order(tables[order])
+                    # the table has no rows of this graph, or has them in the wrong place
+                    tables[name].check_order(tables[first])
             try:
-                yield _graph_of_tables(number, current.graph, found, tables)
+                yield _graph_of_tables(number, current.graph, of_graph, tables)
             except BadGraphError as e:
                 yield RawGraph(number, current.graph, problem=str(e), name=current.graph)
             number += 1
         for name, rows in following.items():
             if rows is not None:
-                tables[name].check_order(tables[order])
+                tables[name].check_order(tables[first])
 
 
 def _graph_of_tables(
-    row: int, graph: str, found: Mapping[str, _Rows], tables: Mapping[str, _Table]
+    row: int, graph: str, of_graph: Mapping[str, _Rows], tables: Mapping[str, _Table]
 ) -> RawGraph:
-    about: dict[str, Any] = {}
-    if "graphs" in found:
-        if len(found["graphs"].values) > 1:
+    labels: dict[str, Any] = {}
+    if "graphs" in of_graph:
+        rows = of_graph["graphs"]
+        if len(rows.values) > 1:
             problem = f"graph {graph[:40]!r} occurs twice; keep one row"
-            raise BadGraphError(f"{found['graphs'].place.of(1)}{problem}")
-        about = dict(zip(tables["graphs"].columns, found["graphs"].values[0], strict=True))
-    counted = as_number(about.pop("num_nodes", None))
-    nodes = found.get("nodes", _Rows(graph, Place(), [], []))
-    edges = found.get("edges", _Rows(graph, Place(), [], []))
-    if "nodes" in found:
+            raise BadGraphError(f"{rows.place.of(1)}{problem}")
+        labels = dict(zip(tables["graphs"].columns, rows.values[0], strict=True))
+    stated = as_number(labels.pop("num_nodes", None))
+    no_rows = _Rows(graph, Place(), [], [])
+    nodes, edges = of_graph.get("nodes", no_rows), of_graph.get("edges", no_rows)
+    if "nodes" in of_graph:
         names = [name for (name,) in nodes.keys]
-        if counted not in (None, len(names)):
-            raise BadGraphError(f"nodes.csv has {len(names)} nodes and `num_nodes` is {counted}")
+        if stated not in (None, len(names)):
+            raise BadGraphError(f"nodes.csv has {len(names)} nodes and `num_nodes` is {stated}")
     elif "nodes" in tables:
         raise BadGraphError(f"graph {graph[:40]!r} has no row in nodes.csv")
-    elif counted is not None:
-        if not isinstance(counted, int) or not 0 < counted <= MAX_NODES:
+    elif stated is not None:
+        if not isinstance(stated, int) or not 0 < stated <= MAX_NODES:
             expected = f"must be a whole number from 1 to {MAX_NODES:,}"
-            raise BadGraphError(f"`num_nodes` {expected}, found {counted!r:.40}")
-        names = list(map(str, range(counted)))
+            raise BadGraphError(f"`num_nodes` {expected}, found {stated!r:.40}")
+        names = list(map(str, range(stated)))
     else:
-        names = _named_by_edges(edges)
+        names = _nodes_of_edges(edges)
     numbers: dict[str, int] = {}
     for k, name in enumerate(names):
         if numbers.setdefault(name, k) != k:
@@ -415,7 +420,7 @@ def _graph_of_tables(
         edge_index=np.array(pairs, dtype=np.int64).reshape(-1, 2).T,
         node=nodes.columns(),
         edge=edges.columns(),
-        labels=tuple(about.values()),
+        labels=tuple(labels.values()),
         node_place=nodes.place,
         edge_place=edges.place,
         name=graph,
@@ -423,8 +428,8 @@ def _graph_of_tables(
     )
 
 
-def _named_by_edges(edges: _Rows) -> list[str]:
-    """Return the names of the nodes that edges name; if all are numbers, in their order."""
+def _nodes_of_edges(edges: _Rows) -> list[str]:
+    """Return the names of the nodes that have edges, in ascending order if all are numbers."""
     values = {end: cell(end) for pair in edges.keys for end in pair}
     for k, pair in enumerate(edges.keys):
         for end in pair:
@@ -442,7 +447,7 @@ def _named_by_edges(edges: _Rows) -> list[str]:
 
 
 def _find_parts(path: Path) -> dict[str, str]:
-    """Return the files in a folder or zip by part; none unless both required ones are there."""
+    """Return the files of a folder or zip by part; none if a required one is missing."""
     if path.is_dir():
         names = [file.name for file in path.iterdir()]
     else:
@@ -462,7 +467,7 @@ def _find_parts(path: Path) -> dict[str, str]:
 
 
 def open_tudataset(path: Path) -> Collection:
-    """Return the graphs of a folder or zip; it is held in memory, as edges may refer to any node.
+    """Return the graphs of a folder or zip, kept in memory, since edges may refer to any node.
 
     Labels of nodes, edges and graphs are categories; attributes are quantities.
     """
@@ -483,7 +488,7 @@ def open_tudataset(path: Path) -> Collection:
 
 
 class _TextFile:
-    """A file of a TUDataset: rows of fields, equally many in each."""
+    """A file of a TUDataset: rows with equal numbers of fields."""
 
     def __init__(self, folder: Path, member: str) -> None:
         self.name, self._folder = PurePosixPath(member).name, folder
@@ -522,7 +527,7 @@ def _tu_text(path: Path, member: str) -> str:
                 raise zipfile.BadZipFile(f"it claims to expand to {info.file_size:,} bytes")
             return archive.read(info).decode("utf-8", "replace")
     except (zipfile.BadZipFile, OSError, EOFError, zlib.error, RuntimeError) as e:
-        # the last: encrypted, or compressed in another way
+        # a RuntimeError means that it is encrypted, or compressed by an unknown method
         advice = "download it again, or unpack it yourself"
         raise DataError(f"{path}: {member} cannot be unpacked ({e}); {advice}.") from None
 
@@ -571,8 +576,8 @@ def _read_tudataset(
     numbers = np.arange(1, total + 2)
     starts = np.searchsorted(graph_of, numbers)
     edge_starts = np.searchsorted(graph_of[ends[order, 0]], numbers)
-    described = [files[part].name for part in ("node_labels", "node_attributes") if part in files]
-    listed = " or ".join(described or [indicator.name])
+    node_files = [files[part].name for part in ("node_labels", "node_attributes") if part in files]
+    node_file = " or ".join(node_files or [indicator.name])
     label_rows = list(zip(*(values.tolist() for values in labels.values()), strict=True))
     for g in range(total):
         start, stop = int(starts[g]), int(starts[g + 1])
@@ -589,20 +594,20 @@ def _read_tudataset(
             node=tuple(values[start:stop] for values in node.values()),
             edge=tuple(values[edges] for values in edge.values()),
             labels=label_rows[g] if labels else (),
-            node_place=Place(listed, range(start + 1, stop + 1)),
+            node_place=Place(node_file, range(start + 1, stop + 1)),
             edge_place=Place(listing.name, (edges + 1).tolist()),
             problem=problem,
         )
 
 
-def _find_opener_of_text(path: Path) -> Callable[[], Collection] | None:
-    """Return what opens a file that begins as JSON, or as GIN's format: a number, then two."""
+def _find_text_opener(path: Path) -> Callable[[], Collection] | None:
+    """Return the function that opens JSON lines or GIN's format; None for other texts."""
     try:
         with open_text(path) as lines:
             first, second = (next(lines, "").split() for _ in range(2))
     except DataError:
         return None
-    if "".join(first).startswith('{"'):  # as standard input is, which has no name
+    if "".join(first).startswith('{"'):  # such as standard input, which has no suffix
         return partial(_open_jsonlines, path)
     counts = [*first, *second[:1]]
     are_counts = all(word.isdecimal() and len(word) <= _MOST_DIGITS for word in counts)
@@ -611,7 +616,7 @@ def _find_opener_of_text(path: Path) -> Callable[[], Collection] | None:
 
 
 def _open_gin(path: Path) -> Collection:
-    """Return the graphs of a file; a node is a line ``tag degree neighbors… attributes…``."""
+    """Return the graphs of a file; the line of a node is ``tag degree neighbors… attributes…``."""
     first = next((graph for graph in _read_gin(path) if graph.problem is None), RawGraph(0, ""))
     return Collection(
         name=str(path),
@@ -633,10 +638,9 @@ def _read_gin(path: Path) -> Iterator[RawGraph]:
                 size, label = line.split()
                 nodes = [node.split() for _, node in islice(numbered, int(size))]
             except ValueError:
-                found = (
-                    f"must be 'nodes label' of graph {row} of {total}, found {line.strip()!r:.40}"
-                )
-                raise DataError(f"{path}, line {number}: {found}.") from None
+                must = f"must be 'nodes label' of graph {row} of {total}"
+                found = f"found {line.strip()!r:.40}"
+                raise DataError(f"{path}, line {number}: {must}, {found}.") from None
             if len(nodes) < int(size):
                 problem = f"ends within graph {row} of {total}; the file is cut off"
                 raise DataError(f"{path}: {problem}.")

@@ -1,4 +1,4 @@
-"""Graphs as a file lists them, numbers or words in columns, before their attributes have codes."""
+"""Graphs as files list them: columns of numbers and words that are not yet encoded."""
 
 import math
 import re
@@ -15,37 +15,37 @@ from scipy.sparse import csr_matrix
 from graphlog.data.tables import ABSENT
 
 Column = npt.NDArray[Any]
-"""One attribute of many nodes or edges: int64, float64, or objects (numbers, words, None)."""
+"""Values of an attribute or label: an array of int64, float64 or objects (numbers, words, None)."""
 Item = Literal["node", "edge", "graph"]
-"""What has attributes; those of graphs are their labels."""
+"""Kind of item that has attributes; the attributes of graphs are their labels."""
 
 MAX_NODES = 10_000_000
-"""Largest number of nodes of a graph; a larger one is a mistake, and would fill the memory."""
+"""Largest number of nodes of a graph; a larger number is a mistake, and would fill the memory."""
 _NUMERAL = re.compile(r"[0-9]+[eE][0-9]+")
 _INT64 = range(-(2**63), 2**63)
 _NO_EDGES: Int64[np.ndarray, "2 0"] = np.zeros((2, 0), dtype=np.int64)
 
 
 class Numeral(str):
-    """A field such as ``2E1``: a number in a column of numbers, and a name in one of words."""
+    """A field such as ``2E1``: a number in a column of numbers, a name in a column of words."""
 
     __slots__ = ()
 
 
 class BadGraphError(Exception):
-    """Why a graph cannot be used."""
+    """A graph cannot be used; the message is the reason."""
 
 
 class Place(NamedTuple):
-    """Where the nodes or edges of a graph are listed."""
+    """Lines of a file that list the nodes or edges of a graph."""
 
     file: str = ""
-    """Name of the file; empty where there is only one."""
+    """Name of the file; empty if the input is one file."""
     lines: Sequence[int] = ()
-    """Line of each item, or one line for all; empty if unknown."""
+    """Line of each node or edge, or one line for all; empty if unknown."""
 
     def of(self, item: int) -> str:
-        """Return the beginning of a message about an item, empty if its line is unknown."""
+        """Return the beginning of a message about a node or edge; empty if its line is unknown."""
         if not self.lines:
             return ""
         line = self.lines[item if len(self.lines) > 1 else 0]
@@ -53,59 +53,59 @@ class Place(NamedTuple):
 
 
 class RawGraph(NamedTuple):
-    """One graph before its attributes have codes."""
+    """One graph whose attributes are not yet encoded."""
 
     row: int
-    """Number of the graph in its input, from 0."""
+    """Row of the input, from 0."""
     text: str
-    """Its name, or the beginning of its line."""
+    """Name of the graph, or the beginning of its line."""
     num_nodes: int = 0
     """Number of nodes."""
     edge_index: Int64[np.ndarray, "2 E"] = _NO_EDGES
-    """Ends of each listed edge, numbered within the graph."""
+    """Source and target of each listed edge, numbered from 0."""
     node: tuple[Column, ...] = ()
     """Node attributes, column by column."""
     edge: tuple[Column, ...] = ()
     """Edge attributes, column by column."""
     labels: tuple[Any, ...] = ()
-    """A number, a word or None for each label column."""
+    """Number, word or None of each label."""
     node_place: Place = Place()
-    """Where its nodes are listed."""
+    """Lines that list the nodes."""
     edge_place: Place = Place()
-    """Where its edges are listed."""
+    """Lines that list the edges."""
     problem: str | None = None
-    """Why it cannot be used; fields but the first two and ``name`` have no meaning then."""
+    """Reason why the graph cannot be used; then only ``row``, ``text`` and ``name`` are valid."""
     label_problem: str | None = None
-    """Why it cannot be used where labels are wanted."""
+    """Reason why the graph cannot be used if labels are read."""
     name: str = ""
-    """What the input calls it; empty if nothing."""
+    """Name of the graph; empty if the input has none."""
     node_names: Sequence[str] = ()
-    """What the input calls its nodes; empty if they have numbers."""
+    """Names of the nodes; empty if they are numbered."""
 
     def where(self, item: Item, number: int) -> str:
-        """Return the beginning of a message about a node, an edge, or the graph itself."""
+        """Return the beginning of a message about a node or an edge; empty for the graph itself."""
         if item == "graph":
             return ""
         if item == "edge":
             return f"{self.place_of_edge(number)}: "
-        return f"{self.node_place.of(number)}node {self._called(number)}: "
+        return f"{self.node_place.of(number)}node {self._node_text(number)}: "
 
     def place_of_edge(self, number: int) -> str:
-        """Return the line of an edge, and which nodes it joins."""
-        a, b = map(self._called, self.edge_index[:, number].tolist())
+        """Return the line of an edge and its two nodes."""
+        a, b = map(self._node_text, self.edge_index[:, number].tolist())
         return f"{self.edge_place.of(number)}edge {a} - {b}"
 
-    def _called(self, node: int) -> str:
+    def _node_text(self, node: int) -> str:
         return f"{self.node_names[node]:.40}" if self.node_names else str(node)
 
     def checked(self, wanted: Mapping[Item, Sequence[tuple[str, int]] | None]) -> "RawGraph":
-        """Return the graph with ``columns_wanted`` alone, or with what is wrong as its problem."""
+        """Return the graph with only the wanted columns (names, indices), or with its problem."""
         if self.problem is not None:
             return self
         try:
             self._check_sizes()
-            node = self._fitting("node", self.num_nodes, wanted["node"])
-            edge = self._fitting("edge", self.edge_index.shape[1], wanted["edge"])
+            node = self._wanted_columns("node", self.num_nodes, wanted["node"])
+            edge = self._wanted_columns("edge", self.edge_index.shape[1], wanted["edge"])
             labels = self._labels(wanted["graph"]) if wanted["graph"] else ()
         except BadGraphError as e:
             return self._replace(problem=str(e))
@@ -115,7 +115,7 @@ class RawGraph(NamedTuple):
         where = self.node_place.of(0)
         if self.label_problem is not None:
             raise BadGraphError(f"{where}{self.label_problem}")
-        return tuple(plain(self.labels[k], f"{where}label '{name}'") for name, k in wanted)
+        return tuple(check_value(self.labels[k], f"{where}label '{name}'") for name, k in wanted)
 
     def _check_sizes(self) -> None:
         nodes = self.num_nodes
@@ -129,7 +129,7 @@ class RawGraph(NamedTuple):
             where = self.place_of_edge(int(outside.argmax()))
             raise BadGraphError(f"{where} must join nodes in [0, {nodes})")
 
-    def _fitting(
+    def _wanted_columns(
         self, item: Item, count: int, wanted: Sequence[tuple[str, int]] | None
     ) -> tuple[Column, ...]:
         if wanted is None:
@@ -151,22 +151,22 @@ class RawGraph(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawGraphs:
-    """Many graphs end to end."""
+    """Several graphs, concatenated."""
 
     counts: Mapping[Item, Int64[np.ndarray, "n"]]
-    """Nodes and listed edges of each graph; of graphs 1."""
+    """Number of nodes, of listed edges, and (always 1) of graphs in each graph."""
     edge_index: Int64[np.ndarray, "2 E"]
-    """Ends of each edge, numbered within its graph."""
+    """Source and target of each listed edge, numbered within its graph."""
     columns: Mapping[Item, tuple[Column, ...]]
-    """Attributes, column by column."""
+    """Attributes of all nodes, edges and graphs, column by column."""
 
     def owners(self, item: Item) -> Int64[np.ndarray, "R"]:
-        """Return the graph of each node or edge."""
+        """Return the index of the graph of each node, edge or graph."""
         return np.repeat(np.arange(len(self.counts[item])), self.counts[item])
 
     @property
     def degrees(self) -> Int64[np.ndarray, "V"]:
-        """Number of different neighbors of each node, not counting itself or directions."""
+        """Number of different neighbors of each node other than itself, in either direction."""
         nodes = self.counts["node"]
         ends = self.edge_index + (np.cumsum(nodes) - nodes)[self.owners("edge")]
         ends = ends[:, ends[0] != ends[1]]
@@ -177,12 +177,12 @@ class RawGraphs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Collection:
-    """Graphs in a file or folder."""
+    """Graphs in a file or folder, and their columns."""
 
     name: str
-    """Its name in messages."""
+    """Name of the input in messages."""
     read: Callable[[], Iterator[RawGraph]]
-    """Iterates over the graphs; may be called again."""
+    """Function that returns a new iterator over the graphs."""
     node: tuple[str, ...] = ()
     """Names of node attributes."""
     edge: tuple[str, ...] = ()
@@ -190,23 +190,23 @@ class Collection:
     labels: tuple[str, ...] = ()
     """Names of labels."""
     classes: tuple[str, ...] = ()
-    """Labels that are classes even if they are numbers."""
+    """Names of the labels that are classes even if they are numbers."""
     matrices: bool = False
-    """Whether attributes are matrices without names, which may be one-hot."""
+    """Whether attributes are matrices without names, which may be one-hot encoded."""
     names: str = ""
-    """Column or key of the names of graphs; empty where they have none."""
+    """Column or key that contains the names of graphs; empty if they have none."""
     has_header: bool = False
-    """Whether the file names its attributes, so that their order means nothing."""
+    """Whether the input names its attributes, so that they may be in any order."""
     has_texts: bool = False
-    """Whether the texts of graphs say what they are, and so are kept."""
+    """Whether the texts describe the graphs, such as SMILES, and are stored."""
     keep_constant: bool = False
-    """Whether node attributes that never change are kept; if not, the degree replaces them."""
+    """Whether constant node attributes are kept; if not, the degree replaces them."""
     notes: tuple[str, ...] = ()
-    """What is to be known of them beside their attributes."""
+    """Notes to store with the graphs."""
 
 
 def cell(text: str) -> Any:
-    """Return the content of a field: a whole number, a number, a word, or None if it is empty.
+    """Return the value of a field: an integer, a float, a word, or None if it is empty.
 
     Example:
         >>> cell("3"), cell(" 3.0"), cell("C.ar"), cell("")
@@ -226,46 +226,41 @@ def cell(text: str) -> Any:
 
 
 def attribute_cell(text: str) -> Any:
-    """Return the content of an attribute's field: as :func:`cell`, but ``007`` is a name."""
+    """Return the value of a field of an attribute as :func:`cell` does, but ``007`` is a word."""
     text = text.strip()
     return text if len(text) > 1 and text[0] == "0" and text.isdigit() else cell(text)
 
 
 def label_cell(text: str) -> Any:
-    """Return the content of a label's field: as :func:`cell`, but ``007`` is a numeral."""
-    content = attribute_cell(text)
-    return Numeral(content) if isinstance(content, str) and content.isdecimal() else content
+    """Return the value of a field of a label as :func:`cell` does, but ``007`` is a numeral."""
+    value = attribute_cell(text)
+    return Numeral(value) if isinstance(value, str) and value.isdecimal() else value
 
 
 def as_number(value: Any) -> Any:
-    """Return a numeral as a number, and anything else as it is."""
+    """Return a numeral as a number, and any other value unchanged."""
     if not isinstance(value, Numeral):
         return value
     return int(value) if value.isdecimal() else float(value)
 
 
 def is_absent(value: object) -> bool:
-    """Return whether a field is a word for a missing value, as R and pandas write."""
+    """Return whether a value is a word for a missing value, as R and pandas write them."""
     return isinstance(value, str) and value.strip().lower() in ABSENT
 
 
-def may_be_class(word: str) -> bool:
-    """Return whether a word for a missing value may be the name of a class beside others."""
-    return word.strip().lower() in {"-", "?", "none"}
-
-
-def plain(value: Any, name: str) -> Any:
-    """Return a number or word, None for one that is missing."""
+def check_value(value: Any, name: str) -> Any:
+    """Return a number or word, or None for an empty word; raise an error for other types."""
     if not isinstance(value, int | float | str | None):
         raise BadGraphError(f"{name} must hold numbers and words, found {value!r:.40}")
     return None if value == "" else value
 
 
 def column(values: Sequence[Any]) -> Column:
-    """Return values as one array: whole numbers, numbers, or objects if there are words or gaps.
+    """Return values as one array, of objects if there are words or missing values.
 
-    Whole numbers beyond 64 bits become floating-point numbers, infinite if need be; beside NaN or
-    an infinite number, whole ones stay so.
+    Integers of more than 64 bits become floats, infinite ones if they are too large. Integers
+    together with NaN or infinity, but no other float, stay integers in an array of objects.
 
     Example:
         >>> column([1, 2.5]).dtype, column([True, 2]).dtype, column([1, None]).dtype
@@ -285,7 +280,7 @@ def column(values: Sequence[Any]) -> Column:
 
 
 def as_float(value: float) -> float:
-    """Return a number as a floating-point number, infinite if it is too large for one."""
+    """Return a number as a float, infinite if it is too large."""
     try:
         return float(value)
     except OverflowError:
@@ -293,7 +288,7 @@ def as_float(value: float) -> float:
 
 
 def join(graphs: Sequence[RawGraph]) -> RawGraphs:
-    """Return graphs end to end; none may have a problem, and all must have the same columns."""
+    """Concatenate graphs; none may have a problem, and all must have the same columns."""
     counts: dict[Item, list[int]] = {
         "node": [graph.num_nodes for graph in graphs],
         "edge": [graph.edge_index.shape[1] for graph in graphs],
@@ -303,13 +298,8 @@ def join(graphs: Sequence[RawGraph]) -> RawGraphs:
         counts={item: np.array(numbers, dtype=np.int64) for item, numbers in counts.items()},
         edge_index=np.concatenate([_NO_EDGES, *(graph.edge_index for graph in graphs)], axis=1),
         columns={
-            "node": tuple(map(_joined, zip(*(graph.node for graph in graphs), strict=True))),
-            "edge": tuple(map(_joined, zip(*(graph.edge for graph in graphs), strict=True))),
+            "node": tuple(map(np.concatenate, zip(*(graph.node for graph in graphs), strict=True))),
+            "edge": tuple(map(np.concatenate, zip(*(graph.edge for graph in graphs), strict=True))),
             "graph": tuple(map(column, zip(*(graph.labels for graph in graphs), strict=True))),
         },
     )
-
-
-def _joined(parts: Sequence[Column]) -> Column:
-    parts = [part for part in parts if len(part)]  # whose type does not count
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

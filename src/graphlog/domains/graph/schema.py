@@ -1,4 +1,4 @@
-"""Schemas of any graphs: inferred from their attributes; and attributes turned into their codes."""
+"""Inference of a schema from the attributes of graphs, and encoding of attributes by a schema."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,46 +22,45 @@ from graphlog.domains.graph.raw import (
     cell,
     is_absent,
     join,
-    may_be_class,
 )
 from graphlog.errors import DataError, check_name
 
 Kind = Literal["categorical", "continuous"]
 
 MAX_CODES = 4096
-"""Whole numbers below this are codes; a column of words may have at most this many values."""
+"""Integers from 0 and below this are codes; a column of words may have this many values."""
 FEW_VALUES = 64
-"""Other whole numbers (negative, large) are categories up to this many, quantities beyond."""
+"""Other integers (negative, large) are categories up to this number of different values."""
 MAX_CLASSES = 1000
 """Largest number of classes of a label."""
 DEGREE_CAP = 255
-"""Largest degree with a code of its own."""
+"""Largest degree with its own code; larger degrees share it."""
 _SPECIAL_CODES: Mapping[Item, int] = {"node": 1, "edge": 2}
-"""Codes after the values: "masked", and for edges "self-loop"."""
+"""Number of codes after the values: "masked", and for edges "self-loop"."""
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-_LOST = 0.01
-"""Share of the deviation of a quantity by which 32 bits may change it without a note."""
+_ROUNDING_LIMIT = 0.01
+"""Largest rounding error without a note, as a fraction of the standard deviation of a quantity."""
 
 
 class Moments:
-    """Mean and spread of columns of numbers that come piece by piece, in the 32 bits of a store."""
+    """Means and standard deviations of columns as a store keeps them (float32), added in parts."""
 
     def __init__(self, columns: int) -> None:
         self.count = 0
         self.mean = self.squares = np.zeros(columns)
-        self.lost = np.zeros(columns)
-        """The most that rounding to 32 bits changes."""
-        self.least, self.most = np.full(columns, np.inf), np.full(columns, -np.inf)
+        self.rounding = np.zeros(columns)
+        """Largest change of a value by rounding to 32 bits, for each column."""
+        self.min, self.max = np.full(columns, np.inf), np.full(columns, -np.inf)
 
     def add(self, rows: Num[np.ndarray, "R F"]) -> None:
-        """Include more rows; all numbers must be finite. Codes, whole numbers, have no moments."""
+        """Add rows of finite numbers; matrices of integers, which are codes, are ignored."""
         if len(rows) and rows.dtype.kind == "f":
             given, total = np.ascontiguousarray(rows.T, np.float64), self.count + len(rows)
             values = given.astype(np.float32).astype(np.float64)
-            self.lost = np.maximum(self.lost, np.abs(given - values).max(axis=1))
-            self.least = np.minimum(self.least, given.min(axis=1))
-            self.most = np.maximum(self.most, given.max(axis=1))
+            self.rounding = np.maximum(self.rounding, np.abs(given - values).max(axis=1))
+            self.min = np.minimum(self.min, given.min(axis=1))
+            self.max = np.maximum(self.max, given.max(axis=1))
             mean = values.mean(axis=1)
             shift = mean - self.mean
             self.squares = self.squares + ((values - mean[:, None]) ** 2).sum(axis=1)
@@ -70,35 +69,35 @@ class Moments:
             self.count = total
 
     @property
-    def deviation(self) -> Float64[np.ndarray, "F"]:
-        """The standard deviation of each column; 0 if all its values are equal."""
+    def std(self) -> Float64[np.ndarray, "F"]:
+        """Standard deviation of each column; 0 if all its values are equal."""
         spread = np.sqrt(self.squares / max(self.count, 1))
-        return np.where(self.most.astype(np.float32) > self.least.astype(np.float32), spread, 0.0)
+        return np.where(self.max.astype(np.float32) > self.min.astype(np.float32), spread, 0.0)
 
     def scaled(self, columns: Sequence[Attribute]) -> tuple[Attribute, ...]:
-        """Return the columns, quantities with their mean and deviation (1 if they are equal)."""
-        scales = np.where(self.deviation > 0, self.deviation, 1.0).tolist()
+        """Return the columns; quantities get their mean and standard deviation (1 instead of 0)."""
+        scales = np.where(self.std > 0, self.std, 1.0).tolist()
         return tuple(
             a if a.is_categorical else replace(a, shift=shift, scale=scale)
             for a, shift, scale in zip(columns, self.mean.tolist(), scales, strict=True)
         )
 
     def notes(self, item: Item, columns: Sequence[Attribute]) -> list[str]:
-        """Return a line for each quantity that 32 bits change by a hundredth of its deviation."""
+        """Return a note on each quantity that 32 bits change by 1 % of its standard deviation."""
         return [
-            f"{item} attribute '{a.name}': values near {mean:.4g} are rounded by up to {lost:.2g} "
-            f"(32 bits); their standard deviation is {deviation:.2g}; subtract a constant from them"
-            for a, mean, lost, deviation, varies in zip(
-                columns, self.mean, self.lost, self.deviation, self.most > self.least, strict=True
+            f"{item} attribute '{a.name}': values near {mean:.4g} are rounded by up to {error:.2g} "
+            f"(32 bits); their standard deviation is {std:.2g}; subtract a constant from them"
+            for a, mean, error, std, varies in zip(
+                columns, self.mean, self.rounding, self.std, self.max > self.min, strict=True
             )
-            if not a.is_categorical and varies and lost > _LOST * deviation
+            if not a.is_categorical and varies and error > _ROUNDING_LIMIT * std
         ]
 
 
 def with_columns(
     schema: FeatureSchema, node: tuple[Attribute, ...], edge: tuple[Attribute, ...]
 ) -> FeatureSchema:
-    """Return the schema with other columns, and the rows that stand for no value in them."""
+    """Return the schema with other columns, and their rows for "masked" and "self-loop"."""
     return replace(
         schema,
         node=node,
@@ -110,24 +109,24 @@ def with_columns(
 
 
 def _special_row(columns: Sequence[Attribute], from_last: int) -> tuple[float, ...]:
-    """Return a code that stands for no value, or in continuous columns the mean."""
+    """Return a code of each column, counted from its last; in continuous columns the mean."""
     return tuple(float(c.cardinality - from_last) if c.is_categorical else c.shift for c in columns)
 
 
 class ColumnSurvey:
-    """The different values of a column while they are few, and of which types it has how many."""
+    """Collects the different values of a column, up to a limit, and counts them by type."""
 
     def __init__(self) -> None:
         self.values: set[Any] = set()
         self.absent: set[str] = set()
-        """Words for a missing value; beside other words, an attribute may mean them: Na, none."""
+        """Words for a missing value; in a column of words, they may be names (Na, none)."""
         self.numerals: set[str] = set()
-        """Numerals such as ``2E1``: names beside words, else quantities."""
+        """Numerals such as ``2E1``: names in a column of words, else quantities."""
         self.num_words = self.num_numbers = 0
         self.has_fractions = False
 
     def add(self, column: Column) -> None:
-        """Include more of the column; what is missing or not finite is ignored."""
+        """Add values of the column; missing and infinite values are ignored."""
         words: list[str] = []
         if column.dtype == object:
             numerals = [v for v in column.tolist() if isinstance(v, Numeral)]
@@ -142,7 +141,7 @@ class ColumnSurvey:
             column = np.array(numbers, dtype=np.float64 if is_float else np.int64)
         if column.dtype.kind == "f":
             column = column[np.abs(column) <= _FLOAT32_MAX]  # NaN compares false
-            # numbers written with a point are quantities even if all of them are whole
+            # numbers written with a point are quantities even if all are integers
             self.has_fractions |= len(column) > 0
         self.num_words += len(words)
         self.num_numbers += len(column)
@@ -151,36 +150,27 @@ class ColumnSurvey:
 
     @property
     def _known(self) -> set[Any]:
-        """The values but words for a missing one; numerals beside words are named as written."""
-        return self.values | (
-            self.numerals if self.num_words else set(map(as_number, self.numerals))
-        )
+        """Values except words for a missing one; in a column of words, numerals are names too."""
+        numerals = self.numerals if self.num_words else map(as_number, self.numerals)
+        return self.values.union(numerals)
 
     @property
-    def _different(self) -> set[Any]:
-        is_numbers = self.num_numbers > 0 and not self.num_words
-        return self._known if is_numbers else self._known | self.absent
-
-    @property
-    def _are_quantities(self) -> bool:
-        return self.has_fractions or (bool(self.numerals) and not self.num_words)
+    def categories(self) -> set[Any]:
+        """Values as categories, with words for a missing one unless all others are numbers."""
+        has_only_numbers = self.num_numbers > 0 and not self.num_words
+        return self._known if has_only_numbers else self._known | self.absent
 
     @property
     def decimal_comma(self) -> str | None:
-        """A word such as ``0,5`` where all words are such; None elsewhere."""
+        """A word such as ``0,5`` if all words are numbers with a comma, else None."""
         words = sorted(value for value in self.values if isinstance(value, str))
         return words[0] if words and all(map(_DECIMAL_COMMA.fullmatch, words)) else None
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether there is only one value."""
-        return len(self._different) == 1
 
     @property
     def _are_codes(self) -> bool:
         return all(
             not isinstance(value, str) and 0 <= value < MAX_CODES and value == int(value)
-            for value in self._different
+            for value in self.categories
         )
 
     def kind(self) -> Kind:
@@ -190,47 +180,49 @@ class ColumnSurvey:
             is_mistake = self.has_fractions and self.num_words <= self.num_numbers
             return "continuous" if is_mistake else "categorical"
         is_few = len(self.values) <= (MAX_CODES if self._are_codes else FEW_VALUES)
-        return "categorical" if is_few and not self._are_quantities else "continuous"
+        are_quantities = self.has_fractions or self.numerals
+        return "categorical" if is_few and not are_quantities else "continuous"
 
     @property
     def is_class(self) -> bool:
-        """Whether words make it a class, as a label: more than a few mistakes among fractions."""
-        # numbers of classes may be written with a point
+        """Whether the label is a class: it has words that are not mistakes among fractions."""
+        # 1.0 and 2.0 are not fractions here, because classes may be written so
         has_fractions = any(isinstance(v, float) and v % 1 for v in self.values)
         return self.num_words > (self.num_numbers if has_fractions else 0)
 
     @property
     def has_texts(self) -> bool:
-        """Whether there are more words than a label may have classes, as of names."""
+        """Whether there are more different words than a label may have classes."""
         return sum(isinstance(value, str) for value in self.values) > MAX_CLASSES
 
     @property
     def absent_labels(self) -> set[str]:
-        """Words for a missing label; ``-`` and ``none`` are classes beside other words."""
-        return {word for word in self.absent if not (self.num_words and may_be_class(word))}
+        """Words for a missing label; beside other words, ``-``, ``?`` and ``none`` are classes."""
+        classes = {"-", "?", "none"} if self.num_words else set[str]()
+        return {word for word in self.absent if word.strip().lower() not in classes}
 
     def classes(self, name: str) -> tuple[str, ...]:
-        """Return the names of the classes of a label; of active and inactive, active is 1."""
+        """Return the names of the classes of a label; of active and inactive, active is class 1."""
         names = _names(name, self._known | (self.absent - self.absent_labels), MAX_CLASSES)
         is_reversed = [WORDS.get(word.strip().lower()) for word in names] == [1.0, 0.0]
         return names[::-1] if is_reversed else names
 
     def attribute(self, name: str, kind: Kind, special: int) -> Attribute:
-        """Return the column of the schema, with ``special`` codes after the values."""
+        """Return the attribute for the schema, with ``special`` codes after those of the values."""
         if kind == "continuous":
             return Attribute(name, 0)
-        values = _names(name, self._different, MAX_CODES)
+        values = _names(name, self.categories, MAX_CODES)
         if self._are_codes:  # each number is its own code
             codes = range(int(max(self._known, default=0)) + 1)
             values = tuple(str(code) if str(code) in values else "" for code in codes)
         return Attribute(name, len(values) + special, values=values)
 
 
-def _names(column: str, values: set[Any], most: int) -> tuple[str, ...]:
-    """Return the names of categories, numbers first; refuse more than ``most``."""
-    if len(values) > most:
+def _names(column: str, values: set[Any], limit: int) -> tuple[str, ...]:
+    """Return the names of categories, numbers first; raise an error for more than ``limit``."""
+    if len(values) > limit:
         raise DataError(
-            f"'{column}' has more than {most:,} different values, too many for categories; leave "
+            f"'{column}' has more than {limit:,} different values, too many for categories; leave "
             "it out if it is a name, and write quantities as numbers (TUDataset: in its files of "
             "attributes)."
         )
@@ -239,7 +231,7 @@ def _names(column: str, values: set[Any], most: int) -> tuple[str, ...]:
 
 
 class Survey:
-    """Collects what all graphs of an input hold, to find out how to read them."""
+    """Collects the values of all attributes and labels of an input, to infer its schema."""
 
     def __init__(self, graphs: Collection, items: Sequence[Item]) -> None:
         names = {"node": graphs.node, "edge": graphs.edge, "graph": graphs.labels}
@@ -247,7 +239,7 @@ class Survey:
         self._columns: dict[Item, dict[str, ColumnSurvey]] = {
             item: {name: ColumnSurvey() for name in names[item]} for item in items
         }
-        # positions of the 1 in rows that are 0 otherwise, while there is no other row
+        # positions of the 1 in one-hot rows; an item with any other row is removed
         self._hot: dict[Item, set[int]] = {
             item: set()
             for item in items
@@ -256,10 +248,10 @@ class Survey:
 
     @property
     def _is_constant(self) -> bool:
-        return all(column.is_constant for column in self._columns["node"].values())
+        return all(len(column.categories) == 1 for column in self._columns["node"].values())
 
     def add(self, graphs: RawGraphs) -> None:
-        """Include more graphs."""
+        """Add graphs."""
         for item, surveys in self._columns.items():
             for survey, column in zip(surveys.values(), graphs.columns[item], strict=True):
                 survey.add(column)
@@ -272,11 +264,11 @@ class Survey:
             self._max_degree = max(self._max_degree, int(graphs.degrees.max(initial=0)))
 
     def schema(self, kinds: Mapping[str, str] | None = None) -> FeatureSchema:
-        """Return the schema of the graphs, without means; ``kinds`` as in ``GraphReading``."""
+        """Return the schema of the graphs without means; for ``kinds`` see ``GraphReading``."""
         chosen: dict[str, Any] = dict(kinds or {})
         known = (*self._columns["node"], *self._columns["edge"])
-        for key, kind in chosen.items():
-            check_name("attribute", key, known)
+        for name, kind in chosen.items():
+            check_name("attribute", name, known)
             check_name("kind of attribute", kind, ("categorical", "continuous"))
         node, edge = self._attributes("node", chosen), self._attributes("edge", chosen)
         if not node or (self._is_constant and not chosen and not self._graphs.keep_constant):
@@ -296,9 +288,9 @@ class Survey:
         )
 
     def labels(self, known: Mapping[str, Sequence[str]], are_wanted: bool) -> tuple[Attribute, ...]:
-        """Return the labels: words are classes (by the numbers ``known``), numbers quantities.
+        """Return the labels: words become classes (in the order ``known``), numbers quantities.
 
-        Columns with too many words are left out unless ``are_wanted``.
+        Columns with too many different words are left out unless ``are_wanted``.
         """
         labels: list[Attribute] = []
         for name, survey in self._columns["graph"].items():
@@ -311,21 +303,21 @@ class Survey:
         return tuple(labels)
 
     def notes(self, classes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-        """Return a line for each label or attribute that was not taken literally."""
+        """Return notes on the labels and attributes that were not read as they are written."""
         notes: list[str] = []
         for item, columns in self._columns.items():
-            what = "label" if item == "graph" else f"{item} attribute"
+            kind = "label" if item == "graph" else f"{item} attribute"
             for name, survey in columns.items():
                 if (word := survey.decimal_comma) is not None:
-                    read = f"words such as {word} are read as categories"
-                    notes.append(f"{what} '{name}': {read}; write numbers with a decimal point")
+                    problem = f"words such as {word} are read as categories"
+                    notes.append(f"{kind} '{name}': {problem}; write numbers with a decimal point")
         for name, survey in self._columns["graph"].items():
             words = classes.get(name, ())
             if survey.has_texts and survey.is_class and not words:
                 problem = f"more than {MAX_CLASSES:,} different words"
                 notes.append(f"column '{name}' of graphs is left out: {problem}")
             if words == [str(k) for k in range(len(words))]:
-                pass  # they are as written
+                pass  # each class is its own number
             elif len(words) == 2:
                 notes.append(f"label '{name}': class 0 is {words[0]}, class 1 is {words[1]}")
             elif words:
@@ -340,7 +332,7 @@ class Survey:
 
 
 def _hot_positions(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the position of the 1 in every row, and which rows are not 0 except for a single 1."""
+    """Return the position of the 1 in every row, and a mask of the rows that are not one-hot."""
     matrix = np.stack([_as_numbers(column) for column in columns], axis=1).astype(np.float32)
     is_bad = ~(np.isin(matrix, (0, 1)).all(axis=1) & (matrix.sum(axis=1) == 1))
     return matrix.argmax(axis=1), is_bad
@@ -349,27 +341,27 @@ def _hot_positions(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
 def columns_wanted(
     graphs: Collection, item: Literal["node", "edge"], columns: tuple[Attribute, ...] | None
 ) -> list[tuple[str, int]] | None:
-    """Return the attributes that every node or edge must have, and where the input lists each.
+    """Return the name of each attribute to read, and its index among those of the input.
 
-    None if the schema wants none of the input's own. Under a header they may come in any order, but
-    must be those of the schema.
+    ``columns`` are those of the schema; None reads all. The result is None if the schema needs no
+    attributes of the input. Named attributes may be in any order, but must be those of the schema.
     """
-    found = graphs.node if item == "node" else graphs.edge
-    wanted = found if columns is None else tuple(column.name for column in columns)
+    given = graphs.node if item == "node" else graphs.edge
+    wanted = given if columns is None else tuple(column.name for column in columns)
     origin = columns[0].origin if columns else "given"
     if origin == "degree":
         return None
     if columns and origin == "one-hot":
-        wanted = found if len(found) == 1 else tuple(map(str, range(len(columns[0].values))))
+        wanted = given if len(given) == 1 else tuple(map(str, range(len(columns[0].values))))
         return [(name, k) for k, name in enumerate(wanted)]
-    if graphs.has_header and set(found) == set(wanted):
-        return [(name, found.index(name)) for name in wanted]
-    # the schema of a file without a header has numbers for names
+    if graphs.has_header and set(given) == set(wanted):
+        return [(name, given.index(name)) for name in wanted]
+    # in the schema of a file without a header, names are numbers
     is_numbered = bool(wanted) and wanted == tuple(f"{item}_{k}" for k in range(len(wanted)))
     if graphs.has_header and not is_numbered:
         differences = {
-            "missing": [name for name in wanted if name not in found],
-            "unknown": [name for name in found if name not in wanted],
+            "missing": [name for name in wanted if name not in given],
+            "unknown": [name for name in given if name not in wanted],
         }
         other = "; ".join(f"{k}: {', '.join(names)}" for k, names in differences.items() if names)
         known = ", ".join(wanted) or "none"
@@ -383,9 +375,9 @@ def columns_wanted(
 def attribute_codes(
     graphs: RawGraphs, item: Item, columns: tuple[Attribute, ...]
 ) -> tuple[Float[np.ndarray, "R F"], dict[int, str]]:
-    """Return attributes in the codes of the schema, and what is wrong with those that do not fit.
+    """Return the encoded attributes, and the problem of each node, edge or graph that has one.
 
-    A label may be missing, which is NaN; an attribute may not.
+    A missing label is NaN; a missing attribute is a problem.
     """
     attributes, count = graphs.columns[item], int(graphs.counts[item].sum())
     problems: dict[int, str] = {}
@@ -403,7 +395,7 @@ def attribute_codes(
     for k, (values, attribute) in enumerate(zip(attributes, columns, strict=bool(count))):
         convert = _category_codes if attribute.is_categorical else _finite_numbers
         codes[:, k], is_bad = convert(values, attribute)
-        what = "label" if item == "graph" else f"{item} attribute"
+        kind = "label" if item == "graph" else f"{item} attribute"
         if item == "graph":
             missing = [
                 v is None or v != v or (is_absent(v) and v not in attribute.values)
@@ -414,29 +406,29 @@ def attribute_codes(
             is_bad = is_bad & ~is_missing
         for position in np.flatnonzero(is_bad).tolist():
             problem = _problem(values[position], attribute)
-            problems.setdefault(position, f"{what} '{attribute.name}' {problem}")
+            problems.setdefault(position, f"{kind} '{attribute.name}' {problem}")
     return codes, problems
 
 
 def _category_codes(values: Column, attribute: Attribute) -> tuple[np.ndarray, np.ndarray]:
-    """Return the code of every value, and which values have none."""
-    if not attribute.values:  # codes as they are: one of the named schemas
+    """Return the code of every value, and a mask of the values without one."""
+    if not attribute.values:  # a named schema, in which values are codes
         codes, _ = _finite_numbers(values, attribute)
         is_bad = ~((codes >= 0) & (codes < attribute.cardinality) & (codes == np.floor(codes)))
         return np.where(is_bad, 0, codes), is_bad | (_as_numbers(values) != codes)
     code_of = {text: code for code, text in enumerate(attribute.values) if text}
     are_numbers = not any(isinstance(cell(text), str) for text in code_of)
-    different, inverse = values, np.arange(len(values))
+    unique, inverse = values, np.arange(len(values))
     if values.dtype != object:
-        different, inverse = np.unique(values, return_inverse=True)
-    found = map(as_number, different.tolist()) if are_numbers else different.tolist()
-    codes = np.array([code_of.get(text_of(value), -1) for value in found], dtype=np.int64)
+        unique, inverse = np.unique(values, return_inverse=True)
+    names = map(as_number, unique.tolist()) if are_numbers else unique.tolist()
+    codes = np.array([code_of.get(text_of(name), -1) for name in names], dtype=np.int64)
     codes = codes[inverse.reshape(-1)]
     return np.maximum(codes, 0), codes < 0
 
 
 def _finite_numbers(values: Column, _: Attribute) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values as numbers, and which of them are no finite number."""
+    """Return the values as numbers, and a mask of those that are not finite in 32 bits."""
     numbers = _as_numbers(values)
     with np.errstate(over="ignore"):
         is_bad = ~np.isfinite(numbers.astype(np.float32))
@@ -466,7 +458,7 @@ def _as_numbers(values: Column) -> Float[np.ndarray, "R"]:
 
 
 def text_of(value: object) -> str:
-    """Return the name of a category, the same however its number is written."""
+    """Return the name of a category; an integer has one name in all types (True, 1, 1.0)."""
     is_whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
     return str(int(value)) if is_whole else str(value)  # pyright: ignore[reportArgumentType]
 
@@ -477,34 +469,33 @@ def chunk_of(
     labels: tuple[Attribute, ...] = (),
     directed: bool = False,
 ) -> tuple[GraphChunk, list[Reject]]:
-    """Return the usable graphs in the codes of ``schema``, and the others with the reasons.
+    """Return the usable graphs encoded by ``schema``, and the others with the reasons.
 
-    Quantities are still those of the input, not yet rounded to the 32 bits of a store.
-
-    Unless ``directed``, an edge stands for both directions however often and in whichever direction
-    it is listed, and self-loops are dropped, since every encoder adds one to each node.
+    Quantities are not yet rounded to the 32 bits of a store. Unless ``directed``, an edge that is
+    listed several times or in both directions is one undirected edge, and self-loops are dropped,
+    because every encoder adds one to each node.
     """
-    tried = [graph for graph in graphs if graph.problem is None]
-    raw = join(tried)
+    candidates = [graph for graph in graphs if graph.problem is None]
+    raw = join(candidates)
     problems: dict[int, str] = {}
     codes: dict[Item, Float[np.ndarray, "R F"]] = {}
     items: tuple[Item, ...] = ("graph", "node", "edge")
     for item, columns in zip(items, (labels, schema.node, schema.edge), strict=True):
-        codes[item], unfit = attribute_codes(raw, item, columns)
+        codes[item], item_problems = attribute_codes(raw, item, columns)
         owner, counts = raw.owners(item), raw.counts[item]
         first = np.cumsum(counts) - counts
-        for position, reason in unfit.items():
+        for position, reason in item_problems.items():
             k = int(owner[position])
-            problems.setdefault(k, tried[k].where(item, position - int(first[k])) + reason)
+            problems.setdefault(k, candidates[k].where(item, position - int(first[k])) + reason)
     owner = raw.owners("edge")
     edges = np.arange(len(owner))
     if not directed:
-        edges = _undirected_edges(tried, raw, codes["edge"], problems)
-    good = np.array([k not in problems for k in range(len(tried))], dtype=np.bool_)
+        edges = _undirected_edges(candidates, raw, codes["edge"], problems)
+    good = np.array([k not in problems for k in range(len(candidates))], dtype=np.bool_)
     edges = edges[good[owner[edges]]]
-    edge_counts = np.bincount(owner[edges], minlength=len(tried))[good]
+    edge_counts = np.bincount(owner[edges], minlength=len(candidates))[good]
     x, edge_attr = codes["node"][good[raw.owners("node")]], codes["edge"][edges]
-    used = [graph for k, graph in enumerate(tried) if k not in problems]
+    used = [graph for k, graph in enumerate(candidates) if k not in problems]
     chunk = GraphChunk(
         node_counts=raw.counts["node"][good],
         edge_counts=edge_counts.astype(np.int64),
@@ -517,7 +508,7 @@ def chunk_of(
         undirected=not directed,
     )
     bad = [graph for graph in graphs if graph.problem is not None]
-    bad += [tried[k]._replace(problem=problem) for k, problem in problems.items()]
+    bad += [candidates[k]._replace(problem=problem) for k, problem in problems.items()]
     rejects = [Reject(graph.row, graph.text, str(graph.problem)) for graph in bad]
     return chunk, sorted(rejects, key=lambda reject: reject.row)
 
@@ -525,7 +516,7 @@ def chunk_of(
 def _undirected_edges(
     graphs: Sequence[RawGraph], raw: RawGraphs, edge_attr: np.ndarray, problems: dict[int, str]
 ) -> np.ndarray:
-    """Return the first listing of every edge; adds graphs whose listings differ to ``problems``."""
+    """Return the first listing of every edge; add graphs whose listings differ to ``problems``."""
     graph, ends = raw.owners("edge"), raw.edge_index
     edge_attr = edge_attr.astype(np.float32)  # as a store keeps them
     low, high = ends.min(axis=0, initial=2**62), ends.max(axis=0, initial=-1)

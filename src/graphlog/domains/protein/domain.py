@@ -1,4 +1,4 @@
-"""Proteins as a domain: graphs are ego-networks in interaction networks, groups are species."""
+"""Domain of proteins: graphs are ego-networks of interaction networks, groups are species."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,6 @@ from graphlog.domains.protein.reading import (
     Files,
     NetworkFile,
     ProteinReading,
-    as_list,
     first_of_each_species,
     network_files,
     open_named_proteins,
@@ -48,20 +47,21 @@ from graphlog.errors import (
 from graphlog.files import hash_file, hash_json, open_text, write_json
 
 SPLITS = ("species", "network", "random")
-"""Kinds of split of proteins."""
+"""Names of the kinds of split of proteins."""
 TRAIN_SHARE = 0.85
-"""Share of the training species' proteins used for training, as in the pre-train-GNNs family; the
-rest are for validation."""
+"""Fraction of the proteins of the training species in the training set, as in the pre-train-GNNs
+family; the others are the validation set."""
 COMMUNITIES = 20
-"""Number of communities of a network, each with about a twentieth of the proteins."""
+"""Number of communities of a network, all of about the same size."""
 _HUMAN = "9606"
+"""Taxon of human, the default test species."""
 _COMMUNITIES_VERSION = 2
-"""Increase when communities are computed in another way."""
-_NUMBERS = TypeAdapter(dict[str, int])
+"""Version of the computation of communities; a new version ignores stored communities."""
+_COMMUNITY_FILE = TypeAdapter(dict[str, int])
 
 
 class ProteinDomain(Domain):
-    """Protein networks to the ego-network of every protein."""
+    """Domain that cuts the ego-network of every protein out of protein networks."""
 
     name = "protein"
     records = "proteins"
@@ -82,27 +82,26 @@ class ProteinDomain(Domain):
     def read(self, source: Input, schema: FeatureSchema | None, reading: Reading) -> GraphStore:
         """Return the ego-network of every protein of a named set or of network files.
 
-        Named sets (``worm-go40``, ``string-6239``) are cut once and kept in the data root.
+        Named sets (``worm-go40``, ``string-6239``) are cut once, and stored in the data root.
         """
         assert isinstance(reading, ProteinReading)
         spec = source.spec
         if spec is None:
             files = () if source.path is None else (source.path,)
             return read_proteins(files if source.records is None else source.records, reading)
-        if reading.own and details_of(spec).networks:
-            raise ConfigError(
-                f"how '{source.name}' is cut and labeled is fixed; to use other options "
-                f"({', '.join(reading.own)}), name its networks."
-            )
-        if reading.own:
-            cutting = details_of(spec).options.updated(
-                reading.cutting.model_dump(exclude_unset=True)
-            )
+        if reading.protein_options:
+            details = details_of(spec)
+            if details.networks:
+                raise ConfigError(
+                    f"how '{source.name}' is cut and labeled is fixed; to use other options "
+                    f"({', '.join(reading.protein_options)}), name its networks."
+                )
+            cutting = details.options.updated(reading.cutting.model_dump(exclude_unset=True))
             return read_proteins(spec.name, replace(reading, cutting=cutting))
         store = open_named_proteins(spec.name, reading)
-        first = next(store.iter_rejects(), None)
-        if first is not None and reading.on_error == "fail":
-            raise bad_row(first.text, first.reason, first.row)
+        reject = next(store.iter_rejects(), None)
+        if reject is not None and reading.on_error == "fail":
+            raise bad_row(reject.text, reject.reason, reject.row)
         if reading.limit is not None:
             store = store.subset(first_of_each_species(store, reading.limit))
         if reading.store_path is None:
@@ -110,17 +109,17 @@ class ProteinDomain(Domain):
         return store.save(reading.store_path, reading.overwrite)
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
-        """Return whether a file is complete and begins as ``spec`` says."""
+        """Return whether a file can be read to its end and has the expected first line."""
         try:
             with open_text(path) as lines:
                 header = " ".join(next(lines, "").split())
-                # read to the end: a truncated archive is an error only there
+                # a truncated archive raises an error only at its end
                 return header.startswith(details_of(spec).begins) and sum(1 for _ in lines) > 0
         except DataError:
             return False
 
     def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
-        """Return the file of a network, or the store of a labeled set."""
+        """Return the path of the file of a network, or of the store of a labeled set."""
         if details_of(spec).networks:
             return Path(str(open_named_proteins(spec.name, Reading(data_dir=data_dir)).path))
         return super().fetch(spec, data_dir)
@@ -130,19 +129,18 @@ class ProteinDomain(Domain):
         return parts(spec) if details_of(spec).networks else []
 
     def cutting_of(self, source: Input | GraphStore) -> dict[str, Any]:
-        """Return how the ego-networks of a store or a named set were cut."""
-        cutting: Mapping[str, Any] = {}
-        store = source if isinstance(source, GraphStore) else source.store
-        if store is not None:
-            cutting = store.source.cutting
-        elif isinstance(source, Input) and source.spec is not None:
+        """Return the options by which the ego-networks of a store or a named set are cut."""
+        if isinstance(source, Input) and source.spec is not None:
             cutting = details_of(source.spec).options.model_dump(mode="json")
+        else:
+            store = source.store if isinstance(source, Input) else source
+            cutting = {} if store is None else store.source.cutting
         return {name: cutting[name] for name in CUTTING if name in cutting}
 
-    # Folds
+    # Splits
 
     def default_split(self, store: GraphStore, task: str | None) -> str:
-        """Return ``species`` for proteins of several species to be divided, else ``random``."""
+        """Return ``species`` without a task if there are several species, else ``random``."""
         if task is not None or len({species_of(name) for name in store.texts()}) < 2:
             return "random"
         return "species"
@@ -160,14 +158,15 @@ class ProteinDomain(Domain):
         networks: Sequence[str | Path] = (),
         **options: Any,
     ) -> Split:
-        """Return folds of the proteins.
+        """Return the training, validation and test sets by :func:`split_proteins`.
 
-        See :func:`split_proteins` for the kinds; its networks are by default those of ``source``.
+        Its networks are by default those of ``source``.
         """
         if not networks and source is not None:
-            spec = source.spec
-            named = () if spec is None else details_of(spec).networks or (spec.name,)
-            networks = named or (() if source.path is None else (source.path,))
+            if source.spec is not None:
+                networks = details_of(source.spec).networks or (source.spec.name,)
+            elif source.path is not None:
+                networks = (source.path,)
         return split_proteins(
             store.texts(),
             kind,
@@ -179,14 +178,14 @@ class ProteinDomain(Domain):
         )
 
     def groups(self, store: GraphStore) -> list[str | None]:
-        """Return the species of each protein; None where its name has none."""
+        """Return the species of each protein; None if its name has none."""
         return [species_of(name) for name in store.texts()]
 
     def reading_notes(self, store: GraphStore) -> list[str]:
-        """Say what a label of 0 means."""
+        """Return a note on the meaning of label 0."""
         return ["label 0 is negative or unknown, as in the pre-train-GNNs family"]
 
-    # What is known about graphs without learning
+    # Descriptions and features without learning
 
     def feature_set(self, name: str, store: GraphStore) -> BaselineFeatures:
         """Return the ego-network statistics."""
@@ -199,14 +198,14 @@ class ProteinDomain(Domain):
         return "ego-network statistics 1"
 
     def graph_targets(self, store: GraphStore) -> Float32[np.ndarray, "M 18"]:
-        """Return the ego-network statistics, which need no text."""
+        """Return the ego-network statistics, which are computed from the graphs alone."""
         return ego_statistics(store)
 
     def downstream_readout(self, readout: str) -> str:
-        """Return ``mean+center`` in place of ``mean``.
+        """Return ``mean+center`` instead of ``mean``.
 
-        Pre-training pools the mean only, fine-tuning reads mean and center: the rule of the
-        pre-train-GNNs family. The readout has no weights, so any encoder can be given it.
+        As in the pre-train-GNNs family, pre-training reads the mean of the nodes, and fine-tuning
+        the mean and the center. The readout has no weights, so every encoder can use it.
         """
         return "mean+center" if readout == "mean" else readout
 
@@ -233,28 +232,30 @@ def split_proteins(
 ) -> Split:
     """Return the indices of the training, validation and test sets.
 
-    - ``species``: all proteins of one species are for testing; those of the others are shuffled and
-      cut into 85 % for training and 15 % for validation (the pre-train-GNNs rule; ``fractions`` are
-      ignored).
-    - ``network``: METIS cuts each network into 20 communities of equal size with the fewest
-      interactions between them. Whole communities, in random order, fill validation and test; the
-      rest is for training. Most partners of a test protein are then in its own community and not in
-      the training set. The communities are always the same; ``seed`` assigns them to sets.
+    - ``species``: the test set is all proteins of one species. Those of the other species are
+      shuffled; 85 % are the training set and 15 % the validation set, as in the pre-train-GNNs
+      family. ``fractions`` are ignored.
+    - ``network``: METIS cuts each network into 20 communities of equal size, with the fewest
+      interactions between them. Whole communities in random order fill the validation and the test
+      set; the others are the training set. Most partners of a test protein are then in its own
+      community, and not in the training set. The communities are always the same; ``seed``
+      determines their order.
     - ``random``: proteins are shuffled.
 
     Args:
         proteins: Names, ``<taxon>.<name>``.
         kind: One of the above.
-        fractions: Fractions of train, valid and test.
-        seed: Of the shuffling.
-        test_species: Taxon to test on; None takes human if it is there, else the last species.
-        networks: For ``network``: the files or named networks that contain the proteins.
-        cutting: For ``network``: how they were cut, ``store.source.cutting``; None is as usual.
-        data_dir: Where downloaded networks and their communities are kept.
+        fractions: Fractions of the training, validation and test sets.
+        seed: Seed of the shuffling.
+        test_species: Taxon of the test set; None takes human, or else the last species.
+        networks: Files or named networks that contain the proteins, for ``network``.
+        cutting: Options by which the ego-networks were cut (``store.source.cutting``), for
+            ``network``; None takes the defaults.
+        data_dir: Folder of downloaded networks and of their communities.
 
     Raises:
-        ConfigError: If kind or species is unknown, or ``network`` lacks its networks.
-        DataError: If there is nothing to train on, or a protein is in none of the networks.
+        ConfigError: If the kind or species is unknown, or ``networks`` are missing.
+        DataError: If there is no protein, or a protein is in none of the networks.
     """
     check_name("split of proteins", kind, SPLITS)
     check_fractions(fractions)
@@ -263,9 +264,8 @@ def split_proteins(
     if kind == "random":
         return random_split(len(proteins), fractions, seed)
     if kind == "species":
-        species = np.array([species_of(name) or "" for name in proteins])
-        return _species_split(species, seed, None if test_species is None else str(test_species))
-    if not as_list(networks):
+        return _species_split(proteins, seed, test_species)
+    if not networks:
         raise ConfigError(
             "the network split needs the network that the store was cut from: make a split file "
             f"with graphlog data split (its {setting('networks')}), and give that file.",
@@ -274,12 +274,23 @@ def split_proteins(
     files = network_files(networks, data_dir)
     if cutting is not None:
         files = [file._replace(options=ProteinOptions.parse(cutting)) for file in files]
-    communities = _communities_of(proteins, files, data_dir)
-    return group_split(communities, fractions, "random", seed)
+    species = {species_of(name) for name in proteins}
+    default_species = species.pop() if len(species) == 1 else None
+    communities: dict[str, int] = {}
+    for k, file in enumerate(files):
+        numbers = _stored_communities(file, default_species, data_dir)
+        communities |= {name: COMMUNITIES * k + number for name, number in numbers.items()}
+    missing = next((name for name in proteins if name not in communities), None)
+    if missing is not None:
+        raise DataError(
+            f"'{missing}' is in none of the networks; name those that its ego-network was cut from."
+        )
+    groups = np.array([communities[name] for name in proteins], dtype=np.int64)
+    return group_split(groups, fractions, "random", seed)
 
 
 def find_communities(network: ProteinNetwork) -> Int[np.ndarray, "N"]:
-    """Return the community of every protein, always the same: METIS' partition into 20 parts."""
+    """Return the community of every protein by METIS, the same in every call."""
     with optional("pymetis", "partition"):
         import pymetis as metis
     if len(network.proteins) < 2 * COMMUNITIES:
@@ -294,65 +305,47 @@ def find_communities(network: ProteinNetwork) -> Int[np.ndarray, "N"]:
     return np.array(communities, dtype=np.int64)
 
 
-def _species_split(species: np.ndarray, seed: int, test: str | None) -> Split:
+def _species_split(proteins: Sequence[str], seed: int, test_species: str | int | None) -> Split:
+    species = np.array([species_of(name) or "" for name in proteins])
     known = list(dict.fromkeys(species.tolist()))
-    if test is not None and test not in known:
-        raise unknown_name("species", test, known)
+    if test_species is None:
+        test_species = _HUMAN if _HUMAN in known else known[-1]
+    elif str(test_species) not in known:
+        raise unknown_name("species", str(test_species), known)
     if len(known) < 2:
         found = known[0] or "names without any"
         raise ConfigError(
             f"the species split needs two species or more, found {found}; use network or random."
         )
-    is_test = species == (test or (_HUMAN if _HUMAN in known else known[-1]))
+    is_test = species == str(test_species)
     others = np.flatnonzero(~is_test)
-    # rounding may leave a protein for the third fold; it joins the second
+    # rounding may leave a protein for the third set; it joins the validation set
     train, *rest = random_split(len(others), (TRAIN_SHARE, 1 - TRAIN_SHARE, 0.0), seed)
     return Split(others[train], others[np.concatenate(rest)], np.flatnonzero(is_test))
 
 
-def _communities_of(
-    proteins: Sequence[str], files: Sequence[NetworkFile], data_dir: Path | str | None
-) -> Int[np.ndarray, "N"]:
-    taxa = {species_of(name) for name in proteins}
-    usual = taxa.pop() if len(taxa) == 1 else None
-    community: dict[str, int] = {}
-    for k, file in enumerate(files):
-        found = _communities_in(file, usual, data_dir)
-        community |= {name: COMMUNITIES * k + number for name, number in found.items()}
-    missing = next((name for name in proteins if name not in community), None)
-    if missing is not None:
-        raise DataError(
-            f"'{missing}' is in none of the networks; name those that its ego-network was cut from."
-        )
-    return np.array([community[name] for name in proteins], dtype=np.int64)
-
-
-def _communities_in(
-    file: NetworkFile, usual: str | None, data_dir: Path | str | None
+def _stored_communities(
+    file: NetworkFile, default_species: str | None, data_dir: Path | str | None
 ) -> dict[str, int]:
-    """Return the community of each protein, from the data root if it is there.
+    """Return the community of each protein; they are computed once and stored in the data root.
 
-    They are of the species ``usual`` where the file does not tell.
+    ``default_species`` is the species of a file that does not contain it.
     """
-    described = file.options.model_dump(mode="json")
-    inputs = [
-        _COMMUNITIES_VERSION,
-        file.species or usual,
-        COMMUNITIES,
-        described,
-        hash_file(file.path),
-    ]
+    options = file.options.model_dump(mode="json")
+    species = file.species or default_species
+    inputs = [_COMMUNITIES_VERSION, species, COMMUNITIES, options, hash_file(file.path)]
     path = data_root(data_dir) / "stores" / f"communities-{hash_json(inputs)[:16]}.json"
     with suppress(OSError, ValueError):
-        return _NUMBERS.validate_json(path.read_bytes())
-    network = build_network(read_interactions(file.path, file.species, usual), file.options)
-    found = dict(zip(network.proteins, find_communities(network).tolist(), strict=True))
-    # without a writable data root they are computed again next time
+        return _COMMUNITY_FILE.validate_json(path.read_bytes())
+    interactions = read_interactions(file.path, file.species, default_species)
+    network = build_network(interactions, file.options)
+    communities = dict(zip(network.proteins, find_communities(network).tolist(), strict=True))
+    # if the data root cannot be written, they are computed again next time
     with suppress(OSError, GraphLoGError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, found)
-    return found
+        write_json(path, communities)
+    return communities
 
 
 DOMAIN = ProteinDomain()
-"""What the table of domains looks up."""
+"""Domain of proteins, as registered in :data:`graphlog.domains.DOMAINS`."""

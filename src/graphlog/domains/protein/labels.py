@@ -1,4 +1,4 @@
-"""Functions of proteins as labels: from a table, or from annotations and the Gene Ontology."""
+"""Protein functions as labels, from a table, or from annotations and the Gene Ontology."""
 
 import re
 import warnings
@@ -20,46 +20,53 @@ from graphlog.errors import DataError
 from graphlog.files import open_text
 
 ROOTS = ("GO:0008150", "GO:0003674", "GO:0005575")
-"""Terms that hold for everything and carry no information."""
+"""Roots of the three branches of the ontology, which hold for every protein."""
 _BRANCHES = ("biological_process", "molecular_function")
-"""Branches of the ontology that labels are chosen from."""
+"""Branches of the ontology from which labels are chosen."""
 _GAF_FIELDS = 15
+"""Smallest number of fields in a line of a GAF file."""
 _ISOFORM = re.compile(r"(?<=\d)[a-z]$")
 _WORM = "6239"
-"""The species whose isoforms end in a letter; elsewhere such names are genes, as hoxb1a, hoxb1b."""
+"""Species in which a letter at the end of a name means an isoform; in other species, such names are
+different genes (hoxb1a, hoxb1b)."""
 _STRAINS = {"559292": "4932", "83333": "511145"}
-"""Taxa that annotations of yeast and E. coli tell, and those of STRING."""
+"""Species in STRING by the taxon of the strain in annotation files, of yeast and E. coli."""
 _COMPLEX = "GO:0032991"
+"""Term ``protein-containing complex``."""
 _LIST_COLUMNS = ("go_terms", "complexes", "terms")
+"""Names of a column that lists the functions of each protein."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ontology:
-    """Terms, and the relations along which annotations also hold for broader terms."""
+    """Terms and their broader terms, for which annotations hold too."""
 
     terms: tuple[str, ...]
-    """Ids of the terms in use."""
+    """Ids of the terms that are not obsolete."""
     branches: tuple[str, ...]
-    """Branch of each, such as ``biological_process``."""
+    """Branch of each term, such as ``biological_process``."""
     parents: csr_matrix
-    """``parents[t, u]`` is true where ``u`` is directly broader than ``t``."""
+    """``parents[t, u]`` is true if term ``u`` is directly broader than term ``t``."""
     numbers: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Number of each id, those of merged terms and of obsolete ones with one successor too."""
+    """Index of the term of each id, including merged ids and obsolete ones with one replacement."""
     obsolete: frozenset[str] = frozenset()
-    """Ids out of use without a replacement."""
+    """Obsolete ids without a single replacement."""
 
 
 def pair_matrix(pairs: Sequence[tuple[int, int]], shape: tuple[int, int]) -> csr_matrix:
-    """Return the sparse matrix that is true at ``(row, column)`` pairs."""
+    """Return a sparse Boolean matrix that is true at the given ``(row, column)`` pairs."""
     rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     return csr_matrix((np.ones(len(rows), dtype=np.bool_), (rows, columns)), shape=shape)
 
 
 def propagate(direct: csr_matrix, parents: csr_matrix) -> csr_matrix:
-    """Return ``direct`` (rows of terms) with every broader term added; cycles are no problem."""
+    """Return the annotations ``direct`` (a column for each term) with all broader terms added.
+
+    ``parents`` is as in :class:`Ontology`, and may contain cycles.
+    """
     known = fresh = direct
     while fresh.nnz:
-        fresh = csr_matrix(fresh @ parents > known)  # of Booleans: reached, and not known yet
+        fresh = csr_matrix(fresh @ parents > known)  # Booleans: reached, and not yet known
         known = known + fresh
     return known
 
@@ -67,11 +74,12 @@ def propagate(direct: csr_matrix, parents: csr_matrix) -> csr_matrix:
 def choose_terms(
     holds: csr_matrix, ontology: Ontology, options: ProteinOptions
 ) -> Int[np.ndarray, "T"]:
-    """Return the terms that make good labels, largest first, ties by id.
+    """Return the indices of the terms chosen as labels, in descending order of proteins.
 
-    Candidates are the processes and functions that have enough positive proteins while no
-    narrower term has. From the largest down, a candidate is chosen if it overlaps little with each
-    one chosen before.
+    Column ``t`` of ``holds`` is true for the proteins with term ``t``. Candidates are the processes
+    and functions that have enough positive proteins, and no narrower term that has enough. From the
+    largest to the smallest, ties by id, a candidate is chosen if it overlaps little with all terms
+    chosen before it.
     """
     positives = np.asarray(holds.sum(axis=0)).reshape(-1)
     allowed = np.isin(ontology.branches, _BRANCHES) & ~np.isin(ontology.terms, ROOTS)
@@ -94,7 +102,7 @@ def choose_terms(
 
 
 def read_ontology(path: Path | str) -> Ontology:
-    """Return the Gene Ontology of an OBO file, ``go-basic.obo``."""
+    """Return the Gene Ontology of an OBO file such as ``go-basic.obo``."""
     branches: dict[str, str] = {}
     links: list[tuple[int, str, str]] = []
     renamed: dict[str, str] = {}
@@ -120,10 +128,10 @@ def read_ontology(path: Path | str) -> Ontology:
         raise DataError(f"{path}: holds no term; use the Gene Ontology's go-basic.obo.")
     numbers = {term: k for k, term in enumerate(branches)}
     for term in renamed:
-        passed = [term]
-        while (last := renamed.get(passed[-1], "")) and last not in passed:
-            passed.append(last)
-        renamed[term] = passed[-1]
+        ids = [term]  # a replacement may be replaced too, even in a cycle
+        while (following := renamed.get(ids[-1], "")) and following not in ids:
+            ids.append(following)
+        renamed[term] = ids[-1]
     for line, term, parent in links:
         if parent not in numbers:
             problem = f"{term!r} is below {parent!r}, which is not there or obsolete"
@@ -141,7 +149,7 @@ def read_ontology(path: Path | str) -> Ontology:
 
 
 def _term_stanzas(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, list[str]]]]:
-    """Yield line and tags of every ``[Term]`` after the first line; comments are cut off."""
+    """Yield line number and tags of each ``[Term]``, without comments; the first line is line 2."""
     start, tags = 0, None
     for number, line in enumerate(chain(map(str.strip, lines), ["["]), start=2):
         if line.startswith("["):
@@ -154,9 +162,9 @@ def _term_stanzas(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, list[st
 
 
 def read_aliases(paths: Sequence[Path | str]) -> dict[str, dict[str, str]]:
-    """Return the protein of each alias that is clear within its species, by species.
+    """Return the proteins of STRING's ``protein.aliases`` files by species and alias.
 
-    The files are STRING's ``protein.aliases``.
+    An alias of several proteins of a species is left out.
     """
     proteins: dict[str, dict[str, str]] = {}
     ambiguous: set[tuple[str, str]] = set()
@@ -167,8 +175,7 @@ def read_aliases(paths: Sequence[Path | str]) -> dict[str, dict[str, str]]:
             for _, columns in table.blocks(indices):
                 for protein, alias in zip(*columns, strict=True):
                     species = protein.partition(".")[0]
-                    of_species = proteins.setdefault(species, {})
-                    if of_species.setdefault(alias, protein) != protein:
+                    if proteins.setdefault(species, {}).setdefault(alias, protein) != protein:
                         ambiguous.add((species, alias))
     for species, alias in ambiguous:
         del proteins[species][alias]
@@ -176,11 +183,12 @@ def read_aliases(paths: Sequence[Path | str]) -> dict[str, dict[str, str]]:
 
 
 class Functions:
-    """Labels of the proteins of some networks, found by the names that other files use.
+    """Labels of the proteins of some networks; functions such as :func:`read_labels` fill them in.
 
-    In each species, a name is looked up as written, then among aliases. The name of a gene of the
-    worm stands for all its isoforms (``D1.2`` for ``D1.2a`` and ``D1.2b``). A name that is known in
-    several species stands for none.
+    Files of labels may name a protein in several ways. In each species, a name is looked up among
+    the proteins of the network, then among the genes (of the worm only, where ``D1.2`` means all
+    isoforms, ``D1.2a`` and ``D1.2b``), then among the aliases. A name that is found in several
+    species is not used.
     """
 
     def __init__(
@@ -190,92 +198,96 @@ class Functions:
         self.tasks: tuple[str, ...] = ()
         """Ids of the functions."""
         self.values: Float[np.ndarray, "N T"] = np.zeros((len(proteins), 0))
-        """1: has it; 0: has it not, or unknown; NaN rows: proteins without usable annotation."""
+        """Labels: 1 if a protein has the function, 0 if it has not or this is unknown; NaN in the
+        row of a protein without usable annotations."""
         self.unmatched: dict[str, str] = {}
-        """Proteins and terms that no network or ontology has, and where they occur first."""
+        """Reason for each name and term that could not be used, with the line that has it first."""
         self.counts: dict[str, int] = {}
-        """Number of annotations used, and ignored on purpose, by reason."""
+        """Number of files, and of annotations that are used or ignored on purpose, by reason."""
 
     @cached_property
-    def numbers(self) -> dict[str, dict[str, tuple[int, ...]]]:
-        """Numbers of the proteins that each name stands for, by species."""
-        number = {name: k for k, name in enumerate(self.proteins)}
-        of_species: dict[str, list[str]] = {}
-        for name in self.proteins:
-            of_species.setdefault(name.partition(".")[0], []).append(name)
-        numbers: dict[str, dict[str, tuple[int, ...]]] = {}
-        for species, names in of_species.items():
-            genes: dict[str, tuple[int, ...]] = {}
-            for name in names if species == _WORM else ():
-                gene = _ISOFORM.sub("", name.partition(".")[2])
-                genes[gene] = (*genes.get(gene, ()), number[name])
-            exact = {name.partition(".")[2]: (number[name],) for name in names}
-            exact |= {name: (number[name],) for name in names}
-            aliases = self._aliases.get(species, {})
-            others = {a: (number[p],) for a, p in aliases.items() if p in number}
-            numbers[species] = others | genes | exact
-        return numbers
+    def indices(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """Indices of the proteins of each name, by species."""
+        indices: dict[str, dict[str, tuple[int, ...]]] = {}
+        genes: dict[str, tuple[int, ...]] = {}
+        for k, protein in enumerate(self.proteins):
+            species, _, name = protein.partition(".")
+            table = indices.setdefault(species, {})
+            table[protein] = (k,)
+            table.setdefault(name, (k,))
+            if species == _WORM:
+                gene = _ISOFORM.sub("", name)
+                genes[gene] = (*genes.get(gene, ()), k)
+        for species, table in indices.items():
+            aliases = self._aliases.get(species, {}).items()
+            others = {alias: table[protein] for alias, protein in aliases if protein in table}
+            indices[species] = others | (genes if species == _WORM else {}) | table
+        return indices
 
     def is_gene(self, name: str, members: Sequence[int]) -> bool:
-        """Return whether a name is that of a gene, and not the own name of one of its isoforms."""
-        own = [self.proteins[member].partition(".")[2] for member in members]
-        return name not in own and name in [_ISOFORM.sub("", isoform) for isoform in own]
+        """Return whether ``name`` is the gene of some proteins, and not one of them."""
+        isoforms = [self.proteins[member].partition(".")[2] for member in members]
+        return name not in isoforms and name in [_ISOFORM.sub("", isoform) for isoform in isoforms]
 
-    def count_files(self, files: int) -> None:
-        """Begin to count what is used of so many files."""
+    def start_counts(self, files: int) -> None:
+        """Set the number of files, and all numbers of annotations to 0."""
         kinds = ("with left-out evidence", "negated (NOT)", "used")
         self.counts = {"files": files, **dict.fromkeys(kinds, 0)}
 
-    def find(self, names: Sequence[str], species: str | None = None) -> tuple[int, ...]:
-        """Return the numbers for the first name that is clear; empty if none is."""
-        found = (self._fitting(name, species) for name in names)
-        return next((fitting[0] for fitting in found if len(fitting) == 1), ())
+    def find(self, names: Sequence[str], species: str | None = None) -> tuple[tuple[int, ...], str]:
+        """Return the proteins of the first of ``names`` that fits one species, or else the reason.
 
-    def why_unclear(self, names: Sequence[str], species: str | None = None) -> str:
-        """Return why :meth:`find` finds nothing."""
+        Without a ``species``, names are looked up in all of them.
+        """
+        tables = self.indices.values() if species is None else [self.indices.get(species, {})]
+        problem = ""
         for name in names:
-            if fitting := self._fitting(name, species):
-                written = " or ".join(self.proteins[members[0]] for members in fitting[:2])
-                return f"fits {len(fitting)} species; write {written}"
-        return "is in no network"
-
-    def _fitting(self, name: str, species: str | None) -> list[tuple[int, ...]]:
-        """Return the numbers for a name in each species that has it, or in the one given."""
-        tables = self.numbers.values() if species is None else [self.numbers.get(species, {})]
-        return [table[name] for table in tables if name in table]
+            matches = [table[name] for table in tables if name in table]
+            if len(matches) == 1:
+                return matches[0], ""
+            if matches and not problem:
+                choices = " or ".join(self.proteins[members[0]] for members in matches[:2])
+                problem = f"fits {len(matches)} species; write {choices}"
+        return (), problem or "is in no network"
 
     def rows(
         self, table: ColumnTable, indices: Sequence[int]
     ) -> Iterator[tuple[int, str, tuple[int, ...], tuple[str, ...]]]:
-        """Yield the lines of a table: number, name, the proteins it stands for, other columns."""
+        """Yield line number, name, indices of its proteins and other columns of each line.
+
+        The name is in the first of the columns ``indices``. Names that are not found are recorded.
+        """
         for lines, (names, *columns) in table.blocks(indices):
             cells = zip(*columns, strict=True)
-            for line, name, own in zip(lines.tolist(), names, cells, strict=True):
-                members = self.find((name,))
-                self.counts["used"] += bool(members)
-                if not members:
-                    reason = f"has labels but {self.why_unclear((name,))}"
-                    self.skip(name, table.path, line, reason)
-                yield line, name, members, own
+            for line, name, others in zip(lines.tolist(), names, cells, strict=True):
+                members, problem = self.find((name,))
+                if members:
+                    self.counts["used"] += 1
+                else:
+                    self.skip(name, table.path, line, f"has labels but {problem}")
+                yield line, name, members, others
 
     def skip(self, text: str, path: Path | str, line: int, reason: str) -> None:
-        """Remember what cannot be used."""
+        """Record a name or term that cannot be used."""
         self.unmatched.setdefault(text, f"{path}, line {line}: {reason}")
 
-    def begin(self, tasks: Sequence[str]) -> Float[np.ndarray, "N T"]:
-        """Name the functions and return their labels, all of which are missing yet."""
+    def start_labels(self, tasks: Sequence[str]) -> Float[np.ndarray, "N T"]:
+        """Set the names of the functions, and return their labels, which are all NaN."""
         self.tasks = tuple(tasks)
         self.values = np.full((len(self.proteins), len(tasks)), np.nan, dtype=np.float32)
         return self.values
 
-    def choose(
+    def label_terms(
         self,
         pairs: Sequence[tuple[int, int]],
         ontology: Ontology,
         options: ProteinOptions,
         path: Path | str,
     ) -> None:
-        """Take the terms that ``choose_terms`` chooses, of proteins and terms in pairs."""
+        """Set the labels to the terms that :func:`choose_terms` chooses.
+
+        ``pairs`` are the protein and the term of each annotation in the file ``path``.
+        """
         shape = (len(self.proteins), len(ontology.terms))
         holds = propagate(pair_matrix(pairs, shape), ontology.parents)
         chosen = choose_terms(holds, ontology, options)
@@ -284,36 +296,36 @@ class Functions:
                 f"{path}: no term has {options.min_positives} positive proteins; lower "
                 "min_positives, or check that the species is the same."
             )
-        is_known = np.asarray(holds.sum(axis=1)).reshape(-1) > 0
-        values = self.begin([ontology.terms[t] for t in chosen])
-        values[is_known] = holds[is_known][:, chosen].toarray()
+        is_annotated = np.asarray(holds.sum(axis=1)).reshape(-1) > 0
+        values = self.start_labels([ontology.terms[t] for t in chosen])
+        values[is_annotated] = holds[is_annotated][:, chosen].toarray()
 
 
 def read_annotations(
     functions: Functions, files: Sequence[Path | str], ontology: Ontology, options: ProteinOptions
 ) -> None:
-    """Take labels from GO annotation files (GAF 2.x), for the best terms.
+    """Set labels from GO annotation files (GAF 2.x), for the terms that are chosen.
 
-    Annotations with ignored evidence and those that say NOT do not count. A name is looked up in
-    the species of its line, but in every species where no line of the file has a species of the
-    networks: it may tell the taxon of a strain (yeast: 559292, not 4932).
+    Annotations with evidence codes to ignore, and those that say NOT, are not used. A name is
+    looked up in the species of its line. If no line of a file is of a species of the networks, all
+    names of the file are looked up in every species, with a warning.
     """
     pairs: list[tuple[int, int]] = []
-    functions.count_files(len(files))
+    functions.start_counts(len(files))
     for path in files:
-        taxa = dict.fromkeys(_taxon(fields, functions.numbers) for _, fields in _gaf_lines(path))
-        tells = not functions.numbers.keys().isdisjoint(taxa)
-        if taxa and not tells:
-            known, others = (listed(list(species)) for species in (functions.numbers, taxa))
+        taxa = dict.fromkeys(_taxon(fields, functions.indices) for _, fields in _gaf_lines(path))
+        has_species = not functions.indices.keys().isdisjoint(taxa)
+        if taxa and not has_species:
+            known, others = (listed(list(species)) for species in (functions.indices, taxa))
             warnings.warn(
                 f"{path}: no line is of species {known}; its annotations of taxon {others} are "
                 "taken for these where names agree; check that the file is of the same species",
                 stacklevel=2,
             )
         for line, fields in _gaf_lines(path):
-            species = _taxon(fields, functions.numbers) if tells else None
-            called = [name for name in (fields[1], fields[2], *fields[10].split("|")) if name]
-            go_id, members = fields[4], functions.find(called, species)
+            species = _taxon(fields, functions.indices) if has_species else None
+            names = [name for name in (fields[1], fields[2], *fields[10].split("|")) if name]
+            go_id, (members, problem) = fields[4], functions.find(names, species)
             term = ontology.numbers.get(go_id)
             if fields[6].upper() in options.evidence:
                 functions.counts["with left-out evidence"] += 1
@@ -325,22 +337,24 @@ def read_annotations(
                     reason = "is obsolete and has no single replacement"
                 functions.skip(go_id, path, line, reason)
             elif not members:
-                why = functions.why_unclear(called, species)
-                functions.skip(next(iter(called), ""), path, line, f"is annotated but {why}")
+                name = names[0] if names else ""
+                functions.skip(name, path, line, f"is annotated but {problem}")
             else:
                 pairs += [(member, term) for member in members]
                 functions.counts["used"] += 1
-    functions.choose(pairs, ontology, options, files[0])
+    functions.label_terms(pairs, ontology, options, files[0])
 
 
 def _taxon(fields: Sequence[str], known: Collection[str]) -> str:
-    """Return the species of an annotation; a second taxon is of what it interacts with."""
+    """Return the species of an annotation, that of STRING for a strain."""
+    # a second taxon is that of an organism with which the first interacts
     taxon = fields[12].partition("|")[0].removeprefix("taxon:")
     species = _STRAINS.get(taxon, taxon)
     return species if species in known and taxon not in known else taxon
 
 
 def _gaf_lines(path: Path | str) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and fields of each line that is not a comment."""
     with open_text(path) as lines:
         if not next(lines, "").startswith("!"):
             raise DataError(f"{path}: not a GAF file (these begin with !gaf-version).")
@@ -355,19 +369,22 @@ def _gaf_lines(path: Path | str) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_labels(functions: Functions, path: Path | str, options: ProteinOptions) -> None:
-    """Take the labels of a table: ``protein`` and a 0/1 column for each, or a list for each.
+    """Set labels from a table with a column ``protein`` or ``gene``.
 
-    Of lists (a column ``go_terms``, ``complexes`` or ``terms``), the best functions become labels.
+    Each other column holds the labels, 0 or 1, of one function. Instead, a single column
+    ``go_terms``, ``complexes`` or ``terms`` may list the functions of each protein; some of them
+    are chosen as for annotations.
     """
-    functions.count_files(1)
+    functions.start_counts(1)
     with open_columns(path) as table:
-        place = table.find("protein|gene")
-        others = [k for k in range(len(table.header)) if k != place]
+        name_column = table.find("protein|gene")
+        others = [k for k in range(len(table.header)) if k != name_column]
         columns = [table.header[k] for k in others]
-        if place is None or not all(columns) or len(set(columns)) < max(len(columns), 1):
+        is_distinct = all(columns) and len(set(columns)) == len(columns)
+        if name_column is None or not columns or not is_distinct:
             problem = "must have a column protein and one or more labels, each with its own name"
             raise DataError(f"{path}: {problem}, found {listed(table.header)}.")
-        rows = functions.rows(table, (place, *others))
+        rows = functions.rows(table, (name_column, *others))
         if len(columns) == 1 and columns[0].lower() in _LIST_COLUMNS:
             pairs: list[tuple[int, int]] = []
             numbers: dict[str, int] = {}
@@ -377,10 +394,10 @@ def read_labels(functions: Functions, path: Path | str, options: ProteinOptions)
                     pairs += [(member, number) for member in members]
             shape = (len(numbers), len(numbers))
             flat = Ontology(tuple(numbers), _BRANCHES[:1] * len(numbers), pair_matrix([], shape))
-            functions.choose(pairs, flat, options, path)
+            functions.label_terms(pairs, flat, options, path)
             return
-        values = functions.begin(columns)
-        of_gene: dict[int, bool] = {}
+        values = functions.start_labels(columns)
+        is_from_gene: dict[int, bool] = {}  # whether the labels of a protein are those of its gene
         for line, name, members, texts in rows:
             labels = list(map(_label_of, texts))
             if None in labels:
@@ -391,18 +408,18 @@ def read_labels(functions: Functions, path: Path | str, options: ProteinOptions)
             if not {0.0, 1.0}.intersection(labels):
                 continue
             is_gene = functions.is_gene(name, members)
-            if any(of_gene.get(member) == is_gene for member in members):
+            if any(is_from_gene.get(member) == is_gene for member in members):
                 problem = f"'{name}' has labels already; give each protein one line"
                 raise line_error(path, line, problem)
-            # the line of a protein counts more than that of its gene
-            members = [m for m in members if not is_gene or m not in of_gene]
+            # the line of a protein has priority over that of its gene
+            members = [m for m in members if not is_gene or m not in is_from_gene]
             values[members] = labels
-            of_gene |= dict.fromkeys(members, is_gene)
+            is_from_gene |= dict.fromkeys(members, is_gene)
 
 
 @lru_cache
 def _label_of(text: str) -> float | None:
-    """Return a label, NaN where it is missing, or None where it is none."""
+    """Return a label, NaN if it is missing, or None if it is not valid."""
     if text.strip().lower() in ABSENT:
         return float("nan")
     with suppress(ValueError):
@@ -411,14 +428,14 @@ def _label_of(text: str) -> float | None:
 
 
 def read_complexes(functions: Functions, annotated: Path, complexes: Path) -> None:
-    """Take one label: whether a protein is known to be part of a complex.
+    """Set one label, ``in_complex``: whether a protein is known to be part of a complex.
 
-    For the worm: whether the propagated terms of an annotated protein include ``protein-containing
-    complex``; for yeast: whether IntAct lists it in a complex. As with all functions, 0 is "no" or
-    "unknown".
+    In the worm, it is whether the propagated terms of an annotated protein include
+    ``protein-containing complex``. In yeast, it is whether IntAct lists the protein in a complex.
+    As for all functions, 0 means "no" or "unknown".
     """
-    functions.count_files(2)
-    values = functions.begin(("in_complex",))
+    functions.start_counts(2)
+    values = functions.start_labels(("in_complex",))
     values[[name.startswith("4932.") for name in functions.proteins]] = 0.0
     for path, columns, term in (
         (annotated, ("protein", "go_terms"), _COMPLEX),

@@ -1,4 +1,4 @@
-"""Networks of the interactions that reach the thresholds, and the ego-networks cut out of them."""
+"""Protein networks of interactions that reach thresholds, and the ego-networks in them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ EVIDENCE_CHANNELS: Mapping[str, str] = {
     "genetic_interaction": "experimental",
     "coexpression": "coexpression",
 }
-"""Kinds of evidence outside STRING, and the channel in which STRING lists them."""
+"""Channel of STRING for each kind of evidence in files that are not from STRING."""
 _STRING_COLUMNS = tuple(
     (
         "protein1 protein2 neighborhood fusion cooccurence|cooccurrence coexpression "
@@ -30,40 +30,40 @@ _EVIDENCE_COLUMNS = ("gene1|protein1", "gene2|protein2", "network", "weight")
 
 
 class Interactions(NamedTuple):
-    """Interactions as listed by a file, before any threshold; one row a line."""
+    """All interactions that a file lists, one row per line, before any threshold."""
 
     species: str
     """NCBI taxon id."""
     proteins: tuple[str, ...]
-    """Every protein of the file, ``<taxon>.<name>``, sorted."""
+    """Names of all proteins of the file, ``<taxon>.<name>``, sorted."""
     pairs: Integer[np.ndarray, "M 2"]
-    """The two proteins of each line."""
+    """Indices of the two proteins of each line."""
     scores: Integer[np.ndarray, "M 8"]
-    """Scores of the seven channels and combined score, 0 to 1000."""
+    """Scores of the seven channels and the combined score of each line, from 0 to 1000."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProteinNetwork:
-    """An undirected network without self-loops or repeats."""
+    """An undirected network without self-loops and repeated interactions."""
 
     species: str
     """NCBI taxon id."""
     proteins: tuple[str, ...]
-    """``<taxon>.<name>``, sorted; includes those left without partners."""
+    """Names, ``<taxon>.<name>``, sorted; proteins without partners are included."""
     offsets: Integer[np.ndarray, "Np1"]
-    """Partners of protein ``p`` are ``partners[offsets[p]:offsets[p + 1]]``, strongest first, then
-    by name."""
+    """Partners of protein ``p`` are ``partners[offsets[p]:offsets[p + 1]]``, in descending order of
+    the combined score, ties by name."""
     partners: Integer[np.ndarray, "M2"]
-    """Both directions of every interaction."""
+    """Partners of all proteins, one protein after the other; contains each interaction twice."""
     once_offsets: Integer[np.ndarray, "Np1"]
-    """The same for each interaction once, stored with the protein of lower degree, so that no
-    protein holds many."""
+    """Offsets of ``once_partners``, which contains each interaction once, at its protein of lower
+    degree, so that no protein has many."""
     once_partners: Integer[np.ndarray, "M"]
-    """The other protein."""
+    """Other protein of each interaction."""
     once_codes: Integer[np.ndarray, "M"]
-    """Channels of the interaction as bits, the first channel lowest."""
+    """Channels of each interaction as bits; the first channel is the lowest bit."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
-    """How many lines were dropped or merged, by reason."""
+    """Number of lines, and of interactions that were dropped or kept, by reason."""
 
     @property
     def degrees(self) -> Integer[np.ndarray, "N"]:
@@ -71,21 +71,23 @@ class ProteinNetwork:
         return np.diff(self.offsets)
 
 
-def build_network(listed: Interactions, options: ProteinOptions | None = None) -> ProteinNetwork:
+def build_network(
+    interactions: Interactions, options: ProteinOptions | None = None
+) -> ProteinNetwork:
     """Return the network of the interactions that reach the thresholds.
 
-    Self-loops are dropped. The two directions of an interaction, and lines that repeat it, are
-    merged; where their scores differ, the largest of each channel counts.
+    Self-loops are dropped. The two directions of an interaction and repeated lines are merged; if
+    their scores differ, the largest of each channel is used.
     """
     options = options or ProteinOptions()
-    n = len(listed.proteins)
-    low, high = np.sort(listed.pairs.astype(np.int64), axis=1).T
+    n = len(interactions.proteins)
+    low, high = np.sort(interactions.pairs.astype(np.int64), axis=1).T
     proper = low != high
     key, inverse, repeats = np.unique(
         (low * n + high)[proper], return_inverse=True, return_counts=True
     )
-    ahead = np.bincount(inverse, np.less(*listed.pairs[proper].T))
-    scores = listed.scores[proper].astype(np.int16)
+    forward = np.bincount(inverse, np.less(*interactions.pairs[proper].T))
+    scores = interactions.scores[proper].astype(np.int16)
     if len(key):
         starts = np.cumsum(repeats) - repeats
         scores = np.maximum.reduceat(scores[np.argsort(inverse, kind="stable")], starts, axis=0)
@@ -97,21 +99,21 @@ def build_network(listed: Interactions, options: ProteinOptions | None = None) -
     here, there = np.concatenate([low, high]), np.concatenate([high, low])
     strongest_first = np.lexsort((there, -np.concatenate([strength, strength]), here))
     degree = np.bincount(here, minlength=n)
-    low_keeps = degree[low] <= degree[high]  # ties: the lower number, which is `low`
+    low_keeps = degree[low] <= degree[high]  # ties go to the lower index
     keeper, other = np.where(low_keeps, low, high), np.where(low_keeps, high, low)
     once = np.lexsort((other, keeper))
     return ProteinNetwork(
-        species=listed.species,
-        proteins=listed.proteins,
+        species=interactions.species,
+        proteins=interactions.proteins,
         offsets=_offsets(degree),
         partners=there[strongest_first].astype(np.int32),
         once_offsets=_offsets(np.bincount(keeper, minlength=n)),
         once_partners=other[once].astype(np.int32),
         once_codes=codes[once],
         counts={
-            "lines": len(listed.pairs),
+            "lines": len(interactions.pairs),
             "self-loops left out": int((~proper).sum()),
-            "listed in one direction only": int(((ahead == 0) | (ahead == repeats)).sum()),
+            "listed in one direction only": int(((forward == 0) | (forward == repeats)).sum()),
             "interactions below the thresholds": int((~strong).sum()),
             "interactions": int(strong.sum()),
         },
@@ -123,16 +125,16 @@ def _offsets(counts: Integer[np.ndarray, "N"]) -> Integer[np.ndarray, "Np1"]:
 
 
 def read_interactions(
-    path: Path | str, species: str | None = None, usual: str | None = None
+    path: Path | str, species: str | None = None, default_species: str | None = None
 ) -> Interactions:
     """Return the interactions of a network file, compressed or not.
 
-    Two layouts are read: ``protein1 protein2``, the seven channels and ``combined_score`` (0 to
-    1000; STRING's ``protein.links.detailed``, or any table with these columns); and ``gene1 gene2
-    network weight`` with one line for each kind of evidence, whose weights from 0 to 1 become
-    scores of the channel given by :data:`EVIDENCE_CHANNELS`. Without a ``species`` the names of the
-    proteins (``6239.2RSSE.1``) or else of the file (``6239.protein.links…``) tell it; where neither
-    does, it is the ``usual`` one.
+    A table has either the columns ``protein1 protein2``, the seven channels and ``combined_score``
+    (0 to 1000), such as STRING's ``protein.links.detailed``; or ``gene1 gene2 network weight``, a
+    line for each kind of evidence, whose weight from 0 to 1 becomes the score of the channel given
+    by :data:`EVIDENCE_CHANNELS`. If no ``species`` is given, it is found in the names of the
+    proteins (``6239.2RSSE.1``) or else of the file (``6239.protein.links…``); if neither contains
+    it, it is ``default_species``.
     """
     numbers: dict[str, int] = {}
     blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -154,14 +156,16 @@ def read_interactions(
         raise DataError(f"{path}: has a header but no interactions; name a file that has some.")
     lines, pairs, scores = map(np.concatenate, zip(*blocks, strict=True))
     taxon = species_of(next(iter(numbers)))
-    of_file = species_of(Path(path).name) if ".protein." in Path(path).name else None
-    species = species or taxon or of_file or usual
-    wanted = taxon and species  # of names, all of which carry their taxon if one does
+    file_taxon = species_of(Path(path).name) if ".protein." in Path(path).name else None
+    species = species or taxon or file_taxon or default_species
+    expected_taxon = species if taxon else None  # either all names contain their taxon, or none
     for name, number in numbers.items():
-        own = species_of(name)
-        if own != wanted or not name.strip():
+        name_taxon = species_of(name)
+        if name_taxon != expected_taxon or not name.strip():
             line = int(lines[(pairs == number).any(axis=1).argmax()])
-            found, expected = (f"of species {s}" if s else "of no species" for s in (own, wanted))
+            found, expected = (
+                f"of species {s}" if s else "of no species" for s in (name_taxon, expected_taxon)
+            )
             problem = f"protein {name!a} is {found}, not {expected}; give each species its own file"
             if not name.strip():
                 problem = "a protein has no name; fix the line"
@@ -225,17 +229,17 @@ STATISTICS = (
     *(f"interactions by {name}" for name in CHANNELS),
     *(f"the center's by {name}" for name in CHANNELS),
 )
-"""Names of the columns of :func:`ego_statistics`; all but the density are log(1 + count)."""
+"""Names of the columns of :func:`ego_statistics`; all except the density are log(1 + count)."""
 
 _TABLE_ENTRIES = 1 << 22
-"""Entries of the table of positions, which has a row for each center cut at the same time."""
+"""Largest number of entries of the table in :func:`ego_networks`."""
 _GRAPHS_PER_BATCH = 1024
-_ROW_OF_CODE: Float[np.ndarray, "128 9"] = np.zeros(
-    (1 << len(CHANNELS), len(PROTEIN.edge)), dtype=np.float32
+_CODES = np.arange(1 << len(CHANNELS))[:, None]
+_EDGE_ATTRIBUTES: Float[np.ndarray, "128 9"] = np.pad(
+    (_CODES >> np.arange(len(CHANNELS)) & 1).astype(np.float32),
+    ((0, 0), (0, len(PROTEIN.edge) - len(CHANNELS))),
 )
-_ROW_OF_CODE[:, : len(CHANNELS)] = (
-    np.arange(1 << len(CHANNELS))[:, None] >> np.arange(len(CHANNELS))
-) & 1
+"""Edge attributes of each code of channels (:attr:`ProteinNetwork.once_codes`)."""
 
 
 def ego_networks(
@@ -243,12 +247,12 @@ def ego_networks(
 ) -> GraphChunk:
     """Return the ego-network of every center, with the center as node 0.
 
-    The proteins of an ego-network are the center, then its partners, strongest first, then theirs,
-    and so on; both caps of ``options`` apply in this order. All interactions between these proteins
-    are kept.
+    The proteins of an ego-network are the center, then its partners in descending order of score,
+    then the partners of these, and so on. ``options`` limit the partners followed from each
+    protein, and then the number of proteins. All interactions between the proteins are kept.
     """
     n = len(network.proteins)
-    # one table for all batches, bounded in size however large the network
+    # one row for each center that is cut at the same time; bounded in size for any network
     table = np.full((max(1, _TABLE_ENTRIES // max(n, 1)), n), -1, dtype=np.int32)
     parts = [
         _cut(network, centers[k : k + len(table)].astype(np.int64), options, table)
@@ -262,7 +266,7 @@ def ego_networks(
         edge_counts=edge_counts,
         x=np.ones((int(node_counts.sum()), 1), dtype=np.int64),
         edge_index=edge_index,
-        edge_attr=_ROW_OF_CODE[codes],
+        edge_attr=_EDGE_ATTRIBUTES[codes],
         rows=centers.astype(np.int64),
         texts=[network.proteins[p] for p in centers.tolist()],
     )
@@ -274,17 +278,20 @@ def _cut(
     options: ProteinOptions,
     table: Integer[np.ndarray, "B N"],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return node counts, edge counts, edges and their codes; leaves ``table`` filled with -1."""
-    n, position = table.shape[1], table.reshape(-1)
-    member_graph, protein, place = _reach(network, centers, options, position)
+    """Return node counts, edge counts, edges and their codes of the centers' ego-networks.
+
+    ``table`` (centers by proteins) is scratch space, filled with -1 before and after the call.
+    """
+    n, position_at = table.shape[1], table.reshape(-1)
+    member_graph, protein, position = _find_members(network, centers, options, position_at)
     entry = member_graph * n + protein
-    position[entry] = place
+    position_at[entry] = position
     starts = network.once_offsets[protein]
     counts = network.once_offsets[protein + 1] - starts
     interactions = ragged_ranges(starts, counts)
-    graph, here = np.repeat(member_graph, counts), np.repeat(place, counts)
-    there = position[graph * n + network.once_partners[interactions]]
-    position[entry] = -1
+    graph, here = np.repeat(member_graph, counts), np.repeat(position, counts)
+    there = position_at[graph * n + network.once_partners[interactions]]
+    position_at[entry] = -1
     inside = there >= 0
     here, there = here[inside], there[inside]
     return (
@@ -295,13 +302,13 @@ def _cut(
     )
 
 
-def _reach(
+def _find_members(
     network: ProteinNetwork,
     centers: Int[np.ndarray, "b"],
     options: ProteinOptions,
     seen: Integer[np.ndarray, "C"],
 ) -> tuple[Int[np.ndarray, "V"], Int[np.ndarray, "V"], Int[np.ndarray, "V"]]:
-    """Return graph, protein and place of all that is reached, graph by graph; restores ``seen``."""
+    """Return graph, protein and position of each node; ``seen`` is scratch space as in _cut."""
     n = len(network.proteins)
     reached = [np.arange(len(centers)) * n + centers]
     seen[reached[0]] = 0
@@ -320,29 +327,27 @@ def _reach(
     graph, protein = np.divmod(entries, n)
     sizes = np.bincount(graph, minlength=len(centers))
     position = np.arange(len(entries)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    is_in = position < options.nodes
-    return graph[is_in], protein[is_in], position[is_in]
+    kept = position < options.nodes
+    return graph[kept], protein[kept], position[kept]
 
 
 def ego_statistics(store: GraphStore) -> Float32[np.ndarray, "M 18"]:
-    """Return sizes, and interactions by evidence channel, of each ego-network and of its center."""
-    starts = range(0, len(store), _GRAPHS_PER_BATCH)
-    parts = [_statistics(store, k, min(k + _GRAPHS_PER_BATCH, len(store))) for k in starts]
-    return np.concatenate([np.empty((0, len(STATISTICS)), np.float32), *parts])
-
-
-def _statistics(store: GraphStore, start: int, stop: int) -> Float32[np.ndarray, "B 18"]:
-    batch, count = store[start:stop], stop - start
-    source, graph = batch.edge_index[0].numpy(), batch.batch.numpy()
-    channels = batch.edge_attr.numpy()[:, : len(CHANNELS)].astype(np.float64)
-    owner = graph[source]
-    is_center = source == batch.ptr[:-1].numpy()[owner]
-    nodes = batch.sizes.numpy().astype(np.float64)
-    edges = np.bincount(owner, minlength=count) / 2
-    density = edges / np.maximum(nodes * (nodes - 1) / 2, 1)
-    by_channel = [np.bincount(owner, column, count) / 2 for column in channels.T]
-    centers = owner[is_center]
-    of_center = [np.bincount(centers, column, count) for column in channels[is_center].T]
-    partners = np.bincount(centers, minlength=count)
-    counts = np.stack([nodes, edges, partners, *by_channel, *of_center], axis=1)
-    return np.insert(np.log1p(counts), 3, density, axis=1).astype(np.float32)
+    """Return the :data:`STATISTICS` of each ego-network."""
+    parts = [np.empty((0, len(STATISTICS)), np.float32)]
+    for start in range(0, len(store), _GRAPHS_PER_BATCH):
+        batch = store[start : start + _GRAPHS_PER_BATCH]
+        count = batch.num_graphs
+        source, graph = batch.edge_index[0].numpy(), batch.batch.numpy()
+        channels = batch.edge_attr.numpy()[:, : len(CHANNELS)].astype(np.float64)
+        edge_graph = graph[source]
+        is_center = source == batch.ptr[:-1].numpy()[edge_graph]
+        nodes = batch.sizes.numpy().astype(np.float64)
+        edges = np.bincount(edge_graph, minlength=count) / 2
+        density = edges / np.maximum(nodes * (nodes - 1) / 2, 1)
+        by_channel = [np.bincount(edge_graph, column, count) / 2 for column in channels.T]
+        centers = edge_graph[is_center]
+        of_center = [np.bincount(centers, column, count) for column in channels[is_center].T]
+        partners = np.bincount(centers, minlength=count)
+        counts = np.stack([nodes, edges, partners, *by_channel, *of_center], axis=1)
+        parts.append(np.insert(np.log1p(counts), 3, density, axis=1).astype(np.float32))
+    return np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""From files of networks and annotations to a store of ego-networks."""
+"""Reading of networks and their labels into stores of ego-networks."""
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -45,27 +45,27 @@ _NETWORK_FILE = "protein.links"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProteinReading(Reading):
-    """How ego-networks are cut and labeled; networks have no label columns to be targets."""
+    """Options by which ego-networks are cut and labeled; ``targets`` must be None."""
 
     annotations: Files | None = None
-    """GO annotation files, from which labels are chosen."""
+    """GO annotation files; labels are chosen from their terms."""
     go: str | Path | None = None
-    """The GO graph for them, an OBO file."""
+    """OBO file of the Gene Ontology, needed for ``annotations``."""
     aliases: Files | None = None
-    """STRING's alias files, where annotations use other names than the networks."""
+    """Alias files of STRING, for annotations that use other names than the networks."""
     labels: str | Path | Labeler | None = None
-    """Instead of annotations, a table of labels; or, in the catalogue, what fills them in."""
+    """Table of labels, used instead of annotations; or a function that sets the labels."""
     species: str | int | None = None
-    """Taxon of network files that do not tell it."""
+    """Taxon of network files that do not contain it."""
     cutting: ProteinOptions = field(default_factory=ProteinOptions)
-    """Thresholds, caps and choice of labels; :meth:`of` takes its fields by name."""
+    """Thresholds, limits and choice of labels; :meth:`of` takes its fields by name."""
 
     def __post_init__(self) -> None:
-        """Check what goes together."""
+        """Check that the options fit together."""
         super().__post_init__()
         has_annotations, has_go = self.annotations is not None, self.go is not None
-        is_twice = self.labels is not None and has_annotations
-        if self.targets or has_annotations != has_go or is_twice:
+        has_two_sources = self.labels is not None and has_annotations
+        if self.targets or has_annotations != has_go or has_two_sources:
             raise ConfigError(
                 f"networks have no label columns: give either {setting('labels')} (a table), or "
                 f"{setting('annotations')} and {setting('go')} (the GO graph); choose "
@@ -80,55 +80,56 @@ class ProteinReading(Reading):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """Return these options, those of :class:`ProteinOptions` among them."""
-        how = {k: v for k, v in options.items() if v is not None}
-        cutting = {k: how.pop(k) for k in ProteinOptions.model_fields if k in how}
-        return super().of({**how, "cutting": ProteinOptions.parse(cutting)})
+        """Return a reading with these options, which include those of :class:`ProteinOptions`."""
+        given = {k: v for k, v in options.items() if v is not None}
+        cutting = {k: given.pop(k) for k in ProteinOptions.model_fields if k in given}
+        return super().of({**given, "cutting": ProteinOptions.parse(cutting)})
 
     @property
-    def own(self) -> list[str]:
-        """Names of the options, among those of proteins alone, that are given."""
+    def protein_options(self) -> list[str]:
+        """Names of the given options that only proteins have."""
         names = ("annotations", "go", "aliases", "labels", "species")
         given = [name for name in names if getattr(self, name) is not None]
         return given + sorted(self.cutting.model_fields_set)
 
 
 class NetworkFile(NamedTuple):
-    """One network."""
+    """A network file, and its taxon and options in the catalog."""
 
     path: Path
-    """Its file."""
+    """Path of the file."""
     species: str | None = None
-    """Its taxon, if known although the file does not tell it."""
+    """Taxon of a network whose file does not contain it; None if unknown."""
     options: ProteinOptions = ProteinOptions()
-    """How a named network is usually cut."""
+    """Options by which a named network is cut by default."""
 
 
 def as_list(files: Files | None) -> list[str | Path]:
-    """Return the files as a list."""
-    return [] if files is None else [files] if isinstance(files, str | Path) else list(files)
+    """Return one file, several files or None as a list."""
+    if files is None:
+        return []
+    return [files] if isinstance(files, str | Path) else list(files)
 
 
 def network_files(source: Files, data_dir: Path | str | None = None) -> list[NetworkFile]:
-    """Return the network files that ``source`` names: files, those in folders, data sets."""
+    """Return the network files that ``source`` names: files, folders of files, or data sets."""
     files: list[NetworkFile] = []
     proteins = (spec for spec in DATASETS.values() if spec.domain == PROTEIN.domain)
     known = {spec.name: spec for spec in proteins if not details_of(spec).networks}
-    for one in as_list(source):
-        path = Path(one)
+    for name in map(str, as_list(source)):
+        path = Path(name)
         if path.is_dir():
-            found = [NetworkFile(p) for p in sorted(path.iterdir()) if _NETWORK_FILE in p.name]
-            if not found:
+            in_folder = [NetworkFile(p) for p in sorted(path.iterdir()) if _NETWORK_FILE in p.name]
+            if not in_folder:
                 expected = f"no network file (*{_NETWORK_FILE}.detailed*)"
                 raise DataError(f"{path}: holds {expected}; name the files themselves.")
-            files += found
-        elif path.exists() or (path.suffix and str(one) not in known):
+            files += in_folder
+        elif path.exists() or (path.suffix and name not in known):
             files.append(NetworkFile(path))
         else:
-            check_name("network file or data set", str(one), known)
-            spec = known[str(one)]
-            details = details_of(spec)
-            local = DOMAINS[PROTEIN.domain].fetch(spec, data_dir)
+            check_name("network file or data set", name, known)
+            details = details_of(known[name])
+            local = DOMAINS[PROTEIN.domain].fetch(known[name], data_dir)
             files.append(NetworkFile(local, details.taxon, details.options))
     if not files:
         raise DataError("there is no network to read; name at least one file.")
@@ -139,25 +140,27 @@ def read_proteins(source: Files, reading: ProteinReading) -> GraphStore:
     """Return a store with the ego-network of every protein of some networks.
 
     The text of a graph is ``<taxon>.<name>``, and its node 0 is the center. Rows are the proteins
-    in the order of the files, sorted by name within each. Names and terms of files of labels that
-    no network or ontology contains are no rows; ``source.unmatched`` of the store has them.
+    in the order of the files, sorted by name within each file. Names and terms in files of labels
+    that no network or ontology contains are in ``source.unmatched`` of the store.
 
     Raises:
-        DataError: Naming file and line, if something cannot be read.
+        DataError: If a file cannot be read; the message names the file and the line.
         ConfigError: If a network is unknown.
     """
     cutting = reading.cutting
     files = network_files(source, reading.data_dir)
     load = partial(_load, species=reading.species, options=cutting)
     pieces = ((None, file) for file in files)
-    networks = [made for _, made in map_in_order(load, pieces, check_workers(reading.workers))]
-    first: dict[str, Path] = {}
+    loaded = map_in_order(load, pieces, check_workers(reading.workers))
+    networks = [network for _, network in loaded]
+    paths: dict[str, Path] = {}
     for file, network in zip(files, networks, strict=True):
-        if network.species in first:
-            other = f"is of species {network.species}, and so is {first[network.species]}"
-            raise DataError(f"{file.path}: {other}; give each species one file.")
-        first[network.species] = file.path
-    functions = _functions([name for network in networks for name in network.proteins], reading)
+        if network.species in paths:
+            problem = f"is of species {network.species}, and so is {paths[network.species]}"
+            raise DataError(f"{file.path}: {problem}; give each species one file.")
+        paths[network.species] = file.path
+    proteins = [name for network in networks for name in network.proteins]
+    functions = _label_proteins(proteins, reading)
     origin = Source(
         name=", ".join(file.path.name for file in files[:5]),
         cutting=cutting.model_dump(mode="json"),
@@ -184,8 +187,8 @@ def _load(file: NetworkFile, species: str | int | None, options: ProteinOptions)
     return build_network(read_interactions(file.path, taxon), options)
 
 
-def _functions(proteins: Sequence[str], reading: ProteinReading) -> Functions:
-    """Return the labels of the proteins; no functions where none are asked for."""
+def _label_proteins(proteins: Sequence[str], reading: ProteinReading) -> Functions:
+    """Return the labels of the proteins; without files of labels, there are no functions."""
     functions = Functions(proteins, read_aliases(as_list(reading.aliases)))
     if callable(reading.labels):
         reading.labels(functions)
@@ -203,43 +206,44 @@ def _add_network(
     labels: Float[np.ndarray, "N T"],
     reading: ProteinReading,
 ) -> None:
-    """Add the ego-networks of a network, whose proteins have these labels."""
-    proteins, first = np.arange(len(network.proteins))[: reading.limit], collector.done
+    """Add the ego-networks of a network; ``labels`` has a row for each of its proteins."""
+    proteins, first_row = np.arange(len(network.proteins))[: reading.limit], collector.done
     is_kept = (network.degrees[proteins] > 0) | (reading.cutting.isolated == "keep")
     reason = "has no interaction that reaches the thresholds"
     rejected = np.flatnonzero(~is_kept).tolist()
-    rejects = [Reject(first + p, network.proteins[p], reason) for p in rejected]
+    rejects = [Reject(first_row + p, network.proteins[p], reason) for p in rejected]
     collector.add(None, rejects, len(rejects))
     usable = proteins[is_kept]
     for k in range(0, len(usable), _CENTERS_PER_CHUNK):
         centers = usable[k : k + _CENTERS_PER_CHUNK]
         chunk = replace(
             ego_networks(network, centers, reading.cutting),
-            rows=first + centers,
+            rows=first_row + centers,
             labels=labels[centers] if labels.shape[1] else None,
         )
         collector.add(chunk, (), len(centers))
 
 
 _ONTOLOGY = "go-graph"
+"""Name of the ontology in the catalog."""
 _VERSION = 3
-"""Increase when ego-networks are cut or labeled in another way, so that stores are built again."""
+"""Version of cutting and labeling; a new version rebuilds the stores of named sets."""
 
 
 def open_named_proteins(name: str, reading: Reading | None = None) -> GraphStore:
     """Return the ego-networks of a named network or labeled set; only the first call cuts them.
 
-    The labels of proteins without annotation are NaN; they are there to pre-train on.
+    Proteins without annotations are included, for pre-training; their labels are NaN.
 
     Raises:
-        ConfigError: If there is none of that name.
+        ConfigError: If the name is unknown.
         DataError: If a file that it is made from cannot be found.
     """
     known = {n: spec for n, spec in DATASETS.items() if spec.domain == PROTEIN.domain}
     check_name("network or set of proteins", name, known)
-    spec, how = known[name], reading or Reading()
-    details = details_of(spec)
-    files = {part.name: DOMAINS[PROTEIN.domain].fetch(part, how.data_dir) for part in parts(spec)}
+    spec, reading = known[name], reading or Reading()
+    details, domain = details_of(spec), DOMAINS[PROTEIN.domain]
+    files = {part.name: domain.fetch(part, reading.data_dir) for part in parts(spec)}
     inputs = [
         _VERSION,
         name,
@@ -247,7 +251,7 @@ def open_named_proteins(name: str, reading: Reading | None = None) -> GraphStore
         details.options.model_dump(mode="json"),
         {part: hash_file(path) for part, path in sorted(files.items())},
     ]
-    folder = data_root(how.data_dir) / "stores"
+    folder = data_root(reading.data_dir) / "stores"
     path = folder / f"{name}-{hash_json(inputs)[:16]}"
     with suppress(ModelFileError):
         return open_store(path)
@@ -255,18 +259,18 @@ def open_named_proteins(name: str, reading: Reading | None = None) -> GraphStore
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / f".{name}.lock"):
             with suppress(ModelFileError):
-                return open_store(path)  # another process has built it meanwhile
+                return open_store(path)  # another process has built it in the meantime
             if path.exists():
-                shutil.rmtree(path)  # damaged; all it is made from is here
-            cut = replace(
+                shutil.rmtree(path)  # it is damaged, and can be built again from the files
+            cutting = replace(
                 _labeling(spec, files),
                 cutting=details.options,
-                data_dir=how.data_dir,
+                data_dir=reading.data_dir,
                 store_path=path,
-                progress=how.progress,
-                workers=how.workers,
+                progress=reading.progress,
+                workers=reading.workers,
             )
-            return read_proteins(details.networks or (name,), cut)
+            return read_proteins(details.networks or (name,), cutting)
     except OSError as e:
         raise DataError(
             f"{folder}: cannot be written ({e.strerror}); choose another folder with "
@@ -276,25 +280,25 @@ def open_named_proteins(name: str, reading: Reading | None = None) -> GraphStore
 
 
 def parts(spec: DatasetSpec) -> list[DatasetSpec]:
-    """Return every file that a network or labeled set is made from, its own file first."""
+    """Return all files that a network or labeled set is made from, its own file first."""
     details = details_of(spec)
-    own = [spec.updated({"details": {}})] if spec.path else []
-    others = [DATASETS[name] for name in details.networks]
+    # without details, a spec is that of a table alone, not of the store made from it
+    files = [spec.updated({"details": {}})] if spec.path else []
+    files += [DATASETS[name] for name in details.networks]
     if details.label_file:
         table = next(s for s in DATASETS.values() if s.path == details.label_file)
-        others.append(table.updated({"details": {}}))  # the file, not the store made of it
+        files.append(table.updated({"details": {}}))
     if details.labeling == "go":
-        names = [_ONTOLOGY]
-        names += [f"{kind}-{taxon}" for kind in ("gaf", "aliases") for taxon in _taxa(spec)]
-        others += [PARTS[name] for name in names]
-    return [*own, *others]
+        names = [f"{kind}-{taxon}" for kind in ("gaf", "aliases") for taxon in _taxa(spec)]
+        files += [PARTS[name] for name in (_ONTOLOGY, *names)]
+    return files
 
 
 def first_of_each_species(store: GraphStore, limit: int) -> Int[np.ndarray, "M"]:
-    """Return the first ``limit`` proteins of each species, in their order."""
+    """Return the indices of the first ``limit`` proteins of each species, ascending."""
     species = np.array([species_of(name) or "" for name in store.texts()])
-    firsts = [np.flatnonzero(species == taxon)[:limit] for taxon in np.unique(species)]
-    return np.sort(np.concatenate(firsts))
+    first = [np.flatnonzero(species == taxon)[:limit] for taxon in np.unique(species)]
+    return np.sort(np.concatenate(first))
 
 
 def _taxa(spec: DatasetSpec) -> list[str]:
@@ -302,7 +306,7 @@ def _taxa(spec: DatasetSpec) -> list[str]:
 
 
 def _labeling(spec: DatasetSpec, files: dict[str, Path]) -> ProteinReading:
-    """Return how a named set is labeled."""
+    """Return the sources of the labels of a named set; ``files`` are its parts by name."""
     match details_of(spec).labeling:
         case "go":
             annotations = [files[f"gaf-{taxon}"] for taxon in _taxa(spec)]

@@ -1,4 +1,4 @@
-"""The schema of ego-networks, and the options for cutting and labeling them."""
+"""Schema of ego-networks, and the options by which they are cut and labeled."""
 
 from typing import Literal
 
@@ -17,12 +17,12 @@ CHANNELS = (
     "database",
     "textmining",
 )
-"""STRING's evidence channels, in its order and spelling."""
+"""Evidence channels of STRING, in its order and spelling."""
 _EVIDENCE = (
     "EXP IDA IPI IMP IGI IEP HTP HDA HMP HGI HEP IBA IBD IKR IRD IMR ISS ISO ISA ISM IGC RCA TAS "
     "NAS IC ND NR IEA"
 ).split()
-"""Codes of the Gene Ontology for what an annotation rests on."""
+"""Codes of the Gene Ontology for the evidence of an annotation."""
 PROTEIN = FeatureSchema(
     name="protein",
     domain="protein",
@@ -32,35 +32,33 @@ PROTEIN = FeatureSchema(
     edge_mask=(0.0,) * 8 + (1.0,),
     self_loop=(0.0,) * 7 + (1.0, 0.0),
 )
-"""The layout of the pre-train-GNNs family: node 0 is the center, and every node has code 1."""
-
-
+"""Schema of the pre-train-GNNs family: node 0 is the center, and every node has code 1."""
 CUTTING = ("score", "channel_score", "radius", "neighbors", "nodes", "isolated")
-"""Options that decide which ego-networks a network has; the others choose labels."""
+"""Names of the options that determine the ego-networks; the other options choose labels."""
 
 
 class ProteinOptions(FrozenConfig):
-    """How interactions are selected, ego-networks are cut, and functions become labels."""
+    """Options by which interactions are selected, ego-networks cut, and functions made labels."""
 
     score: int = Field(default=700, ge=0, le=1000)
     """Lowest combined score of an interaction; STRING calls 700 high confidence, 400 medium."""
     channel_score: int | dict[str, int] = 1
-    """Lowest score at which a channel is set, for all channels or by channel; interactions without
-    any channel set are dropped."""
+    """Lowest score at which a channel is set, one for all channels or one for each; interactions
+    without a channel that is set are dropped."""
     radius: int = Field(default=1, ge=1)
-    """Steps from the center to the farthest protein."""
+    """Largest number of steps from the center to a protein."""
     neighbors: int = Field(default=100, ge=1)
-    """Cap: only this many partners of each protein are followed, those with the highest scores."""
+    """Largest number of partners followed from each protein, those with the highest scores."""
     nodes: int = Field(default=500, ge=1)
-    """Cap: largest number of proteins of an ego-network; the center's own partners come first."""
+    """Largest number of proteins in an ego-network; partners of the center come first."""
     isolated: Literal["reject", "keep"] = "reject"
-    """What becomes of a protein without partners: a rejected row, or a graph of one node."""
+    """Whether a protein without partners is a rejected row or a graph of one node."""
     evidence: tuple[str, ...] = ("IEA", "ND", "NAS")
-    """Evidence codes of annotations to ignore (electronic, no data, no traceable author)."""
+    """Evidence codes of the annotations to ignore (electronic, no data, no traceable author)."""
     min_positives: int = Field(default=100, ge=1)
-    """Fewest positive proteins of a chosen term."""
+    """Smallest number of positive proteins of a chosen term."""
     max_overlap: float = Field(default=0.8, gt=0, le=1)
-    """Upper bound (exclusive) of the Jaccard index of the proteins of two chosen terms."""
+    """Exclusive upper bound of the Jaccard index of the proteins of two chosen terms."""
     terms: int = Field(default=40, ge=1)
     """Largest number of terms to choose; those with the most proteins come first."""
 
@@ -92,7 +90,7 @@ class ProteinOptions(FrozenConfig):
 
 
 def species_of(name: str) -> str | None:
-    """Return the taxon before the first dot of a STRING name; None if it has none.
+    """Return the taxon before the first dot of a STRING name; None if there is none.
 
     Example:
         >>> species_of("6239.2RSSE.1"), species_of("YAL001C")
@@ -103,24 +101,24 @@ def species_of(name: str) -> str | None:
 
 
 class NetworkDetails(FrozenConfig):
-    """How a network, a labeled set or another file of the catalogue is read."""
+    """Options by which a network, a labeled set or another file of the catalog is read."""
 
     begins: str = "protein1 protein2"
-    """How the first line of a file without a pinned sha256 begins."""
+    """Beginning of the first line of a file that has no pinned sha256."""
     taxon: str | None = None
-    """Species of a network whose proteins carry none."""
+    """Taxon of a network whose protein names have none."""
     networks: tuple[str, ...] = ()
-    """Of a labeled set: networks whose ego-networks it holds; ``path`` is its table of labels."""
+    """Networks of a labeled set, whose table of labels is ``path``; empty for a network."""
     labeling: Literal["", "table", "complexes", "go"] = ""
-    """Whether labels are listed in ``path``, are membership of any complex, or GO annotations."""
+    """Source of the labels: the table ``path``, membership in any complex, or GO annotations."""
     options: ProteinOptions = ProteinOptions()
-    """How its ego-networks are cut and its functions chosen."""
+    """Options by which its ego-networks are cut and its functions chosen."""
     label_file: str | None = None
-    """A second table of labels."""
+    """Path of a second table of labels."""
     sha256_label_file: str = ""
-    """Hash of that table."""
+    """SHA-256 of that table."""
 
 
 def details_of(spec: DatasetSpec) -> NetworkDetails:
-    """Return how a data set of proteins is read."""
+    """Return the options by which a data set of proteins is read."""
     return NetworkDetails.parse(spec.details, f"{spec.name}: details.")

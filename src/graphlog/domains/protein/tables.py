@@ -1,4 +1,4 @@
-"""Large tables with a header line, read column by column; errors name the file and the line."""
+"""Reader of large tables with a header line, column by column; errors name the file and line."""
 
 import csv
 from collections.abc import Generator, Iterator, Sequence
@@ -21,40 +21,39 @@ class ColumnTable(NamedTuple):
     """An open table."""
 
     path: Path | str
-    """The file."""
+    """Path of the file."""
     header: tuple[str, ...]
     """Names of all columns, as written."""
     delimiter: str
-    """What separates fields: a tab, a comma, a semicolon or a space."""
+    """Separator of the fields: a tab, a comma, a semicolon or a space."""
     has_quotes: bool
-    """Whether fields may be in quotes; aliases in tables with tabs have some of their own."""
+    """Whether fields may be quoted; in tables with tabs, quotes may belong to the aliases."""
     lines: Iterator[str]
-    """The lines after the header."""
+    """Lines after the header."""
 
     def find(self, name: str) -> int | None:
-        """Return the position of a column in any case; ``a|b`` finds ``a`` or else ``b``."""
+        """Return the index of a column in any case, or None; ``a|b`` finds ``a`` or else ``b``."""
         header = [column.lower() for column in self.header]
         return next((header.index(n) for n in name.split("|") if n in header), None)
 
     def find_all(self, names: Sequence[str], advice: str) -> list[int]:
-        """Return positions as :meth:`find` does; ``advice`` is for a column that is missing."""
-        indices = [k for name in names if (k := self.find(name)) is not None]
-        if len(indices) < len(names):
-            missing = ", ".join(n.partition("|")[0] for n in names if self.find(n) is None)
-            found = f"has no column {missing} (found {listed(self.header)})"
-            raise DataError(f"{self.path}: {found}; {advice}.")
-        return indices
+        """Return the indices of columns; the error for a missing column ends with ``advice``."""
+        missing = [n.partition("|")[0] for n in names if self.find(n) is None]
+        if missing:
+            problem = f"has no column {', '.join(missing)} (found {listed(self.header)})"
+            raise DataError(f"{self.path}: {problem}; {advice}.")
+        return [k for name in names if (k := self.find(name)) is not None]
 
     def blocks(
         self, indices: Sequence[int]
     ) -> Iterator[tuple[Int[np.ndarray, "B"], list[tuple[str, ...]]]]:
-        """Yield numbers (from 1) and some columns of many lines at a time, but for blank ones."""
+        """Yield the line numbers and some columns of many lines at a time, without blank lines."""
         first, width = 2, len(self.header)
         while lines := list(islice(self.lines, _LINES_PER_BLOCK)):
             text = "".join(lines)
             if self.has_quotes and '"' in text:
                 numbered = enumerate(lines, start=first)
-                rows = [_unquoted(self.path, k, line, self.delimiter) for k, line in numbered]
+                rows = [_quoted_fields(self.path, k, line, self.delimiter) for k, line in numbered]
             else:
                 rows = [line.rstrip("\r\n").split(self.delimiter) for line in lines]
             if self.delimiter != " " and " " in text:
@@ -73,20 +72,20 @@ class ColumnTable(NamedTuple):
 
 @contextmanager
 def open_columns(path: Path | str) -> Generator[ColumnTable]:
-    """Open a table with a header line; see :class:`ColumnTable`."""
+    """Open a table with a header line."""
     with open_text(path) as lines:
         first = next(lines, "").rstrip("\r\n")
         if not first.strip():
             raise DataError(f"{path}: is empty; the first line must hold the column names.")
         delimiter = next((d for d in ("\t", ",", ";", " ") if d in first), "\t")
         has_quotes = '"' in first
-        fields = _unquoted(path, 1, first, delimiter) if has_quotes else first.split(delimiter)
+        fields = _quoted_fields(path, 1, first, delimiter) if has_quotes else first.split(delimiter)
         header = tuple(name.strip().lstrip("#") for name in fields)
         yield ColumnTable(path, header, delimiter, has_quotes or delimiter != "\t", lines)
 
 
-def _unquoted(path: Path | str, number: int, line: str, delimiter: str) -> list[str]:
-    """Return the fields of a line, without the quotes that some are in."""
+def _quoted_fields(path: Path | str, number: int, line: str, delimiter: str) -> list[str]:
+    """Return the fields of a line without their quotes."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))  # lists of terms may be long
     reader = csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True)
     try:
@@ -96,5 +95,5 @@ def _unquoted(path: Path | str, number: int, line: str, delimiter: str) -> list[
 
 
 def line_error(path: Path | str, line: int, problem: str) -> DataError:
-    """Return the error for what is wrong with a line of a file."""
+    """Return the error for a problem in a line of a file."""
     return DataError(f"{path}, line {line}: {problem}.")
