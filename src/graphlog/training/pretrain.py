@@ -48,7 +48,6 @@ from graphlog.training.settings import (
     global_seed,
     read_config,
     recorded_config,
-    seed_for,
 )
 from graphlog.training.targets import check_texts, read_vectors, targets_of
 from graphlog.training.trainer import (
@@ -115,7 +114,7 @@ class Pretraining(Job):
             )
         self.config, self.setting = config, Setting(config.seed, device, precision)
         if init is None:
-            generator = torch.Generator().manual_seed(seed_for(config.seed, "encoder"))
+            generator = generator_for(config.seed, "encoder")
             init = build_encoder(config.encoder, store.schema, generator)
         else:
             check_fits(init, config, store.schema)
@@ -262,8 +261,8 @@ class Pretraining(Job):
 
     def stage(self, cursor: Cursor) -> str:
         """Return phase and epoch."""
-        phase = self.phases[cursor.phase].name
-        return f"phase '{phase}', epoch {cursor.epoch + 1} of {self.config.epochs}"
+        name = self.phases[cursor.phase].name
+        return f"phase '{name}', epoch {cursor.epoch + 1} of {self.config.epochs}"
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return weights, their average, the state of the monitor, settings and environment."""
@@ -536,7 +535,7 @@ def _train(
     )
     try:
         with stop_on_signal() as stop:
-            stop.at_once = True
+            stop.raises_immediately = True
             is_restored = resume and trainer.restore()
             cursor = trainer.cursor
             if is_restored:

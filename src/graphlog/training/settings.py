@@ -407,9 +407,7 @@ def generator_for(
     seed: int, *words: str | int, device: torch.device | str = "cpu"
 ) -> torch.Generator:
     """Return a new generator on ``device``, seeded by :func:`seed_for`."""
-    generator = torch.Generator(device=device)
-    generator.manual_seed(seed_for(seed, *words))
-    return generator
+    return torch.Generator(device=device).manual_seed(seed_for(seed, *words))
 
 
 @contextmanager

@@ -553,9 +553,9 @@ class Trainer:
     def _run_phase(self) -> None:
         if not self.cursor.begun:
             self.save()
-            self._stop.at_once = True
+            self._stop.raises_immediately = True
             self.begin_phase()
-        self._stop.at_once = False
+        self._stop.raises_immediately = False
         end = sum(p.epochs for p in self.job.phases[: self.cursor.phase + 1])
         while self.cursor.epoch < end and not self.job.ends_early():
             if stage := self.job.stage(self.cursor):
@@ -623,12 +623,12 @@ class StopRequest:
     def __init__(self) -> None:
         self.is_requested = False
         """Whether a signal was received."""
-        self.at_once = False
+        self.raises_immediately = False
         """Whether to raise KeyboardInterrupt immediately, since no step will end soon."""
         self._requested_at = 0.0
 
     def handle(self, _number: int, _frame: FrameType | None) -> None:
-        """Store the request; raise KeyboardInterrupt at a second request or if ``at_once``.
+        """Store the request; raise KeyboardInterrupt at a second request or if ``raises_immediately``.
 
         The request is stored in any case: if a library catches the exception, training stops after
         the next step.
@@ -637,7 +637,7 @@ class StopRequest:
         if again and size() > 1 and now - self._requested_at < _REPEATED_SIGNAL_S:
             return
         self.is_requested, self._requested_at = True, now
-        if self.at_once or again:
+        if self.raises_immediately or again:
             raise KeyboardInterrupt
 
 
