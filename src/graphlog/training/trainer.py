@@ -628,7 +628,7 @@ class StopRequest:
         self._requested_at = 0.0
 
     def handle(self, _number: int, _frame: FrameType | None) -> None:
-        """Store the request; raise KeyboardInterrupt at a second request or if ``raises_immediately``.
+        """Store the request; raise KeyboardInterrupt if it is repeated or no step will end soon.
 
         The request is stored in any case: if a library catches the exception, training stops after
         the next step.
