@@ -72,7 +72,7 @@ class Progress:
         self._show()
 
     def skip(self, graphs: int) -> None:
-        """Count graphs that were done before, which do not count for the speed."""
+        """Count graphs that need no work, which are ignored in the speed."""
         self._skipped += graphs
         self.advance(graphs)
 
