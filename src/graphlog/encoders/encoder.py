@@ -60,8 +60,7 @@ def code_rows(values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...]) -> 
     """Return the row of each code in the stacked tables of the categorical columns.
 
     Raises:
-        DataError: If a code is out of range; checked on the CPU only, since a GPU would have to
-            synchronize.
+        DataError: If a code is out of range; only on a CPU, as a GPU would have to synchronize.
     """
     categorical = [i for i, c in enumerate(columns) if c.is_categorical]
     sizes = torch.tensor([columns[i].cardinality for i in categorical], dtype=torch.int64)
@@ -97,11 +96,7 @@ def table_rows(columns: tuple[Attribute, ...]) -> int:
 def expand_attributes(
     values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...], dtype: torch.dtype
 ) -> Float[Tensor, "R K"]:
-    """Return the indicator columns of each row.
-
-    These are one-hot codes, standardized continuous columns, and a column of ones (bias) if there
-    are continuous columns.
-    """
+    """Return one-hot codes, standardized continuous columns, and a bias of ones for the latter."""
     out = torch.zeros(values.shape[0], table_rows(columns), dtype=dtype, device=values.device)
     continuous = [i for i, c in enumerate(columns) if not c.is_categorical]
     if len(continuous) < len(columns):
@@ -223,11 +218,7 @@ LayerSettings = TypeVar("LayerSettings", bound=LayerConfig)
 
 
 class EncoderConfig(FrozenConfig):
-    """Settings of an encoder.
-
-    ``auto`` depends on the domain of the schema: proteins use the biology variants of Hu et al.
-    (2020).
-    """
+    """Settings of an encoder; for proteins, ``auto`` selects the biology variants of Hu (2020)."""
 
     backbone: str = "gin"
     """Name of the layer in ``graphlog.encoders.LAYERS``."""
@@ -448,11 +439,7 @@ class NodeNorm(nn.BatchNorm1d):
 
 
 class Shard:
-    """The part of a batch that this process embeds, and the exchange of rows between processes.
-
-    Each process embeds consecutive graphs with about an equal number of nodes. A single process
-    embeds the whole batch.
-    """
+    """The part of a batch that this process embeds: consecutive graphs, an equal share of nodes."""
 
     def __init__(self, batch: GraphBatch, peers: Peers | None) -> None:
         """Take the part of this process from a batch that is equal in every process."""

@@ -113,10 +113,7 @@ def _states(checkpoint: Any) -> Iterator[dict[str, Tensor]]:
 
 
 def _backbone(weights: Mapping[str, Tensor], hint: str | None) -> str | None:
-    """Infer the backbone from the names of the weights, else ``hint``, else their values.
-
-    Return None for GCN or GraphSAGE without a hint and without batch normalization.
-    """
+    """Infer the backbone from names of weights, ``hint`` or values; None if it is ambiguous."""
     if "gnns.0.att" in weights:
         return "gat"
     if "gnns.0.mlp.0.weight" in weights:

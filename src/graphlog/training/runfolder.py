@@ -1,7 +1,4 @@
-"""The folder of a run: its lock, its files and its checkpoints.
-
-Each checkpoint is one file, which is written atomically.
-"""
+"""The folder of a run: its lock, its files and its checkpoints, which are written atomically."""
 
 import os
 import platform
@@ -254,11 +251,7 @@ class Checkpoint:
 
 
 def save_checkpoint(root: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint and remove all but the newest two.
-
-    The file is written under another name, flushed to the disk and renamed. If the process is
-    killed, the previous checkpoint remains unchanged.
-    """
+    """Write a checkpoint atomically, and then remove all but the newest two."""
     root.mkdir(exist_ok=True)
     path = root / f"step-{checkpoint.step:09d}.safetensors"
     if not path.exists():  # an existing file is equal, since runs are deterministic

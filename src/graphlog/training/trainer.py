@@ -584,10 +584,7 @@ class Trainer:
         self.cursor = replace(self.cursor, epoch=self.cursor.epoch + 1, batch=0)
 
     def _load_batches(self, batches: list[np.ndarray]) -> Iterator[Any]:
-        """Yield the batches; for a GPU, the next batch is loaded during the current step.
-
-        On a CPU, loading takes less than a percent of a step and does not need a thread.
-        """
+        """Yield the batches; for a GPU, a thread loads the next batch during the current step."""
         if self.job.setting.device.type == "cpu":
             yield from map(self.job.load, batches)
             return
@@ -643,10 +640,7 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signal() -> Generator[StopRequest, None, None]:
-    """Turn SIGINT and SIGTERM into a :class:`StopRequest` inside the block.
-
-    Signals are not handled outside the main thread.
-    """
+    """Turn SIGINT and SIGTERM into a :class:`StopRequest` inside a block of the main thread."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
