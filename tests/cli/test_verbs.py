@@ -67,6 +67,7 @@ def test_pretrain_reads_the_first_rows_of_a_file_and_lists_bad_ones(cli: Cli):
     words = "pretrain {molecules} -o r --limit 40 --recipe paper --workers 1 --json"
     told = cli(words, SMALL).json
     assert (told["graphs"], told["rejected"], told["recipe"]) == (39, 1, "paper")
+    assert told["loss_weights"] == "graph 1, subgraph 1, global 1"
     assert "rejects.csv" in left_in("r")
 
 

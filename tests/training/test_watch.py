@@ -68,7 +68,7 @@ def watch_of(embeddings: list[torch.Tensor], batch_size: int = 256) -> CollapseW
     watch = CollapseWatch(encoder, every=1, batch_size=batch_size)
     for step, graph_emb in enumerate(embeddings, 1):
         watch.before_step(step)
-        watch._seen.append((graph_emb,))
+        watch._recent.append((graph_emb,))
     return watch
 
 
@@ -155,7 +155,7 @@ def test_the_watch_listens_to_both_views_and_forgets_when_closed():
             encoder(store[:40])
         watch.after_step(40)
         # batches are large enough to look at the last one only
-        assert bool(watch._seen) == watch.due(step)
+        assert bool(watch._recent) == watch.due(step)
     values, _ = watch.look({})
     assert {"rank", "uniformity", "mean_cosine", "alignment"} <= values.keys()
     watch.close()

@@ -100,12 +100,17 @@ class Pretrain(o.Reading, o.Computing, Command):
             import pandas as pd  # slow to import
 
             rejected = len(pd.read_csv(rejects))
+        options = encoder.info["settings"]["objective"]
+        weights = {
+            k.removesuffix("_weight"): v for k, v in options.items() if k.endswith("_weight")
+        }
         summary = {
             "run": str(self.run_dir),
             "graphs": encoder.info["graphs"],
             "rejected": rejected,
             "rejects": rejects if rejected else None,
             **{key: encoder.info.get(key) for key in _REPORTED},
+            "loss_weights": ", ".join(f"{k} {v:g}" for k, v in weights.items() if v > 0) or None,
         }
         self.summary(summary)
         labeled = domain_of(encoder.schema).example or self.source

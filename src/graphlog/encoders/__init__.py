@@ -1,4 +1,4 @@
-"""From graphs to embeddings. A backbone is a layer, and a line here."""
+"""Graph encoders. Each backbone is a message-passing layer, registered in ``LAYERS``."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
@@ -29,4 +29,4 @@ LAYERS: Registry[Layer] = Registry(
     },
     _fits,
 )
-"""The message-passing layer of every backbone."""
+"""Message-passing layers by the name of the backbone."""

@@ -1,4 +1,4 @@
-"""The network: its settings, its parts, and the encoder that embeds batches of graphs with them."""
+"""The encoder: its settings, its modules, and how it embeds batches of graphs."""
 
 import math
 from abc import ABC, abstractmethod
@@ -38,16 +38,16 @@ from graphlog.ops.sparse import (
 
 EmbeddingLayer = Literal["jk", "last", "jk+sum"]
 _GENERATORS = RLock()
-"""Held by the thread that draws of torch's global generators."""
+"""Lock of the thread that uses torch's global generators."""
 BATCHES, BATCH_SIZE = 20, 64
-"""Graphs that the statistics of batch norms are taken from."""
+"""Number and size of the batches used to estimate the statistics of batch normalization."""
 JUMPS: dict[str, Callable[[list[Tensor]], Tensor]] = {
     "last": lambda outputs: outputs[-1],
     "concat": lambda outputs: torch.cat(outputs, dim=1),
     "max": lambda outputs: torch.stack(outputs).amax(dim=0),
     "sum": lambda outputs: torch.stack(outputs).sum(dim=0),
 }
-"""Jumping knowledge: the node embedding from the input embedding and every layer's output."""
+"""Jumping knowledge: how input embedding and layer outputs are combined to a node embedding."""
 
 POOLS: dict[str, Callable[[Float[Tensor, "V D"], Int[Tensor, "P"]], Float[Tensor, "N D"]]] = {
     "mean": segment_mean,
@@ -60,36 +60,35 @@ def code_rows(values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...]) -> 
     """Return the row of each code in the stacked tables of the categorical columns.
 
     Raises:
-        DataError: If a code is outside its column (looked for on the CPU only: elsewhere it would
-            stall the device).
+        DataError: If a code is out of range; only on a CPU, as a GPU would have to synchronize.
     """
-    coded = [i for i, c in enumerate(columns) if c.is_categorical]
-    sizes = torch.tensor([columns[i].cardinality for i in coded], dtype=torch.int64)
-    codes = (values if len(coded) == len(columns) else values[:, coded]).to(torch.int64)
-    if codes.device.type == "cpu" and codes.numel():
+    categorical = [i for i, c in enumerate(columns) if c.is_categorical]
+    sizes = torch.tensor([columns[i].cardinality for i in categorical], dtype=torch.int64)
+    codes = (values if len(categorical) == len(columns) else values[:, categorical]).long()
+    first_rows = sizes.cumsum(0) - sizes
+    if codes.device.type != "cpu":
+        return codes + _on_device(codes.device, *first_rows.tolist())
+    if codes.numel():
         low, high = codes.aminmax(dim=0)
         wrong = (low < 0) | (high >= sizes)
         if wrong.any():
             bad = int(wrong.nonzero()[0])
-            column, value = columns[coded[bad]], int(low[bad] if low[bad] < 0 else high[bad])
+            column, value = columns[categorical[bad]], int(low[bad] if low[bad] < 0 else high[bad])
             raise DataError(
                 f"attribute '{column.name}' must be in [0, {column.cardinality}), found {value};"
                 " the graphs do not follow this schema."
             )
-    first = sizes.cumsum(0) - sizes
-    return codes + (
-        first if codes.device.type == "cpu" else _copy_for(codes.device, *first.tolist())
-    )
+    return codes + first_rows
 
 
 @cache
-def _copy_for(device: torch.device, *numbers: int) -> Int[Tensor, "C"]:
-    """Return numbers on a GPU, which has to be waited for whenever it is given some: once."""
+def _on_device(device: torch.device, *numbers: int) -> Int[Tensor, "C"]:
+    """Return numbers as a tensor on a GPU; cached, since each copy to a GPU synchronizes."""
     return torch.tensor(numbers, device=device)
 
 
 def table_rows(columns: tuple[Attribute, ...]) -> int:
-    """Return the number of indicator columns: codes, continuous columns, and a bias for these."""
+    """Return the number of indicator columns: codes, continuous columns, and a bias if any."""
     continuous = sum(not c.is_categorical for c in columns)
     return sum(c.cardinality for c in columns) + continuous + (continuous > 0)
 
@@ -97,10 +96,7 @@ def table_rows(columns: tuple[Attribute, ...]) -> int:
 def expand_attributes(
     values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...], dtype: torch.dtype
 ) -> Float[Tensor, "R K"]:
-    """Return the indicator columns of each row.
-
-    These are one-hot codes, standardized continuous columns, and a 1 for the bias of the latter.
-    """
+    """Return one-hot codes, standardized continuous columns, and a bias of ones for the latter."""
     out = torch.zeros(values.shape[0], table_rows(columns), dtype=dtype, device=values.device)
     continuous = [i for i, c in enumerate(columns) if not c.is_categorical]
     if len(continuous) < len(columns):
@@ -116,7 +112,7 @@ def expand_attributes(
 def standardized(
     values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...]
 ) -> Shaped[Tensor, "R F"]:
-    """Return ``(value - shift) / scale`` of continuous columns, as the schema defines."""
+    """Return ``(value - shift) / scale`` for continuous columns, as defined by the schema."""
     if all(c.shift == 0.0 and c.scale == 1.0 for c in columns):
         return values
     shift = torch.tensor([c.shift for c in columns], dtype=torch.float64, device=values.device)
@@ -125,22 +121,22 @@ def standardized(
 
 
 class AttributeTable(nn.Module):
-    """The sum of one learned vector per column.
+    """Embeds attributes as the sum of one learned vector per column.
 
-    A code selects a row of its column's table, a number scales a vector and adds a bias:
-    ``table(values)`` is ``expand_attributes(values) @ table.weight``.
+    A code selects a row of the table of its column; a number multiplies a vector, and a bias is
+    added. ``table(values)`` equals ``expand_attributes(values) @ table.weight``.
     """
 
     def __init__(self, columns: tuple[Attribute, ...], dim: int) -> None:
         super().__init__()
         self.columns = columns
         self.weight = nn.Parameter(torch.empty(table_rows(columns), dim))
-        """A row for each indicator column."""
+        """One row for each indicator column."""
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw tables Xavier-uniform and continuous columns as a linear layer (Hu et al., 2020)."""
+        """Initialize tables Xavier-uniform and continuous columns as a linear layer (Hu 2020)."""
         start, dim = 0, self.weight.shape[1]
         for column in self.columns:
             bound = math.sqrt(6 / (column.cardinality + dim))
@@ -151,26 +147,26 @@ class AttributeTable(nn.Module):
             self.weight[start:].uniform_(-bound, bound)
 
     def forward(self, values: Shaped[Tensor, "R F"]) -> Float[Tensor, "R D"]:
-        """Return the vector of each row of attributes."""
+        """Return one vector for each row of attributes."""
         if self.columns and all(c.is_categorical for c in self.columns):
             return F.embedding_bag(code_rows(values, self.columns), self.weight, mode="sum")
         return expand_attributes(values, self.columns, self.weight.dtype) @ self.weight
 
 
 class NodeRows(NamedTuple):
-    """A vector for every node of a batch; nodes of equal environments may share a row."""
+    """Vectors for the nodes of a batch; nodes with equal environments may share a row."""
 
     rows: Float[Tensor, "R D"]
-    """The vectors."""
+    """The vectors, one for each class of nodes."""
     classes: ColorClasses | None = None
-    """Which row is a node's; None where every node has its own, in order."""
+    """The class of each node; None if every node has a row, in order."""
 
     def spread(self) -> Float[Tensor, "V D"]:
-        """Return one row a node."""
+        """Return one row for each node."""
         return self.rows if self.classes is None else gather_rows(self.rows, self.classes.members)
 
     def at(self, nodes: Int[Tensor, "A"]) -> Float[Tensor, "A D"]:
-        """Return the rows of some nodes."""
+        """Return one row for each of the given nodes."""
         return self.rows[nodes if self.classes is None else self.classes.inverse[nodes]]
 
     def mean(self, batch: GraphBatch) -> Float[Tensor, "N D"]:
@@ -182,15 +178,15 @@ class NodeRows(NamedTuple):
 
 
 class Encoding:
-    """Embeddings of a batch (Eq. 5): of every node's neighborhood, and of every graph.
+    """Embeddings of the nodes and graphs of a batch (Eq. 5).
 
-    It unpacks into the two: ``node_emb, graph_emb = encoder(batch)``.
+    It can be unpacked: ``node_emb, graph_emb = encoder(batch)``.
     """
 
     def __init__(
         self, nodes: Callable[[], Float[Tensor, "V D"]], graph_emb: Float[Tensor, "N D"]
     ) -> None:
-        """Keep the embeddings of graphs, and how to get those of nodes."""
+        """Store the graph embeddings, and a function that returns the node embeddings."""
         self._nodes = nodes
         self._modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
         self.graph_emb = graph_emb
@@ -198,9 +194,9 @@ class Encoding:
 
     @cached_property
     def node_emb(self) -> Float[Tensor, "V D"]:
-        """Subgraph embeddings ``h_v``, written out when they are first asked for.
+        """Subgraph embeddings ``h_v``, computed at the first access.
 
-        They have gradients where the graphs' have, wherever they are asked for.
+        They have gradients if the graph embeddings have, wherever they are accessed.
         """
         inference, gradients = self._modes
         with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
@@ -211,10 +207,10 @@ class Encoding:
 
 
 class LayerConfig(FrozenConfig):
-    """Settings of one kind of layer, which names its subclass ``Config``."""
+    """Base class of the settings of a layer, which has its subclass as attribute ``Config``."""
 
     def resolve_auto(self, domain: str) -> Self:
-        """Return the settings with every ``auto`` replaced by what graphs of ``domain`` need."""
+        """Return the settings with every ``auto`` replaced by the value for ``domain``."""
         return self
 
 
@@ -222,43 +218,40 @@ LayerSettings = TypeVar("LayerSettings", bound=LayerConfig)
 
 
 class EncoderConfig(FrozenConfig):
-    """The shape of an encoder.
-
-    ``auto`` follows the schema's domain: proteins get the biology variants of Hu et al. (2020).
-    """
+    """Settings of an encoder; for proteins, ``auto`` selects the biology variants of Hu (2020)."""
 
     backbone: str = "gin"
     """Name of the layer in ``graphlog.encoders.LAYERS``."""
     layers: int = Field(default=5, ge=1, le=1000)
-    """Rounds of message passing."""
+    """Number of message-passing layers."""
     dim: int = Field(default=300, ge=1, le=65_536)
     """Width of a layer's node embeddings."""
     jk: Literal["last", "concat", "max", "sum"] = "last"
-    """Jumping knowledge: which layers make the node embedding; all but ``last`` use the input
-    too."""
+    """Jumping knowledge: how layer outputs are combined to the node embedding; all but ``last``
+    include the input embedding."""
     readout: Literal["mean", "sum", "max", "attention", "mean+center"] = "mean"
-    """How node embeddings become a graph embedding (Eq. 2). ``mean+center`` takes the mean in
-    pre-training; downstream, the center node's embedding is appended (biology of Hu et al.)."""
+    """How node embeddings give the graph embedding (Eq. 2). ``mean+center`` is the mean in
+    pre-training; downstream, the embedding of the center node is appended (Hu et al., biology)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of values dropped after every layer, the last one included."""
+    """Dropout rate after every layer, including the last."""
     batch_norm: Literal["auto"] | bool = "auto"
-    """Batch normalization after every layer: chemistry has it, biology does not."""
+    """Whether to use batch normalization after every layer; ``auto``: not for proteins."""
     sharing: Literal["auto", "off"] = "auto"
-    """Whether nodes of equal environments are computed once, where a batch has enough of them. The
-    results are the same but for rounding."""
+    """``auto`` computes nodes with equal environments once if a batch has enough of them; results
+    differ only by rounding."""
     layer: SerializeAsAny[LayerConfig] = LayerConfig()
-    """Settings of the backbone's layer, a table of their own."""
+    """Settings of the layer, whose names depend on the backbone."""
 
     @field_validator("backbone")
     @classmethod
-    def _known_backbone(cls, name: str) -> str:
+    def _check_backbone(cls, name: str) -> str:
         check_name("backbone", name, LAYERS)
         return name
 
     @field_validator("layer", mode="before")
     @classmethod
     @no_type_check  # ValidationInfo cannot be checked at run time
-    def _of_the_backbone(cls, given: object, others: ValidationInfo) -> LayerConfig:
+    def _parse_layer(cls, given: object, others: ValidationInfo) -> LayerConfig:
         if not isinstance(given, Mapping | LayerConfig):
             raise ValueError(f"must be a table of settings, found {given!r}")
         kind = getattr(LAYERS.get(others.data.get("backbone", "")), "Config", LayerConfig)
@@ -266,11 +259,11 @@ class EncoderConfig(FrozenConfig):
         return kind.parse(values, "encoder.layer.")
 
     def layer_as(self, kind: type[LayerSettings]) -> LayerSettings:
-        """Return the settings of the layer; the defaults if it is not of ``kind``."""
+        """Return the settings of the layer; the defaults of ``kind`` if they have another type."""
         return self.layer if isinstance(self.layer, kind) else kind()
 
     def resolve_auto(self, domain: str) -> "EncoderConfig":
-        """Return the settings with every ``auto`` replaced by what graphs of ``domain`` need."""
+        """Return the settings with every ``auto`` replaced by the value for ``domain``."""
         is_wide = domain in DOMAINS and DOMAINS[domain].wide_edges
         batch_norm = not is_wide if self.batch_norm == "auto" else self.batch_norm
         layer = self.layer.resolve_auto(domain)
@@ -278,15 +271,15 @@ class EncoderConfig(FrozenConfig):
 
 
 class Neighborhood:
-    """The edges of a batch with self-loops, and the sums over them that no parameter changes.
+    """The edges of a batch with self-loops, and sums over edges that do not depend on parameters.
 
-    Every layer adds up edge vectors linearly, so that the sum at a node is (sum of its edges'
-    indicator columns) times the layer's weights; those sums, V x K with K about ten, are taken once
-    for all layers.
+    Layers sum edge vectors linearly. The sum at a node is therefore the sum of the indicator
+    columns of its edges times the weights of the layer. The former sums (V x K, with K about 10)
+    are computed once for all layers.
     """
 
     counts: Float[Tensor, "R"] | None = None
-    """How many nodes each new row stands for; None: one each."""
+    """Number of nodes that share each output row; None: one each."""
 
     def __init__(self, batch: GraphBatch, schema: FeatureSchema, dtype: torch.dtype) -> None:
         self.batch = batch
@@ -301,50 +294,47 @@ class Neighborhood:
 
     @cached_property
     def norm(self) -> Float[Tensor, "E"]:
-        """Symmetric normalization of each edge, 1 / sqrt(count of target * count of source)."""
+        """Symmetric normalization of each edge: 1 / sqrt(count of target * count of source)."""
         scale = self.count[:, 0].rsqrt()
         return scale[self.adjacency.receivers] * scale[self.adjacency.senders]
 
     @cached_property
     def indicators(self) -> Float[Tensor, "E K"]:
         """Indicator columns of each edge's attributes (see ``expand_attributes``)."""
-        values = self.batch.edge_attr
-        loop = torch.tensor(
-            [self._schema.self_loop or ()], dtype=values.dtype, device=values.device
-        )
-        return expand_attributes(torch.cat([values, loop]), self._schema.edge, self.dtype)[
-            self.adjacency.order
-        ]
+        edges = self.batch.edge_attr
+        loop = torch.tensor([self._schema.self_loop or ()], dtype=edges.dtype, device=edges.device)
+        values = torch.cat([edges, loop])
+        return expand_attributes(values, self._schema.edge, self.dtype)[self.adjacency.order]
 
     @cached_property
     def indicator_sums(self) -> Float[Tensor, "R K"]:
-        """Sum of the indicators over each receiver's edges."""
+        """Sum of the indicator columns over the edges of each receiver."""
         return segment_sum(self.indicators, self.adjacency.offsets)
 
     @cached_property
     def normalized_indicator_sums(self) -> Float[Tensor, "R K"]:
-        """The same, each edge weighted by :attr:`norm`."""
+        """Sum of the indicator columns of each receiver's edges, weighted by :attr:`norm`."""
         return segment_sum(self.indicators * self.norm[:, None], self.adjacency.offsets)
 
     def own_rows(self, values: Float[Tensor, "S H"]) -> Float[Tensor, "R H"]:
-        """Return the old row of each receiver itself."""
+        """Return the input row of each receiver."""
         return values
 
 
 class SharedNeighborhood(Neighborhood):
-    """A neighborhood for a layer that computes each environment once.
+    """The neighborhood for a layer that computes each distinct environment once.
 
-    Receivers are the first nodes of the new classes (or all nodes), senders are the old classes.
-    ``batch`` is the whole batch: its nodes are not the rows that a layer is given.
+    Receivers are the first nodes of the output classes (or all nodes), senders are the input
+    classes. ``batch`` is the whole batch, whose nodes are not the rows of the layer.
     """
 
     def __init__(
         self, whole: Neighborhood, old: ColorClasses, new: ColorClasses | None, has_degrees: bool
     ) -> None:
-        """Choose the edges from the classes that the layer gets to those it returns.
+        """Select the edges from the input classes ``old`` to the output classes ``new``.
 
-        Without ``new`` ones it returns a row a node. ``has_degrees`` says whether classes tell
-        degrees apart, as :attr:`norm` needs.
+        If ``new`` is None, the layer returns one row per node. ``has_degrees`` tells whether nodes
+        of a class have equal degrees, as :attr:`norm` needs.
         """
         self.batch, self.dtype = whole.batch, whole.dtype
         self._whole, self._old, self._has_degrees = whole, old, has_degrees
@@ -362,38 +352,38 @@ class SharedNeighborhood(Neighborhood):
 
     @cached_property
     def norm(self) -> Float[Tensor, "E"]:
-        """As of all nodes."""
+        """Symmetric normalization of the selected edges."""
         assert self._has_degrees, "a layer that uses `norm` must declare `needs_degrees`"
         return self._whole.norm[self._edges]
 
     @cached_property
     def indicators(self) -> Float[Tensor, "E K"]:
-        """As of all nodes."""
+        """Indicator columns of the selected edges."""
         return self._whole.indicators[self._edges]
 
     @cached_property
     def indicator_sums(self) -> Float[Tensor, "R K"]:
-        """As of all nodes."""
+        """Sum of the indicator columns over the edges of each receiver."""
         return self._whole.indicator_sums[self._nodes]
 
     def own_rows(self, values: Float[Tensor, "S H"]) -> Float[Tensor, "R H"]:
-        """Return the old row of each receiver's class."""
-        own = self._old.inverse[self._nodes]
-        return gather_rows(values, one_sender_each(own, self._old.nodes.shape[0]))
+        """Return the input row of the class of each receiver."""
+        classes = self._old.inverse[self._nodes]
+        return gather_rows(values, one_sender_each(classes, self._old.nodes.shape[0]))
 
 
 class MessagePassing(nn.Module, ABC):
-    """One layer of Eq. 1, built from ``(config, schema)``: new node embeddings from old ones."""
+    """Base class of message-passing layers (Eq. 1), which are built from ``(config, schema)``."""
 
     shares_environments: ClassVar[bool] = False
-    """Whether a node's new row follows from its old row, those of its neighbors and its edges, all
-    found by ``neighborhood``. The layer is then given and asked for one row per distinct
-    environment: ``h`` has a row a sender, the result a row a receiver of the adjacency."""
+    """Whether the output row of a node depends only on the input rows of the node and its neighbors
+    and on its edges, all read from ``neighborhood``. The layer then gets and returns one row per
+    distinct environment: ``h`` has a row per sender, the result a row per receiver."""
     needs_degrees: ClassVar[bool] = False
-    """Whether the degrees of neighbors are used too, as by ``neighborhood.norm``."""
+    """Whether the layer also uses the degrees of neighbors, as ``neighborhood.norm`` does."""
 
     def __init_subclass__(cls, **options: object) -> None:
-        """Let a new ``forward`` declare anew whether it shares."""
+        """Reset ``shares_environments`` if ``forward`` is overridden without setting it."""
         super().__init_subclass__(**options)
         names = ("forward", "shares_environments")
         nearest = next(vars(base) for base in cls.__mro__ if any(n in vars(base) for n in names))
@@ -408,17 +398,17 @@ class MessagePassing(nn.Module, ABC):
 class NodeNorm(nn.BatchNorm1d):
     """Batch normalization over the nodes of a batch.
 
-    A single node has no variance: it is normalized by the running statistics, which then stay as
-    they are.
+    A single node has no variance: it is normalized by the running statistics, which are not
+    updated.
     """
 
     peers: Peers | None = None
-    """The processes that hold the nodes of a batch together; None where this one has them all."""
+    """Processes that share the nodes of a batch; None if this process has all nodes."""
 
     def forward(
         self, input: Float[Tensor, "R D"], counts: Float[Tensor, "R"] | None = None
     ) -> Float[Tensor, "R D"]:
-        """Return the normalized values of rows that stand for ``counts`` nodes, or for one each."""
+        """Return normalized rows, each of which represents ``counts`` nodes (default: one)."""
         if self.training and (counts is not None or self.peers is not None):
             return self._by_moments(input, counts)
         if self.training and input.shape[0] < 2:
@@ -433,9 +423,9 @@ class NodeNorm(nn.BatchNorm1d):
             self.get_buffer(name) for name in ("num_batches_tracked", "running_mean", "running_var")
         )
         batches += 1
-        assert self.momentum is not None, "the default of torch, or what `calibrate` sets"
+        assert self.momentum is not None, "it is torch's default, or set by `calibrate`"
         unbiased = moments.variance * (moments.rows / (moments.rows - 1))
-        # by `data`, as torch's own kernel: no pass before this one reads them any more
+        # update `data`, as torch's kernel does: no earlier pass needs the old values
         mean.data.lerp_(moments.mean.to(mean.dtype), self.momentum)
         variance.data.lerp_(unbiased.to(variance.dtype), self.momentum)
         return normalize(input, moments, self.weight, self.bias, self.eps, counts, self.peers)
@@ -443,19 +433,16 @@ class NodeNorm(nn.BatchNorm1d):
     def _by_running_statistics(self, input: Tensor) -> Tensor:
         if input.shape[0] == 0:
             return input
-        # of copies, which a pass after this one does not change before the gradients are taken
+        # copies, so that a later pass does not change them before the backward pass
         mean, variance = (self.get_buffer(n).clone() for n in ("running_mean", "running_var"))
         return F.batch_norm(input, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
 
 
 class Shard:
-    """The part of a batch that one of several processes embeds, and the whole of what they embed.
-
-    Neighboring graphs with about equal shares of the nodes; alone, all of them.
-    """
+    """The part of a batch that this process embeds: consecutive graphs, an equal share of nodes."""
 
     def __init__(self, batch: GraphBatch, peers: Peers | None) -> None:
-        """Cut the batch, which is the same in every process; without ``peers`` it stays whole."""
+        """Take the part of this process from a batch that is equal in every process."""
         self.batch, self.peers = batch, peers
         self._nodes, self._graphs = [batch.num_nodes], [batch.num_graphs]
         if peers is None:
@@ -476,7 +463,7 @@ class Shard:
         return values if self.peers is None else self.peers.gather(values, self._graphs)
 
     def dropout(self, values: Float[Tensor, "V D"], rate: float) -> Float[Tensor, "V D"]:
-        """Set a share of the values to zero; each is drawn as if one process had all rows."""
+        """Apply dropout with the same random numbers as if one process had all rows."""
         if self.peers is None:
             return F.dropout(values, rate)
         scale = values.new_empty(sum(self._nodes), values.shape[1]).bernoulli_(1 - rate)
@@ -485,9 +472,9 @@ class Shard:
 
 
 class Readout(nn.Module):
-    """Permutation-invariant graph embedding. Implements Eq. 2.
+    """Permutation-invariant pooling of node embeddings. Implements Eq. 2.
 
-    ``attention`` weighs each node by the softmax, within its graph, of a learned score.
+    ``attention`` weights nodes by the softmax of a learned score over the nodes of the graph.
     """
 
     def __init__(self, kind: str, dim: int) -> None:
@@ -496,7 +483,7 @@ class Readout(nn.Module):
         self.score = nn.Linear(dim, 1) if kind == "attention" else None
 
     def forward(self, node_emb: Float[Tensor, "V D"], batch: GraphBatch) -> Float[Tensor, "N D"]:
-        """Return one embedding a graph."""
+        """Return one embedding for each graph."""
         if self.score is not None:
             weights = segment_softmax(self.score(node_emb), batch.ptr)
             return segment_sum(weights * node_emb, batch.ptr)
@@ -507,12 +494,12 @@ class GraphEncoder(nn.Module):
     """Embeds the nodes and graphs of a batch. Implements Eqs. 1 and 2."""
 
     peers: Peers | None = None
-    """The processes that embed each batch together, a shard each; None: this one alone."""
+    """Processes that share the work on each batch; None: this process embeds whole batches."""
 
     def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
         super().__init__()
         self.config = config.resolve_auto(schema.domain)
-        """The settings, nothing ``auto``."""
+        """Settings without ``auto``."""
         self.schema = schema
         self.dim = config.dim * (config.layers + 1 if config.jk == "concat" else 1)
         """Width of node and graph embeddings."""
@@ -524,10 +511,10 @@ class GraphEncoder(nn.Module):
         )
         self.readout = Readout(config.readout, self.dim)
         self.whole = nn.Identity()
-        """Passes on the graph embeddings of whole batches, for those who listen."""
+        """Identity on the graph embeddings of whole batches; forward hooks can read them here."""
 
     def encode_layers(self, batch: GraphBatch) -> tuple[Encoding, list[Tensor]]:
-        """Return what :meth:`forward` does, and each layer's output, the input's first, (V, D)."""
+        """Return the result of :meth:`forward`, and (V, D) rows of the input and every layer."""
         shard = Shard(batch, self.peers)
         outputs = self._layer_outputs(shard)
         return self._encoding(outputs, shard), [shard.all_nodes(h.spread()) for h in outputs]
@@ -541,14 +528,14 @@ class GraphEncoder(nn.Module):
         outputs = [NodeRows(self.node(x), first)]
         dropout = self.config.dropout if self.training else 0.0
         for number, layer in enumerate(self.layers):
-            near, old, new = whole, outputs[-1].classes, next(classes, None)
+            neighborhood, old, new = whole, outputs[-1].classes, next(classes, None)
             if old is not None:
-                near = SharedNeighborhood(whole, old, new, self.needs_degrees)
-            h = layer(outputs[-1].rows, near)
+                neighborhood = SharedNeighborhood(whole, old, new, self.needs_degrees)
+            h = layer(outputs[-1].rows, neighborhood)
             if self.norms:
-                h = self.norms[number](h, near.counts)
+                h = self.norms[number](h, neighborhood.counts)
             if number < len(self.layers) - 1:
-                # a norm's output is needed by nobody else
+                # the output of batch normalization is not used elsewhere
                 h = F.relu(h, inplace=len(self.norms) > 0)
             out = NodeRows(h, new)
             outputs.append(NodeRows(shard.dropout(out.spread(), dropout)) if dropout > 0 else out)
@@ -556,25 +543,28 @@ class GraphEncoder(nn.Module):
 
     @property
     def needs_degrees(self) -> bool:
-        """Whether a layer divides by the degrees of nodes."""
+        """Whether a layer uses the degrees of neighbors."""
         return any(layer.needs_degrees for layer in self.layers)
 
     def _classes(self, batch: GraphBatch) -> list[ColorClasses]:
         """Return the classes of equal environments at the input and after each layer.
 
-        The list ends where nodes are computed one by one: where few are alike; after the first
-        dropout, which tells copies apart; and at once for numbers, for layers that do not share,
-        and on a GPU, which would have to be waited for until the classes are counted.
+        The list ends where every node is computed: if few environments are equal, and after the
+        first dropout, which makes copies differ. It is empty for continuous attributes, for layers
+        that do not share environments, and on a GPU, which would have to synchronize.
         """
-        numbers = is_continuous(self.schema.node) or is_continuous(self.schema.edge)
-        capable = all(layer.shares_environments for layer in self.layers) and not numbers
-        here = batch.x.device.type == "cpu" and batch.num_nodes > 0
-        if self.config.sharing == "off" or not capable or not here:
+        if (
+            self.config.sharing == "off"
+            or is_continuous(self.schema.node)
+            or is_continuous(self.schema.edge)
+            or not all(layer.shares_environments for layer in self.layers)
+            or batch.x.device.type != "cpu"
+            or batch.num_nodes == 0
+        ):
             return []
-        drops = self.training and self.config.dropout > 0
-        rounds, edges = 1 if drops else len(self.layers), batch.adjacency
+        rounds = 1 if self.training and self.config.dropout > 0 else len(self.layers)
         return color_classes(
-            batch.x, batch.edge_attr, edges, rounds, with_degrees=self.needs_degrees
+            batch.x, batch.edge_attr, batch.adjacency, rounds, with_degrees=self.needs_degrees
         )
 
     def forward(self, batch: GraphBatch) -> Encoding:
@@ -608,11 +598,11 @@ class GraphEncoder(nn.Module):
     def embed_graphs(self, batch: GraphBatch, layer: EmbeddingLayer = "jk") -> Float[Tensor, "N W"]:
         """Return graph embeddings for use without fine-tuning.
 
-        ``last`` is the graph embedding of :meth:`forward`; ``jk`` joins the mean over nodes of the
-        input embedding and of every layer, and the logarithm of the number of nodes. With the
-        readout ``mean+center``, the center node's embedding stands beside each of these. In
-        ``jk+sum`` the sums over nodes follow: what adds up over the parts of a graph is linear in
-        them.
+        ``last`` is the graph embedding of :meth:`forward`. ``jk`` concatenates the means over nodes
+        of the input embedding and of every layer's output, and the logarithm of the number of
+        nodes. ``jk+sum`` appends the sums over nodes, in which properties that add up over the
+        parts of a graph are linear. With the readout ``mean+center``, the embeddings of the center
+        node are included.
         """
         if layer == "last":
             return self._last(self(batch), batch)
@@ -620,12 +610,12 @@ class GraphEncoder(nn.Module):
         return self._join_layers(self._layer_outputs(shard), shard, layer == "jk+sum")
 
     def embed_twice(self, batch: GraphBatch) -> Float[Tensor, "N W"]:
-        """Return ``last`` and ``jk`` of :meth:`embed_graphs` side by side, of one pass."""
+        """Return ``last`` and ``jk`` of :meth:`embed_graphs`, concatenated, from one pass."""
         encoding, all_layers = self.encode_and_embed(batch)
         return torch.cat([self._last(encoding, batch), all_layers], dim=1)
 
     def encode_and_embed(self, batch: GraphBatch) -> tuple[Encoding, Float[Tensor, "N W"]]:
-        """Return what :meth:`forward` does, and the ``jk`` embedding of the same pass."""
+        """Return the result of :meth:`forward`, and the ``jk`` embedding from the same pass."""
         shard = Shard(batch, self.peers)
         outputs = self._layer_outputs(shard)
         return self._encoding(outputs, shard), self._join_layers(outputs, shard)
@@ -651,14 +641,14 @@ class GraphEncoder(nn.Module):
 def encoder_from_state(
     config: EncoderConfig, schema: FeatureSchema, state: Mapping[str, Tensor]
 ) -> GraphEncoder:
-    """Return an encoder with these weights, which it takes copies of.
+    """Return an encoder with copies of these weights.
 
-    Nothing is allocated before all names and shapes have matched, so that a file that promises
-    more than it holds costs no memory.
+    No weights are allocated from the settings, so that a file that declares a larger encoder than
+    it contains costs no memory.
 
     Raises:
-        ValueError: If a weight is not a matrix of finite real numbers.
-        RuntimeError: If names or shapes are not those of the encoder.
+        ValueError: If a weight is not a dense tensor of finite real numbers.
+        RuntimeError: If names or shapes differ from those of the encoder.
     """
     with torch.device("meta"):
         encoder = GraphEncoder(config, schema)
@@ -682,10 +672,10 @@ def _checked_copy(name: str, tensor: Tensor) -> Tensor:
 
 @contextmanager
 def torch_globals(device: torch.device | str = "cpu") -> Generator[None, None, None]:
-    """Have torch's global generators, and float32 as its default type, inside the block alone.
+    """Use torch's global generators exclusively, with float32 as the default type.
 
-    Both are of the process, and put back after it: what one thread draws would change the numbers
-    of another, and the caller may have made another type the default.
+    Both are shared by all threads of the process and are restored after the block. Other threads
+    wait, since their draws would change the random numbers.
     """
     device = torch.device(device)
     devices = [device] if device.type == "cuda" else []
@@ -701,10 +691,10 @@ def torch_globals(device: torch.device | str = "cpu") -> Generator[None, None, N
 def build_encoder(
     config: EncoderConfig, schema: FeatureSchema, seed: int | torch.Generator = 0
 ) -> GraphEncoder:
-    """Return a freshly initialized encoder on the CPU: the same seed gives the same weights.
+    """Return a newly initialized encoder on the CPU; the same seed gives the same weights.
 
-    Embeddings are drawn Xavier-uniform, linear layers as torch draws them. The global random state
-    is left as it was.
+    Attribute tables are Xavier-uniform, linear layers have torch's initialization. The global
+    random state does not change.
     """
     if isinstance(seed, torch.Generator):
         seed = int(torch.randint(2**62, (), generator=seed, device=seed.device))
@@ -714,20 +704,19 @@ def build_encoder(
 
 
 def with_settings(network: GraphEncoder, **changes: Any) -> GraphEncoder:
-    """Return a copy of an encoder, on its device, with other settings that no weight depends on."""
-    with torch_globals():  # the initial weights are replaced at once
+    """Return a copy of an encoder, on its device, with other settings that change no weights."""
+    with torch_globals():  # the initial weights are replaced below
         copy = GraphEncoder(network.config.updated(changes), network.schema)
     copy.load_state_dict(network.state_dict())
     return copy.to(next(network.parameters()).device)
 
 
 def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
-    """Set the running statistics of every batch norm to their averages over clean graphs.
+    """Set the running statistics of batch normalization to their averages over clean graphs.
 
-    During training they follow corrupted views under weights that keep changing; what is used
-    afterwards are whole graphs under the final weights. A batch counts by its number of graphs, so
-    that a few left over count little. Up to 20 batches of 64 are drawn. The network is in
-    evaluation mode afterwards.
+    During training they are estimated from corrupted views and changing weights, but the network
+    is used with unchanged graphs and the final weights. Up to 20 batches of 64 graphs are drawn;
+    each is weighted by its number of graphs. The network is in evaluation mode afterwards.
     """
     norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d)]
     momenta = [norm.momentum for norm in norms]
@@ -737,14 +726,14 @@ def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
     for norm in norms:
         norm.reset_running_stats()
         norm.train()
-    seen, device = 0, next(network.parameters()).device
+    num_graphs, device = 0, next(network.parameters()).device
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
         for indices in epoch_batches(len(graphs), BATCH_SIZE, seed)[:BATCHES]:
             batch = graphs.take(np.sort(indices))
             if batch.num_nodes > 1:  # one value has no variance
-                seen += batch.num_graphs
+                num_graphs += batch.num_graphs
                 for norm in norms:
-                    norm.momentum = batch.num_graphs / seen
+                    norm.momentum = batch.num_graphs / num_graphs
                 network(batch.to(device))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum

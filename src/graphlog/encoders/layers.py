@@ -1,4 +1,4 @@
-"""Message-passing layers (Eq. 1), all with edge attributes: the paper's, and torch_geometric's."""
+"""Message-passing layers (Eq. 1) with edge attributes: the paper's and torch_geometric's."""
 
 import math
 from typing import ClassVar, Literal, Self
@@ -30,11 +30,11 @@ class GINConfig(LayerConfig):
     """Settings of GIN."""
 
     edge_mode: Literal["auto", "add", "concat"] = "auto"
-    """Add the edge's vector to the neighbor's (chemistry), or concatenate the two and normalize
-    inside the MLP (biology)."""
+    """``add`` the edge vector to the neighbor's vector (chemistry), or ``concat``: concatenate the
+    two and use batch normalization in the MLP (biology); ``auto`` follows the domain."""
 
     def resolve_auto(self, domain: str) -> Self:
-        """Return the settings with the variant that graphs of ``domain`` need."""
+        """Return the settings with ``auto`` replaced by the variant for ``domain``."""
         if self.edge_mode != "auto":
             return self
         is_wide = domain in DOMAINS and DOMAINS[domain].wide_edges
@@ -53,10 +53,10 @@ class GIN(MessagePassing):
 
     def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
         super().__init__()
-        self.joined = config.layer_as(GINConfig).edge_mode == "concat"
+        concatenates = config.layer_as(GINConfig).edge_mode == "concat"
         self.edge = AttributeTable(schema.edge, config.dim)
-        self.lift = nn.Linear(config.dim * (2 if self.joined else 1), 2 * config.dim)
-        self.norm = NodeNorm(2 * config.dim) if self.joined else None
+        self.lift = nn.Linear(config.dim * (2 if concatenates else 1), 2 * config.dim)
+        self.norm = NodeNorm(2 * config.dim) if concatenates else None
         self.lower = nn.Linear(2 * config.dim, config.dim)
 
     def forward(self, h: Float[Tensor, "S D"], neighborhood: Neighborhood) -> Float[Tensor, "R D"]:
@@ -65,14 +65,11 @@ class GIN(MessagePassing):
         counts = neighborhood.indicator_sums
         if self.norm is None:
             return perceptron(add_product(total, counts, self.edge.weight), self.lift, self.lower)
-        # the concatenated sum is never formed: its edge half is K columns wide, not D
-        of_node, of_edge = self.lift.weight.split(h.shape[1], dim=1)
-        hidden = self.norm(
-            add_product(
-                F.linear(total, of_node, self.lift.bias), counts, self.edge.weight @ of_edge.T
-            ),
-            neighborhood.counts,
-        )
+        # the two vectors need not be concatenated: K indicator columns replace D of the edges
+        node_weight, edge_weight = self.lift.weight.split(h.shape[1], dim=1)
+        hidden = F.linear(total, node_weight, self.lift.bias)
+        hidden = add_product(hidden, counts, self.edge.weight @ edge_weight.T)
+        hidden = self.norm(hidden, neighborhood.counts)
         return linear(F.relu(hidden, inplace=True), self.lower)
 
 
@@ -99,8 +96,8 @@ class GCN(MessagePassing):
 class GraphSAGE(MessagePassing):
     r"""The mean over a node and its neighbors of :math:`W h_u + b + e_{uv}`, at unit length.
 
-    Implements Eq. 1 (Hamilton et al. 2017). The sum is taken instead of the mean: at unit length
-    they are the same.
+    Implements Eq. 1 (Hamilton et al. 2017). The sum replaces the mean, which gives the same vector
+    of unit length.
     """
 
     shares_environments: ClassVar[bool] = True
@@ -120,11 +117,11 @@ class AttentionConfig(LayerConfig):
     """Settings of the attention backbones."""
 
     heads: int = Field(default=2, ge=1, le=1024)
-    """Attention heads, averaged."""
+    """Number of attention heads, which are averaged."""
 
 
 class GAT(MessagePassing):
-    r"""The mean over heads of :math:`\sum_u \alpha_{uv} (W h_u + b + e_{uv})`, and a bias.
+    r"""The mean over heads of :math:`\sum_u \alpha_{uv} (W h_u + b + e_{uv})`, plus a bias.
 
     Implements Eq. 1 (Veličković et al. 2018), with :math:`\alpha_{uv}` the softmax over the
     neighbors of v, itself included, of
@@ -141,7 +138,7 @@ class GAT(MessagePassing):
         self.edge = AttributeTable(schema.edge, self.heads * dim)
         bound = math.sqrt(6 / (self.heads + 2 * dim))
         self.attention = nn.Parameter(torch.empty(self.heads, 2 * dim).uniform_(-bound, bound))
-        """For each head, the vectors a_l (receiver) and a_r (sender)."""
+        """For each head, the concatenation of a_l (receiver) and a_r (sender)."""
         self.bias = nn.Parameter(torch.zeros(dim))
 
     def forward(self, h: Float[Tensor, "S D"], neighborhood: Neighborhood) -> Float[Tensor, "R D"]:
@@ -155,33 +152,27 @@ class GAT(MessagePassing):
         return add_product(total, attended, tables).add_(self.bias.to(total.dtype))
 
     def _attend(self, h: Float[Tensor, "S D"], neighborhood: Neighborhood) -> Float[Tensor, "E H"]:
-        """Return the attention of each edge, from narrow products without (V, heads, D) copies."""
+        """Return the attention of each edge, without a tensor of shape (V, heads, D)."""
         receiver, sender = self.attention.unflatten(1, (2, -1)).unbind(1)  # (heads, D) each
         both = torch.stack([receiver, sender])
-        folded = torch.einsum(
-            "shd,hdi->shi", both, self.linear.weight.unflatten(0, (self.heads, -1))
-        ).flatten(0, 1)
-        bias = torch.einsum(
-            "shd,hd->sh", both, self.linear.bias.unflatten(0, (self.heads, -1))
-        ).flatten()
-        of_edge = torch.einsum(
-            "khd,hd->kh", self.edge.weight.unflatten(1, (self.heads, -1)), sender
-        )
-        at_receiver, at_sender = (
-            F.linear(h, folded, bias).to(neighborhood.dtype).split(self.heads, dim=1)
-        )
-        edges = neighborhood.adjacency
-        score = end_sum(
-            neighborhood.own_rows(at_receiver), at_sender, edges
-        ) + neighborhood.indicators @ of_edge.to(neighborhood.dtype)
-        return segment_softmax(F.leaky_relu(score.to(neighborhood.dtype), _SLOPE), edges.offsets)
+        weight = self.linear.weight.unflatten(0, (self.heads, -1))
+        bias = self.linear.bias.unflatten(0, (self.heads, -1))
+        tables = self.edge.weight.unflatten(1, (self.heads, -1))
+        node_weight = torch.einsum("shd,hdi->shi", both, weight).flatten(0, 1)
+        node_bias = torch.einsum("shd,hd->sh", both, bias).flatten()
+        edge_weight = torch.einsum("khd,hd->kh", tables, sender)
+        dtype, edges = neighborhood.dtype, neighborhood.adjacency
+        receivers, senders = F.linear(h, node_weight, node_bias).to(dtype).split(self.heads, dim=1)
+        score = end_sum(neighborhood.own_rows(receivers), senders, edges)
+        score = score + neighborhood.indicators @ edge_weight.to(dtype)
+        return segment_softmax(F.leaky_relu(score.to(dtype), _SLOPE), edges.offsets)
 
 
 class PyGLayer(MessagePassing):
-    """Runs a convolution on the edges as they are; whether it adds self-loops is its own affair.
+    """A torch_geometric convolution, applied to the edges of the batch without self-loops.
 
     It is called as ``conv(h, edge_index, edge_attr)``, with learned edge vectors of width
-    ``edge_dim``, and returns as many columns as it is given.
+    ``edge_dim``, must keep the number of columns of ``h`` and may add self-loops itself.
     """
 
     def __init__(self, conv: nn.Module, schema: FeatureSchema, edge_dim: int) -> None:
@@ -196,10 +187,10 @@ class PyGLayer(MessagePassing):
 
 
 class GINE(PyGLayer):
-    """torch_geometric's GIN with edge attributes: ReLU on each message, a learned epsilon."""
+    """GIN with edge attributes of torch_geometric: ReLU on each message, a learned epsilon."""
 
     def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
-        from torch_geometric.nn import GINEConv  # a second to import, for these backbones only
+        from torch_geometric.nn import GINEConv  # slow to import
 
         dim = config.dim
         mlp = nn.Sequential(nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Linear(2 * dim, dim))
@@ -207,7 +198,7 @@ class GINE(PyGLayer):
 
 
 class GATv2(PyGLayer):
-    """torch_geometric's GATv2; the self-loops it adds carry the mean edge vector of their node."""
+    """GATv2 of torch_geometric; its self-loops have the mean edge vector of their node."""
 
     Config: ClassVar[type[LayerConfig]] = AttentionConfig
 
@@ -220,7 +211,7 @@ class GATv2(PyGLayer):
 
 
 class Transformer(PyGLayer):
-    """torch_geometric's graph transformer layer, heads averaged."""
+    """Graph transformer layer of torch_geometric, with averaged heads."""
 
     Config: ClassVar[type[LayerConfig]] = AttentionConfig
 

@@ -22,29 +22,32 @@ from graphlog.errors import ModelFileError, first_line
 def convert_pth(path: Path | str) -> ModelFile:
     """Return the encoder in a torch checkpoint, ready for ``save_model``.
 
-    The backbone, its size and the domain are read off the names, shapes and values of the weights,
-    which may lie inside a trainer's dictionary and under any prefix. Of GCN and GraphSAGE, which
-    have the same weights and, in biology, no normalization statistics that differ, the file's name
-    says which. Nothing but tensors and plain containers is unpickled.
+    The backbone, its size and the domain are inferred from the names, shapes and values of the
+    weights, which may be nested in a training state and have any prefix. GCN and GraphSAGE have
+    weights of the same names and shapes: the file name decides, or, in chemistry, the statistics
+    of batch normalization. Only tensors and plain containers are unpickled.
 
-    Our tables have codes that the family lacks. Their rows are copies of the row the family would
-    have used: "other" and "masked" chirality of "unspecified", other bond types of "single", other
-    directions of "none".
+    The attribute tables of graphlog have codes that these checkpoints lack. Their rows are copies
+    of the row that the original code would have used: "unspecified" for "other" and "masked"
+    chirality, "single" for other bond types, "none" for other directions.
 
     Raises:
-        ModelFileError: If the file is missing, damaged, holds code, or no encoder of the family.
+        ModelFileError: If the file is missing, is damaged, contains code, or contains no encoder of
+            the family.
     """
     path = Path(path)
     states = [s for s in _states(_load(path)) if any("gnns.0." in k for k in s)]
     if not states:
-        lack = "no encoder of the pre-train-GNNs family (no weights named `gnns.0.*`)"
-        raise ModelFileError(f"{path}: {lack}; a model of graphlog needs no conversion.")
+        raise ModelFileError(
+            f"{path}: no encoder of the pre-train-GNNs family (no weights named `gnns.0.*`); a "
+            "model of graphlog needs no conversion."
+        )
     prefixes = {m[1] for k in states[0] if (m := re.match(r"(|.*\.)gnns\.0\.", k))}
-    # of several encoders, the one nearest the top
+    # if there are several encoders, take the least nested one
     prefix = min(prefixes, key=lambda p: (p.count("."), len(p), p))
     weights = tensors_below(states[0], prefix)
-    named = [n for n in ("graphsage", "gcn") if n in path.name.lower()]
-    backbone = _backbone(weights, named[0] if len(named) == 1 else None)
+    in_name = [n for n in ("graphsage", "gcn") if n in path.name.lower()]
+    backbone = _backbone(weights, in_name[0] if len(in_name) == 1 else None)
     if backbone is None:
         raise ModelFileError(
             f"{path}: GCN and GraphSAGE have the same weights;"
@@ -72,7 +75,7 @@ def _load(path: Path) -> Any:
         raise ModelFileError(
             f"{path}: refused, since it holds more than weights (unpickling it could run code)."
         ) from None
-    except Exception as e:  # torch.load fails in as many ways as a file can be damaged
+    except Exception as e:  # torch.load raises many types of errors for damaged files
         raise ModelFileError(
             f"{path}: not a torch checkpoint, or a damaged one ({type(e).__name__});"
             " download it again."
@@ -80,10 +83,10 @@ def _load(path: Path) -> Any:
 
 
 def _checked_archive(path: Path) -> io.BytesIO:
-    """Return a copy of a ZIP archive whose entries fit their checksums.
+    """Return a copy of a ZIP archive, after checking the checksums of its entries.
 
-    Torch looks neither at these nor at damaged fields of the directory: it gives what lies in
-    memory for an entry that it does not find.
+    ``torch.load`` checks neither checksums nor the directory of the archive: for an entry that it
+    does not find, it returns uninitialized memory.
     """
     copy = io.BytesIO()
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w") as checked:
@@ -97,12 +100,12 @@ def _checked_archive(path: Path) -> io.BytesIO:
 
 def _states(checkpoint: Any) -> Iterator[dict[str, Tensor]]:
     """Yield every dictionary of named tensors in a checkpoint, the outermost first."""
-    waiting, seen = [checkpoint], set[int]()
+    waiting, visited = [checkpoint], set[int]()
     while waiting:
         value = waiting.pop()
-        if not isinstance(value, Mapping) or id(value) in seen:  # one may hold itself
+        if not isinstance(value, Mapping) or id(value) in visited:  # a container may contain itself
             continue
-        seen.add(id(value))
+        visited.add(id(value))
         tensors = {str(k): v for k, v in value.items() if isinstance(v, Tensor)}
         if tensors:
             yield tensors
@@ -110,26 +113,26 @@ def _states(checkpoint: Any) -> Iterator[dict[str, Tensor]]:
 
 
 def _backbone(weights: Mapping[str, Tensor], hint: str | None) -> str | None:
-    """Return the backbone, from the names of the weights, else the hint, else their values."""
+    """Infer the backbone from names of weights, ``hint`` or values; None if it is ambiguous."""
     if "gnns.0.att" in weights:
         return "gat"
     if "gnns.0.mlp.0.weight" in weights:
         return "gin"
     if hint is not None or "batch_norms.0.running_var" not in weights:
         return hint
-    # GraphSAGE's outputs have unit length, so that the mean squares of all columns add up to 1.
+    # outputs of GraphSAGE have unit length, so that the mean squares of the columns add up to 1
     norm = tensors_below(weights, "batch_norms.0.")
     square = (norm["running_var"] + norm["running_mean"] ** 2).sum()
     return "graphsage" if abs(float(square) - 1) < 0.1 else "gcn"
 
 
 def encoder_from_weights(weights: Mapping[str, Tensor], backbone: str) -> GraphEncoder:
-    """Return the encoder with these weights, which have the family's names.
+    """Return the encoder with these weights, which are named as in the checkpoints.
 
     Raises:
-        KeyError: If a weight is missing or of no known name.
-        ValueError: If a table has codes that our tables lack.
-        RuntimeError: If a weight has another shape than the encoder's.
+        KeyError: If a weight is missing or has an unknown name.
+        ValueError: If a table has more codes than the schema, or layers are missing.
+        RuntimeError: If the shape of a weight differs from the encoder's.
     """
     chemistry = "x_embedding1.weight" in weights
     schema = MOLECULE if chemistry else PROTEIN
@@ -149,39 +152,38 @@ def encoder_from_weights(weights: Mapping[str, Tensor], backbone: str) -> GraphE
         state |= {f"layers.{number}.{k}": v for k, v in layer.items()}
     state |= {f"norms.{k}": v for k, v in tensors_below(weights, "batch_norms.").items()}
     for name in [name for name in state if name.endswith(".running_mean")]:
-        # checkpoints older than torch 0.4.1 do not count batches
-        counter = name.replace("running_mean", "num_batches_tracked")
-        state.setdefault(counter, torch.tensor(0))
+        # checkpoints of torch before 0.4.1 lack this counter
+        state.setdefault(name.replace("running_mean", "num_batches_tracked"), torch.tensor(0))
     return encoder_from_state(config, schema, state)
 
 
 def _layer(weights: Mapping[str, Tensor], schema: FeatureSchema) -> dict[str, Tensor]:
-    """Return the weights of one layer by our names."""
-    # with a norm inside, the MLP has one module more
+    """Return the weights of one layer under the names that graphlog uses."""
+    # an MLP with batch normalization has one more module
     lower = "mlp.3" if "mlp.3.weight" in weights else "mlp.2"
     names = {"mlp.0": "lift", "mlp.1": "norm", lower: "lower"}
     names |= {"linear": "linear", "weight_linear": "linear"}
-    found: dict[str, Tensor] = {}
+    renamed: dict[str, Tensor] = {}
     for key, value in weights.items():
         module, _, parameter = key.rpartition(".")
         if key == "att":
-            found["attention"] = value.squeeze(0)
+            renamed["attention"] = value.squeeze(0)
         elif key == "bias":
-            found["bias"] = value
+            renamed["bias"] = value
         elif module in names:
-            found[f"{names[module]}.{parameter}"] = value
+            renamed[f"{names[module]}.{parameter}"] = value
         elif not module.startswith(("edge_", "input_node_embeddings")):
             raise KeyError(f"unexpected weight `{key}` in a layer")
     if "edge_encoder.weight" in weights:
-        both = [weights["edge_encoder.weight"].T, weights["edge_encoder.bias"][None]]
-        found["edge.weight"] = torch.cat(both)
+        rows = [weights["edge_encoder.weight"].T, weights["edge_encoder.bias"][None]]
+        renamed["edge.weight"] = torch.cat(rows)
     else:
-        found["edge.weight"] = _stacked(weights, "edge_embedding", schema.edge)
-    return found
+        renamed["edge.weight"] = _stacked(weights, "edge_embedding", schema.edge)
+    return renamed
 
 
 def _stacked(weights: Mapping[str, Tensor], name: str, columns: tuple[Attribute, ...]) -> Tensor:
-    """Return the stacked tables of all columns, each padded to its cardinality by its first row."""
+    """Return the stacked tables of all columns, each padded with copies of its first row."""
     parts: list[Tensor] = []
     for number, column in enumerate(columns, start=1):
         table = weights[f"{name}{number}.weight"]

@@ -1,4 +1,4 @@
-"""Models and checkpoints: safetensors with a description and a hash. Nothing is unpickled."""
+"""Model and checkpoint files: safetensors with a description and a checksum, without pickle."""
 
 import hashlib
 import json
@@ -20,29 +20,31 @@ from graphlog.errors import MissingPluginError, ModelFileError, first_line
 from graphlog.files import beside, storable
 
 VERSION = 1
+"""Version of the file format."""
 KEY = "graphlog"
-"""The one key of the file's metadata: safetensors writes several in a random order, one makes
-equal models equal files."""
+"""The only key of the metadata. safetensors writes several keys in random order, and equal models
+must give equal files."""
 ENCODER, EXTRA = "encoder.", "objective."
+"""Prefixes of the names of the encoder's tensors and of all others."""
 
 
 class NewerFormatError(ModelFileError):
-    """A file that a later version wrote: whole, but not ours to read."""
+    """A file of a newer format, which is not damaged but cannot be read."""
 
 
 class ModelFile(NamedTuple):
-    """What a model file holds, or a finished run would write into one."""
+    """Content of a model file, or the result of a run that could be written into one."""
 
     encoder: GraphEncoder
-    """The encoder, in evaluation mode; of a file, on the CPU."""
+    """The encoder, in evaluation mode; on the CPU if read from a file."""
     info: dict[str, Any]
-    """How it came about, JSON-ready."""
+    """JSON-ready description of the training."""
     extra: dict[str, Tensor]
     """Tensors of the objective (heads, prototypes), by name."""
     sha256: str = ""
-    """Of weights and description, as the file has it; empty where there is no file."""
+    """Checksum of weights and description; empty if not read from a file."""
     version: str | None = None
-    """Of the graphlog that wrote the file."""
+    """Version of graphlog that wrote the file; None if not read from a file."""
 
 
 def save_model(
@@ -52,13 +54,13 @@ def save_model(
     extra: Mapping[str, Tensor] | None = None,
     half: bool = False,
 ) -> None:
-    """Write an encoder to ``path``, whole or not at all, with JSON-ready notes and further tensors.
+    """Write an encoder, JSON-ready ``info`` and further tensors to a file atomically.
 
-    Its folder is made if need be. With ``half``, weights are stored as float16, half the size,
-    where none overflows; they are read back as float32. Running statistics keep their precision.
+    Missing folders are created. With ``half``, weights are stored as float16 unless a value
+    overflows; they are read back as float32. Running statistics keep their precision.
 
     Raises:
-        ModelFileError: If a weight is not finite, so that the file could not be read.
+        ModelFileError: If a weight is not finite; such a file could not be read.
     """
     tensors = {ENCODER + k: v for k, v in encoder.state_dict().items()}
     if broken := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
@@ -93,34 +95,34 @@ def _stored(name: str, tensor: Tensor, half: bool) -> Tensor:
 def write_tensors(
     path: Path, kind: str, about: Mapping[str, Any], tensors: dict[str, Tensor]
 ) -> None:
-    """Write tensors and a description of them with a hash of both, whole or not at all.
+    """Write tensors, a JSON-ready description and a checksum of both to a file atomically.
 
-    The description is JSON-ready; the tensors are contiguous and on the CPU.
+    The tensors must be contiguous and on the CPU. ``kind`` names the kind of file, such as "model".
     """
     about = {**about, "format": f"graphlog-{kind}", "version": VERSION}
-    about = json.loads(json.dumps(about))  # as it will be read, so that both sides hash the same
+    about = json.loads(json.dumps(about))  # as it will be read: the checksums must be equal
     signed = {**about, "sha256": digest_of(tensors, about)}
     payload = save(tensors, metadata={KEY: json.dumps(signed)})
     with beside(path) as unfinished:
-        # safetensors' own way makes a file for this user alone and hides why it fails
+        # safetensors.save_file sets other permissions and hides the reason of an error
         unfinished.write_bytes(payload)
 
 
 def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read what :func:`write_tensors` wrote.
+    """Return the description and the tensors in a file of :func:`write_tensors`.
 
     Raises:
-        NewerFormatError: If a later version wrote it.
-        ModelFileError: If it is truncated, tampered with or foreign.
+        NewerFormatError: If the file has a newer format.
+        ModelFileError: If the file is truncated, altered, or of another program or kind.
     """
     try:
         with path.open("rb") as opened:
-            # safetensors takes no name that is not UTF-8
+            # safetensors accepts only names in UTF-8
             is_utf8 = storable(str(path)) == str(path)
             name = path if is_utf8 else f"/dev/fd/{opened.fileno()}"
             with safe_open(name, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]
                 about: Any = json.loads((file.metadata() or {}).get(KEY, "{}"))
-                # copied, since they are views of the file, which may be overwritten
+                # copied, since these are views of the file, which may be overwritten later
                 tensors = {k: file.get_tensor(k).clone() for k in file.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError, ValueError, RuntimeError) as e:
         raise ModelFileError(
@@ -147,7 +149,7 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
 
 
 def tensors_below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names start with ``prefix``, without it."""
+    """Return the tensors whose names start with ``prefix``, which is removed from the names."""
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 
@@ -157,16 +159,16 @@ def digest_of(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu()
         sha.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
-        if tensor.numel():  # an array without values becomes a tensor without a stride
+        if tensor.numel():  # an empty tensor cannot be viewed as bytes
             sha.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
 
 
 def read_model(path: Path | str) -> ModelFile:
-    """Read what :func:`save_model` wrote.
+    """Read a file of :func:`save_model`.
 
     Raises:
-        ModelFileError: If the file is missing, truncated, altered, foreign, or of a newer format.
+        ModelFileError: If the file is missing, truncated, altered, no model, or of a newer format.
     """
     path = Path(path)
     if not path.is_file():

@@ -1,1 +1,1 @@
-"""The one training loop: any objective, any encoder, resumable to the bit."""
+"""Training of any objective and encoder; a resumed run gives bit-identical results."""

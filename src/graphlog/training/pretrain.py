@@ -1,4 +1,4 @@
-"""Pre-training from start to end, also when it is continued where a run stopped."""
+"""Pre-training, from the start or resumed from a checkpoint."""
 
 import json
 import platform
@@ -48,7 +48,6 @@ from graphlog.training.settings import (
     global_seed,
     read_config,
     recorded_config,
-    seed_for,
 )
 from graphlog.training.targets import check_texts, read_vectors, targets_of
 from graphlog.training.trainer import (
@@ -67,7 +66,7 @@ from graphlog.training.watch import CollapseWatch
 
 
 class Pretraining(Job):
-    """An encoder and an objective, trained on graphs without labels."""
+    """The job of training an encoder and an objective on graphs without labels."""
 
     def __init__(
         self,
@@ -78,11 +77,11 @@ class Pretraining(Job):
         progress: Progress | None = None,
         embed_at_most: int | None = None,
     ) -> None:
-        """Build encoder and objective, which prepares its phases with ``embed_at_most`` graphs.
+        """Create encoder and objective, which prepares phases with up to ``embed_at_most`` graphs.
 
         Raises:
             ConfigError: If settings, graphs and ``init`` do not fit each other.
-            DataError: If there are too few graphs, or they lack texts that targets need.
+            DataError: If there are too few graphs, or texts for computing targets are missing.
         """
         if len(store) < 2:
             raise DataError(
@@ -97,15 +96,15 @@ class Pretraining(Job):
         device = choose_device(config.device)
         precision = choose_precision(config.precision, device, say)
         config = config.updated({"schema": store.schema.name, "precision": precision})
-        given = None
+        vectors = None
         if config.targets_from is not None:
-            given, config = _with_vectors(config, kind, store)
-            constant = np.flatnonzero(~np.nan_to_num(given).any(axis=0))
+            vectors, config = _read_targets(config, kind, store)
+            constant = np.flatnonzero(~np.nan_to_num(vectors).any(axis=0))
             if len(constant) > 0:
-                named = ", ".join(map(str, constant[:8])) + ", ..." * (len(constant) > 8)
+                listed = ", ".join(map(str, constant[:8])) + ", ..." * (len(constant) > 8)
                 say(
-                    f"note: {len(constant)} of {given.shape[1]} columns of {config.targets_from} "
-                    f"do not vary and are of no use (counted from 0: {named})"
+                    f"note: {len(constant)} of {vectors.shape[1]} columns of {config.targets_from} "
+                    f"do not vary and are of no use (counted from 0: {listed})"
                 )
         elif "target_columns" in config.options:
             raise ConfigError(
@@ -115,8 +114,8 @@ class Pretraining(Job):
             )
         self.config, self.setting = config, Setting(config.seed, device, precision)
         if init is None:
-            start = torch.Generator().manual_seed(seed_for(config.seed, "encoder"))
-            init = build_encoder(config.encoder, store.schema, start)
+            generator = generator_for(config.seed, "encoder")
+            init = build_encoder(config.encoder, store.schema, generator)
         else:
             check_fits(init, config, store.schema)
         with global_seed(config.seed, "objective"):
@@ -127,30 +126,30 @@ class Pretraining(Job):
         self.phases = self.objective.phases(config.epochs)
         if note := self.objective.phases_note(config.epochs):
             say(f"note: {note}")
-        if self.objective.needs_targets:  # asked before any old run is touched
-            check_texts(store, self.objective.needs_substructures, given is None)
-        elif given is not None:
-            raise _no_targets()
+        if self.objective.needs_targets:  # checked before an existing run is changed
+            check_texts(store, self.objective.needs_substructures, vectors is None)
+        elif vectors is not None:
+            raise _no_targets_error()
         self.fresh_moments = config.fresh_moments
         self.average = WeightAverage(config.average) if config.average > 0 else None
         self.watch = CollapseWatch(self.encoder, config.watch_every, config.batch_size)
         self._steps = config.epochs * len(self.batches(0))
-        self._embed_at_most = embed_at_most
-        self._given, self._targets = given, None
-        self._phase, self._splits = 0, False
-        self._has_learned = False
+        self._max_embedded = embed_at_most
+        self._vectors, self._targets = vectors, None
+        self._phase, self._splits_batches = 0, False
+        self._had_nonzero_loss = False
 
     def join(self, team: Team) -> None:
         """Train together with other processes.
 
         Raises:
-            ConfigError: If they differ in anything that matters, or are more than a batch has
-                graphs.
+            ConfigError: If processes differ in settings, data, versions or weights, or if there are
+                more processes than graphs in a batch.
         """
         self.team = team
         if team.peers is None:
             return
-        team.check_alike(
+        team.check_equal(
             {
                 "graphlog-torch": __version__,
                 "torch": torch.__version__,
@@ -166,19 +165,19 @@ class Pretraining(Job):
                 f"{team.size} processes share batches of {graphs} graphs; start fewer, or give a "
                 f"larger {setting('batch_size')}."
             )
-        self._splits = self.objective.is_separable and self.encoder.config.dropout == 0
+        self._splits_batches = self.objective.is_separable and self.encoder.config.dropout == 0
         self._share_with(team.peers)
 
     def _share_with(self, peers: Peers | None) -> None:
-        """Let the modules compute with other processes: graphs of their own, or whole batches."""
+        """Set the processes that each module exchanges rows with; None removes them."""
         for module in nn.ModuleList([self.encoder, self.objective]).modules():
             if isinstance(module, GraphEncoder):
-                module.peers = None if self._splits else peers
+                module.peers = None if self._splits_batches else peers
                 for norm in module.modules():
                     if isinstance(norm, NodeNorm):
                         norm.peers = peers
             elif isinstance(module, RegressionHead):
-                module.peers = peers if self._splits else None
+                module.peers = peers if self._splits_batches else None
 
     def _weights(self) -> dict[str, Tensor]:
         weights = {f"model.{k}": v for k, v in self.encoder.state_dict().items()}
@@ -190,26 +189,26 @@ class Pretraining(Job):
         return named + [(f"objective.{name}", p) for name, p in self.objective.named_parameters()]
 
     def learning_rate(self, cursor: Cursor) -> float:
-        """Return the step size that the schedule has reached."""
+        """Return the learning rate of the schedule."""
         c = self.config
         return scheduled_rate(c.learning_rate, c.schedule, cursor.step, self._steps, c.warmup)
 
     def optimizer(self, cursor: Cursor) -> NamedAdam:
-        """Return an optimizer with the step sizes that the objective asks for."""
+        """Return an optimizer with the learning rate factors of the objective."""
         factors = self.objective.learning_rate_factors()
         named = {f"objective.{name}": factor for name, factor in factors.items()}
         return NamedAdam(self.parameters(), named)
 
     def batches(self, epoch: int) -> list[np.ndarray]:
-        """Return the batches; a single graph left over joins the batch before it."""
+        """Return the batches; a last batch of one graph is joined to the batch before it."""
         batches = epoch_batches(len(self.store), self.config.batch_size, self.config.seed, epoch)
         if len(batches) > 1 and len(batches[-1]) == 1:
             batches[-2:] = [np.concatenate(batches[-2:])]
         return batches
 
     def load(self, indices: np.ndarray) -> GraphBatch:
-        """Return the graphs, or this process's share of them where the loss is separable."""
-        if self._splits and self.team.peers is not None:
+        """Return the graphs, or the share of this process if batches are split."""
+        if self._splits_batches and self.team.peers is not None:
             indices = np.array_split(indices, self.team.size)[self.team.peers.rank]
         batch = self.store.take(indices)
         if self._targets is not None:
@@ -217,10 +216,10 @@ class Pretraining(Job):
         return self.setting.staged(batch)
 
     def loss(self, batch: GraphBatch, step: int) -> LossTerms:
-        """Return the losses of the views of a batch, to whose embeddings the watch may listen."""
+        """Return the losses of a batch; the collapse monitor may collect its embeddings."""
         self.watch.before_step(step)
         losses = objective_loss(self.encoder, self.objective, batch, step, self.setting)
-        return self.team.mean(losses) if self._splits else losses
+        return self.team.mean(losses) if self._splits_batches else losses
 
     def begin_phase(self, number: int) -> None:
         """Prepare the objective for a phase."""
@@ -232,20 +231,20 @@ class Pretraining(Job):
         self.objective.to(self.setting.device).train()
 
     def after_step(self, step: int, graphs: int) -> None:
-        """Take the step into the average of the weights."""
+        """Update the average of the weights and the collapse monitor."""
         if self.average is not None:
             self.average.update(self.parameters(), step)
-        self.watch.after_step(graphs, self.team.peers if self._splits else None)
+        self.watch.after_step(graphs, self.team.peers if self._splits_batches else None)
 
     def log_due(self, step: int) -> bool:
-        """Return whether a row is due, or the watch looks after ``step``."""
+        """Return whether a row of the log or a measurement of the collapse monitor is due."""
         return step % self.config.log_every == 0 or self.watch.due(step)
 
     def row(self, means: dict[str, float], cursor: Cursor) -> dict[str, Any]:
-        """Return losses and what the watch has seen; alarms are shown."""
+        """Return losses and the values of the collapse monitor, and print alarms."""
         watched, alarms = self.watch.look(means) if self.watch.due(cursor.step) else ({}, [])
-        self._has_learned |= means["loss"] != 0
-        if not self._has_learned and cursor.step * self.config.epochs == self._steps:
+        self._had_nonzero_loss |= means["loss"] != 0
+        if not self._had_nonzero_loss and cursor.step * self.config.epochs == self._steps:
             alarms.append(
                 f"alarm: every loss of the first epoch was 0: {self.config.objective} finds nothing"
                 " to learn from in these graphs, which may be too small or without edges; choose "
@@ -262,20 +261,20 @@ class Pretraining(Job):
 
     def stage(self, cursor: Cursor) -> str:
         """Return phase and epoch."""
-        phase = self.phases[cursor.phase].name
-        return f"phase '{phase}', epoch {cursor.epoch + 1} of {self.config.epochs}"
+        name = self.phases[cursor.phase].name
+        return f"phase '{name}', epoch {cursor.epoch + 1} of {self.config.epochs}"
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return weights, their average, what the watch has seen, and what the run depends on."""
-        seen, watch = self.watch.state()
-        tensors = self._weights() | {f"watch.{k}": v for k, v in seen.items()}
+        """Return weights, their average, the state of the monitor, settings and environment."""
+        measured, watch = self.watch.state()
+        tensors = self._weights() | {f"watch.{k}": v for k, v in measured.items()}
         if self.average is not None:
             tensors |= {f"average.{k}": v for k, v in self.average.averages.items()}
         about = {"settings": self.config.to_tables(), "data_digest": self.store.digest}
         return tensors, {**about, "environment": self._environment(), "watch": watch}
 
     def load_state(self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
-        """Continue from a state, provided that settings and graphs are the same."""
+        """Restore a state after checking that settings and graphs are the same."""
         self.check_same(fields["settings"], fields["data_digest"])
         for name, now in self._environment().items():
             if (before := fields["environment"].get(name, now)) != now:
@@ -284,21 +283,21 @@ class Pretraining(Job):
                     "the last bits may differ"
                 )
         device = self.setting.device
-        learned = tensors_below(tensors, "objective.")
-        self.objective.prepare_state(learned)
-        self.objective.to(device).load_state_dict(learned)
+        weights = tensors_below(tensors, "objective.")
+        self.objective.prepare_state(weights)
+        self.objective.to(device).load_state_dict(weights)
         self.encoder.load_state_dict(tensors_below(tensors, "model."))
         if self.average is not None:
-            known = dict(self.parameters())
+            parameters = dict(self.parameters())
             for name, value in tensors_below(tensors, "average.").items():
-                self.average.averages[name] = value.to(known[name].device, copy=True)
+                self.average.averages[name] = value.to(parameters[name].device, copy=True)
         self.watch.load_state(tensors_below(tensors, "watch."), fields["watch"], device)
 
     def check_same(self, settings: Mapping[str, Any], digest: str) -> None:
-        """Check that nothing that decides the outcome has changed since a run was started.
+        """Check that the settings and the data of a run to resume have not changed.
 
         Raises:
-            ConfigError: Naming the first setting that has, or the data.
+            ConfigError: With the first setting that differs, or if the data differ.
         """
         change = first_difference(recorded_config(settings).to_tables(), self.config.to_tables())
         if change is None and digest != self.store.digest:
@@ -309,10 +308,10 @@ class Pretraining(Job):
             )
 
     def finish(self) -> ModelFile:
-        """Leave encoder and objective as they are to be used, and say how they came about.
+        """Finalize encoder and objective, and return them with a description of the training.
 
-        The weights are their average, where the settings say so, and the statistics of batch
-        normalization are those of clean graphs, among which novelty is judged.
+        Weights are replaced by their average, if the settings say so. The statistics of batch
+        normalization and novelty are computed from clean graphs.
         """
         c, store = self.config, self.store
         self.watch.close()
@@ -322,7 +321,7 @@ class Pretraining(Job):
         calibrate(self.encoder, store, c.seed)
         self.objective.eval()
         novelty = fit_novelty(self.encoder, store, c.seed)
-        usual = {} if novelty is None else novelty.tensors()
+        extra = {**self.objective.state_dict(), **(novelty.tensors() if novelty else {})}
         cutting = domain_of(store.schema).cutting_of(store)
         info = {
             "objective": c.objective,
@@ -338,18 +337,20 @@ class Pretraining(Job):
             **({"cutting": cutting} if cutting else {}),
             "versions": versions(store.digest)["packages"],
         }
-        return ModelFile(self.encoder, info, {**self.objective.state_dict(), **usual})
+        return ModelFile(self.encoder, info, extra)
 
     def find_targets(self, run_dir: Path | None) -> None:
-        """Give the graphs their targets, which the first process computes and the others read."""
+        """Get the targets of the graphs: the first process computes them, the others read them."""
         wanted = self.objective.needs_substructures
-        for turn in (True, False):
-            if turn == self.team.is_first:
-                self._targets = targets_of(self.store, self.progress, run_dir, wanted, self._given)
+        for is_first in (True, False):
+            if is_first == self.team.is_first:
+                self._targets = targets_of(
+                    self.store, self.progress, run_dir, wanted, self._vectors
+                )
             self.team.exchange("targets")
 
     def describe_batch(self, step: int, indices: np.ndarray) -> str:
-        """Write the rows of a batch into the run folder and return where."""
+        """Write the rows of a batch to the run folder, and return a phrase with the path."""
         if self.folder is None:
             return super().describe_batch(step, indices)
         path = self.folder.path / f"nonfinite-step-{step}.json"
@@ -358,7 +359,7 @@ class Pretraining(Job):
         return f"its graphs are listed in {path}, the last checkpoint is whole"
 
     def how_to_resume(self, cursor: Cursor) -> str:
-        """Return the folder to resume."""
+        """Return the message after the user has stopped the run."""
         if self.folder is None:
             return f"stopped after step {cursor.step}; there is no run folder, nothing was kept"
         return (
@@ -368,25 +369,25 @@ class Pretraining(Job):
 
     @torch.no_grad()
     def _embed(self, limit: int | None, calibrated: bool) -> Float[Tensor, "M D"]:
-        """Return graph embeddings in evaluation mode, in store order, or of a seeded subset."""
-        total = min(len(self.store), self._embed_at_most or len(self.store))
-        chosen, c, device = np.arange(total), self.config, self.setting.device
+        """Return embeddings of all graphs in order, or of ``limit`` random graphs."""
+        total = min(len(self.store), self._max_embedded or len(self.store))
+        indices, c, device = np.arange(total), self.config, self.setting.device
         if limit is not None and limit < total:
             generator = generator_for(c.seed, "embed", self._phase)
-            chosen = np.sort(torch.randperm(total, generator=generator)[:limit].numpy())
+            indices = np.sort(torch.randperm(total, generator=generator)[:limit].numpy())
         self.encoder.eval()
         if calibrated:
             calibrate(self.encoder, self.store, c.seed)
         parts: list[Tensor] = []
-        for rows in np.split(chosen, range(c.batch_size, len(chosen), c.batch_size)):
-            batch = self.store.take(rows).to(device)
+        for part in np.split(indices, range(c.batch_size, len(indices), c.batch_size)):
+            batch = self.store.take(part).to(device)
             with autocast(self.setting.precision, device):
                 parts.append(full_precision(self.encoder(batch).graph_emb))
         self.encoder.train()
         return torch.cat(parts)
 
     def _environment(self) -> dict[str, Any]:
-        """Return what may change the last bits of a result without being a setting."""
+        """Return the environment, which can change the last bits of results."""
         return {
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
@@ -396,14 +397,14 @@ class Pretraining(Job):
         }
 
 
-def _with_vectors(
+def _read_targets(
     config: PretrainConfig, kind: type[Objective[Any]], store: GraphStore
 ) -> tuple[Float16[np.ndarray, "M K"], PretrainConfig]:
-    """Return the vectors that are to be predicted, and settings that say which they are."""
+    """Return the target vectors in ``targets_from``, and settings with their digest and size."""
     assert config.targets_from is not None
     if "target_columns" not in kind.Config.model_fields:
-        raise _no_targets()
-    path = Path(config.targets_from).absolute()  # a run may be resumed from another folder
+        raise _no_targets_error()
+    path = Path(config.targets_from).absolute()  # for resuming in another working directory
     vectors = read_vectors(path, store)
     digest = sha256(vectors.tobytes()).hexdigest()
     if config.targets_digest not in (None, digest):
@@ -413,11 +414,11 @@ def _with_vectors(
             option="targets_from",
         )
     options = {**config.options, "target_columns": vectors.shape[1]}
-    found = {"targets_from": str(path), "targets_digest": digest, "options": options}
-    return vectors, config.updated(found)
+    changes = {"targets_from": str(path), "targets_digest": digest, "options": options}
+    return vectors, config.updated(changes)
 
 
-def _no_targets() -> ConfigError:
+def _no_targets_error() -> ConfigError:
     return ConfigError(
         f"{setting('targets_from')} is for objectives that predict descriptors; choose "
         "descriptorpred, or graphlog with objective.descriptor_weight above 0.",
@@ -428,7 +429,7 @@ def _no_targets() -> ConfigError:
 def objective_loss(
     encoder: GraphEncoder, objective: Objective[Any], batch: GraphBatch, step: int, setting: Setting
 ) -> LossTerms:
-    """Return the losses of one batch; all randomness is a function of the seed and of ``step``."""
+    """Return the losses of one batch; random numbers depend only on the seed and ``step``."""
     seed, device = setting.seed, setting.device
     batch = batch.to(device)
     views = objective.views(batch, generator_for(seed, "views", step, device=device))
@@ -450,20 +451,21 @@ def run_pretraining(
 ) -> ModelFile:
     """Train ``config.objective`` on the graphs of ``store``; see :func:`graphlog.pretrain`.
 
-    A run that is killed at any moment and resumed ends, on a CPU with the same number of threads,
-    with the same bits as one that was never stopped. Without ``run_dir`` nothing is kept. Besides
-    the encoder it returns the tensors of the objective, and what novelty is judged by. ``describe``
-    adds to the run folder what else is to be known of the run, once nothing can be refused.
+    On a CPU with the same number of threads, a run that was killed and resumed gives bit-identical
+    results. Without ``run_dir`` no files are written. The result contains the encoder, the tensors
+    of the objective and those of novelty. ``describe`` is called with the run folder after all
+    checks, to write further files.
 
     Raises:
         ConfigError: If settings, graphs, ``init`` and run folder do not fit each other.
         DataError: If there are too few graphs.
         NonFiniteLossError: If a loss becomes NaN or infinite.
-        TrainingInterrupted: After Ctrl-C, once the state has been saved; after a second, at once.
+        TrainingInterrupted: After Ctrl-C, when the state has been saved; after a second Ctrl-C
+            immediately.
     """
     if run_dir and resume and config.precision == "auto" and (run_dir / CONFIG).is_file():
         config = config.updated({"precision": read_config(run_dir / CONFIG).precision})
-    if not resume:  # settings of another run may have brought that of its vectors
+    if not resume:  # the settings may be those of another run
         config = config.updated({"targets_digest": None})
     job = Pretraining(store, config, init=init, progress=progress)
     with joined(job.setting.device) as team, ExitStack() as stack:
@@ -473,26 +475,25 @@ def run_pretraining(
             folder = RunFolder.open(run_dir, resume=resume, overwrite=overwrite)
             job.folder = stack.enter_context(closing(folder))
         is_complete = run_dir is not None and resume and (run_dir / MODEL).exists()
-        team.check_alike({"whether the run is complete": is_complete})
-        result = _finished(run_dir / MODEL, job) if run_dir and is_complete else None
-        if result is not None and folder is not None:
-            describe(folder.path)
+        team.check_equal({"whether the run is complete": is_complete})
+        result = _load_complete(run_dir / MODEL, job) if run_dir and is_complete else None
         if result is None:
             given = callbacks if team.is_first else ()
-            followers = Callbacks(given, None if folder is None else run_dir)
-            with closing(followers):
-                _train(job, run_dir, followers, resume, describe)
+            with closing(Callbacks(given, folder and folder.path)) as active:
+                _train(job, run_dir, active, resume, describe)
             result = job.finish()
             if folder is not None:
                 with writing(folder.model, resume_advice()):
                     save_model(folder.model, result.encoder, result.info, extra=result.extra)
+        elif folder is not None:
+            describe(folder.path)
         if folder is not None:
             folder.remove_targets()
         return result
 
 
-def _finished(path: Path, job: Pretraining) -> ModelFile | None:
-    """Return the model of a completed run; None where it has to be written again."""
+def _load_complete(path: Path, job: Pretraining) -> ModelFile | None:
+    """Return the model of a complete run; None if its file is damaged."""
     try:
         model = read_model(path)
     except ModelFileError as e:
@@ -503,10 +504,10 @@ def _finished(path: Path, job: Pretraining) -> ModelFile | None:
             f"{path} is not the model of a pre-training run; move it away to continue this run."
         )
     job.check_same(model.info["settings"], model.info["data_digest"])
-    learned = {k: v for k, v in model.extra.items() if not k.startswith(PREFIX)}
+    weights = {k: v for k, v in model.extra.items() if not k.startswith(PREFIX)}
     try:
-        job.objective.prepare_state(learned)
-        job.objective.load_state_dict(learned)
+        job.objective.prepare_state(weights)
+        job.objective.load_state_dict(weights)
     except (RuntimeError, KeyError) as e:
         raise ModelFileError(
             f"{path} is of another version of graphlog ({first_line(e)}); use it as it is, or "
@@ -524,7 +525,7 @@ def _train(
     resume: bool,
     describe: Callable[[Path], None],
 ) -> None:
-    """Train to the end; processes that do not write have a path and no folder."""
+    """Train to the end; ``path`` is the run folder, also in processes that do not write to it."""
     config, folder, progress, total = job.config, job.folder, job.progress, len(job.store)
     trainer = Trainer(
         job,
@@ -534,26 +535,26 @@ def _train(
     )
     try:
         with stop_on_signal() as stop:
-            stop.at_once = True
+            stop.raises_immediately = True
             is_restored = resume and trainer.restore()
-            at = trainer.cursor
+            cursor = trainer.cursor
             if is_restored:
-                progress.say(
-                    f"continuing from step {at.step}, epoch {at.epoch + 1} of {config.epochs}"
-                )
+                epoch = f"epoch {cursor.epoch + 1} of {config.epochs}"
+                progress.say(f"continuing from step {cursor.step}, {epoch}")
             elif resume and path is not None:
                 progress.say(f"no checkpoint in {path}: starting from the beginning")
             if not is_restored:
-                trainer.save()  # before the settings, which do not say what `init` gave
+                trainer.save()  # before the settings are written, which lack the weights of `init`
             if folder is not None:
                 write_text(folder.config, config.to_toml())
                 write_json(folder.versions, versions(job.store.digest))
                 describe(folder.path)
                 with writing(folder.metrics):
-                    trainer.metrics = MetricsFile(folder.metrics, at.step)
+                    trainer.metrics = MetricsFile(folder.metrics, cursor.step)
             if job.objective.needs_targets and not trainer.is_done:
                 job.find_targets(path)
-            progress.begin(total * config.epochs, total * at.epoch + at.batch * config.batch_size)
+            done = total * cursor.epoch + cursor.batch * config.batch_size
+            progress.begin(total * config.epochs, done)
             trainer.run(stop)
     except KeyboardInterrupt:
         raise TrainingInterrupted(job.how_to_resume(trainer.cursor)) from None

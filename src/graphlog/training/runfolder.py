@@ -1,7 +1,4 @@
-"""The folder of a run: who may write to it, what lies in it, and its checkpoints.
-
-A checkpoint is a file, complete or not there at all.
-"""
+"""The folder of a run: its lock, its files and its checkpoints, which are written atomically."""
 
 import os
 import platform
@@ -34,13 +31,15 @@ if TYPE_CHECKING:
 
 CONFIG, MODEL, CHECKPOINTS = "config.toml", "model.safetensors", "checkpoint"
 KEPT = 2
+"""Number of checkpoints that are kept."""
 LABELED_KINDS = ("finetune", "probe")
-"""Kinds of runs on labels."""
+"""Kinds of runs that use labels."""
 RUNS = ("pretrain", *LABELED_KINDS)
 """Kinds of all runs."""
 _LOCK, _LOCK_BYTES = ".lock", 20
+"""Name of the lock file, and its largest size."""
 _TARGETS = re.compile(r"targets-[0-9a-f]{16}\.safetensors")
-_OURS = re.compile(
+_RUN_FILES = re.compile(
     r"config\.toml|metrics\.jsonl|model\.safetensors|(versions|input|scores|split)\.json"
     rf"|nonfinite-step-\d+\.json|{_TARGETS.pattern}"
 )
@@ -78,8 +77,8 @@ class RunFolder:
         """Create, continue or empty the folder, and lock it against other processes.
 
         Raises:
-            ConfigError: As :func:`check_usable`, or if another process is using it.
-            GraphLoGError: If it cannot be written to.
+            ConfigError: Like :func:`check_usable`, or if another process uses the folder.
+            GraphLoGError: If the folder cannot be written to.
         """
         check_usable(path, kind, resume, overwrite)
         with writing(path):
@@ -90,10 +89,10 @@ class RunFolder:
             if overwrite:
                 remove_checkpoints(path / CHECKPOINTS)
                 _clear(path / "tensorboard", _EVENTS)
-            # always what a killed process was writing
+            # unfinished files of a killed process are always removed
             for entry in list(path.iterdir()):
-                if _is_unfinished(entry.name) or (overwrite and _OURS.fullmatch(entry.name)):
-                    entry.unlink()  # of a link only the link: what it points to lies elsewhere
+                if _is_unfinished(entry.name) or (overwrite and _RUN_FILES.fullmatch(entry.name)):
+                    entry.unlink()  # removes a link, but not the file that it refers to
         return cls(path, lock)
 
     def remove_targets(self) -> None:
@@ -104,13 +103,13 @@ class RunFolder:
                     path.unlink()
 
     def close(self) -> None:
-        """Let other processes in."""
+        """Unlock the folder."""
         release_lock(self._lock)
 
 
 def versions(data_digest: str) -> dict[str, Any]:
-    """Return what a run depends on besides its settings: packages, platform, threads, data."""
-    # its own word: a checkout that is not installed has no metadata
+    """Return the versions and the environment of a run, and the digest of its data."""
+    # not from the metadata of the package, which exists only if it is installed
     packages = {"graphlog-torch": __version__}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
@@ -128,15 +127,15 @@ def versions(data_digest: str) -> dict[str, Any]:
 def check_usable(
     path: Path, kind: str, resume: bool | None, overwrite: bool, model: object = None
 ) -> None:
-    """Check that a folder is free, or that of a run of this ``kind`` to be continued or replaced.
+    """Check that a folder is free, or has a run of this ``kind`` to continue or replace.
 
-    ``resume`` is None where such a run cannot be continued; ``model`` is what a new one starts
-    from, which may be named.
+    ``resume`` is None if runs of this kind cannot continue. ``model`` is the model that a new run
+    starts from, which may be a path.
 
     Raises:
-        ConfigError: If it is neither, is to be both continued and replaced, or is to be replaced
-            and holds the model.
-        GraphLoGError: If it cannot be looked into.
+        ConfigError: If the folder cannot be used, if ``resume`` and ``overwrite`` are both true, or
+            if the folder to replace contains the model.
+        GraphLoGError: If the folder cannot be read.
     """
     if resume and overwrite:
         raise ConfigError(
@@ -146,35 +145,35 @@ def check_usable(
     with writing(path):
         if not path.exists() or (path.is_dir() and all(map(_is_left_over, path.iterdir()))):
             return
-    found = folder_kind(path)
-    what, kinds = ("run", RUNS) if kind in RUNS else (kind, (kind,))
-    if found not in kinds:
+    present = folder_kind(path)
+    noun, kinds = ("run", RUNS) if kind in RUNS else (kind, (kind,))
+    if present not in kinds:
         advice = "choose another folder"
-        if found is None and (path / MARK).is_file():
+        if present is None and (path / MARK).is_file():
             advice = f"if it is one, its {MARK} is damaged: copy that of another folder of {kind}"
-        raise ConfigError(f"{path} is a file or holds other files, not a {what}; {advice}.")
+        raise ConfigError(f"{path} is a file or holds other files, not a {noun}; {advice}.")
     if overwrite and isinstance(model, str | os.PathLike):
-        own = Path(model)
-        if own.exists() and path.samefile(own if own.is_dir() else own.parent):
+        file = Path(model)
+        if file.exists() and path.samefile(file if file.is_dir() else file.parent):
             raise ConfigError(
                 f"{path} holds the model to start from, which would be lost; name another folder.",
                 option="overwrite",
             )
-    if overwrite or (resume and found == kind):
+    if overwrite or (resume and present == kind):
         return
-    state, going_on = "exists", ""
+    state, advice = "exists", ""
     if resume:
-        state = f"holds a run of {found}, which {kind} cannot continue"
+        state = f"holds a run of {present}, which {kind} cannot continue"
     elif resume is not None:
-        going_on = f"continue it with {setting('resume', True)} or "
+        advice = f"continue it with {setting('resume', True)} or "
     raise ConfigError(
-        f"{what} folder {path} {state}; {going_on}replace it with {setting('overwrite', True)}.",
+        f"{noun} folder {path} {state}; {advice}replace it with {setting('overwrite', True)}.",
         option="overwrite",
     )
 
 
 def _is_left_over(entry: Path) -> bool:
-    """Return whether a run that ended before it began may have left the entry."""
+    """Return whether the entry is a lock or unfinished file of a run that never started."""
     if entry.name != _LOCK:
         return _is_unfinished(entry.name)
     is_plain = entry.is_file() and not entry.is_symlink() and entry.stat().st_size <= _LOCK_BYTES
@@ -182,24 +181,24 @@ def _is_left_over(entry: Path) -> bool:
 
 
 def _is_unfinished(name: str) -> bool:
-    """Return whether a process of this folder was writing the file when it was killed."""
-    found = UNFINISHED.fullmatch(name)
-    return found is not None and (found[1] == MARK or _OURS.fullmatch(found[1]) is not None)
+    """Return whether this is an unfinished file of a run, left by a killed process."""
+    match = UNFINISHED.fullmatch(name)
+    return match is not None and (match[1] == MARK or _RUN_FILES.fullmatch(match[1]) is not None)
 
 
 def is_of_run(file: Path) -> bool:
-    """Return whether a run wrote the file, which no later command is to replace."""
+    """Return whether the file is part of a run, so that no other command may replace it."""
     is_run = folder_kind(file.absolute().parent) in RUNS
-    return is_run and _OURS.fullmatch(file.name) is not None
+    return is_run and _RUN_FILES.fullmatch(file.name) is not None
 
 
 def remove_checkpoints(root: Path) -> None:
-    """Remove the checkpoints below a folder, and the folder if it holds nothing else."""
+    """Remove the checkpoints in a folder, and the folder if nothing else is in it."""
     _clear(root, _STEP_OR_PART)
 
 
 def remove_run(path: Path, kind: str) -> None:
-    """Remove what a run wrote, and the folder if it holds nothing else."""
+    """Remove the files of a run, and the folder if nothing else is in it."""
     RunFolder.open(path, kind, overwrite=True).close()
     for name in (_LOCK, MARK):
         (path / name).unlink(missing_ok=True)
@@ -207,23 +206,23 @@ def remove_run(path: Path, kind: str) -> None:
         path.rmdir()
 
 
-def _clear(root: Path, ours: re.Pattern[str]) -> None:
-    """Remove our files, those of each seed too, and the folder if it holds nothing else."""
+def _clear(root: Path, names: re.Pattern[str]) -> None:
+    """Remove matching files in ``root`` and its folders of seeds, and each folder if empty."""
     if root.is_symlink():
         root.unlink()
     if not root.is_dir():
         return
     for entry in list(root.iterdir()):
         if _SEED.fullmatch(entry.name):
-            _clear(entry, ours)
-        elif ours.fullmatch(entry.name) and not entry.is_dir():
+            _clear(entry, names)
+        elif names.fullmatch(entry.name) and not entry.is_dir():
             entry.unlink()
     with suppress(OSError):
         root.rmdir()
 
 
 def _lock(path: Path) -> "BaseFileLock":
-    """Lock ``path/.lock`` and write the number of this process there."""
+    """Lock ``path/.lock`` and write the process ID to it."""
     file = path / _LOCK
     lock = acquire_lock(file)
     if lock is None:
@@ -234,7 +233,7 @@ def _lock(path: Path) -> "BaseFileLock":
             f"run folder {path} is in use by process {holder or '(unknown)'}; wait for it to end "
             "or choose another folder."
         )
-    with suppress(OSError):  # Windows lets nobody write to a locked file
+    with suppress(OSError):  # on Windows a locked file cannot be written
         file.write_text(str(os.getpid()), encoding="ascii")
     return lock
 
@@ -244,22 +243,18 @@ class Checkpoint:
     """The state of a run between two steps."""
 
     step: int
-    """Optimizer steps done."""
+    """Number of optimizer steps done."""
     tensors: dict[str, Tensor]
-    """``model.*``, ``objective.*``, ``optim.*`` and the sums of the running log row."""
+    """Tensors of model (``model.*``), objective, optimizer (``optim.*``) and current log row."""
     fields: dict[str, Any]
-    """JSON-ready rest: cursor, configuration, digests, alarms said."""
+    """All other state, JSON-ready: cursor, settings, digests, alarms."""
 
 
 def save_checkpoint(root: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint and remove all but the newest two.
-
-    The file appears under its name by one rename, after its content has reached the disk: a
-    process killed at any moment leaves the previous checkpoint as it was.
-    """
+    """Write a checkpoint atomically, and then remove all but the newest two."""
     root.mkdir(exist_ok=True)
     path = root / f"step-{checkpoint.step:09d}.safetensors"
-    if not path.exists():  # a run is a function of its step: what is there is what would be written
+    if not path.exists():  # an existing file is equal, since runs are deterministic
         tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
         write_tensors(
             path, "checkpoint", {"step": checkpoint.step, "fields": checkpoint.fields}, tensors
@@ -269,26 +264,28 @@ def save_checkpoint(root: Path, checkpoint: Checkpoint) -> Path:
 
 
 def load_checkpoint(root: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """Return the newest checkpoint that is whole; None where none was ever completed.
+    """Return the newest undamaged checkpoint; None if there are no checkpoints.
+
+    ``say`` is called with a message if newer checkpoints are damaged.
 
     Raises:
-        ModelFileError: If there are checkpoints but every one is damaged.
+        ModelFileError: If every checkpoint is damaged, or one has a newer format.
     """
     problem = ""
     for path in _newest_first(root):
         try:
             about, tensors = read_tensors(path, "checkpoint")
-            found = Checkpoint(about["step"], tensors, about["fields"])
+            checkpoint = Checkpoint(about["step"], tensors, about["fields"])
         except NewerFormatError:
-            raise  # an older checkpoint would be a step back, and starting again a loss
+            raise  # falling back to an older checkpoint would lose work
         except ModelFileError as e:
             problem = problem or str(e)
         except KeyError as e:
             problem = problem or f"{path}: lacks {e}."
         else:
             if problem:
-                say(f"{problem} Going back to the checkpoint of step {found.step}.")
-            return found
+                say(f"{problem} Going back to the checkpoint of step {checkpoint.step}.")
+            return checkpoint
     if problem:
         raise ModelFileError(
             f"{problem} No older checkpoint is whole; start again with "
@@ -304,15 +301,15 @@ def discard_after(root: Path, step: int) -> None:
 
 
 def _keep(root: Path, kept: Collection[Path]) -> None:
-    """Remove all other checkpoints, also what a killed process was writing."""
+    """Remove all other checkpoints, including unfinished ones of killed processes."""
     for path in list(root.iterdir()):
         if _STEP_OR_PART.fullmatch(path.name) and not path.is_dir() and path not in kept:
             path.unlink()
 
 
 def _newest_first(root: Path) -> list[Path]:
-    found = (path for path in root.glob("step-*") if _STEP.fullmatch(path.name) and path.is_file())
-    return sorted(found, key=_step, reverse=True)
+    files = (path for path in root.glob("step-*") if _STEP.fullmatch(path.name) and path.is_file())
+    return sorted(files, key=_step, reverse=True)
 
 
 def _step(path: Path) -> int:

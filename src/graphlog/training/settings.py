@@ -1,6 +1,7 @@
-"""What a run is made of: the settings of pre-training, device, number format and random numbers.
+"""Settings of pre-training, device, number format and random numbers.
 
-Every draw is a function of the seed and of where it happens; nothing else is kept.
+Each random generator is seeded by the seed of the run and its place in the program, so that
+checkpoints contain no state of generators.
 """
 
 import hashlib
@@ -38,65 +39,67 @@ NumberFormat = Literal["fp32", "bf16"]
 Precision = Literal["auto", "fp32", "bf16"]
 Schedule = Literal["constant", "cosine"]
 _TOP = ("recipe", "schema", "embedding")
+"""Settings at the top of ``config.toml``, outside its tables."""
 _PLUGINS = "plugins"
 """Table of the packages that a run needs besides graphlog."""
 _TABLES = ("objective", "encoder", "training")
-_INDIFFERENT = ("training.checkpoint_every_s", "training.targets_from")
-"""Settings that may change in a run: of the vectors, the digest decides and not the place."""
+"""Tables of ``config.toml`` with settings."""
+_IGNORED = ("training.checkpoint_every_s", "training.targets_from")
+"""Settings that may change when a run is resumed; target vectors are compared by their digest."""
 
 with warnings.catch_warnings():
-    # pydantic reserves `schema` for a deprecated method; here it is the term of the domain
+    # `schema` shadows a deprecated method of pydantic
     warnings.filterwarnings("ignore", message='Field name "schema"', category=UserWarning)
 
     class PretrainConfig(FrozenConfig):
-        """Everything that decides the outcome of a pre-training run, besides the graphs."""
+        """Settings of a pre-training run: with the graphs, they determine the result."""
 
         objective: str = "graphlog"
         """Name of the pretext task, a key of ``OBJECTIVES``."""
         recipe: str = "default"
-        """Bundle of settings the others started from."""
+        """Name of the recipe that gave the default settings."""
         schema: str = "molecule"  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
-        """Name of the feature schema that raw inputs are read with; a store brings its own."""
+        """Name of the feature schema used to read raw inputs; a store has its own schema."""
         embedding: EmbeddingLayer = "jk"
-        """What the trained model embeds by default."""
+        """Kind of graph embedding that the trained model returns by default."""
         epochs: int = Field(default=11, ge=1)
-        """Passes over the graphs, all phases together."""
+        """Number of passes over the graphs in all phases."""
         batch_size: int = Field(default=512, ge=2)
-        """Graphs a step."""
+        """Number of graphs per step."""
         learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
-        """Step size of Adam."""
+        """Learning rate of Adam."""
         schedule: Schedule = "constant"
-        """Step size over the run: ``constant`` (paper and script) or ``cosine``, falling to 0."""
+        """Learning rate: ``constant`` (paper and script) or ``cosine``, which decays to 0."""
         warmup: float = Field(default=0.0, ge=0, lt=1)
-        """Share of the run over which the step size rises in a line to ``learning_rate``."""
+        """Share of the run over which the learning rate increases linearly to its value."""
         average: float = Field(default=0.0, ge=0, lt=1)
-        """Decay of the moving average of the weights that the run ends with; 0: none is taken."""
+        """Decay of the moving average of weights that is the final model; 0: no average."""
         fresh_moments: bool = True
-        """Whether Adam forgets its moments where a phase begins (script)."""
+        """Whether each phase starts without the moments of Adam (script)."""
         seed: int = Field(default=0, ge=0, lt=SEED_LIMIT)
-        """Decides initial weights, order of the graphs, masks and samples."""
+        """Seed of initial weights, the order of graphs, masks and samples."""
         precision: Precision = "auto"
-        """``auto`` is bf16 where the hardware computes in it, else fp32; the run records which."""
+        """Number format; ``auto``: bf16 if the hardware supports it, else fp32 (recorded)."""
         device: str = "auto"
-        """``auto``, ``cpu``, ``cuda`` or ``cuda:1``."""
+        """Device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
         checkpoint_every_s: float = Field(default=60.0, ge=0)
         """Seconds between checkpoints within an epoch."""
         log_every: int = Field(default=10, ge=1)
-        """Steps that one row of ``metrics.jsonl`` averages."""
+        """Number of steps averaged in one row of ``metrics.jsonl``."""
         watch_every: int = Field(default=50, ge=0)
-        """Steps between two looks of the collapse monitor; 0 turns it off."""
+        """Steps between two measurements of the collapse monitor; 0 turns it off."""
         targets_from: str | None = None
-        """An ``.npz`` of vectors, such as ``embed`` writes, to predict in place of the domain's
-        descriptors; a row of it for each row of the input."""
+        """Path of an ``.npz`` file of vectors to predict instead of descriptors, such as the output
+        of ``embed``, with one row for each row of the input."""
         targets_digest: str | None = None
-        """SHA-256 of the vectors as they were standardized; the run records it."""
+        """SHA-256 of the standardized vectors, recorded by the run."""
         encoder: EncoderConfig = EncoderConfig.parse({})
-        """The network to be trained."""
+        """Settings of the encoder."""
         options: dict[str, Any] = Field(default_factory=dict)
-        """Switches of the objective, but those that are None."""
+        """Settings of the objective, except those that are None."""
 
         def to_tables(self) -> dict[str, Any]:
-            """Return the tables of ``config.toml``; :func:`resolve_config` reads them back."""
+            """Return the tables of ``config.toml``, the inverse of :func:`recorded_config`."""
             values = self.model_dump(exclude_none=True)
             tables = {key: values.pop(key) for key in _TOP}
             tables["objective"] = {"name": values.pop("objective"), **values.pop("options")}
@@ -105,7 +108,7 @@ with warnings.catch_warnings():
             return {**tables, "training": values, **({_PLUGINS: needed} if needed else {})}
 
         def to_toml(self) -> str:
-            """Return ``config.toml``."""
+            """Return the text of ``config.toml``."""
             return tomli_w.dumps(self.to_tables())
 
 
@@ -115,36 +118,36 @@ def resolve_config(
     overrides: Mapping[str, Any] | None = None,
     domain: str = "molecule",
 ) -> PretrainConfig:
-    """Lay ``overrides`` over the recipe's bundle and validate the whole.
+    """Return the validated settings of a recipe with ``overrides``.
 
-    Objective and recipe are those of the overrides where they are None, else ``graphlog`` and
-    ``default``, which stands for the bundle that is usual for ``domain``. Overrides are nested
-    tables as in ``config.toml``, or have dotted keys (``"encoder.dim"``); settings of ``training``
-    may also stand at the top.
+    If ``objective`` or ``recipe`` is None, it is taken from the overrides, else it is ``graphlog``
+    or ``default``. The recipe ``default`` selects the objective's usual recipe for ``domain``.
+    Overrides are nested tables as in ``config.toml``, or have dotted keys (``"encoder.dim"``);
+    settings of ``training`` may also be at the top level.
 
     Raises:
-        ConfigError: On an unknown objective, recipe or key, or a bad value.
+        ConfigError: If an objective, recipe or key is unknown, or a value is invalid.
 
     Example:
         >>> resolve_config("graphlog", "default", {"encoder.dim": 64, "epochs": 2}).encoder.dim
         64
     """
     tables = _arrange(overrides or {})
-    chosen = objective or tables["objective"].get("name", "graphlog")
-    kind = _objective(chosen, tables)
-    bundle = recipe or tables.get("recipe", "default")
-    if bundle == "default":
-        bundle = kind.recipe_for(domain)
-    check_name(f"recipe of {chosen}", bundle, kind.RECIPES)
-    head = {"objective": {"name": chosen}, "recipe": bundle}
-    return _of_tables(merge(merge(_arrange(kind.RECIPES[bundle]), tables), head))
+    name = objective or tables["objective"].get("name", "graphlog")
+    kind = _objective_class(name, tables)
+    recipe_name = recipe or tables.get("recipe", "default")
+    if recipe_name == "default":
+        recipe_name = kind.recipe_for(domain)
+    check_name(f"recipe of {name}", recipe_name, kind.RECIPES)
+    names = {"objective": {"name": name}, "recipe": recipe_name}
+    return _config_from_tables(merge(merge(_arrange(kind.RECIPES[recipe_name]), tables), names))
 
 
-def _of_tables(tables: dict[str, Any]) -> PretrainConfig:
-    """Return the settings in nested tables; what they leave out has the setting's own default."""
+def _config_from_tables(tables: dict[str, Any]) -> PretrainConfig:
+    """Return the settings in nested tables; missing ones have their default, not the recipe's."""
     options = dict(tables["objective"])
     name = options.pop("name", "graphlog")
-    kind = _objective(name, tables)
+    kind = _objective_class(name, tables)
     LAYERS.check_installed(tables["encoder"].get("backbone", "gin"), tables.get(_PLUGINS, {}))
     parsed = kind.Config.parse(options, "objective.")
     return PretrainConfig.parse(
@@ -158,7 +161,7 @@ def _of_tables(tables: dict[str, Any]) -> PretrainConfig:
     )
 
 
-def _objective(name: str, tables: Mapping[str, Any]) -> type[Objective[Any]]:
+def _objective_class(name: str, tables: Mapping[str, Any]) -> type[Objective[Any]]:
     OBJECTIVES.check_installed(name, tables.get(_PLUGINS, {}))
     check_name("objective", name, OBJECTIVES)
     return OBJECTIVES[name]
@@ -167,7 +170,7 @@ def _objective(name: str, tables: Mapping[str, Any]) -> type[Objective[Any]]:
 def settings_tables(
     config: "PretrainConfig | Mapping[str, Any] | str | Path | None",
 ) -> dict[str, Any]:
-    """Return nested tables of an object, tables, the path of a TOML file, or nothing.
+    """Return nested tables from settings, tables, the path of a TOML file, or None.
 
     Raises:
         ConfigError: If the file has settings of another command.
@@ -187,14 +190,14 @@ def settings_tables(
 
 
 def command_of(tables: Mapping[str, Any]) -> str | None:
-    """Return the command whose settings a file holds, as far as its tables tell."""
-    tells = {"finetune": "finetune", "probe": "probe", "training": "pretrain"}
-    return next((command for table, command in tells.items() if table in tables), None)
+    """Return the command whose settings a file contains, inferred from its tables, or None."""
+    commands = {"finetune": "finetune", "probe": "probe", "training": "pretrain"}
+    return next((command for table, command in commands.items() if table in tables), None)
 
 
 def recorded_config(tables: Mapping[str, Any]) -> PretrainConfig:
-    """Return the settings that a run was started with, whatever its recipe says by now."""
-    return _of_tables(_arrange(tables))
+    """Return the settings that a run was started with, even if its recipe has changed since."""
+    return _config_from_tables(_arrange(tables))
 
 
 def read_config(path: Path) -> PretrainConfig:
@@ -203,9 +206,9 @@ def read_config(path: Path) -> PretrainConfig:
 
 
 def first_difference(
-    before: Mapping[str, Any], now: Mapping[str, Any], ignored: Collection[str] = _INDIFFERENT
+    before: Mapping[str, Any], now: Mapping[str, Any], ignored: Collection[str] = _IGNORED
 ) -> str | None:
-    """Return the first setting that differs and decides the outcome, with both values."""
+    """Return the first setting that differs and is not ``ignored``, with both values, or None."""
     old, new = flat_settings(before), flat_settings(now)
     for key in sorted(old.keys() | new.keys()):
         if key not in ignored and old.get(key) != new.get(key):
@@ -214,7 +217,7 @@ def first_difference(
 
 
 def flat_settings(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the settings of nested tables by dotted name."""
+    """Return the settings in nested tables by dotted names."""
     flat: dict[str, Any] = {}
     for key, value in tables.items():
         if isinstance(value, Mapping):
@@ -225,17 +228,17 @@ def flat_settings(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
 
 
 def check_fits(init: GraphEncoder, config: PretrainConfig, schema: FeatureSchema) -> None:
-    """Check that a run may start from the weights of ``init``.
+    """Check that a run can start from the weights of ``init``.
 
     Raises:
-        ConfigError: If its schema or a setting of the encoder differs.
+        ConfigError: If its schema or a setting of its encoder differs.
     """
     if init.schema != schema or init.schema.contradicts(schema):
         raise ConfigError(
             f"the model to start from reads schema '{init.schema.name}', the graphs have "
             f"'{schema.name}' ({init.schema.difference(schema)}); featurize them alike."
         )
-    # equal environments may be computed once or not: no weight depends on it
+    # the setting `sharing` does not change weights
     wanted = config.encoder.resolve_auto(schema.domain).model_dump(exclude={"sharing"})
     wanted, actual = flat_settings(wanted), flat_settings(init.config.model_dump())
     for key, value in wanted.items():
@@ -247,7 +250,7 @@ def check_fits(init: GraphEncoder, config: PretrainConfig, schema: FeatureSchema
 
 
 def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested tables: dotted keys are expanded, loose training settings moved in."""
+    """Return nested tables: expand dotted keys, and move top-level settings to ``training``."""
     expanded: dict[str, Any] = {}
     for key, value in values.items():
         head, *rest = key.split(".")
@@ -268,10 +271,12 @@ def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
             arranged[key] = merge(arranged[key], value)
         else:
             raise ConfigError(f"`{key}` must be a table ({key}.NAME = VALUE), found {value!r}.")
+    elsewhere = (*_TOP, "objective", "encoder", "options")
+    training = [key for key in PretrainConfig.model_fields if key not in elsewhere]
     for key in arranged["training"]:
-        if key not in _training_keys():
+        if key not in training:
             encoder = (f"encoder.{k}" for k in EncoderConfig.model_fields)
-            known = [*_TOP, *_TABLES, *_training_keys(), *encoder]
+            known = [*_TOP, *_TABLES, *training, *encoder]
             if key in known:
                 raise ConfigError(
                     f"`{key}` is no setting of `training`; give it outside that table."
@@ -280,20 +285,15 @@ def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
     return arranged
 
 
-def _training_keys() -> list[str]:
-    elsewhere = {*_TOP, "objective", "encoder", "options"}
-    return [key for key in PretrainConfig.model_fields if key not in elsewhere]
-
-
 def choose_device(name: str) -> torch.device:
-    """Return the device called ``name``; ``auto`` is CUDA where there is a GPU, else the CPU.
+    """Return the device called ``name``; ``auto`` is CUDA if there is a GPU, else the CPU.
 
-    Of several processes on a machine each takes a GPU of its own; a CPU is shared by all.
+    Each of several processes on a machine uses its own GPU; a CPU is shared by all.
 
     Raises:
-        ConfigError: If the name is not a device, this machine does not have it or has fewer GPUs
-            than processes, or several processes ask for one GPU by number; also if torch's default
-            device is not the CPU.
+        ConfigError: If the name is not a device, if this machine lacks it or has fewer GPUs than
+            processes, if several processes name the same GPU, or if torch's default device is not
+            the CPU.
     """
     if (default := torch.get_default_device().type) != "cpu":
         raise ConfigError(
@@ -330,10 +330,10 @@ def choose_device(name: str) -> torch.device:
 
 
 def has_fast_bf16(device: torch.device) -> bool:
-    """Return whether bf16 products run in hardware; emulated ones are far slower than fp32."""
+    """Return whether the hardware supports bf16; emulated bf16 is far slower than fp32."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
-    if not hasattr(torch.cpu, "get_capabilities"):  # torch before 2.11 cannot say
+    if not hasattr(torch.cpu, "get_capabilities"):  # torch before 2.11
         return False
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(flag, False) for flag in ("avx512_bf16", "amx_bf16"))
@@ -342,10 +342,10 @@ def has_fast_bf16(device: torch.device) -> bool:
 def choose_precision(
     name: Precision, device: torch.device, warn: Callable[[str], None]
 ) -> NumberFormat:
-    """Return the format to train in; a warning says where bf16 is emulated.
+    """Return the number format for training; call ``warn`` if bf16 is emulated.
 
     Raises:
-        ConfigError: If there is none of that name.
+        ConfigError: If the name is unknown.
     """
     check_choice("precision", name, get_args(Precision))
     fast = has_fast_bf16(device)
@@ -362,7 +362,7 @@ def choose_precision(
 def inference_precision(
     name: Precision, device: torch.device, say: Callable[[str], None]
 ) -> NumberFormat:
-    """Return the format to embed or predict in; bf16, never the default, comes with a note."""
+    """Return the number format for embedding or prediction; call ``say`` with a note for bf16."""
     precision = choose_precision(name, device, say)
     if precision == "bf16":
         say("note: in bf16 results differ from those in fp32, the default, by about 1 %")
@@ -370,30 +370,30 @@ def inference_precision(
 
 
 def autocast(precision: NumberFormat, device: torch.device) -> AbstractContextManager[object]:
-    """Return the context under which the forward pass runs; parameters stay fp32."""
+    """Return the context of the forward pass in this number format; parameters remain fp32."""
     if precision == "bf16":
         return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=True)
-    return torch.autocast(device.type, enabled=False)  # the caller may have it on
+    return torch.autocast(device.type, enabled=False)  # the caller may have enabled it
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a step needs to know besides the batch."""
+    """Seed, device and number format of a step."""
 
     seed: int
     device: torch.device
     precision: NumberFormat
 
     def staged(self, batch: GraphBatch) -> GraphBatch:
-        """Return a batch from where the device takes it without making the CPU wait."""
+        """Return a batch in memory that is copied to the device without waiting."""
         return batch if self.device.type == "cpu" else batch.pin_memory()
 
 
 def seed_for(seed: int, *words: str | int) -> int:
     """Return a 63-bit seed that depends on ``seed`` and on every word.
 
-    Nothing has to be saved to continue a run: step 812 draws the same numbers whether or not
-    the process was restarted at step 800.
+    To resume a run, no state of generators is needed: step 812 draws the same numbers whether or
+    not the process was restarted at step 800.
 
     Example:
         >>> seed_for(0, "views", 3) == seed_for(0, "views", 3) != seed_for(0, "views", 4)
@@ -406,25 +406,23 @@ def seed_for(seed: int, *words: str | int) -> int:
 def generator_for(
     seed: int, *words: str | int, device: torch.device | str = "cpu"
 ) -> torch.Generator:
-    """Return a fresh generator on ``device``, seeded by :func:`seed_for`."""
-    generator = torch.Generator(device=device)
-    generator.manual_seed(seed_for(seed, *words))
-    return generator
+    """Return a new generator on ``device``, seeded by :func:`seed_for`."""
+    return torch.Generator(device=device).manual_seed(seed_for(seed, *words))
 
 
 @contextmanager
 def global_seed(
     seed: int, *words: str | int, device: torch.device | str = "cpu"
 ) -> Generator[None, None, None]:
-    """Seed torch's global generators inside the block, for one thread, and put them back after it.
+    """Seed torch's global generators inside the block, and restore them after it.
 
-    Dropout and the initializers of ``torch.nn`` take no generator of their own.
+    Dropout and the initialization in ``torch.nn`` do not accept a generator. Other threads wait.
     """
     with torch_globals(device):
-        # not `torch.manual_seed`, which notes a stack trace for each kind of device that is absent
-        number = seed_for(seed, *words)
-        torch.default_generator.manual_seed(number)
+        # `torch.manual_seed` would record a stack trace for each type of missing device
+        derived = seed_for(seed, *words)
+        torch.default_generator.manual_seed(derived)
         if torch.device(device).type == "cuda":
             with torch.cuda.device(device):
-                torch.cuda.manual_seed(number)
+                torch.cuda.manual_seed(derived)
         yield

@@ -1,8 +1,8 @@
-"""The one trainer: phases, epochs and steps of any job, with its state on disk often enough.
+"""The training loop: phases, epochs and steps of a job, with checkpoints.
 
-Pre-training and fine-tuning are jobs. A job says what the batches of an epoch are, what the loss of
-a batch is, what is evaluated and logged, and what belongs to its state; all else is here. One or
-more processes, as torchrun or ``--processes`` starts them, train a model as a team.
+Pre-training and fine-tuning are jobs. A job defines the batches of an epoch, the loss of a batch,
+the evaluation, the rows of the log, and its state; everything else is done here. Several
+processes, started by torchrun or ``--processes``, can train one model as a team.
 """
 
 import json
@@ -45,62 +45,64 @@ from graphlog.training.runfolder import Checkpoint, discard_after, load_checkpoi
 from graphlog.training.settings import Schedule, Setting
 
 _STEP_TIMEOUT = timedelta(minutes=10)
-"""A process that takes longer over one step counts as hung."""
+"""Longest time to wait for another process in a step."""
 _WAIT_TIMEOUT = timedelta(days=7)
-"""While the first process computes descriptors, the others wait."""
-_SAVE_SHARE = 20
-"""An epoch shorter than this many times the writing of a checkpoint ends without one."""
-_ECHO_S = 2.0
-"""A second signal so soon is the same request: a terminal signals torchrun's processes, and so does
-torchrun."""
+"""Longest time to wait while the first process computes descriptors."""
+_SAVE_FACTOR = 20
+"""An epoch ends with a checkpoint only if the last checkpoint is older than this many times the
+time needed to write one."""
+_REPEATED_SIGNAL_S = 2.0
+"""Seconds within which a second signal is the same request: a process may get a signal from the
+terminal and from torchrun."""
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+"""Names of the state of Adam for each parameter."""
 
 
 class Team:
-    """The processes of a run; a process that was started alone is a team of one."""
+    """The processes that train one model; a single process is a team of one."""
 
     def __init__(self, peers: Peers | None = None, notices: Peers | None = None) -> None:
-        """Take over a group for tensors, and one for texts, whose processes may wait long."""
+        """Create a team with a group for tensors and one for texts, which has a long timeout."""
         self.peers, self._notices = peers, notices
         self.size = 1 if peers is None else peers.size
         """Number of processes."""
         self.is_first = peers is None or peers.rank == 0
-        """Whether this process writes the files and speaks."""
+        """Whether this process writes the files and messages of the run."""
 
     def exchange(self, text: str) -> list[str]:
-        """Return the texts that all processes give, in the order of processes."""
+        """Return the texts given by all processes, in the order of processes."""
         if self._notices is None:
             return [text]
-        own = torch.frombuffer(bytearray(text.encode() or b" "), dtype=torch.uint8)
-        lengths = self._notices.all_rows(torch.tensor([len(own)]), [1] * self.size).tolist()
-        found = self._notices.all_rows(own, lengths).split(lengths)
-        return [bytes(each.tolist()).decode() for each in found]
+        encoded = torch.frombuffer(bytearray(text.encode() or b" "), dtype=torch.uint8)
+        lengths = self._notices.all_rows(torch.tensor([len(encoded)]), [1] * self.size).tolist()
+        texts = self._notices.all_rows(encoded, lengths).split(lengths)
+        return [bytes(each.tolist()).decode() for each in texts]
 
     def refuse(self, why: str) -> None:
-        """Raise a ConfigError in the first process, and in the others that it has refused."""
+        """Raise a ConfigError in the first process, and a ProcessLostError in all others."""
         if self.is_first:
             raise ConfigError(why)
         raise ProcessLostError(f"the first process of this run refused to start: {why}")
 
-    def check_alike(self, what: Mapping[str, Any]) -> None:
-        """Compare what must be the same in all processes.
+    def check_equal(self, entries: Mapping[str, Any]) -> None:
+        """Check that all processes have the same entries.
 
         Raises:
-            ConfigError: Naming the first entry that differs, and the process.
-            ProcessLostError: The same, in all processes but the first.
+            ConfigError: In the first process, with the first entry that differs.
+            ProcessLostError: In all other processes, with the same message.
         """
-        every = [json.loads(text) for text in self.exchange(json.dumps(what, default=str))]
-        for rank, other in enumerate(every):
-            for key in dict.fromkeys([*every[0], *other]):
-                first, here = every[0].get(key), other.get(key)
-                if first != here:
+        first, *others = map(json.loads, self.exchange(json.dumps(entries, default=str)))
+        for rank, other in enumerate(others, start=1):
+            for key in dict.fromkeys([*first, *other]):
+                if first.get(key) != other.get(key):
                     self.refuse(
-                        f"the processes disagree: {key} is {first!r} in process 0 and {here!r} in "
-                        f"process {rank}; start all with the same command, input and versions."
+                        f"the processes disagree: {key} is {first.get(key)!r} in process 0 and "
+                        f"{other.get(key)!r} in process {rank}; start all with the same command, "
+                        "input and versions."
                     )
 
     def mean(self, losses: LossTerms) -> LossTerms:
-        """Return the losses with their mean values over processes; the gradient stays as it is."""
+        """Return losses with mean values over processes, and the gradient of this process."""
         if self.peers is None:
             return losses
         values = [losses.total, *losses.terms.values(), *losses.watch.values()]
@@ -110,12 +112,12 @@ class Team:
         watch = dict(zip(losses.watch, means[1 + len(terms) :], strict=True))
         return LossTerms(losses.total + (means[0] - losses.total.detach()), terms, watch)
 
-    def average_gradients(self, parameters: Iterable[nn.Parameter], wish: bool) -> bool:
-        """Average gradients over processes; return whether any was asked to stop (``wish``)."""
+    def average_gradients(self, parameters: Iterable[nn.Parameter], stop: bool) -> bool:
+        """Average gradients over processes; return whether ``stop`` is true in any process."""
         if self.peers is None:
-            return wish
+            return stop
         gradients = [p.grad for p in parameters if p.grad is not None]
-        flag = gradients[0].new_full((1,), float(wish))
+        flag = gradients[0].new_full((1,), float(stop))
         self.peers.average_([*gradients, flag])
         return bool(flag > 0)
 
@@ -125,9 +127,10 @@ ALONE = Team()
 
 @contextmanager
 def joined(device: torch.device) -> Generator[Team]:
-    """Give the team of this process, as the variables of ``torchrun`` describe it.
+    """Connect to the other processes given by torchrun's environment variables.
 
     Raises:
+        ConfigError: If this build of torch does not support several processes.
         ProcessLostError: If the other processes cannot be reached.
     """
     if size() == 1:
@@ -135,9 +138,9 @@ def joined(device: torch.device) -> Generator[Team]:
         return
     if not dist.is_available():
         raise ConfigError("this build of torch has no torch.distributed; start one process.")
-    before = dist.is_initialized()
+    was_initialized = dist.is_initialized()
     try:
-        if not before:
+        if not was_initialized:
             backend = "nccl" if device.type == "cuda" else "gloo"
             dist.init_process_group(backend, timeout=_STEP_TIMEOUT)
         notices: Any = dist.new_group(backend="gloo", timeout=_WAIT_TIMEOUT)
@@ -150,17 +153,17 @@ def joined(device: torch.device) -> Generator[Team]:
         peers = Peers(dist.get_rank(), dist.get_world_size())
         yield Team(peers, replace(peers, group=notices))
     finally:
-        if not before:
+        if not was_initialized:
             dist.destroy_process_group()
 
 
 def scheduled_rate(
     rate: float, schedule: Schedule, step: int, steps: int, warmup: float = 0.0
 ) -> float:
-    """Return the step size of step ``step``, counted from 0, of ``steps``.
+    """Return the learning rate of step ``step``, counted from 0, of ``steps``.
 
-    Over the first ``warmup`` of the run it rises in a line, its first value above 0; the schedule
-    is that of the rest.
+    It increases linearly over the share ``warmup`` of the steps, starting above 0; the schedule
+    applies to the remaining steps.
 
     Example:
         >>> [round(scheduled_rate(1.0, "cosine", step, 4), 3) for step in range(5)]
@@ -176,7 +179,7 @@ def scheduled_rate(
 
 
 class _AdamW(torch.optim.AdamW):
-    """AdamW without the wrappers that import PyTorch's compiler, which takes seconds."""
+    """AdamW without the decorators that import PyTorch's compiler, which takes seconds."""
 
     add_param_group = unwrap(torch.optim.AdamW.add_param_group)
     zero_grad = unwrap(torch.optim.AdamW.zero_grad)
@@ -184,7 +187,7 @@ class _AdamW(torch.optim.AdamW):
 
 
 class NamedAdam:
-    """AdamW over named parameters, whose state is ``{"<parameter>/<moment>": tensor}``."""
+    """AdamW for named parameters, with the state ``{"<parameter>/<moment>": tensor}``."""
 
     def __init__(
         self,
@@ -192,16 +195,16 @@ class NamedAdam:
         factors: Mapping[str, float] | None = None,
         weight_decay: float = 0.0,
     ) -> None:
-        """Collect the parameters that take gradients.
+        """Collect the parameters that require gradients.
 
-        ``factors`` are multiples of the step size for the parameters whose names start so. Without
+        ``factors`` multiply the learning rate of parameters by the prefix of their names. Without
         ``weight_decay``, as in the paper, this is Adam.
         """
         self.parameters = {name: p for name, p in parameters if p.requires_grad}
         groups: dict[float, list[nn.Parameter]] = {}
         for name, p in self.parameters.items():
-            own = (f for prefix, f in (factors or {}).items() if name.startswith(prefix))
-            groups.setdefault(next(own, 1.0), []).append(p)
+            matching = (f for prefix, f in (factors or {}).items() if name.startswith(prefix))
+            groups.setdefault(next(matching, 1.0), []).append(p)
         self.adam = _AdamW(
             [{"params": members, "factor": factor} for factor, members in groups.items()],
             weight_decay=weight_decay,
@@ -209,19 +212,19 @@ class NamedAdam:
         )
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Remove the gradients."""
         self.adam.zero_grad(set_to_none=True)
 
     def step(self, learning_rate: float, skipped: Tensor | None = None) -> None:
-        """Apply one update, unless it is ``skipped``, which the device alone may know."""
+        """Apply one update, unless ``skipped``, a tensor on the device, is true."""
         for group in self.adam.param_groups:
             group["lr"] = group["factor"] * learning_rate
-        # what a gradient scaler would set: the kernel looks at it, and the CPU need not
+        # an attribute for gradient scalers: the kernel reads it, so that the CPU need not wait
         self.adam.found_inf = None if skipped is None else skipped.float()  # pyright: ignore[reportAttributeAccessIssue]
         self.adam.step()
 
     def state(self) -> dict[str, Tensor]:
-        """Return the moments of every parameter that has been updated at least once."""
+        """Return the moments of all parameters that have been updated."""
         return {
             f"{name}/{moment}": self.adam.state[p][moment]
             for name, p in self.parameters.items()
@@ -230,10 +233,10 @@ class NamedAdam:
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Take over moments written by :meth:`state`; parameters not named there start fresh.
+        """Restore the moments from :meth:`state`; other parameters start without moments.
 
-        The tensors are copied into newly allocated memory: kernels may round differently on memory
-        that is aligned differently, which would break the exactness of a resumed run.
+        Tensors are copied to new memory: the rounding of kernels can depend on the alignment of
+        memory, and a resumed run must be bit-identical.
         """
         for name, p in self.parameters.items():
             if f"{name}/step" in state:
@@ -243,27 +246,27 @@ class NamedAdam:
 
 
 class WeightAverage:
-    r"""Holds :math:`a \leftarrow d a + (1 - d) w` of every parameter, taken after each step.
+    r"""Moving averages :math:`a \leftarrow d a + (1 - d) w` of all parameters, one update per step.
 
-    Early on :math:`d = (1 + t) / (10 + t)` where that is smaller than the decay, so that the
-    initial weights are soon forgotten.
+    In early steps :math:`d = (1 + t) / (10 + t)`, if smaller than the decay, so that the initial
+    weights soon have no influence.
     """
 
     def __init__(self, decay: float) -> None:
-        """Start with nothing; ``decay`` is the largest :math:`d`, between 0 and 1."""
+        """Set the decay, the largest value of :math:`d`, between 0 and 1."""
         self.decay = decay
         self.averages: dict[str, Tensor] = {}
-        """By the names of the parameters."""
+        """Averages by the names of the parameters."""
 
     @torch.no_grad()
     def update(self, parameters: Iterable[tuple[str, nn.Parameter]], step: int) -> None:
-        """Take in the weights after ``step``, counted from 1; a new parameter starts as it is."""
+        """Update with the weights after ``step``, counted from 1; new parameters are copied."""
         decay = min(self.decay, (1 + step) / (10 + step))
         weights = dict(parameters)
         if self.averages:
-            known: list[Tensor] = [weights.pop(name) for name in self.averages]
+            averaged: list[Tensor] = [weights.pop(name) for name in self.averages]
             averages = list(self.averages.values())
-            torch._foreach_lerp_(averages, known, 1 - decay)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+            torch._foreach_lerp_(averages, averaged, 1 - decay)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
         self.averages |= {name: weight.clone() for name, weight in weights.items()}
 
     @torch.no_grad()
@@ -274,7 +277,7 @@ class WeightAverage:
 
 
 def resume_advice() -> str:
-    """Return what to do about a disk that is full while a run is written."""
+    """Return the advice for errors in writing the files of a run."""
     return (
         f"what was saved before is whole; free space, then continue with {setting('resume', True)}"
     )
@@ -282,40 +285,40 @@ def resume_advice() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a job stands, between two steps."""
+    """Position of a job between two steps."""
 
     phase: int = 0
-    """Phases completed."""
+    """Number of completed phases."""
     begun: bool = False
-    """Whether ``begin_phase`` of the current one has been called."""
+    """Whether ``begin_phase`` has been called for the current phase."""
     epoch: int = 0
-    """Epochs completed, all phases together."""
+    """Number of completed epochs of all phases."""
     batch: int = 0
-    """Batches of the current epoch done."""
+    """Number of completed batches of the current epoch."""
     step: int = 0
-    """Optimizer steps done."""
+    """Number of completed optimizer steps."""
 
 
 class Job(ABC):
-    """What a trainer trains."""
+    """A model with its data and losses, which a :class:`Trainer` trains."""
 
     setting: Setting
     progress: Progress
-    """Follows the steps."""
+    """Display of the progress."""
     team: Team = ALONE
-    """The processes that train it together; each runs the same job."""
+    """Processes that train the model together; each runs the same job."""
     phases: Sequence[Phase]
-    """Each has an optimizer of its own over the parameters trained then."""
+    """Phases of the training, each with its own optimizer."""
     fresh_moments: bool = False
-    """Whether Adam forgets its moments where a phase begins."""
+    """Whether each phase starts without the moments of Adam."""
 
     @abstractmethod
     def optimizer(self, cursor: Cursor) -> NamedAdam:
-        """Return a new optimizer of the parameters that the phase of ``cursor`` trains."""
+        """Return a new optimizer for the parameters trained in the phase of ``cursor``."""
 
     @abstractmethod
     def learning_rate(self, cursor: Cursor) -> float:
-        """Return the step size of the next step."""
+        """Return the learning rate of the next step."""
 
     @abstractmethod
     def batches(self, epoch: int) -> list[np.ndarray]:
@@ -323,64 +326,64 @@ class Job(ABC):
 
     @abstractmethod
     def load(self, indices: np.ndarray) -> Any:
-        """Return a batch, which may be assembled in another thread."""
+        """Return the batch with these indices; may be called in another thread."""
 
     @abstractmethod
     def loss(self, batch: Any, step: int) -> LossTerms:
-        """Return the losses of a batch; randomness is a function of ``step``, counted from 1."""
+        """Return the losses of a batch; random numbers depend on ``step``, counted from 1."""
 
     def begin_phase(self, number: int) -> None:  # noqa: B027
-        """Prepare a phase; parameters may be created."""
+        """Prepare a phase; this may create parameters."""
 
     def after_step(self, step: int, graphs: int) -> None:  # noqa: B027
-        """Take note of a step that has been applied."""
+        """Process the end of a step, which had this number of graphs."""
 
     def log_due(self, step: int) -> bool:
-        """Return whether ``step`` ends a row of the log, as the last of an epoch always does."""
+        """Return whether to write a row after ``step``; each epoch ends with a row in any case."""
         return False
 
     @abstractmethod
     def row(self, means: dict[str, float], cursor: Cursor) -> dict[str, Any]:
-        """Evaluate what is due and return the row for the log.
+        """Evaluate the model if necessary, and return the row for the log.
 
-        ``means`` are those since the last row; ``cursor`` does not count the epoch yet.
+        ``means`` are the mean losses since the last row; ``cursor`` does not count the epoch yet.
         """
 
     def ends_early(self) -> bool:
-        """Return whether no further epoch of the current phase is worth training."""
+        """Return whether to end the current phase early."""
         return False
 
     def stage(self, cursor: Cursor) -> str | None:
-        """Return what the progress display calls the coming epoch; None leaves it as it is."""
+        """Return the text for the display in the next epoch; None does not change it."""
         return None
 
     @abstractmethod
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return tensors and JSON-ready fields from which :meth:`load_state` continues.
+        """Return tensors and JSON-ready fields for :meth:`load_state`.
 
-        Names that start with ``optim.`` and ``meter.``, and the fields ``cursor`` and ``meter``,
-        are the trainer's; weights start with ``model.`` or ``objective.``.
+        Names of weights start with ``model.`` or ``objective.``. Names that start with ``optim.``
+        or ``meter.``, and the fields ``cursor`` and ``meter``, are reserved for the trainer.
         """
 
     @abstractmethod
     def load_state(self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
-        """Continue from a state.
+        """Restore a state.
 
         Raises:
-            ConfigError: If it belongs to other settings or other graphs.
+            ConfigError: If the state is of a run with other settings or graphs.
         """
 
     def describe_batch(self, step: int, indices: np.ndarray) -> str:
-        """Return where to find the graphs of a batch whose loss is not finite."""
+        """Return the part of an error message that names the graphs of a batch."""
         return f"its graphs were {indices[:8].tolist()} ..."
 
     def how_to_resume(self, cursor: Cursor) -> str:
-        """Return what to tell a user who stopped the job."""
+        """Return the message after the user has stopped the job."""
         return f"stopped after step {cursor.step}"
 
 
 class Trainer:
-    """Runs a job from where it stands to its end."""
+    """Trains a job, from the start or from a checkpoint, to its end."""
 
     def __init__(
         self,
@@ -391,56 +394,56 @@ class Trainer:
         metrics: MetricsFile | None = None,
         callbacks: Callbacks | None = None,
     ) -> None:
-        """Stand at the start; without a folder of ``checkpoints`` all is kept in memory."""
+        """Set up the training; without ``checkpoints``, a folder, no checkpoints are written."""
         self.job, self.metrics = job, metrics
         self.callbacks = callbacks or Callbacks()
         self.checkpoints, self.checkpoint_every_s = checkpoints, checkpoint_every_s
         self.cursor, self.meter = Cursor(), Meter()
         self.optimizer: NamedAdam | None = None
-        self._stop, self._stops = StopRequest(), False
-        self._checks_late = job.setting.device.type != "cpu" and job.team.size == 1
+        self._stop, self._must_stop = StopRequest(), False
+        self._defers_checks = job.setting.device.type != "cpu" and job.team.size == 1
         self._unchecked: list[tuple[int, np.ndarray, LossTerms]] = []
-        self._saved_at, self._save_took = time.monotonic(), 0.0
+        self._saved_at, self._save_seconds = time.monotonic(), 0.0
         self._row_started, self._row_graphs = time.monotonic(), 0
 
     @property
     def is_done(self) -> bool:
-        """Whether all phases are completed."""
+        """Whether all phases are complete."""
         return self.cursor.phase == len(self.job.phases)
 
     def run(self, stop: "StopRequest") -> None:
-        """Train to the end, or until ``stop`` is asked for.
+        """Train to the end, or until ``stop`` is requested.
 
         Raises:
             NonFiniteLossError: If a loss becomes NaN or infinite.
-            TrainingInterrupted: After Ctrl-C, once the state has been saved; after a second, at
-                once.
+            TrainingInterrupted: After Ctrl-C, when the state has been saved; after a second Ctrl-C
+                immediately.
         """
         self._stop, self._row_started = stop, time.monotonic()
-        # whatever the caller has chosen; the forward pass says what it needs
-        own = torch.autocast(self.job.setting.device.type, enabled=False)
+        # do not depend on the modes of the caller; the forward pass enables autocast if needed
+        no_autocast = torch.autocast(self.job.setting.device.type, enabled=False)
         try:
-            with torch.enable_grad(), own:
+            with torch.enable_grad(), no_autocast:
                 while not self.is_done:
                     self._run_phase()
         except KeyboardInterrupt:
             raise TrainingInterrupted(self.job.how_to_resume(self.cursor)) from None
 
     def begin_phase(self) -> None:
-        """Begin the current phase: the job's preparations, then its optimizer."""
-        carried = {} if self.optimizer is None or self.job.fresh_moments else self.optimizer.state()
+        """Prepare the job for the current phase, and create the optimizer."""
+        moments = {} if self.optimizer is None or self.job.fresh_moments else self.optimizer.state()
         began = time.monotonic()
         self.job.begin_phase(self.cursor.phase)
         self._row_started += time.monotonic() - began
-        self._start_optimizer(carried)
+        self._start_optimizer(moments)
         self.cursor = replace(self.cursor, begun=True)
 
     def step(self, indices: np.ndarray, batch: Any) -> None:
-        """Update the weights on one batch.
+        """Update the weights with one batch.
 
-        A loss that is not finite changes no weight. On a CPU it is noticed here; a GPU, which would
-        have to be waited for, skips the update by itself, and it is noticed with the next row of
-        the log or the next checkpoint.
+        A loss that is not finite changes no weights. On a CPU the error is raised here. A GPU,
+        which should not synchronize in each step, skips the update by itself, and the error is
+        raised with the next row of the log or the next checkpoint.
 
         Raises:
             NonFiniteLossError: If a loss is NaN or infinite.
@@ -450,14 +453,14 @@ class Trainer:
         losses = job.loss(batch, step)
         total, terms = losses.total.detach(), {k: v.detach() for k, v in losses.terms.items()}
         self._unchecked.append((step, indices, LossTerms(total, terms)))
-        if not self._checks_late:
+        if not self._defers_checks:
             self._check_losses()
         self.optimizer.zero_grad()
         losses.total.backward()
-        # a team stops after the same step everywhere, which one process cannot decide alone
-        weights, wish = self.optimizer.parameters.values(), self._stop.asked or is_orphan()
-        self._stops = job.team.average_gradients(weights, wish)
-        skipped = ~torch.isfinite(total) if self._checks_late else None
+        # all processes of a team must stop after the same step
+        weights, stop = self.optimizer.parameters.values(), self._stop.is_requested or is_orphan()
+        self._must_stop = job.team.average_gradients(weights, stop)
+        skipped = ~torch.isfinite(total) if self._defers_checks else None
         self.optimizer.step(job.learning_rate(self.cursor), skipped)
         job.after_step(step, len(indices))
         named = {f"loss_{name}": value for name, value in terms.items()}
@@ -467,7 +470,7 @@ class Trainer:
         self._row_graphs += len(indices)
 
     def _check_losses(self) -> None:
-        """Raise NonFiniteLossError for the first step since the last look whose loss was not."""
+        """Raise NonFiniteLossError if the loss of a step since the last check is not finite."""
         unchecked, self._unchecked = self._unchecked, []
         if not unchecked:
             return
@@ -475,20 +478,17 @@ class Trainer:
         if bool(finite.all()):
             return
         step, indices, losses = unchecked[int((~finite).nonzero()[0])]
-        name, bad = "the total loss", losses.total
-        for term, value in losses.terms.items():
-            if not bool(value.isfinite()):
-                name, bad = f"loss term '{term}'", value
-                break
+        bad = {f"loss term '{k}'": v for k, v in losses.terms.items() if not bool(v.isfinite())}
+        name, value = next(iter(bad.items()), ("the total loss", losses.total))
         where = self.job.describe_batch(step, indices)
-        raise NonFiniteLossError(f"{name} became {bad.item()} at step {step}; {where}")
+        raise NonFiniteLossError(f"{name} became {value.item()} at step {step}; {where}")
 
     def save(self) -> None:
-        """Write a checkpoint.
+        """Write a checkpoint; after an error, the previous one remains.
 
         Raises:
-            NonFiniteLossError: If a weight is NaN or infinite; the last checkpoint stays.
-            GraphLoGError: If the disk is full or the folder read-only; the last checkpoint stays.
+            NonFiniteLossError: If a weight is NaN or infinite.
+            GraphLoGError: If the file cannot be written.
         """
         self._check_losses()
         folder = self.checkpoints if self.job.team.is_first else None
@@ -516,19 +516,19 @@ class Trainer:
                 self.metrics.sync()
             save_checkpoint(folder, Checkpoint(self.cursor.step, tensors, fields))
         self._saved_at = time.monotonic()
-        self._save_took = self._saved_at - began
+        self._save_seconds = self._saved_at - began
 
     def restore(self) -> bool:
-        """Continue from the newest whole checkpoint; return False where there is none.
+        """Restore the newest undamaged checkpoint; return False if there are no checkpoints.
 
         Raises:
-            ConfigError: If it belongs to other settings or other graphs.
-            ModelFileError: If every checkpoint is damaged, or of another version.
+            ConfigError: If it is of a run with other settings or graphs.
+            ModelFileError: If every checkpoint is damaged, or one is of another version.
         """
         if self.checkpoints is None:
             return False
         checkpoint = load_checkpoint(self.checkpoints, self.job.progress.say)
-        self.job.team.check_alike({"the checkpoint's step": checkpoint and checkpoint.step})
+        self.job.team.check_equal({"the checkpoint's step": checkpoint and checkpoint.step})
         if checkpoint is None:
             return False
         try:
@@ -553,15 +553,15 @@ class Trainer:
     def _run_phase(self) -> None:
         if not self.cursor.begun:
             self.save()
-            self._stop.at_once = True
+            self._stop.raises_immediately = True
             self.begin_phase()
-        self._stop.at_once = False
+        self._stop.raises_immediately = False
         end = sum(p.epochs for p in self.job.phases[: self.cursor.phase + 1])
         while self.cursor.epoch < end and not self.job.ends_early():
             if stage := self.job.stage(self.cursor):
                 self.job.progress.stage(stage)
             self._run_epoch()
-            wait = _SAVE_SHARE * self._save_took
+            wait = _SAVE_FACTOR * self._save_seconds
             if self.cursor.epoch < end and time.monotonic() - self._saved_at >= wait:
                 self.save()
         self.cursor = replace(self.cursor, phase=self.cursor.phase + 1, begun=False)
@@ -570,25 +570,21 @@ class Trainer:
 
     def _run_epoch(self) -> None:
         batches = self.job.batches(self.cursor.epoch)
-        left = batches[self.cursor.batch :]
-        for indices, batch in zip(left, self._loaded(left), strict=True):
+        remaining = batches[self.cursor.batch :]
+        for indices, batch in zip(remaining, self._load_batches(remaining), strict=True):
             is_last = self.cursor.batch + 1 == len(batches)
             self.step(indices, batch)
             if is_last or self.job.log_due(self.cursor.step):
                 self._log()
-            if self._stops or (self._stop.asked and self.job.team.size == 1):
+            if self._must_stop or (self._stop.is_requested and self.job.team.size == 1):
                 self.save()
                 raise TrainingInterrupted(self.job.how_to_resume(self.cursor))
             if not is_last and time.monotonic() - self._saved_at >= self.checkpoint_every_s:
                 self.save()
         self.cursor = replace(self.cursor, epoch=self.cursor.epoch + 1, batch=0)
 
-    def _loaded(self, batches: list[np.ndarray]) -> Iterator[Any]:
-        """Yield the batches; for a GPU the next is assembled while the current is computed.
-
-        On a CPU assembling takes a fraction of a per cent of a step, and a second thread would
-        only get in its way.
-        """
+    def _load_batches(self, batches: list[np.ndarray]) -> Iterator[Any]:
+        """Yield the batches; for a GPU, a thread loads the next batch during the current step."""
         if self.job.setting.device.type == "cpu":
             yield from map(self.job.load, batches)
             return
@@ -596,8 +592,8 @@ class Trainer:
             return
         with ThreadPoolExecutor(max_workers=1) as worker:
             pending = worker.submit(self.job.load, batches[0])
-            for following in batches[1:]:
-                batch, pending = pending.result(), worker.submit(self.job.load, following)
+            for indices in batches[1:]:
+                batch, pending = pending.result(), worker.submit(self.job.load, indices)
                 yield batch
             yield pending.result()
 
@@ -619,33 +615,32 @@ class Trainer:
 
 
 class StopRequest:
-    """Whether the user asked to stop; set by a signal, looked at between steps."""
+    """A request of the user to stop, set by a signal and checked between steps."""
 
     def __init__(self) -> None:
-        self.asked = False
-        self.at_once = False
-        self._asked_at = 0.0
+        self.is_requested = False
+        """Whether a signal was received."""
+        self.raises_immediately = False
+        """Whether to raise KeyboardInterrupt immediately, since no step will end soon."""
+        self._requested_at = 0.0
 
     def handle(self, _number: int, _frame: FrameType | None) -> None:
-        """Note the request; asked twice, or while no step can end soon (``at_once``), stop now.
+        """Store the request; raise KeyboardInterrupt if it is repeated or no step will end soon.
 
-        It is noted even then: what is interrupted may lose the exception, such as an ``except:`` of
-        a library, and then the next step stops.
+        The request is stored in any case: if a library catches the exception, training stops after
+        the next step.
         """
-        now, again = time.monotonic(), self.asked
-        if again and size() > 1 and now - self._asked_at < _ECHO_S:
+        now, again = time.monotonic(), self.is_requested
+        if again and size() > 1 and now - self._requested_at < _REPEATED_SIGNAL_S:
             return
-        self.asked, self._asked_at = True, now
-        if self.at_once or again:
+        self.is_requested, self._requested_at = True, now
+        if self.raises_immediately or again:
             raise KeyboardInterrupt
 
 
 @contextmanager
 def stop_on_signal() -> Generator[StopRequest, None, None]:
-    """Turn SIGINT and SIGTERM into a request inside the block.
-
-    Outside the main thread nothing changes.
-    """
+    """Turn SIGINT and SIGTERM into a :class:`StopRequest` inside a block of the main thread."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
