@@ -96,9 +96,9 @@ def subgraph_loss(
 ) -> PairLoss:
     r"""Return :math:`\mathcal L_{\mathrm{sub}}`, which makes the two views of a subgraph similar.
 
-    Implements Eq. 7 with ``form="margin"``: minus the mean over nodes ``v`` of :math:`s(h_v, h'_v) -
-    s(h_w, h'_v)`, with another node ``w`` of the same graph drawn for every ``v``. The only node of
-    a graph has no negative, and only its positive pair counts.
+    Implements Eq. 7 with ``form="margin"``: minus the mean over nodes ``v`` of
+    :math:`s(h_v, h'_v) - s(h_w, h'_v)`, with another node ``w`` of the same graph drawn for every
+    ``v``. The only node of a graph has no negative, and only its positive pair counts.
 
     The other forms are not in the paper. ``"expected-margin"`` averages over all other nodes of the
     graph; ``"infonce"`` is the cross-entropy of identifying ``v`` among the nodes of its graph (0
