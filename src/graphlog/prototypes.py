@@ -212,10 +212,10 @@ def balanced_assignment(
     r"""Assign shares of graphs to prototypes so that each gets an equal part of the batch.
 
     Sinkhorn iterations in log space scale the rows and columns of :math:`\exp(s / \tau)` until rows
-    sum to 1 and columns to ``N / K`` (Asano et al., 2020; Caron et al., 2020). Rows are scaled last,
-    so that their sums are exact. If chains are drawn from the softmax of the model, the expected
-    gradient of the cross-entropy is zero; with these shares it is not, if ``temperature`` is below
-    that of the loss, and no prototype is left without graphs.
+    sum to 1 and columns to ``N / K`` (Asano et al., 2020; Caron et al., 2020). Rows are scaled
+    last, so that their sums are exact. If chains were drawn from the softmax of the model, the
+    expected gradient of the cross-entropy would be zero; with these shares it is not, if
+    ``temperature`` is below that of the loss, and no prototype is left without graphs.
     """
     log_share = similarity / temperature
     target = math.log(max(similarity.shape[0], 1) / similarity.shape[1])
