@@ -105,10 +105,6 @@ class PrototypeForest:
         """Return the parents of layer ``level`` (1 or more) as indices into layer ``level - 1``."""
         return self.parents[level - 1]
 
-    def detach(self) -> "PrototypeForest":
-        """Return the forest with prototypes that have no gradient."""
-        return PrototypeForest([layer.detach() for layer in self.layers], self.parents)
-
 
 def negative_energy(
     graph_emb: Float[Tensor, "N D"], chains: Int[Tensor, "N Lp"], forest: PrototypeForest
@@ -235,8 +231,8 @@ def leaf_chains(leaves: Int[Tensor, "N"], forest: PrototypeForest) -> Int[Tensor
                 [0, 1]])
     """
     chain = [leaves]
-    for level in range(forest.depth - 1, 0, -1):
-        chain.append(forest.parent(level)[chain[-1]])
+    for parent in reversed(forest.parents):
+        chain.append(parent[chain[-1]])
     return torch.stack(chain[::-1], dim=1)
 
 

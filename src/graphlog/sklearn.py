@@ -114,7 +114,6 @@ class _FineTunedEstimator(BaseEstimator):
         self,
         X: Any,  # noqa: N803
         labels: Array,
-        names: Sequence[str],
         sample_weight: Any,
         classes: Array | None = None,
     ) -> None:
@@ -152,7 +151,8 @@ class _FineTunedEstimator(BaseEstimator):
         state: Any = self.random_state
         is_number = isinstance(state, int | np.integer)
         seed = int(state if is_number else check_random_state(state).randint(2**31))
-        split = Split(np.arange(len(labels)), *[np.empty(0, dtype=np.int64)] * 2)
+        nothing = np.empty(0, dtype=np.int64)
+        split = Split(np.arange(len(labels)), nothing, nothing)
         stops_early = self.patience is not None and self.head is None
         if stops_early:
             share = self.validation_fraction
@@ -166,10 +166,12 @@ class _FineTunedEstimator(BaseEstimator):
                     f"`validation_fraction` of {share} holds back all {len(labels)} molecules; "
                     "lower it, or drop `patience`."
                 ) from None
+        kind = "value" if self._task == "regression" else "class"
+        names = tuple(f"{kind}{k}" for k in range(labels.shape[1]))
         task = self._task if classes is None or len(names) == 1 else "multiclass"
         metric = check_metric(None, task)
         data = LabeledGraphs(
-            "fit", store, labels, tuple(names), task, metric, split, "random", (), weights
+            "fit", store, labels, names, task, metric, split, "random", (), weights
         )
         lacking = [len(data.lacking(fold)) == len(names) for fold in ("train", "valid")]
         need = "values that differ" if task == "regression" else "molecules of two classes"
@@ -301,8 +303,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
                 )
             shown = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
             labels = np.stack([y == c for c in shown], axis=1).astype(np.float64)
-        names = [f"class{k}" for k in range(labels.shape[1])]
-        self._train(X, labels, names, sample_weight, classes)
+        self._train(X, labels, sample_weight, classes)
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
@@ -354,16 +355,15 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
             DataError: If molecules, values or weights cannot be used.
         """
         labels = _numbers(self._checked_target(y), "y", "numbers; for classes use GraphClassifier")
-        infinite = np.flatnonzero(np.isinf(labels.reshape(len(labels), -1)).any(axis=1))
+        self.is_flat_ = labels.ndim == 1
+        labels = labels.reshape(len(labels), -1)
+        infinite = np.flatnonzero(np.isinf(labels).any(axis=1))
         if len(infinite):
             raise DataError(
                 f"`y` is infinite in row {infinite[0]} ({len(infinite)} such rows); leave these "
                 "rows out, or give NaN where a value is unknown."
             )
-        self.is_flat_ = labels.ndim == 1
-        labels = labels.reshape(len(labels), -1)
-        names = [f"value{k}" for k in range(labels.shape[1])]
-        self._train(X, labels, names, sample_weight)
+        self._train(X, labels, sample_weight)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:  # noqa: N803

@@ -5,13 +5,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, UInt8, UInt64
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
-from graphlog.data.graphs import ragged_ranges
 from graphlog.data.store import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import optional
@@ -98,8 +97,8 @@ class Partitioner:
     """Cuts graphs into parts of almost equal size with few edges between them.
 
     METIS works on one graph at a time. Its result for a topology is cached under a 64-bit
-    fingerprint of the size and the edges, so that from the second epoch on a batch costs only a
-    search in a sorted array. The cache takes one byte per node and 16 bytes per topology.
+    fingerprint of the size and the edges, so that from the second epoch on a batch costs only one
+    look-up per graph.
     """
 
     def __init__(self, parts: int) -> None:
@@ -108,44 +107,29 @@ class Partitioner:
             import pymetis
         self._metis, self.parts = pymetis, parts
         self._options = self._metis.Options(seed=0)
-        self._keys: UInt64[np.ndarray, "K"] = np.empty(0, np.uint64)
-        """Fingerprints of the known topologies, ascending."""
-        self._starts: Int64[np.ndarray, "K"] = np.empty(0, np.int64)
-        """Position in ``_labels`` of the first node of each topology."""
-        self._labels: UInt8[np.ndarray, "L"] = np.empty(0, np.uint8)
+        self._cache: dict[int, bytes] = {}
+        """Part of each node, one byte per node, by fingerprint of the topology."""
 
     def __call__(self, batch: GraphBatch) -> Int[Tensor, "V"]:
         """Return the number of the part of every node within its graph."""
         ptr, edges = batch.ptr.cpu().numpy(), batch.edge_index.cpu().numpy()
-        keys = _fingerprints(ptr, edges, batch.batch.cpu().numpy())
-        distinct, graphs = np.unique(keys, return_index=True)
-        is_new = ~np.isin(distinct, self._keys)
-        if is_new.any():
-            self._add(distinct[is_new], graphs[is_new], ptr, edges)
-        starts = self._starts[np.searchsorted(self._keys, keys)]
-        parts = self._labels[ragged_ranges(starts, np.diff(ptr))]
+        keys = _fingerprints(ptr, edges, batch.batch.cpu().numpy()).tolist()
+        if new := {key: graph for graph, key in enumerate(keys) if key not in self._cache}:
+            self._add(new, ptr, edges)
+        parts = np.frombuffer(b"".join(self._cache[key] for key in keys), np.uint8)
         return torch.from_numpy(parts.astype(np.int64)).to(batch.ptr.device)
 
-    def _add(
-        self, keys: np.ndarray, graphs: np.ndarray, ptr: np.ndarray, edges: np.ndarray
-    ) -> None:
-        """Cut ``graphs``, whose fingerprints ``keys`` are new, and add the parts to the cache."""
+    def _add(self, graphs: dict[int, int], ptr: np.ndarray, edges: np.ndarray) -> None:
+        """Cut the graphs of new fingerprints, and add their parts to the cache."""
         total = int(ptr[-1])
         one, other = edges[:, edges[0] != edges[1]]
         # METIS needs every edge in both directions
         both = np.unique(np.concatenate([one * total + other, other * total + one]))
         source, target = both // total, both % total
         offsets = np.searchsorted(source, np.arange(total + 1))
-        # this loop runs only over new topologies, not over all graphs of every step
-        labels = [
-            self._cut(offsets[ptr[g] : ptr[g + 1] + 1], target, int(ptr[g]))
-            for g in graphs.tolist()
-        ]
-        lengths, places = np.diff(ptr)[graphs], np.searchsorted(self._keys, keys)
-        starts = np.cumsum(lengths) - lengths + len(self._labels)
-        self._keys = np.insert(self._keys, places, keys)
-        self._starts = np.insert(self._starts, places, starts)
-        self._labels = np.concatenate([self._labels, *labels])
+        for key, graph in graphs.items():
+            start, stop = int(ptr[graph]), int(ptr[graph + 1])
+            self._cache[key] = self._cut(offsets[start : stop + 1], target, start).tobytes()
 
     def _cut(self, offsets: np.ndarray, target: np.ndarray, start: int) -> np.ndarray:
         size = offsets.shape[0] - 1

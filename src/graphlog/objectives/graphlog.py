@@ -1,7 +1,6 @@
 """GraphLoG (Xu et al., 2021): local and global structure, learned by online EM (Algorithm 1)."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
@@ -59,8 +58,6 @@ from graphlog.prototypes import (
 from graphlog.views.augment import MaskedView, drop_subgraphs, mask_attributes
 from graphlog.views.sampling import induced_part, uniform
 
-GlobalForm = Literal["nce", "cross-entropy"]
-
 
 class GraphLoGConfig(FrozenConfig):
     """Settings of GraphLoG.
@@ -78,22 +75,19 @@ class GraphLoGConfig(FrozenConfig):
     global_weight: float = Field(0.1, ge=0)
     """Weight of the global loss (Eq. 19); 0 omits the prototypes and the joint phase."""
     attribute_weight: float = Field(1.0, ge=0)
-    """Weight of the prediction of the first masked attribute: the atom type, or the first kind of
-    evidence that an edge has (not in the paper); 0 omits it."""
+    """Weight of predicting the first masked attribute: the atom type, or the first kind of evidence
+    of an edge (not in the paper); 0 omits it."""
     descriptor_weight: float = Field(0.0, ge=0)
-    """Weight of the prediction of descriptors from ``jk`` embeddings (not in the paper); 0 omits
-    it."""
+    """Weight of predicting descriptors from ``jk`` embeddings (not in the paper); 0 omits it."""
     substructure_weight: float = Field(0.0, ge=0)
-    """Weight of the prediction of principal components of substructure counts, which needs a
-    ``descriptor_weight`` above 0; 0 omits it."""
+    """Weight of predicting components of substructure counts besides descriptors; 0 omits it."""
     target_columns: int | None = Field(None, ge=1)
     """Width of the vectors to predict instead of descriptors; set by ``targets_from``."""
 
     mask_rate: float = Field(0.3, ge=0, lt=1)
     """Share of the nodes (or edges) of a graph whose attributes are masked."""
     mask_rate_max: float | None = Field(None, ge=0, lt=1)
-    """Largest share: each graph draws its share between ``mask_rate`` and this. None gives all
-    graphs ``mask_rate``."""
+    """Upper bound if each graph draws its share, from ``mask_rate`` on; None: all have that."""
     drop_rate: float = Field(0.0, ge=0, lt=1)
     """Share of the nodes of a graph, a connected subgraph, that its view omits."""
     masked_columns: MaskedColumns = "all"
@@ -101,17 +95,15 @@ class GraphLoGConfig(FrozenConfig):
     chirality)."""
 
     local_form: LocalForm = "infonce"
-    """Form of the local losses: ``margin`` is the difference of the cosines of a positive and a
-    drawn negative (Eqs. 6-7); ``infonce`` is the cross-entropy of a softmax over all negatives
-    (script)."""
+    """``margin``: difference of the cosines of a positive and a drawn negative (Eqs. 6-7);
+    ``infonce``: cross-entropy of a softmax over all negatives (script)."""
     temperature: Temperature = 0.1
     """Temperature that divides cosines in every softmax loss."""
     subgraph_anchors: Anchors = "all"
     """Nodes whose subgraphs are anchors: all (paper), or those that are masked or touch a masked
     edge (script)."""
     subgraph_positive: Positive = "own"
-    """Positive of a subgraph: that of the same node (paper), or that of any masked node of its
-    graph (script)."""
+    """Positive of a node: itself (paper), or any masked node of its graph (script)."""
     cosine_eps: float = Field(0.0, ge=0)
     """Constant added to the denominators of cosines and softmaxes (script: 1e-6)."""
     projection_head: bool = False
@@ -137,8 +129,7 @@ class GraphLoGConfig(FrozenConfig):
     """How prototypes are fitted: with equal shares in every layer, so that none above the leaves is
     unused; by K-means (paper); or by moving averages and rival-penalized competition (script)."""
     min_roots: int = Field(4, ge=1)
-    """Number of prototypes of the top layer, if the layer below has as many; K-means may keep
-    more."""
+    """Number of roots, if the layer below has as many prototypes; K-means may keep more."""
     kmeans_space: Space = "raw"
     """Whether K-means clusters the embeddings themselves or scaled to length 1. Prototypes that are
     much shorter than the embeddings move by their own length in a few steps and become unused."""
@@ -150,9 +141,8 @@ class GraphLoGConfig(FrozenConfig):
     """Weight of the old center in each update of the competitive initialization."""
 
     e_step: Literal["balanced", "sample", "greedy"] = "balanced"
-    """How chains are assigned to graphs: ``balanced`` gives the leaves equal shares of the batch
-    (Sinkhorn); ``sample`` draws chains (Eq. 12); ``greedy`` takes the nearest prototype of each
-    layer, from the top (script)."""
+    """How graphs get chains: in equal shares of the batch for the leaves (Sinkhorn), by sampling
+    (Eq. 12), or as the nearest prototype of each layer from the top (script)."""
     e_step_temperature: Temperature = 0.05
     """Temperature of the assignment (paper: 1). If chains are drawn at the temperature of the
     cross-entropy, the expectation of its gradient is zero."""
@@ -160,12 +150,10 @@ class GraphLoGConfig(FrozenConfig):
     """Temperature of the cross-entropy over prototypes; None takes ``temperature``."""
     prototype_rate: float = Field(10.0, gt=0)
     """Learning rate of the prototypes, as a multiple of that of the other parameters."""
-    global_form: GlobalForm = "cross-entropy"
-    """Form of the global loss: ``nce`` contrasts energies with noise (Eq. 19); ``cross-entropy`` is
-    that of a softmax over prototypes."""
+    global_form: Literal["nce", "cross-entropy"] = "cross-entropy"
+    """``nce``: energies against noise (Eq. 19); ``cross-entropy``: softmax over prototypes."""
     prototype_candidates: Candidates = "layer"
-    """Prototypes in the softmax of the cross-entropy: the whole layer, or only the children of the
-    prototype above (script)."""
+    """Prototypes in that softmax: the whole layer, or the children of the one above (script)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -314,8 +302,8 @@ class GraphLoG(Objective[GraphLoGViews]):
         self.prototypes = nn.ParameterList(
             nn.Parameter(layer.detach().clone()) for layer in forest.layers
         )
-        for level in range(1, forest.depth):
-            self.register_buffer(f"parents_{level}", forest.parent(level).clone())
+        for level, parent in enumerate(forest.parents, start=1):
+            self.register_buffer(f"parents_{level}", parent.clone())
 
     def prepare_state(self, state: Mapping[str, Tensor]) -> None:
         """Create the prototypes that ``state`` contains, so that it can be loaded next."""
@@ -355,24 +343,27 @@ class GraphLoG(Objective[GraphLoGViews]):
         if self.head is not None:
             with torch.no_grad():
                 emb = torch.cat([self.head(part) for part in emb.split(8192)])
+        common: Any = {"depth": c.depth, "centers": c.centers, "generator": generator}
         if c.initialization == "balanced":
-            fit = partial(fit_balanced_forest, roots=c.min_roots)
+            forest = fit_balanced_forest(emb, roots=c.min_roots, **common)
         elif c.initialization == "kmeans":
-            fit = partial(
-                fit_forest,
+            forest = fit_forest(
+                emb,
                 centers_rule=c.centers_rule,
                 min_members=c.min_members,
                 min_roots=c.min_roots,
                 space=c.kmeans_space,
+                **common,
             )
         else:
-            fit = partial(
-                fit_competitive,
+            forest = fit_competitive(
+                emb,
                 passes=c.competitive_passes,
                 decay=c.competitive_decay,
                 min_members=c.min_members,
+                **common,
             )
-        self.set_forest(fit(emb, depth=c.depth, centers=c.centers, generator=generator))
+        self.set_forest(forest)
 
     def learning_rate_factors(self) -> Mapping[str, float]:
         """Return ``prototype_rate`` for the prototypes."""
@@ -497,21 +488,21 @@ class GraphLoG(Objective[GraphLoGViews]):
         self, emb: Tensor, forest: PrototypeForest, generator: Generator
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Assign chains to the graphs (E-step); return the global loss, and values to log."""
-        c, h, fixed = self.config, emb.detach(), forest.detach()
-        tau, temperature = c.e_step_temperature, c.prototype_temperature or c.temperature
+        c, tau = self.config, self.config.e_step_temperature
+        temperature = c.prototype_temperature or c.temperature
         if c.e_step == "balanced":
-            chains = balanced_chains(h, fixed, temperature=tau, eps=c.cosine_eps)
+            chains = balanced_chains(emb, forest, temperature=tau, eps=c.cosine_eps)
         elif c.e_step == "greedy":
-            chains = greedy_chains(h, fixed, c.cosine_eps)
+            chains = greedy_chains(emb, forest, c.cosine_eps)
         else:
-            chains = sample_chains(h, fixed, temperature=tau, generator=generator)
-        watch = prototype_statistics(h, chains, fixed, temperature=tau)
+            chains = sample_chains(emb, forest, temperature=tau, generator=generator)
+        watch = prototype_statistics(emb, chains, forest, temperature=tau)
         if c.global_form == "nce":
             noise = corrupt_chains(chains, forest, generator)
             return nce_loss(emb, chains, noise, forest), watch
         draw_temperature = tau if c.e_step == "sample" else None
         watch["assignment_gap"] = assignment_gap(
-            h, chains, fixed, temperature=temperature, draw_temperature=draw_temperature
+            emb, chains, forest, temperature=temperature, draw_temperature=draw_temperature
         )
         loss = prototype_cross_entropy(
             emb,

@@ -1,7 +1,6 @@
 """InfoGraph: maximize the mutual information of nodes and graphs (Sun et al., 2020)."""
 
 import math
-from itertools import pairwise
 from typing import ClassVar, Literal
 
 import torch
@@ -37,10 +36,8 @@ class ResidualNet(nn.Module):
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        widths = [width, hidden, hidden, hidden]
-        self.block = nn.Sequential(
-            *(m for a, b in pairwise(widths) for m in (nn.Linear(a, b), nn.ReLU()))
-        )
+        layers = [nn.Linear(inputs, hidden) for inputs in (width, hidden, hidden)]
+        self.block = nn.Sequential(*(m for layer in layers for m in (layer, nn.ReLU())))
         self.shortcut = nn.Linear(width, hidden)
 
     def forward(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "R H"]:

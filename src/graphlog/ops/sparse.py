@@ -104,7 +104,6 @@ class Bucket(NamedTuple):
     """A number of groups that are padded to the same size."""
 
     groups: int
-    """Number of groups."""
     size: int
     """Number of rows of each group after padding."""
 
@@ -117,7 +116,6 @@ class Padding(NamedTuple):
     rows: Int[Tensor, "T"]
     """Packed row of each padded row, 0 for rows of padding."""
     buckets: tuple[Bucket, ...]
-    """Buckets in ascending order of size."""
     smallest: int
     """Number of rows of the smallest group, 0 without groups."""
 
@@ -267,17 +265,6 @@ def filled(padding: Padding) -> list[Tensor]:
     return pad_values(torch.ones_like(padding.slot, dtype=torch.bool), padding)
 
 
-class Reverse(NamedTuple):
-    """The edges of an :class:`Adjacency` sorted by sender, as the gradients of sums need them."""
-
-    offsets: Int[Tensor, "Sp1"]
-    """Edges of sender ``u`` are ``offsets[u]:offsets[u + 1]`` of ``receivers`` and ``edges``."""
-    receivers: Int[Tensor, "E"]
-    """Receiver of each edge."""
-    edges: Int[Tensor, "E"]
-    """Position of each edge in the :class:`Adjacency`."""
-
-
 @dataclass(eq=False)
 class Adjacency:
     """Directed edges from ``S`` senders to ``R`` receivers, sorted by receiver."""
@@ -302,11 +289,16 @@ class Adjacency:
         return self.offsets.diff()
 
     @cached_property
-    def reverse(self) -> Reverse:
-        """The edges sorted by sender; sorting is stable, so that sums are reproducible."""
-        edges = torch.argsort(self.senders, stable=True)
+    def reverse(self) -> "Adjacency":
+        """The reversed edges, whose ``order`` is their position in this adjacency.
+
+        Gradients of sums over edges are sums over these. Sorting is stable, so that they are
+        reproducible.
+        """
+        order = torch.argsort(self.senders, stable=True)
         offsets = group_offsets(self.senders, self.num_senders)
-        return Reverse(offsets, self.receivers.index_select(0, edges), edges)
+        senders = self.receivers.index_select(0, order)
+        return Adjacency(offsets, senders, self.offsets.shape[0] - 1, order)
 
     @cached_property
     @torch.inference_mode(mode=False)  # the result is cached and may be used with gradients later
@@ -364,8 +356,8 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        back: Reverse = ctx.edges.reverse
-        return _bag(grads[0].contiguous(), back.receivers, back.offsets), None
+        back: Adjacency = ctx.edges.reverse
+        return _bag(grads[0].contiguous(), back.senders, back.offsets), None
 
 
 class _Gather(_Sum):
@@ -402,8 +394,8 @@ class _WeightedSum(torch.autograd.Function):
         grad, grad_h, grad_weight = grads[0].contiguous(), None, None
         if ctx.needs_input_grad[0]:
             back = edges.reverse
-            weights = weight.index_select(0, back.edges).to(grad.dtype).unbind(1)
-            heads = [_bag(grad, back.receivers, back.offsets, w.contiguous()) for w in weights]
+            weights = weight.index_select(0, back.order).to(grad.dtype).unbind(1)
+            heads = [_bag(grad, back.senders, back.offsets, w.contiguous()) for w in weights]
             grad_h = torch.cat(heads, dim=1) if len(heads) > 1 else heads[0]
         if ctx.needs_input_grad[1]:
             table, rows, offsets = _WeightedSum.bags(h, weight, edges)
@@ -435,7 +427,7 @@ class _EndSum(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         edges: Adjacency = ctx.edges
         grad, back = grads[0].contiguous(), edges.reverse
-        return segment_sum(grad, edges.offsets), _bag(grad, back.edges, back.offsets), None
+        return segment_sum(grad, edges.offsets), _bag(grad, back.order, back.offsets), None
 
 
 def end_sum(
