@@ -148,7 +148,7 @@ def sample_chains(
 
     .. math:: \hat z^l_n \sim \mathrm{Cat}\big(\operatorname{softmax}_c\, s(c, h_n) / \tau\big).
 
-    The paper has no temperature (``temperature=1``), by which 50 prototypes are nearly equally
+    The paper has no temperature (``temperature=1``), so that 50 prototypes are nearly equally
     likely. Sampling is not differentiated: gradients reach ``forest`` only through the loss of the
     M-step (:func:`~graphlog.objectives.losses.nce_loss`, Eq. 19).
 

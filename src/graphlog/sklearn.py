@@ -281,16 +281,16 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             self.classes_ = [np.array([0, 1])] * columns
         else:
             y = y.reshape(-1)
-            missing = sum(value != value for value in y.tolist())  # true only for NaN
-            if missing:
+            values = y.tolist()
+            if missing := sum(value != value for value in values):  # true only for NaN
                 raise DataError(
                     f"`y` has no class in {missing} rows (NaN or None); leave these rows out."
                 )
-            kinds = {isinstance(value, str) for value in y.tolist()}
+            kinds = {isinstance(value, str) for value in values}
             if len(kinds) > 1:
                 raise DataError("`y` holds both text and numbers; write all classes in one way.")
             if y.dtype == object and kinds == {False}:  # numbers of a column with missing values
-                y = np.array(y.tolist())
+                y = np.array(values)
             if type_of_target(y) not in {"binary", "multiclass"}:
                 raise DataError(
                     f"Unknown label type: {type_of_target(y)} values are not classes; use "

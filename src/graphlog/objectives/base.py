@@ -59,7 +59,7 @@ graphs; otherwise the running statistics are used, which are inaccurate after on
 
 
 class Objective(nn.Module, ABC, Generic[Views]):
-    """A pretext task; its parameters are heads and prototypes, while the encoder is an argument."""
+    """A pretext task. Its parameters are heads and prototypes; methods are given the encoder."""
 
     Config: ClassVar[type[FrozenConfig]] = FrozenConfig
     """Pydantic model of the settings of the task; every field needs a default."""

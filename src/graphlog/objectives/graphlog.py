@@ -212,9 +212,8 @@ RELEASED: Mapping[str, Any] = {
 """Settings of the authors' script that differ from the defaults."""
 
 GRAPHLOG: Mapping[str, Any] = {"attribute_weight": 0.0, "skip_symmetric": True}
-"""Modified forms of the three losses of the paper, for any graphs: prototypes stay in use, and no
-negative is indistinguishable from its anchor. Heads and stronger views did not help frozen
-probes."""
+"""Modified losses of the paper, for any graphs: prototypes stay in use, and no negative is
+indistinguishable from its anchor. Heads and stronger views did not help frozen probes."""
 
 CHEMISTRY: Mapping[str, Any] = {
     "graph_weight": 0.0,
@@ -314,17 +313,16 @@ class GraphLoG(Objective[GraphLoGViews]):
     def phases(self, epochs: int) -> tuple[Phase, ...]:
         """Return the local and the joint phase (Algorithm 1), without phases of no epochs.
 
-        The local phase exists for any weights: embeddings of an untrained network, whose statistics
-        of batch normalization are not those of any graphs, cannot be clustered meaningfully.
+        The local phase exists whatever the weights: the clusters of an untrained network, whose
+        statistics of batch normalization are not those of any graphs, mean nothing.
         """
         c = self.config
         local = epochs if c.global_weight == 0 else min(c.local_epochs, epochs)
-        return tuple(
-            p for p in (Phase("local", local), Phase("joint", epochs - local)) if p.epochs > 0
-        )
+        phases = (Phase("local", local), Phase("joint", epochs - local))
+        return tuple(phase for phase in phases if phase.epochs > 0)
 
     def phases_note(self, epochs: int) -> str | None:
-        """Return a warning if there are too few epochs to learn the requested prototypes."""
+        """Return a note if the epochs are too few to learn the requested prototypes."""
         c = self.config
         if c.global_weight == 0 or epochs > c.local_epochs:
             return None

@@ -90,7 +90,7 @@ def refine_colors(
     rounds: int,
     with_degrees: bool = False,
 ) -> Int[Tensor, "V"]:
-    """Return a color per node, equal if ``rounds`` rounds of message passing cannot distinguish it.
+    """Return a color per node, equal for nodes that ``rounds`` rounds of messages cannot distinguish.
 
     Each round hashes the color of a node with the sum over its incoming edges of hashes of sender
     and edge (1-dimensional Weisfeiler-Leman). One round corresponds to one layer of an encoder, and
@@ -114,7 +114,7 @@ def refine_colors(
 def stable_colors(
     x: Shaped[Tensor, "V F"], edge_attr: Shaped[Tensor, "E B"], edges: Adjacency
 ) -> Int[Tensor, "V"]:
-    """Return a color per node, equal if no number of rounds of message passing distinguishes nodes.
+    """Return a color per node, equal for nodes that no number of rounds can distinguish.
 
     Refinement ends when the number of colors stays the same, which happens after the same number of
     rounds for isomorphic batches, so that their colors are the same.

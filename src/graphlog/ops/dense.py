@@ -173,11 +173,9 @@ class Moments(NamedTuple):
     """Statistics of the columns of a matrix, over the rows of all processes."""
 
     rows: int
-    """Total number of rows."""
     mean: Float[Tensor, "D"]
-    """Mean of each column."""
     variance: Float[Tensor, "D"]
-    """Variance of each column, without Bessel's correction."""
+    """Variance of each column, divided by the number of rows."""
 
 
 @torch.no_grad()

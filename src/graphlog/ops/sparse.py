@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from graphlog.ops.autograd import differentiable_once
 
 _TINY = 1e-12
-"""Length below which a row counts as zero."""
+"""Bound below which a length, or a product of two lengths, counts as zero."""
 _MAX_BUCKETS = 6
 """Largest number of buckets."""
 _ROW_COST = 32
@@ -303,7 +303,7 @@ class Adjacency:
     @cached_property
     @torch.inference_mode(mode=False)  # the result is cached and may be used with gradients later
     def with_self_loops(self) -> "Adjacency":
-        """The same edges and one from each node to itself, which precedes its other incoming edges.
+        """The same edges, and for each node a self-loop that is the first of its incoming edges.
 
         Self-loops have the row of attributes that follows those of the edges.
         """
