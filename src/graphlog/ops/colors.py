@@ -90,7 +90,7 @@ def refine_colors(
     rounds: int,
     with_degrees: bool = False,
 ) -> Int[Tensor, "V"]:
-    """Return a color per node, equal for nodes that ``rounds`` rounds of messages cannot distinguish.
+    """Return a color per node, equal for nodes that ``rounds`` rounds cannot distinguish.
 
     Each round hashes the color of a node with the sum over its incoming edges of hashes of sender
     and edge (1-dimensional Weisfeiler-Leman). One round corresponds to one layer of an encoder, and
