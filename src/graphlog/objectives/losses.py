@@ -118,7 +118,7 @@ def subgraph_loss(
         positive: ``"own"``: the same node (paper). ``"masked"``, for ``"infonce"`` with masked
             anchors: any masked node of the graph, as in the authors' script, which does not prefer
             the node itself to another masked one.
-        present_idx: Nodes that the view contains, which are ``"all"`` anchors; None for every node.
+        present_idx: Nodes that the view contains, the anchors if these are ``"all"``; None for all.
         colors: Color of each node; nodes of equal colors are not negatives of each other
             (``"infonce"`` only). None makes all other nodes of a graph negatives.
         generator: Random generator that draws the negatives of ``"margin"``.
