@@ -1,6 +1,6 @@
-"""Hierarchical prototypes C: how they are fitted, their chains from root to leaf, noise chains.
+"""Hierarchical prototypes (Sec. 3.2): their fit, chains from root to leaf, and noise chains.
 
-K-means is scikit-learn's, on the CPU wherever the embeddings live.
+K-means is that of scikit-learn and runs on the CPU, whatever the device of the embeddings.
 """
 
 import math
@@ -23,16 +23,17 @@ from graphlog.ops.contrastive import (
 
 CentersRule = Literal["halve", "literal"]
 Space = Literal["raw", "unit"]
-_ROWS_AT_ONCE = 65536
-_BATCH, _ROUNDS, _SHARPNESS = 4096, 20, 0.05
-"""Of the fit in equal shares."""
-_EPS, _SWEEPS = 1e-6, 20
-"""Of the authors' script."""
+_CHUNK_ROWS = 65536
+"""Number of points whose distances to the centers are computed at the same time."""
+_BALANCED_BATCH, _BALANCED_ROUNDS, _BALANCED_TEMPERATURE = 4096, 20, 0.05
+"""Constants of :func:`fit_balanced_forest`: graphs per batch, iterations, temperature."""
+_SCRIPT_EPS, _SCRIPT_SWEEPS = 1e-6, 20
+"""Constants of :func:`fit_competitive`, from the authors' script."""
 
 
 @dataclass(frozen=True, eq=False)
 class PrototypeForest:
-    r"""Prototypes :math:`\mathbf C = \{c^l_i\}` and who is whose child.
+    r"""Prototypes :math:`\mathbf C = \{c^l_i\}` and the trees that they form.
 
     Example:
         >>> layers = [torch.eye(2), torch.ones(3, 2)]
@@ -42,13 +43,13 @@ class PrototypeForest:
     """
 
     layers: Sequence[Tensor]
-    """Prototype vectors of each layer, (M_l, D), roots first: index 0 is the paper's l = 1."""
+    """Prototypes of each layer, of shape (M_l, D), roots first: index 0 is the paper's l = 1."""
     parents: Sequence[Tensor]
-    """For each layer but the first, the index in the layer above of every prototype's parent,
-    (M_l,)."""
+    """For each layer but the first, the index of the parent of each prototype in the layer above,
+    of shape (M_l,)."""
 
     def check(self) -> None:
-        """Check that the layers form trees, as those of a file need not.
+        """Check that the layers form trees; those read from a file may not.
 
         Raises:
             ValueError: If a prototype has no parent, a non-leaf no child, or a vector is zero or
@@ -58,16 +59,16 @@ class PrototypeForest:
             counts = f"{len(self.layers)} layers, found {len(self.parents)}"
             raise ValueError(f"`parents` must have one entry fewer than the {counts}.")
         for level, layer in enumerate(self.layers):
-            is_matrix = layer.ndim == 2 and layer.shape[0] > 0
-            if not is_matrix or not bool((layer.isfinite().all(1) & (layer.norm(dim=1) > 0)).all()):
+            is_valid = layer.ndim == 2 and layer.shape[0] > 0
+            if not (is_valid and layer.isfinite().all() and (layer.norm(dim=1) > 0).all()):
                 raise ValueError(
                     f"layer {level} must be a non-empty matrix of finite, non-zero prototypes, "
                     f"found shape {tuple(layer.shape)}."
                 )
         for level, parent in enumerate(self.parents, start=1):
-            numbers = torch.arange(self.sizes[level - 1])
-            has_one = parent.shape == (self.sizes[level],)
-            if not has_one or not torch.equal(parent.unique().cpu(), numbers):
+            all_above = torch.arange(self.sizes[level - 1])
+            has_shape = parent.shape == (self.sizes[level],)
+            if not has_shape or not torch.equal(parent.unique().cpu(), all_above):
                 raise ValueError(
                     f"each prototype of layer {level} needs one parent, and each of layer "
                     f"{level - 1} must have a child."
@@ -75,7 +76,7 @@ class PrototypeForest:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> "PrototypeForest | None":
-        """Return the forest stored as ``prototypes.0``, ``parents_1``, ...; None if there is none.
+        """Return the forest stored as ``prototypes.0``, ``parents_1``, ..., or None without any.
 
         Raises:
             ValueError: If a layer has no parents.
@@ -104,10 +105,6 @@ class PrototypeForest:
         """Return the parents of layer ``level`` (1 or more) as indices into layer ``level - 1``."""
         return self.parents[level - 1]
 
-    def detach(self) -> "PrototypeForest":
-        """Return the forest with vectors that carry no gradient."""
-        return PrototypeForest([layer.detach() for layer in self.layers], self.parents)
-
 
 def negative_energy(
     graph_emb: Float[Tensor, "N D"], chains: Int[Tensor, "N Lp"], forest: PrototypeForest
@@ -118,8 +115,8 @@ def negative_energy(
 
     .. math:: f(h, z) = \sum_{l=1}^{L_p} s(h, z^l) + \sum_{l=1}^{L_p - 1} s(z^l, z^{l+1}).
 
-    Values are in ``[1 - 2 * Lp, 2 * Lp - 1]``. Differentiable in the embeddings and the prototypes.
-    The chains need not follow the trees: those of :func:`corrupt_chains` do not.
+    Values are in ``[1 - 2 * Lp, 2 * Lp - 1]`` and differentiable with respect to the embeddings and
+    the prototypes. The chains may leave the trees, as those of :func:`corrupt_chains` do.
 
     Example:
         >>> forest = PrototypeForest([torch.eye(2), torch.eye(2)], [torch.tensor([0, 1])])
@@ -151,17 +148,17 @@ def sample_chains(
 
     .. math:: \hat z^l_n \sim \mathrm{Cat}\big(\operatorname{softmax}_c\, s(c, h_n) / \tau\big).
 
-    The paper uses no temperature (1), at which 50 prototypes are nearly equally likely. The draw is
-    not differentiated; gradients reach ``forest`` only through the M-step loss
-    (:func:`~graphlog.objectives.losses.nce_loss`, Eq. 19).
+    The paper has no temperature (``temperature=1``), so that 50 prototypes are nearly equally
+    likely. Sampling is not differentiated: gradients reach ``forest`` only through the loss of the
+    M-step (:func:`~graphlog.objectives.losses.nce_loss`, Eq. 19).
 
     Note:
-        The walk ignores the prototype-prototype terms of Eq. 18: it follows the paper, but is not
-        an exact sample of the posterior that Eq. 17 implies.
+        As in the paper, sampling ignores the terms of Eq. 18 between prototypes. A chain is
+        therefore not an exact sample of the posterior distribution that Eq. 17 implies.
 
     Returns:
-        ``chains[n, l]``: index in layer ``l`` (0 = top) of the prototype drawn for graph ``n``.
-        Consecutive entries are parent and child.
+        ``chains[n, l]``: index of the prototype drawn for graph ``n`` in layer ``l`` (0 is the
+        top). Consecutive entries are parent and child.
 
     Example:
         Two roots; the first has two leaves, the second one.
@@ -182,10 +179,10 @@ def sample_chains(
 def greedy_chains(
     graph_emb: Float[Tensor, "N D"], forest: PrototypeForest, eps: float = 0.0
 ) -> Int[Tensor, "N Lp"]:
-    """Return the chain of nearest prototypes per graph.
+    """Return the chain of the most similar prototypes for each graph.
 
-    The zero-temperature limit of Eq. 12, and what the authors' script does (with an ``eps`` of 1e-6
-    in the cosine's denominator).
+    This is the limit of Eq. 12 at temperature 0, and the E-step of the authors' script (with an
+    ``eps`` of 1e-6 in the denominator of the cosine).
     """
     return _walk(graph_emb, forest, lambda similarity: similarity.argmax(dim=1), eps)
 
@@ -193,7 +190,7 @@ def greedy_chains(
 def _walk(
     graph_emb: Tensor, forest: PrototypeForest, choose: Callable[[Tensor], Tensor], eps: float = 0.0
 ) -> Tensor:
-    """Choose a root by its similarity, then one of the children of the last choice, to the leaf."""
+    """Choose a root by its similarity, then in each layer a child of the previous choice."""
     chains: list[Tensor] = []
     for level, centers in enumerate(forest.layers):
         similarity = cosine_similarity(graph_emb, centers, eps)
@@ -208,13 +205,13 @@ def _walk(
 def balanced_assignment(
     similarity: Float[Tensor, "N K"], *, temperature: float, iterations: int = 5
 ) -> Float[Tensor, "N K"]:
-    r"""Share graphs out among prototypes so that every prototype gets an equal part of the batch.
+    r"""Assign shares of graphs to prototypes so that each gets an equal part of the batch.
 
-    Sinkhorn's iterations in log space scale the rows and columns of :math:`\exp(s / \tau)` until
-    rows sum to 1 and columns to ``N / K`` (Asano et al., 2020; Caron et al., 2020). The rows come
-    last and are exact. Chains drawn from the model's own softmax leave the cross-entropy without a
-    gradient in expectation; this result has one where ``temperature`` is below that of the loss,
-    and no prototype stays without graphs.
+    Sinkhorn iterations in log space scale the rows and columns of :math:`\exp(s / \tau)` until rows
+    sum to 1 and columns to ``N / K`` (Asano et al., 2020; Caron et al., 2020). Rows are scaled
+    last, so that their sums are exact. If chains were drawn from the softmax of the model, the
+    expected gradient of the cross-entropy would be zero; with these shares it is not, if
+    ``temperature`` is below that of the loss, and no prototype is left without graphs.
     """
     log_share = similarity / temperature
     target = math.log(max(similarity.shape[0], 1) / similarity.shape[1])
@@ -225,7 +222,7 @@ def balanced_assignment(
 
 
 def leaf_chains(leaves: Int[Tensor, "N"], forest: PrototypeForest) -> Int[Tensor, "N Lp"]:
-    """Return the chain from the root to each of ``leaves``, which are indices into the last layer.
+    """Return the chain from the root to each leaf, given leaves as indices into the last layer.
 
     Example:
         >>> forest = PrototypeForest([torch.eye(2), torch.ones(3, 2)], [torch.tensor([0, 0, 1])])
@@ -234,8 +231,8 @@ def leaf_chains(leaves: Int[Tensor, "N"], forest: PrototypeForest) -> Int[Tensor
                 [0, 1]])
     """
     chain = [leaves]
-    for level in range(forest.depth - 1, 0, -1):
-        chain.append(forest.parent(level)[chain[-1]])
+    for parent in reversed(forest.parents):
+        chain.append(parent[chain[-1]])
     return torch.stack(chain[::-1], dim=1)
 
 
@@ -247,9 +244,9 @@ def balanced_chains(
     temperature: float,
     eps: float = 0.0,
 ) -> Int[Tensor, "N Lp"]:
-    """Assign leaves by :func:`balanced_assignment` over the batch; ancestors follow from the tree.
+    """Return the chains to the leaves that :func:`balanced_assignment` gives the graphs of a batch.
 
-    A departure from Eq. 12, which draws from the top down and lets prototypes fall out of use.
+    This replaces Eq. 12, which draws from the top down and lets prototypes become unused.
     """
     similarity = cosine_similarity(graph_emb, forest.layers[-1], eps)
     share = balanced_assignment(similarity, temperature=temperature)
@@ -257,8 +254,8 @@ def balanced_chains(
 
 
 def _draw(probabilities: Tensor, generator: Generator | None) -> Tensor:
-    where = probabilities.device if generator is None else generator.device
-    drawn = torch.multinomial(probabilities.to(where), num_samples=1, generator=generator)
+    device = probabilities.device if generator is None else generator.device
+    drawn = torch.multinomial(probabilities.to(device), num_samples=1, generator=generator)
     return drawn.squeeze(1).to(probabilities.device)
 
 
@@ -268,13 +265,13 @@ def corrupt_chains(
 ) -> Int[Tensor, "N Lp Lp"]:
     r"""Return :math:`L_p` noise chains per chain, each with one prototype replaced.
 
-    Implements the noise distribution :math:`p_n` of Eq. 19: each time one prototype is replaced by
-    another of the same layer, all others of the layer being equally likely, whoever its parent is.
-    A layer of one prototype has no other: its noise chain is the chain itself, which adds nothing
-    to the difference in Eq. 19.
+    Implements the noise distribution :math:`p_n` of Eq. 19: the ``k``-th noise chain replaces the
+    prototype of layer ``k`` by another one of that layer, drawn uniformly, whatever its parent. In
+    a layer of a single prototype, the noise chain equals the chain and adds 0 to the difference in
+    Eq. 19.
 
     Returns:
-        ``noise[n, k, l]``: index in layer ``l`` of the prototype of the ``k``-th noise chain of
+        ``noise[n, k, l]``: index of the prototype in layer ``l`` of the ``k``-th noise chain of
         graph ``n``.
     """
     replaced = draw_others(chains, torch.tensor(forest.sizes, device=chains.device), generator)
@@ -285,12 +282,12 @@ def corrupt_chains(
 
 
 class Clusters(NamedTuple):
-    """Surviving centers and the center of every point."""
+    """Centers, and the assignment of points to them."""
 
     centers: Float[Tensor, "K D"]
-    """Cluster means."""
+    """Centers of the clusters."""
     assignment: Int[Tensor, "M"]
-    """Index of each point's center."""
+    """Index of the center of each point."""
 
 
 def fit_forest(
@@ -304,63 +301,57 @@ def fit_forest(
     min_roots: int = 1,
     space: Space = "raw",
 ) -> PrototypeForest:
-    """Return prototypes fitted layer by layer.
+    """Return prototypes fitted by K-means, layer by layer from the bottom.
 
-    K-means on the embeddings, then on the centers of the layer below, ``depth`` times. After each
-    clustering, centers with fewer than ``min_members`` members are discarded and their members
-    re-attached to the nearest survivor. Printed as it is, the paper's rule has no upper layer: 50
-    centers on the at most 50 points of the layer below leave one member each, and all are
-    discarded. Hence ``centers_rule``:
+    K-means is run on the embeddings and then ``depth - 1`` times on the centers of the layer below.
+    After each clustering, centers with fewer than ``min_members`` members are discarded and their
+    members are assigned to the nearest remaining center. Taken literally, this rule of the paper
+    leaves no upper layer: 50 centers on the at most 50 points of the layer below have one member
+    each, and all are discarded. The number of centers is therefore limited by ``centers_rule``:
 
-    - ``"halve"``: at most half as many centers as points; where still no cluster is large enough (a
-      single point, say), one prototype at the mean of the points is kept, so that a few graphs are
-      enough;
-    - ``"literal"``: as many as asked for or as there are points; an error where that discards
-      everything.
+    - ``"halve"``: at most half the number of points; if no cluster is large enough even then, one
+      prototype at the mean of the points is kept, so that a few graphs suffice;
+    - ``"literal"``: at most the number of points; an error if all centers are discarded.
 
-    Where these leave fewer than ``min_roots`` prototypes in the top layer, that many are fitted, as
-    far as the layer below has them, and none discarded. The ``"unit"`` space is that of directions,
-    which cosine similarity compares.
+    If the top layer then has fewer than ``min_roots`` prototypes, K-means is repeated there with
+    that many centers, or with as many as the layer below has, and none is discarded. In the
+    ``"unit"`` space, points are scaled to length 1, as cosine similarity compares them.
 
     Raises:
         ConfigError: If there are fewer than two graphs, all embeddings are zero, or the literal
             rule leaves a layer empty.
         NonFiniteLossError: If an embedding is not finite.
     """
-    check_embeddings(embeddings)
+    _check_embeddings(embeddings)
     points = embeddings.detach()
     layers: list[Tensor] = []
     parents: list[Tensor] = []
     for level in range(depth):
         points = unit_rows(points) if space == "unit" else points
-        available = points.shape[0]
-        fewest = min(min_roots if level == depth - 1 else 1, available)
-        wanted = min(centers, available if centers_rule == "literal" else max(1, available // 2))
-        fitted = drop_small(points, kmeans(points, wanted, generator), min_members)
-        if fitted.centers.shape[0] == 0 and centers_rule == "literal":
-            raise ConfigError(
-                f"`centers_rule='literal'` discards all prototypes {level} layers above the bottom:"
-                f" {wanted} centers on {available} points leave none with {min_members} members;"
-                " use 'halve' or fewer `centers`."
-            )
-        if fitted.centers.shape[0] == 0:
-            fitted = Clusters(points.mean(dim=0, keepdim=True), fitted.assignment)
-        if fitted.centers.shape[0] < fewest:
-            fitted = drop_small(points, kmeans(points, fewest, generator), 1)
-        layers.insert(0, _with_directions(fitted.centers, points))
-        parents.insert(0, fitted.assignment)
+        num_points = points.shape[0]
+        limit = num_points if centers_rule == "literal" else max(1, num_points // 2)
+        num_centers = min(centers, limit)
+        clusters = drop_small(points, kmeans(points, num_centers, generator), min_members)
+        if clusters.centers.shape[0] == 0:
+            if centers_rule == "literal":
+                raise ConfigError(
+                    f"`centers_rule='literal'` discards all prototypes {level} layers above the"
+                    f" bottom: {num_centers} centers on {num_points} points leave none with"
+                    f" {min_members} members; use 'halve' or fewer `centers`."
+                )
+            clusters = Clusters(points.mean(dim=0, keepdim=True), clusters.assignment)
+        num_roots = min(min_roots, num_points)
+        if level == depth - 1 and clusters.centers.shape[0] < num_roots:
+            clusters = drop_small(points, kmeans(points, num_roots, generator), 1)
+        layers.insert(0, _replace_vanishing(clusters.centers, points))
+        parents.insert(0, clusters.assignment)
         points = layers[0]
-    # the last assignment is that of the graphs themselves, which are no part of the forest
+    # the last assignment is that of the graphs, which are not part of the forest
     return PrototypeForest(layers, parents[:-1])
 
 
-def check_embeddings(embeddings: Float[Tensor, "M D"]) -> None:
-    """Raise where no prototypes can be fitted.
-
-    Raises:
-        ConfigError: If there are fewer than two embeddings, or all are 0.
-        NonFiniteLossError: If one is not finite.
-    """
+def _check_embeddings(embeddings: Float[Tensor, "M D"]) -> None:
+    """Raise if no prototypes can be fitted to these embeddings."""
     if embeddings.shape[0] < 2:
         raise ConfigError(
             f"prototypes need at least 2 graphs, found {embeddings.shape[0]};"
@@ -378,12 +369,12 @@ def check_embeddings(embeddings: Float[Tensor, "M D"]) -> None:
 
 
 def kmeans(points: Float[Tensor, "M D"], num_centers: int, generator: Generator) -> Clusters:
-    """Return K-means clusters of the points, some possibly empty, from a k-means++ start.
+    """Return the K-means clusters of the points, initialized by k-means++; some may be empty.
 
-    The result depends on the points, the generator and the library versions only: scikit-learn runs
-    on one thread, because its sums over several depend on which one finishes first.
+    The result depends only on the points, the generator and the library versions: scikit-learn runs
+    on one thread, because its sums over several threads depend on which one finishes first.
     """
-    # heavy, and not needed by most imports of this module
+    # imported here since they are slow to import and rarely needed
     from sklearn.cluster import KMeans  # pyright: ignore[reportUnknownVariableType]
     from sklearn.exceptions import ConvergenceWarning  # pyright: ignore[reportUnknownVariableType]
     from threadpoolctl import threadpool_limits
@@ -391,7 +382,7 @@ def kmeans(points: Float[Tensor, "M D"], num_centers: int, generator: Generator)
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator, device=generator.device))
     model = KMeans(num_centers, n_init=1, max_iter=100, random_state=seed)  # pyright: ignore[reportArgumentType]
     with threadpool_limits(limits=1), warnings.catch_warnings():
-        # fewer distinct points than centers: the empty clusters are dropped afterwards
+        # the warning of fewer distinct points than centers; empty clusters are dropped afterwards
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(points.detach().cpu().numpy())
     centers = torch.from_numpy(model.cluster_centers_).to(points)
@@ -401,25 +392,26 @@ def kmeans(points: Float[Tensor, "M D"], num_centers: int, generator: Generator)
 def drop_small(points: Float[Tensor, "M D"], clusters: Clusters, min_members: int) -> Clusters:
     """Return the clusters with at least ``min_members`` points.
 
-    Orphans move to the nearest surviving center. Centers are not moved by it. No survivor at all
-    gives no centers and every point the assignment 0.
+    The points of other clusters are assigned to the nearest remaining center; centers do not move.
+    If no cluster remains, there are no centers and all assignments are 0.
     """
     counts = torch.bincount(clusters.assignment, minlength=clusters.centers.shape[0])
     kept = counts >= min_members
     centers = clusters.centers[kept]
     if centers.shape[0] == 0:
         return Clusters(centers, torch.zeros_like(clusters.assignment))
-    renumbered = (kept.cumsum(0) - 1)[clusters.assignment]
-    orphan = ~kept[clusters.assignment]
-    renumbered[orphan] = nearest(points[orphan], centers)
-    return Clusters(centers, renumbered)
+    assignment = (kept.cumsum(0) - 1)[clusters.assignment]
+    is_dropped = ~kept[clusters.assignment]
+    assignment[is_dropped] = nearest(points[is_dropped], centers)
+    return Clusters(centers, assignment)
 
 
 def nearest(points: Float[Tensor, "M D"], centers: Float[Tensor, "K D"]) -> Int[Tensor, "M"]:
-    """Return the nearest center of each point in Euclidean distance, the first of equals."""
+    """Return the index of the center nearest to each point (Euclidean; the first of equals)."""
     half_norm = 0.5 * centers.square().sum(dim=1)
-    parts = [(half_norm - chunk @ centers.T).argmin(dim=1) for chunk in points.split(_ROWS_AT_ONCE)]
-    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.long, device=points.device)
+    return torch.cat(
+        [(half_norm - chunk @ centers.T).argmin(dim=1) for chunk in points.split(_CHUNK_ROWS)]
+    )
 
 
 @torch.no_grad()
@@ -431,91 +423,89 @@ def fit_balanced_forest(
     roots: int = 4,
     generator: Generator,
 ) -> PrototypeForest:
-    """Return a tree of ``centers`` leaves that hold about equally many graphs.
+    """Return trees with ``centers`` leaves, to which about equally many graphs belong.
 
-    Sizes of layers grow geometrically from ``roots`` to ``centers``, as far as there are graphs. A
-    leaf that is nearest to no graph is dropped, so every leaf is the nearest of some graph. Above
-    the leaves, prototypes have equally many children, give or take one. What all embeddings share
-    does not count for the shares, while prototypes are compared with graphs by the plain cosine:
-    give the embeddings as they will be compared.
+    The sizes of the layers grow geometrically from ``roots`` to ``centers``, if there are enough
+    graphs. A leaf that is nearest to no graph is dropped. Above the leaves, the numbers of children
+    of two prototypes of a layer differ by at most one. The shares are computed without the mean of
+    the embeddings, but prototypes are compared with graphs by their cosine: the embeddings must be
+    in the space in which they will be compared.
 
     Raises:
-        ConfigError: If there are fewer than two graphs, or all are embedded at 0.
+        ConfigError: If there are fewer than two graphs, or all embeddings are zero.
         NonFiniteLossError: If an embedding is not finite.
     """
-    check_embeddings(embeddings)
-    # of equal length, so that a few long embeddings do not draw all centers to them
+    _check_embeddings(embeddings)
+    # scaled to equal length, so that a few long embeddings do not attract all centers
     points = unit_rows(embeddings) * embeddings.norm(dim=1).mean()
-    layers, parents = list[Tensor](), list[Tensor]()
-    for level in reversed(range(depth)):
-        share = level / (depth - 1) if depth > 1 else 1.0
-        wanted = round(roots * (centers / roots) ** share) if centers > roots else centers
-        if level == depth - 1:
-            num = min(wanted, points.shape[0] // 2)
-            vectors = _balanced_centers(points, num, generator)
-            near = cosine_similarity(points, vectors).argmax(dim=1)
-            used, groups = near.unique(return_inverse=True)
-            vectors = vectors[used]
-        else:
-            vectors, groups = _equal_groups(points, min(wanted, points.shape[0]), generator)
-        layers.insert(0, vectors)
-        parents.insert(0, groups)
-        points = vectors
-    # the last entry is the leaf of every graph, which is no part of the tree
-    return PrototypeForest(layers, parents[:-1])
+    leaves = _balanced_centers(points, min(centers, points.shape[0] // 2), generator)
+    leaves = leaves[cosine_similarity(points, leaves).argmax(dim=1).unique()]
+    layers, parents = [leaves], list[Tensor]()
+    for level in reversed(range(depth - 1)):
+        share = level / (depth - 1)
+        size = round(roots * (centers / roots) ** share) if centers > roots else centers
+        above, parent = _equal_groups(layers[0], min(size, layers[0].shape[0]), generator)
+        layers.insert(0, above)
+        parents.insert(0, parent)
+    return PrototypeForest(layers, parents)
 
 
 def _balanced_centers(points: Tensor, num: int, generator: Generator) -> Tensor:
-    """Start from K-means, and move each center to the mean of its balanced share, over and over.
+    """Return the centers of ``num`` clusters of about equal size; fewer if some are empty.
 
-    Shares go by the cosines of what is left of the points without their mean, of equal length: what
-    most encoders give all graphs alike makes all cosines nearly equal, and then every share the
-    whole. The centers returned are means of points as they are.
+    Starting from K-means, each center moves repeatedly to the mean of its balanced share. The
+    shares are computed from the cosines of the centered points, scaled to equal length: most
+    encoders give all embeddings a large common part, by which all cosines are nearly equal and all
+    shares nearly the same. The returned centers are means of the points themselves.
     """
-    own = points - points.mean(dim=0)
-    own = unit_rows(own) * own.norm(dim=1).mean()
-    centers = kmeans(own, num, generator).centers
-    for _ in range(_ROUNDS):
+    centered = points - points.mean(dim=0)
+    centered = unit_rows(centered) * centered.norm(dim=1).mean()
+    centers = kmeans(centered, num, generator).centers
+    for _ in range(_BALANCED_ROUNDS):
         sums, weights = torch.zeros_like(centers), centers.new_zeros(num, 1)
-        order = torch.randperm(own.shape[0], generator=generator, device=generator.device)
-        for chunk in own[order.to(own.device)].split(_BATCH):
-            share = balanced_assignment(cosine_similarity(chunk, centers), temperature=_SHARPNESS)
-            sums += share.T @ chunk
+        order = torch.randperm(centered.shape[0], generator=generator, device=generator.device)
+        for batch in centered[order.to(centered.device)].split(_BALANCED_BATCH):
+            share = balanced_assignment(
+                cosine_similarity(batch, centers), temperature=_BALANCED_TEMPERATURE
+            )
+            sums += share.T @ batch
             weights += share.sum(dim=0)[:, None]
         centers = sums / weights.clamp_min(1e-12)
-    used, near = cosine_similarity(own, centers).argmax(dim=1).unique(return_inverse=True)
-    sums = points.new_zeros(len(used), points.shape[1]).index_add(0, near, points)
-    return _with_directions(sums / near.bincount()[:, None], points)
+    used, cluster = cosine_similarity(centered, centers).argmax(dim=1).unique(return_inverse=True)
+    sums = points.new_zeros(len(used), points.shape[1]).index_add(0, cluster, points)
+    return _replace_vanishing(sums / cluster.bincount()[:, None], points)
 
 
 def _equal_groups(
     points: Tensor, num: int, generator: Generator
 ) -> tuple[Float[Tensor, "K D"], Int[Tensor, "M"]]:
-    """Group a few points by cosine, sizes differing by one at most: the groups' means and members.
+    """Return the means of ``num`` groups of points, and the group of each point.
 
-    Start from K-means, assign points and move centers to the means of their members in turns.
+    The sizes of the groups differ by at most one. Starting from K-means, points are assigned to
+    centers so that the sum of cosines is largest, and centers move to the means of their groups, in
+    turns. This is fast enough for a few dozen points.
     """
     from scipy.optimize import linear_sum_assignment
 
     centers = kmeans(points, num, generator).centers
-    places = torch.arange(points.shape[0], device=points.device) % num
-    group = torch.full_like(places, -1)
-    for _ in range(_ROUNDS):
+    slots = torch.arange(points.shape[0], device=points.device) % num
+    group = torch.full_like(slots, -1)
+    for _ in range(_BALANCED_ROUNDS):
         before, cosine = group, cosine_similarity(points, centers)
-        chosen = linear_sum_assignment(cosine[:, places].cpu().numpy(), maximize=True)[1]
-        group = places[torch.from_numpy(chosen).to(places.device)]
+        chosen = linear_sum_assignment(cosine[:, slots].cpu().numpy(), maximize=True)[1]
+        group = slots[torch.from_numpy(chosen).to(slots.device)]
         centers = torch.zeros_like(centers).index_add(0, group, points)
-        centers = _with_directions(centers / group.bincount()[:, None], points)
+        centers = _replace_vanishing(centers / group.bincount()[:, None], points)
         if torch.equal(group, before):
             break
     return centers, group
 
 
-def _with_directions(centers: Tensor, points: Tensor) -> Tensor:
-    """Replace a center in the middle of all points, which has no direction."""
+def _replace_vanishing(centers: Tensor, points: Tensor) -> Tensor:
+    """Replace centers of length almost 0, which have no direction, by the longest point."""
     length = points.norm(dim=1)
-    vague = centers.norm(dim=1, keepdim=True) <= 1e-5 * length.mean()
-    return torch.where(vague, points[length.argmax()], centers)
+    is_vanishing = centers.norm(dim=1, keepdim=True) <= 1e-5 * length.mean()
+    return torch.where(is_vanishing, points[length.argmax()], centers)
 
 
 @torch.no_grad()
@@ -530,28 +520,25 @@ def fit_competitive(
     decay: float = 0.95,
     min_members: int = 2,
 ) -> PrototypeForest:
-    """Return prototypes initialized as in the authors' script, from centers uniform in [0, 1).
+    """Return prototypes fitted as in the authors' script, from centers drawn uniformly in [0, 1).
 
-    The bottom layer has ``centers`` of them, which move by averages that keep a share of ``decay``
-    in every step of ``passes`` passes; the ``depth - 1`` layers above are found by rival-penalized
-    competition: a departure from the
-    paper's K-means, kept for the ``released`` recipe only. Both are sequential by nature; the loops
-    run over batches and over at most a few dozen prototypes, never over graphs. Bottom centers with
-    fewer than ``min_members`` members, in all passes together, are dropped.
+    This replaces the K-means of the paper in the recipe ``released``. The ``centers`` of the bottom
+    layer move as moving averages, with the weight ``decay`` of the old center, in ``passes`` passes
+    over batches of graphs; those with fewer than ``min_members`` members in all passes together are
+    dropped. The layers above are fitted to the layer below by rival-penalized competition.
 
     Raises:
         ConfigError: If no bottom center has that many members.
     """
-    (num, width), where = embeddings.shape, generator.device
+    (num, width), device = embeddings.shape, generator.device
     start = [
-        torch.rand(centers, width, generator=generator, device=where, dtype=torch.float32).to(
-            embeddings
-        )
+        torch.rand(centers, width, generator=generator, device=device, dtype=torch.float32)
         for _ in range(depth)
     ]
-    prototypes, counts = start[0], torch.zeros(centers, dtype=torch.long, device=embeddings.device)
+    prototypes = start[0].to(embeddings)
+    counts = torch.zeros(centers, dtype=torch.long, device=embeddings.device)
     for _ in range(passes):
-        order = torch.randperm(num, generator=generator, device=where).to(embeddings.device)
+        order = torch.randperm(num, generator=generator, device=device).to(embeddings.device)
         batches = embeddings[order].split(batch_size)
         prototypes, counts = moving_average_pass(batches, prototypes, counts, decay)
     prototypes = prototypes[counts >= min_members]
@@ -562,7 +549,7 @@ def fit_competitive(
         )
     layers, parents = [prototypes], list[Tensor]()
     for level in range(1, depth):
-        above, parent = compete(layers[0], start[level], decay)
+        above, parent = compete(layers[0], start[level].to(embeddings), decay)
         layers.insert(0, above)
         parents.insert(0, parent)
     return PrototypeForest(layers, parents)
@@ -574,13 +561,13 @@ def moving_average_pass(
     counts: Int[Tensor, "K"],
     decay: float = 0.95,
 ) -> tuple[Float[Tensor, "K D"], Int[Tensor, "K"]]:
-    """Return prototypes and their numbers of members over all passes, after one more.
+    """Return the prototypes and their total numbers of members after one more pass.
 
-    Each batch moves its winners toward the mean of their members; ``decay`` is the weight of where
-    they were.
+    Each batch moves the prototypes that are nearest to a graph toward the mean of these graphs;
+    ``decay`` is the weight of the old prototype.
     """
     for batch in batches:
-        winner = cosine_similarity(batch, prototypes, _EPS).argmax(dim=1)
+        winner = cosine_similarity(batch, prototypes, _SCRIPT_EPS).argmax(dim=1)
         members = torch.bincount(winner, minlength=prototypes.shape[0])
         sums = torch.zeros_like(prototypes).index_add(0, winner, batch)
         moved = decay * prototypes + (1 - decay) * (sums / members.clamp_min(1)[:, None])
@@ -592,16 +579,17 @@ def moving_average_pass(
 def compete(
     points: Float[Tensor, "M D"], initial: Float[Tensor, "K D"], decay: float = 0.95
 ) -> tuple[Float[Tensor, "Kept D"], Int[Tensor, "M"]]:
-    """Return the centers that won a point in the last of 20 sweeps, and each point's winner.
+    """Return the centers that win a point in the last of 20 sweeps, and the winner of each point.
 
-    Rival-penalized competitive learning: point after point, the center of largest dot product moves
-    toward the point and the runner-up away from it (the old centers have the weights ``decay`` and
-    ``2 - decay``). As in the script, the runner-up is the largest after the winner's product is set
-    to 0, so where all others are negative the winner is its own rival.
+    This is rival-penalized competitive learning: for one point after the other, the center with the
+    largest dot product (the winner) moves toward the point, and the second (the rival) away from
+    it. The old centers have the weights ``decay`` and ``2 - decay``. As in the authors' script, the
+    rival is the largest after the product of the winner is set to 0, so that the winner is its own
+    rival if all other products are negative.
     """
     centers = initial.clone()
     winners = [0] * points.shape[0]
-    for _ in range(_SWEEPS):
+    for _ in range(_SCRIPT_SWEEPS):
         for k, point in enumerate(points):
             score = centers @ point
             winner = int(score.argmax())

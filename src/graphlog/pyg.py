@@ -1,4 +1,4 @@
-"""The face shown to PyTorch Geometric: lists of ``Data`` to a store and back."""
+"""Conversion of graphs of PyTorch Geometric to a store, and back."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -17,25 +17,25 @@ from graphlog.data.tables import listed
 from graphlog.domains import schema_named
 from graphlog.domains.graph.domain import GraphReading, pack
 from graphlog.domains.graph.raw import BadGraphError, Collection, RawGraph
-from graphlog.errors import DataError
+from graphlog.errors import ConfigError, DataError
 
 Array = npt.NDArray[Any]
 _READ = {"x", "edge_index", "edge_attr", "y", "smiles", "codes", "num_nodes", "batch", "ptr"}
-"""Attributes of a graph that are read, or say nothing of their own."""
+"""Attributes of a ``Data`` that are read, or follow from those that are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """Says of a ``Data`` of :func:`to_pyg`, as its ``codes``, how to read it.
+    """Value of the attribute ``codes`` of each ``Data`` from :func:`to_pyg`.
 
-    ``x`` and ``edge_attr`` then hold the codes of a store, not values as they are in an input.
+    It tells :func:`from_pyg` that ``x`` and ``edge_attr`` hold the codes of a store, not values.
     """
 
     schema: FeatureSchema | None
-    """Whose codes they are; None if they come from a batch without a schema."""
+    """Schema of the codes; None for those of a batch without a schema."""
 
     def __str__(self) -> str:
-        """Name the schema, for the line that describes a ``Data``."""
+        """Return the name of the schema, which torch_geometric prints."""
         return "?" if self.schema is None else self.schema.name
 
 
@@ -48,28 +48,30 @@ def from_pyg(
 ) -> GraphStore:
     """Build a store from torch_geometric graphs.
 
-    Edges are read as those of files: one listed once or in both directions, however often, is the
-    same undirected edge, self-loops are dropped (every encoder adds one to each node), and a graph
-    that lists an edge with different attributes is refused. ``directed=True`` keeps edges as they
-    are listed; attributes that depend on the direction need it.
+    Edges are read as from files. An edge that is listed once or several times, in one or both
+    directions, is the same undirected edge; self-loops are dropped, since every encoder adds one to
+    each node; and a graph that lists an edge with different attributes cannot be used. With
+    ``directed=True``, edges are kept as they are listed, which is necessary for attributes that
+    depend on the direction.
 
-    Graphs of :func:`to_pyg` hold codes, and say so in ``codes``; they are read as such, and come
-    back as they were. Delete ``codes`` where you put values in their place.
+    Graphs from :func:`to_pyg` hold codes, which their attribute ``codes`` tells; they are converted
+    back exactly. Delete ``codes`` if you replace the codes by values.
 
     Args:
         graphs: A list of ``Data``, a data set, a ``DataLoader`` or ``Batch`` (split into its
             graphs), or one ``Data``; ``x``, ``edge_index``, ``edge_attr``, ``y`` and ``smiles`` are
-            read, and ``source.notes`` of the store names what else there is.
-        schema: ``"molecule"`` and the like take codes as they are (the pre-train-GNNs family's).
-            None takes that of the store that the graphs come from, or infers one: integer columns
-            are categorical, a one-hot matrix becomes one categorical column, other columns are
-            continuous and are standardized when read by an encoder, and graphs without ``x`` get
-            their nodes' degrees. The schema of another store or of a model makes these graphs fit
-            for it; unknown categories are refused.
-        directed: Whether an edge is one direction only; None takes what the schema, or the store
-            that the graphs come from, says, else not.
-        on_error: ``fail`` stops at the first graph that cannot be used; ``skip`` lists such graphs
-            in ``rejects`` of the store and goes on.
+            read, and ``source.notes`` of the store names all other attributes.
+        schema: Schema of the graphs. The name of a fixed one, such as ``"molecule"``, reads codes
+            of the pre-train-GNNs family. The schema of a store or a model, or a store itself, reads
+            values as that one does, so that the graphs can be used with it; unknown categories are
+            errors. None takes the schema of the store that the graphs come from, or infers one:
+            integer columns are categorical, a one-hot matrix becomes one categorical column, other
+            columns are continuous and are standardized by encoders, and the nodes of graphs without
+            ``x`` get their degrees.
+        directed: Whether edges are directed. None takes the direction of the schema, or of the
+            store that the graphs come from, or else reads undirected edges.
+        on_error: ``fail`` stops at the first graph that cannot be used; ``skip`` omits such graphs
+            and lists them in ``rejects`` of the store.
 
     Returns:
         A store whose graph ``i`` is ``graphs[i]``, or with ``skip`` ``graphs[store.rows[i]]``.
@@ -77,23 +79,22 @@ def from_pyg(
     Raises:
         DataError: Naming the graph whose attributes, edges or widths do not fit (with ``skip``, if
             more than half do not); or if the graphs hold codes of another schema.
-        ConfigError: If the schema's name or ``on_error`` is unknown, or ``directed`` contradicts
-            the schema.
+        ConfigError: If the schema or ``on_error`` is unknown, or ``directed`` contradicts the
+            schema.
     """
-    how = GraphReading(directed=directed, on_error=on_error)
+    reading = GraphReading(directed=directed, on_error=on_error)
+    given = _given_schema(schema)
     items = [graphs] if isinstance(graphs, Data) else graphs
-    found = [graph for k, item in enumerate(items) for graph in _split(item, k)]
-    if not found:
+    data = [graph for k, item in enumerate(items) for graph in _split(item, k)]
+    if not data:
         raise DataError("from_pyg: the collection holds no graph; give at least one.")
-    named = schema.schema if isinstance(schema, GraphStore) else schema
-    named = schema_named(named) if isinstance(named, str) else named
-    codes = _common_codes(found)
-    known = read_as = named
+    codes = _common_codes(data)
+    known = read_as = given
     if codes is not None:
-        known = _schema_of(codes, named)
+        known = _schema_of(codes, given)
         read_as = replace(known, node=_as_codes(known.node), edge=_as_codes(known.edge))
-    raw = [_raw_graph(row, graph) for row, graph in enumerate(found)]
-    if _may_label_nodes(found, raw):
+    raw = [_raw_graph(row, graph) for row, graph in enumerate(data)]
+    if _may_label_nodes(data, raw):
         problem = (
             "`y` has as many labels as every graph has nodes: give labels of graphs the shape "
             "(1, T), as in y.reshape(1, -1); labels of nodes are not read"
@@ -113,7 +114,7 @@ def from_pyg(
     usable = [graph for graph in raw if graph.problem is None]
     node = mode([len(graph.node) for graph in usable if graph.num_nodes] or [0])
     edge = mode([len(graph.edge) for graph in usable if graph.edge_index.size] or [0])
-    unread = set[str]().union(*(g.keys() for g in found if isinstance(g, Data))) - _READ
+    unread = set[str]().union(*(g.keys() for g in data if isinstance(g, Data))) - _READ
     advice = (
         "put attributes in `x` and `edge_attr` (from_networkx: group_node_attrs, group_edge_attrs)"
     )
@@ -129,16 +130,17 @@ def from_pyg(
         keep_constant=True,
         notes=notes,
     )
-    return pack(collection, collection.name, how, known, read_as)
+    return pack(collection, collection.name, reading, known, read_as)
 
 
 def to_pyg(graphs: GraphStore | GraphBatch) -> list[Data]:
-    """Return one ``Data`` a graph, with ``y`` if there are labels; :func:`from_pyg` reads them.
+    """Return one ``Data`` per graph, with ``y`` if there are labels.
 
-    ``x`` and ``edge_attr`` hold the codes of the store: a category as the number of its place in
-    the schema, a quantity as it is. ``codes`` keeps the schema, so that :func:`from_pyg`, ``embed``
-    and the like read them back. ``y`` is float32, as losses want it: labels are rounded to seven
-    digits. Molecules of a store that keeps its texts have ``smiles``, as they were written.
+    ``x`` and ``edge_attr`` hold the codes of the store: the index of a category in the schema, or a
+    quantity itself. The attribute ``codes`` stores the schema, so that the inverse
+    :func:`from_pyg`, ``embed`` and other functions can read the codes. ``y`` is float32, as losses
+    need it: labels are rounded to seven digits. Molecules have ``smiles``, as in the input, if the
+    store keeps texts.
     """
     texts: list[str] = []
     if isinstance(graphs, GraphBatch):
@@ -157,17 +159,29 @@ def to_pyg(graphs: GraphStore | GraphBatch) -> list[Data]:
     edge_attr = batch.edge_attr[order].split(counts)
     nodes = batch.x.split(batch.sizes.tolist())
     labels = [None] * batch.num_graphs if batch.y is None else list(batch.y[:, None])
-    found = [
+    data = [
         Data(x=x, edge_index=e, edge_attr=a if a.shape[1] else None, y=y, codes=codes)
         for x, e, a, y in zip(nodes, edge_index, edge_attr, labels, strict=True)
     ]
-    for data, text in zip(found, texts, strict=False):
-        data.smiles = text
-    return found
+    for graph, text in zip(data, texts, strict=False):
+        graph.smiles = text
+    return data
+
+
+def _given_schema(schema: Any) -> FeatureSchema | None:
+    if isinstance(schema, str):
+        return schema_named(schema)
+    schema = schema.schema if isinstance(schema, GraphStore) else schema
+    if schema is None or isinstance(schema, FeatureSchema):
+        return schema
+    raise ConfigError(
+        "`schema` must be a schema, the name of one, or a store, found "
+        f"{type(schema).__name__}; give the schema of a model as `model.schema`."
+    )
 
 
 def _split(item: Any, number: int) -> list[Any]:
-    """Return the graphs of a batch; anything else as it is."""
+    """Return the graphs of a batch, or a list of ``item`` if it is no batch."""
     if not isinstance(item, Batch):
         return [item]
     try:
@@ -180,46 +194,44 @@ def _split(item: Any, number: int) -> list[Any]:
 
 
 def _common_codes(graphs: list[Any]) -> Codes | None:
-    """Return what :func:`to_pyg` noted in all graphs; None where they hold values."""
-    noted = [getattr(graph, "codes", None) for graph in graphs if isinstance(graph, Data)]
-    noted = [codes if isinstance(codes, Codes) else None for codes in noted]
-    if any(codes is not noted[0] and codes != noted[0] for codes in noted):
+    """Return the ``codes`` that all graphs have, or None if none has any."""
+    found = [getattr(graph, "codes", None) for graph in graphs if isinstance(graph, Data)]
+    found = [codes if isinstance(codes, Codes) else None for codes in found]
+    if any(codes is not found[0] and codes != found[0] for codes in found):
         raise DataError(
             "some graphs hold the codes of a store (to_pyg), others values or the codes of another "
             "store; read them one kind at a time."
         )
-    return noted[0] if noted else None
+    return found[0] if found else None
 
 
-def _schema_of(codes: Codes, wanted: FeatureSchema | None) -> FeatureSchema:
-    """Return the schema of graphs that hold codes."""
-    known = codes.schema or wanted
+def _schema_of(codes: Codes, given: FeatureSchema | None) -> FeatureSchema:
+    """Return the schema of graphs that hold codes, after a comparison with the given one."""
+    known = codes.schema or given
     if known is None:
         raise DataError(
             "the graphs hold the codes of a batch (to_pyg) without a schema; name that of its "
             "store with `schema=store.schema`."
         )
-    if wanted is not None and (wanted != known or wanted.contradicts(known)):
+    if given is not None and (given != known or given.contradicts(known)):
         raise DataError(
             f"the graphs hold the codes of a store of schema '{known.name}' (to_pyg), which has "
-            f"other columns, codes or directions than schema '{wanted.name}'; read the store's "
+            f"other columns, codes or directions than schema '{given.name}'; read the store's "
             "input with that schema, or, if they hold values by now, delete their `codes`."
         )
     return known
 
 
 def _may_label_nodes(graphs: Sequence[Any], raw: Sequence[RawGraph]) -> bool:
-    """Return whether labels may be those of nodes: flat, and one for each of several nodes."""
-    labeled = [
-        (np.ndim(graph.y), len(own.labels), own.num_nodes)
-        for graph, own in zip(graphs, raw, strict=True)
-        if own.labels
-    ]
-    return bool(labeled) and all(ndim == 1 and n == nodes > 1 for ndim, n, nodes in labeled)
+    """Return whether all labels are flat arrays with one label for each of several nodes."""
+    labeled = [(g.y, r) for g, r in zip(graphs, raw, strict=True) if r.labels]
+    return bool(labeled) and all(
+        np.ndim(y) == 1 and len(r.labels) == r.num_nodes > 1 for y, r in labeled
+    )
 
 
 def _as_codes(columns: tuple[Attribute, ...]) -> tuple[Attribute, ...]:
-    """Return columns whose categories are given by their codes."""
+    """Return the columns as they are read from codes instead of values."""
     return tuple(replace(column, values=(), origin="given") for column in columns)
 
 
@@ -272,7 +284,7 @@ def _edges(edge_index: Any) -> Array:
 
 
 def _columns(values: Any, name: str) -> tuple[Array, ...]:
-    """Return a matrix column by column; one without columns counts as none."""
+    """Return the columns of a matrix; a vector is a single column."""
     if values is None:
         return ()
     matrix = _array(values, name)

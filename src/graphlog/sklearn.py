@@ -1,7 +1,7 @@
-"""Estimators for scikit-learn: molecules as SMILES in, features, classes or values out.
+"""Estimators for scikit-learn that embed molecules and predict classes or values from SMILES.
 
 They take lists, arrays and columns of SMILES, also of shape (n, 1), and work in ``Pipeline``,
-``cross_val_score``, ``GridSearchCV`` and with joblib. Masked values are missing ones.
+``cross_val_score``, ``GridSearchCV`` and with joblib. Masked values count as missing.
 """
 
 from collections.abc import Sequence
@@ -37,17 +37,17 @@ DEFAULT_MODEL = "graphlog-mol"
 
 @dataclass(eq=False, repr=False)
 class GraphEmbedder(TransformerMixin, BaseEstimator):
-    """SMILES to frozen embeddings.
+    """Transformer from SMILES to the embeddings of a frozen encoder.
 
     Args:
         encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
-        layer: ``jk``, ``jk+sum`` or ``last``; None takes the model's own.
-        with_features: Features that need no learning, as further columns: ``ecfp4``,
+        layer: ``jk``, ``jk+sum`` or ``last``; None takes the default of the model.
+        with_features: Features that are not learned, as further columns: ``ecfp4``,
             ``descriptors``.
-        invalid: What to do with a molecule that cannot be read: ``raise``, or ``nan`` for a row of
-            NaN, which an imputer or a model that takes NaN may follow. Of graphs of torch_geometric
-            at most half may be bad.
-        batch_size: Graphs per forward pass.
+        invalid: Treatment of a molecule that cannot be read: ``raise`` an error, or ``nan`` for a
+            row of NaN, for an imputer or a model that accepts NaN. At most half of the graphs of a
+            list of torch_geometric graphs may be invalid.
+        batch_size: Number of graphs per forward pass.
         device: ``auto``, ``cpu`` or ``cuda``.
     """
 
@@ -63,12 +63,11 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
         _texts(X, self)
         self.encoder_ = load(self.encoder, device=self.device)
         self.n_features_in_ = 1
-        self.encoder_.feature_names(self.layer, self.with_features)  # refuses unknown ones
-        self.width_ = self.encoder_.width(self.layer)
+        self.encoder_.feature_names(self.layer, self.with_features)  # rejects unknown names
         return self
 
     def transform(self, X: Any) -> Array:  # noqa: N803
-        """Return one float32 row a molecule."""
+        """Return one row of float32 per molecule."""
         check_is_fitted(self, "encoder_")
         store = _graphs(X, self.encoder_, self)
         return self.encoder_.embed(
@@ -76,13 +75,14 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
         )
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Return ``graphlog0``, ``graphlog1``, ..., and the names of joined features."""
-        check_is_fitted(self, "width_")
-        names = self.encoder_.feature_names(self.layer, self.with_features)[self.width_ :]
-        return np.array([*(f"graphlog{k}" for k in range(self.width_)), *names], dtype=object)
+        """Return the names of the columns: ``graphlog0``, ``graphlog1``, ..., then features."""
+        check_is_fitted(self, "encoder_")
+        width = self.encoder_.width(self.layer)
+        features = self.encoder_.feature_names(self.layer, self.with_features)[width:]
+        return np.array([*(f"graphlog{k}" for k in range(width)), *features], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
-        """Say that inputs are text, and outputs float32 whatever they are."""
+        """Return the tags for inputs of text and outputs of float32."""
         tags = _text_tags(super().__sklearn_tags__())
         tags.transformer_tags.preserves_dtype = []
         return tags
@@ -90,7 +90,7 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
 
 @dataclass(eq=False, repr=False)
 class _FineTunedEstimator(BaseEstimator):
-    """What the classifier and the regressor share: parameters, training, outputs."""
+    """Base class of the classifier and the regressor: parameters, training, predictions."""
 
     _task: ClassVar[TaskKind]
 
@@ -114,11 +114,10 @@ class _FineTunedEstimator(BaseEstimator):
         self,
         X: Any,  # noqa: N803
         labels: Array,
-        names: Sequence[str],
         sample_weight: Any,
         classes: Array | None = None,
     ) -> None:
-        """Fit ``model_``; the fold that decides when to stop has the shares of ``classes``."""
+        """Fit ``model_``; the validation set of early stopping is stratified by ``classes``."""
         encoder = load(self.encoder)
         store = _graphs(X, encoder, self)
         if store.num_rows != len(labels):
@@ -126,7 +125,7 @@ class _FineTunedEstimator(BaseEstimator):
                 f"`y` must have one row per molecule: {store.num_rows} molecules, {len(labels)} "
                 "labels."
             )
-        labels, weights = labels.astype(np.float64), None
+        weights = None
         used = np.any(np.isfinite(labels), axis=1)
         if sample_weight is not None:
             weights = _numbers(_cells(sample_weight, "sample_weight"), "sample_weight")
@@ -149,10 +148,11 @@ class _FineTunedEstimator(BaseEstimator):
         labels = labels[store.rows]
         if not len(labels):
             raise DataError("there is no molecule with a label to learn from.")
-        given: Any = self.random_state
-        is_number = isinstance(given, int | np.integer)
-        seed = int(given if is_number else check_random_state(given).randint(2**31))
-        split = Split(np.arange(len(labels)), *[np.empty(0, dtype=np.int64)] * 2)
+        state: Any = self.random_state
+        is_number = isinstance(state, int | np.integer)
+        seed = int(state if is_number else check_random_state(state).randint(2**31))
+        nothing = np.empty(0, dtype=np.int64)
+        split = Split(np.arange(len(labels)), nothing, nothing)
         stops_early = self.patience is not None and self.head is None
         if stops_early:
             share = self.validation_fraction
@@ -166,10 +166,12 @@ class _FineTunedEstimator(BaseEstimator):
                     f"`validation_fraction` of {share} holds back all {len(labels)} molecules; "
                     "lower it, or drop `patience`."
                 ) from None
+        kind = "value" if self._task == "regression" else "class"
+        names = tuple(f"{kind}{k}" for k in range(labels.shape[1]))
         task = self._task if classes is None or len(names) == 1 else "multiclass"
         metric = check_metric(None, task)
         data = LabeledGraphs(
-            "fit", store, labels, tuple(names), task, metric, split, "random", (), weights
+            "fit", store, labels, names, task, metric, split, "random", (), weights
         )
         lacking = [len(data.lacking(fold)) == len(names) for fold in ("train", "valid")]
         need = "values that differ" if task == "regression" else "molecules of two classes"
@@ -188,8 +190,9 @@ class _FineTunedEstimator(BaseEstimator):
             self.model_, self.n_iter_ = fit_head(encoder, data, self.head, self.layer), 1
         self.n_features_in_ = 1
 
-    def _targets(self, y: Any) -> Array:
-        vars(self).pop("model_", None)  # of an earlier fit, whose classes may differ
+    def _checked_target(self, y: Any) -> Array:
+        """Return ``y`` as an array, and discard the model of an earlier fit."""
+        vars(self).pop("model_", None)  # its classes may differ
         if y is None:
             raise DataError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
@@ -209,45 +212,47 @@ class _FineTunedEstimator(BaseEstimator):
 
     def _config(self) -> FinetuneConfig:
         names = ("protocol", "epochs", "batch_size", "learning_rate", "dropout", "freeze", "layer")
-        given = {name: getattr(self, name) for name in (*names, "precision", "device", "patience")}
-        return FinetuneConfig.parse({k: v for k, v in given.items() if v is not None})
+        values = {name: getattr(self, name) for name in (*names, "precision", "device", "patience")}
+        return FinetuneConfig.parse({k: v for k, v in values.items() if v is not None})
 
     def __sklearn_tags__(self) -> Any:
-        """Say that inputs are text, and that ``y`` may have several columns."""
+        """Return the tags for inputs of text and targets of several columns."""
         tags = _text_tags(super().__sklearn_tags__())
         tags.target_tags.multi_output = True
         return tags
 
 
 class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
-    """An encoder with a model of two or more classes, or of several 0/1 columns, NaN where unknown.
+    """Classifier of graphs into two or more classes, or by several 0/1 columns (NaN if unknown).
 
-    By default encoder and a new head are fine-tuned. With ``head`` the encoder stays frozen, and
-    of the settings of fine-tuning only ``encoder``, ``layer`` and ``invalid`` count.
+    By default the encoder and a new head are fine-tuned. With ``head``, the encoder stays frozen,
+    and only the parameters ``encoder``, ``layer`` and ``invalid`` are used besides.
 
     Args:
         encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
-        protocol: ``default`` has a hidden layer; ``paper`` is the paper's.
-        epochs: Passes over the training molecules; None takes the protocol's.
-        batch_size: Molecules a step.
-        learning_rate: First step size of Adam for the head.
-        dropout: Share of each layer's outputs dropped while training; None takes the protocol's.
-        freeze: Train the head alone.
-        layer: Embedding the head sees; None takes the protocol's.
-        invalid: ``raise`` for a molecule that cannot be read, or ``nan``: left out of training, NaN
-            probabilities, which scikit-learn's scores and ``cross_val_score`` refuse.
-        precision: ``fp32``, ``bf16``, or ``auto`` (bf16 where the hardware computes in it).
+        protocol: Protocol of fine-tuning: ``default``, with a hidden layer, or ``paper``.
+        epochs: Passes over the training set; None takes that of the protocol.
+        batch_size: Number of molecules per step.
+        learning_rate: Initial learning rate of the head (Adam).
+        dropout: Dropout rate after each layer during training; None takes that of the protocol.
+        freeze: Whether only the head is trained.
+        layer: Embedding that is the input of the head; None takes that of the protocol.
+        invalid: Treatment of a molecule that cannot be read: ``raise`` an error, or ``nan`` to omit
+            it from training and predict NaN, which scores of scikit-learn and ``cross_val_score``
+            do not accept.
+        precision: ``fp32``, ``bf16``, or ``auto`` (bf16 if the hardware computes in it).
         device: ``auto``, ``cpu`` or ``cuda``.
-        random_state: Seed of head, order and dropout, and of what is held back.
-        patience: Epochs without a better score on molecules held back after which training stops;
-            the best epoch is kept. None trains all epochs on all molecules.
-        validation_fraction: Share of the molecules that ``patience`` holds back, at random, classes
-            in proportion; otherwise unused.
-        head: None fine-tunes; else what is fitted to frozen embeddings: ``linear``, ``kernel`` (of
-            molecules also of ECFP4 counts), or ``auto``, the better by five-fold cross-validation.
+        random_state: Seed of the head, the order of molecules, dropout, and the validation set.
+        patience: Number of epochs without a better score on the validation set after which training
+            stops; the best epoch is kept. None trains all epochs on all molecules.
+        validation_fraction: Share of the molecules in the validation set, drawn at random and
+            stratified by class; used only with ``patience``.
+        head: None fine-tunes; otherwise the model that is fitted to frozen embeddings: ``linear``,
+            ``kernel`` (for molecules also on ECFP4 counts), or ``auto``, the better one by
+            five-fold cross-validation.
 
     Attributes:
-        n_iter_: Epochs trained.
+        n_iter_: Number of epochs trained.
     """
 
     _task: ClassVar[TaskKind] = "classification"
@@ -258,34 +263,34 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
         Args:
             X: SMILES.
             y: A class for each molecule, or columns of 0, 1 and NaN.
-            sample_weight: How much each molecule counts in the loss; 0 leaves it out. None: all
-                alike; ``sklearn.utils.class_weight.compute_sample_weight("balanced", y)`` makes
-                classes count alike.
+            sample_weight: Weight of each molecule in the loss; 0 omits it. None weights all
+                molecules equally; to weight all classes equally, use
+                ``sklearn.utils.class_weight.compute_sample_weight("balanced", y)``.
 
         Raises:
             DataError: If molecules, classes or weights cannot be used.
         """
-        y = self._targets(y)
+        y = self._checked_target(y)
         self.multilabel_ = y.ndim == 2 and y.shape[1] > 1
         if self.multilabel_:
             columns = int(y.shape[1])
-            wanted = "0, 1 or NaN where it has several columns"
-            labels, classes = _numbers(y, "y", wanted), None
+            expected = "0, 1 or NaN where it has several columns"
+            labels, classes = _numbers(y, "y", expected), None
             if not np.isin(labels[~np.isnan(labels)], (0, 1)).all():
-                raise DataError(f"`y` must hold {wanted}.")
+                raise DataError(f"`y` must hold {expected}.")
             self.classes_ = [np.array([0, 1])] * columns
         else:
             y = y.reshape(-1)
-            missing = sum(value != value for value in y.tolist())  # only NaN does
-            if missing:
+            values = y.tolist()
+            if missing := sum(value != value for value in values):  # true only for NaN
                 raise DataError(
                     f"`y` has no class in {missing} rows (NaN or None); leave these rows out."
                 )
-            kinds = {isinstance(value, str) for value in y.tolist()}
+            kinds = {isinstance(value, str) for value in values}
             if len(kinds) > 1:
                 raise DataError("`y` holds both text and numbers; write all classes in one way.")
-            if y.dtype == object and kinds == {False}:  # as a column with gaps leaves them
-                y = np.array(y.tolist())
+            if y.dtype == object and kinds == {False}:  # numbers of a column with missing values
+                y = np.array(values)
             if type_of_target(y) not in {"binary", "multiclass"}:
                 raise DataError(
                     f"Unknown label type: {type_of_target(y)} values are not classes; use "
@@ -298,12 +303,11 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
                 )
             shown = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
             labels = np.stack([y == c for c in shown], axis=1).astype(np.float64)
-        names = [f"class{k}" for k in range(labels.shape[1])]
-        self._train(X, labels, names, sample_weight, classes)
+        self._train(X, labels, sample_weight, classes)
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
-        """Return one column per class, rows summing to 1; of 0/1 columns the probability of 1."""
+        """Return the probability of each class, or of the value 1 in each 0/1 column."""
         outputs = self._outputs(X)
         if self.multilabel_:
             return outputs
@@ -312,9 +316,9 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
         return outputs / outputs.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """Return the most probable class; None (0/1 columns: NaN) where a molecule is invalid.
+        """Return the most probable class, or None (0/1 columns: NaN) for an invalid molecule.
 
-        A 0/1 column that holds one class only may be NaN throughout.
+        A 0/1 column that has only one class in the training set may be predicted as NaN.
         """
         probabilities = self.predict_proba(X)
         if self.multilabel_:
@@ -330,49 +334,48 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
 
 
 class GraphRegressor(RegressorMixin, _FineTunedEstimator):
-    """An encoder with a model of quantities, one or several columns, NaN where unknown.
+    """Regressor of graphs for one or several columns of values (NaN if unknown).
 
-    Arguments are those of :class:`GraphClassifier`; where ``invalid`` is ``nan``, a molecule that
-    cannot be read is predicted NaN.
+    The parameters are those of :class:`GraphClassifier`. With ``invalid="nan"``, the values of a
+    molecule that cannot be read are predicted as NaN.
     """
 
     _task: ClassVar[TaskKind] = "regression"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
-        """Train on molecules and their values; they are scaled inside.
+        """Train on molecules and their values, which are standardized internally.
 
         Args:
             X: SMILES.
-            y: Values, one or several columns, NaN where unknown.
-            sample_weight: How much each molecule counts in the loss; 0 leaves it out. None: all
-                alike.
+            y: Values in one or several columns, NaN if unknown.
+            sample_weight: Weight of each molecule in the loss; 0 omits it. None weights all
+                molecules equally.
 
         Raises:
             DataError: If molecules, values or weights cannot be used.
         """
-        labels = _numbers(self._targets(y), "y", "numbers; for classes use GraphClassifier")
-        infinite = np.flatnonzero(np.isinf(labels.reshape(len(labels), -1)).any(axis=1))
+        labels = _numbers(self._checked_target(y), "y", "numbers; for classes use GraphClassifier")
+        self.is_flat_ = labels.ndim == 1
+        labels = labels.reshape(len(labels), -1)
+        infinite = np.flatnonzero(np.isinf(labels).any(axis=1))
         if len(infinite):
             raise DataError(
                 f"`y` is infinite in row {infinite[0]} ({len(infinite)} such rows); leave these "
                 "rows out, or give NaN where a value is unknown."
             )
-        self.is_flat_ = labels.ndim == 1
-        labels = labels.reshape(len(labels), -1)
-        names = [f"value{k}" for k in range(labels.shape[1])]
-        self._train(X, labels, names, sample_weight)
+        self._train(X, labels, sample_weight)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:  # noqa: N803
-        """Return the predicted values, shaped like the ``y`` of :meth:`fit`.
+        """Return the predicted values, in the shape of ``y`` of :meth:`fit`.
 
         Args:
             X: SMILES.
-            return_std: Whether to return the predicted standard deviation of each value as well
-                (kernel models only).
+            return_std: Whether to return the standard deviation of each value as well (kernel
+                models only).
 
         Raises:
-            ConfigError: If it is asked of another model.
+            ConfigError: If ``return_std`` is true and the model is not a kernel model.
         """
         check_is_fitted(self, "model_")
         columns = 0 if self.is_flat_ else slice(None)
@@ -382,9 +385,9 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
             raise ConfigError(
                 "only kernel models predict standard deviations; choose `head='kernel'`."
             )
-        found = self.model_.predict_uncertain(_graphs(X, self.model_.encoder, self))
-        assert found.std is not None, "kernel models of quantities have deviations"
-        return found.mean[:, columns], found.std[:, columns]
+        prediction = self.model_.predict_uncertain(_graphs(X, self.model_.encoder, self))
+        assert prediction.std is not None, "kernel regression has standard deviations"
+        return prediction.mean[:, columns], prediction.std[:, columns]
 
 
 def _texts(X: Any, estimator: Any) -> list[str]:  # noqa: N803
@@ -401,7 +404,7 @@ def _texts(X: Any, estimator: Any) -> list[str]:  # noqa: N803
 
 
 def _cells(values: Any, name: str) -> Array:
-    """Return an array, NaN where a value is masked, None or pandas' NA."""
+    """Return an array with NaN for masked values, None, and NA of pandas."""
     import pandas as pd  # slow to import
 
     cells = np.asarray(values)
@@ -415,11 +418,11 @@ def _cells(values: Any, name: str) -> Array:
     return np.where(pd.isna(cells), np.nan, cells) if cells.dtype == object else cells
 
 
-def _numbers(values: Array, name: str, wanted: str = "numbers") -> Array:
+def _numbers(values: Array, name: str, expected: str = "numbers") -> Array:
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise DataError(f"`{name}` must hold {wanted}.") from None
+        raise DataError(f"`{name}` must hold {expected}.") from None
 
 
 def _graphs(X: Any, encoder: Encoder, estimator: Any) -> GraphStore:  # noqa: N803

@@ -61,6 +61,14 @@ def test_output_can_be_a_frame(model: Path):
     assert frame.columns[15:17].tolist() == ["graphlog15", "MolLogP"]
 
 
+def test_another_layer_after_fitting_changes_values_and_names(model: Path):
+    embedder = GraphEmbedder(model, with_features=["descriptors"]).fit(CHAINS)
+    fresh = GraphEmbedder(model, "last", with_features=["descriptors"]).fit(CHAINS)
+    frame = embedder.set_params(layer="last").set_output(transform="pandas").transform(CHAINS[:3])
+    np.testing.assert_array_equal(frame, fresh.transform(CHAINS[:3]))
+    assert frame.columns.tolist() == fresh.get_feature_names_out().tolist()
+
+
 def test_in_a_pipeline_with_search(model: Path):
     pipeline = make_pipeline(
         GraphEmbedder(model), StandardScaler(), LogisticRegression(max_iter=500)

@@ -119,7 +119,7 @@ def test_attr_masking_of_edges_names_the_first_channel():
         channels = batch.edge_attr[e, :2].tolist()
         scores = objective.head.linear(h[a] + h[b])
         losses.append(cross_entropy(scores, channels.index(max(channels))))
-    assert objective.head.positions == (0, 1)
+    assert objective.head.columns == (0, 1)
     assert close(found.total, mean(losses))
 
 

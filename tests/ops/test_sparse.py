@@ -93,10 +93,10 @@ def test_self_loops_equal_a_fresh_sort():
     assert sorted(ours.T.tolist()) == sorted(with_loops.T.tolist())
     back = looped.reverse
     assert torch.equal(
-        looped.senders[back.edges], torch.repeat_interleave(node, back.offsets.diff())
+        looped.senders[back.order], torch.repeat_interleave(node, back.offsets.diff())
     )
-    assert torch.equal(looped.receivers[back.edges], back.receivers)
-    assert back.edges.sort().values.tolist() == list(range(17))
+    assert torch.equal(looped.receivers[back.order], back.senders)
+    assert back.order.sort().values.tolist() == list(range(17))
 
 
 REDUCTIONS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor]]] = {

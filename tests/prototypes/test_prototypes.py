@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from encoder_support import all_chains, random_forest, seeded
 from graphlog.errors import ConfigError, NonFiniteLossError
+from graphlog.objectives.losses import assignment_gap, prototype_statistics
 from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes import (
     Clusters,
@@ -231,13 +232,15 @@ def test_what_is_no_forest(layers: list[torch.Tensor], parents: list[torch.Tenso
         PrototypeForest(layers, parents).check()
 
 
-def test_detached_vectors_keep_the_trees():
+def test_what_follows_from_assignments_has_no_gradient():
     forest = random_forest((2, 4), dim=3)
+    emb = torch.randn(5, 3, generator=seeded(), dtype=torch.float64, requires_grad=True)
     for layer in forest.layers:
         layer.requires_grad_()
-    still = forest.detach()
-    assert still.parents is forest.parents
-    assert not any(layer.requires_grad for layer in still.layers)
+    chains = balanced_chains(emb, forest, temperature=0.1)
+    values = prototype_statistics(emb, chains, forest, temperature=0.1)
+    values["gap"] = assignment_gap(emb, chains, forest, temperature=0.1, draw_temperature=0.2)
+    assert not any(value.requires_grad for value in values.values())
 
 
 def test_leaves_of_one_root_are_near_each_other():

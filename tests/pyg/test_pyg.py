@@ -330,6 +330,15 @@ def test_a_store_of_graphs_serves_as_their_schema():
         read_graphs([_values([1, 1, 0, 0])], directed=True)
 
 
+def test_a_model_is_not_taken_for_a_schema():
+    store = from_pyg([_values([-1, 0, 1, 1])])
+    encoder: Any = tiny_encoder(schema=store.schema)
+    for graphs in ([_values([1, 1, 0, 0])], to_pyg(store)):
+        with pytest.raises(ConfigError, match=r"found Encoder; .* `model\.schema`"):
+            from_pyg(graphs, encoder)
+        assert from_pyg(graphs, encoder.schema).schema == store.schema
+
+
 def test_an_edge_is_listed_alike_if_its_attributes_are_equal_in_32_bits() -> None:
     edges = torch.tensor([[0, 1], [1, 0]])
     weight = torch.tensor([[0.1 + 0.2], [0.3]], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Pretext tasks: one file is one method; the table below is what ``--objective`` chooses from."""
+"""Pretext tasks, one method per module; ``--objective`` chooses from :data:`OBJECTIVES`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from graphlog.objectives.base import Objective
 
 
-def _fits(name: str, part: object) -> str | None:
+def _expected(name: str, part: object) -> str | None:
     from graphlog.objectives.base import Objective
 
     is_objective = isinstance(part, type) and issubclass(part, Objective)
@@ -29,5 +29,5 @@ OBJECTIVES: "Registry[type[Objective[Any]]]" = Registry(
         "infograph": "graphlog.objectives.infograph:InfoGraph",
         "infomax": "graphlog.objectives.infomax:Infomax",
     },
-    _fits,
+    _expected,
 )

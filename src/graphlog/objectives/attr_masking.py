@@ -1,4 +1,4 @@
-"""AttrMasking: predict the attributes that a view hides (Hu et al., 2020)."""
+"""AttrMasking: predict masked attributes (Hu et al., 2020)."""
 
 from typing import ClassVar
 
@@ -14,35 +14,35 @@ from graphlog.objectives.base import (
     LossTerms,
     Objective,
     Recipes,
-    comparison,
-    published,
+    comparison_recipe,
+    published_recipe,
 )
 from graphlog.views.augment import MaskedView, mask_attributes
 
 
 class AttrMaskingConfig(FrozenConfig):
-    """Switches of AttrMasking."""
+    """Settings of AttrMasking."""
 
     mask_rate: float = Field(0.15, ge=0, lt=1)
-    """Share of a graph's nodes (or undirected edges, as the schema says) whose attributes are
-    masked; at least one is."""
+    """Share of the nodes of a graph (or of its undirected edges, depending on the schema) whose
+    attributes are masked; at least one is masked."""
     masked_columns: MaskedColumns = "all"
-    """``first``: only the first column gets its mask code, the others 0 (source: chirality
-    "unspecified")."""
+    """Columns that get their mask code. With ``first``, as in the authors' script, the others get 0
+    (an unspecified chirality)."""
 
 
 class AttrMasking(Objective[MaskedView]):
-    """A linear map from embeddings to the first masked attribute.
+    """Prediction of the first masked attribute by a linear map of the embeddings.
 
-    In chemistry that is the atom type, in biology the first evidence of an edge.
+    The attribute is the atom type for molecules, and the first evidence of an edge for proteins.
     """
 
     Config: ClassVar[type[FrozenConfig]] = AttrMaskingConfig
     masks = True
     RECIPES: ClassVar[Recipes] = {
-        "default": comparison(),
-        "paper": published(masked_columns="first"),
-        "biology": published("protein"),
+        "default": comparison_recipe(),
+        "paper": published_recipe(masked_columns="first"),
+        "biology": published_recipe("protein"),
     }
 
     def __init__(self, config: AttrMaskingConfig, encoder: GraphEncoder) -> None:
@@ -56,6 +56,6 @@ class AttrMasking(Objective[MaskedView]):
         return mask_attributes(batch, self.schema, c.mask_rate, generator, c.masked_columns)
 
     def loss(self, views: MaskedView, encoder: GraphEncoder, generator: Generator) -> LossTerms:
-        """Return the mean loss over masked items."""
+        """Return the mean loss over masked nodes or edges."""
         loss = self.head.loss(encoder(views.batch).node_emb, views)
         return LossTerms(loss, {"attribute": loss})

@@ -1,4 +1,4 @@
-"""ContextPred: a neighborhood recognizes what surrounds it (Hu et al., 2020)."""
+"""ContextPred: match each neighborhood with the context around it (Hu et al., 2020)."""
 
 from typing import ClassVar, Literal, Self
 
@@ -14,33 +14,33 @@ from graphlog.objectives.base import (
     LossTerms,
     Objective,
     Recipes,
-    comparison,
-    published,
+    comparison_recipe,
+    pair_cross_entropy,
+    published_recipe,
     row_products,
-    tell_apart,
 )
 from graphlog.ops.sparse import segment_mean
 from graphlog.views.sampling import ContextViews, context_views, random_nodes
 
 
 class ContextPredConfig(FrozenConfig):
-    """Switches of ContextPred; the defaults are those of the source's chemistry."""
+    """Settings of ContextPred; the defaults are those of the authors for molecules."""
 
     hops: int = Field(5, ge=0)
-    """Reach of the substructure around its root; 0: the whole graph (biology)."""
+    """Radius of the substructure around its root, in edges; 0 takes the whole graph (proteins)."""
     inner: int = Field(4, ge=0)
-    """The context begins beyond this many steps from the root."""
+    """Distance from the root, in edges, beyond which the context begins."""
     outer: int = Field(7, ge=0)
-    """The context ends after this many steps; 0: nowhere (biology)."""
+    """Distance from the root at which the context ends; 0 sets no end (proteins)."""
     context_layers: int = Field(3, ge=1)
-    """Layers of the context's own encoder."""
+    """Layers of the encoder of contexts."""
     substructure_at: Literal["root", "center"] = "root"
-    """Node whose embedding stands for the substructure: the root, or the center of a whole
-    ego-network (node 0; biology)."""
+    """Node whose embedding represents the substructure: the root, or the center (node 0) of a whole
+    ego-network (proteins)."""
     mode: Literal["cbow", "skipgram"] = "cbow"
-    """Score the substructure with the mean of the anchors, or with every anchor by itself."""
+    """Whether to score the substructure with the mean of the anchors or with each anchor."""
     negatives: int = Field(1, ge=1)
-    """Wrong contexts a substructure: those of the next graphs of the batch."""
+    """Negative contexts per substructure, which are those of the next graphs of the batch."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -59,45 +59,45 @@ class ContextPredConfig(FrozenConfig):
 
 
 class ContextPred(Objective[ContextViews]):
-    """Binary cross-entropy on inner products of root and context, which has its own encoder."""
+    """Binary cross-entropy on inner products of substructures and contexts; each has an encoder."""
 
     Config: ClassVar[type[FrozenConfig]] = ContextPredConfig
     RECIPES: ClassVar[Recipes] = {
-        "default": comparison(),
-        "paper": published(),
-        "biology": published("protein", hops=0, inner=1, outer=0, substructure_at="center"),
+        "default": comparison_recipe(),
+        "paper": published_recipe(),
+        "biology": published_recipe("protein", hops=0, inner=1, outer=0, substructure_at="center"),
     }
 
     def __init__(self, config: ContextPredConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
         self.config = config
         shape = {"layers": config.context_layers, "dim": encoder.dim}
-        alike = encoder.config.updated({**shape, "jk": "last", "readout": "mean"})
-        self.context = GraphEncoder(alike, encoder.schema)
+        settings = encoder.config.updated({**shape, "jk": "last", "readout": "mean"})
+        self.context = GraphEncoder(settings, encoder.schema)
 
     def views(self, batch: GraphBatch, generator: Generator) -> ContextViews:
-        """Return substructure and context of a random root per graph, but of graphs too small."""
+        """Return the substructure and the context of a random root in each graph that has both."""
         c = self.config
         return context_views(batch, random_nodes(batch.ptr, generator), c.hops, c.inner, c.outer)
 
     def loss(self, views: ContextViews, encoder: GraphEncoder, generator: Generator) -> LossTerms:
-        """Return the mean loss over right pairs plus ``negatives`` times that over wrong pairs."""
+        """Return the loss of positive pairs plus ``negatives`` times that of negative pairs."""
         c = self.config
         root = views.root if c.substructure_at == "root" else views.substructure.ptr[:-1]
         roots = encoder(views.substructure).node_emb[root]
         anchors = self.context(views.context).node_emb[views.anchors]
         graph = views.context.batch[views.anchors]
         num = roots.shape[0]
-        # a whole turn would come back to the right one
+        # a shift by all graphs would pair each substructure with its own context
         shifts = range(1, min(c.negatives, num - 1) + 1)
         if c.mode == "cbow":
             ends = torch.bincount(graph, minlength=num).cumsum(0)
             pooled = segment_mean(anchors, F.pad(ends, (1, 0)))
-            wrong = [row_products(roots, pooled.roll(-shift, dims=0)) for shift in shifts]
-            right = row_products(roots, pooled)
+            negatives = [row_products(roots, pooled.roll(-shift, dims=0)) for shift in shifts]
+            positive = row_products(roots, pooled)
         else:
-            wrong = [row_products(roots.roll(-shift, dims=0)[graph], anchors) for shift in shifts]
-            right = row_products(roots[graph], anchors)
-        return tell_apart(
-            right, torch.cat(wrong) if wrong else right[:0], negative_weight=float(c.negatives)
-        )
+            rolled = [roots.roll(-shift, dims=0) for shift in shifts]
+            negatives = [row_products(r[graph], anchors) for r in rolled]
+            positive = row_products(roots[graph], anchors)
+        negative = torch.cat([positive[:0], *negatives])
+        return pair_cross_entropy(positive, negative, negative_weight=float(c.negatives))

@@ -1,4 +1,4 @@
-"""DescriptorPred: regression of descriptors (Li et al., 2022; Burns et al., 2025)."""
+"""DescriptorPred: predict descriptors of graphs (Li et al., 2022; Burns et al., 2025)."""
 
 from typing import ClassVar
 
@@ -14,26 +14,26 @@ from graphlog.objectives.base import (
     Objective,
     Recipes,
     RegressionHead,
-    chemistry,
+    chemistry_recipe,
     descriptor_losses,
     target_count,
 )
 
 
 class DescriptorPredConfig(FrozenConfig):
-    """Switches of DescriptorPred."""
+    """Settings of DescriptorPred."""
 
     substructure_weight: float = Field(0.0, ge=0)
-    """Weight of predicting the components of the counts of substructures; 0 leaves it out."""
+    """Weight of the prediction of principal components of substructure counts; 0 omits it."""
     target_columns: int | None = Field(None, ge=1)
-    """Columns of the vectors to predict in place of the descriptors; ``targets_from`` sets it."""
+    """Width of the vectors to predict instead of descriptors; set by ``targets_from``."""
 
 
 class DescriptorPred(Objective[GraphBatch]):
-    """A net on all layers' means predicts every standardized descriptor of the domain."""
+    """Prediction of the standardized descriptors of the domain from the ``jk`` embedding."""
 
     Config: ClassVar[type[FrozenConfig]] = DescriptorPredConfig
-    RECIPES: ClassVar[Recipes] = {"default": chemistry()}
+    RECIPES: ClassVar[Recipes] = {"default": chemistry_recipe()}
     is_separable = True
     needs_targets = True
 
@@ -48,7 +48,7 @@ class DescriptorPred(Objective[GraphBatch]):
         )
 
     def loss(self, views: GraphBatch, encoder: GraphEncoder, generator: Generator) -> LossTerms:
-        """Return the mean error over molecules and descriptors, and that over components."""
+        """Return the mean loss of the descriptors, plus the weighted loss of the components."""
         graph_emb = encoder.encode_and_embed(views)[1]
         terms = descriptor_losses(self.head, self.substructures, graph_emb, views.y)
         total = terms["descriptor"]

@@ -15,36 +15,36 @@ from graphlog.objectives.base import (
     ProjectionHead,
     Recipes,
     Temperature,
-    comparison,
-    published,
+    comparison_recipe,
+    published_recipe,
 )
 from graphlog.ops.contrastive import cosine_similarity, full_precision, log_softmax_share
 from graphlog.views.augment import Augmentation, AugmentConfig, augment
 
 
 class GraphCLConfig(AugmentConfig):
-    """Switches of GraphCL, and of its perturbations."""
+    """Settings of GraphCL and of its perturbations."""
 
     first: tuple[Augmentation, ...] = Field(("drop-nodes", "subgraph"), min_length=1)
-    """Perturbations of the first copy; for every graph one of them is drawn."""
+    """Perturbations of the first copy; one of them is drawn for each graph."""
     second: tuple[Augmentation, ...] = Field(("drop-nodes", "subgraph"), min_length=1)
-    """Perturbations of the second copy."""
+    """Perturbations of the second copy; one of them is drawn for each graph."""
     temperature: Temperature = 0.1
-    """Divides the cosines."""
+    """Temperature that divides the cosines."""
 
 
 class GraphCL(Objective[tuple[GraphBatch, GraphBatch]]):
-    """Contrast of projected graph embeddings across the batch, from first to second copies.
+    """InfoNCE of the projected first copy of each graph with the second copies of the batch.
 
-    The softmax counts the wrong copies only, as the authors' script does.
+    The denominator of the softmax omits the positive pair, as in the authors' script.
     """
 
     Config: ClassVar[type[FrozenConfig]] = GraphCLConfig
     RECIPES: ClassVar[Recipes] = {
-        "default": comparison(),
-        "paper": published(),
-        "released": published(subgraph_growth="first-neighbors", restore_edgeless=True),
-        "biology": published(
+        "default": comparison_recipe(),
+        "paper": published_recipe(),
+        "released": published_recipe(subgraph_growth="first-neighbors", restore_edgeless=True),
+        "biology": published_recipe(
             "protein",
             first=("drop-nodes", "subgraph", "perturb-edges"),
             second=("drop-nodes", "subgraph", "perturb-edges"),
@@ -60,7 +60,7 @@ class GraphCL(Objective[tuple[GraphBatch, GraphBatch]]):
         self.head = ProjectionHead(encoder.dim)
 
     def views(self, batch: GraphBatch, generator: Generator) -> tuple[GraphBatch, GraphBatch]:
-        """Return two copies, perturbed independently."""
+        """Return two independently perturbed copies of the batch."""
         c = self.config
         first = augment(batch, self.schema, c.first, c, generator)
         return first, augment(batch, self.schema, c.second, c, generator)
@@ -68,17 +68,17 @@ class GraphCL(Objective[tuple[GraphBatch, GraphBatch]]):
     def loss(
         self, views: tuple[GraphBatch, GraphBatch], encoder: GraphEncoder, generator: Generator
     ) -> LossTerms:
-        """Return the mean loss over graphs; a lone graph has nothing to be told from and adds 0."""
+        """Return the mean loss over graphs; it is 0 for a single graph, which has no negative."""
         first, second = (full_precision(self.head(encoder(view).graph_emb)) for view in views)
         with torch.autocast(first.device.type, enabled=False):
             similarity = cosine_similarity(first, second)
-            num, own = similarity.shape[0], similarity.diagonal()
+            num, positive = similarity.shape[0], similarity.diagonal()
             if num < 2:
                 loss = 0.0 * similarity.sum()
                 return LossTerms(loss, {"contrast": loss})
-            wrong = ~torch.eye(num, dtype=torch.bool, device=similarity.device)
-            loss = -log_softmax_share(similarity / self.config.temperature, wrong).mean()
+            is_negative = ~torch.eye(num, dtype=torch.bool, device=similarity.device)
+            loss = -log_softmax_share(similarity / self.config.temperature, is_negative).mean()
             with torch.no_grad():
-                others = (similarity.sum() - own.sum()) / (num * (num - 1))
-        seen = {"cos_graph_pos": own.detach().mean(), "cos_graph_neg": others}
-        return LossTerms(loss, {"contrast": loss}, seen)
+                negative = (similarity.sum() - positive.sum()) / (num * (num - 1))
+        watch = {"cos_graph_pos": positive.detach().mean(), "cos_graph_neg": negative}
+        return LossTerms(loss, {"contrast": loss}, watch)

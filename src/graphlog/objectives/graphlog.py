@@ -1,7 +1,6 @@
-"""GraphLoG (Xu et al., 2021): local and global structure by online EM (Algorithm 1)."""
+"""GraphLoG (Xu et al., 2021): local and global structure, learned by online EM (Algorithm 1)."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
@@ -24,8 +23,8 @@ from graphlog.objectives.base import (
     Recipes,
     RegressionHead,
     Temperature,
-    chemistry,
-    comparison,
+    chemistry_recipe,
+    comparison_recipe,
     descriptor_losses,
     target_count,
 )
@@ -59,101 +58,102 @@ from graphlog.prototypes import (
 from graphlog.views.augment import MaskedView, drop_subgraphs, mask_attributes
 from graphlog.views.sampling import induced_part, uniform
 
-GlobalForm = Literal["nce", "cross-entropy"]
-
 
 class GraphLoGConfig(FrozenConfig):
-    """What GraphLoG is made of; recipes are bundles of these settings."""
+    """Settings of GraphLoG.
+
+    Below, "paper" marks a choice of Xu et al. (2021), and "script" one of their released script.
+    """
 
     local_epochs: int = Field(1, ge=0)
-    """Epochs with the local losses alone, before prototypes are fitted (Algorithm 1); at least 1
-    where there are prototypes. Without any local weight, the two losses of Eq. 9 are used."""
+    """Epochs with only the local losses, before prototypes are fitted (Algorithm 1); at least 1 if
+    ``global_weight`` is above 0. If all other weights are 0, they minimize Eq. 9."""
     graph_weight: float = Field(1.0, ge=0)
-    """Weight of the graph loss (Eq. 6); 0 leaves it out."""
+    """Weight of the graph loss (Eq. 6); 0 omits it."""
     subgraph_weight: float = Field(1.0, ge=0)
-    """Weight of the subgraph loss (Eq. 7); 0 leaves it out."""
+    """Weight of the subgraph loss (Eq. 7); 0 omits it."""
     global_weight: float = Field(0.1, ge=0)
-    """Weight of the prototype loss (Eq. 19); 0 leaves out prototypes and the joint phase."""
+    """Weight of the global loss (Eq. 19); 0 omits the prototypes and the joint phase."""
     attribute_weight: float = Field(1.0, ge=0)
-    """Weight of predicting the first masked attribute (the atom type; of an edge with several kinds
-    of evidence, the first that it has), which is not in the paper; 0 leaves it out."""
+    """Weight of predicting the first masked attribute: the atom type, or the first kind of evidence
+    of an edge (not in the paper); 0 omits it."""
     descriptor_weight: float = Field(0.0, ge=0)
-    """Weight of predicting descriptors from all layers' means (not in the paper); 0: none."""
+    """Weight of predicting descriptors from ``jk`` embeddings (not in the paper); 0 omits it."""
     substructure_weight: float = Field(0.0, ge=0)
-    """Weight of predicting components of counts of substructures beside descriptors; 0: none."""
+    """Weight of predicting components of substructure counts besides descriptors; 0 omits it."""
     target_columns: int | None = Field(None, ge=1)
-    """Columns of the vectors to predict in place of the descriptors; ``targets_from`` sets it."""
+    """Width of the vectors to predict instead of descriptors; set by ``targets_from``."""
 
     mask_rate: float = Field(0.3, ge=0, lt=1)
-    """Share of a graph's nodes (or edges) whose attributes are masked."""
+    """Share of the nodes (or edges) of a graph whose attributes are masked."""
     mask_rate_max: float | None = Field(None, ge=0, lt=1)
-    """Every graph draws its share between ``mask_rate`` and this; None: all have ``mask_rate``."""
+    """Upper bound if each graph draws its share, from ``mask_rate`` on; None: all have that."""
     drop_rate: float = Field(0.0, ge=0, lt=1)
-    """Share of a graph's nodes that its view lacks, one connected subgraph; 0 drops none."""
+    """Share of the nodes of a graph, a connected subgraph, that its view omits."""
     masked_columns: MaskedColumns = "all"
-    """``first``: only the first column gets its mask code, the others 0 (script: chirality
-    "unspecified")."""
+    """Columns that get their mask code. With ``first`` (script), the others get 0 (an unspecified
+    chirality)."""
 
     local_form: LocalForm = "infonce"
-    """``margin``: differences of cosines with one drawn negative (Eqs. 6-7); ``infonce``:
-    softmax over all negatives (script)."""
+    """``margin``: difference of the cosines of a positive and a drawn negative (Eqs. 6-7);
+    ``infonce``: cross-entropy of a softmax over all negatives (script)."""
     temperature: Temperature = 0.1
-    """Divides cosines in every softmax loss."""
+    """Temperature that divides cosines in every softmax loss."""
     subgraph_anchors: Anchors = "all"
-    """Nodes whose subgraphs are anchors: all (paper) or the masked ones (script; for edges:
-    nodes touching a masked edge)."""
+    """Nodes whose subgraphs are anchors: all (paper), or those that are masked or touch a masked
+    edge (script)."""
     subgraph_positive: Positive = "own"
-    """Positive of a subgraph: itself (paper) or any masked node of its graph (script)."""
+    """Positive of a node: itself (paper), or any masked node of its graph (script)."""
     cosine_eps: float = Field(0.0, ge=0)
-    """Added to the denominators of cosines and softmaxes (script: 1e-6)."""
+    """Constant added to the denominators of cosines and softmaxes (script: 1e-6)."""
     projection_head: bool = False
-    """Compare a two-layer projection of the embeddings instead of the embeddings (script);
-    prototypes live in the projected space too."""
+    """Whether all losses compare two-layer projections of the embeddings (script); the prototypes
+    are then in the projected space too."""
     local_heads: bool = False
-    """Compare projections of graphs and of nodes, each with a head of its own, in the local losses
-    only, so that the embedding itself need not be invariant."""
+    """Whether the two local losses compare projections, each by its own head, so that the embedding
+    itself need not be invariant."""
     skip_symmetric: bool = False
-    """Leave out negatives of a node that the encoder cannot tell from it; as negatives they put
-    a floor under the subgraph loss."""
+    """Whether nodes that the encoder cannot distinguish are not negatives of each other; as
+    negatives they would keep the subgraph loss above a positive bound."""
 
     depth: int = Field(3, ge=1)
-    """Layers of prototypes."""
+    """Number of layers of prototypes."""
     centers: int = Field(50, ge=1)
-    """Centers of each clustering."""
+    """Number of centers of each clustering."""
     min_members: int = Field(2, ge=1)
-    """Clusters with fewer members are discarded."""
+    """Smallest number of members of a cluster; smaller clusters are discarded."""
     centers_rule: CentersRule = "halve"
-    """Centers of a layer of few points: half as many; ``literal`` discards every upper layer."""
+    """Limit of the number of centers in a layer: half the number of points, or with ``literal`` the
+    number of points, which discards every upper layer."""
     initialization: Literal["balanced", "kmeans", "competitive"] = "balanced"
-    """Equal shares for the prototypes of every layer, so that none above the leaves stands empty;
-    K-means (paper); or moving averages and rival-penalized competition (script)."""
+    """How prototypes are fitted: with equal shares in every layer, so that none above the leaves is
+    unused; by K-means (paper); or by moving averages and rival-penalized competition (script)."""
     min_roots: int = Field(4, ge=1)
-    """Prototypes of the top layer, if the layer below has that many; K-means may leave more."""
+    """Number of roots, if the layer below has as many prototypes; K-means may keep more."""
     kmeans_space: Space = "raw"
-    """Cluster embeddings as they are or scaled to length 1. Prototypes much shorter than the
-    embeddings are moved by their own length in a few steps and fall out of use."""
+    """Whether K-means clusters the embeddings themselves or scaled to length 1. Prototypes that are
+    much shorter than the embeddings move by their own length in a few steps and become unused."""
     kmeans_sample: Annotated[int, Field(ge=2)] | Literal["all"] = 20_000
-    """Graphs that the prototypes are fitted on."""
+    """Number of graphs to which the prototypes are fitted."""
     competitive_passes: int = Field(5, ge=1)
-    """Passes over the collection of the competitive initialization."""
+    """Passes of the competitive initialization over the graphs."""
     competitive_decay: float = Field(0.95, gt=0, lt=1)
-    """Weight of the old center in every move of the competitive initialization."""
+    """Weight of the old center in each update of the competitive initialization."""
 
     e_step: Literal["balanced", "sample", "greedy"] = "balanced"
-    """``balanced``: leaves get equal shares of the batch (Sinkhorn), ancestors follow from the
-    tree; ``sample``: draw chains (Eq. 12); ``greedy``: the nearest prototype down (script)."""
+    """How graphs get chains: in equal shares of the batch for the leaves (Sinkhorn), by sampling
+    (Eq. 12), or as the nearest prototype of each layer from the top (script)."""
     e_step_temperature: Temperature = 0.05
-    """Temperature of the assignment. The paper's is 1. Chains drawn at the temperature of the
-    cross-entropy leave it without a gradient in expectation."""
+    """Temperature of the assignment (paper: 1). If chains are drawn at the temperature of the
+    cross-entropy, the expectation of its gradient is zero."""
     prototype_temperature: Temperature | None = None
-    """Divides the cosines of the cross-entropy over prototypes; None: ``temperature`` does."""
+    """Temperature of the cross-entropy over prototypes; None takes ``temperature``."""
     prototype_rate: float = Field(10.0, gt=0)
-    """Learning rate of the prototypes, as a multiple of the others'."""
-    global_form: GlobalForm = "cross-entropy"
+    """Learning rate of the prototypes, as a multiple of that of the other parameters."""
+    global_form: Literal["nce", "cross-entropy"] = "cross-entropy"
     """``nce``: energies against noise (Eq. 19); ``cross-entropy``: softmax over prototypes."""
     prototype_candidates: Candidates = "layer"
-    """Candidates of the cross-entropy: the whole layer, or only the children of the prototype
-    above (script)."""
+    """Prototypes in that softmax: the whole layer, or the children of the one above (script)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -191,8 +191,8 @@ PAPER: Mapping[str, Any] = {
     "prototype_rate": 1.0,
     "global_form": "nce",
 }
-"""The equations to the letter, where the defaults differ from them; the one rule that cannot be
-followed to the letter is ``centers_rule``."""
+"""Settings of the paper that differ from the defaults. Its equations are followed exactly; only its
+rule for the number of centers (``centers_rule``) cannot be."""
 
 RELEASED: Mapping[str, Any] = {
     "attribute_weight": 0.0,
@@ -209,11 +209,11 @@ RELEASED: Mapping[str, Any] = {
     "prototype_rate": 1.0,
     "prototype_candidates": "siblings",
 }
-"""The authors' script to the letter, likewise."""
+"""Settings of the authors' script that differ from the defaults."""
 
 GRAPHLOG: Mapping[str, Any] = {"attribute_weight": 0.0, "skip_symmetric": True}
-"""The paper's three losses alone, modified, on any graph: prototypes stay in use, no negative is
-impossible to tell from its anchor. Heads and stronger views did not help frozen probes."""
+"""Modified losses of the paper, for any graphs: prototypes stay in use, and no negative is
+indistinguishable from its anchor. Heads and stronger views did not help frozen probes."""
 
 CHEMISTRY: Mapping[str, Any] = {
     "graph_weight": 0.0,
@@ -223,36 +223,36 @@ CHEMISTRY: Mapping[str, Any] = {
     "descriptor_weight": 1.0,
     "substructure_weight": 0.5,
 }
-"""Outside the paper: descriptors lead, prototypes follow the embedding. Without a local term a step
-needs one view, so it takes half the time."""
+"""Prediction of descriptors with a small global loss (not in the paper). Without a local loss, a
+step needs no second view and takes half the time."""
 
 
 class GraphLoGViews(NamedTuple):
     """A batch and its correlated counterpart."""
 
     clean: GraphBatch
-    """The graphs as they are."""
+    """The original graphs."""
     view: MaskedView | None = None
-    """The same graphs, or parts of them, with masked attributes; None where no loss uses them."""
+    """The same graphs, or parts of them, with masked attributes; None if no loss uses them."""
     present_idx: Int[Tensor, "B"] | None = None
-    """Nodes of ``clean`` that are left."""
+    """Nodes of ``clean`` that the view contains; None if it contains all of them."""
 
 
 class GraphLoG(Objective[GraphLoGViews]):
     """The objective of Algorithm 1.
 
-    A ``local`` phase (Eq. 8) is followed by K-means and a ``joint`` phase (Eqs. 8 and 20).
-    Its parameters are the prototypes and, where switched on, the projection head and those that
-    predict attributes and descriptors. All are kept with a run, none is part of the encoder.
+    A ``local`` phase (Eq. 8) is followed by the fit of the prototypes and a ``joint`` phase (Eqs. 8
+    and 20). The parameters are the prototypes and the heads that the settings ask for; they are
+    stored with a run, and none is part of the encoder.
     """
 
     Config: ClassVar[type[FrozenConfig]] = GraphLoGConfig
     masks = True
     RECIPES: ClassVar[Recipes] = {
-        "default": chemistry(**CHEMISTRY),
-        "graphlog": comparison(**GRAPHLOG),
-        "paper": {**comparison(**PAPER), "schema": "molecule", "embedding": "last"},
-        "released": {**comparison(**RELEASED), "schema": "molecule", "embedding": "last"},
+        "default": chemistry_recipe(**CHEMISTRY),
+        "graphlog": comparison_recipe(**GRAPHLOG),
+        "paper": {**comparison_recipe(**PAPER), "schema": "molecule", "embedding": "last"},
+        "released": {**comparison_recipe(**RELEASED), "schema": "molecule", "embedding": "last"},
     }
     RECIPE_NOTES: ClassVar[Mapping[str, str]] = {
         "default": "unless set otherwise, the recipe 'default' leaves GraphLoG's local losses out:"
@@ -288,43 +288,41 @@ class GraphLoG(Objective[GraphLoGViews]):
 
     @property
     def forest(self) -> PrototypeForest | None:
-        """The prototypes as they stand, or None before the joint phase."""
+        """The current prototypes; None before the joint phase."""
         if not self.prototypes:
             return None
         parents = [self.get_buffer(f"parents_{level}") for level in range(1, len(self.prototypes))]
         return PrototypeForest(list(self.prototypes), parents)
 
     def set_forest(self, forest: PrototypeForest) -> None:
-        """Make copies of these prototypes the parameters of the global loss; the tree is fixed."""
+        """Replace the prototypes by trainable copies of those of ``forest``; the tree is fixed."""
         for level in range(1, len(self.prototypes)):
             delattr(self, f"parents_{level}")
         self.prototypes = nn.ParameterList(
             nn.Parameter(layer.detach().clone()) for layer in forest.layers
         )
-        for level in range(1, forest.depth):
-            self.register_buffer(f"parents_{level}", forest.parent(level).clone())
+        for level, parent in enumerate(forest.parents, start=1):
+            self.register_buffer(f"parents_{level}", parent.clone())
 
     def prepare_state(self, state: Mapping[str, Tensor]) -> None:
-        """Create the prototypes in ``state``, for ``load_state_dict`` to fill."""
+        """Create the prototypes that ``state`` contains, so that it can be loaded next."""
         forest = PrototypeForest.from_state(state)
         if forest is not None:
             self.set_forest(forest)
 
     def phases(self, epochs: int) -> tuple[Phase, ...]:
-        """Return the local phase and the joint one (Algorithm 1).
+        """Return the local and the joint phase (Algorithm 1), without phases of no epochs.
 
-        A phase without epochs is left out. The local phase is there whatever the weights: before
-        it, the statistics of batch normalization are not those of any graph, and clusters of such
-        embeddings mean nothing.
+        The local phase exists whatever the weights: the clusters of an untrained network, whose
+        statistics of batch normalization are not those of any graphs, mean nothing.
         """
         c = self.config
         local = epochs if c.global_weight == 0 else min(c.local_epochs, epochs)
-        return tuple(
-            p for p in (Phase("local", local), Phase("joint", epochs - local)) if p.epochs > 0
-        )
+        phases = (Phase("local", local), Phase("joint", epochs - local))
+        return tuple(phase for phase in phases if phase.epochs > 0)
 
     def phases_note(self, epochs: int) -> str | None:
-        """Return that there will be no prototypes, where they are asked for and epochs are few."""
+        """Return a note if the epochs are too few to learn the requested prototypes."""
         c = self.config
         if c.global_weight == 0 or epochs > c.local_epochs:
             return None
@@ -334,40 +332,39 @@ class GraphLoG(Objective[GraphLoGViews]):
         )
 
     def begin_phase(self, phase: Phase, embed: EmbedStore, generator: Generator) -> None:
-        """Fit the prototypes to the embeddings of the encoder when the joint phase begins."""
+        """Fit the prototypes to the embeddings at the beginning of the joint phase."""
         if phase.name != "joint":
             return
         c = self.config
-        emb = full_precision(
-            embed(
-                None if c.kmeans_sample == "all" else c.kmeans_sample,
-                c.initialization != "competitive",
-            )
-        )
+        limit = None if c.kmeans_sample == "all" else c.kmeans_sample
+        emb = full_precision(embed(limit, c.initialization != "competitive"))
         if self.head is not None:
             with torch.no_grad():
                 emb = torch.cat([self.head(part) for part in emb.split(8192)])
+        common: Any = {"depth": c.depth, "centers": c.centers, "generator": generator}
         if c.initialization == "balanced":
-            fit = partial(fit_balanced_forest, roots=c.min_roots)
+            forest = fit_balanced_forest(emb, roots=c.min_roots, **common)
         elif c.initialization == "kmeans":
-            fit = partial(
-                fit_forest,
+            forest = fit_forest(
+                emb,
                 centers_rule=c.centers_rule,
                 min_members=c.min_members,
                 min_roots=c.min_roots,
                 space=c.kmeans_space,
+                **common,
             )
         else:
-            fit = partial(
-                fit_competitive,
+            forest = fit_competitive(
+                emb,
                 passes=c.competitive_passes,
                 decay=c.competitive_decay,
                 min_members=c.min_members,
+                **common,
             )
-        self.set_forest(fit(emb, depth=c.depth, centers=c.centers, generator=generator))
+        self.set_forest(forest)
 
     def learning_rate_factors(self) -> Mapping[str, float]:
-        """Return that of the prototypes, which follow the embeddings."""
+        """Return ``prototype_rate`` for the prototypes."""
         return {"prototypes": self.config.prototype_rate}
 
     def views(self, batch: GraphBatch, generator: Generator) -> GraphLoGViews:
@@ -376,22 +373,22 @@ class GraphLoG(Objective[GraphLoGViews]):
         weights = self._weights()
         if weights["graph"] + weights["subgraph"] + weights["attribute"] == 0:
             return GraphLoGViews(batch)  # no loss compares graphs with their views
-        left, present_idx = batch, None
+        part, present_idx = batch, None
         if c.drop_rate > 0:
-            dropped = drop_subgraphs(batch, c.drop_rate, generator)
-            present_idx, left = (~dropped).nonzero().squeeze(1), induced_part(batch, ~dropped)[0]
+            is_present = ~drop_subgraphs(batch, c.drop_rate, generator)
+            present_idx, part = is_present.nonzero().squeeze(1), induced_part(batch, is_present)[0]
         rate: float | Tensor = c.mask_rate
         if c.mask_rate_max is not None:
             share = uniform(batch.num_graphs, generator, batch.ptr.device)
             rate = c.mask_rate + (c.mask_rate_max - c.mask_rate) * share
-        masked = mask_attributes(left, self.schema, rate, generator, c.masked_columns)
+        masked = mask_attributes(part, self.schema, rate, generator, c.masked_columns)
         return GraphLoGViews(batch, masked, present_idx)
 
     def loss(self, views: GraphLoGViews, encoder: GraphEncoder, generator: Generator) -> LossTerms:
-        """Return the local losses (Eq. 9) and, once there are prototypes, the global one.
+        """Return the local losses (Eq. 9) and, once prototypes are fitted, the global loss.
 
-        Implements Eq. 9, Eq. 20 and the loop of Algorithm 1; the M-step is
-        the optimizer step on the total. Without weights the total is the paper's plain sum.
+        Implements Eq. 9, Eq. 20 and the body of the loop of Algorithm 1, whose M-step is the
+        optimizer step on the total: the plain sum of the paper if all weights are 1.
         """
         weights, terms, watch = self._weights(), dict[str, Tensor](), dict[str, Tensor]()
         embedding = None
@@ -414,8 +411,8 @@ class GraphLoG(Objective[GraphLoGViews]):
         if (forest := self.forest) is not None and weights["global"] > 0:
             emb = _project(self.head, clean.graph_emb)
             with torch.autocast(emb.device.type, enabled=False):
-                terms["global"], seen = self._global_term(emb, forest, generator)
-            watch |= seen
+                terms["global"], statistics = self._global_term(emb, forest, generator)
+            watch |= statistics
         if self.descriptors is not None and embedding is not None:
             y = views.clean.y
             terms |= descriptor_losses(self.descriptors, self.substructures, embedding, y)
@@ -453,7 +450,7 @@ class GraphLoG(Objective[GraphLoGViews]):
     ) -> PairLoss:
         c, head = self.config, self.node_head or self.head
         clean, present_idx, colors = views.clean, views.present_idx, None
-        assert views.view is not None, "the term is of views"
+        assert views.view is not None, "the subgraph loss needs views"
         masked_idx = views.view.node_idx
         if c.skip_symmetric:
             colors = refine_colors(
@@ -465,7 +462,7 @@ class GraphLoG(Objective[GraphLoGViews]):
             )
         rows = masked_idx if c.subgraph_anchors == "masked" else None
         node_emb, view_emb = _project(head, node_emb), _project(head, view_emb, rows)
-        if present_idx is not None:  # back to the rows of the clean graphs; dropped nodes are 0
+        if present_idx is not None:  # number the nodes as in the clean graphs; dropped ones are 0
             masked_idx = present_idx[masked_idx]
             view_emb = torch.zeros_like(node_emb).index_copy(0, present_idx, view_emb)
         with torch.autocast(node_emb.device.type, enabled=False):
@@ -488,22 +485,22 @@ class GraphLoG(Objective[GraphLoGViews]):
     def _global_term(
         self, emb: Tensor, forest: PrototypeForest, generator: Generator
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of an E-step's chains, and what the watch looks at."""
-        c, fixed, still = self.config, emb.detach(), forest.detach()
-        sharpness, temperature = c.e_step_temperature, c.prototype_temperature or c.temperature
+        """Assign chains to the graphs (E-step); return the global loss, and values to log."""
+        c, tau = self.config, self.config.e_step_temperature
+        temperature = c.prototype_temperature or c.temperature
         if c.e_step == "balanced":
-            chains = balanced_chains(fixed, still, temperature=sharpness, eps=c.cosine_eps)
+            chains = balanced_chains(emb, forest, temperature=tau, eps=c.cosine_eps)
         elif c.e_step == "greedy":
-            chains = greedy_chains(fixed, still, c.cosine_eps)
+            chains = greedy_chains(emb, forest, c.cosine_eps)
         else:
-            chains = sample_chains(fixed, still, temperature=sharpness, generator=generator)
-        watch = prototype_statistics(fixed, chains, still, temperature=sharpness)
+            chains = sample_chains(emb, forest, temperature=tau, generator=generator)
+        watch = prototype_statistics(emb, chains, forest, temperature=tau)
         if c.global_form == "nce":
             noise = corrupt_chains(chains, forest, generator)
             return nce_loss(emb, chains, noise, forest), watch
-        drawn = sharpness if c.e_step == "sample" else None
+        draw_temperature = tau if c.e_step == "sample" else None
         watch["assignment_gap"] = assignment_gap(
-            fixed, chains, still, temperature=temperature, draw_temperature=drawn
+            emb, chains, forest, temperature=temperature, draw_temperature=draw_temperature
         )
         loss = prototype_cross_entropy(
             emb,
@@ -517,7 +514,7 @@ class GraphLoG(Objective[GraphLoGViews]):
 
 
 def _project(head: nn.Module | None, emb: Tensor, rows: Tensor | None = None) -> Tensor:
-    """Project embeddings in full precision; with ``rows``, those alone, the others become zero."""
+    """Return projections in full precision; with ``rows``, all other rows are zero."""
     if head is None:
         return full_precision(emb)
     if rows is None:

@@ -1,4 +1,4 @@
-"""GraphMAE: rebuild masked attributes through a message-passing decoder (Hou et al., 2022)."""
+"""GraphMAE: reconstruct masked attributes by a message-passing decoder (Hou et al., 2022)."""
 
 from typing import ClassVar
 
@@ -18,45 +18,52 @@ from graphlog.encoders.encoder import (
 )
 from graphlog.encoders.layers import GIN
 from graphlog.errors import ConfigError
-from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
+from graphlog.objectives.base import (
+    LossTerms,
+    Objective,
+    Recipes,
+    comparison_recipe,
+    published_recipe,
+)
 from graphlog.ops.contrastive import full_precision, mean_or_zero, paired_cosine_similarity
 from graphlog.ops.dense import linear
 from graphlog.views.augment import MaskedView, mask_attributes
 
 
 class GraphMAEConfig(FrozenConfig):
-    """Switches of GraphMAE; recipe ``paper`` takes those of the authors' script for chemistry."""
+    """Settings of GraphMAE; the recipe ``paper`` has those of the authors' script for molecules."""
 
     mask_rate: float = Field(0.25, ge=0, lt=1)
-    """Share of a graph's nodes whose attributes are masked; at least one is."""
+    """Share of the nodes of a graph whose attributes are masked; at least one is masked."""
     masked_columns: MaskedColumns = "all"
-    """``first``: only the first column gets its mask code, the others 0 (source)."""
+    """Columns that get their mask code. With ``first``, as in the authors' script, the others get
+    0."""
     exponent: float = Field(2.0, ge=1)
-    """Power of the cosine error: larger ones look away from what is rebuilt well already. The
-    paper tries 1 to 3, its script takes 1."""
+    """Exponent of the cosine error. A larger one gives less weight to attributes that are already
+    reconstructed well. The paper tries 1 to 3, and its script uses 1."""
 
 
 def scaled_cosine_error(
-    rebuilt: Float[Tensor, "A K"], answers: Float[Tensor, "A K"], exponent: float
+    predicted: Float[Tensor, "A K"], answers: Float[Tensor, "A K"], exponent: float
 ) -> Float[Tensor, ""]:
-    r"""Return the mean of :math:`(1 - \cos(z, x))^\gamma` over rows; no rows count as 0."""
-    error = 1.0 - paired_cosine_similarity(rebuilt, answers)
+    r"""Return the mean of :math:`(1 - \cos(z, x))^\gamma` over rows, or 0 without rows."""
+    error = 1.0 - paired_cosine_similarity(predicted, answers)
     return mean_or_zero(error.clamp_min(0.0).pow(exponent))
 
 
 class GraphMAE(Objective[MaskedView]):
-    """A masked autoencoder.
+    """A masked autoencoder: the encoder, one layer of GIN, and a cosine error on masked nodes.
 
-    Encoder, re-masking, one layer of GIN, cosine error on the first column of the masked nodes.
-    The embeddings of masked nodes are set to zero before decoding, so that only their surroundings
-    speak. The authors' decoding layer ends in as many numbers as there are atom types; here a layer
-    of the encoder's width and a linear map to them take its place.
+    The first attribute of the masked nodes is reconstructed. Their embeddings are set to zero
+    before decoding, so that the decoder sees only their neighbors. The decoding layer of the
+    authors returns one number per atom type; here it has the width of the encoder, and a linear map
+    follows.
     """
 
     Config: ClassVar[type[FrozenConfig]] = GraphMAEConfig
     RECIPES: ClassVar[Recipes] = {
-        "default": comparison(),
-        "paper": published(masked_columns="first", exponent=1.0),
+        "default": comparison_recipe(),
+        "paper": published_recipe(masked_columns="first", exponent=1.0),
     }
 
     def __init__(self, config: GraphMAEConfig, encoder: GraphEncoder) -> None:
@@ -71,7 +78,7 @@ class GraphMAE(Objective[MaskedView]):
 
     @classmethod
     def check_schema(cls, schema: FeatureSchema) -> None:
-        """Raise ConfigError where graphs of this schema have no node attributes to hide."""
+        """Raise ConfigError if the schema does not mask nodes."""
         if schema.masked != "node":
             raise ConfigError(
                 f"GraphMAE rebuilds masked nodes, and schema '{schema.name}' masks"
@@ -85,12 +92,13 @@ class GraphMAE(Objective[MaskedView]):
         return mask_attributes(batch, self.schema, c.mask_rate, generator, c.masked_columns)
 
     def loss(self, views: MaskedView, encoder: GraphEncoder, generator: Generator) -> LossTerms:
-        """Return the scaled cosine error of the masked nodes."""
+        """Return the scaled cosine error on the masked nodes."""
         hidden = linear(self.activation(encoder(views.batch).node_emb), self.bridge)
         hidden = hidden.index_fill(0, views.node_idx, 0.0)
-        near = Neighborhood(views.batch, self.schema, encoder.node.weight.dtype)
-        rebuilt = full_precision(linear(self.decoder(hidden, near)[views.node_idx], self.output))
-        hid = views.clean.x[views.node_idx][:, :1]
-        answers = expand_attributes(hid, self.columns, rebuilt.dtype)
-        loss = scaled_cosine_error(rebuilt, answers, self.config.exponent)
+        edges = Neighborhood(views.batch, self.schema, encoder.node.weight.dtype)
+        decoded = self.decoder(hidden, edges)[views.node_idx]
+        predicted = full_precision(linear(decoded, self.output))
+        masked = views.clean.x[views.node_idx][:, :1]
+        answers = expand_attributes(masked, self.columns, predicted.dtype)
+        loss = scaled_cosine_error(predicted, answers, self.config.exponent)
         return LossTerms(loss, {"attribute": loss})

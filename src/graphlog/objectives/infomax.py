@@ -1,4 +1,4 @@
-"""Infomax: a node recognizes the summary of its own graph (Velickovic 2019; Hu 2020)."""
+"""Infomax: match nodes with the summary of their graph (Velickovic 2019; Hu 2020)."""
 
 import math
 from typing import ClassVar
@@ -13,17 +13,20 @@ from graphlog.objectives.base import (
     LossTerms,
     Objective,
     Recipes,
-    comparison,
-    published,
+    comparison_recipe,
+    pair_cross_entropy,
+    published_recipe,
     row_products,
-    tell_apart,
 )
 
 
 class Infomax(Objective[GraphBatch]):
-    r"""Binary cross-entropy on :math:`h_v^\top W \sigma(h_{\mathcal G})` of own and next graph."""
+    r"""Binary cross-entropy on scores :math:`h_v^\top W \sigma(h_{\mathcal G})` of node and graph.
 
-    RECIPES: ClassVar[Recipes] = {"default": comparison(), "paper": published()}
+    The negative of a node is the next graph of the batch.
+    """
+
+    RECIPES: ClassVar[Recipes] = {"default": comparison_recipe(), "paper": published_recipe()}
 
     def __init__(self, config: FrozenConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
@@ -36,4 +39,4 @@ class Infomax(Objective[GraphBatch]):
         summary = emb.graph_emb.sigmoid() @ self.weight
         positive = row_products(emb.node_emb, summary[views.batch])
         negative = row_products(emb.node_emb, summary.roll(-1, dims=0)[views.batch])
-        return tell_apart(positive, negative if views.num_graphs > 1 else negative[:0])
+        return pair_cross_entropy(positive, negative if views.num_graphs > 1 else negative[:0])

@@ -30,14 +30,14 @@ Candidates = Literal["layer", "siblings"]
 
 
 class PairLoss(NamedTuple):
-    """A local loss and the mean cosines behind it."""
+    """A local loss and the mean cosines of its pairs."""
 
     loss: Float[Tensor, ""]
-    """What is minimized."""
+    """Loss to minimize."""
     positive: Float[Tensor, ""]
-    """Mean cosine of correlated pairs, detached."""
+    """Mean cosine of the positive pairs, detached."""
     negative: Float[Tensor, ""]
-    """Mean cosine of the negative pairs looked at, detached; 0 where there are none."""
+    """Mean cosine of the negative pairs used, detached; 0 without any."""
 
 
 def graph_loss(
@@ -49,15 +49,17 @@ def graph_loss(
     eps: float = 0.0,
     generator: Generator | None = None,
 ) -> PairLoss:
-    r"""Return :math:`\mathcal L_{\mathrm{graph}}`: correlated graphs alike, others unlike.
+    r"""Return :math:`\mathcal L_{\mathrm{graph}}`, which makes the two views of a graph similar.
 
     Implements Eq. 6 with ``form="margin"``: minus the mean of :math:`s(h_n, h'_n) - s(h_r, h'_n)`,
-    with one other graph ``r`` of the batch drawn for every ``n``. The views are the anchors. The
-    other forms are departures: ``"expected-margin"`` averages over all other graphs instead of
-    drawing one (same expectation, less noise); ``"infonce"`` is the cross-entropy of finding
-    ``h_n`` among the batch from ``h'_n``, the authors' script, and only this form uses
-    ``temperature``. A batch of one graph has no negative: only its positive pair counts (0 under
-    InfoNCE). ``eps`` is added to the denominators of cosine and softmax (authors' script: 1e-6).
+    with another graph ``r`` of the batch drawn for every ``n``. The views are the anchors.
+
+    The other forms are not in the paper. ``"expected-margin"`` averages over all other graphs
+    instead of drawing one, which has the same expectation and less noise. ``"infonce"`` is the
+    cross-entropy of identifying ``h_n`` among the graphs of the batch, given ``h'_n``, as in the
+    authors' script; only this form uses ``temperature``. A batch of one graph has no negative: only
+    the positive pair counts, and the InfoNCE loss is 0. ``eps`` is added to the denominators of
+    cosine and softmax (authors' script: 1e-6).
     """
     similarity = cosine_similarity(view_emb, graph_emb, eps)
     num = similarity.shape[0]
@@ -69,9 +71,10 @@ def graph_loss(
             drawn = similarity[row, draw_others(row, row.new_full((num,), num), generator)]
         return _pair_loss(margin(positive, drawn), positive, drawn)
     others = (similarity.sum(dim=1) - positive) / max(num - 1, 1)
-    loss = margin(positive, others)
     if form == "infonce":
         loss = -log_softmax_share(similarity / temperature, eps=eps).mean()
+    else:
+        loss = margin(positive, others)
     return _pair_loss(loss, positive, others)
 
 
@@ -91,74 +94,72 @@ def subgraph_loss(
     generator: Generator | None = None,
     host_ptr: Int[Tensor, "P"] | None = None,
 ) -> PairLoss:
-    r"""Return :math:`\mathcal L_{\mathrm{sub}}`.
+    r"""Return :math:`\mathcal L_{\mathrm{sub}}`, which makes the two views of a subgraph similar.
 
-    The two views of a subgraph alike, subgraphs of one graph around other nodes unlike. Implements
-    Eq. 7 with ``form="margin"``: minus the mean over nodes ``v`` of :math:`s(h_v, h'_v) - s(h_w,
-    h'_v)`, with one other node ``w`` of the same graph drawn for every ``v``; a node alone in its
-    graph has no negative and counts as a positive pair only. ``"expected-margin"`` averages over
-    all other nodes; ``"infonce"`` is the cross-entropy of finding ``v`` among the nodes of its
-    graph (an alone node adds 0). Means are over all anchors of the batch, so large graphs weigh
-    more. Only nodes of one graph are ever compared.
+    Implements Eq. 7 with ``form="margin"``: minus the mean over nodes ``v`` of
+    :math:`s(h_v, h'_v) - s(h_w, h'_v)`, with another node ``w`` of the same graph drawn for every
+    ``v``. The only node of a graph has no negative, and only its positive pair counts.
+
+    The other forms are not in the paper. ``"expected-margin"`` averages over all other nodes of the
+    graph; ``"infonce"`` is the cross-entropy of identifying ``v`` among the nodes of its graph (0
+    for the only node of a graph). Means are over all anchors of the batch, so that a larger graph
+    has a larger weight.
 
     Args:
-        node_emb: Embeddings :math:`h_{\mathcal G_v}` in the clean graphs: the candidates.
-        view_emb: Embeddings :math:`h_{\mathcal G'_v}` in the views: the anchors. Rows that are no
-            anchors are not looked at.
+        node_emb: Embeddings :math:`h_{\mathcal G_v}` in the clean graphs (candidates).
+        view_emb: Embeddings :math:`h_{\mathcal G'_v}` in the views (anchors); rows of other nodes
+            are ignored.
         ptr: Node range of each graph.
-        masked_idx: Nodes that the view masks (or that touch a masked edge).
-        form: Which of the three losses.
-        temperature: Divides the similarities of ``"infonce"``.
-        eps: Added to the denominators of cosine and softmax (the authors' script: 1e-6).
-        anchors: ``"all"`` nodes (the paper) or only the ``"masked"`` ones (the authors' script).
-        positive: ``"own"``: the same node (the paper); ``"masked"``, for ``"infonce"`` from masked
-            anchors: any masked node of its graph, as in the authors' script, where nothing draws a
-            node toward itself rather than toward another masked one.
-        present_idx: Nodes that the view still has, the anchors where these are ``"all"``; None
-            for every node.
-        colors: Nodes of a graph with equal colors are no negatives of ``"infonce"`` for each
-            other; None makes all others negatives.
-        generator: Draws the negatives of ``"margin"``.
+        masked_idx: Nodes that are masked, or touch a masked edge, in the view.
+        form: Form of the loss.
+        temperature: Divisor of the similarities (``"infonce"`` only).
+        eps: Constant added to the denominators of cosine and softmax (authors' script: 1e-6).
+        anchors: ``"all"`` nodes (paper), or only the ``"masked"`` ones (authors' script).
+        positive: ``"own"``: the same node (paper). ``"masked"``, for ``"infonce"`` with masked
+            anchors: any masked node of the graph, as in the authors' script, which does not prefer
+            the node itself to another masked one.
+        present_idx: Nodes that the view contains, the anchors if these are ``"all"``; None for all.
+        colors: Color of each node; nodes of equal colors are not negatives of each other
+            (``"infonce"`` only). None makes all other nodes of a graph negatives.
+        generator: Random generator that draws the negatives of ``"margin"``.
         host_ptr: ``ptr`` on the CPU; None copies it.
     """
-    chosen = masked_idx if anchors == "masked" else present_idx
-    if chosen is None:
-        chosen = torch.arange(node_emb.shape[0], device=node_emb.device)
+    anchor_idx = masked_idx if anchors == "masked" else present_idx
+    if anchor_idx is None:
+        anchor_idx = torch.arange(node_emb.shape[0], device=node_emb.device)
     padding = plan_padding(ptr, host_ptr)
     similarity = grouped_cosine(view_emb, node_emb, padding, eps)
-    own = unpad_values([s.diagonal(dim1=1, dim2=2) for s in similarity], padding)[chosen]
+    own = unpad_values([s.diagonal(dim1=1, dim2=2) for s in similarity], padding)[anchor_idx]
     graph = segment_ids(ptr, node_emb.shape[0])
-    size = ptr.diff()[graph[chosen]]
-    # a mask as index stops a GPU until it is counted; mostly no node is alone
-    paired = slice(None) if padding.smallest > 1 else size > 1
-    if form == "margin":  # with one other node of its graph, drawn evenly
+    size = ptr.diff()[graph[anchor_idx]]
+    # indexing with a mask makes a GPU wait until its length is known, so avoid it if possible
+    has_negative = slice(None) if padding.smallest > 1 else size > 1
+    if form == "margin":
         index = torch.arange(graph.shape[0], device=graph.device) - ptr[:-1][graph]
         other = pad_values(draw_others(index, ptr.diff()[graph], generator), padding)
         with_other = zip(similarity, other, strict=True)
-        found = [s.gather(2, o[:, :, None]).squeeze(2) for s, o in with_other]
-        drawn = unpad_values(found, padding)[chosen][paired]
+        padded = [s.gather(2, o[:, :, None]).squeeze(2) for s, o in with_other]
+        drawn = unpad_values(padded, padding)[anchor_idx][has_negative]
         return _pair_loss(margin(own, drawn), own, drawn)
-    candidates = [m[:, None, :] for m in filled(padding)]
-    total = unpad_values(
-        [s.masked_fill(~c, 0.0).sum(dim=2) for s, c in zip(similarity, candidates, strict=True)],
-        padding,
-    )
-    others = (total[chosen] - own)[paired] / (size - 1)[paired]
+    is_node = [f[:, None, :] for f in filled(padding)]
+    totals = [s.masked_fill(~f, 0.0).sum(dim=2) for s, f in zip(similarity, is_node, strict=True)]
+    total = unpad_values(totals, padding)[anchor_idx]
+    others = (total - own)[has_negative] / (size - 1)[has_negative]
     if form == "expected-margin":
         return _pair_loss(margin(own, others), own, others)
     is_masked = torch.zeros_like(graph, dtype=torch.bool).index_fill(0, masked_idx, True)
     masked = pad_values(is_masked, padding) if positive == "masked" else None
-    kinds = None if colors is None else pad_values(colors, padding)
+    padded_colors = None if colors is None else pad_values(colors, padding)
     shares: list[Tensor] = []
-    for number, s in enumerate(similarity):
-        among = candidates[number].expand_as(s)
-        right = None if masked is None else masked[number][:, None, :].expand_as(s)
-        if kinds is not None:
-            k = kinds[number]
-            is_own = torch.eye(k.shape[1], dtype=torch.bool, device=k.device)
-            among = among & ((k[:, :, None] != k[:, None, :]) | is_own)
-        shares.append(log_softmax_share(s / temperature, among, right, eps))
-    return _pair_loss(-mean_or_zero(unpad_values(shares, padding)[chosen]), own, others)
+    for bucket, s in enumerate(similarity):
+        candidates = is_node[bucket].expand_as(s)
+        positives = None if masked is None else masked[bucket][:, None, :].expand_as(s)
+        if padded_colors is not None:
+            color = padded_colors[bucket]
+            is_own = torch.eye(color.shape[1], dtype=torch.bool, device=color.device)
+            candidates = candidates & ((color[:, :, None] != color[:, None, :]) | is_own)
+        shares.append(log_softmax_share(s / temperature, candidates, positives, eps))
+    return _pair_loss(-mean_or_zero(unpad_values(shares, padding)[anchor_idx]), own, others)
 
 
 def _pair_loss(loss: Tensor, positive: Tensor, negative: Tensor) -> PairLoss:
@@ -171,13 +172,13 @@ def nce_loss(
     noise: Int[Tensor, "N K Lp"],
     forest: PrototypeForest,
 ) -> Float[Tensor, ""]:
-    r"""Return :math:`\mathcal L_{\mathrm{global}}`: each graph's chain against noise chains.
+    r"""Return :math:`\mathcal L_{\mathrm{global}}`, the contrast of chains with noise chains.
 
-    Implements Eq. 19 as the paper prints it, with :math:`\log \tilde p = f` (Eqs. 17-18): minus the
-    batch mean, which is the scaling of Eqs. 14 and 16, of
+    Implements Eq. 19 as printed in the paper, with :math:`\log \tilde p = f` (Eqs. 17-18): minus
+    the mean over the batch (the scaling of Eqs. 14 and 16) of
     :math:`f(h_n, \hat z_n) - \frac1K \sum_k f(h_n, z^-_{nk})`. The ``K = Lp`` noise chains are
-    those of :func:`~graphlog.prototypes.corrupt_chains`. Differentiable in the embeddings and the
-    prototypes.
+    those of :func:`~graphlog.prototypes.corrupt_chains`. The loss is differentiable with respect to
+    the embeddings and the prototypes.
     """
     positive = negative_energy(graph_emb, chains, forest)
     repeated = graph_emb.repeat_interleave(noise.shape[1], dim=0)
@@ -194,20 +195,20 @@ def prototype_cross_entropy(
     candidates: Candidates = "layer",
     eps: float = 0.0,
 ) -> Float[Tensor, ""]:
-    r"""Return the global loss as cross-entropies of graphs and of prototypes.
+    r"""Return the global loss in the form of cross-entropies, which replaces Eq. 19.
 
-    A departure from Eq. 19. Summed over layers: the mean cross-entropy, over graphs, of the chain's
-    prototype among the candidates; and for every layer but the top, the mean cross-entropy, over
-    its prototypes, of their parent among all prototypes of the layer above.
+    It is the sum over layers of the mean cross-entropy, over graphs, of the prototype of the chain
+    among the candidates, and, for every layer but the top, of the mean cross-entropy, over its
+    prototypes, of the parent among all prototypes of the layer above.
 
-    The candidates are the whole ``"layer"``, or below the top only the ``"siblings"``, children of
-    the chain's prototype above, as in the authors' script. The latter has a trivial solution: an
-    only child costs nothing. ``eps`` is added to the denominators of cosine and softmax (script:
-    1e-6).
+    The candidates are the whole ``"layer"``, or, below the top, the ``"siblings"``: the children of
+    the prototype above in the chain, as in the authors' script. Siblings allow a trivial solution,
+    since the cross-entropy of an only child is 0. ``eps`` is added to the denominators of cosine
+    and softmax (authors' script: 1e-6).
     """
     loss = graph_emb.new_zeros(())
     for level, layer in enumerate(forest.layers):
-        # first, as gradients are added up in the opposite order of the forward pass
+        # before `above`: the order of these lines decides the order in which gradients are added
         logits, allowed = cosine_similarity(graph_emb, layer, eps) / temperature, None
         if level > 0:
             parent = forest.parent(level)
@@ -229,12 +230,13 @@ def prototype_statistics(
     *,
     temperature: float,
 ) -> dict[str, Tensor]:
-    """Return what the collapse monitor looks at, per layer ``l`` (0 = top), as detached scalars.
+    """Return scalars for the collapse monitor, by name, for each layer ``l`` (0 is the top).
 
-    ``prototypes_total_l``: how many there are; ``prototypes_used_estep_l`` and
-    ``prototypes_used_nearest_l``: how many are in use by the chains and by nearest prototype, as
-    the exponential of the usage's entropy; ``posterior_perplexity_l``: over how many prototypes of
-    the layer the softmax at ``temperature`` spreads, averaged over graphs.
+    ``prototypes_total_l`` is the number of prototypes. ``prototypes_used_estep_l`` and
+    ``prototypes_used_nearest_l`` are the effective numbers of prototypes in the chains and among
+    the nearest prototypes of the graphs, the exponential of the entropy of their frequencies.
+    ``posterior_perplexity_l`` is the perplexity of the softmax over the layer at ``temperature``,
+    averaged over graphs.
     """
     statistics: dict[str, Tensor] = {}
     for level, layer in enumerate(forest.layers):
@@ -260,11 +262,11 @@ def assignment_gap(
     temperature: float,
     draw_temperature: float | None,
 ) -> Float[Tensor, ""]:
-    r"""Return the mean KL divergence from the assignment of roots to the model's softmax over them.
+    r"""Return the mean KL divergence of the assignment of roots from the softmax of the model.
 
-    Where it is 0, roots are drawn from the distribution that the cross-entropy trains, and its
+    If it is 0, roots are drawn from the distribution that the cross-entropy trains, and its
     expected gradient is exactly zero: :math:`\mathbb E_q[\nabla \log q] = 0`. Without a
-    ``draw_temperature`` the assignment is certain.
+    ``draw_temperature`` the assignment is deterministic: the roots of ``chains``.
     """
     similarity = cosine_similarity(graph_emb, forest.layers[0])
     log_model = (similarity / temperature).log_softmax(dim=1)
@@ -279,6 +281,6 @@ def _one_hot(index: Tensor, logits: Tensor) -> Tensor:
 
 
 def _effective_number(index: Tensor, num: int, like: Tensor) -> Tensor:
-    """Return the exponential of the entropy of how often each number below ``num`` occurs."""
-    usage = like.new_zeros(num).index_add(0, index, like.new_ones(index.shape))
-    return torch.special.entr(usage / max(index.shape[0], 1)).sum().exp()
+    """Return the exponential of the entropy of the frequencies of the numbers below ``num``."""
+    counts = like.new_zeros(num).index_add(0, index, like.new_ones(index.shape))
+    return torch.special.entr(counts / max(index.shape[0], 1)).sum().exp()

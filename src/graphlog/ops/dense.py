@@ -1,5 +1,6 @@
-"""Linear layers and batch normalization of the rows of a batch, where the processor is fastest."""
+"""Linear layers and batch normalization, computed by the fastest kernels of the processor."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,21 +16,21 @@ _ONEDNN = (
     and torch.backends.mkldnn.is_available()
     and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 )
-"""Whether to call oneDNN by name. In float32 torch calls MKL, which leaves half of the vector unit
-of processors that are not Intel's unused; in bfloat16 it calls oneDNN, but not to add a bias."""
+"""Whether to call oneDNN directly. In float32, torch calls MKL, which uses only half of the vector
+unit of processors that are not from Intel; in bfloat16, it does not let oneDNN add the bias."""
 
 
 def perceptron(
     x: Float[Tensor, "R D"], first: nn.Module, second: nn.Module
 ) -> Float[Tensor, "R O"]:
-    r"""Return :math:`W_2 \max(W_1 x + b_1, 0) + b_2` of every row ``x``.
+    r"""Return :math:`W_2 \max(W_1 x + b_1, 0) + b_2` for every row ``x``.
 
-    The weights are those of two linear layers. Under autocast it computes in the lower precision,
-    as the layers themselves would.
+    ``first`` and ``second`` are linear layers. Under autocast the result is computed in the lower
+    precision, as by the layers themselves.
     """
     names = ("weight", "bias")
-    learned = (getattr(layer, name) for layer in (first, second) for name in names)
-    return _Perceptron.apply(x, *learned)  # pyright: ignore[reportReturnType]
+    parameters = (getattr(layer, name) for layer in (first, second) for name in names)
+    return _Perceptron.apply(x, *parameters)  # pyright: ignore[reportReturnType]
 
 
 def linear(x: Float[Tensor, "R D"], layer: nn.Linear) -> Float[Tensor, "R O"]:
@@ -40,18 +41,18 @@ def linear(x: Float[Tensor, "R D"], layer: nn.Linear) -> Float[Tensor, "R O"]:
 def add_product(
     total: Float[Tensor, "V D"], left: Float[Tensor, "V K"], right: Float[Tensor, "K D"]
 ) -> Float[Tensor, "V D"]:
-    """Add ``left @ right`` to ``total`` in place and return it; in its precision."""
+    """Add ``left @ right`` to ``total`` in place, in the precision of ``total``, and return it."""
     left, right = left.to(total.dtype), right.to(total.dtype)
     return _AddProduct.apply(total, left, right)  # pyright: ignore[reportReturnType]
 
 
 def matmul(left: Float[Tensor, "R K"], right: Float[Tensor, "K O"]) -> Float[Tensor, "R O"]:
-    """Return ``left @ right``, of which no gradient is wanted."""
+    """Return ``left @ right`` without support for gradients."""
     return _product(left, right.t())
 
 
 class _AddProduct(torch.autograd.Function):
-    """As ``addmm_``, but in bfloat16 with few numbers of rows; differentiable once."""
+    """``addmm_`` with padded rows in bfloat16; differentiable once."""
 
     @staticmethod
     def forward(ctx: Any, total: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -78,17 +79,18 @@ class _AddProduct(torch.autograd.Function):
 
 
 class _Linear(torch.autograd.Function):
-    """A linear layer."""
-
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         rows, ctx.has_bias = x.shape[0], bias is not None
-        x, weight, *biases = _in_format_of_autocast(x, weight, *(() if bias is None else (bias,)))
+        if bias is None:
+            x, weight = _as_autocast(x, weight)
+        else:
+            x, weight, bias = _as_autocast(x, weight, bias)
         with torch.autocast(x.device.type, enabled=False):
             x = _padded(x)
             ctx.save_for_backward(x, weight)
-            # no view, since a caller may change what it gets in place
-            return _product(x, weight, biases[0] if biases else None).resize_(rows, weight.shape[0])
+            # resized, since a slice would be a view, which the caller could not change in place
+            return _product(x, weight, bias).resize_(rows, weight.shape[0])
 
     @staticmethod
     @differentiable_once
@@ -103,16 +105,16 @@ class _Linear(torch.autograd.Function):
 
 
 class _Perceptron(torch.autograd.Function):
-    """Keeps the input and the hidden layer, whose gradient is cut off in place."""
+    """Perceptron that stores the input and the hidden layer for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
-        rows, (x, w1, b1, w2, b2) = x.shape[0], _in_format_of_autocast(x, w1, b1, w2, b2)
+        rows, (x, w1, b1, w2, b2) = x.shape[0], _as_autocast(x, w1, b1, w2, b2)
         with torch.autocast(x.device.type, enabled=False):
             x = _padded(x)
             hidden = _product(x, w1, b1, relu=True)
             ctx.save_for_backward(x, hidden, w1, w2)
-            # no view, since a caller may change what it gets in place
+            # resized, since a slice would be a view, which the caller could not change in place
             return _product(hidden, w2, b2).resize_(rows, w2.shape[0])
 
     @staticmethod
@@ -125,31 +127,32 @@ class _Perceptron(torch.autograd.Function):
         d_hidden = _product(grad, w2.t())
         torch.ops.aten.threshold_backward.grad_input(d_hidden, hidden, 0, grad_input=d_hidden)
         d_x = _product(d_hidden, w1.t())[:rows] if ctx.needs_input_grad[0] else None
-        d_w1 = _product(x.t(), d_hidden.t()).t()  # fewer rows than columns: faster than transposed
+        d_w1 = _product(x.t(), d_hidden.t()).t()  # fewer rows than columns is faster
         return d_x, d_w1, d_hidden.sum(0), _product(grad.t(), hidden.t()), grad.sum(0)
 
 
-def _in_format_of_autocast(x: Tensor, *others: Tensor) -> list[Tensor]:
-    device = x.device.type
+def _as_autocast(*tensors: Tensor) -> Sequence[Tensor]:
+    """Return the tensors in the precision of autocast, if it is enabled."""
+    device = tensors[0].device.type
     if not torch.is_autocast_enabled(device):
-        return [x, *others]
-    return [t.to(torch.get_autocast_dtype(device)) for t in (x, *others)]
+        return tensors
+    return [t.to(torch.get_autocast_dtype(device)) for t in tensors]
 
 
-def _by_name(x: Tensor) -> bool:
+def _uses_onednn(x: Tensor) -> bool:
     return _ONEDNN and x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16)
 
 
 def _padded(x: Tensor) -> Tensor:
-    """Return ``x`` with rows of zeros below it, so that few numbers of rows occur.
+    """Return ``x`` with rows of zeros appended, so that few different numbers of rows occur.
 
-    For each, oneDNN compiles kernels of its own, about a megabyte, and keeps them. Fewer than 64
-    rows are added, or at most one in 32 where that is more.
+    For each number of rows, oneDNN compiles kernels of about a megabyte and caches them. Fewer than
+    64 rows are added, or at most one for 32 rows of ``x`` if that is more.
     """
     rows = x.shape[0]
     step = max(64, 2 ** rows.bit_length() // 64)
     total = -(-rows // step) * step
-    if total == rows or not _by_name(x):
+    if total == rows or not _uses_onednn(x):
         return x
     padded = x.new_empty(total, x.shape[1])
     padded[:rows] = x
@@ -158,8 +161,8 @@ def _padded(x: Tensor) -> Tensor:
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, relu: bool = False) -> Tensor:
-    """Return ``x @ weight.T + bias``, with ``relu`` its positive part."""
-    if _by_name(x) and x.numel() > 0 and (x.dtype == torch.float32 or bias is not None):
+    """Return ``x @ weight.T + bias``, or its positive part with ``relu``."""
+    if _uses_onednn(x) and x.numel() > 0 and (x.dtype == torch.float32 or bias is not None):
         activation = "relu" if relu else "none"
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, activation, [], "")
     out = F.linear(x, weight, bias)
@@ -167,41 +170,41 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, relu: bool =
 
 
 class Moments(NamedTuple):
-    """Statistics of the rows of all processes together."""
+    """Statistics of the columns of a matrix, over the rows of all processes."""
 
     rows: int
     mean: Float[Tensor, "D"]
     variance: Float[Tensor, "D"]
-    """Divided by the number of rows."""
+    """Variance of each column, divided by the number of rows."""
 
 
 @torch.no_grad()
 def shared_moments(
     x: Float[Tensor, "R D"], counts: Float[Tensor, "R"] | None = None, peers: Peers | None = None
 ) -> Moments:
-    """Return the mean and variance of every column of the rows that ``peers`` hold together.
+    """Return the mean and variance of every column over the rows of all ``peers``.
 
     Each row counts once, or as often as ``counts`` says.
     """
-    own = x.new_zeros(3, x.shape[1], dtype=torch.float64)
-    single = torch.promote_types(x.dtype, torch.float32)
+    moments = x.new_zeros(3, x.shape[1], dtype=torch.float64)
+    dtype = torch.promote_types(x.dtype, torch.float32)
     if x.shape[0] and counts is None:
-        own[0] = x.shape[0]
-        own[1], own[2] = torch.batch_norm_update_stats(x.to(single), None, None, 0.0)  # pyright: ignore
+        moments[0] = x.shape[0]
+        moments[1], moments[2] = torch.batch_norm_update_stats(x.to(dtype), None, None, 0.0)  # pyright: ignore
     elif x.shape[0] and counts is not None:
-        own[0] = counts.sum()
-        share = (counts / own[0, 0]).to(single)
-        with torch.autocast(x.device.type, enabled=False):  # as torch's own batch norm
-            mean = share @ x.to(single)
-            own[1], own[2] = mean, share @ (x - mean).square_()
+        moments[0] = counts.sum()
+        share = (counts / moments[0, 0]).to(dtype)
+        with torch.autocast(x.device.type, enabled=False):  # as in torch's batch normalization
+            mean = share @ x.to(dtype)
+            moments[1], moments[2] = mean, share @ (x - mean).square_()
     if peers is not None:
-        every = peers.all_rows(own, [3] * peers.size).view(peers.size, 3, -1)
-        rows, means, variances = every.unbind(1)
+        gathered = peers.all_rows(moments, [3] * peers.size).view(peers.size, 3, -1)
+        rows, means, variances = gathered.unbind(1)
         total = rows.sum(0)
         mean = (rows * means).sum(0) / total.clamp_min(1)
         variance = (rows * (variances + (means - mean).square())).sum(0) / total.clamp_min(1)
-        own = torch.stack([total, mean, variance])
-    return Moments(int(own[0, 0]), own[1].to(single), own[2].to(single))
+        moments = torch.stack([total, mean, variance])
+    return Moments(int(moments[0, 0]), moments[1].to(dtype), moments[2].to(dtype))
 
 
 def normalize(
@@ -213,12 +216,12 @@ def normalize(
     counts: Float[Tensor, "R"] | None = None,
     peers: Peers | None = None,
 ) -> Float[Tensor, "R D"]:
-    """Return batch normalization by :func:`shared_moments`, through which gradients flow."""
+    """Return ``x`` batch-normalized by the moments of :func:`shared_moments`, with gradients."""
     return _Normalize.apply(x, weight, bias, moments, eps, counts, peers)  # pyright: ignore[reportReturnType]
 
 
 class _Normalize(torch.autograd.Function):
-    """Normalization whose gradient sums over the rows of all processes."""
+    """Batch normalization with a gradient that sums over the rows of all processes."""
 
     @staticmethod
     def forward(
@@ -240,29 +243,30 @@ class _Normalize(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mean, variance, counts = ctx.saved_tensors
-        if torch.is_grad_enabled():  # to be differentiated again, through the moments too
-            assert ctx.peers is None, "of several processes, gradients are taken once"
+        if torch.is_grad_enabled():  # second derivatives, which depend on the moments too
+            assert ctx.peers is None, "several processes have no second derivatives"
             share = (x.new_ones(x.shape[0]) if counts is None else counts.to(x.dtype)) / ctx.count
 
-            def scaled(x: Tensor, weight: Tensor) -> Tensor:
+            def normalized(x: Tensor, weight: Tensor) -> Tensor:
                 centered = x - share @ x
                 return centered * (share @ centered.square() + ctx.eps).rsqrt() * weight
 
-            pull = torch.func.vjp(scaled, x, weight)[1]
-            return *pull(grads[0]), grads[0].sum(0), None, None, None, None
+            vjp = torch.func.vjp(normalized, x, weight)[1]
+            return *vjp(grads[0]), grads[0].sum(0), None, None, None, None
         dy = grads[0].contiguous()
-        own = torch.zeros(2, weight.shape[0], dtype=weight.dtype, device=weight.device)
+        sums = torch.zeros(2, weight.shape[0], dtype=weight.dtype, device=weight.device)
         if x.shape[0]:
-            _, own[0], own[1] = torch.ops.aten.native_batch_norm_backward(
+            _, sums[0], sums[1] = torch.ops.aten.native_batch_norm_backward(
                 dy, x, weight, mean, variance, None, None, False, ctx.eps, [False, True, True]
             )
-        over_all = (own if ctx.peers is None else ctx.peers.total(own)) / ctx.count
+        means = (sums if ctx.peers is None else ctx.peers.total(sums)) / ctx.count
         rate = (variance + ctx.eps).rsqrt()
-        # dx = w r (dy - n (mean(dy) + xhat mean(dy xhat))) with xhat = (x - m) r, n the count
-        slope = -weight * rate * rate * over_all[0]
-        shift = -weight * rate * over_all[1] - slope * mean
+        # dx = w r (dy - n (mean(dy) + xhat mean(dy xhat))), where xhat = (x - m) r, r = `rate`, and
+        # n are the counts; means[0] is mean(dy xhat), and means[1] is mean(dy)
+        slope = -weight * rate * rate * means[0]
+        shift = -weight * rate * means[1] - slope * mean
         through_moments = torch.addcmul(shift, x.to(weight.dtype), slope)
         if counts is not None:
             through_moments.mul_(counts[:, None])
         dx = through_moments.addcmul_(dy.to(weight.dtype), weight * rate)
-        return dx.to(x.dtype), own[0], own[1], None, None, None, None
+        return dx.to(x.dtype), sums[0], sums[1], None, None, None, None

@@ -1,8 +1,8 @@
-"""Sums over neighbors, reductions over packed graphs, and comparisons within them.
+"""Sums over neighbors, reductions over the graphs of a batch, and comparisons within graphs.
 
-Rows ``ptr[n]:ptr[n + 1]`` belong to graph ``n``. For comparisons, groups of unequal size are padded
-into a few buckets. Sums over neighbors (the inside of Eq. 1) need no edge-sized tensor of
-embeddings.
+Rows ``ptr[n]:ptr[n + 1]`` of a packed matrix belong to graph ``n``. To compare the rows of each
+graph with each other, graphs are padded to a few sizes, the buckets. Sums over neighbors (the
+messages of Eq. 1) need no tensor that has an embedding for each edge.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,14 @@ from torch.nn import functional as F
 from graphlog.ops.autograd import differentiable_once
 
 _TINY = 1e-12
+"""Bound below which a length, or a product of two lengths, counts as zero."""
 _MAX_BUCKETS = 6
+"""Largest number of buckets."""
 _ROW_COST = 32
-"""What moving one row costs, in units of one entry of a similarity matrix; a flat optimum,
-measured on two cores."""
+"""Cost of copying one row, in entries of a similarity matrix; measured on two cores, where the
+optimum is flat."""
 _GPU_BUCKET_COST = 2e7
-"""What a further bucket costs on a GPU, in the same unit: some sixty launches of kernels."""
+"""Cost of one more bucket on a GPU, in the same unit: about sixty kernel launches."""
 
 
 def segment_ids(ptr: Int[Tensor, "P"], num_rows: int) -> Int[Tensor, "V"]:
@@ -34,7 +36,7 @@ def segment_ids(ptr: Int[Tensor, "P"], num_rows: int) -> Int[Tensor, "V"]:
 
 
 class _SegmentSum(torch.autograd.Function):
-    """The rows are sorted already: the sum is one embedding-bag, its gradient one gather."""
+    """Sum of consecutive rows as one embedding bag; the gradient gathers rows."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, ptr: Tensor) -> Tensor:
@@ -50,7 +52,7 @@ class _SegmentSum(torch.autograd.Function):
 
 
 def segment_sum(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N *D"]:
-    """Return the sum of each segment's rows; an empty segment gives 0.
+    """Return the sum of the rows of each segment, 0 for an empty segment.
 
     Example:
         >>> segment_sum(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 2, 3]))
@@ -62,19 +64,19 @@ def segment_sum(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[T
 
 
 def segment_mean(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N *D"]:
-    """Return the mean of each segment's rows; an empty segment gives 0."""
+    """Return the mean of the rows of each segment, 0 for an empty segment."""
     total = segment_sum(values, ptr)
     sizes = ptr.diff().clamp(min=1).to(total.dtype)
     return total / sizes.reshape(-1, *[1] * (total.dim() - 1))
 
 
 def segment_max(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N *D"]:
-    """Return the largest value of each segment per column; minus infinity for an empty one."""
+    """Return the largest value of each segment and column, minus infinity for an empty segment."""
     return torch.segment_reduce(values.contiguous(), "max", offsets=ptr, unsafe=True)
 
 
 class _SegmentSoftmax(torch.autograd.Function):
-    """Keeps the result alone; its gradient is two passes over it and one sum a segment."""
+    """Softmax within segments that stores only its result for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, ptr: Tensor) -> Tensor:
@@ -99,39 +101,39 @@ def segment_softmax(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Flo
 
 
 class Bucket(NamedTuple):
-    """Groups padded to one size."""
+    """A number of groups that are padded to the same size."""
 
     groups: int
     size: int
-    """Rows of each group after padding."""
+    """Number of rows of each group after padding."""
 
 
 class Padding(NamedTuple):
-    """Where each row of a packed matrix lies once its groups are padded, bucket after bucket."""
+    """Positions of the rows of a packed matrix in a padded one, which has bucket after bucket."""
 
     slot: Int[Tensor, "V"]
-    """Row of the padded matrix that holds packed row ``v``."""
+    """Padded row of each packed row."""
     rows: Int[Tensor, "T"]
-    """Packed row that each padded row holds; 0 where it holds none."""
+    """Packed row of each padded row, 0 for rows of padding."""
     buckets: tuple[Bucket, ...]
     smallest: int
-    """Rows of the smallest group; 0 without groups."""
+    """Number of rows of the smallest group, 0 without groups."""
 
     @property
     def num_slots(self) -> int:
-        """Rows of the padded matrix."""
+        """Number of rows of the padded matrix."""
         return self.rows.shape[0]
 
     def rows_of_buckets(self) -> tuple[Tensor, ...]:
-        """Return ``rows`` bucket by bucket."""
+        """Return the part of ``rows`` that belongs to each bucket."""
         return self.rows.split([b.groups * b.size for b in self.buckets])
 
 
 def plan_padding(ptr: Int[Tensor, "P"], host_ptr: Int[Tensor, "P"] | None = None) -> Padding:
-    """Return the padding of groups ``ptr[g]:ptr[g + 1]`` into at most six cheapest buckets.
+    """Return the cheapest padding of groups ``ptr[g]:ptr[g + 1]`` into at most six buckets.
 
-    A GPU, on which a bucket costs more than its padding, mostly gets one. Without ``host_ptr``, the
-    same on the CPU, it has to be waited for.
+    A GPU mostly gets a single bucket, since another one costs more than the padding that it saves.
+    Without ``host_ptr``, a copy of ``ptr`` on the CPU, the GPU has to synchronize.
 
     Example:
         >>> import torch
@@ -140,35 +142,35 @@ def plan_padding(ptr: Int[Tensor, "P"], host_ptr: Int[Tensor, "P"] | None = None
     """
     sizes = ptr.diff()
     order = torch.argsort(sizes, stable=True)
-    on_host = np.sort((ptr.cpu() if host_ptr is None else host_ptr).diff().numpy())
-    buckets = _cheapest_buckets(on_host, 0.0 if ptr.device.type == "cpu" else _GPU_BUCKET_COST)
+    host_sizes = np.sort((ptr.cpu() if host_ptr is None else host_ptr).diff().numpy())
+    buckets = _cheapest_buckets(host_sizes, 0.0 if ptr.device.type == "cpu" else _GPU_BUCKET_COST)
     width = torch.cat([ptr.new_full((b.groups,), b.size) for b in buckets]) if buckets else sizes
     start = width.cumsum(0) - width
     first_slot = torch.empty_like(start)
     first_slot[order] = start
-    group = segment_ids(ptr, int(on_host.sum()))
+    group = segment_ids(ptr, int(host_sizes.sum()))
     row = torch.arange(group.shape[0], device=ptr.device)
     slot = (first_slot - ptr[:-1])[group] + row
     rows = row.new_zeros(sum(b.groups * b.size for b in buckets)).index_copy(0, slot, row)
-    return Padding(slot, rows, buckets, int(on_host[0]) if on_host.size else 0)
+    return Padding(slot, rows, buckets, int(host_sizes[0]) if host_sizes.size else 0)
 
 
-def _cheapest_buckets(ordered: NDArray[np.int64], bucket_cost: float) -> tuple[Bucket, ...]:
-    """Cut the sorted sizes where padded work is least: dynamic programming over distinct sizes."""
-    if ordered.size == 0:
+def _cheapest_buckets(sizes: NDArray[np.int64], bucket_cost: float) -> tuple[Bucket, ...]:
+    """Return the buckets of least cost, by dynamic programming over the distinct sizes."""
+    if sizes.size == 0:
         return ()
-    size, count = np.unique(ordered, return_counts=True)
+    size, count = np.unique(sizes, return_counts=True)
     total = np.concatenate([[0], np.cumsum(count)])
-    # work[i, j]: distinct sizes i..j-1 in one bucket, all padded to size j-1
-    each = size.astype(np.float64) ** 2 + _ROW_COST * size
-    work = (total[None, 1:] - total[:-1, None]) * each[None, :] + bucket_cost
-    work[np.tril_indices(size.size, -1)] = np.inf
-    best = work[0].copy()
+    # cost[i, j] is that of one bucket of the distinct sizes i to j, all padded to size j
+    group_cost = size.astype(np.float64) ** 2 + _ROW_COST * size
+    cost = (total[None, 1:] - total[:-1, None]) * group_cost[None, :] + bucket_cost
+    cost[np.tril_indices(size.size, -1)] = np.inf
+    best = cost[0].copy()
     cuts: list[NDArray[np.int64]] = [np.zeros(size.size, dtype=np.int64)]
     for _ in range(min(_MAX_BUCKETS, size.size) - 1):
-        through = np.concatenate([[0.0], best[:-1]])[:, None] + work
-        cuts.append(through.argmin(axis=0))
-        best = through.min(axis=0)
+        with_last = np.concatenate([[0.0], best[:-1]])[:, None] + cost
+        cuts.append(with_last.argmin(axis=0))
+        best = with_last.min(axis=0)
     buckets: list[Bucket] = []
     end = size.size
     for cut in reversed(cuts):
@@ -183,19 +185,17 @@ def _cheapest_buckets(ordered: NDArray[np.int64], bucket_cost: float) -> tuple[B
 def grouped_cosine(
     x: Float[Tensor, "V D"], y: Float[Tensor, "V D"], padding: Padding, eps: float = 0.0
 ) -> tuple[Float[Tensor, "G S S"], ...]:
-    r"""Return, per bucket, the cosines of all rows of ``x`` with all rows of ``y`` of their group.
+    r"""Return the cosines of all rows of ``x`` with all rows of ``y`` of their group, by bucket.
 
-    The cosine is :math:`x^\top y / (\|x\| \|y\| + \epsilon)`.
-
-    Rows and columns beyond a group's size hold the similarities of some other row; mask them with
-    :func:`filled`. The gradient is worked out by hand: only the similarities are ever scaled, not
-    the embeddings, which are hundreds of times larger.
+    The cosine is :math:`x^\top y / (\|x\| \|y\| + \epsilon)`. Entries of padding have the values of
+    another row; mask them with :func:`filled`. Forward and backward pass divide the similarities by
+    the lengths, not the embeddings, which are hundreds of times larger.
     """
     return _GroupedCosine.apply(x, y, padding, eps)  # pyright: ignore[reportReturnType]
 
 
 class _GroupedCosine(torch.autograd.Function):
-    """Batched products of gathered rows; the gradient gathers again rather than keeping them."""
+    """Batched products of gathered rows, which the backward pass gathers again to save memory."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, padding: Padding, eps: float) -> tuple[Tensor, ...]:
@@ -224,14 +224,14 @@ class _GroupedCosine(torch.autograd.Function):
             gx, gy = flat_x[start:stop].view(*bucket, -1), flat_y[start:stop].view(*bucket, -1)
             start = stop
             weight = grad * _inverse_lengths(x_norm, y_norm, rows, bucket, ctx.eps)
-            # through the lengths: d s / d|x| = -s |y| / (|x| |y| + eps), and d|x| / dx = x / |x|
-            pull = weight * similarity
+            # gradient of the lengths: ds / d|x| = -s |y| / (|x| |y| + eps), and d|x| / dx = x / |x|
+            weighted = weight * similarity
             nx, ny = x_norm[rows].view(*bucket), y_norm[rows].view(*bucket)
-            pull_x = (pull @ ny[:, :, None]).squeeze(2) / nx.clamp_min(_TINY)
-            pull_y = (pull.mT @ nx[:, :, None]).squeeze(2) / ny.clamp_min(_TINY)
+            through_nx = (weighted @ ny[:, :, None]).squeeze(2) / nx.clamp_min(_TINY)
+            through_ny = (weighted.mT @ nx[:, :, None]).squeeze(2) / ny.clamp_min(_TINY)
             xs, ys = _gather(x, rows, bucket), _gather(y, rows, bucket)
-            torch.bmm(weight, ys, out=gx).addcmul_(xs, pull_x[:, :, None], value=-1.0)
-            torch.bmm(weight.mT, xs, out=gy).addcmul_(ys, pull_y[:, :, None], value=-1.0)
+            torch.bmm(weight, ys, out=gx).addcmul_(xs, through_nx[:, :, None], value=-1.0)
+            torch.bmm(weight.mT, xs, out=gy).addcmul_(ys, through_ny[:, :, None], value=-1.0)
         slot = padding.slot
         return flat_x.index_select(0, slot), flat_y.index_select(0, slot), None, None
 
@@ -243,37 +243,26 @@ def _gather(x: Tensor, rows: Tensor, bucket: Bucket) -> Tensor:
 def _inverse_lengths(
     x_norm: Tensor, y_norm: Tensor, rows: Tensor, bucket: Bucket, eps: float
 ) -> Tensor:
-    """Return 1 / (|x| |y| + eps), and 0 where that would divide by zero."""
+    """Return 1 / (|x| |y| + eps), or 0 where the denominator is 0."""
     product = x_norm[rows].view(*bucket)[:, :, None] * y_norm[rows].view(*bucket)[:, None, :] + eps
     return (product > _TINY) / product.clamp_min(_TINY)
 
 
 def pad_values(values: Shaped[Tensor, "V"], padding: Padding) -> list[Tensor]:
-    """Return one zero-padded (groups, size) tensor per bucket, one value per packed row."""
+    """Return the values of packed rows as one zero-padded (groups, size) tensor per bucket."""
     flat = values.new_zeros(padding.num_slots).index_copy(0, padding.slot, values)
     parts = flat.split([b.groups * b.size for b in padding.buckets])
     return [p.view(*b) for p, b in zip(parts, padding.buckets, strict=True)]
 
 
 def unpad_values(values: list[Tensor], padding: Padding) -> Tensor:
-    """Return one value per packed row from one (groups, size) tensor per bucket."""
+    """Return the values of packed rows, the inverse of :func:`pad_values`."""
     return torch.cat([v.reshape(-1) for v in values])[padding.slot]
 
 
 def filled(padding: Padding) -> list[Tensor]:
-    """Return for each bucket a (groups, size) mask of the slots that hold a row."""
+    """Return a (groups, size) mask per bucket that is false for padding."""
     return pad_values(torch.ones_like(padding.slot, dtype=torch.bool), padding)
-
-
-class Reverse(NamedTuple):
-    """The edges of an :class:`Adjacency` sorted by sender, for the gradients of its sums."""
-
-    offsets: Int[Tensor, "Sp1"]
-    """Edges out of sender ``u`` are ``offsets[u]:offsets[u + 1]`` of the other two."""
-    receivers: Int[Tensor, "E"]
-    """Receiver of each edge."""
-    edges: Int[Tensor, "E"]
-    """Position of each edge in the order of receivers."""
 
 
 @dataclass(eq=False)
@@ -287,7 +276,7 @@ class Adjacency:
     num_senders: int
     """Number of senders ``S``."""
     order: Int[Tensor, "E"]
-    """Row of each edge in the attributes of the batch."""
+    """Row of each edge in the edge attributes of the batch."""
 
     @cached_property
     def receivers(self) -> Int[Tensor, "E"]:
@@ -300,52 +289,57 @@ class Adjacency:
         return self.offsets.diff()
 
     @cached_property
-    def reverse(self) -> Reverse:
-        """The edges sorted by sender; sorting is stable, so sums are reproducible."""
-        edges = torch.argsort(self.senders, stable=True)
+    def reverse(self) -> "Adjacency":
+        """The reversed edges, whose ``order`` is their position in this adjacency.
+
+        Gradients of sums over edges are sums over these. Sorting is stable, so that they are
+        reproducible.
+        """
+        order = torch.argsort(self.senders, stable=True)
         offsets = group_offsets(self.senders, self.num_senders)
-        return Reverse(offsets, self.receivers.index_select(0, edges), edges)
+        senders = self.receivers.index_select(0, order)
+        return Adjacency(offsets, senders, self.offsets.shape[0] - 1, order)
 
     @cached_property
-    @torch.inference_mode(mode=False)  # kept, and a pass with gradients may be the next to use it
+    @torch.inference_mode(mode=False)  # the result is cached and may be used with gradients later
     def with_self_loops(self) -> "Adjacency":
-        """The same edges with one from each node to itself, first among those into it.
+        """The same edges, and for each node a self-loop that is the first of its incoming edges.
 
-        Its row of attributes is the one after the last.
+        Self-loops have the row of attributes that follows those of the edges.
         """
         num_edges, num_nodes = self.senders.shape[0], self.num_senders
         node = torch.arange(num_nodes + 1, device=self.senders.device)
-        # a node's own loop and the loops of the nodes before it come first
-        place = torch.arange(num_edges, device=node.device) + self.receivers + 1
-        loop = self.offsets[:-1] + node[:-1]
+        # each edge moves by the number of self-loops of its receiver and the nodes before it
+        edge_place = torch.arange(num_edges, device=node.device) + self.receivers + 1
+        loop_place = self.offsets[:-1] + node[:-1]
         senders, order = (node.new_empty(num_edges + num_nodes) for _ in range(2))
-        senders[place], senders[loop] = self.senders, node[:-1]
-        order[place], order[loop] = self.order, num_edges
+        senders[edge_place], senders[loop_place] = self.senders, node[:-1]
+        order[edge_place], order[loop_place] = self.order, num_edges
         return Adjacency(self.offsets + node, senders, num_nodes, order)
 
 
 def group_offsets(groups: Int[Tensor, "E"], count: int) -> Int[Tensor, "Gp1"]:
-    """Return where each of ``count`` groups begins once the elements are sorted by group."""
-    # for `bincount` a GPU would have to be waited for
+    """Return the offsets of ``count`` groups after the elements are sorted by group."""
+    # `bincount` would make a GPU synchronize
     sizes = groups.new_zeros(count).index_add(0, groups, torch.ones_like(groups))
     return F.pad(sizes.cumsum(0), (1, 0))
 
 
 def build_adjacency(edge_index: Int[Tensor, "2 E"], num_nodes: int) -> Adjacency:
-    """Return the neighborhoods of ``num_nodes`` nodes; sorting is stable, sums reproducible."""
+    """Return the edges sorted by target; sorting is stable, so that sums are reproducible."""
     source, target = edge_index[0], edge_index[1]
     order = torch.argsort(target, stable=True)
     return Adjacency(group_offsets(target, num_nodes), source[order], num_nodes, order)
 
 
 def one_sender_each(senders: Int[Tensor, "R"], num_senders: int) -> Adjacency:
-    """Return one edge into each receiver, for :func:`gather_rows`."""
+    """Return an adjacency with one edge into each receiver, for :func:`gather_rows`."""
     number = torch.arange(senders.shape[0] + 1, device=senders.device)
     return Adjacency(number, senders, num_senders, number[:-1])
 
 
 def _bag(table: Tensor, rows: Tensor, offsets: Tensor, weight: Tensor | None = None) -> Tensor:
-    if rows.shape[0] == 0 or table.shape[1] == 0:  # embedding_bag refuses an empty table
+    if rows.shape[0] == 0 or table.shape[1] == 0:  # embedding_bag rejects an empty table
         return table.new_zeros(offsets.shape[0] - 1, table.shape[1])
     return F.embedding_bag(
         rows, table, offsets, mode="sum", include_last_offset=True, per_sample_weights=weight
@@ -353,7 +347,7 @@ def _bag(table: Tensor, rows: Tensor, offsets: Tensor, weight: Tensor | None = N
 
 
 class _Sum(torch.autograd.Function):
-    """The gradient of a sum over incoming edges is the same sum over outgoing ones."""
+    """Sum over incoming edges; its gradient is the sum over outgoing edges."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, edges: Adjacency) -> Tensor:
@@ -362,12 +356,12 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        back: Reverse = ctx.edges.reverse
-        return _bag(grads[0].contiguous(), back.receivers, back.offsets), None
+        back: Adjacency = ctx.edges.reverse
+        return _bag(grads[0].contiguous(), back.senders, back.offsets), None
 
 
 class _Gather(_Sum):
-    """The same where each receiver has one edge: a copy of its sender's row."""
+    """Sum over incoming edges if each receiver has exactly one: a copy of the sender's row."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, edges: Adjacency) -> Tensor:
@@ -376,7 +370,7 @@ class _Gather(_Sum):
 
 
 class _WeightedSum(torch.autograd.Function):
-    """The same with a weight for each edge and head; the heads are summed inside the one kernel."""
+    """Sum over incoming edges and heads with a weight for each edge and head, in one kernel."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, edges: Adjacency) -> Tensor:
@@ -387,7 +381,7 @@ class _WeightedSum(torch.autograd.Function):
 
     @staticmethod
     def bags(h: Tensor, weight: Tensor, edges: Adjacency) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the table of every node and head, and the bags of its rows summed at each node."""
+        """Return a table with a row per node and head, and the bags of rows to sum at each node."""
         heads = weight.shape[1]
         rows = (edges.senders[:, None] * heads + torch.arange(heads, device=h.device)).reshape(-1)
         table = h.detach().reshape(h.shape[0] * heads, h.shape[1] // heads)
@@ -400,8 +394,8 @@ class _WeightedSum(torch.autograd.Function):
         grad, grad_h, grad_weight = grads[0].contiguous(), None, None
         if ctx.needs_input_grad[0]:
             back = edges.reverse
-            weights = weight.index_select(0, back.edges).to(grad.dtype).unbind(1)
-            heads = [_bag(grad, back.receivers, back.offsets, w.contiguous()) for w in weights]
+            weights = weight.index_select(0, back.order).to(grad.dtype).unbind(1)
+            heads = [_bag(grad, back.senders, back.offsets, w.contiguous()) for w in weights]
             grad_h = torch.cat(heads, dim=1) if len(heads) > 1 else heads[0]
         if ctx.needs_input_grad[1]:
             table, rows, offsets = _WeightedSum.bags(h, weight, edges)
@@ -411,7 +405,7 @@ class _WeightedSum(torch.autograd.Function):
 
 
 def _weight_gradient(grad: Tensor, table: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
-    """Return the inner product of each row of a bag with the bag's gradient."""
+    """Return the inner product of each row of a bag with the gradient of the bag."""
     if rows.shape[0] == 0 or table.shape[1] == 0:
         return table.new_zeros(rows.shape[0])
     bags = segment_ids(offsets, rows.shape[0])
@@ -421,7 +415,7 @@ def _weight_gradient(grad: Tensor, table: Tensor, rows: Tensor, offsets: Tensor)
 
 
 class _EndSum(torch.autograd.Function):
-    """Gathers forward, sums over sorted rows backward: no scattered addition in either."""
+    """Gather in the forward pass, and sum over sorted rows in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, at_receiver: Tensor, at_sender: Tensor, edges: Adjacency) -> Tensor:
@@ -433,36 +427,36 @@ class _EndSum(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         edges: Adjacency = ctx.edges
         grad, back = grads[0].contiguous(), edges.reverse
-        return segment_sum(grad, edges.offsets), _bag(grad, back.edges, back.offsets), None
+        return segment_sum(grad, edges.offsets), _bag(grad, back.order, back.offsets), None
 
 
 def end_sum(
     at_receiver: Float[Tensor, "R H"], at_sender: Float[Tensor, "S H"], edges: Adjacency
 ) -> Float[Tensor, "E H"]:
-    """Return ``at_receiver[v] + at_sender[u]`` of every edge from ``u`` to ``v``."""
+    """Return ``at_receiver[v] + at_sender[u]`` for every edge from ``u`` to ``v``."""
     return _EndSum.apply(at_receiver, at_sender, edges)  # pyright: ignore[reportReturnType]
 
 
 class _WeightedRows(torch.autograd.Function):
-    """One embedding-bag a head, whose weights are the head's."""
+    """One embedding bag for each head, with the weights of that head."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
         ctx.save_for_backward(weight, rows, offsets)
-        table, every = rows.detach(), torch.arange(rows.shape[0], device=rows.device)
+        table, index = rows.detach(), torch.arange(rows.shape[0], device=rows.device)
         heads = weight.detach().to(rows.dtype).unbind(1)
-        return torch.stack([_bag(table, every, offsets, w.contiguous()) for w in heads], dim=1)
+        return torch.stack([_bag(table, index, offsets, w.contiguous()) for w in heads], dim=1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None]:
         weight, rows, offsets = ctx.saved_tensors
-        every = torch.arange(rows.shape[0], device=rows.device)
+        index = torch.arange(rows.shape[0], device=rows.device)
         heads = (grad.contiguous() for grad in grads[0].unbind(1))
-        products = [_weight_gradient(grad, rows, every, offsets) for grad in heads]
+        products = [_weight_gradient(grad, rows, index, offsets) for grad in heads]
         d_rows = None
         if ctx.needs_input_grad[1]:
-            at_edge = grads[0].index_select(0, segment_ids(offsets, rows.shape[0]))
-            d_rows = torch.einsum("eh,ehk->ek", weight.to(at_edge.dtype), at_edge)
+            edge_grad = grads[0].index_select(0, segment_ids(offsets, rows.shape[0]))
+            d_rows = torch.einsum("eh,ehk->ek", weight.to(edge_grad.dtype), edge_grad)
         return torch.stack(products, dim=1), d_rows, None
 
 
@@ -481,9 +475,10 @@ def neighbor_sum(
 ) -> Float[Tensor, "R D"]:
     r"""Return :math:`\sum_{(u, v)} w_{uv} h_u` for every receiver ``v``.
 
-    0 without incoming edges. Float32, bfloat16 and float64, differentiable in ``h`` and in
-    ``weight``, without which each edge has 1. Nothing of size E x D is kept. With ``H`` heads a row
-    of ``h`` holds them one after the other, ``W = H * D``, and they are summed.
+    It is 0 without incoming edges. Each edge has the weight 1 if ``weight`` is None. With ``H``
+    heads, a row of ``h`` holds ``W = H * D`` values, head after head, and heads are summed. The sum
+    is differentiable with respect to ``h`` and ``weight``, in float32, bfloat16 and float64, and
+    stores no tensor of size E x D.
     """
     h = h.contiguous()
     if weight is None:
@@ -493,5 +488,5 @@ def neighbor_sum(
 
 
 def gather_rows(h: Float[Tensor, "S W"], edges: Adjacency) -> Float[Tensor, "R W"]:
-    """Return the row of each receiver's one sender; its gradient is a sum in a fixed order."""
+    """Return the row of the only sender of each receiver; gradients are summed in a fixed order."""
     return _Gather.apply(h, edges)  # pyright: ignore[reportReturnType]
