@@ -1,1 +1,1 @@
-"""What is made of the public calls: each file stands alone, and nothing below imports it."""
+"""Features built on the public interface; no file outside this package imports them."""
