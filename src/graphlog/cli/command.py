@@ -109,14 +109,10 @@ def argument(help: str, metavar: str) -> Any:
 
 
 def option(default: Any, help: str, metavar: str | None = None, *flags: str, **limits: Any) -> Any:
-    """Return an option of the command line, as the default value of a field.
+    """Return an option as the default value of a field; ``flags`` defaults to the field's name.
 
-    Args:
-        default: Value if the option is not given; ``...`` for an option that is required.
-        help: Text of the help. Of an option with a fixed set of values, it must name them all.
-        metavar: Placeholder of the value in the help.
-        flags: Names of the option, such as ``--output``; by default the name of the field.
-        limits: Other arguments of :func:`typer.Option`, such as ``min``.
+    The ``default`` of a required option is ``...``. If an option has a fixed set of values,
+    ``help`` must name them all. ``limits`` are other arguments of ``typer.Option``.
     """
     return typer.Option(default, *flags, help=help, metavar=metavar, **limits)
 
@@ -362,12 +358,9 @@ def in_effect(command: object) -> Generator[None]:
 def as_flags(group: Any, words: Sequence[str]) -> Callable[[str, object], str]:
     """Return a function that writes a setting as on the command line, for error messages.
 
-    It looks for an option of that name in the command of ``words``, then in all other commands. A
-    setting that no command has is written as in Python.
-
-    Args:
-        group: The parser of ``graphlog``.
-        words: The command line, without ``graphlog``; only the name of the command is used.
+    It looks for an option of that name first in the command that the command line ``words`` starts
+    with, then in all other commands of the parser ``group``. A setting that no command has is
+    written as in Python.
     """
     verbs = {**group.commands, **group.commands["data"].commands}
     current = [verbs[word] for word in words[:2] if word in verbs]
@@ -436,13 +429,9 @@ def chosen_settings(
 def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments of ``finetune`` from a settings file and the command line.
 
-    The argument ``config`` has the settings of the file, updated by the chosen ones; they are not
-    separate arguments, because options of the readers have the same names. ``seeds`` is returned
-    if the file has seeds.
-
-    Args:
-        file: A settings file such as ``best.toml`` or ``config.toml``, if one is given.
-        chosen: The settings given on the command line.
+    The argument ``config`` has the settings of the file, updated by the ``chosen`` ones of the
+    command line; they are not separate arguments, because options of the readers have the same
+    names. ``seeds`` is returned if the file has seeds.
 
     Raises:
         ConfigError: If the file has no settings of fine-tuning.
@@ -486,10 +475,7 @@ _MIN_TEXT_WIDTH = 12
 """Smallest width of a column of text, in columns of the terminal."""
 
 _WRITES_STDOUT = re.compile(r"(^|\0)(-\w*o\0?|--output[\0=])-(\0|$)")
-"""Pattern for a command line, its words joined by zeros, whose output is standard output (``-``).
-
-A pattern is needed because errors are also reported for a command line that cannot be parsed.
-"""
+"""Pattern for a command line, parsed or not, that writes to ``-``; its words are joined by \\0."""
 INVALID_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 """Exit codes of errors."""
 
@@ -718,13 +704,9 @@ def say(line: str) -> None:
 
 
 def report_error(error: BaseException, words: Sequence[str] = ()) -> int | None:
-    """Print the error that ended a command, as JSON with ``--json``, and return the exit code.
+    """Print the error that ended a command line, as JSON with ``--json``; return the exit code.
 
     For an internal error, print nothing and return None.
-
-    Args:
-        error: The error, or the ``SystemExit`` that the parser makes of some errors.
-        words: The command line, without ``graphlog``.
     """
     # the parser turns the error of a closed pipe into SystemExit
     cause = error.__context__ if isinstance(error, SystemExit) else error

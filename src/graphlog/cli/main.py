@@ -14,32 +14,18 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from graphlog import __version__
+from graphlog.cli import command as o
 from graphlog.cli import data, look, train, use
-from graphlog.cli.command import (
-    DATA,
-    OWN,
-    PANELS,
-    Command,
-    Data,
-    Labeling,
-    Reading,
-    Verb,
-    as_flags,
-    in_effect,
-    open_streams,
-    report_error,
-    warnings_as_lines,
-)
 from graphlog.errors import WORDING
 from graphlog.plugins import Registry
 from graphlog.processes import WORDS
 
 MODULES = (data, train, use, look)
 """The modules of the panels of the help; importing them adds their verbs to ``OWN``."""
-VERBS: Registry[Verb] = Registry(
+VERBS: Registry[o.Verb] = Registry(
     "verb",
-    {name: verb for name, verb in OWN.items() if " " not in name},
-    lambda _, part: None if isinstance(part, Verb) else "a graphlog.cli.command.Verb",
+    {name: verb for name, verb in o.OWN.items() if " " not in name},
+    lambda _, part: None if isinstance(part, o.Verb) else "a graphlog.cli.command.Verb",
 )
 """All verbs by name; entry points add those of the extras and of other packages."""
 
@@ -48,8 +34,8 @@ _LIST = re.compile(r"\w+(,\w+)+")
 _FILE = re.compile(r"\b(DIR|FILE|INPUT|LIBRARY|MODEL|OLD|OUT|PATH|QUERY|RUN|STORE)\b")
 """Pattern for the placeholder of a file or folder."""
 _PANELS: Mapping[str, frozenset[str]] = {
-    "Labels and split": frozenset({*Labeling.__annotations__, "labels_range"}),
-    "Reading the input": frozenset({*Reading.__annotations__, *Data.__annotations__}),
+    "Labels and split": frozenset({*o.Labeling.__annotations__, "labels_range"}),
+    "Reading the input": frozenset({*o.Reading.__annotations__, *o.Data.__annotations__}),
     "Computing": frozenset({"threads", "precision", "device", "engine", "processes"}),
     "Output": frozenset({"format", "overwrite", "resume", "callbacks", "quiet", "as_json", "help"}),
 }
@@ -82,7 +68,7 @@ class _Verb(_WithoutTypes, TyperCommand):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        command: type[Command] = inspect.unwrap(settings["callback"])
+        command: type[o.Command] = inspect.unwrap(settings["callback"])
         order = [name for kind in command.__mro__ for name in vars(kind).get("__annotations__", ())]
         self.params.sort(key=lambda p: (not p.required, order.index(str(p.name))))
 
@@ -165,7 +151,7 @@ def whole_parser() -> Any:
     return get_command(app)
 
 
-def add_verb(name: str, verb: Verb, to: typer.Typer = app) -> None:
+def add_verb(name: str, verb: o.Verb, to: typer.Typer = app) -> None:
     """Add a verb to ``graphlog``, or to a group of its verbs such as ``graphlog data``."""
     whole_parser.cache_clear()
     text = inspect.getdoc(verb.command) or ""
@@ -178,13 +164,13 @@ def add_verb(name: str, verb: Verb, to: typer.Typer = app) -> None:
 
 
 for _name, _verb in sorted(
-    VERBS.items(), key=lambda item: [*PANELS, item[1].panel].index(item[1].panel)
+    VERBS.items(), key=lambda item: [*o.PANELS, item[1].panel].index(item[1].panel)
 ):
     add_verb(_name, _verb)
-for _name, _verb in OWN.items():
+for _name, _verb in o.OWN.items():
     if _name.startswith("data "):
         add_verb(_name.removeprefix("data "), _verb, data_app)
-app.add_typer(data_app, name="data", rich_help_panel=DATA)
+app.add_typer(data_app, name="data", rich_help_panel=o.DATA)
 
 
 def _run(words: list[str]) -> int:
@@ -192,10 +178,10 @@ def _run(words: list[str]) -> int:
     WORDS.set(words)
     parser = whole_parser()
     command = parser.main(args=words, prog_name="graphlog", standalone_mode=False)
-    if not isinstance(command, Command):  # the parser has printed a page of help
+    if not isinstance(command, o.Command):  # the parser has printed a page of help
         return int(command or 0)
-    WORDING.set(as_flags(parser, words))
-    with in_effect(command):
+    WORDING.set(o.as_flags(parser, words))
+    with o.in_effect(command):
         return command.run() or 0
 
 
@@ -208,17 +194,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0 for success, 2 for invalid input, 130 if interrupted, 141 if the output pipe was closed.
     """
-    open_streams()
+    o.open_streams()
     words = sys.argv[1:] if arguments is None else list(arguments)
     if arguments is None:  # exit by an exception, so that unfinished files are removed
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        with warnings_as_lines():
+        with o.warnings_as_lines():
             # a copy of the context, so that its variables are set for this command only
             code = copy_context().run(_run, words)
         sys.stdout.flush()
     except BaseException as e:
-        code = report_error(e, words)
+        code = o.report_error(e, words)
         if code is None:
             raise
     return code

@@ -79,7 +79,7 @@ class Pretrain(o.Reading, o.Computing, Command):
                     "several processes cannot read standard input; write it to a file."
                 )
             return run_processes(WORDS.get(), self.processes)
-        from graphlog.data.graphs import rejects_of_output  # imported here, as all slow imports
+        from graphlog.data.graphs import rejects_of_output  # slow to import
         from graphlog.domains import domain_of
 
         self.quiet = self.quiet or not is_first()

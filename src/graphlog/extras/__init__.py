@@ -1,1 +1,1 @@
-"""Features built on the public interface; no file outside this package imports them."""
+"""Features on top of the rest of the package; no other module imports them."""

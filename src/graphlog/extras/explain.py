@@ -204,7 +204,7 @@ def _write_table(
     texts: Mapping[str, Sequence[str]],
     path: Path,
 ) -> None:
-    """Write a line for each node: row, texts of the graph, node, its attributes, contributions."""
+    """Write a line for each node: row, texts of its graph, number, attributes, contributions."""
     domain = domain_of(store.schema)
     heads = ["row", *texts, "node"]
     # fields of no nodes at all, which have the names of the columns
@@ -231,13 +231,8 @@ def _page(
 ) -> Iterator[str]:
     """Yield a page with a card for each row and target: drawing, prediction and the row's columns.
 
-    Args:
-        predictor: The model.
-        store: The graphs that are shown.
-        parts: The contributions of their nodes.
-        numbers: The row of each graph.
-        rows: The columns of every row of the input.
-        status: ``ok`` for every row of the input, or the reason why it could not be read.
+    ``rows`` and ``status`` have an entry for every row of the input, ``numbers`` the rows of the
+    graphs in ``store``.
     """
     targets, total = predictor.targets[:MOST_TARGETS], len(rows)
     title = f"Explained predictions of {min(total, MOST_ON_A_PAGE):,} row{'s'[: total != 1]}"
@@ -269,8 +264,8 @@ def _page(
     limits = np.quantile(np.abs(parts.values), 0.95, axis=0) if len(parts.values) else np.ones(1)
     scaled = parts.values / np.where(limits > 0, limits, 1.0)
     yield "<p>" + "<br>".join(
-        f"{escape(name)}: &le;&nbsp;{_signed(-limit, 2)}"
-        f"<span class='scale'></span>&ge;&nbsp;{_signed(limit, 2)}"
+        f"{escape(name)}: &le;&nbsp;{_formatted(-limit, '+.2g')}"
+        f"<span class='scale'></span>&ge;&nbsp;{_formatted(limit, '+.2g')}"
         for name, limit in zip(targets, limits.tolist(), strict=False)
         if not np.isnan(limit)  # NaN: a target without a model
     )
@@ -293,17 +288,13 @@ def _page(
             caption = "no prediction: the training set has one class only"
             if not np.isnan(value):
                 (drawing,) = domain.draw(store, [graph], *_SIZE, [weights[:, t]])
-                largest = _signed(values[np.abs(values[:, t]).argmax(), t], 3)
-                caption = f"prediction {_minus(f'{value:.4g}')}; largest contribution {largest}"
+                largest = _formatted(values[np.abs(values[:, t]).argmax(), t], "+.3g")
+                caption = f"prediction {_formatted(value, '.4g')}; largest contribution {largest}"
             if len(targets) > 1:
                 caption = f"{escape(name)} &middot; {caption}"
             yield html_figure(drawing, text, f"{head} &middot; {caption}", row, fields) + "\n"
     yield "</div></body></html>\n"
 
 
-def _minus(number: str) -> str:
-    return number.replace("-", "\N{MINUS SIGN}")
-
-
-def _signed(value: float, digits: int) -> str:
-    return _minus(f"{value:+.{digits}g}")
+def _formatted(value: float, spec: str) -> str:
+    return f"{value:{spec}}".replace("-", "\N{MINUS SIGN}")

@@ -444,9 +444,9 @@ def _build_graph(
         finite = np.flatnonzero(np.isfinite(vectors).all(axis=1))
         vectors = vectors[finite]
         hashes = (vectors.view(np.uint16) @ weights).tolist()
-        own = np.array([number_of_hash.setdefault(h, len(number_of_hash)) for h in hashes], int)
-        numbers[graphs.start + finite] = own
-        nodes, first = np.unique(own, return_index=True)
+        found = [number_of_hash.setdefault(h, len(number_of_hash)) for h in hashes]
+        numbers[graphs.start + finite] = found
+        nodes, first = np.unique(np.array(found, dtype=np.int64), return_index=True)
         is_new = nodes >= before
         graph.add(nodes[is_new].astype(np.uint64), vectors[first[is_new]])
     # several threads add vectors at the same time, and a few vectors get no link to them

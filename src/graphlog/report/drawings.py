@@ -49,8 +49,8 @@ def draw_map(
     If the model has prototypes, the map shows the embedding that these were trained in (last layer,
     after the projection head if there is one), and each of the largest groups has a map of its own.
     The groups are those of the first layer of prototypes in which every group has less than 90 % of
-    the graphs. Without prototypes, or with labels, the map shows the default embedding of the
-    model.
+    the graphs (the roots if there is none). Without prototypes, or with labels, the map shows the
+    default embedding of the model.
 
     Args:
         model: The encoder.
@@ -226,16 +226,9 @@ def tree_figure(roots: Sequence[Node], graphs: int, depth: int) -> Figure:
 def _draw_block(
     axes: Axes, node: Node, top: float, graphs: int, depth: int, color: str, rank: int
 ) -> None:
-    """Draw the block of a prototype and the blocks of its children, from the height ``top`` down.
+    """Draw the block of a prototype, then those of its children, from the height ``top`` down.
 
-    Args:
-        axes: The axes to draw on.
-        node: The prototype.
-        top: Height of the upper edge, from 0 to 1.
-        graphs: Number of graphs in the tree.
-        depth: Number of layers of the tree.
-        color: Color of the root.
-        rank: Position among siblings; every second block is drawn paler.
+    ``rank`` is the position among siblings; every second block is paler.
     """
     height, level = node.members / graphs, len(node.path) - 1
     if not height:

@@ -360,16 +360,11 @@ def _p_value(
 ) -> float:
     """Return the two-sided p-value of a group, if it were drawn from the collection at random.
 
-    The test of a share is hypergeometric. The mean rank of a sample without replacement is taken as
-    normal (Wilcoxon's test). This is not true if nearly all graphs have the ``usual`` rank and few
-    others are expected in the group; then the number of others is tested too, and the larger
-    p-value is returned.
-
-    Args:
-        known: Values or ranks of the collection, without NaN.
-        here: Those of the group.
-        usual: The most frequent rank; 0 for a share.
-        is_share: Whether the values are 0 and 1.
+    ``known`` are the ranks of the collection, ``here`` those of the group, and ``usual`` is the
+    most frequent one; shares have 0 and 1 instead of ranks, and the test is hypergeometric. The
+    mean rank of a sample without replacement is taken as normal (Wilcoxon's test). This is not true
+    if nearly all graphs have the ``usual`` rank and few others are expected in the group; then the
+    number of others is tested too, and the larger p-value is returned.
     """
     total, count, p = len(known), len(here), 0.0
     if count == total:

@@ -351,13 +351,7 @@ def _check_folder(out: Path) -> None:
 def _atlas(
     collection: _Collection, about: Mapping[str, Any], roots: Sequence[Mapping[str, Any]]
 ) -> str:
-    """Return the atlas, an HTML page to explore the tree.
-
-    Args:
-        collection: The collection.
-        about: Facts about model and tree.
-        roots: The tree as in ``tree.json``.
-    """
+    """Return the atlas, an HTML page to explore the tree (``roots``, as in ``tree.json``)."""
     store, nodes = collection.store, [node for root in collection.roots for node in root.walk()]
     oddest = collection.assignments.oddest[:_NUM_NOVEL_CANDIDATES]
     novel = oddest[first_of_each(store, oddest)[:_NUM_NOVEL]].tolist()

@@ -83,7 +83,8 @@ def draw_run(
             f"{run} is not a run folder, which has a config.toml; name one of pretrain, finetune "
             "or probe."
         )
-    has_labels = read_toml(run / "config.toml").get("kind") in LABELED_KINDS
+    settings = read_toml(run / "config.toml")
+    has_labels = settings.get("kind") in LABELED_KINDS
     # read all inputs first, so that an error in them leaves no figures behind
     model = load(run) if (run / "model.safetensors").is_file() else None
     store = None
@@ -92,7 +93,10 @@ def draw_run(
         if known is not None:
             say(f"reading {known[0]}")
             store = model.graphs_of(known[0], {"targets": None, **known[1], **reading})
-            trained_on = None if has_labels else model.info.get("data_digest")
+            trained_on = model.info.get("data_digest")
+            if has_labels:
+                data = settings.get("input")
+                trained_on = data.get("sha256") if isinstance(data, dict) else None
             if source is None and trained_on not in (None, store.digest):
                 say(f"note: {known[0]} no longer holds the graphs that {run} was trained on")
     say("drawing the log of the run")
@@ -278,7 +282,7 @@ def finetuning_curves(rows: Sequence[LogRow]) -> Figure:
 
 
 def _table(rows: Sequence[LogRow], x: str) -> pd.DataFrame:
-    """Return the rows of a log that have a number in column ``x``; other damaged numbers are NaN."""
+    """Return the rows of a log with a number in column ``x``; other damaged numbers are NaN."""
     log = pd.DataFrame([{x: None}, *rows])  # with an empty row, so that the column always exists
     names = log.columns.difference(["phase", "alarms"])
     log[names] = log[names].apply(pd.to_numeric, errors="coerce")
@@ -310,12 +314,7 @@ def _draw_curves(panels: Sequence[Panel], log: pd.DataFrame, x: str) -> Figure:
 
 
 def _alarm_lines(alarms: Sequence[tuple[int, str]], x: str) -> list[str]:
-    """Return lines of text with the alarms; alarms that differ only in numbers share a line.
-
-    Args:
-        alarms: The step and the text of each alarm.
-        x: What the alarms are counted by, such as ``step``.
-    """
+    """Return lines of text with the alarms; alarms that differ only in numbers share a line."""
     steps: dict[str, list[int]] = {}
     texts: dict[str, str] = {}
     for step, text in alarms:
@@ -411,10 +410,13 @@ def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]]) -> Figure:
 
     ROC-AUC bars start at 0.5, which is chance; others at 0. Areas and shares are in percent.
     """
-    panels = [
-        (name, metric, [score._replace(name=_wrapped(score.name)) for score in scores])
-        for name, metric, scores in panels
-    ]
+    space = "\N{NO-BREAK SPACE}"  # no line break inside "C = 0.1"
+
+    def wrapped(score: Score) -> Score:
+        name = score.name.replace(" = ", f"{space}={space}")
+        return score._replace(name=fill(name, _LABEL_WIDTH, break_on_hyphens=False))
+
+    panels = [(name, metric, [*map(wrapped, scores)]) for name, metric, scores in panels]
     labels = [score.name.splitlines() for _, _, scores in panels for score in scores]
     bars = max(len(scores) for _, _, scores in panels)
     width = 3.6 + 0.07 * max((len(line) for label in labels for line in label), default=0)
@@ -431,12 +433,6 @@ def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]]) -> Figure:
             handles = [Patch(label=label, **style) for label, style in look.items()]
             figure.legend(handles=handles, loc="outside lower right", ncols=2)
     return figure
-
-
-def _wrapped(name: str) -> str:
-    """Return a name in several lines, without line breaks inside ``C = 0.1``."""
-    unbroken = name.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
-    return fill(unbroken, _LABEL_WIDTH, break_on_hyphens=False)
 
 
 def _draw_scores(axis: Axes, metric: str, scores: Sequence[Score]) -> None:

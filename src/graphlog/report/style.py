@@ -130,15 +130,8 @@ def scatter_groups(
 ) -> int:
     """Draw points, with a color and a marker for each group, and return the number of groups.
 
-    If there are more groups than colors, the seven largest are colored and the others are gray.
-
-    Args:
-        axes: The axes to draw on.
-        points: Position of each point.
-        groups: Name of the group of each point.
-        size: Size of the markers.
-        alpha: Opacity of the markers, from 0 to 1.
-        rasterized: Whether an SVG file has one image of all points, instead of a shape for each.
+    If there are more than eight groups, the seven largest are colored and the others are gray.
+    With ``rasterized``, an SVG file has one image of all points instead of a shape for each.
     """
     style: dict[str, Any] = {"linewidths": 0, "rasterized": rasterized}
     names, counts = np.unique(groups, return_counts=True)
@@ -203,10 +196,7 @@ def figures_of(run: Path, out: Path) -> Generator[None]:
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Write ``stem.png`` and ``stem.svg`` and return their paths; an error leaves no partial file.
-
-    Files of the same names are replaced.
-    """
+    """Write ``stem.png`` and ``stem.svg``, without partial files on errors; return their paths."""
     with writing(stem.parent):
         stem.parent.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
