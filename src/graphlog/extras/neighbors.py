@@ -174,8 +174,8 @@ class Index:
             fields = domain.rows(source, store, domain.reading.of(reading))
             rows = zip(fields, store.output_texts(), strict=True)
             records = [json.dumps([dict(columns), text]).encode() for columns, text in rows]
-            about = (records, store.source.standardize, starts)
-            return cls(model_digest(encoder), layer, vectors, library_rows, *about)
+            digest, standardize = model_digest(encoder), store.source.standardize
+            return cls(digest, layer, vectors, library_rows, records, standardize, starts)
 
     def query(
         self,
@@ -252,7 +252,8 @@ class Index:
             raise ModelFileError("the graph of the index names rows that it lacks; build it again.")
         # of equal distances, the vector with the smaller number has the earlier library rows
         order = np.lexsort((nodes, distances))
-        nodes, distances = (np.take_along_axis(a, order, axis=1) for a in (nodes, distances))
+        nodes = np.take_along_axis(nodes, order, axis=1)
+        distances = np.take_along_axis(distances, order, axis=1)
         # take the rows of each vector in turn until there are k
         counts = starts[nodes + 1] - starts[nodes]
         taken = (k - counts.cumsum(axis=1) + counts).clip(0, counts).ravel()
@@ -632,8 +633,8 @@ def neighbors_file(
         reading = standardized_alike(queries, reading, standardize, "the library")
         store = read(queries, encoder.schema, **reading)
         if index is None:
-            options = {"layer": layer, "exact": exact, **computing, **library_reading}
-            index = Index.build(encoder, source, **options)
+            options: dict[str, Any] = {**computing, **library_reading}
+            index = Index.build(encoder, source, layer=layer, exact=exact, **options)
         result = index.query(encoder, store, k, **computing)
         domain = domain_of(encoder.schema)
         fields = list(domain.rows(queries, store, domain.reading.of(reading)))

@@ -225,7 +225,7 @@ class Hierarchy:
 
     def _projected(self, values: Float[np.ndarray, "N D"]) -> torch.Tensor:
         first = self.forest.layers[0]
-        # with a center, its embedding follows that of the graph; training used the latter only
+        # drop the embedding of the center node, if there is one: prototypes are trained without it
         emb = torch.from_numpy(values[:, : first.shape[1]]).to(first.device)
         if self.head is None:
             return emb
