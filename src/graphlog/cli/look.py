@@ -86,7 +86,7 @@ class Prototypes(o.Reading, o.Computing, Command):
     )
     graphs: o.Sample = 2000
     targets: Sequence[str] | None = o.option(
-        None, "Label columns; not needed for known data sets.", "A,B", parser=o.names_if_any
+        None, "Label columns; not needed for known data sets.", "A,B", parser=o.names
     )
     seed: o.Seed = 0
     precision: o.Precision = None
@@ -94,7 +94,10 @@ class Prototypes(o.Reading, o.Computing, Command):
 
     def run(self) -> None:
         _check_reading(self, self.source, self.targets)
-        written = graphlog.write_prototypes(**self.given(), progress=self.progress())
+        options = self.given("targets")
+        if self.targets:
+            options["targets"] = self.targets
+        written = graphlog.write_prototypes(**options, progress=self.progress())
         self.summary(
             {
                 "graphs": written.graphs,
