@@ -164,7 +164,7 @@ def tune(
             while (done := len(_finished(study, folder))) < trials:
                 if not done and not any(t.state.name == "WAITING" for t in study.trials):
                     study.enqueue_trial(defaults)
-                # the seed depends on the finished trials: an interrupted trial is repeated equally
+                # after an interruption, the seed is the same, so that the trial is repeated
                 seed = (10_007 * seeds[0] + done) % 2**32
                 study.sampler = optuna.samplers.TPESampler(seed=seed)
                 trial = study.ask(ranges)
