@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
+from rich.cells import cell_len
 
 from graphlog.cli.command import Command
 from graphlog.cli.main import main, whole_parser
@@ -60,6 +61,15 @@ def test_a_table_that_does_not_fit_is_written_a_record_a_block(show: Show):
     assert lines[1] == "  size   1,234,567"
     assert max(map(len, lines)) <= 40
     assert lines[-1] == "  what   c"
+
+
+def test_wide_characters_are_counted_as_two_columns(show: Show):
+    words = ["分子量"] * 12
+    lines = show(40, lambda: PLAIN.summary({"名前": " ".join(words), "note": "b"}))
+    assert max(map(cell_len, lines)) <= 40
+    assert " ".join(lines[:-1]).split() == ["名前", *words]
+    assert {cell_len(line[: len(line) - len(line.lstrip())]) for line in lines[1:-1]} == {9}
+    assert lines[0].index("分") == 7  # after four columns of two characters, and gaps
 
 
 def test_the_value_of_a_field_that_is_one_word_is_never_cut(show: Show):

@@ -193,6 +193,20 @@ def test_graphs_of_any_kind_are_recalled_as_they_were_read(cli: Cli):
     assert "no longer" not in cli("prototypes r -o tree").err  # beyond the limit
 
 
+def test_plot_says_that_the_table_of_a_labeled_run_has_changed(cli: Cli, molecules: Path):
+    table = Path("m.csv")
+    table.write_text(molecules.read_text())
+    common = "--targets oxygen --split random --baselines none --quiet"
+    cli("finetune m.csv -m random -o f --epochs 1 --seeds 0", common)
+    cli("probe m.csv -m random -o p", common)
+    for run in ("f", "p"):
+        assert "no longer" not in cli(f"plot {run} -o figures-{run}").err
+    table.write_text("".join(molecules.read_text().splitlines(keepends=True)[:-1]))
+    for run in ("f", "p"):
+        said = cli(f"plot {run} -o figures-{run}").err
+        assert f"m.csv no longer holds the graphs that {run} was trained on" in said
+
+
 def test_a_store_made_again_otherwise_is_noticed(cli: Cli):
     make = "featurize {molecules} -o s --workers 1 --quiet --schema"
     cli(make, "molecule --limit 40")

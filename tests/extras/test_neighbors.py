@@ -1,6 +1,8 @@
 """Nearest neighbors: those of largest cosine, and an index that is kept safely."""
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ def exact(request: pytest.FixtureRequest) -> bool:
 
 
 def test_neighbors_are_those_of_largest_cosine(exact: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("graphlog.extras.neighbors._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("graphlog.extras.neighbors._ROWS_PER_BLOCK", 7)
     encoder, queries = tiny_encoder(), ["CCCCO", "C(C", "c1ccccc1"]
     found = neighbors(encoder, queries, LIBRARY, 5, exact=exact)
     asked, known = (unit_rows(torch.tensor(encoder.embed(v))).numpy() for v in (queries, LIBRARY))
@@ -209,7 +211,7 @@ def test_an_index_may_be_of_another_layer_than_the_models():
 def test_of_equal_neighbors_the_earlier_rows_come_first(
     exact: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("graphlog.extras.neighbors._ROWS_AT_ONCE", 4)
+    monkeypatch.setattr("graphlog.extras.neighbors._ROWS_PER_BLOCK", 4)
     library = ["bad", "CCO", "CCC", "CCO", "OCC", "CCO", "CCN", "CCO"]
     found = neighbors(tiny_encoder(), ["CCO", "CCN"], library, 4, exact=exact, batch_size=3)
     assert found.rows[0].tolist() == [1, 3, 4, 5]
@@ -259,6 +261,41 @@ def test_vectors_that_are_not_finite_are_the_farthest():
     rows, cosines = index.nearest(np.stack([vectors[1], vectors[2]]), 4)
     assert rows.tolist() == [[0, 1, 2, 3], [2, 0, 3, 1]]
     np.testing.assert_array_equal(cosines, [[np.nan] * 4, [1, 0, 0, np.nan]])
+
+
+def test_an_approximate_index_leaves_out_vectors_that_are_not_finite(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    pytest.importorskip("usearch")
+    encoder = tiny_encoder()
+    embed = type(encoder).embed_batches
+
+    def damaged(*args: Any, **options: Any):
+        for graphs, values in embed(*args, **options):
+            values[:3] = np.nan
+            yield graphs, values
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(encoder), "embed_batches", damaged)
+        index = Index.build(encoder, CHAINS, exact=False, batch_size=100)
+        with pytest.raises(DataError, match=r"no embedding of .* is finite"):
+            Index.build(encoder, CHAINS[:3], exact=False)
+        lost = index.query(encoder, CHAINS[:3], 2)
+    np.testing.assert_array_equal(index.rows, np.arange(3, len(CHAINS)))
+    found = index.query(encoder, CHAINS, 1)
+    np.testing.assert_array_equal(found.rows[3:, 0], index.rows)
+    assert np.isfinite(found.similarity).all()
+    assert lost.rows.tolist() == [[3, 4]] * 3
+    assert np.isnan(lost.similarity).all()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have names in UTF-8 only")
+def test_an_index_may_be_in_a_folder_whose_name_is_not_utf8(tmp_path: Path, exact: bool):
+    folder = tmp_path / os.fsdecode(b"not-utf8-\xff")
+    folder.mkdir()
+    index = Index.build(tiny_encoder(), CHAINS, exact=exact)
+    index.save(folder / "index")
+    assert len(Index.load(folder / "index")) == len(CHAINS)
 
 
 def test_queries_are_standardized_as_the_library_was(tmp_path: Path):

@@ -177,7 +177,9 @@ def test_a_trial_that_crashes_or_has_no_score_has_failed(
     assert _states(tmp_path / "b") == ["FAIL", "FAIL"]
 
 
-def test_a_search_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_search_goes_on_after_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     out = tmp_path / "out"
 
     def interrupt(step: int):
@@ -193,11 +195,14 @@ def test_a_search_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pyt
         _search(out)
     with pytest.raises(ConfigError, match="other settings, model or data"):
         _search(out, resume=True, epochs=3)
-    found = _search(out, resume=True)
+    capsys.readouterr()
+    found = _search(out, resume=True, progress=True)
+    numbers = re.findall(r"^ *trial (\d+), \1 of 3 done", capsys.readouterr().err, re.MULTILINE)
+    assert numbers == ["1", "2"]
     finished = [t for t in found.trials if t.state != "fail"]
     assert len({t.settings["learning_rate"] for t in finished}) == len(finished) == 3
     whole = _search(tmp_path / "undisturbed").trials
-    assert [(t.settings, t.score) for t in finished] == [(t.settings, t.score) for t in whole]
+    assert list(finished) == list(whole)
     for file in (out / "best").iterdir():  # as after a kill before the final run began
         if file.is_file() and file.name != "graphlog.json":
             file.unlink()

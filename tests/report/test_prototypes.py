@@ -23,7 +23,14 @@ from graphlog.domains.molecule.traits import traits
 from graphlog.downstream.pretrained import Encoder
 from graphlog.encoders.novelty import PREFIX
 from graphlog.errors import ConfigError, DataError
-from graphlog.report.hierarchy import GraphFeature, Node, Trait, features_of, traits_of
+from graphlog.report.hierarchy import (
+    GraphFeature,
+    Node,
+    Trait,
+    features_of,
+    traits_of,
+    with_different_titles,
+)
 from graphlog.report.prototypes import draw_graphs, write_prototypes
 from graphlog.training.log import Lines
 from graphs_support import lines
@@ -337,6 +344,16 @@ def test_a_group_is_named_by_its_clearest_traits() -> None:
     assert title(*furan, trait("logP", "mean", 1.0, 2.0)) == "furan, low logP"
     same = [trait(f"with {kind}furan", "share", 0.9, 0.1) for kind in ("", "ring ")]
     assert title(*same, trait("with ester", "share", 0.9, 0.1)) == "furan, ester"
+
+
+def test_siblings_of_equal_title_get_longer_ones() -> None:
+    traits = [Trait(name, "mean", 2.0, 1.0, 1.0, 0.01) for name in ("logP", "rings", "size", "pKa")]
+    kinds = [traits[:2], traits[:3], [*traits[:2], traits[3]], [traits[3]], []]
+    nodes = [Node((k,), 9, 1.0, None, (), own, None, ()) for k, own in enumerate(kinds)]
+    assert [node.title for node in with_different_titles(nodes)] == [
+        *("high logP, many rings", "high logP, many rings, high size"),
+        *("high logP, many rings, high pKa", "high pKa", ""),
+    ]
 
 
 def test_equally_frequent_rings_do_not_depend_on_the_hash_seed() -> None:

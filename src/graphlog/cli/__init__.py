@@ -1,1 +1,1 @@
-"""The command line: parse, call one public function, print. One file a help panel."""
+"""The command line: parse options, call one public function, print. One file per help panel."""

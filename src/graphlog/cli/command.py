@@ -1,7 +1,7 @@
-"""What a command is: its options, those that verbs share, and what it says.
+"""Base class of the commands, the options that they share, and their output and error messages.
 
-Options become the settings of a run; results are tables or JSON, and what fails is one line and an
-exit code.
+A command turns its options into the arguments of one public call. It prints the result as tables or
+as JSON; an error becomes one line and an exit code.
 """
 
 import csv
@@ -20,7 +20,6 @@ from functools import partial
 from inspect import signature
 from io import TextIOWrapper
 from pathlib import Path
-from textwrap import wrap
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -57,9 +56,10 @@ Value = TypeVar("Value")
 
 
 def _check_input(text: str) -> str:
-    """Refuse an input that does not exist before anything heavy is imported."""
+    """Return an input; raise an error if it does not exist, before slow imports start."""
     path = Path(text)
-    if text == "-" or "," in text or os.path.exists(text):  # also for a name that is too long
+    # os.path.exists does not raise on a name that is too long, unlike Path.exists
+    if text == "-" or "," in text or os.path.exists(text):
         return text
     if path.suffix or len(path.parts) > 1:
         raise DataError(f"no such file: {path}; check the path.", file=path)
@@ -86,7 +86,7 @@ def names_if_any(text: str) -> list[str] | None:
 
 
 def integers(text: str) -> list[int]:
-    """Return the numbers in a list such as ``0,1,2``."""
+    """Return the whole numbers in a list such as ``0,1,2``."""
     return parsed(text, lambda t: [int(n) for n in t.split(",")], "whole numbers such as 0,1,2")
 
 
@@ -95,29 +95,30 @@ def fractions(text: str) -> list[float]:
     return parsed(text, lambda t: [float(n) for n in t.split(",")], "numbers such as 0.8,0.1,0.1")
 
 
-def parsed(text: str, parse: Callable[[str], Value], what: str) -> Value:
-    """Return what an option stands for; the error of one that cannot be parsed says ``what``."""
+def parsed(text: str, parse: Callable[[str], Value], expected: str) -> Value:
+    """Return ``parse(text)``; where that fails, raise an error that describes what is expected."""
     try:
         return parse(text)
     except ValueError:
-        raise typer.BadParameter(f"expected {what}, found {text!r}.") from None
+        raise typer.BadParameter(f"expected {expected}, found {text!r}.") from None
 
 
 def argument(help: str, metavar: str) -> Any:
-    """Return an argument as the default of a field; it has no name on the command line."""
+    """Return a positional argument of the command line, as the default value of a field."""
     return typer.Argument(..., help=help, metavar=metavar)
 
 
 def option(default: Any, help: str, metavar: str | None = None, *flags: str, **limits: Any) -> Any:
-    """Return an option as the default of a field; without ``flags`` it has the field's name.
+    """Return an option as the default value of a field; ``flags`` defaults to the field's name.
 
-    Where a value must be given, ``default`` is ``...``. The ``help`` of a choice names its values.
+    The ``default`` of a required option is ``...``. If an option has a fixed set of values,
+    ``help`` must name them all. ``limits`` are other arguments of ``typer.Option``.
     """
     return typer.Option(default, *flags, help=help, metavar=metavar, **limits)
 
 
 _shared = partial(option, ...)
-"""An option in a type that several verbs share, whose default each of them gives."""
+"""Return an option as part of a type that several verbs share; each verb sets its default."""
 
 Input = Annotated[
     str,
@@ -173,23 +174,24 @@ Engine = Annotated[
         "WHERE",
     ),
 ]
-_PRODUCTS = "Number format of matrix products: auto, fp32 or bf16 (default: {})."
+_PRECISION_HELP = "Number format of matrix products: auto, fp32 or bf16 (default: {})."
 Precision = Annotated[
-    Literal["auto", "fp32", "bf16"] | None, _shared(_PRODUCTS.format("fp32"), "KIND")
+    Literal["auto", "fp32", "bf16"] | None, _shared(_PRECISION_HELP.format("fp32"), "KIND")
 ]
 TrainingPrecision = Annotated[
-    Literal["auto", "fp32", "bf16"] | None, _shared(_PRODUCTS.format("auto"), "KIND")
+    Literal["auto", "fp32", "bf16"] | None, _shared(_PRECISION_HELP.format("auto"), "KIND")
 ]
-_LAYERS = (
+_LAYER_HELP = (
     "Layers in the embedding: all (jk), all with sums over nodes (jk+sum) or the last (last); "
     "default: {}."
 )
 Layer = Annotated[
-    Literal["jk", "last", "jk+sum"] | None, _shared(_LAYERS.format("as stored in MODEL"), "KIND")
+    Literal["jk", "last", "jk+sum"] | None,
+    _shared(_LAYER_HELP.format("as stored in MODEL"), "KIND"),
 ]
 LearnedLayer = Annotated[
     Literal["jk", "last", "jk+sum"] | None,
-    _shared(_LAYERS.format("jk+sum for molecules, else as stored in MODEL"), "KIND"),
+    _shared(_LAYER_HELP.format("jk+sum for molecules, else as stored in MODEL"), "KIND"),
 ]
 WithFeatures = Annotated[
     Sequence[str] | None,
@@ -229,7 +231,7 @@ LabelsRange = Annotated[
 ]
 _Tracker = StrEnum("_Tracker", ["tensorboard", "wandb", "mlflow"])
 Log = Annotated[
-    list[_Tracker] | None,  # typer knows no list of literals
+    list[_Tracker] | None,  # typer does not support a list of literals
     _shared(
         "Also send the rows of metrics.jsonl to tensorboard, wandb or mlflow; repeatable.",
         "NAME",
@@ -238,17 +240,14 @@ Log = Annotated[
 ]
 Resume = Annotated[bool, _shared("Continue from the last checkpoint in RUN.", None, "--resume")]
 Overwrite = Annotated[bool, _shared("Replace an existing output.", None, "--overwrite")]
-SEEDS: Any = option("0,1,2", "One run per seed; scores are mean and SD.", "0,1,2", parser=integers)
-"""Default of a field of seeds, whose type is ``Sequence[int]``."""
 
-
-_IN_EFFECT = ("data_dir", "excel_safe", "threads")
-"""Options that :func:`in_effect` sees to; no call takes them."""
+_GLOBAL_OPTIONS = ("data_dir", "excel_safe", "threads")
+"""Options that :func:`in_effect` applies to the process; they are no arguments of a call."""
 
 
 @dataclass(kw_only=True)
 class Data:
-    """Where data sets are."""
+    """The option for the folder of the data sets."""
 
     data_dir: Path | None = option(
         None, "Folder of the data sets (default: $GRAPHLOG_DATA or the user's cache).", "DIR"
@@ -257,7 +256,7 @@ class Data:
 
 @dataclass(kw_only=True)
 class Reading(Data):
-    """How an input is read."""
+    """The options for how an input is read."""
 
     smiles_column: str | None = option(None, "Column with the SMILES.", "NAME")
     sheet: str | None = option(None, "Sheet of an Excel file; needed if there are several.", "NAME")
@@ -285,8 +284,8 @@ class Reading(Data):
     )
 
     def reading(self) -> dict[str, Any]:
-        """Return what the readers take."""
-        names = [field.name for field in fields(Reading) if field.name not in _IN_EFFECT]
+        """Return the options of this class as keyword arguments of a reader."""
+        names = [field.name for field in fields(Reading) if field.name not in _GLOBAL_OPTIONS]
         return {name: getattr(self, name) for name in names}
 
 
@@ -298,7 +297,7 @@ SPLIT_KINDS = (
 
 @dataclass(kw_only=True)
 class Labeling:
-    """What is learned, and of which rows."""
+    """The options for the labels to learn and the split of the rows."""
 
     targets: Targets = None
     task: Literal["auto", "classification", "regression", "multiclass"] = option(
@@ -317,14 +316,14 @@ class Labeling:
 
 @dataclass(kw_only=True)
 class Computing:
-    """How much of the machine computes."""
+    """The option for the number of threads."""
 
     threads: Threads = None
 
 
 @dataclass(kw_only=True)
 class Inference(Computing):
-    """How an encoder is run over an input."""
+    """The options for how an encoder is applied to an input."""
 
     batch_size: BatchSize = None
     precision: Precision = None
@@ -333,18 +332,18 @@ class Inference(Computing):
 
 @contextmanager
 def in_effect(command: object) -> Generator[None]:
-    """Find data, write tables and compute as the options of a command say, inside the block."""
-    variables: dict[str, str] = {}  # for processes that it starts too
-    with ExitStack() as ended:
+    """Apply the data folder, the safe CSV format and the number of threads inside the block."""
+    variables: dict[str, str] = {}  # inherited by processes that the command starts
+    with ExitStack() as stack:
         if isinstance(command, Data) and command.data_dir is not None:
             variables["GRAPHLOG_DATA"] = str(command.data_dir)
         if isinstance(command, Reading) and command.excel_safe:
-            ended.enter_context(excel_safe())
+            stack.enter_context(excel_safe())
         if isinstance(command, Computing) and command.threads is not None:
             import torch
 
             variables["OMP_NUM_THREADS"] = str(command.threads)
-            ended.callback(torch.set_num_threads, torch.get_num_threads())
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(command.threads)
         before = {name: os.environ.pop(name) for name in variables if name in os.environ}
         os.environ.update(variables)
@@ -357,31 +356,32 @@ def in_effect(command: object) -> Generator[None]:
 
 
 def as_flags(group: Any, words: Sequence[str]) -> Callable[[str, object], str]:
-    """Return how a command writes a setting: by its flag, as ``--resume``.
+    """Return a function that writes a setting as on the command line, for error messages.
 
-    Where the command has no such flag, another verb may; other settings stay as in Python. The
-    ``group`` is the parser of ``graphlog``, and only the first ``words`` matter: ``data split``.
+    It looks for an option of that name first in the command that the command line ``words`` starts
+    with, then in all other commands of the parser ``group``. A setting that no command has is
+    written as in Python.
     """
     verbs = {**group.commands, **group.commands["data"].commands}
-    own = [verbs[word] for word in words[:2] if word in verbs]
+    current = [verbs[word] for word in words[:2] if word in verbs]
 
     def write(name: str, value: object = None) -> str:
-        for verb in (*reversed(own), *verbs.values()):
-            for found in verb.params:
-                if found.name == name:
-                    return _written(found, value)
+        for verb in (*reversed(current), *verbs.values()):
+            for param in verb.params:
+                if param.name == name:
+                    return _typed(param, value)
         return in_python(name, value)
 
     return write
 
 
-def _written(found: Any, value: object) -> str:
-    """Return an option of the parser as it is typed, an argument as the help names it."""
-    if found.param_type_name == "argument":
-        return str(found.metavar)
-    if value is False and found.secondary_opts:
-        return found.secondary_opts[0]
-    flag = max(found.opts, key=len)
+def _typed(param: Any, value: object) -> str:
+    """Return an option and its value as a user types them, or the placeholder of an argument."""
+    if param.param_type_name == "argument":
+        return str(param.metavar)
+    if value is False and param.secondary_opts:
+        return param.secondary_opts[0]
+    flag = max(param.opts, key=len)
     if isinstance(value, list):
         value = ",".join(map(str, value))
     return flag if value in (None, True, False) else f"{flag} {value}"
@@ -396,15 +396,17 @@ def chosen_settings(
     """Return the settings given on the command line, by dotted name.
 
     Args:
-        call: What takes them; its other arguments are no settings.
-        command: What was typed; its other options are no settings either.
-        named: Value of each option by the setting it stands for; None where it was not given.
-        pairs: ``key=value`` texts of ``--set``.
+        call: The function that receives the settings. ``--set`` cannot change its other arguments.
+        command: The command. ``--set`` cannot change its other options either.
+        named: The value of each option that is a setting, by the name of the setting; None where
+            the option was not given.
+        pairs: The ``key=value`` texts of ``--set``.
 
     Raises:
-        ConfigError: If one setting has two values, or a name is that of no setting.
+        ConfigError: If a setting is given twice with different values, or ``--set`` names an
+            argument that is not a setting.
     """
-    from graphlog.config import parse_override  # late: pydantic would slow down --help
+    from graphlog.config import parse_override  # imported here: pydantic would slow down --help
 
     chosen = {key: value for key, value in named.items() if value is not None}
     options = (field.name for field in fields(command))
@@ -412,7 +414,7 @@ def chosen_settings(
     arguments -= {key.rpartition(".")[2] for key in named}
     for pair in pairs or ():
         path, value = parse_override(pair)
-        # the full names of what may be given by a shorter one
+        # a setting may be written by its full name: training.epochs is epochs
         key = ".".join(path).removeprefix("training.").removesuffix(".name")
         if key in arguments:
             raise ConfigError(f"{key} is not a setting; drop --set {key}.", option="settings")
@@ -425,10 +427,11 @@ def chosen_settings(
 
 
 def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what ``finetune`` takes of a file, such as ``best.toml`` or a run's, and ``chosen``.
+    """Return the keyword arguments of ``finetune`` from a settings file and the command line.
 
-    Settings, the chosen ones over those of the file, are its ``config``: readers have options of
-    the same name. Seeds are among what is returned where the file has some.
+    The argument ``config`` has the settings of the file, updated by the ``chosen`` ones of the
+    command line; they are not separate arguments, because options of the readers have the same
+    names. ``seeds`` is returned if the file has seeds.
 
     Raises:
         ConfigError: If the file has no settings of fine-tuning.
@@ -442,10 +445,10 @@ def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[st
     tables = read_toml(file)
     if not isinstance(tables.get("finetune"), Mapping):
         command = command_of(tables)
-        told = f": it is from a run of {command}" if command else ""
+        origin = f": it is from a run of {command}" if command else ""
         raise ConfigError(
-            f"{file} has no table [finetune]{told}; name the best.toml of tune or the config.toml "
-            "of a run of finetune.",
+            f"{file} has no table [finetune]{origin}; name the best.toml of tune or the "
+            "config.toml of a run of finetune.",
             file=file,
         )
     settings = {key: chosen[key] for key in chosen if key in FinetuneConfig.model_fields}
@@ -465,36 +468,38 @@ def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[st
 
 START, DATA, TRAIN, USE, LOOK = "Start here", "Data", "Train", "Use an encoder", "Look at results"
 PANELS = (START, DATA, TRAIN, USE, LOOK)
-"""Headings of ``graphlog --help``, in order; a package may have its own, which come last."""
+"""Headings of ``graphlog --help``, in order. The headings of other packages come last."""
 COMMANDS = "Commands"
-"""The heading of ``graphlog data --help``."""
-_NARROWEST = 12
-"""Characters of a column of text."""
+"""Heading of ``graphlog data --help``."""
+_MIN_TEXT_WIDTH = 12
+"""Smallest width of a column of text, in columns of the terminal."""
 
-_IS_STREAM = re.compile(r"(^|\0)(-\w*o\0?|--output[\0=])-(\0|$)")
-"""Of words, joined by zeros, that name standard output as the output; they may not be parsed."""
+_WRITES_STDOUT = re.compile(r"(^|\0)(-\w*o\0?|--output[\0=])-(\0|$)")
+"""Pattern for a command line, parsed or not, that writes to ``-``; its words are joined by \\0."""
 INVALID_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+"""Exit codes of errors."""
 
 
 @dataclass(kw_only=True)
 class Command:
-    """A verb with its options, which are the fields; what every verb has is here."""
+    """Base class of the verbs. The fields are the options; those here belong to every verb."""
 
     quiet: bool = option(False, "Print no progress, messages or summary.", None, "--quiet", "-q")
     as_json: bool = option(False, "Print the result as JSON.", None, "--json")
 
     def run(self) -> int | None:
-        """Make one call of graphlog and print the outcome; return an exit code other than 0."""
+        """Make one call of graphlog and print the result; return the exit code, None for 0."""
         raise NotImplementedError
 
     def given(self, *left_out: str) -> dict[str, Any]:
-        """Return the options that have a value, as a call of graphlog takes them.
+        """Return the options that have a value, as keyword arguments of a public call.
 
-        Those that are ``left_out``, and those that are of no call, are not among them.
+        The options ``left_out`` and those that are not arguments of a call, such as ``--quiet``,
+        are left out.
         """
-        others = {"quiet", "as_json", *_IN_EFFECT, *left_out}
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
-        return {name: value for name, value in own.items() if value is not None}
+        others = {"quiet", "as_json", *_GLOBAL_OPTIONS, *left_out}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
+        return {name: value for name, value in values.items() if value is not None}
 
     def say(self, text: str) -> None:
         """Print a message to standard error unless quiet."""
@@ -502,15 +507,15 @@ class Command:
             say(text)
 
     def progress(self, every_s: float = 10.0) -> "Progress":
-        """Return the display of progress; plain lines come about every ``every_s`` seconds."""
+        """Return the progress display; plain lines are printed about every ``every_s`` seconds."""
         from graphlog.training.log import as_progress
 
         return as_progress(not self.quiet, every_s)
 
     def summary(self, fields: Mapping[str, Any], *tables: Table, out: Path | None = None) -> None:
-        """Print what a command has written, as JSON or as tables; nothing if quiet.
+        """Print a summary of the files written, as JSON or as tables; nothing if quiet.
 
-        It goes to standard error where ``out``, the output, is standard output.
+        It goes to standard error if ``out``, the output of the command, is standard output.
         """
         if self.as_json or not self.quiet:
             to = sys.stderr if str(out) == "-" else None
@@ -519,7 +524,7 @@ class Command:
     def result(
         self, value: Mapping[str, Any] | Sequence[Any], *tables: Table, to: TextIO | None = None
     ) -> None:
-        """Print what was asked for: ``value`` as JSON with ``--json``, ``tables`` otherwise."""
+        """Print the result of a command: ``value`` as JSON with ``--json``, else ``tables``."""
         if self.as_json:
             print(json.dumps(value, indent=2, default=_plain), file=to)
             return
@@ -534,29 +539,29 @@ class Verb(NamedTuple):
 
     command: type[Command]
     panel: str
-    """Heading under which it is listed."""
+    """Heading under which the verb is listed."""
     example: str
     """Command line shown at the end of its help."""
 
 
 OWN: dict[str, Verb] = {}
-"""The verbs of graphlog by name; those after ``graphlog data`` are called ``data list``, ..."""
+"""Verbs of graphlog itself by name; the verbs of ``graphlog data`` are ``data list`` and so on."""
 Kind = TypeVar("Kind", bound=type[Command])
 
 
 @dataclass_transform(kw_only_default=True)
 def verb(name: str, panel: str, example: str) -> Callable[[Kind], Kind]:
-    """Return the decorator that makes a class of options a verb of graphlog; see :class:`Verb`."""
+    """Return a decorator that makes a class a dataclass and a verb; see :class:`Verb`."""
 
-    def added(command: Kind) -> Kind:
+    def decorate(command: Kind) -> Kind:
         OWN[name] = Verb(dataclass(kw_only=True)(command), panel, example)
         return command
 
-    return added
+    return decorate
 
 
 def screen_width(file: TextIO | None = None) -> int | None:
-    """Return the columns of the terminal that a file is, by default standard output; else None."""
+    """Return the width of a terminal, by default standard output; None for any other file."""
     from rich.console import Console
 
     stream = sys.stdout if file is None else file
@@ -564,10 +569,10 @@ def screen_width(file: TextIO | None = None) -> int | None:
 
 
 def _print(table: Table, to: TextIO | None) -> None:
-    """Write a table: with lines and fitted to a terminal, as aligned plain text elsewhere.
+    """Print a table, fitted to the width of a terminal, or as aligned plain text in a file.
 
-    Words are never cut, as they may be names to copy. Rows too wide for a terminal, and those of
-    tables without heads, are written as a name and a value a line.
+    Words are never cut, because users may copy them. Where the rows do not fit into the terminal,
+    or the columns have no names, each line has one name and its value.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -578,17 +583,17 @@ def _print(table: Table, to: TextIO | None) -> None:
     screen = screen_width(file)
     console = Console(file=file, force_terminal=screen is not None, width=screen or 1 << 20)
     cells = [[_text(cell) for cell in row] for row in table.rows]
-    has_heads = any(table.columns)
+    has_names = any(table.columns)
     columns = [[row[i] for row in cells if row[i]] for i in range(len(table.columns))]
     is_numeric = [
         bool(name and column) and all(c[0].isdigit() or c[0] in "-+.±" for c in column)
         for name, column in zip(table.columns, columns, strict=True)
     ]
-    widths = _fitted(table.columns, columns, is_numeric, console.width)
+    widths = _column_widths(table.columns, columns, is_numeric, console.width)
     style: dict[str, Any] = {"box": None, "pad_edge": False}
     if screen is not None:
         style = {"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
-    drawn = RichTable(show_header=has_heads, **style)
+    drawn = RichTable(show_header=has_names, **style)
     for name, right, width in zip(table.columns, is_numeric, widths or (), strict=False):
         drawn.add_column(Text(name), justify="right" if right else "left", width=width)
     for row in cells:
@@ -596,9 +601,9 @@ def _print(table: Table, to: TextIO | None) -> None:
     with console.capture() as lines:
         if table.title:
             console.print(Text(table.title, "italic"), soft_wrap=True)
-        if screen is None or (has_heads and widths):
+        if screen is None or (has_names and widths):
             console.print(drawn)
-        elif has_heads:
+        elif has_names:
             for row in cells:
                 fields = zip(table.columns, row, strict=True)
                 _print_fields(console, [(name, text) for name, text in fields if text])
@@ -608,40 +613,50 @@ def _print(table: Table, to: TextIO | None) -> None:
     file.writelines(f"{line.rstrip()}\n" for line in lines.get().splitlines())
 
 
-def _fitted(
-    heads: Sequence[str], columns: Sequence[Sequence[str]], is_numeric: Sequence[bool], room: int
+def _column_widths(
+    names: Sequence[str], columns: Sequence[Sequence[str]], is_numeric: Sequence[bool], screen: int
 ) -> list[int] | None:
-    """Return widths that fit into ``room``, the widest column narrowed first; None if none fit."""
+    """Return widths of columns that fit the screen together; None if words would be cut.
+
+    The widest column is narrowed first.
+    """
     from rich.cells import cell_len
 
-    widths = [max(map(cell_len, [n, *column])) for n, column in zip(heads, columns, strict=True)]
-    least: list[int] = []
-    for head, column, numeric, width in zip(heads, columns, is_numeric, widths, strict=True):
-        parts = [*head.split(), *(column if numeric else " ".join(column).split())]
+    widths = [max(map(cell_len, [n, *column])) for n, column in zip(names, columns, strict=True)]
+    minima: list[int] = []
+    for name, column, numeric, width in zip(names, columns, is_numeric, widths, strict=True):
+        parts = [*name.split(), *(column if numeric else " ".join(column).split())]
         longest = max(map(cell_len, parts), default=0)
-        least.append(longest if numeric else min(width, max(longest, _NARROWEST)))
-    room -= 2 * len(widths) + 1  # margins, and two spaces between columns
-    while sum(widths) > room:
-        spare = [k for k, width in enumerate(widths) if width > least[k]]
-        if not spare:
+        minima.append(longest if numeric else min(width, max(longest, _MIN_TEXT_WIDTH)))
+    available = screen - 2 * len(widths) - 1  # margins, and two spaces between columns
+    while sum(widths) > available:
+        wider = [k for k, width in enumerate(widths) if width > minima[k]]
+        if not wider:
             return None
-        widths[max(spare, key=widths.__getitem__)] -= 1
+        widths[max(wider, key=widths.__getitem__)] -= 1
     return widths
 
 
 def _print_fields(console: "Console", fields: Sequence[tuple[str, str]]) -> None:
-    """Print a name and a value a line; long values are wrapped at spaces and aligned."""
+    """Print one name and its value per line; wrap long values at spaces, and align them."""
     from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 
-    wide = max((cell_len(name) for name, _ in fields), default=0)
-    left = f"  {{}}{'   ' if wide else ''}"
+    name_width = max((cell_len(name) for name, _ in fields), default=0)
+    gap = "   " if name_width else ""
+    available = max(console.width - name_width - 5, _MIN_TEXT_WIDTH)
     for name, value in fields:
-        room = max(console.width - wide - 5, _NARROWEST)
-        words = wrap(value, room, break_long_words=False, break_on_hyphens=False)
-        for number, line in enumerate(words or [""]):
-            start = left.format(set_cell_size("" if number else name, wide))
-            console.print(Text(start + line), soft_wrap=True)
+        lines = [""]
+        for word in value.split(" "):
+            longer = f"{lines[-1]} {word}".lstrip()
+            # textwrap would count characters, but a Chinese character has two columns
+            if lines[-1] and cell_len(longer) > available:
+                lines.append(word)
+            else:
+                lines[-1] = longer
+        for number, line in enumerate(lines):
+            start = set_cell_size("" if number else name, name_width)
+            console.print(Text(f"  {start}{gap}{line}"), soft_wrap=True)
 
 
 def _text(value: object) -> str:
@@ -683,17 +698,17 @@ def printable(text: str) -> str:
 
 
 def say(line: str) -> None:
-    """Print one line to standard error; never raises, since it reports failures."""
+    """Print one line to standard error; ignore a closed stream, since this reports errors."""
     with suppress(OSError, ValueError):
         print(printable(line), file=sys.stderr, flush=True)
 
 
 def report_error(error: BaseException, words: Sequence[str] = ()) -> int | None:
-    """Print what ended the command of these words, as JSON with ``--json``; return the exit code.
+    """Print the error that ended a command line, as JSON with ``--json``; return the exit code.
 
-    It is None for an internal error, of which nothing is printed.
+    For an internal error, print nothing and return None.
     """
-    # the parser turns a closed pipe into SystemExit
+    # the parser turns the error of a closed pipe into SystemExit
     cause = error.__context__ if isinstance(error, SystemExit) else error
     if isinstance(cause, BrokenPipeError):
         with suppress(OSError, ValueError):
@@ -715,9 +730,9 @@ def report_error(error: BaseException, words: Sequence[str] = ()) -> int | None:
         known["option"] = known["option"] or getattr(getattr(error, "param", None), "name", None)
         about = {"kind": type(error).__name__, "message": message}
         about |= {key: value for key, value in known.items() if value is not None}
-        # as the summary would be: beside the output where that is standard output
-        to = sys.stderr if _IS_STREAM.search("\0".join(words)) else sys.stdout
-        with suppress(OSError):  # that stream may be what cannot be written, or be closed
+        # as for a summary: not into the output, where that is standard output
+        to = sys.stderr if _WRITES_STDOUT.search("\0".join(words)) else sys.stdout
+        with suppress(OSError):  # the error may be that this stream is closed or full
             if to is not None:
                 print(json.dumps({"error": about}, indent=2), file=to, flush=True)
                 return INVALID_INPUT
@@ -726,9 +741,9 @@ def report_error(error: BaseException, words: Sequence[str] = ()) -> int | None:
 
 
 def _message_of(error: BaseException) -> str | None:
-    """Return what the user can do about an error; None where only we can, empty where all is said.
+    """Return the message for an error that the user can fix, and None for an internal error.
 
-    The parser has then shown a page of help.
+    The message is empty if the parser has printed a page of help instead.
     """
     if isinstance(error, GraphLoGError):
         return str(error)
@@ -751,7 +766,7 @@ def _message_of(error: BaseException) -> str | None:
 
 @contextmanager
 def warnings_as_lines() -> Generator[None]:
-    """Show each warning as one line on standard error, without its line of source."""
+    """Print each warning as one line on standard error, without the line of source code."""
 
     def show(message: Warning | str, *_: object) -> None:
         say(f"graphlog: warning: {' '.join(str(message).split())}")
@@ -762,30 +777,30 @@ def warnings_as_lines() -> Generator[None]:
 
 
 def open_streams() -> None:
-    """Make standard streams usable: those that the caller closed (``>&-``) are the null device.
+    """Replace standard streams that the caller closed (``>&-``) by the null device.
 
-    What standard output cannot encode is escaped, as on standard error: a pipe of Windows, say.
+    Characters that standard output cannot encode, such as in a pipe of Windows, are escaped.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # the lowest free descriptor is that of the stream
+        if getattr(sys, name) is None:  # `open` takes the lowest free descriptor: the stream's
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _usage_message(error: BaseException) -> str:
-    """Return one line for a usage error; empty where the parser has shown a help page instead."""
+    """Return one line for a usage error; empty if the parser has printed a help page instead."""
     context = getattr(error, "ctx", None)
     message = str(getattr(error, "format_message")())  # noqa: B009 - a private class of the parser
     if not message or type(error).__name__ == "NoArgsIsHelpError":
         return ""
     message = message.replace("Value error, ", "").replace("Input should be", "must be")
-    near: Sequence[str] = ()
+    similar: Sequence[str] = ()
     if (option := getattr(error, "option_name", None)) and message.startswith("No such option"):
-        message, near = f"unknown option '{option}'", getattr(error, "possibilities", None) or ()
+        message, similar = f"unknown option '{option}'", getattr(error, "possibilities", None) or ()
     elif choice := re.search(r"'([^']*)' is not one of (.*)", message):
-        near = get_close_matches(choice[1], re.findall("'(.*?)'", choice[2]), cutoff=0.5)
-    message = message.rstrip(".") + "".join(f"; did you mean '{name}'?" for name in near[:1])
+        similar = get_close_matches(choice[1], re.findall("'(.*?)'", choice[2]), cutoff=0.5)
+    message = message.rstrip(".") + "".join(f"; did you mean '{name}'?" for name in similar[:1])
     end = "" if message.endswith("?") else "."
     path = context.command_path if context is not None else "graphlog"
     return f"{message}{end} See: {path} --help"

@@ -18,11 +18,13 @@ _graph = partial(o.option, None, rich_help_panel="Any graphs", show_default=Fals
 
 
 def _channel_scores(text: str) -> int | dict[str, int]:
+    """Return one lowest score for all channels, or the lowest score of each channel named."""
+
     def parse(text: str) -> int | dict[str, int]:
         if "=" not in text:
             return int(text)
         pairs = [part.partition("=") for part in o.names(text)]
-        return {name.strip(): int(least) for name, _, least in pairs}
+        return {name.strip(): int(lowest) for name, _, lowest in pairs}
 
     return o.parsed(text, parse, "a number from 1 to 1000, or such as textmining=500,database=300")
 
@@ -31,12 +33,12 @@ _SHOWN = (
     *("path", "graphs", "input rows", "rejected rows", "excluded rows", "names not found"),
     *("nodes a graph", "size", "rejects"),
 )
-"""What featurize prints of a store."""
+"""Fields of the description of a store that featurize prints."""
 
 
 @dataclass(kw_only=True)
 class Proteins:
-    """How protein networks are read."""
+    """The options for how protein networks are read."""
 
     annotations: Sequence[str] | None = _protein(
         "GO annotation files (GAF) to take labels from.", "A,B", parser=o.names
@@ -80,7 +82,7 @@ class Proteins:
 
 @dataclass(kw_only=True)
 class AnyGraphs:
-    """How graphs of other kinds are read."""
+    """The options for how graphs of other kinds are read."""
 
     like: str | None = _graph("Use the schema of this model or store.", "MODEL|STORE")
     kinds: Sequence[str] | None = _graph(
@@ -191,7 +193,7 @@ class Convert(Command):
 
 
 _WIDE = 100
-"""Columns of a terminal that has room for all that is known of a data set."""
+"""Width of a terminal, in columns, from which ``data list`` prints all columns of its table."""
 _NAME = o.argument("Name of a data set; see: graphlog data list.", "NAME")
 
 
@@ -203,15 +205,15 @@ class ListDatasets(o.Data, Command):
         datasets = graphlog.describe_datasets()
         shown, screen = datasets, o.screen_width()
         columns = ("name", "rows", "tasks", "kind", "license", "here", "description")
-        if screen is not None:  # files, and programs that read them, get everything
+        if screen is not None:  # a terminal gets one row for all species; files get every row
             shown = [d for d in datasets if " of species " not in d["description"]]
             count = len(datasets) - len(shown)
             about = f"protein networks of {count} more species, STRING 12.0; see --json"
-            like = next((d for d in datasets if d not in shown), {})
-            shown.append({**like, "name": "string-TAXON", "description": about, "here": ""})
+            example = next((d for d in datasets if d not in shown), {})
+            shown.append({**example, "name": "string-TAXON", "description": about, "here": ""})
             if screen < _WIDE:
                 columns = tuple(c for c in columns if c not in ("license", "here"))
-        # `info` says where; narrow columns leave room for the description
+        # a short "yes" leaves room for the description; `data info` prints the details
         here = {"with RDKit": "yes", "with graphlog": "yes"}
         rows = [tuple(here.get(d[key], d[key]) or "" for key in columns) for d in shown]
         self.result(datasets, Table(columns, rows))

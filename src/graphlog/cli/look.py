@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import graphlog
 from graphlog.cli import command as o
@@ -38,18 +37,13 @@ class Info(Command):
     )
 
     def run(self) -> None:
+        from graphlog.training.settings import flat_settings
+
         description = graphlog.describe(self.path, verify=self.verify)
-        self.result(description, *_tables(description))
-
-
-def _tables(description: Mapping[str, Any]) -> list[Table]:
-    """Return a table of the plain fields, then one for each nested mapping."""
-    from graphlog.training.settings import flat_settings
-
-    nested = {k: v for k, v in description.items() if isinstance(v, Mapping)}
-    plain = {k: v for k, v in description.items() if k not in nested}
-    parts = [fields_table(flat_settings(v), k) for k, v in nested.items() if v]
-    return [fields_table(plain), *parts]
+        nested = {k: v for k, v in description.items() if isinstance(v, Mapping)}
+        plain = {k: v for k, v in description.items() if k not in nested}
+        tables = [fields_table(flat_settings(v), k) for k, v in nested.items() if v]
+        self.result(description, fields_table(plain), *tables)
 
 
 @verb("plot", LOOK, "graphlog plot run -o figures")
@@ -118,9 +112,9 @@ class Prototypes(o.Reading, o.Computing, Command):
 def _check_reading(
     reading: o.Reading, source: str | None, targets: Sequence[str] | None = None
 ) -> None:
-    """Refuse to read the graphs of a run, where no INPUT is named, otherwise than the run has."""
-    described = (reading.limit, reading.smiles_column, reading.standardize, targets)
-    if source is None and any(option is not None for option in described):
+    """Refuse the options that describe an INPUT if none is given: a run reads its own graphs."""
+    options = (reading.limit, reading.smiles_column, reading.standardize, targets)
+    if source is None and any(option is not None for option in options):
         raise ConfigError(
             "--limit, --smiles-column, --standardize and --targets describe INPUT; name one with "
             "--input.",

@@ -14,57 +14,40 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from graphlog import __version__
+from graphlog.cli import command as o
 from graphlog.cli import data, look, train, use
-from graphlog.cli.command import (
-    DATA,
-    OWN,
-    PANELS,
-    Command,
-    Data,
-    Labeling,
-    Reading,
-    Verb,
-    as_flags,
-    in_effect,
-    open_streams,
-    report_error,
-    warnings_as_lines,
-)
 from graphlog.errors import WORDING
 from graphlog.plugins import Registry
 from graphlog.processes import WORDS
 
 MODULES = (data, train, use, look)
-"""One a panel of the help; their verbs add themselves to ``OWN``."""
-VERBS: Registry[Verb] = Registry(
+"""The modules of the panels of the help; importing them adds their verbs to ``OWN``."""
+VERBS: Registry[o.Verb] = Registry(
     "verb",
-    {name: verb for name, verb in OWN.items() if " " not in name},
-    lambda _, part: None if isinstance(part, Verb) else "a graphlog.cli.command.Verb",
+    {name: verb for name, verb in o.OWN.items() if " " not in name},
+    lambda _, part: None if isinstance(part, o.Verb) else "a graphlog.cli.command.Verb",
 )
-"""The verbs, those of the extras and of other packages by entry points."""
-
+"""All verbs by name; entry points add those of the extras and of other packages."""
 
 _LIST = re.compile(r"\w+(,\w+)+")
-"""How the help writes a list."""
+"""Pattern for the placeholder of an option that takes a list, such as ``A,B``."""
 _FILE = re.compile(r"\b(DIR|FILE|INPUT|LIBRARY|MODEL|OLD|OUT|PATH|QUERY|RUN|STORE)\b")
-"""How it writes what names a file or folder."""
-
-
-_GROUPS: Mapping[str, frozenset[str]] = {
-    "Labels and split": frozenset({*Labeling.__annotations__, "labels_range"}),
-    "Reading the input": frozenset({*Reading.__annotations__, *Data.__annotations__}),
+"""Pattern for the placeholder of a file or folder."""
+_PANELS: Mapping[str, frozenset[str]] = {
+    "Labels and split": frozenset({*o.Labeling.__annotations__, "labels_range"}),
+    "Reading the input": frozenset({*o.Reading.__annotations__, *o.Data.__annotations__}),
     "Computing": frozenset({"threads", "precision", "device", "engine", "processes"}),
     "Output": frozenset({"format", "overwrite", "resume", "callbacks", "quiet", "as_json", "help"}),
 }
-"""Fields of commands by the panel of the help; others are at the top."""
+"""Shared options by the panel of the help that shows them; other options come first."""
 
 
 def _panel(param: Any) -> str | None:
-    return getattr(param, "rich_help_panel", None)  # in typer 0.19, --help has none
+    return getattr(param, "rich_help_panel", None)  # --help lacks the attribute in typer 0.19
 
 
-class _Plain:
-    """Shows no type beside a flag, which has no value, nor beside an argument, which has a name."""
+class _WithoutTypes:
+    """Mix-in that hides the types of flags and arguments in the help."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = getattr(super(), "get_params")(ctx)  # noqa: B009 - of the parser
@@ -76,33 +59,34 @@ class _Plain:
         return params
 
 
-class _Group(_Plain, TyperGroup):
-    """A group of commands."""
+class _Group(_WithoutTypes, TyperGroup):
+    pass
 
 
-class _OwnFirst(_Plain, TyperCommand):
-    """Lists a command's own options before those that it shares, in panels."""
+class _Verb(_WithoutTypes, TyperCommand):
+    """A command whose help lists its own options first, then the shared options in panels."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        command: type[Command] = inspect.unwrap(settings["callback"])
+        command: type[o.Command] = inspect.unwrap(settings["callback"])
         order = [name for kind in command.__mro__ for name in vars(kind).get("__annotations__", ())]
         self.params.sort(key=lambda p: (not p.required, order.index(str(p.name))))
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters in the order of their panels."""
-        params, panels = super().get_params(ctx), [None, *_GROUPS]
+        params, panels = super().get_params(ctx), [None, *_PANELS]
         for param in params:
-            for panel, names in _GROUPS.items():
+            for panel, names in _PANELS.items():
                 if param.name in names and not param.required and not _panel(param):
                     param.rich_help_panel = panel
-        # panels of one verb come after its own options
+        # a panel of one verb alone comes after the options without a panel
         return sorted(params, key=lambda p: panels.index(_panel(p)) if _panel(p) in panels else 0.5)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse an empty path, and a list given twice, of which the parser would drop the first.
+        """Parse a command line; refuse an empty path and a list that is given twice.
 
-        An empty path, such as a variable that is not set, would be the current folder.
+        An empty path, for example from a shell variable that is not set, would mean the current
+        folder. Of a list given twice, the parser would ignore the first one.
         """
         parsed: Any = self.make_parser(ctx).parse_args(args=list(args))
         values, _, given = parsed
@@ -163,49 +147,41 @@ data_app = typer.Typer(
 
 @cache
 def whole_parser() -> Any:
-    """Return the parser of all verbs, which takes long to make."""
+    """Return the parser of all verbs; it is cached, because it is slow to build."""
     return get_command(app)
 
 
-def _described(command: type) -> str:
-    text = inspect.getdoc(command) or ""
-    # where Python leaves docstrings out (-OO), a dataclass has its signature in their place
-    return "" if text.startswith(f"{command.__name__}(") else text
-
-
-def add_verb(name: str, verb: Verb, to: typer.Typer = app) -> None:
-    """Add a verb to ``graphlog``, or to a group of its verbs."""
+def add_verb(name: str, verb: o.Verb, to: typer.Typer = app) -> None:
+    """Add a verb to ``graphlog``, or to a group of its verbs such as ``graphlog data``."""
     whole_parser.cache_clear()
-    # typer keeps the lines of all paragraphs but the first, as wide as they are in the code
-    text = re.sub(r"(?<!\n)\n(?!\n)", " ", _described(verb.command))
-    to.command(
-        name,
-        cls=_OwnFirst,
-        help=text,
-        epilog=f"Example: {verb.example}",
-        rich_help_panel=verb.panel,
-    )(verb.command)
+    text = inspect.getdoc(verb.command) or ""
+    if text.startswith(f"{verb.command.__name__}("):
+        text = ""  # without docstrings (python -OO), a dataclass has its signature as docstring
+    # typer would keep the line breaks of the code in all paragraphs but the first
+    text = re.sub(r"(?<!\n)\n(?!\n)", " ", text)
+    epilog = f"Example: {verb.example}"
+    to.command(name, cls=_Verb, help=text, epilog=epilog, rich_help_panel=verb.panel)(verb.command)
 
 
 for _name, _verb in sorted(
-    VERBS.items(), key=lambda item: [*PANELS, item[1].panel].index(item[1].panel)
+    VERBS.items(), key=lambda item: [*o.PANELS, item[1].panel].index(item[1].panel)
 ):
     add_verb(_name, _verb)
-for _name, _verb in OWN.items():
+for _name, _verb in o.OWN.items():
     if _name.startswith("data "):
         add_verb(_name.removeprefix("data "), _verb, data_app)
-app.add_typer(data_app, name="data", rich_help_panel=DATA)
+app.add_typer(data_app, name="data", rich_help_panel=o.DATA)
 
 
 def _run(words: list[str]) -> int:
-    """Make a command of its words, without any effect, then run it."""
+    """Parse a command line and run the command; return its exit code."""
     WORDS.set(words)
     parser = whole_parser()
     command = parser.main(args=words, prog_name="graphlog", standalone_mode=False)
-    if not isinstance(command, Command):  # a page of help was shown
+    if not isinstance(command, o.Command):  # the parser has printed a page of help
         return int(command or 0)
-    WORDING.set(as_flags(parser, words))
-    with in_effect(command):
+    WORDING.set(o.as_flags(parser, words))
+    with o.in_effect(command):
         return command.run() or 0
 
 
@@ -213,22 +189,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; an internal error keeps its traceback.
 
     Args:
-        arguments: The words after ``graphlog``; None takes those of the process.
+        arguments: The words after ``graphlog``; None uses the command line of the process.
 
     Returns:
         0 for success, 2 for invalid input, 130 if interrupted, 141 if the output pipe was closed.
     """
-    open_streams()
+    o.open_streams()
     words = sys.argv[1:] if arguments is None else list(arguments)
-    if arguments is None:  # a process of its own: what it has begun to write is removed
+    if arguments is None:  # exit by an exception, so that unfinished files are removed
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        with warnings_as_lines():
-            # what holds for this command alone is set in a context of its own
+        with o.warnings_as_lines():
+            # a copy of the context, so that its variables are set for this command only
             code = copy_context().run(_run, words)
         sys.stdout.flush()
     except BaseException as e:
-        code = report_error(e, words)
+        code = o.report_error(e, words)
         if code is None:
             raise
     return code

@@ -15,7 +15,7 @@ from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.processes import WORDS, is_first, is_supervised, run_processes
 
-if TYPE_CHECKING:  # heavy
+if TYPE_CHECKING:  # slow to import
     from graphlog.benchmark.cells import Cell
 
 _OBJECTIVE = f"Pretext task (default: graphlog): {', '.join(OBJECTIVES)}."
@@ -25,8 +25,8 @@ _PRETRAINING = (
     *("objective", "recipe", "epochs", "targets_from", "batch_size", "seed"),
     *("precision", "device"),
 )
-"""Options that are settings of a run."""
-_some = partial(o.option, None, metavar="A,B", parser=o.names_if_any)
+"""Options of ``pretrain`` that are settings of a run."""
+_list_option = partial(o.option, None, metavar="A,B", parser=o.names_if_any)
 _REPORTED = ("objective", "recipe", "epochs", "seed", "embedding", "schema", "data_digest")
 
 
@@ -79,7 +79,7 @@ class Pretrain(o.Reading, o.Computing, Command):
                     "several processes cannot read standard input; write it to a file."
                 )
             return run_processes(WORDS.get(), self.processes)
-        from graphlog.data.graphs import rejects_of_output  # late, as all that is heavy
+        from graphlog.data.graphs import rejects_of_output  # slow to import
         from graphlog.domains import domain_of
 
         self.quiet = self.quiet or not is_first()
@@ -189,7 +189,7 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     callbacks: o.Log = None
 
     def run(self) -> None:
-        from graphlog.downstream.finetune import FinetuneConfig  # late, as all that is heavy
+        from graphlog.downstream.finetune import FinetuneConfig  # slow to import
 
         settings = FinetuneConfig.model_fields
         named = {name: getattr(self, name) for name in settings if hasattr(self, name)}
@@ -238,16 +238,16 @@ class Benchmark(o.Data, o.Computing, Command):
     scale: str = o.option(
         "small", "smoke (minutes), small (hours), or paper (its protocol).", "SIZE"
     )
-    methods: Sequence[str] | None = _some("Objectives, untrained, ecfp-rf or ecfp-lr.")
-    datasets: Sequence[str] | None = _some("Labeled data sets to evaluate on.")
+    methods: Sequence[str] | None = _list_option("Objectives, untrained, ecfp-rf or ecfp-lr.")
+    datasets: Sequence[str] | None = _list_option("Labeled data sets to evaluate on.")
     seeds: Sequence[int] | None = o.option(
         None, "Seeds of pre-training and fine-tuning.", "0,1,2", parser=o.integers
     )
-    backbones: Sequence[str] | None = _some(f"Any of {', '.join(LAYERS)}.")
+    backbones: Sequence[str] | None = _list_option(f"Any of {', '.join(LAYERS)}.")
     domain: str | None = o.option(None, "molecule or protein, for suites that have both.", "NAME")
     source: str | None = o.option(None, "Other graphs to pre-train on.", "NAME|STORE")
     split: str | None = o.option(None, "Another split of the labeled data sets.", "KIND")
-    stages: Sequence[str] | None = _some(
+    stages: Sequence[str] | None = _list_option(
         "Stages: pretrain, finetune, probe, map, speed, stage-speed."
     )
     dry_run: bool = o.option(
@@ -258,7 +258,7 @@ class Benchmark(o.Data, o.Computing, Command):
 
     def __post_init__(self) -> None:
         if self.suite == "speed" and self.threads is None:
-            self.threads = 1  # the seconds of one thread can be told from those of other jobs
+            self.threads = 1  # times of one thread depend less on other jobs of the machine
 
     def run(self) -> int:
         from graphlog import benchmark as bench
@@ -290,7 +290,7 @@ class Benchmark(o.Data, o.Computing, Command):
                 f"{cell}: {why} (all in {self.output / 'failures.jsonl'}; fix the cause and run "
                 "the same command again)."
             )
-            return INVALID_INPUT  # beside the summary, which is the one JSON document
+            return INVALID_INPUT  # no exception: the summary is the only JSON document printed
         return 0
 
     def _show_plan(self, plan: "Sequence[tuple[Cell, bool]]") -> None:

@@ -11,7 +11,7 @@ from graphlog.errors import ConfigError, setting
 
 _ALL_BASELINES = ("random", "ecfp-rf", "ecfp-lr")
 _FOLDS_SEEDS = [0, 1, 2]
-_FOREIGN: Mapping[str, Sequence[str]] = {
+_EXCLUDED: Mapping[str, Sequence[str]] = {
     "split": ("folds_seeds", "classifier"),
     "splits": ("baseline_seeds", "classifier"),
     "10-fold": (
@@ -19,11 +19,11 @@ _FOREIGN: Mapping[str, Sequence[str]] = {
         *("baseline_seeds", "labels_range"),
     ),
 }
-"""Options of ``probe`` that a protocol lacks."""
+"""Options of ``probe`` that do not apply to a protocol."""
 
 
 def _baselines(text: str) -> list[str] | None:
-    """Return the baselines in a list; of an empty one None, which stands for the usual ones."""
+    """Return the baselines in a list; None, the default baselines, for an empty text."""
     return o.names(text) if text else None
 
 
@@ -149,15 +149,15 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
     device: o.Device = "auto"
 
     def run(self) -> None:
-        foreign = _FOREIGN[self.protocol]
-        for option in foreign:
+        excluded = _EXCLUDED[self.protocol]
+        for option in excluded:
             if getattr(self, option) not in (None, False):
                 raise ConfigError(
                     f"{setting(option)} does not apply to --protocol {self.protocol}; drop it, or "
                     "name another protocol.",
                     option=option,
                 )
-        options = self.given("model", "source", "protocol", *foreign)
+        options = self.given("model", "source", "protocol", *excluded)
         options["progress"] = self.progress()
         if self.protocol == "10-fold":
             options["seeds"] = options.pop("folds_seeds", _FOLDS_SEEDS)

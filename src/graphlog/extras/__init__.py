@@ -1,1 +1,1 @@
-"""What is made of the public calls: each file stands alone, and nothing below imports it."""
+"""Features on top of the rest of the package; no other module imports them."""

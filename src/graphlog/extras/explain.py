@@ -1,4 +1,4 @@
-"""What predictions rest on: the contribution of each node, as a page of drawings or a table."""
+"""Contributions of nodes to predictions, as a page of drawings or as a table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from graphlog.data.graphs import save_rejects
 from graphlog.data.html import html_figure, page_head
 from graphlog.data.store import GraphStore
-from graphlog.domains import Draws, Input, domain_of
+from graphlog.domains import Draws, domain_of
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import batch_ranges
 from graphlog.downstream.writers import Written, check_output, free_names
@@ -28,15 +28,15 @@ from graphlog.views.augment import mask_edges_around, overwritten
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribution:
-    """What every node of some graphs contributes to their predictions."""
+    """Contributions of the nodes of some graphs to the predictions for these graphs."""
 
     values: Float[np.ndarray, "V T"]
-    """Prediction less that with the node hidden, for each target: above 0 where the node raises it,
-    in probabilities or in units of the labels."""
+    """Prediction minus the prediction with the node hidden, for each node and target, in
+    probabilities or in units of the labels. A node with a value above 0 raises the prediction."""
     ptr: Int[np.ndarray, "N1"]
-    """Graph ``k`` has the nodes ``ptr[k]`` up to ``ptr[k + 1]``."""
+    """Offsets of the graphs: graph ``k`` has the nodes ``ptr[k]`` to ``ptr[k + 1] - 1``."""
     predictions: Float[np.ndarray, "N T"]
-    """Of the graphs as they are: means over seeds."""
+    """Predictions for the unchanged graphs, means over seeds."""
 
     def of(self, graph: int) -> Float[np.ndarray, "v T"]:
         """Return the contributions of the nodes of one graph."""
@@ -53,18 +53,19 @@ def attribute(
 ) -> Attribution:
     """Return how the predictions change when the attributes of one node are hidden.
 
-    Occlusion: for each node a copy of its graph in which the node has the attributes that stand for
-    "masked", which the encoder may have met in pre-training; where nodes have no such attributes
-    (proteins), the edges at the node are masked. Contributions need not sum to the prediction.
-    Nodes are hidden from encoders alone; additional features of a probe stay as they are.
+    The method is occlusion. For each node, predict for a copy of its graph in which the attributes
+    of the node are those that stand for "masked"; the encoder may know these from pre-training. If
+    the schema has no such node attributes (proteins), the edges at the node are masked instead.
+    Contributions need not sum to the prediction. Nodes are hidden from the encoder only; the
+    additional features of a probe do not change.
 
     Args:
         predictor: A fine-tuned model, its file or run folder.
         source: A store, a path, the name of a data set, or a list of SMILES; rows that cannot be
-            read are left out. The work grows with the sum of the squares of the graphs' sizes.
-        batch_size: Graphs or copies per forward pass; fewer where they have many nodes.
-        precision: Format of matrix products.
-        progress: Follows the nodes.
+            read are left out. The cost grows with the sum of the squared numbers of nodes.
+        batch_size: Graphs or copies per forward pass; fewer if they have many nodes.
+        precision: Number format of matrix products.
+        progress: Progress display, advanced by the number of nodes done.
 
     Raises:
         ConfigError: If neither nodes nor edges of this schema can be masked.
@@ -82,35 +83,37 @@ def attribute(
     device = next(predictor.members[0].parameters()).device
     number_format = inference_precision(precision, device, bar.say)
     ptr = np.concatenate([[0], np.cumsum(sizes)])
-    graph = np.repeat(np.arange(len(store)), sizes)
-    place = np.arange(len(graph)) - ptr[graph]
-    whole = np.empty((len(store), len(predictor.targets)))
-    hidden = np.empty((len(graph), len(predictor.targets)))
+    graph_of_node = np.repeat(np.arange(len(store)), sizes)
+    node_in_graph = np.arange(len(graph_of_node)) - ptr[graph_of_node]
+    predictions = np.empty((len(store), len(predictor.targets)))
+    hidden = np.empty((len(graph_of_node), len(predictor.targets)))
     features = predictor.features_of(store)
-    with bar.shown(len(graph), "explaining"):
+    with bar.shown(len(graph_of_node), "explaining"):
         for part in batch_ranges(sizes, batch_size):
             batch = store[part].to(device)
-            own = [values[part] for values in features]  # pyright: ignore[reportIndexIssue]
-            whole[part] = predictor.predict_batch(batch, own, number_format)
-        for part in batch_ranges(sizes[graph], batch_size):
-            batch = store.take(graph[part]).to(device)
-            nodes = batch.ptr[:-1] + torch.from_numpy(place[part]).to(device)
+            extra = [values[part] for values in features]  # pyright: ignore[reportIndexIssue]
+            predictions[part] = predictor.predict_batch(batch, extra, number_format)
+        for part in batch_ranges(sizes[graph_of_node], batch_size):
+            graphs = graph_of_node[part]
+            batch = store.take(graphs).to(device)
+            nodes = batch.ptr[:-1] + torch.from_numpy(node_in_graph[part]).to(device)
             if schema.node_mask is None:
                 batch = mask_edges_around(batch, schema, nodes)[0]
             else:
                 batch = batch.with_attributes(x=overwritten(batch.x, nodes, schema.node_mask))
-            own = [values[graph[part]] for values in features]  # pyright: ignore[reportIndexIssue]
-            hidden[part] = predictor.predict_batch(batch, own, number_format)
+            extra = [values[graphs] for values in features]  # pyright: ignore[reportIndexIssue]
+            hidden[part] = predictor.predict_batch(batch, extra, number_format)
             bar.advance(part.stop - part.start)
-    return Attribution(whole[graph] - hidden, ptr, whole)
+    return Attribution(predictions[graph_of_node] - hidden, ptr, predictions)
 
 
 ENDINGS = (".html", ".csv")
 MOST_ON_A_PAGE = 200
-"""Rows that a page shows; more would make it slow to open."""
+"""Largest number of rows shown on a page; more would make it slow to open."""
 MOST_TARGETS = 6
-"""Targets that a page shows."""
+"""Largest number of targets shown on a page."""
 _SIZE = (320, 240)
+"""Width and height of a drawing, in pixels."""
 _STYLE = """
 figure svg { display: block; width: 100% }
 .cards { grid-template-columns: repeat(auto-fill, minmax(min(260px, 45%), 1fr)); overflow-x: auto }
@@ -132,90 +135,83 @@ def explain_file(
     progress: Progress | None = None,
     **reading: Any,
 ) -> Written:
-    """Write which atoms or nodes the predictions for ``source`` rest on.
+    """Write the contributions of atoms, or of other nodes, to the predictions for ``source``.
 
-    The number of a node is the prediction minus the prediction with the attributes of the node
-    hidden (:func:`attribute`).
+    The contribution of a node is the prediction minus the prediction with the attributes of the
+    node hidden (:func:`attribute`).
 
     Args:
         predictor: A fine-tuned model, its file or run folder.
         source: A path, ``-``, the name of a data set, a store, or a list of SMILES.
-        out: ``.html`` has a structure for each of the first 200 rows and six targets, its atoms and
-            bonds colored; ``.csv`` has a line for each node of every row: ``row``, the text or name
-            of the graph such as ``smiles``, ``node``, what the node is such as ``element``, and
-            ``contribution_<target>``.
-        device: Where to load a predictor that is named.
+        out: The file to write. A ``.html`` page has a drawing with colored atoms and bonds for each
+            of the first 200 rows and six targets. A ``.csv`` file has a line for each node of every
+            row: ``row``, the text or name of the graph such as ``smiles``, ``node``, attributes of
+            the node such as ``element``, and ``contribution_<target>``.
+        device: Device to load the predictor to, if it is given by name.
         batch_size: Copies of graphs per forward pass.
-        precision: Of the encoder's matrix products.
-        progress: Told of every batch.
-        reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
+        precision: Number format of the matrix products of the encoder.
+        progress: Progress display, updated after every batch.
+        reading: Options of the reader; the default column of SMILES is that of fine-tuning.
 
     Raises:
-        ConfigError: If the output cannot be written, the graphs have no drawings and a page was
-            asked for, or their schema has nothing that stands for masked.
+        ConfigError: If the output cannot be written, the output is a page and the graphs cannot be
+            drawn, or the schema has no attributes that stand for masked.
     """
     path = Path(out)
     check_output(path, ENDINGS, source)
-    found = predictor if isinstance(predictor, Predictor) else Predictor.load(predictor, device)
+    if not isinstance(predictor, Predictor):
+        predictor = Predictor.load(predictor, device)
+    schema, domain = predictor.schema, domain_of(predictor.schema)
     is_page = path.suffix.lower() == ".html"
-    if is_page and not isinstance(domain_of(found.schema), Draws):
+    if is_page and not isinstance(domain, Draws):
         raise ConfigError(
-            f"graphs of domain '{found.schema.domain}' have no drawings to color; name a .csv with "
+            f"graphs of domain '{schema.domain}' have no drawings to color; name a .csv with "
             "-o, which has a line for each node."
         )
-    with rereadable(resolve(source, found.schema)) as given:
-        reading = found.encoder.reading_of(given, reading)
-        store = read(given, found.schema, **reading)
+    with rereadable(resolve(source, schema)) as given:
+        reading = predictor.encoder.reading_of(given, reading)
+        store = read(given, schema, **reading)
+        rows: list[Mapping[str, str]] = []
+        if is_page or not store.has_texts:
+            rows = list(domain.rows(given, store, domain.reading.of(reading)))
         kept = np.arange(len(store))
         if is_page:
             kept = np.flatnonzero(store.output_rows < MOST_ON_A_PAGE)
-        chosen, numbers = store.subset(kept), store.output_rows[kept].tolist()
-        parts = attribute(found, chosen, batch_size, precision=precision, progress=progress)
+        graphs, numbers = store.subset(kept), store.output_rows[kept].tolist()
+        parts = attribute(predictor, graphs, batch_size, precision=precision, progress=progress)
         with replacing(link_target(path)) as unfinished:
             if is_page:
-                domain = domain_of(found.schema)
-                fields = list(domain.rows(given, store, domain.reading.of(reading)))
-                lines = _page(found, chosen, parts, numbers, fields, store.output_status())
+                lines = _page(predictor, graphs, parts, numbers, rows, store.output_status())
                 with create_text(unfinished) as file:
                     file.writelines(lines)
             else:
-                texts = _names(found, given, store, reading)
-                _table(found, chosen, parts, numbers, texts, unfinished)
+                if store.has_texts:
+                    texts = {domain.text_name: graphs.texts()}
+                else:
+                    names = [name for name in (rows[0] if rows else ()) if name != "row"]
+                    texts = {name: [rows[row][name] for row in numbers] for name in names}
+                _write_table(predictor, graphs, parts, numbers, texts, unfinished)
     rejects = save_rejects(path.parent, store.output_rejects, path.name)
-    rejected = len(store.output_rejects)
-    return Written(path, store.num_output_rows, rejected, rejects, {"targets": [*found.targets]})
+    content = {"targets": [*predictor.targets]}
+    return Written(path, store.num_output_rows, len(store.output_rejects), rejects, content)
 
 
-def _names(
-    found: Predictor, source: Input, store: GraphStore, reading: Mapping[str, Any]
-) -> dict[str, list[str]]:
-    """Return the text of each graph, or what the input calls it, as a column by its name."""
-    domain = domain_of(found.schema)
-    if store.has_texts:
-        return {domain.text_name: store.texts()}
-    rows = list(domain.rows(source, store, domain.reading.of(reading)))
-    return {
-        name: [rows[row][name] for row in store.output_rows.tolist()]
-        for name in (rows[0] if rows else ())
-        if name != "row"
-    }
-
-
-def _table(
-    found: Predictor,
+def _write_table(
+    predictor: Predictor,
     store: GraphStore,
     parts: Attribution,
     numbers: Sequence[int],
     texts: Mapping[str, Sequence[str]],
     path: Path,
 ) -> None:
+    """Write a line for each node: row, texts of its graph, number, attributes, contributions."""
     domain = domain_of(store.schema)
-    own = ["row", *texts, "node"]
-    # no node at all tells the names of the columns
+    heads = ["row", *texts, "node"]
+    # fields of no nodes at all, which have the names of the columns
     known = domain.node_fields(store.schema, np.empty((0, len(store.schema.node))))
     with open_csv(path) as table:
-        names = (f"contribution_{name}" for name in found.targets)
-        table.writerow([*own, *free_names(known, own), *names])
+        names = (f"contribution_{name}" for name in predictor.targets)
+        table.writerow([*heads, *free_names(known, heads), *names])
         for graph, row in enumerate(numbers):
             about = [row, *(column[graph] for column in texts.values())]
             fields = domain.node_fields(store.schema, store.take([graph]).x.numpy())
@@ -226,15 +222,19 @@ def _table(
 
 
 def _page(
-    found: Predictor,
+    predictor: Predictor,
     store: GraphStore,
     parts: Attribution,
     numbers: Sequence[int],
     rows: Sequence[Mapping[str, str]],
     status: Sequence[str],
 ) -> Iterator[str]:
-    """Yield a card for each row and target: drawing, prediction and the row's columns."""
-    targets, total = found.targets[:MOST_TARGETS], len(rows)
+    """Yield a page with a card for each row and target: drawing, prediction and the row's columns.
+
+    ``rows`` and ``status`` have an entry for every row of the input, ``numbers`` the rows of the
+    graphs in ``store``.
+    """
+    targets, total = predictor.targets[:MOST_TARGETS], len(rows)
     title = f"Explained predictions of {min(total, MOST_ON_A_PAGE):,} row{'s'[: total != 1]}"
     yield page_head(title, _STYLE)
     yield (
@@ -245,29 +245,29 @@ def _page(
         "Contributions need not sum to the prediction, and atoms that can replace each other may "
         "all look unimportant.</p>"
     )
-    if found.features:
-        model = f"the average of {len(found.joined) + 1} linear models"
-        if found.kernel is not None:
+    if predictor.features:
+        model = f"the average of {len(predictor.joined) + 1} linear models"
+        if predictor.kernel is not None:
             model = "that of a kernel model"
-        elif found.partner is not None:
+        elif predictor.partner is not None:
             model = "the average of fine-tuned networks and a kernel model"
-        names = escape(" and ".join(found.features))
+        names = escape(" and ".join(predictor.features))
         yield (
             f"<p>The prediction is {model}. Atoms are hidden from the embedding only: {names} stay "
             "those of the whole molecule, so the colors do not show their contribution.</p>"
         )
-    if total > MOST_ON_A_PAGE or len(found.targets) > MOST_TARGETS:
+    if total > MOST_ON_A_PAGE or len(predictor.targets) > MOST_TARGETS:
         yield (
-            f"<p>Of {total:,} rows and {len(found.targets):,} targets, the page shows the first "
-            f"{min(total, MOST_ON_A_PAGE):,} and {len(targets)}; a .csv has all.</p>"
+            f"<p>Of {total:,} rows and {len(predictor.targets):,} targets, the page shows the first"
+            f" {min(total, MOST_ON_A_PAGE):,} and {len(targets)}; a .csv has all.</p>"
         )
-    large = np.quantile(np.abs(parts.values), 0.95, axis=0) if len(parts.values) else np.ones(1)
-    scaled = parts.values / np.where(large > 0, large, 1.0)
-    yield "<p>" + "<br>".join(  # a target without a model has no scale
-        f"{escape(name)}: &le;&nbsp;{_signed(-most, 2)}"
-        f"<span class='scale'></span>&ge;&nbsp;{_signed(most, 2)}"
-        for name, most in zip(targets, large.tolist(), strict=False)
-        if not np.isnan(most)
+    limits = np.quantile(np.abs(parts.values), 0.95, axis=0) if len(parts.values) else np.ones(1)
+    scaled = parts.values / np.where(limits > 0, limits, 1.0)
+    yield "<p>" + "<br>".join(
+        f"{escape(name)}: &le;&nbsp;{_formatted(-limit, '+.2g')}"
+        f"<span class='scale'></span>&ge;&nbsp;{_formatted(limit, '+.2g')}"
+        for name, limit in zip(targets, limits.tolist(), strict=False)
+        if not np.isnan(limit)  # NaN: a target without a model
     )
     columns = f"grid-template-columns: repeat({len(targets)}, minmax(150px, 300px))"
     yield f"</p><div class='cards'{f' style={columns!r}' if len(targets) > 1 else ''}>\n"
@@ -278,25 +278,23 @@ def _page(
         head, graph = f"<b>row {row}</b>", graph_of_row.get(row)
         if graph is None:
             yield html_figure("", "", f"{head} &middot; {escape(status[row])}", row, fields)
-            yield "<div></div>" * (len(targets) - 1) + "\n"  # the next row begins a line
+            # empty cells, so that the next row starts on a new line of the grid
+            yield "<div></div>" * (len(targets) - 1) + "\n"
             continue
-        weights, own = scaled[parts.ptr[graph] : parts.ptr[graph + 1]], parts.of(graph)
+        weights, values = scaled[parts.ptr[graph] : parts.ptr[graph + 1]], parts.of(graph)
         text = store.texts([graph])[0] if store.has_texts else f"row {row}"
         for t, name in enumerate(targets):
             value, drawing = float(parts.predictions[graph, t]), ""
             caption = "no prediction: the training set has one class only"
             if not np.isnan(value):
                 (drawing,) = domain.draw(store, [graph], *_SIZE, [weights[:, t]])
-                most = _signed(own[np.abs(own[:, t]).argmax(), t], 3)
-                caption = f"prediction {_minus(f'{value:.4g}')}; largest contribution {most}"
-            which = f"{head} &middot; {escape(name)}" if len(targets) > 1 else head
-            yield html_figure(drawing, text, f"{which} &middot; {caption}", row, fields) + "\n"
+                largest = _formatted(values[np.abs(values[:, t]).argmax(), t], "+.3g")
+                caption = f"prediction {_formatted(value, '.4g')}; largest contribution {largest}"
+            if len(targets) > 1:
+                caption = f"{escape(name)} &middot; {caption}"
+            yield html_figure(drawing, text, f"{head} &middot; {caption}", row, fields) + "\n"
     yield "</div></body></html>\n"
 
 
-def _minus(number: str) -> str:
-    return number.replace("-", "\N{MINUS SIGN}")
-
-
-def _signed(value: float, digits: int) -> str:
-    return _minus(f"{value:+.{digits}g}")
+def _formatted(value: float, spec: str) -> str:
+    return f"{value:{spec}}".replace("-", "\N{MINUS SIGN}")

@@ -1,4 +1,4 @@
-"""The encoder as ONNX, for programs without graphlog: dense arrays in, embeddings out."""
+"""Export of encoders to ONNX, for programs without graphlog: dense arrays in, embeddings out."""
 
 import json
 import logging
@@ -30,21 +30,24 @@ from graphlog.files import link_target, replacing
 from graphlog.inputs import check_schema
 
 INPUTS = ("nodes", "adjacency", "edges", "mask")
+"""Names of the inputs of an exported encoder, the keys of :func:`padded_inputs`."""
 _OPSET = 18
+"""Version of the ONNX operators."""
 
 
 class DenseEncoder(nn.Module):
-    """An encoder that takes what :func:`padded_inputs` returns; shares the weights of another.
+    """Encoder whose inputs are the arrays of :func:`padded_inputs`.
 
-    Every layer is a product of matrices, so that any runtime can compute it. In evaluation mode it
-    agrees with the encoder to rounding.
+    It shares the weights of a :class:`~graphlog.encoders.encoder.GraphEncoder`. Every layer is a
+    product of matrices, so that any runtime can compute it. In evaluation mode its embeddings
+    equal those of the encoder up to rounding.
     """
 
     def __init__(self, network: GraphEncoder, layer: str = "jk") -> None:
         """Wrap a network.
 
         Raises:
-            ConfigError: If its layers or its readout have no dense form.
+            ConfigError: If the layers or the readout of the network have no dense form.
         """
         super().__init__()
         config, kinds = network.config, {type(module) for module in network.layers}
@@ -62,13 +65,13 @@ class DenseEncoder(nn.Module):
         edges: Float[Tensor, "B N L"],
         mask: Float[Tensor, "B N"],
     ) -> Float[Tensor, "B W"]:
-        """Return one embedding a graph."""
+        """Return one embedding per graph."""
         network, config = self.network, self.network.config
         outputs = [nodes @ network.node.weight]
         for number, layer in enumerate(network.layers):
-            h = _message(layer, outputs[-1], adjacency, edges)
+            h = _dense_layer(layer, outputs[-1], adjacency, edges)
             if len(network.norms):
-                h = _over_nodes(network.norms[number], h)
+                h = _apply_to_nodes(network.norms[number], h)
             outputs.append(F.relu(h) if number < len(network.layers) - 1 else h)
         has_center = config.readout == "mean+center"
         if self.layer == "last":
@@ -86,15 +89,16 @@ class DenseEncoder(nn.Module):
 def export_onnx(
     model: Encoder | str | Path, out: str | Path, *, layer: str | None = None
 ) -> dict[str, Any]:
-    """Write an encoder as an ONNX file, whose input :func:`padded_inputs` makes.
+    """Write an encoder as an ONNX file; :func:`padded_inputs` returns the inputs of the file.
 
     Args:
         model: An encoder, a model file, a run folder, or the name of a shipped model.
         out: The ``.onnx`` file.
-        layer: ``jk``, ``jk+sum`` or ``last``; None takes the model's own.
+        layer: ``jk``, ``jk+sum`` or ``last``; None uses the layer stored in the model.
 
     Returns:
-        What was written: ``output``, ``layer``, ``width``, ``inputs``.
+        A description of the file, with the keys ``schema``, ``layer``, ``inputs`` (their names),
+        ``output`` (the path) and ``width`` (of the embeddings).
 
     Raises:
         ConfigError: If the encoder cannot be exported, or the file cannot be written.
@@ -135,7 +139,7 @@ def export_onnx(
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Silence the exporter, which warns of packages it can do without."""
+    """Suppress the messages of the exporter, which warns about missing optional packages."""
     log = logging.getLogger("torch.onnx")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -147,56 +151,55 @@ def _quiet() -> Generator[None]:
 
 
 def padded_inputs(encoder: Encoder, batch: GraphBatch) -> dict[str, np.ndarray]:
-    """Return graphs as the arrays that an exported encoder takes, float32.
+    """Return graphs as the input arrays of an exported encoder, all float32.
 
     Args:
-        encoder: Whose schema the graphs have.
+        encoder: The encoder; the graphs must have its schema.
         batch: Graphs of a store, ``store[a:b]``.
 
     Returns:
-        ``nodes`` (B, N, K): a one for each code of a node, in the stacked tables of the schema's
-        columns, and scaled numbers. ``adjacency`` (B, N, N): 1 where an edge leads to the row's
-        node from the column's, and on the diagonal. ``edges`` (B, N, L): the sum of what ``nodes``
-        holds, but of the attributes of the edges into each node. ``mask`` (B, N): 1 for a node, 0
-        for padding. N is the largest number of nodes of a graph, at least 1.
+        Four arrays, for B graphs of at most N nodes each (N is at least 1). ``nodes`` (B, N, K) has
+        the attributes of the nodes: categorical ones one-hot, numbers scaled. ``adjacency``
+        (B, N, N) is 1 on the diagonal and where an edge leads from the node of the column to the
+        node of the row. ``edges`` (B, N, L) has the attributes of edges, encoded as those of nodes
+        and summed over the edges into each node. ``mask`` (B, N) is 1 for nodes and 0 for padding.
     """
     schema, count = encoder.schema, batch.num_graphs
     if batch.schema is not None:
         check_schema(batch.schema, schema)
     size = int(batch.sizes.max()) if count else 1
-    near = Neighborhood(batch, schema, torch.float32)
-    place = torch.arange(batch.num_nodes) - batch.ptr[:-1][batch.batch]
+    neighborhood = Neighborhood(batch, schema, torch.float32)
+    position = torch.arange(batch.num_nodes) - batch.ptr[:-1][batch.batch]
     arrays = {
         "nodes": torch.zeros(count, size, table_rows(schema.node)),
         "adjacency": torch.zeros(count, size, size),
         "edges": torch.zeros(count, size, table_rows(schema.edge)),
         "mask": torch.zeros(count, size),
     }
-    arrays["nodes"][batch.batch, place] = expand_attributes(batch.x, schema.node, torch.float32)
-    arrays["edges"][batch.batch, place] = near.indicator_sums
-    arrays["mask"][batch.batch, place] = 1.0
-    targets, sources = near.adjacency.receivers, near.adjacency.senders
-    where = (batch.batch[targets], place[targets], place[sources])
-    arrays["adjacency"].index_put_(where, torch.ones(len(targets)), accumulate=True)
+    arrays["nodes"][batch.batch, position] = expand_attributes(batch.x, schema.node, torch.float32)
+    arrays["edges"][batch.batch, position] = neighborhood.indicator_sums
+    arrays["mask"][batch.batch, position] = 1.0
+    targets, sources = neighborhood.adjacency.receivers, neighborhood.adjacency.senders
+    entries = (batch.batch[targets], position[targets], position[sources])
+    arrays["adjacency"].index_put_(entries, torch.ones(len(targets)), accumulate=True)
     return {name: array.numpy() for name, array in arrays.items()}
 
 
-def _over_nodes(module: nn.Module, h: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
-    """Apply a module of two dimensions to every node."""
+def _apply_to_nodes(module: nn.Module, h: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
+    """Apply a module whose input has one row per node."""
     return module(h.flatten(0, 1)).unflatten(0, h.shape[:2])
 
 
-def _message(layer: nn.Module, h: Tensor, adjacency: Tensor, edges: Tensor) -> Tensor:
-    """Return what a layer makes of the dense neighborhood, as its own ``forward`` does."""
+def _dense_layer(layer: nn.Module, h: Tensor, adjacency: Tensor, edges: Tensor) -> Tensor:
+    """Return the output of a layer, computed from dense arrays."""
     if isinstance(layer, GraphSAGE):
         return F.normalize(adjacency @ layer.linear(h) + edges @ layer.edge.weight, dim=2)
-    if not isinstance(layer, GIN):
-        raise TypeError(f"{type(layer).__name__} has no dense form")
-    near, vectors = adjacency @ h, edges @ layer.edge.weight
+    assert isinstance(layer, GIN)  # checked by DenseEncoder
+    node_sums, edge_sums = adjacency @ h, edges @ layer.edge.weight
     if layer.norm is None:
-        hidden = layer.lift(near + vectors)
+        hidden = layer.lift(node_sums + edge_sums)
     else:
-        hidden = _over_nodes(layer.norm, layer.lift(torch.cat([near, vectors], dim=2)))
+        hidden = _apply_to_nodes(layer.norm, layer.lift(torch.cat([node_sums, edge_sums], dim=2)))
     return layer.lower(F.relu(hidden))
 
 

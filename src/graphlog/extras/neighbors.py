@@ -1,9 +1,9 @@
-"""Nearest neighbors among the embeddings of a library, as a table or a page of drawings."""
+"""Nearest neighbors by embedding in a library of graphs, as a table or as a page of drawings."""
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -47,6 +47,7 @@ from graphlog.files import (
     link_target,
     replacing,
     scratch_folder,
+    storable,
     writing,
 )
 from graphlog.inputs import (
@@ -62,50 +63,57 @@ from graphlog.training.log import Progress
 from graphlog.training.settings import Precision
 
 EXACT_BELOW = 100_000
-"""Library rows up to which every one is compared: a query takes milliseconds."""
+"""Largest number of library rows that are all compared by default; a query takes milliseconds."""
 _FILE, _ARRAY, _GRAPH = "index.safetensors", "vectors.npy", "graph.usearch"
-_ROWS_AT_ONCE, _QUERIES_AT_ONCE = 16_384, 1024
+"""Files of an index: its description, and its vectors as an array or as a search graph."""
+_ROWS_PER_BLOCK, _QUERIES_PER_BLOCK = 16_384, 1024
+"""Library rows and queries whose cosines are computed in one matrix product."""
 
 Fields = Mapping[str, str]
+"""The columns of one row of a table, by name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbors:
-    """The nearest library rows of every query row, the nearest first."""
+    """The nearest library rows of every query row, nearest first."""
 
     rows: Int[np.ndarray, "Q K"]
     """Rows of the library; -1 for a query that cannot be read."""
     similarity: Float[np.ndarray, "Q K"]
     """Cosine of the two embeddings; NaN for a query that cannot be read."""
     status: list[str]
-    """``ok``, or why a query could not be read."""
+    """``ok`` for each query that was read, the reason for each that could not be read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Index:
-    """The embeddings of a library, scaled to unit length, and what its rows hold."""
+    """The embeddings of a library, scaled to unit length, and the columns of its rows.
+
+    An exact index compares a query with every vector. An approximate index searches a graph of the
+    distinct vectors (HNSW, by the package usearch).
+    """
 
     model: str
-    """Digest of the encoder it was built with."""
+    """Digest of the encoder that computed the embeddings."""
     layer: EmbeddingLayer
-    """Embedding that is compared."""
+    """Kind of embedding that is compared."""
     vectors: Any
-    """An array with a row for each graph, or a graph of usearch, with each distinct vector once."""
+    """Array with a row for each graph (exact), or search graph with each distinct vector once."""
     rows: Int[np.ndarray, "N"]
-    """Row of the library of each graph; of a graph of usearch, vector by vector."""
+    """Library row of each graph. In an approximate index, they are grouped by vector."""
     records: Sequence[bytes] = field(repr=False)
     """Columns and text of every row of the library, as JSON."""
     standardize: str | None = None
-    """How its molecules were changed before they were read; queries are changed alike."""
+    """Standardization of the molecules of the library; queries are standardized equally."""
     starts: Int[np.ndarray, "V+1"] | None = None
-    """Where in ``rows`` those of each vector of a graph of usearch start and, last, end."""
+    """Offsets in ``rows`` of each vector of an approximate index, and the end; None if exact."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def is_exact(self) -> bool:
-        """Whether every row is compared; else neighbors are found through a graph of vectors."""
+        """Whether a query is compared with every row."""
         return isinstance(self.vectors, np.ndarray)
 
     @classmethod
@@ -121,46 +129,53 @@ class Index:
         progress: Progress | None = None,
         **reading: Any,
     ) -> "Index":
-        """Embed a library and return its index; rows that cannot be read are left out.
+        """Embed a library and return its index.
+
+        Rows that cannot be read are left out; an approximate index also leaves out graphs whose
+        embedding is not finite.
 
         Args:
-            encoder: What embeds.
+            encoder: The encoder.
             library: A path, the name of a data set, a store, or a list of SMILES.
-            layer: ``jk``, ``jk+sum`` or ``last``; None takes the model's own.
-            exact: Compare every row; None does so up to :data:`EXACT_BELOW` rows. A larger library
-                gets an approximate index (HNSW), which needs the extra ``search``.
+            layer: ``jk``, ``jk+sum`` or ``last``; None uses the layer stored in the model.
+            exact: Whether to compare every row; None does so up to :data:`EXACT_BELOW` rows. An
+                approximate index (HNSW) needs the extra ``search``.
             batch_size: Graphs per forward pass.
-            precision: Format of matrix products.
-            progress: Follows the batches.
+            precision: Number format of matrix products.
+            progress: Progress display, updated after every batch.
             reading: Options of the reader (``smiles_column``, ``limit``, ...).
 
         Raises:
-            DataError: If the library cannot be read or has no row that can.
-            MissingExtraError: If the library is large and ``usearch`` is not installed.
+            DataError: If the library cannot be read, or no row of it can be used.
+            MissingExtraError: If the index is approximate and ``usearch`` is not installed.
         """
-        given, chosen = resolve(library, encoder.schema), check_layer(layer or encoder.layer)
+        given, layer = resolve(library, encoder.schema), check_layer(layer or encoder.layer)
         reading = encoder.reading_of(given, reading)
-        with rereadable(given) as found, read_streamed(found, encoder.schema, **reading) as store:
+        with rereadable(given) as source, read_streamed(source, encoder.schema, **reading) as store:
             if not len(store):
-                raise DataError(f"{found.name} has no row that can be read; name another library.")
-            shape = len(store), encoder.width(chosen)
+                raise DataError(f"{source.name} has no row that can be read; name another library.")
+            shape = len(store), encoder.width(layer)
             is_exact = len(store) <= EXACT_BELOW if exact is None else exact
             computing: dict[str, Any] = {"precision": precision, "progress": progress}
-            parts = _embeddings(encoder, store, chosen, batch_size, **computing)
-            places, starts = np.array(store.output_rows), None
+            parts = _embeddings(encoder, store, layer, batch_size, **computing)
+            library_rows, starts = np.array(store.output_rows), None
             if is_exact:
                 vectors = np.empty(shape, dtype=np.float32)
                 for graphs, values in parts:
                     vectors[graphs] = _unit(values)
             else:
-                vectors, order, starts = _graph(parts, *shape)
-                places = places[order]
+                vectors, order, starts = _build_graph(parts, *shape)
+                library_rows = library_rows[order]
+                if not len(order):
+                    raise DataError(
+                        f"no embedding of {source.name} is finite; name another model or library."
+                    )
             domain = domain_of(encoder.schema)
-            fields = domain.rows(found, store, domain.reading.of(reading))
+            fields = domain.rows(source, store, domain.reading.of(reading))
             rows = zip(fields, store.output_texts(), strict=True)
-            records = [json.dumps([dict(own), text]).encode() for own, text in rows]
-            about = (records, store.source.standardize, starts)
-            return cls(model_digest(encoder), chosen, vectors, places, *about)
+            records = [json.dumps([dict(columns), text]).encode() for columns, text in rows]
+            digest, standardize = model_digest(encoder), store.source.standardize
+            return cls(digest, layer, vectors, library_rows, records, standardize, starts)
 
     def query(
         self,
@@ -178,14 +193,14 @@ class Index:
         Args:
             encoder: The model that the index was built with.
             source: A path, the name of a data set, a store, or a list of SMILES.
-            k: Neighbors of each row; fewer where the library is smaller.
+            k: Neighbors of each row; fewer if the library is smaller.
             batch_size: Graphs per forward pass.
-            precision: Format of matrix products.
-            progress: Follows the batches.
+            precision: Number format of matrix products.
+            progress: Progress display, updated after every batch.
             reading: Options of the reader.
 
         Raises:
-            ConfigError: If the index is of another model, or ``k`` is below 1.
+            ConfigError: If the index was built with another model, or ``k`` is below 1.
         """
         if k < 1:
             raise out_of_range("k", "1 or more", k)
@@ -193,46 +208,65 @@ class Index:
         given = resolve(source, encoder.schema)
         reading = standardized_alike(given, reading, self.standardize, "the library")
         store = encoder.graphs_of(given, reading)
-        k, total, places = min(k, len(self)), store.num_output_rows, store.output_rows
-        rows = np.full((total, k), -1, dtype=np.int64)
-        similarity = np.full((total, k), np.nan, dtype=np.float32)
+        shape = store.num_output_rows, min(k, len(self))
+        rows = np.full(shape, -1, dtype=np.int64)
+        similarity = np.full(shape, np.nan, dtype=np.float32)
         computing: dict[str, Any] = {"precision": precision, "progress": progress}
         for graphs, values in _embeddings(encoder, store, self.layer, batch_size, **computing):
-            nearest, similarity[places[graphs]] = self.nearest(values, k)
-            rows[places[graphs]] = self.rows[nearest]
+            positions, cosines = self.nearest(values, k)
+            rows[store.output_rows[graphs]] = self.rows[positions]
+            similarity[store.output_rows[graphs]] = cosines
         return Neighbors(rows, similarity, store.output_status())
 
     def nearest(
         self, embeddings: Float[np.ndarray, "Q W"], k: int
     ) -> tuple[Int[np.ndarray, "Q K"], Float[np.ndarray, "Q K"]]:
-        """Return positions in :attr:`rows` and cosines of the ``k`` nearest, nearest first."""
+        """Return the ``k`` nearest graphs of each query, nearest first.
+
+        Vectors that are not finite have a cosine of NaN and come last.
+
+        Args:
+            embeddings: The embeddings of the queries.
+            k: Neighbors of each query, at most the length of the index.
+
+        Returns:
+            Positions in :attr:`rows`, and cosines.
+        """
         queries, k = _unit(embeddings), min(k, len(self))
         if self.is_exact:
-            parts = np.array_split(queries, len(queries) // _QUERIES_AT_ONCE + 1)
+            parts = np.array_split(queries, len(queries) // _QUERIES_PER_BLOCK + 1)
             positions, cosines = zip(
                 *(_exact(self.vectors, part, k) for part in parts), strict=True
             )
-            return np.concatenate(positions), np.concatenate(cosines).clip(-1, 1)  # rounding
+            # rounding may make a cosine larger than 1
+            return np.concatenate(positions), np.concatenate(cosines).clip(-1, 1)
         starts = np.asarray(self.starts)
-        nodes, distances = _approximate(self.vectors, queries, min(k, len(starts) - 1))
+        is_finite = np.isfinite(queries).all(axis=1)
+        # usearch has no order for NaN: these queries get the first vectors, as in an exact index
+        nodes = np.tile(np.arange(min(k, len(starts) - 1)), (len(queries), 1))
+        distances = np.full(nodes.shape, np.nan, dtype=np.float32)
+        nodes[is_finite], distances[is_finite] = _approximate(
+            self.vectors, queries[is_finite], nodes.shape[1]
+        )
         if nodes.size and not 0 <= int(nodes.min()) <= int(nodes.max()) < len(starts) - 1:
             raise ModelFileError("the graph of the index names rows that it lacks; build it again.")
-        # numbers of vectors are in the order of their first rows
-        nearest = np.lexsort((nodes, distances))
-        nodes, distances = (np.take_along_axis(a, nearest, axis=1) for a in (nodes, distances))
+        # of equal distances, the vector with the smaller number has the earlier library rows
+        order = np.lexsort((nodes, distances))
+        nodes = np.take_along_axis(nodes, order, axis=1)
+        distances = np.take_along_axis(distances, order, axis=1)
+        # take the rows of each vector in turn until there are k
         counts = starts[nodes + 1] - starts[nodes]
-        # of each vector the rows that are still wanted: k in all
         taken = (k - counts.cumsum(axis=1) + counts).clip(0, counts).ravel()
-        skipped = (starts[nodes].ravel() - taken.cumsum() + taken).repeat(taken)
-        positions = skipped + np.arange(len(skipped))
+        shifts = (starts[nodes].ravel() - taken.cumsum() + taken).repeat(taken)
+        positions = shifts + np.arange(len(shifts))
         cosines = (1 - distances).clip(-1, 1).ravel().repeat(taken)
         return positions.reshape(-1, k), cosines.reshape(-1, k)
 
     def check_model(self, encoder: Encoder) -> None:
-        """Refuse an encoder that the index was not built with.
+        """Check that the index was built with an encoder.
 
         Raises:
-            ConfigError: If it is another.
+            ConfigError: If it was built with another one.
         """
         width = self.vectors.shape[1] if self.is_exact else self.vectors.ndim
         if self.model != model_digest(encoder) or width != encoder.width(self.layer):
@@ -242,7 +276,7 @@ class Index:
             )
 
     def record(self, row: int) -> tuple[Fields, str]:
-        """Return the columns of a library row, and the text of its graph, empty if unknown."""
+        """Return the columns of a library row, and the text of its graph (empty if unknown)."""
         try:
             fields, text = json.loads(self.records[row])
         except (ValueError, TypeError, RecursionError):
@@ -252,10 +286,10 @@ class Index:
         return fields, text
 
     def save(self, folder: str | Path) -> None:
-        """Write the index to a new folder, whole or not at all.
+        """Write the index to a new folder; an error leaves no folder behind.
 
         Raises:
-            ConfigError: If the folder holds something.
+            ConfigError: If the folder exists and is not empty.
         """
         out = Path(folder)
         check_new(out)
@@ -264,13 +298,14 @@ class Index:
             new.mkdir()
             file = new / (_ARRAY if self.is_exact else _GRAPH)
             if self.is_exact:
-                with file.open("wb") as array:  # numpy's own way hides why it fails
+                with file.open("wb") as array:  # numpy.save would hide the reason of an error
                     vectors = np.ascontiguousarray(self.vectors)
                     header = np.lib.format.header_data_from_array_1_0(vectors)
                     np.lib.format.write_array_header_1_0(array, header)
                     array.write(vectors.data)
             else:
-                self.vectors.save(str(file))
+                with _utf8_path(file) as path:
+                    self.vectors.save(path)
             about = {"model": self.model, "layer": self.layer, "exact": self.is_exact}
             about |= {"vectors": hash_file(file), "standardize": self.standardize}
             records = bytearray(b"\n".join(self.records))
@@ -284,16 +319,16 @@ class Index:
             try:
                 new.replace(out)
             except OSError:
-                check_new(out)  # another process may have been faster
+                check_new(out)  # another process may have created the folder
                 raise
 
     @classmethod
     def load(cls, folder: str | Path) -> "Index":
-        """Return the index that :meth:`save` wrote; its vectors stay on disk.
+        """Return the index that :meth:`save` wrote; its vectors are memory-mapped.
 
         Raises:
-            DataError: If there is none.
-            ModelFileError: If it is damaged or of a newer format.
+            DataError: If the folder holds no index.
+            ModelFileError: If the index is damaged or has a newer format.
             MissingExtraError: If it is approximate and ``usearch`` is not installed.
         """
         path = Path(folder)
@@ -310,30 +345,26 @@ class Index:
                 vectors, starts = np.load(file, mmap_mode="r"), None
                 ends = np.arange(len(vectors) + 1)
             else:
-                vectors = _usearch().restore(str(file), view=True)
+                with _utf8_path(file) as name:
+                    vectors = _usearch().restore(name, view=True)
                 starts = ends = tensors["starts"].numpy()
             records = tensors["records"].numpy().tobytes().split(b"\n")
-            layer = check_layer(about["layer"])
-            digest, rows, standardize = (
-                about["model"],
-                tensors["rows"].numpy(),
-                about["standardize"],
-            )
+            layer, rows = check_layer(about["layer"]), tensors["rows"].numpy()
+            digest, standardize = about["model"], about["standardize"]
             index = cls(str(digest), layer, vectors, rows, records, standardize, starts)
-            is_array = index.is_exact
             if not (
                 (ends.dtype, ends.shape) == (np.int64, (len(vectors) + 1,))
                 and (rows.dtype, rows.shape) == (np.int64, (int(ends[-1]),))
                 and ends[0] == 0 < np.diff(ends).min()
                 and len(np.unique(rows)) == len(rows) > 0
                 and 0 <= int(rows.min()) <= int(rows.max()) < len(records)
-                and (not is_array or (vectors.dtype, vectors.ndim) == (np.float32, 2))
+                and (not index.is_exact or (vectors.dtype, vectors.ndim) == (np.float32, 2))
                 and isinstance(standardize, str | None)
             ):
                 raise ValueError
         except MissingExtraError:
             raise
-        except Exception:  # whatever files that were signed anew make of these calls
+        except Exception:  # files changed and signed again can raise any error in these calls
             raise ModelFileError(
                 f"{path}: its files contradict each other; build the index again."
             ) from None
@@ -341,12 +372,12 @@ class Index:
 
 
 def check_new(folder: Path) -> None:
-    """Refuse to write an index where something is.
+    """Check that an index can be written to a folder.
 
     Raises:
-        ConfigError: If the folder holds something, or the one it is to be in does not exist.
+        ConfigError: If the folder exists and is not empty, or its parent folder does not exist.
     """
-    # the current folder, which has no name here, cannot be put in place whole
+    # a finished folder is moved into place, which is impossible for the current folder (".")
     if folder.exists() and (not folder.name or not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} exists; remove it, or name another folder for the index.")
     if not folder.absolute().parent.is_dir():
@@ -356,7 +387,7 @@ def check_new(folder: Path) -> None:
 
 
 def model_digest(encoder: Encoder) -> str:
-    """Return a hash of all that decides the embeddings of an encoder."""
+    """Return a hash of the schema, settings and weights of an encoder."""
     about = {"schema": encoder.schema.name, "config": encoder.config.model_dump()}
     return digest_of(encoder.network.state_dict(), about)
 
@@ -378,82 +409,109 @@ def _usearch() -> Any:
     return Graph
 
 
-def _graph(
+@contextmanager
+def _utf8_path(file: Path) -> Generator[str]:
+    """Give a path of ``file`` that is valid UTF-8 inside the block, which usearch requires."""
+    if str(file) == storable(str(file)):
+        yield str(file)
+        return
+    descriptor = os.open(file.parent, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{file.name}"
+    finally:
+        os.close(descriptor)
+
+
+def _build_graph(
     parts: Iterator[tuple[slice, Float[np.ndarray, "B W"]]], total: int, width: int
 ) -> tuple[Any, Int[np.ndarray, "N"], Int[np.ndarray, "V+1"]]:
-    """Return a graph of distinct vectors, all rows vector by vector, and where each one's start.
+    """Return a search graph of the distinct finite vectors, and the graphs of each vector.
 
-    Equal vectors would link to each other alone and cut others off. Equal are those that the graph,
-    which holds two bytes a number, could not tell apart: float32 differs by batch in its last bits.
+    Equal vectors are added once, because they would be linked with each other only, and a search
+    could not reach others. Vectors are equal here if they are equal in the float16 of the search
+    graph; as float32, vectors of equal graphs in different batches differ in their last bits.
+
+    Returns:
+        The search graph, the numbers of the ``total`` graphs grouped by vector (without those whose
+        vector is not finite), and the offset of each group.
     """
     graph = _usearch()(ndim=width, metric="cos", dtype="f16")
-    # two of ten million vectors share a hash of 64 bits with a chance of 3 in a million
+    # among ten million vectors, the probability that two have the same 64-bit hash is 3e-6
     weights = np.random.default_rng(0).integers(2**64, size=width, dtype=np.uint64)
-    known: dict[int, int] = {}
-    numbers = np.empty(total, dtype=np.int64)
-    for rows, values in parts:
-        vectors, before = _unit(values).astype(np.float16), len(known)
+    number_of_hash: dict[int, int] = {}
+    numbers = np.full(total, -1, dtype=np.int64)
+    for graphs, values in parts:
+        vectors, before = _unit(values).astype(np.float16), len(number_of_hash)
+        finite = np.flatnonzero(np.isfinite(vectors).all(axis=1))
+        vectors = vectors[finite]
         hashes = (vectors.view(np.uint16) @ weights).tolist()
-        numbers[rows] = [known.setdefault(one, len(known)) for one in hashes]
-        nodes, first = np.unique(numbers[rows], return_index=True)
+        found = [number_of_hash.setdefault(h, len(number_of_hash)) for h in hashes]
+        numbers[graphs.start + finite] = found
+        nodes, first = np.unique(np.array(found, dtype=np.int64), return_index=True)
         is_new = nodes >= before
         graph.add(nodes[is_new].astype(np.uint64), vectors[first[is_new]])
-    # of vectors that threads add side by side, links to a few are lost
-    for keys in np.array_split(np.arange(len(known), dtype=np.uint64), len(known) // 16384 + 1):
+    # several threads add vectors at the same time, and a few vectors get no link to them
+    count = len(number_of_hash)
+    for keys in np.array_split(np.arange(count, dtype=np.uint64), count // 16384 + 1):
         vectors = np.asarray(graph.get(keys)).reshape(len(keys), width)
         lost = np.resize(graph.search(vectors, 1).keys, len(keys)) != keys
         if lost.any():
             graph.remove(keys[lost])
             graph.add(keys[lost], vectors[lost], threads=1)
-    starts = np.append(0, np.bincount(numbers).cumsum())
-    return graph, numbers.argsort(kind="stable"), starts
+    order = numbers.argsort(kind="stable")[np.count_nonzero(numbers < 0) :]
+    starts = np.append(0, np.bincount(numbers[order]).cumsum())
+    return graph, order, starts
 
 
 def _approximate(
     graph: Any, queries: Float[np.ndarray, "Q W"], count: int
 ) -> tuple[Int[np.ndarray, "Q M"], Float[np.ndarray, "Q M"]]:
-    """Return the nearest of a graph, and their distances; -1 and NaN where it has fewer."""
+    """Return the nearest vectors of a search graph, and their distances.
+
+    Where the graph has fewer than ``count`` vectors, the rest is -1 and NaN.
+    """
     nodes = np.full((len(queries), count), -1, dtype=np.int64)
     distances = np.full(nodes.shape, np.nan, dtype=np.float32)
-    asked = np.arange(len(queries))
-    for exact in (False, True):  # all are compared where links do not lead to enough
-        found = graph.search(queries[asked], count, exact=exact)
-        # usearch answers one query without counts and unused places
-        is_full = np.broadcast_to(getattr(found, "counts", len(found.keys)), asked.shape) == count
-        for result, own in ((nodes, found.keys), (distances, found.distances)):
-            result[asked[is_full]] = np.resize(own, (len(asked), count))[is_full]
-        asked = asked[~is_full]
-        if not len(asked):
+    pending = np.arange(len(queries))
+    for exact in (False, True):  # compare all vectors if the links lead to too few
+        if not len(pending):
             break
+        found = graph.search(queries[pending], count, exact=exact)
+        # for a single query, usearch returns no counts, and no more places than it has found
+        is_full = np.broadcast_to(getattr(found, "counts", len(found.keys)), pending.shape) == count
+        for result, values in ((nodes, found.keys), (distances, found.distances)):
+            result[pending[is_full]] = np.resize(values, (len(pending), count))[is_full]
+        pending = pending[~is_full]
     return nodes, distances
 
 
 def _exact(
     vectors: Float[np.ndarray, "N W"], queries: Float[np.ndarray, "Q W"], k: int
 ) -> tuple[Int[np.ndarray, "Q K"], Float[np.ndarray, "Q K"]]:
-    """Return the ``k`` nearest, block by block of the library; ties go to the earlier row."""
+    """Return the ``k`` nearest vectors, and their cosines; ties go to the earlier row."""
     best = np.empty((len(queries), 0), dtype=np.float32)
-    places = np.empty((len(queries), 0), dtype=np.int64)
-    for start in range(0, len(vectors), _ROWS_AT_ONCE):
-        cosines = queries @ vectors[start : start + _ROWS_AT_ONCE].T
-        cosines[np.isnan(cosines)] = -np.inf  # of embeddings that are not finite: the farthest
-        here = np.broadcast_to(np.arange(start, start + cosines.shape[1]), cosines.shape)
-        best, places = np.hstack([best, cosines]), np.hstack([places, here])
-        # sorting those that are near enough takes a third of the time of sorting all
+    positions = np.empty((len(queries), 0), dtype=np.int64)
+    for start in range(0, len(vectors), _ROWS_PER_BLOCK):
+        cosines = queries @ vectors[start : start + _ROWS_PER_BLOCK].T
+        cosines[np.isnan(cosines)] = -np.inf  # embeddings that are not finite are the farthest
+        block = np.broadcast_to(np.arange(start, start + cosines.shape[1]), cosines.shape)
+        best, positions = np.hstack([best, cosines]), np.hstack([positions, block])
+        # sorting only the candidates takes a third of the time of sorting all
         width = min(k, best.shape[1])
         rows, columns = np.nonzero(best >= np.partition(best, -width, axis=1)[:, -width, None])
         order = columns[np.lexsort((-best[rows, columns], rows))]
         starts = np.searchsorted(rows, np.arange(len(queries)))
         order = order[starts[:, None] + np.arange(width)]
-        best, places = (np.take_along_axis(a, order, axis=1) for a in (best, places))
+        best, positions = (np.take_along_axis(a, order, axis=1) for a in (best, positions))
     best[np.isinf(best)] = np.nan
-    return places, best
+    return positions, best
 
 
 ENDINGS = (".csv", ".jsonl", ".html")
 MOST_ON_A_PAGE = 200
-"""Queries that a page shows; more would make it slow to open."""
+"""Largest number of queries shown on a page; more would make it slow to open."""
 _SIZE = (180, 130)
+"""Width and height of a drawing, in pixels."""
 _STYLE = """
 section { border-top: 1px solid #8886; margin-top: 1.5rem; padding-top: .5rem }
 figure > div { min-height: 130px; text-align: center }
@@ -477,19 +535,20 @@ def neighbors(
     Args:
         model: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
         query: A path, the name of a data set, a store, or a list of SMILES.
-        library: The same, the folder of a saved index, or an :class:`Index`.
+        library: As for ``query``, or the folder of a saved index, or an :class:`Index`.
         k: Neighbors of each row.
-        device: Where to load a model that is named.
+        device: Device to load the model to, if it is given by name.
         exact: As for :meth:`Index.build`.
         layer: As for :meth:`Index.build`.
-        options: ``batch_size``, ``precision``, ``progress`` and the reader's, for both.
+        options: ``batch_size``, ``precision``, ``progress`` and options of the reader, for query
+            and library.
 
     Example:
         >>> found = neighbors("random", ["CCO"], ["c1ccccc1", "CCO", "CCCO"], 2)
         >>> found.rows[0].tolist()
         [1, 2]
     """
-    index, source = _opened(library, layer, exact)
+    index, source = _index_or_source(library, layer, exact)
     encoder = load(model, device=device, source=source)
     if index is None:
         index = Index.build(encoder, source, layer=layer, exact=exact, **options)
@@ -513,7 +572,7 @@ def neighbors_file(
     format: str | None = None,
     **reading: Any,
 ) -> Written:
-    """Write the nearest rows of a library for every row of a query, one line a pair.
+    """Write the nearest rows of a library for every row of a query, one line per pair.
 
     A line has the columns of the query, ``neighbor_rank``, ``neighbor_similarity``,
     ``neighbor_row``, ``neighbor_<column>`` for each column of the library, and
@@ -521,26 +580,27 @@ def neighbors_file(
 
     Args:
         model: As for :func:`neighbors`.
-        query: As for :func:`neighbors`; a text that is no file is read as one molecule.
+        query: As for :func:`neighbors`; a text that is not the name of a file or data set is read
+            as one molecule.
         library: As for :func:`neighbors`.
         out: ``.csv``, ``.jsonl`` or ``.html`` (with drawings); ``-`` is standard output.
         k: Neighbors of each row.
         save: Folder to write the index to, for other queries.
-        device: Where to load a model that is named.
+        device: Device to load the model to, if it is given by name.
         exact: As for :meth:`Index.build`.
         layer: As for :meth:`Index.build`.
         batch_size: Graphs per forward pass.
-        precision: Format of matrix products.
-        progress: Follows the batches.
-        format: ``csv``, ``jsonl`` or ``html``, whatever the ending.
-        reading: Options of the reader, for query and library; a ``smiles_column`` or ``sheet`` that
-            one of them lacks is that of the other.
+        precision: Number format of matrix products.
+        progress: Progress display, updated after every batch.
+        format: ``csv``, ``jsonl`` or ``html``; by default the ending of ``out``.
+        reading: Options of the reader, for query and library. If only one of them has the column
+            ``smiles_column``, or is a workbook with a ``sheet``, the option applies only to it.
 
     Raises:
-        ConfigError: If the output cannot be written, or the index is of another model.
+        ConfigError: If the output cannot be written, or the index was built with another model.
         DataError: If query or library cannot be read.
     """
-    path, (index, source) = Path(out), _opened(library, layer, exact)
+    path, (index, source) = Path(out), _index_or_source(library, layer, exact)
     is_file = not is_standard_output(path)
     kind = format or (path.suffix.lower().removeprefix(".") if is_file else "csv")
     if format is not None:
@@ -560,23 +620,24 @@ def neighbors_file(
         "precision": precision,
         "progress": progress,
     }
-    with rereadable(resolve(_molecule_or_source(query, encoder), encoder.schema)) as found:
-        theirs: dict[str, Any] = reading
+    with rereadable(resolve(_molecule_or_source(query, encoder), encoder.schema)) as queries:
+        library_reading: dict[str, Any] = reading
         if index is not None:
             index.check_model(encoder)
             standardize = index.standardize
         else:
             source = resolve(source, encoder.schema)
-            theirs, reading = _readings(source, found, encoder.schema, reading)
+            library_reading, reading = _readings(source, queries, encoder.schema, reading)
             standardize = None if source.store is None else source.store.source.standardize
-        reading = encoder.reading_of(found, reading)
-        reading = standardized_alike(found, reading, standardize, "the library")
-        store = read(found, encoder.schema, **reading)
+        reading = encoder.reading_of(queries, reading)
+        reading = standardized_alike(queries, reading, standardize, "the library")
+        store = read(queries, encoder.schema, **reading)
         if index is None:
-            index = Index.build(encoder, source, layer=layer, exact=exact, **computing, **theirs)
+            options: dict[str, Any] = {**computing, **library_reading}
+            index = Index.build(encoder, source, layer=layer, exact=exact, **options)
         result = index.query(encoder, store, k, **computing)
         domain = domain_of(encoder.schema)
-        fields = list(domain.rows(found, store, domain.reading.of(reading)))
+        fields = list(domain.rows(queries, store, domain.reading.of(reading)))
     with ExitStack() as opened:
         if is_file:
             unfinished = opened.enter_context(replacing(link_target(path)))
@@ -590,7 +651,7 @@ def neighbors_file(
         if not is_file:
             copy_to_standard_output(unfinished)
     rejects = save_rejects(path.parent, store.output_rejects, path.name) if is_file else None
-    if save is not None:  # last: where there is an index, a command that was killed is refused
+    if save is not None:  # written last, so that a command that was killed can be repeated
         index.save(save)
     content = {
         "library": len(index),
@@ -601,22 +662,22 @@ def neighbors_file(
     return Written(path, len(fields), store.num_output_rows - len(store), rejects, content)
 
 
-def _opened(
+def _index_or_source(
     library: InputLike | Index, layer: str | None, exact: bool | None
 ) -> tuple[Index | None, Any]:
-    """Return the index that a library is or names, or None and what is yet to be embedded."""
+    """Return the index of a library and None, or, if it is not an index, None and the library."""
     if isinstance(library, str | os.PathLike) and os.path.isfile(Path(library) / _FILE):
         library = Index.load(Path(library))
     if not isinstance(library, Index):
         return None, library
     search = "exact" if library.is_exact else "approximate"
-    for option, wanted, own, found in (
+    for option, wanted, actual, kind in (
         ("layer", layer, library.layer, f"of layer '{library.layer}'"),
         ("exact", exact, library.is_exact, search),
     ):
-        if wanted not in (None, own):
+        if wanted not in (None, actual):
             raise ConfigError(
-                f"{setting(option, wanted)} does not fit the index, which is {found}; drop it, or "
+                f"{setting(option, wanted)} does not fit the index, which is {kind}; drop it, or "
                 "build another index.",
                 option=option,
             )
@@ -626,23 +687,27 @@ def _opened(
 def _readings(
     library: Input, query: Input, schema: FeatureSchema, reading: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return how to read each: what only one of them has, a sheet or a column, is of that one."""
-    both, own = (library, query), [dict(reading), dict(reading)]
-    has = [one.file is not None and one.file.suffix.lower() == ".xlsx" for one in both]
-    if has[0] != has[1]:
-        own[has.index(False)]["sheet"] = None
+    """Return the options of the reader for library and query.
+
+    If only one of them is a workbook, or has the column of SMILES, the other one is read without
+    the option ``sheet`` or ``smiles_column``.
+    """
+    inputs, readings = (library, query), [dict(reading), dict(reading)]
+    applies = [one.file is not None and one.file.suffix.lower() == ".xlsx" for one in inputs]
+    if applies[0] != applies[1]:
+        readings[applies.index(False)]["sheet"] = None
     if (column := reading.get("smiles_column")) is not None:
-        has = [
+        applies = [
             has_column(one, schema, column, options.get("sheet"))
-            for one, options in zip(both, own, strict=True)
+            for one, options in zip(inputs, readings, strict=True)
         ]
-        if has[0] != has[1]:
-            own[has.index(False)]["smiles_column"] = None
-    return own
+        if applies[0] != applies[1]:
+            readings[applies.index(False)]["smiles_column"] = None
+    return readings
 
 
 def _molecule_or_source(query: Any, encoder: Encoder) -> Any:
-    """Return a text that names nothing as a list of one molecule, if it is one."""
+    """Return the query, or a list of one molecule if it is a text that names no file or data."""
     if not isinstance(query, str) or query == "-":
         return query
     try:
@@ -660,26 +725,26 @@ def _molecule_or_source(query: Any, encoder: Encoder) -> Any:
 
 
 def _nearest(result: Neighbors, query: int) -> list[tuple[int, int, float]]:
-    """Return rank, library row and cosine of the neighbors of a query; none if it is unreadable."""
+    """Return rank, library row and cosine of each neighbor; empty if the query was not read."""
     rows, cosines = result.rows[query].tolist(), result.similarity[query].tolist()
-    found = zip(range(1, len(rows) + 1), rows, cosines, strict=True)
-    return [hit for hit in found if hit[1] >= 0]
+    ranked = zip(range(1, len(rows) + 1), rows, cosines, strict=True)
+    return [neighbor for neighbor in ranked if neighbor[1] >= 0]
 
 
 def _write_table(
     file: Any, index: Index, fields: Sequence[Fields], result: Neighbors, kind: str
 ) -> None:
-    """Write a table, a line for each query and neighbor."""
+    """Write a table, a line for each pair of a query and a neighbor."""
     first, last = index.record(0)[0], index.record(len(index) - 1)[0]
-    # a list or store has no columns but numbers of rows, which `neighbor_row` repeats
+    # the column "row" of a list or store only numbers the rows, as `neighbor_row` does
     is_numbered = first.get("row") == "0" and last.get("row") == str(len(index) - 1)
     library = [name for name in first if not (is_numbered and name == "row")]
-    own = list(fields[0]) if fields else []
+    names = list(fields[0]) if fields else []
     added = ["neighbor_rank", "neighbor_similarity", "neighbor_row"]
-    added = free_names([*added, *(f"neighbor_{name}" for name in library), STATUS], own)
+    added = free_names([*added, *(f"neighbor_{name}" for name in library), STATUS], names)
     table = CsvTable(file)
     if kind == "csv":
-        table.writerow([*own, *added])
+        table.writerow([*names, *added])
     for number, (query, status) in enumerate(zip(fields, result.status, strict=True)):
         lines: list[list[Any]] = [
             [rank, float(f"{cosine:.6g}"), row, *(index.record(row)[0][name] for name in library)]
@@ -690,7 +755,7 @@ def _write_table(
             if kind == "csv":
                 table.writerow(cells)
             else:
-                line = dict(zip([*own, *added], cells, strict=True))
+                line = dict(zip([*names, *added], cells, strict=True))
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
@@ -701,11 +766,12 @@ def _page(
     texts: Sequence[str],
     result: Neighbors,
 ) -> Iterator[str]:
-    """Yield a page of a section a query: the query, then its neighbors, drawn."""
+    """Yield a page with a section for each query: drawings of the query and of its neighbors."""
     shown = min(len(fields), MOST_ON_A_PAGE)
     title = f"Nearest neighbors of {shown:,} {'query' if shown == 1 else 'queries'}"
-    near = {row: index.record(row) for row in np.unique(result.rows[:shown]).tolist() if row >= 0}
-    drawings = _drawings(encoder, {*texts[:shown], *(text for _, text in near.values())})
+    rows = np.unique(result.rows[:shown]).tolist()
+    neighbor_of_row = {row: index.record(row) for row in rows if row >= 0}
+    drawings = _drawings(encoder, {*texts[:shown], *(t for _, t in neighbor_of_row.values())})
 
     def card(head: str, row: int, fields: Fields, text: str) -> str:
         caption = f"{head} &middot; row&nbsp;{row}"
@@ -722,15 +788,16 @@ def _page(
             f"<b>{note}</b>", query, fields[query], texts[query]
         )
         for rank, row, cosine in _nearest(result, query):
-            yield card(f"<b>{rank}</b> &middot; similarity {cosine:.3f}", row, *near[row])
+            head = f"<b>{rank}</b> &middot; similarity {cosine:.3f}"
+            yield card(head, row, *neighbor_of_row[row])
         yield "</div></section>\n"
     yield "</body></html>\n"
 
 
 def _drawings(encoder: Encoder, texts: set[str]) -> dict[str, str]:
-    """Return an ``<svg>`` of each text, where graphs are made of texts and can be drawn."""
-    domain, known = domain_of(encoder.schema), sorted(texts - {""})
-    if not known or not isinstance(domain, RecordDomain) or not isinstance(domain, Draws):
+    """Return an ``<svg>`` for each text, by text; empty if such graphs cannot be drawn."""
+    domain, records = domain_of(encoder.schema), sorted(texts - {""})
+    if not records or not isinstance(domain, RecordDomain) or not isinstance(domain, Draws):
         return {}
-    store = read(known, encoder.schema)
+    store = read(records, encoder.schema)
     return dict(zip(store.texts(), domain.draw(store, range(len(store)), *_SIZE), strict=True))

@@ -1,4 +1,4 @@
-"""A tour in minutes: pre-train, compare, fine-tune, embed and draw, on bundled molecules."""
+"""The quickstart: pre-train, compare, fine-tune, embed and draw, on bundled molecules."""
 
 import time
 from collections.abc import Callable
@@ -27,11 +27,11 @@ QUESTIONS = {
     "solubility-adme": "solubility at pH 6.8, log10 ug/mL (Fang et al., 2023; MIT license)",
     "chembl2321810": "activity in one medicinal chemistry series",
 }
-"""Labeled sets with a scaffold split: test molecules have ring systems of their own."""
+"""Labeled data sets, split by scaffold, and what is predicted in them."""
 SHIPPED_MODEL = "graphlog-mol"
 SMALL_ENCODER = {"dim": 64, "layers": 3}
 KEPT, TUNED = QUESTIONS
-"""The set whose models are kept, to predict with, and the one that is fine-tuned on."""
+"""The data set whose probe is kept as a predictor, and the data set for fine-tuning."""
 FINETUNE_EPOCHS = 4
 
 Say = Callable[[str], None]
@@ -39,7 +39,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class TourScore:
-    """One row of the closing table."""
+    """One row of the table of scores that is printed at the end."""
 
     dataset: str
     model: str
@@ -47,21 +47,22 @@ class TourScore:
     rmse: float
     r2: float
     kept: bool = False
-    """Whether the model was kept: it is the best on the validation set."""
+    """Whether the model was kept, because it is the best on the validation set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tour:
-    """What the tour found and left behind."""
+    """The results of the tour."""
 
     questions: dict[str, str]
-    """Labeled sets and what is predicted in them."""
+    """Labeled data sets and what is predicted in them."""
     scores: list[TourScore]
     certainty: dict[str, Any]
-    """How accurate intervals and predicted standard deviations of the kept model are."""
+    """Accuracy of the intervals and predicted standard deviations of the kept model."""
     written: dict[str, str]
-    """Paths and what is in them."""
+    """Descriptions of the files written, by path."""
     next_steps: list[str]
+    """Command lines to try next."""
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,18 +79,18 @@ def run_quickstart(
     progress: Progress | None = None,
     say: Say = lambda _: None,
 ) -> Tour:
-    """Take the tour and write everything under ``out``; an earlier tour there is replaced.
+    """Run the tour and write all results to ``out``; an earlier tour there is replaced.
 
     Args:
         out: Folder for models, scores, embeddings and figures.
-        molecules: Molecules to pre-train on.
+        molecules: Number of molecules for pre-training.
         epochs: Epochs of pre-training.
-        seed: Decides everything random.
-        progress: Follows training.
-        say: Called with messages.
+        seed: Random seed.
+        progress: Progress display of training.
+        say: Function that is called with each message.
 
     Raises:
-        ConfigError: If ``out`` holds anything but an earlier tour.
+        ConfigError: If ``out`` holds anything other than an earlier tour.
     """
     started, out, seed = time.monotonic(), Path(out), check_seed("seed", seed)
     check_usable(out, "tour", resume=None, overwrite=True)
@@ -120,9 +121,14 @@ def run_quickstart(
         how |= {"baseline_seeds": [seed], **(kept if name == KEPT else {})}
         reports[name] = report = probe(shipped, data, **how)
         rows = [(row, "small encoder") for row in probe(small, data, baselines=()).rows]
-        rows += [(r, r.model.replace(EMBEDDING, SHIPPED_MODEL)) for r in report.rows]
-        rows = [(row, model, "", name == KEPT and row is report.rows[0]) for row, model in rows]
-        scores += [_mean_row(data), *(_score(name, *row) for row in rows if _is_shown(row[0]))]
+        rows += [(row, row.model.replace(EMBEDDING, SHIPPED_MODEL)) for row in report.rows]
+        scores.append(_mean_row(data))
+        for row, model in rows:
+            # linear models with the fixed penalty are left out: they hardly differ from the others
+            if row.key is None or (row.key.model, row.key.rule) == (Model.LINEAR, Rule.FIXED):
+                continue
+            head = "kernel model" if row.key.model is Model.KERNEL else "linear model"
+            scores.append(_score(name, row, model, head, name == KEPT and row is report.rows[0]))
     data = labeled[TUNED]
     say(f"3/4  fine-tune {SHIPPED_MODEL} on {TUNED}: {data.sizes['train']} molecules")
     how = {"run_dir": out / "finetune", "overwrite": True, "progress": progress}
@@ -163,27 +169,21 @@ def run_quickstart(
 
 
 def _mean_row(data: LabeledGraphs) -> TourScore:
-    """Return the scores of predicting the mean of the training set."""
+    """Return the scores of a constant prediction, the mean of the training set."""
     test = data.labels[data.split.test]
     constant = np.broadcast_to(np.nanmean(data.labels[data.split.train], axis=0), test.shape)
     scores = evaluate(test, constant, data.task).scores
     return TourScore(data.name, "mean of the training set", "", scores["rmse"], scores["r2"])
 
 
-def _is_shown(row: ScoreRow) -> bool:
-    """Return whether a row is in the table: those at the fixed penalty say nearly the same."""
-    return row.key is not None and (row.key.model, row.key.rule) != (Model.LINEAR, Rule.FIXED)
-
-
-def _score(dataset: str, row: ScoreRow, model: str, how: str = "", kept: bool = False) -> TourScore:
-    how = how or ("kernel model" if row.key and row.key.model is Model.KERNEL else "linear model")
+def _score(dataset: str, row: ScoreRow, model: str, how: str, kept: bool = False) -> TourScore:
     return TourScore(dataset, model, how, row.mean("rmse"), row.mean("r2"), kept)
 
 
 def draw(
     out: Path, encoder: Encoder, data: LabeledGraphs, scores: list[TourScore], say: Say
 ) -> dict[str, str]:
-    """Return what figures show, by path; none where matplotlib is missing, which is said."""
+    """Draw the figures and return their contents by path; none if matplotlib is not installed."""
     try:
         from graphlog.report.drawings import draw_map
         from graphlog.report.run import Score, draw_pretraining, score_chart
@@ -204,7 +204,7 @@ def draw(
         ]
         for name in QUESTIONS
     }
-    chart = score_chart([(name, "rmse", own) for name, own in bars.items()])
+    chart = score_chart([(name, "rmse", group) for name, group in bars.items()])
     drawn = {
         "the losses and the collapse monitor": draw_pretraining(out.parent / "pretrain", out),
         f"the molecules of {data.name} by {data.targets[0]}": draw_map(
@@ -213,5 +213,8 @@ def draw(
         "all scores": save_figure(chart, out / "scores"),
     }
     return {
-        str(path): what for what, paths in drawn.items() for path in paths if path.suffix == ".png"
+        str(path): content
+        for content, paths in drawn.items()
+        for path in paths
+        if path.suffix == ".png"
     }

@@ -1,4 +1,4 @@
-"""Settings of fine-tuning searched with Optuna, judged by the validation set alone."""
+"""Search for settings of fine-tuning with Optuna, by the score on the validation set."""
 
 import math
 import sqlite3
@@ -47,39 +47,41 @@ from graphlog.training.runfolder import RunFolder, check_usable
 from graphlog.training.trainer import Cursor, Trainer, stop_on_signal
 
 STUDY, BEST, RUN = "study.db", "best.toml", "best"
+"""Names in the folder of a search: Optuna's study, the best settings, the run with these."""
 _KIND = "search"
 _FILES = (STUDY, f"{STUDY}-journal", BEST, "trials.json")
-"""Files of a search; the run beside them is replaced when its time comes."""
+"""Files that are removed before a search is replaced; the final run replaces ``best`` itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One setting that was tried."""
+    """One combination of settings that was tried."""
 
     number: int
-    """Which, from 0: the default settings."""
+    """Number of the trial, from 0; trial 0 has the default settings."""
     state: str
-    """``complete``, ``pruned`` (stopped early, for others were better) or ``fail``."""
+    """``complete``, ``pruned`` (stopped early, because others were better) or ``fail``."""
     score: float
-    """On the validation set; NaN if there is none."""
+    """Score on the validation set; NaN if there is none."""
     epochs: int
-    """Epochs that were trained."""
+    """Number of epochs trained."""
     settings: Mapping[str, Any]
-    """What differed between trials."""
+    """Values of the settings that are searched."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tuned:
-    """The outcome of a search."""
+    """The result of a search."""
 
     folder: Path
-    """Where it is kept."""
+    """Folder of the search."""
     metric: str
-    """The score of the trials; of several quantities in deviations of the training labels."""
+    """Name of the score. If there are several targets, errors are divided by the standard deviation
+    of the training labels of each."""
     trials: tuple[Trial, ...]
     """All trials, the best complete one first."""
     predictor: Predictor
-    """Fine-tuned with the best settings on all seeds; its report has the test set."""
+    """Model fine-tuned with the best settings on all seeds; its report has the test scores."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values."""
@@ -104,31 +106,31 @@ def tune(
     progress: Progress | bool | None = None,
     **settings: Any,
 ) -> Tuned:
-    """Search for settings of fine-tuning; fine-tune with the best of them.
+    """Search for settings of fine-tuning, then fine-tune with the best ones.
 
     A trial trains with one seed and is scored on the validation set; it is pruned when its scores
-    fall behind the median of earlier trials. The test set is used once, when the best
-    settings are fine-tuned on all seeds. ``out`` holds ``study.db`` (Optuna's, in SQLite),
+    are worse than the median of earlier trials. The test set is used only once, after fine-tuning
+    with the best settings on all seeds. ``out`` holds ``study.db`` (Optuna's, in SQLite),
     ``trials.json``, ``best.toml`` (for ``graphlog finetune --config``) and the run folder ``best``.
 
     Args:
         encoder: As for :func:`graphlog.finetune`.
         dataset: As for :func:`graphlog.finetune`.
         out: Folder to write.
-        trials: Trials in all, those of an interrupted search included.
+        trials: Total number of trials, including those of an interrupted search.
         split: As for :func:`graphlog.finetune`.
         targets: As for :func:`graphlog.finetune`.
-        seeds: Of the final run; trials use the first.
-        baselines: Of the final run.
-        resume: Continue the search in ``out``, after Ctrl-C or a kill.
-        overwrite: Replace the search in ``out``.
-        progress: Told of every trial; True prints.
+        seeds: Seeds of the final run; trials use the first one.
+        baselines: Baselines of the final run.
+        resume: Whether to continue the search in ``out``, after Ctrl-C or a crash.
+        overwrite: Whether to replace the search in ``out``.
+        progress: Progress display, updated after every trial; True prints to standard error.
         settings: Settings of :class:`~graphlog.downstream.finetune.FinetuneConfig`, which are
             then not searched, and options of ``open_labeled``.
 
     Raises:
         MissingExtraError: If Optuna is not installed.
-        ConfigError: If the folder is in use, or the search in it is of other settings or data.
+        ConfigError: If the folder is in use, or holds a search with other settings or data.
     """
     with optional("optuna", "tune"):
         import optuna  # pyright: ignore[reportMissingImports]
@@ -143,33 +145,34 @@ def tune(
     fixed = fixed.suited_to(model)
     labeling |= {"split": split, "targets": targets}
     data = labeled(source, model.schema, **labeling)
-    check_folds(data, fixed.updated({"select": "best-valid"}))  # trials are judged by it
-    nothing = np.empty(0, dtype=np.int64)
-    hidden = replace(data, split=Split(data.split.train, data.split.valid, nothing))
-    what = [run_digest(model, hidden, fixed), fixed.select, seeds[0], sorted(settings)]
-    # emptied below: a search has files of other names than a run
+    check_folds(data, fixed.updated({"select": "best-valid"}))  # trials need a validation set
+    no_rows = np.empty(0, dtype=np.int64)
+    without_test = replace(data, split=Split(data.split.train, data.split.valid, no_rows))
+    digest = hash_json(
+        [run_digest(model, without_test, fixed), fixed.select, seeds[0], sorted(settings)]
+    )
+    # with `overwrite` too, the folder is opened as it is; the files of the search are removed below
     run = closing(RunFolder.open(folder, _KIND, resume=resume or overwrite))
-    with run, _stored(folder / STUDY):
+    with run, _study_errors(folder / STUDY):
         with writing(folder):
             for name in _FILES if overwrite else ():
                 (folder / name).unlink(missing_ok=True)
-            study = _opened(optuna, folder, data.criterion, what)
-        ranges, usual = _ranges(optuna.distributions, model, fixed, settings)
+            study = _open_study(optuna, folder, data.criterion, digest)
+        ranges, defaults = _ranges(optuna.distributions, model, fixed, settings)
         states = optuna.trial.TrialState
         with stop_on_signal() as stop:
             while (done := len(_finished(study, folder))) < trials:
                 if not done and not any(t.state.name == "WAITING" for t in study.trials):
-                    study.enqueue_trial(usual)
-                # seeded by what is done: a trial that was killed is drawn again as it was
+                    study.enqueue_trial(defaults)
+                # after an interruption, the seed is the same, so that the trial is repeated
                 seed = (10_007 * seeds[0] + done) % 2**32
                 study.sampler = optuna.samplers.TPESampler(seed=seed)
                 trial = study.ask(ranges)
-                which = f"trial {trial.number}"
                 values = ", ".join(f"{k} {v:.3g}" for k, v in trial.params.items())
-                bar.say(f"{which}, {done} of {trials} done: {values}")
-                score, state = None, states.FAIL  # without an error it does not count
+                bar.say(f"trial {done}, {done} of {trials} done: {values}")
+                score, state = None, states.FAIL  # a failed trial without "error" is not counted
                 try:
-                    start = start_of(model, hidden, fixed.updated(trial.params))
+                    start = start_of(model, without_test, fixed.updated(trial.params))
                     job = _TrialJob(start, seeds[0], Progress())
                     job.trial = trial
                     Trainer(job).run(stop)
@@ -187,42 +190,50 @@ def tune(
                     bar.say(f"  failed: {e}")
                     trial.set_user_attr("error", str(e))
                 except TrainingInterrupted:
-                    message = f"stopped in {which}; continue with {setting('resume', True)}."
+                    message = f"stopped in trial {done}; continue with {setting('resume', True)}."
                     raise TrainingInterrupted(message) from None
                 finally:
                     told = _digest(study, trial.params, score, state.name)
                     trial.set_user_attr("told", told)
                     study.tell(trial, score, state)
-        tried = _ranked(study, folder, data.criterion)
-        best = fixed.updated(tried[0].settings)
+        ranked = _ranked(study, folder, data.criterion)
+        best = fixed.updated(ranked[0].settings)
         write_text(folder / BEST, tomli_w.dumps({"finetune": best.written()}))
-        write_json(folder / "trials.json", [json_ready(asdict(trial)) for trial in tried])
-        again = folder_kind(folder / RUN) == "finetune"
-        bar.say(f"fine-tuning with the settings of trial {tried[0].number}")
-        how: dict[str, Any] = {"seeds": seeds, "baselines": baselines, "progress": bar}
-        replaced = again and (overwrite or not _same(folder / RUN, best))
-        how |= {"run_dir": folder / RUN, "overwrite": replaced, "resume": again and not replaced}
-        if len(tried) > 1:
+        write_json(folder / "trials.json", [json_ready(asdict(trial)) for trial in ranked])
+        exists = folder_kind(folder / RUN) == "finetune"
+        replaces = exists and (overwrite or not _has_settings(folder / RUN, best))
+        bar.say(f"fine-tuning with the settings of trial {ranked[0].number}")
+        if len(ranked) > 1:
             effect = "intervals" if data.task == "regression" else "probabilities"
             note = (
-                f"the validation set chose these settings, the best of {len(tried)} trials: its "
+                f"the validation set chose these settings, the best of {len(ranked)} trials: its "
                 f"scores are too good, and {effect} that are fitted to it may be too sure"
             )
             data = replace(data, notes=(*data.notes, note))
-        predictor = finetune(model, data, config=best, **how)
+        predictor = finetune(
+            model,
+            data,
+            config=best,
+            seeds=seeds,
+            baselines=baselines,
+            run_dir=folder / RUN,
+            overwrite=replaces,
+            resume=exists and not replaces,
+            progress=bar,
+        )
         if isinstance(source, Input):
             remember_input(folder / RUN, source, **labeling)
-        return Tuned(folder, data.criterion, tuple(tried), predictor)
+        return Tuned(folder, data.criterion, tuple(ranked), predictor)
 
 
 class _TrialJob(SeedJob):
-    """A seed that tells a trial its validation scores, and ends when the trial is pruned."""
+    """Training of one seed that reports its scores to a trial, and stops if that is pruned."""
 
     trial: Any
     is_pruned: bool = False
 
     def row(self, means: dict[str, float], cursor: Cursor) -> dict[str, Any]:
-        """Report the score of the epoch."""
+        """Return the log row of an epoch, and report the validation score to the trial."""
         row = super().row(means, cursor)
         score = self.valid_score(cursor.epoch + 1)
         if math.isfinite(score):
@@ -231,23 +242,23 @@ class _TrialJob(SeedJob):
         return row
 
     def ends_early(self) -> bool:
-        """Return whether the trial is pruned, or validation no longer improves."""
+        """Return whether the trial is pruned, or the validation score no longer improves."""
         return self.is_pruned or super().ends_early()
 
     @property
     def score(self) -> float:
-        """Validation score of the epoch whose weights would be kept."""
+        """Validation score of the epoch whose weights are used: the last or the best one."""
         is_best = self.config.select == "best-valid"
         return self.valid_score(self.best_epoch if is_best else len(self.history))
 
 
 @contextmanager
-def _stored(study: Path, reading: bool = False) -> Generator[None]:
-    """Say in one line what is wrong with the file of a study, or with its disk.
+def _study_errors(study: Path, reading: bool = False) -> Generator[None]:
+    """Turn errors of the database of a study into one-line errors that name its file.
 
     Args:
-        study: The file.
-        reading: Whether nothing but the file can be the reason of any other error.
+        study: The file of the study.
+        reading: Whether the block only reads the study; any error then means a changed file.
     """
     from optuna.exceptions import StorageInternalError  # pyright: ignore[reportMissingImports]
     from sqlalchemy.exc import DBAPIError  # pyright: ignore[reportMissingImports]
@@ -268,23 +279,26 @@ def _stored(study: Path, reading: bool = False) -> Generator[None]:
         raise _changed(study, f"{type(e).__name__}: {first_line(e)}") from None
 
 
-def _changed(study: Path, what: str) -> GraphLoGError:
-    """Return the error for a study that was not written by this package, or not as it is."""
+def _changed(study: Path, detail: str) -> GraphLoGError:
+    """Return the error for a study that another program has changed."""
     return GraphLoGError(
-        f"{study} was changed after it was written, or by another version of Optuna ({what}); "
+        f"{study} was changed after it was written, or by another version of Optuna ({detail}); "
         f"replace the search with {setting('overwrite', True)}."
     )
 
 
-def _opened(optuna: Any, folder: Path, metric: str, what: Sequence[object]) -> Any:
-    """Return the study in a folder, new or continued, if it is a search of ``what``."""
+def _open_study(optuna: Any, folder: Path, metric: str, digest: str) -> Any:
+    """Return the study in a folder, or a new one.
+
+    Raises:
+        ConfigError: If it is a search with other settings, model or data, by their digest.
+    """
     from sqlalchemy.pool import NullPool  # pyright: ignore[reportMissingImports]
 
-    # not by a URL, in which a % or ? of the path would mean something else
+    # a function that connects, because % and ? have a special meaning in the URL of a database
     connect = partial(sqlite3.connect, (folder / STUDY).absolute())
     engine = {"creator": connect, "poolclass": NullPool}
-    digest = hash_json(what)
-    with _stored(folder / STUDY, reading=True):
+    with _study_errors(folder / STUDY, reading=True):
         study = optuna.create_study(
             storage=optuna.storages.RDBStorage("sqlite://", engine_kwargs=engine),
             study_name="finetune",
@@ -292,8 +306,8 @@ def _opened(optuna: Any, folder: Path, metric: str, what: Sequence[object]) -> A
             pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=3),
             load_if_exists=True,
         )
-        kept = study.user_attrs.get("digest", None if study.trials else digest)
-    if kept != digest:
+        stored = study.user_attrs.get("digest", None if study.trials else digest)
+    if stored != digest:
         raise ConfigError(
             f"{folder} holds a search of other settings, model or data; give the same "
             f"ones to resume it, or replace it with {setting('overwrite', True)}.",
@@ -304,82 +318,87 @@ def _opened(optuna: Any, folder: Path, metric: str, what: Sequence[object]) -> A
 
 
 def _ranges(
-    kinds: Any, encoder: Encoder, fixed: FinetuneConfig, given: Collection[str]
+    distributions: Any, encoder: Encoder, fixed: FinetuneConfig, given: Collection[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the range of each setting that is searched, and the usual values of these."""
+    """Return the range of each setting that is searched, and their defaults inside the ranges."""
     ranges = {
-        "learning_rate": kinds.FloatDistribution(1e-4, 1e-2, log=True),
-        "encoder_rate": kinds.FloatDistribution(1e-5, 1e-3, log=True),
-        "epochs": kinds.CategoricalDistribution((10, 30, 60, 100)),
-        "dropout": kinds.FloatDistribution(0.0, 0.5),
-        "weight_decay": kinds.FloatDistribution(1e-6, 1e-1, log=True),
-        "hidden": kinds.CategoricalDistribution((0, 128, 512)),
+        "learning_rate": distributions.FloatDistribution(1e-4, 1e-2, log=True),
+        "encoder_rate": distributions.FloatDistribution(1e-5, 1e-3, log=True),
+        "epochs": distributions.CategoricalDistribution((10, 30, 60, 100)),
+        "dropout": distributions.FloatDistribution(0.0, 0.5),
+        "weight_decay": distributions.FloatDistribution(1e-6, 1e-1, log=True),
+        "hidden": distributions.CategoricalDistribution((0, 128, 512)),
     }
-    idle = set(given)
+    excluded = set(given)
     if fixed.freeze:
-        idle |= {"encoder_rate", "dropout"}
-    if encoder.info.get("name") == RANDOM:  # it is trained from scratch in any case
-        idle |= {"encoder_rate"}
-    searched = {name: kind for name, kind in ranges.items() if name not in idle}
-    # an encoder without a rate of its own has that of the head
-    usual = {**fixed.written(), "dropout": min(fixed.dropout, 0.5), "weight_decay": 1e-6}
+        excluded |= {"encoder_rate", "dropout"}
+    if encoder.info.get("name") == RANDOM:  # an untrained encoder keeps its default rate
+        excluded |= {"encoder_rate"}
+    searched = {name: values for name, values in ranges.items() if name not in excluded}
+    # `written` replaces an encoder rate of None by the learning rate of the head
+    defaults = {**fixed.written(), "dropout": min(fixed.dropout, 0.5), "weight_decay": 1e-6}
 
-    def is_within(name: str, kind: Any) -> bool:
-        is_choice = hasattr(kind, "choices")
-        return usual[name] in kind.choices if is_choice else kind.low <= usual[name] <= kind.high
+    def is_inside(name: str, values: Any) -> bool:
+        if hasattr(values, "choices"):
+            return defaults[name] in values.choices
+        return values.low <= defaults[name] <= values.high
 
-    return searched, {name: usual[name] for name, kind in searched.items() if is_within(name, kind)}
+    inside = [name for name, values in searched.items() if is_inside(name, values)]
+    return searched, {name: defaults[name] for name in inside}
 
 
 def _finished(study: Any, folder: Path) -> list[Any]:
-    """Return the trials that count; one that was interrupted does not."""
+    """Return the trials of a study in order, without those that were interrupted."""
 
-    def counts(trial: Any) -> bool:
+    def is_finished(trial: Any) -> bool:
         state = trial.state.name
         return state in ("COMPLETE", "PRUNED") or (state == "FAIL" and "error" in trial.user_attrs)
 
-    with _stored(folder / STUDY, reading=True):
-        found = [trial for trial in study.trials if counts(trial)]
-        told = [_digest(study, t.params, t.value, t.state.name) for t in found]
-    for trial, digest in zip(found, told, strict=True):
+    with _study_errors(folder / STUDY, reading=True):
+        finished = [trial for trial in study.trials if is_finished(trial)]
+        digests = [_digest(study, t.params, t.value, t.state.name) for t in finished]
+    for trial, digest in zip(finished, digests, strict=True):
         if trial.user_attrs.get("told") != digest:
             raise _changed(folder / STUDY, f"trial {trial.number}")
-    return found
+    return finished
 
 
 def _digest(study: Any, params: Mapping[str, Any], score: float | None, state: str) -> str:
-    """Return the hash of a finished trial; that of a pruned one is without Optuna's score."""
-    kept = score if state == "COMPLETE" else None
-    return hash_json([study.direction.name, params, kept, state])
+    """Return the hash of a finished trial; Optuna's score of a pruned trial is not part of it."""
+    return hash_json([study.direction.name, params, score if state == "COMPLETE" else None, state])
 
 
 def _ranked(study: Any, folder: Path, metric: str) -> list[Trial]:
-    """Return all finished trials, the best complete one first."""
+    """Return all finished trials, the best complete one first.
+
+    Raises:
+        ConfigError: If no trial was completed.
+    """
     sign = 1 if metric in LOWER_IS_BETTER else -1
-    found = [
+    ranked = [
         Trial(
-            number=t.number,
+            number=number,  # Optuna also numbers interrupted trials
             state=t.state.name.lower(),
             score=math.nan if t.value is None else t.value,
             epochs=t.user_attrs.get("epochs", 0),
             settings=dict(t.params),
         )
-        for t in _finished(study, folder)
+        for number, t in enumerate(_finished(study, folder))
     ]
-    found.sort(key=lambda t: sign * t.score if t.state == "complete" else math.inf)
-    if not found or found[0].state != "complete":
+    ranked.sort(key=lambda t: sign * t.score if t.state == "complete" else math.inf)
+    if not ranked or ranked[0].state != "complete":
         raise ConfigError(
             "no trial was completed, so there are no best settings; look at the messages above "
             f"and allow more with {setting('trials')}.",
             option="trials",
         )
-    return found
+    return ranked
 
 
-def _same(run: Path, config: FinetuneConfig) -> bool:
-    """Return whether a run folder is of these settings; one that was only begun is of none."""
+def _has_settings(run: Path, config: FinetuneConfig) -> bool:
+    """Return whether a run folder has a settings file with these settings."""
     if not (run / "config.toml").is_file():
         return False
-    before = read_toml(run / "config.toml").get("finetune")
-    settings = before.items() if isinstance(before, dict) else ()
+    stored = read_toml(run / "config.toml").get("finetune")
+    settings = stored.items() if isinstance(stored, dict) else ()
     return {key: value for key, value in settings if key != "seeds"} == config.written()

@@ -1,4 +1,4 @@
-"""The verbs of the extras, found by the entry points that any package may have."""
+"""The verbs of the extras; they are found by entry points, as those of other packages are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -44,12 +44,11 @@ class Quickstart(o.Computing, Command):
         from graphlog.downstream.report import certainty_table
 
         certainty = certainty_table([tour.certainty])
-        certainty = certainty._replace(
-            title=f"{certainty.title} of {', '.join(kept)}, for the kept model"
-        )
+        title = f"{certainty.title} of {', '.join(kept)}, for the kept model"
         written = Table(("written", "content"), list(tour.written.items()))
-        following = Table(("try next",), [(line,) for line in tour.next_steps])
-        self.result(tour.to_dict(), *scores, certainty, written, following)
+        next_steps = Table(("try next",), [(line,) for line in tour.next_steps])
+        tables = (*scores, certainty._replace(title=title), written, next_steps)
+        self.result(tour.to_dict(), *tables)
 
 
 @dataclass(kw_only=True)
@@ -64,7 +63,9 @@ class Tune(o.Labeling, o.Reading, o.Computing, Command):
     model: o.Model
     out: o.Folder
     trials: int = o.option(30, "Number of settings to try.", "N", min=1)
-    seeds: Sequence[int] = o.SEEDS
+    seeds: Sequence[int] = o.option(
+        "0,1,2", "One run per seed; scores are mean and SD.", "0,1,2", parser=o.integers
+    )
     freeze: o.Freeze = None
     settings: o.Settings = None
     baselines: Sequence[str] = o.option(
@@ -86,13 +87,7 @@ class Tune(o.Labeling, o.Reading, o.Computing, Command):
         names, report = list(tuned.trials[0].settings), tuned.predictor.report
         shown = replace(report, metric=tuned.metric)
         rows = [
-            (
-                t.number,
-                t.state,
-                shown.shown(t.score),
-                t.epochs,
-                *(t.settings.get(name) for name in names),
-            )
+            (t.number, t.state, shown.shown(t.score), t.epochs, *map(t.settings.get, names))
             for t in tuned.trials
         ]
         heads = ("trial", "state", f"valid {shown.metric_name}", "trained", *names)

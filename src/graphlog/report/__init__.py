@@ -1,1 +1,1 @@
-"""Pictures of runs: training curves, embedding maps, bars of scores; each as PNG and SVG."""
+"""Descriptions and figures of runs: training curves, embedding maps, scores, prototypes."""

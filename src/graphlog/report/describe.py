@@ -24,14 +24,14 @@ from graphlog.training.runfolder import RUNS
 
 
 def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
-    """Describe a store, a run folder, a model file, or the shipped model of that name.
+    """Describe a store, a run folder, a model file, or a shipped model.
 
     Args:
-        path: Where to look.
-        verify: Whether to check every byte of a store; model files always are.
+        path: A file, a folder, or the name of a shipped model.
+        verify: Whether to check the checksums of a store; those of model files are always checked.
 
     Raises:
-        ModelFileError: If it is none of these, or damaged.
+        ModelFileError: If ``path`` is none of these, or is damaged.
     """
     folder = Path(path)
     if is_store(path):
@@ -51,11 +51,11 @@ _OTHER_FOLDERS = {
     "index": "it is an index of neighbors; search it: graphlog neighbors QUERY --in {0} -m MODEL "
     "-o near.csv",
 }
-"""What other folders of ours are, by kind, and the next step."""
+"""For other kinds of folders that graphlog writes, what they are and how to use them."""
 
 
 def _explain(path: Path) -> str:
-    """Return what a file or folder of another kind is, and which command reads it."""
+    """Return what another file or folder is, and which command reads it."""
     name = path.name.lower()
     if path.is_dir():
         if (kind := folder_kind(path)) in _OTHER_FOLDERS:
@@ -74,14 +74,15 @@ def _explain(path: Path) -> str:
 
 
 def describe_models() -> dict[str, dict[str, Any]]:
-    """Return what each shipped model is, by name."""
+    """Describe every shipped model, by name."""
     return {name: describe_model(path) for name, path in list_models().items()}
 
 
 def describe_model(path: Path) -> dict[str, Any]:
-    """Return what a model file holds, by whom and from what it was made, and its hash.
+    """Describe a model file: its encoder, training, schema and checksum.
 
-    License, data and limits are there where the file or the card beside it says them.
+    License, training data and limits are None unless the file or the model card next to it has
+    them.
     """
     contents = read_model(path)
     encoder, info = contents.encoder, contents.info
@@ -93,7 +94,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         card["model card"] = str(about)
     layers = [f"prototypes.{level}" for level in range(len(contents.extra))]
     sizes = [str(len(contents.extra[name])) for name in layers if name in contents.extra]
-    config, is_known = encoder.config, Novelty.of(contents.extra, encoder.embedding_width("jk"))
+    config, novelty = encoder.config, Novelty.of(contents.extra, encoder.embedding_width("jk"))
     return {
         "kind": "model",
         "path": str(path),
@@ -114,14 +115,14 @@ def describe_model(path: Path) -> dict[str, Any]:
         **({"classes": info["classes"]} if "classes" in info else {}),
         "schema": describe_schema(encoder.schema),
         "settings": config.model_dump(),
-        "novelty": "calibrated" if is_known else "not calibrated",
+        "novelty": "calibrated" if novelty else "not calibrated",
         "prototypes": " / ".join(sizes) or None,
         "versions": info.get("versions", {}),
     }
 
 
 def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
-    """Return what a graph store holds."""
+    """Describe a graph store; with ``verify``, check its checksums too."""
     store = open_store(path)
     if verify:
         store.verify()
@@ -153,7 +154,7 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
 
 
 def describe_run(folder: Path) -> dict[str, Any]:
-    """Return what a run folder holds, finished or not."""
+    """Describe a run folder, finished or not."""
     model, described, state = folder / "model.safetensors", dict[str, Any](), "finished"
     if model.is_file():
         described = describe_model(model)
@@ -178,7 +179,7 @@ def describe_run(folder: Path) -> dict[str, Any]:
 
 
 def describe_schema(schema: FeatureSchema) -> dict[str, str]:
-    """Return the columns of a schema in words."""
+    """Describe a schema: its name, its direction, and its columns in words."""
     direction = {None: {}, True: {"edges": "directed"}, False: {"edges": "undirected"}}
     return {
         "name": schema.name,
@@ -190,10 +191,11 @@ def describe_schema(schema: FeatureSchema) -> dict[str, str]:
 
 
 _VALUES_SHOWN = 6
+"""Largest number of categories that the description of a column lists."""
 
 
 def _column(attribute: Attribute) -> str:
-    """Return a column in words: what its codes stand for, or how its numbers are standardized."""
+    """Return a column in words: its categories, or how its numbers are standardized."""
     if attribute.origin == "degree":
         return f"{attribute.name} (0 to {attribute.cardinality - 2}, larger ones as that)"
     if not attribute.is_categorical:
@@ -210,8 +212,8 @@ def _column(attribute: Attribute) -> str:
 
 
 def describe_datasets() -> list[dict[str, Any]]:
-    """Return what is known about every data set: by domain, molecules first, labeled ones first."""
-    order = {domain: place for place, domain in enumerate(("molecule", "graph", "protein"))}
+    """Describe every data set, by domain with molecules first, and labeled data sets first."""
+    order = {"molecule": 0, "graph": 1, "protein": 2}
     specs = sorted(
         DATASETS.values(), key=lambda s: (order.get(s.domain, len(order)), s.task is None)
     )
@@ -219,10 +221,10 @@ def describe_datasets() -> list[dict[str, Any]]:
 
 
 def describe_dataset(name: str) -> dict[str, Any]:
-    """Return what is known about one data set and where on this machine it is.
+    """Describe a data set, and where it is on this machine.
 
     Raises:
-        ConfigError: If there is none of that name.
+        ConfigError: If there is no data set of that name.
     """
     spec = find_spec(name)
     domain, here, where = DOMAINS[spec.domain], "no", None

@@ -1,4 +1,4 @@
-"""Drawings of graphs: the embedding map, and the tree of prototypes as blocks."""
+"""Figures of embeddings: the map of graphs, and the tree of prototypes as blocks."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,27 +36,29 @@ from graphlog.report.style import (
 )
 
 _FEW_VALUES = 8
-_LEGIBLE = 0.018
-"""Share of the height from which a block of the tree has room for words."""
+"""Largest number of different labels that are drawn as groups; more are drawn as numbers."""
+_MIN_BLOCK_WITH_TEXT = 0.018
+"""Smallest height of a block of the tree with text, as a share of the height of the figure."""
 
 
 def draw_map(
     model: Encoder, store: GraphStore, stem: Path, *, by_label: bool = False, seed: int = 0
 ) -> list[Path]:
-    """Draw the graphs of ``store`` as ``model`` sees them and return the files written.
+    """Draw a map of the embeddings of graphs and return the files written.
 
-    With prototypes, the map is of the embedding they were trained in (the final layer's, behind the
-    projection head where there is one), and each of the largest groups has a map of its own; groups
-    are the roots, or the first layer in which no group holds nine graphs of ten. Without
-    prototypes, the map is of the model's own embedding.
+    If the model has prototypes, the map shows the embedding that these were trained in (last layer,
+    after the projection head if there is one), and each of the largest groups has a map of its own.
+    The groups are those of the first layer of prototypes in which every group has less than 90 % of
+    the graphs (the roots if there is none). Without prototypes, or with labels, the map shows the
+    default embedding of the model.
 
     Args:
-        model: What embeds.
-        store: The graphs; some thousand can be told apart.
+        model: The encoder.
+        store: The graphs; a map of more than a few thousand is hard to read.
         stem: Path of the figure without its ending.
-        by_label: Color by the first label column, where there is one; else by prototype, or by
-            scaffold where the model has none.
-        seed: Decides the layout.
+        by_label: Whether to color by the first label column, if the store has labels; else by
+            prototype, or by scaffold if the model has no prototypes.
+        seed: Random seed of the layout.
     """
     labels = store.labels if by_label else None
     hierarchy = Hierarchy.of(model) if labels is None else None
@@ -67,26 +69,26 @@ def draw_map(
             if len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:
                 values = column
             else:
-                # with all digits that tell one number from another
+                # all digits, so that different numbers have different names
                 groups = [
                     "not measured" if np.isnan(v) else np.format_float_positional(v, trim="-")
                     for v in column
                 ]
         else:
-            legend, found = "scaffold", domain_of(store.schema).groups(store)
-            groups = [group or "no ring" for group in found or ()] or ["graphs"] * len(store)
+            legend, scaffolds = "scaffold", domain_of(store.schema).groups(store)
+            groups = [group or "no ring" for group in scaffolds or ()] or ["graphs"] * len(store)
         title = f"{len(store):,} graph{'s'[: len(store) != 1]} by {legend}"
-        places = project(model.embed(store), seed)
-        return save_figure(embedding_map(places, groups, values, title=title, legend=legend), stem)
+        points = project(model.embed(store), seed)
+        return save_figure(embedding_map(points, groups, values, title=title, legend=legend), stem)
     paths = hierarchy.assign(store).paths
     shares = [np.bincount(layer).max() / len(paths) for layer in paths.T]
     level = next((k for k, share in enumerate(shares) if share < 0.9), 0)
     groups = [f"prototype {path_name(path)}" for path in paths[:, : level + 1].tolist()]
     colors = None
-    if level == 0 and hierarchy.forest.sizes[0] <= len(HUES):  # as in the tree
+    if level == 0 and hierarchy.forest.sizes[0] <= len(HUES):  # the same colors as in the tree
         colors = {f"prototype {k}": hue for k, hue in enumerate(HUES)}
-    plane = project(hierarchy.embed(store), seed)
-    figure = group_maps(plane, groups, title=f"{len(store):,} graphs", colors=colors)
+    points = project(hierarchy.embed(store), seed)
+    figure = group_maps(points, groups, title=f"{len(store):,} graphs", colors=colors)
     return save_figure(figure, stem)
 
 
@@ -98,14 +100,16 @@ def embedding_map(
     title: str,
     legend: str = "",
 ) -> Figure:
-    """Draw a map colored by ``groups`` (the seven largest get hues) or by ``values``.
+    """Draw a map colored by ``groups`` or by ``values``.
+
+    If there are more than eight groups, only the seven largest are colored.
 
     Args:
-        points: Positions, one a graph.
-        groups: Name of each graph's group: cluster, label or scaffold.
-        values: A number for each graph, in place of ``groups``; NaN is drawn faint.
-        title: What the map shows.
-        legend: What the colors mean.
+        points: Position of each graph.
+        groups: Name of the group of each graph: a cluster, label or scaffold.
+        values: A number for each graph, instead of ``groups``; NaN is drawn gray.
+        title: Title of the map.
+        legend: Title of the legend.
     """
     with house_style():
         figure, (axes,) = new_figure(1, 1, 7.6, 5.2)
@@ -120,11 +124,11 @@ def embedding_map(
             bar.set_label(literal(legend))
             bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue, reportArgumentType]
         else:
-            of_point = np.asarray(groups or ["all"] * len(points), dtype=str)
-            if scatter_groups(axes, points, of_point, size, 0.75) > 1:
-                beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-                title_of = literal(legend) or None
-                axes.legend(title=title_of, markerscale=1.8, alignment="left", **beside)
+            group_of_point = np.asarray(groups or ["all"] * len(points), dtype=str)
+            if scatter_groups(axes, points, group_of_point, size, 0.75) > 1:
+                place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+                legend_title = literal(legend) or None
+                axes.legend(title=legend_title, markerscale=1.8, alignment="left", **place)
         axes.set_title(literal(title))
         axes.set(xlabel="t-SNE 1", ylabel="t-SNE 2")
         as_map(axes)
@@ -138,16 +142,16 @@ def group_maps(
     title: str,
     colors: Mapping[str, str] | None = None,
 ) -> Figure:
-    """Draw a map of all groups, and beside it one map for each of the largest, on its own.
+    """Draw a map of all groups, followed by a map of each of the eight largest groups.
 
     Args:
-        points: Positions, one a graph.
+        points: Position of each graph.
         groups: Name of the group of each graph.
-        title: Content of the first map.
-        colors: Color of each group; None: hues in the order of their size.
+        title: Title of the first map.
+        colors: Color of each group; None assigns colors by decreasing size.
     """
-    of_point = np.asarray(groups, dtype=str)
-    names, counts = np.unique(of_point, return_counts=True)
+    group_of_point = np.asarray(groups, dtype=str)
+    names, counts = np.unique(group_of_point, return_counts=True)
     order = np.argsort(-counts, kind="stable")[: len(HUES)]
     if colors is None:
         colors = dict(zip(names[order].tolist(), HUES, strict=False))
@@ -156,16 +160,17 @@ def group_maps(
     with house_style():
         rows = -(-(1 + len(order)) // columns)
         figure, axes = new_figure(rows, columns, 3.1 * columns, 3.2 * rows)
-        style: dict[str, Any] = {"linewidths": 0, "rasterized": True}  # each is drawn many times
+        # rasterized, because each point is drawn up to nine times
+        style: dict[str, Any] = {"linewidths": 0, "rasterized": True}
         axes[0].scatter(*points.T, s=size, c=FAINT, **style)
         axes[0].set_title(literal(title))
         for panel, k in zip(axes[1:], order.tolist(), strict=False):
-            members, color = points[of_point == names[k]], colors[str(names[k])]
+            members, color = points[group_of_point == names[k]], colors[str(names[k])]
             axes[0].scatter(*members.T, s=size, c=color, alpha=0.8, **style)
             panel.scatter(*points.T, s=size * 0.6, c=FAINT, **style)
             panel.scatter(*members.T, s=size, c=color, **style)
             share = f"{100 * len(members) / len(points):.0f} %"
-            # names in ink, as pale hues are hard to read on white
+            # the name is not in the color of the group, which may be hard to read on white
             panel.set_title(literal(f"{names[k]}: {share}"), x=0.06)
             panel.annotate(
                 "●", (0, 1), (0, 9), "axes fraction", "offset points", color=color, fontsize=11
@@ -178,19 +183,22 @@ def group_maps(
 
 
 def draw_tree(model: Encoder, store: GraphStore, stem: Path) -> list[Path]:
-    """Draw the tree of prototypes with the graphs of ``store``; no file without prototypes."""
+    """Draw the tree of prototypes with the graphs of ``store`` and return the files written.
+
+    Without prototypes, no file is written.
+    """
     hierarchy = Hierarchy.of(model)
     if hierarchy is None:
         return []
-    placed, features = hierarchy.assign(store), features_of(store)
-    roots = build_tree(hierarchy, placed, store, features, np.arange(len(store)))
+    assignments, features = hierarchy.assign(store), features_of(store)
+    roots = build_tree(hierarchy, assignments, store, features, np.arange(len(store)))
     return save_figure(tree_figure(roots, len(store), hierarchy.forest.depth), stem)
 
 
 def tree_figure(roots: Sequence[Node], graphs: int, depth: int) -> Figure:
-    """Return the figure of a tree of ``depth`` layers; a leaf is labeled by its clearest trait.
+    """Return the figure of a tree of ``depth`` layers that holds ``graphs`` graphs.
 
-    Blocks are as tall as their share of the graphs.
+    The height of a block is its share of the graphs. The label of a leaf has its number and title.
     """
     nodes = [node for root in roots for node in root.walk()]
     used = sum(node.members > 0 for node in nodes)
@@ -198,7 +206,7 @@ def tree_figure(roots: Sequence[Node], graphs: int, depth: int) -> Figure:
         figure, (axes,) = new_figure(1, 1, 7.6, 6.4)
         top = 1.0
         for rank, root in enumerate(roots):
-            # few roots have the hue of their number, as on the map
+            # if each root can have a color, it is the color of its number, as on the map
             hue = root.path[0] if len(roots) <= len(HUES) else rank
             color = HUES[hue] if hue < len(HUES) else REFERENCE
             _draw_block(axes, root, top, graphs, depth, color, rank)
@@ -218,18 +226,21 @@ def tree_figure(roots: Sequence[Node], graphs: int, depth: int) -> Figure:
 def _draw_block(
     axes: Axes, node: Node, top: float, graphs: int, depth: int, color: str, rank: int
 ) -> None:
-    """Draw the block of a prototype and those below it, from the height ``top`` down."""
-    tall, level = node.members / graphs, len(node.path) - 1
-    if not tall:
+    """Draw the block of a prototype, then those of its children, from the height ``top`` down.
+
+    ``rank`` is the position among siblings; every second block is paler.
+    """
+    height, level = node.members / graphs, len(node.path) - 1
+    if not height:
         return
     is_leaf = level == depth - 1
-    strength = (0.75 - 0.5 * level / max(depth - 1, 1)) * (0.8 if rank % 2 else 1.0)
+    alpha = (0.75 - 0.5 * level / max(depth - 1, 1)) * (0.8 if rank % 2 else 1.0)
     style: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.8}
-    axes.bar(level, tall, 2 if is_leaf else 1, top - tall, color=color, alpha=strength, **style)
-    if tall >= _LEGIBLE:
-        words = literal(f"{node.path[-1]}   {node.title if is_leaf else f'{100 * tall:.0f} %'}")
+    axes.bar(level, height, 2 if is_leaf else 1, top - height, color=color, alpha=alpha, **style)
+    if height >= _MIN_BLOCK_WITH_TEXT:
+        text = literal(f"{node.path[-1]}   {node.title if is_leaf else f'{100 * height:.0f} %'}")
         style = {"fontsize": 7, "color": INK, "va": "center", "clip_on": True}
-        axes.text(level + 0.05, top - min(tall / 2, 0.016), words, **style)
-    for below, child in enumerate(node.children):
-        _draw_block(axes, child, top, graphs, depth, color, below)
+        axes.text(level + 0.05, top - min(height / 2, 0.016), text, **style)
+    for child_rank, child in enumerate(node.children):
+        _draw_block(axes, child, top, graphs, depth, color, child_rank)
         top -= child.members / graphs

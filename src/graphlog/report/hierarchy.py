@@ -1,7 +1,8 @@
-"""The tree of prototypes: where graphs stand in it; size, typical graphs and traits of a group."""
+"""The tree of prototypes: paths of graphs; size, typical graphs and traits of each prototype."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -24,15 +25,16 @@ from graphlog.prototypes import PrototypeForest, fit_balanced_forest, greedy_cha
 from graphlog.training.log import Progress
 from graphlog.training.settings import Precision, seed_for
 
-_FITTED_TO = 50_000
-"""Graphs that a tree is fitted to."""
-_CLEAR = 0.3
+_MAX_FITTED = 50_000
+"""Largest number of graphs that a tree is fitted to; larger collections are sampled."""
+_MIN_EFFECT = 0.3
 """Smallest effect of a trait, in standard deviations: between small and medium (Cohen)."""
-_FEWEST = 5
-"""Members with a known value below which a mean says nothing."""
-_MOST = 8
+_MIN_KNOWN = 5
+"""Smallest number of members with a known value for which a feature is tested."""
+_MAX_TRAITS = 8
+"""Largest number of traits that are kept for a group."""
 _TYPICAL_SHARE = 0.5
-"""Share of the members from which a group is named by what they have."""
+"""Smallest share of the members with a feature for which the feature alone names the group."""
 _SIGNIFICANT = 0.05
 """Largest q-value of a trait (Benjamini and Hochberg)."""
 WIDTH, HEIGHT = 200, 140
@@ -41,43 +43,48 @@ WIDTH, HEIGHT = 200, 140
 
 @dataclass(frozen=True, slots=True)
 class Assignments:
-    """Where ``N`` graphs stand in a hierarchy of ``Lp`` layers."""
+    """Paths of ``N`` graphs in a hierarchy of ``Lp`` layers."""
 
     paths: Int[np.ndarray, "N Lp"]
-    """Prototype of each layer, roots first (see :attr:`Hierarchy.by_leaf`)."""
+    """Number of the prototype in each layer, roots first (see :attr:`Hierarchy.by_leaf`)."""
     similarities: Float[np.ndarray, "N Lp"]
     """Cosine of the graph and each prototype of its path."""
     novelty: Float[np.ndarray, "N"] | None
-    """Percentile, 0 to 100, among the graphs that the model was trained on or the tree fitted to;
-    None where the model does not know them."""
+    """Percentile, 0 to 100, of the distance of each graph among the graphs that the model was
+    trained on or the tree was fitted to; None if the model does not describe these."""
     oddest: Int[np.ndarray, "K"]
-    """The graphs by novelty and distance, farthest first; none where it does not know them."""
+    """The graphs by decreasing novelty, then distance; empty if novelty is None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """Prototypes and the space they live in: the last layer's graph embedding, behind the head."""
+    """Prototypes, and the embedding that graphs are compared with them in.
+
+    It is the graph embedding of the last layer, after the head if there is one.
+    """
 
     model: Encoder
-    """What embeds."""
+    """The encoder."""
     forest: PrototypeForest
     """The prototypes, roots first."""
     head: Callable[[torch.Tensor], torch.Tensor] | None
-    """What stands between embedding and prototypes, if anything: projection or standardization."""
+    """Function applied to the embeddings: a projection head, or the standardization of a fitted
+    tree; None for no function."""
     novelty: Novelty | None
-    """What novelty is judged by; None where the model has none."""
+    """Model of novelty; None if the encoder has none."""
     by_leaf: bool = False
-    """Whether a graph's path is its nearest leaf and that leaf's ancestors, as balanced assignments
-    have it, or the walk of Eq. 12 at temperature 0, at each step to the nearest child."""
+    """Whether the path of a graph is its nearest leaf and the ancestors of this leaf, as for
+    balanced assignments. Otherwise the path starts at the nearest root and goes on to the nearest
+    child in each layer (Eq. 12 at temperature 0)."""
     fitted_to: tuple[str | None, int] = (None, 0)
     """Digest of the collection that novelty was fitted to, and the seed of that fit."""
 
     @classmethod
     def of(cls, model: Encoder) -> Self | None:
-        """Return the hierarchy of a model; None where its file holds no prototypes.
+        """Return the hierarchy of a model, or None if its file has no prototypes.
 
         Raises:
-            ModelFileError: If it holds prototypes but not the head they were trained behind.
+            ModelFileError: If the prototypes are damaged, or their projection head is missing.
         """
         try:
             forest = PrototypeForest.from_state(
@@ -114,26 +121,26 @@ class Hierarchy:
         seed: int = 0,
         **computing: Any,
     ) -> Self:
-        """Return a tree fitted to the embeddings of ``store``, with equal shares for its leaves.
+        """Return a tree fitted to the embeddings of ``store``, with leaves of similar size.
 
-        It serves any encoder, whatever it was trained by; of large stores a sample is used.
+        This works with any encoder. Large stores are sampled.
 
         Args:
             model: The encoder.
             store: The collection.
-            depth: Layers of the tree.
-            centers: Leaves.
-            seed: Of the sample and the clusterings.
+            depth: Number of layers of the tree.
+            centers: Number of leaves.
+            seed: Seed of the sample and of the clusterings.
             computing: As for :meth:`Encoder.embed_store`.
 
         Raises:
             ConfigError: If there are fewer than two graphs.
         """
-        rows = sample_rows(len(store), _FITTED_TO, seed)
+        rows = sample_rows(len(store), _MAX_FITTED, seed)
         emb = torch.from_numpy(model.embed_store(store.subset(rows), "last", **computing))
-        # embeddings of most encoders share a large common part, which cosines would see first
-        mean, deviation = emb.mean(dim=0), emb.std(dim=0, unbiased=False)
-        scale = torch.where(deviation > 1e-6 * deviation.max(), deviation, 1.0)
+        # most encoders add a large constant to all embeddings, which would dominate the cosines
+        mean, sd = emb.mean(dim=0), emb.std(dim=0, unbiased=False)
+        scale = torch.where(sd > 1e-6 * sd.max(), sd, 1.0)
 
         def head(emb: torch.Tensor) -> torch.Tensor:
             return (emb - mean) / scale
@@ -150,13 +157,13 @@ class Hierarchy:
 
     @property
     def parents(self) -> list[Int[np.ndarray, "_"]]:
-        """For each layer but the first, the parent of each prototype in the layer above."""
+        """Parent of each prototype in the layer above it, for each layer except the first."""
         return [parent.cpu().numpy() for parent in self.forest.parents]
 
     def embed(
         self, store: GraphStore, precision: Precision = "fp32", progress: Progress | None = None
     ) -> Float[np.ndarray, "N D"]:
-        """Return the graphs of ``store`` in the space of the prototypes."""
+        """Return the embeddings of graphs, after the head, to compare them with the prototypes."""
         values = self.model.embed_store(store, "last", precision=precision, progress=progress)
         return self._projected(values).cpu().numpy()
 
@@ -168,23 +175,23 @@ class Hierarchy:
         precision: Precision = "fp32",
         progress: Progress | None = None,
     ) -> Assignments:
-        """Return path, similarities and novelty of every graph; memory is a few numbers a graph.
+        """Return the path, the similarities and the novelty of every graph.
 
-        In the collection that novelty was fitted to, each graph is judged by a fit that has not
-        seen it.
+        In the collection that novelty was fitted to, two fits to different halves are used, so that
+        the novelty of a graph is never computed by a fit that includes this graph.
         """
         depth = self.forest.depth
         paths = np.empty((len(store), depth), dtype=np.int64)
         similarities = np.empty((len(store), depth), dtype=np.float32)
         distances, percentiles = np.empty((2, len(store)))
-        judges = [] if self.novelty is None else [self.novelty]
-        judge_of, (digest, seed) = np.zeros(len(store), dtype=np.int64), self.fitted_to
-        if judges and store.digest == digest:
+        fits = [] if self.novelty is None else [self.novelty]
+        fit_of_graph, (digest, seed) = np.zeros(len(store), dtype=np.int64), self.fitted_to
+        if fits and store.digest == digest:
             with evaluating(self.model):
                 other, rows = refit_novelty(self.model.network, store, seed)
-            assert other is not None  # as many graphs as the first was fitted to
-            judges.append(other)
-            judge_of[rows] = 1
+            assert other is not None  # the collection is the same, so that it is large enough
+            fits.append(other)
+            fit_of_graph[rows] = 1
         network, width = self.model.network, self.model.width("last")
         for graphs, values in self.model.embed_batches(
             ranges_of(store, batch_size),
@@ -202,23 +209,23 @@ class Hierarchy:
                 chains = greedy_chains(emb, self.forest)
             paths[graphs] = chains.cpu().numpy()
             for level, cosine in enumerate(cosines):
-                own = cosine.gather(1, chains[:, level, None])[:, 0]
-                similarities[graphs, level] = own.cpu().numpy()
-            for number, judge in enumerate(judges):
-                mine = judge_of[graphs] == number
-                found = judge.distances(values[mine, width:])
-                distances[graphs][mine] = found
-                percentiles[graphs][mine] = judge.percentiles(found)
-        if not judges:
+                similarity = cosine.gather(1, chains[:, level, None])[:, 0]
+                similarities[graphs, level] = similarity.cpu().numpy()
+            for number, fit in enumerate(fits):
+                is_judged = fit_of_graph[graphs] == number
+                distance = fit.distances(values[is_judged, width:])
+                distances[graphs][is_judged] = distance
+                percentiles[graphs][is_judged] = fit.percentiles(distance)
+        if not fits:
             return Assignments(paths, similarities, None, np.empty(0, dtype=np.int64))
-        # halves that differ by one graph end at other percentiles
-        highest = min(float(judge.percentiles(np.array([np.inf]))[0]) for judge in judges)
+        # the largest percentile depends on the size of the half, so that it is cut to the smaller
+        highest = min(float(fit.percentiles(np.array([np.inf]))[0]) for fit in fits)
         oddest = np.lexsort((-distances, -np.minimum(percentiles, highest)))
         return Assignments(paths, similarities, percentiles, oddest)
 
     def _projected(self, values: Float[np.ndarray, "N D"]) -> torch.Tensor:
         first = self.forest.layers[0]
-        # a center's embedding stands behind that of its graph, and training saw the latter alone
+        # drop the embedding of the center node, if there is one: prototypes are trained without it
         emb = torch.from_numpy(values[:, : first.shape[1]]).to(first.device)
         if self.head is None:
             return emb
@@ -227,10 +234,14 @@ class Hierarchy:
 
 
 def hierarchy_of(model: Encoder, name: str) -> Hierarchy:
-    """Return the hierarchy of a model that must have one, and is called ``name``.
+    """Return the hierarchy of a model.
+
+    Args:
+        model: The model.
+        name: Name of the model in the error.
 
     Raises:
-        ConfigError: If it has none.
+        ConfigError: If the model has no prototypes.
     """
     hierarchy = Hierarchy.of(model)
     if hierarchy is None:
@@ -256,7 +267,7 @@ def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.nda
         left, scale, _ = np.linalg.svd(unit - unit.mean(axis=0), full_matrices=False)
         plane = (left * scale)[:, :2]
         return np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
-    from sklearn.manifold import TSNE  # takes a while to import
+    from sklearn.manifold import TSNE  # slow to import
 
     layout = TSNE(perplexity=min(30.0, (len(unit) - 1) / 3), random_state=seed)
     return layout.fit_transform(unit).astype(np.float64)
@@ -264,99 +275,30 @@ def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.nda
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """How a group differs from its collection in one feature."""
+    """Difference between a group and its collection in one feature."""
 
     name: str
-    """The feature."""
+    """Name of the feature."""
     kind: Literal["mean", "share"]
-    """What the two numbers are."""
+    """Whether ``here`` and ``overall`` are means or shares."""
     here: float
-    """Of the group."""
+    """Value of the group."""
     overall: float
-    """Of the collection."""
+    """Value of the whole collection."""
     effect: float
-    """Their difference in standard deviations of the collection."""
+    """Difference of the two, in standard deviations of the collection."""
     q: float
-    """Share of false findings among the traits that are at least as unlikely by chance."""
+    """q-value: false discovery rate among all traits with a q-value of at most this."""
 
 
 def features_of(store: GraphStore) -> list[GraphFeature]:
-    """Return sizes, descriptors and labels of the graphs; a few thousand take seconds."""
-    return domain_of(store.schema).features(store) + _labels(store)
-
-
-def traits_of(
-    features: Sequence[GraphFeature], groups: Sequence[Int[np.ndarray, "_"]]
-) -> list[list[Trait]]:
-    """Return for each group the features in which it differs most clearly from all graphs.
-
-    A difference counts if it is at least 0.3 standard deviations and its q-value, over all groups
-    and features, by Wilcoxon's rank test (shares: the hypergeometric law), is at most 0.05; eight
-    are kept of each group, which is given by its members.
-
-    Example:
-        >>> rings = GraphFeature("rings", "mean", np.repeat([1.0, 3.0], 10))
-        >>> [[t.name, t.here, t.overall, t.effect] for t in traits_of([rings], [np.arange(10)])[0]]
-        [['rings', 1.0, 2.0, -1.0]]
-    """
-    tests: list[tuple[int, GraphFeature, float]] = []
-    chances: list[float] = []
-    for feature in features:
-        is_share, scores = feature.kind == "share", feature.values
-        if not is_share:
-            scores = rankdata(scores, nan_policy="omit")  # one value far away must not decide
-        everyone = _known(scores)
-        if not len(everyone) or everyone.min() == everyone.max():
-            continue
-        usual = 0.0 if is_share else mode(everyone).mode
-        for number, members in enumerate(groups):
-            if len(here := _known(scores[members])) >= _FEWEST:
-                chances.append(_chance(everyone, here, usual, is_share))
-                mean = float(_known(feature.values[members]).mean())
-                tests.append((number, feature, mean))
-    traits: list[list[Trait]] = [[] for _ in groups]
-    q_values = false_discovery_control(chances).tolist() if tests else []
-    for (number, feature, here), q in zip(tests, q_values, strict=True):
-        overall, spread = feature.overall
-        effect = (here - overall) / spread
-        if abs(effect) >= _CLEAR and q <= _SIGNIFICANT:
-            traits[number].append(Trait(feature.name, feature.kind, here, overall, effect, q))
-    return [sorted(found, key=lambda trait: -abs(trait.effect))[:_MOST] for found in traits]
-
-
-def _known(values: Float[np.ndarray, "N"]) -> Float[np.ndarray, "K"]:
-    return values[~np.isnan(values)]
-
-
-def _chance(
-    everyone: Float[np.ndarray, "N"], here: Float[np.ndarray, "K"], usual: float, is_share: bool
-) -> float:
-    """Return the two-sided p-value of a group's share or ranks, were it drawn from all at random.
-
-    Shares are hypergeometric; the mean rank of a sample without replacement is taken as normal
-    (Wilcoxon's test). Where nearly all have the ``usual`` rank and few others are expected in the
-    group, it is not: how many there are has to be unlikely as well.
-    """
-    total, count, chance = len(everyone), len(here), 0.0
-    if count == total:
-        return 1.0
-    if not is_share:
-        deviation = everyone.std(ddof=1) * np.sqrt((1 - count / total) / count)
-        chance = 2 * norm.sf(abs(here.mean() - everyone.mean()) / deviation)
-    others = int((everyone != usual).sum())
-    if is_share or count * others < _FEWEST * total:
-        law, found = hypergeom(total, others, count), int((here != usual).sum())
-        chance = max(chance, min(1.0, 2 * min(law.cdf(found), law.sf(found - 1))))
-    return float(chance)
-
-
-def _labels(store: GraphStore) -> list[GraphFeature]:
+    """Return sizes, descriptors and labels of graphs; this takes seconds for a few thousand."""
+    features = [*domain_of(store.schema).features(store)]
     if store.labels is None:
-        return []
-    features: list[GraphFeature] = []
+        return features
     classes = store.source.classes
     for name, column in zip(store.tasks, store.labels.T.astype(np.float64), strict=True):
-        if name in classes:  # numbers of classes are no quantities
+        if name in classes:  # the numbers of classes have no meaning as quantities
             for number, label in enumerate(classes[name]):
                 share = np.where(np.isnan(column), np.nan, column == number)
                 features.append(GraphFeature(f"label {name} = {label}", "share", share))
@@ -366,75 +308,163 @@ def _labels(store: GraphStore) -> list[GraphFeature]:
     return features
 
 
+def traits_of(
+    features: Sequence[GraphFeature], groups: Sequence[Int[np.ndarray, "_"]]
+) -> list[list[Trait]]:
+    """Return for each group the features in which it differs most from all graphs.
+
+    A difference is a trait if it is at least 0.3 standard deviations and its q-value is at most
+    0.05. The q-value is over all groups and features; the test is Wilcoxon's rank test, or the
+    hypergeometric test for shares. At most eight traits are returned for a group.
+
+    Args:
+        features: Values of all graphs.
+        groups: The members of each group, as positions in the features.
+
+    Example:
+        >>> rings = GraphFeature("rings", "mean", np.repeat([1.0, 3.0], 10))
+        >>> [[t.name, t.here, t.overall, t.effect] for t in traits_of([rings], [np.arange(10)])[0]]
+        [['rings', 1.0, 2.0, -1.0]]
+    """
+    tests: list[tuple[int, GraphFeature, float]] = []
+    p_values: list[float] = []
+    for feature in features:
+        is_share, scores = feature.kind == "share", feature.values
+        if not is_share:
+            scores = rankdata(scores, nan_policy="omit")  # ranks are robust to outliers
+        known = _known(scores)
+        if not len(known) or known.min() == known.max():
+            continue
+        usual = 0.0 if is_share else mode(known).mode
+        for number, members in enumerate(groups):
+            if len(here := _known(scores[members])) >= _MIN_KNOWN:
+                p_values.append(_p_value(known, here, usual, is_share))
+                mean = float(_known(feature.values[members]).mean())
+                tests.append((number, feature, mean))
+    traits: list[list[Trait]] = [[] for _ in groups]
+    q_values = false_discovery_control(p_values).tolist() if tests else []
+    for (number, feature, here), q in zip(tests, q_values, strict=True):
+        overall, sd = feature.overall
+        effect = (here - overall) / sd
+        if abs(effect) >= _MIN_EFFECT and q <= _SIGNIFICANT:
+            traits[number].append(Trait(feature.name, feature.kind, here, overall, effect, q))
+    return [sorted(group, key=lambda trait: -abs(trait.effect))[:_MAX_TRAITS] for group in traits]
+
+
+def _known(values: Float[np.ndarray, "N"]) -> Float[np.ndarray, "K"]:
+    return values[~np.isnan(values)]
+
+
+def _p_value(
+    known: Float[np.ndarray, "N"], here: Float[np.ndarray, "K"], usual: float, is_share: bool
+) -> float:
+    """Return the two-sided p-value of a group, if it were drawn from the collection at random.
+
+    ``known`` are the ranks of the collection, ``here`` those of the group, and ``usual`` is the
+    most frequent one; shares have 0 and 1 instead of ranks, and the test is hypergeometric. The
+    mean rank of a sample without replacement is taken as normal (Wilcoxon's test). This is not true
+    if nearly all graphs have the ``usual`` rank and few others are expected in the group; then the
+    number of others is tested too, and the larger p-value is returned.
+    """
+    total, count, p = len(known), len(here), 0.0
+    if count == total:
+        return 1.0
+    if not is_share:
+        standard_error = known.std(ddof=1) * np.sqrt((1 - count / total) / count)
+        p = 2 * norm.sf(abs(here.mean() - known.mean()) / standard_error)
+    others = int((known != usual).sum())
+    if is_share or count * others < _MIN_KNOWN * total:
+        distribution, found = hypergeom(total, others, count), int((here != usual).sum())
+        p = max(p, min(1.0, 2 * min(distribution.cdf(found), distribution.sf(found - 1))))
+    return float(p)
+
+
 TYPICAL = 6
-"""Graphs shown of each prototype."""
+"""Largest number of typical graphs of a prototype."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One prototype and the graphs whose path leads through it."""
+    """One prototype and the graphs whose path contains it (its members)."""
 
     path: tuple[int, ...]
-    """Its number in each layer from the root on; the last is its own."""
+    """Numbers of its ancestors in their layers, from the root on, then its own number."""
     members: int
-    """Graphs that pass through it."""
+    """Number of members."""
     similarity: float | None
-    """Mean cosine of its members to it; None where it has none."""
+    """Mean cosine of the members and the prototype; None without members."""
     novelty: float | None
-    """Mean novelty of its members; None where it has none or novelty is not known."""
+    """Mean novelty of the members; None without members, or if novelty is unknown."""
     typical: tuple[tuple[int, float], ...]
-    """The members nearest to it, none of them a repeat: their place in the store, and cosine."""
+    """The members nearest to the prototype, without repeats: position in the store, and cosine."""
     traits: list[Trait]
-    """What sets its members apart from the collection, judged by the sample."""
+    """Differences between the members and the collection, computed on the sample."""
     common: CommonPart | None
-    """The largest part that all typical members have, where the domain knows one."""
+    """Largest part that all typical members have; None if the domain has no such part."""
     children: tuple["Node", ...]
-    """Prototypes of the layer below that belong to it, those with most members first."""
+    """Its children in the layer below, those with most members first."""
+    title_length: int = 2
+    """Largest number of traits in the title."""
 
     @property
     def name(self) -> str:
-        """Its path as ``members.csv`` writes it, such as ``2/5/17``."""
+        """The path as a text, such as ``2/5/17``, as in ``members.csv``."""
         return path_name(self.path)
 
     def walk(self) -> Iterator["Node"]:
-        """Yield it and everything below it, each parent before its children."""
+        """Yield this node and all nodes below it, each parent before its children."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     @property
     def title(self) -> str:
-        """Up to two traits, as ``nitrile, low logP``: what most members have, then the clearest."""
-        clearest: dict[str, str] = {}  # a ring is a fragment and a ring system: named once
+        """The first traits in a few words, such as ``nitrile, low logP``.
+
+        Features that most members have come first, then the largest effects.
+        """
+        words: dict[str, str] = {}  # a ring can be a fragment and a ring system; it is named once
         for trait in sorted(self.traits, key=lambda trait: not _is_typical(trait)):
-            what = trait.name.removeprefix("label ").removeprefix("with ").removeprefix("ring ")
-            clearest.setdefault(what, _in_short(trait, what))
-        return ", ".join([*clearest.values()][:2])
+            feature = trait.name.removeprefix("label ").removeprefix("with ").removeprefix("ring ")
+            words.setdefault(feature, _in_words(trait, feature))
+        return ", ".join([*words.values()][: self.title_length])
 
 
 def _is_typical(trait: Trait) -> bool:
+    """Return whether most members have a feature, and more of them than in the collection."""
     return trait.kind == "share" and trait.effect > 0 and trait.here >= _TYPICAL_SHARE
 
 
-def _in_short(trait: Trait, what: str) -> str:
-    """Return a trait in a few words: ``nitrile`` where most members have one, ``more nitrile``."""
+def _in_words(trait: Trait, feature: str) -> str:
+    """Return a trait in words: ``nitrile`` if most members have one, else ``more nitrile``."""
     is_more, is_label = trait.effect > 0, trait.name.startswith("label ")
     if trait.kind == "mean":
-        is_count = not is_label and what.endswith("s")  # a plural names what is counted
+        is_count = not is_label and feature.endswith("s")  # a plural such as "rings" is a count
         more, less = ("many", "few") if is_count else ("high", "low")
-        return f"{more if is_more else less} {what}"
+        return f"{more if is_more else less} {feature}"
     if is_more:
-        return what if _is_typical(trait) else f"more {what}"
-    return f"less {what}" if trait.here > 0 else f"no {what}"
+        return feature if _is_typical(trait) else f"more {feature}"
+    return f"less {feature}" if trait.here > 0 else f"no {feature}"
+
+
+def with_different_titles(siblings: Sequence[Node]) -> list[Node]:
+    """Return siblings, those of equal title with up to two more traits in their titles."""
+    for length in (3, 4):
+        counts = Counter(node.title for node in siblings)
+        siblings = [
+            replace(node, title_length=length) if counts[node.title] > 1 else node
+            for node in siblings
+        ]
+    return list(siblings)
 
 
 def path_name(path: Sequence[int]) -> str:
-    """Return a path as one text: numbers from the root on, parted by slashes."""
+    """Return a path as one text: numbers from the root on, separated by slashes."""
     return "/".join(map(str, path))
 
 
 def layer_names(depth: int) -> list[str]:
-    """Return what the layers of a tree are called where they are drawn, roots first."""
+    """Return the names of the layers of a tree in figures, roots first."""
     names = ["roots", *(f"layer {level}" for level in range(2, depth)), "leaves"]
     return names[len(names) - depth :]
 
@@ -446,27 +476,27 @@ def build_tree(
     features: Sequence[GraphFeature],
     sample: Int[np.ndarray, "_"],
 ) -> list[Node]:
-    """Return the roots, those with most members first.
+    """Return the roots of the tree with all nodes below them, those with most members first.
 
     Args:
         hierarchy: The prototypes.
-        assignments: Where every graph of the collection stands.
+        assignments: The path of every graph of the collection.
         store: The collection.
-        features: Values for the graphs of ``sample``.
-        sample: Which graphs of the collection those are, ascending.
+        features: Values of the graphs of ``sample``.
+        sample: Positions in the collection of the graphs that traits are computed on, ascending.
     """
     parents, domain = hierarchy.parents, domain_of(store.schema)
     layers: list[list[tuple[int, ...]]] = [[(k,) for k in range(hierarchy.forest.sizes[0])]]
-    for above in parents:
-        layers.append([(*layers[-1][parent], own) for own, parent in enumerate(above.tolist())])
+    for layer in parents:
+        layers.append([(*layers[-1][parent], k) for k, parent in enumerate(layer.tolist())])
     paths = [path for layer in layers for path in layer]
-    stand = assignments.paths[sample]
-    groups = [np.flatnonzero(stand[:, len(path) - 1] == path[-1]) for path in paths]
+    sample_paths = assignments.paths[sample]
+    groups = [np.flatnonzero(sample_paths[:, len(path) - 1] == path[-1]) for path in paths]
     traits = dict(zip(paths, traits_of(features, groups), strict=True))
 
     def build(path: tuple[int, ...]) -> Node:
-        level, own = len(path) - 1, path[-1]
-        members = np.flatnonzero(assignments.paths[:, level] == own)
+        level, number = len(path) - 1, path[-1]
+        members = np.flatnonzero(assignments.paths[:, level] == number)
         similarities, novelty = assignments.similarities[members, level], assignments.novelty
         nearest = np.argsort(-similarities, kind="stable")[: 8 * TYPICAL]
         shown = nearest[first_of_each(store, members[nearest])[:TYPICAL]]
@@ -474,8 +504,8 @@ def build_tree(
         common = None
         if isinstance(domain, Draws):
             common = domain.common_part(store, typical, WIDTH, HEIGHT)
-        below = np.flatnonzero(parents[level] == own).tolist() if level < len(parents) else ()
-        children = [build((*path, child)) for child in below]
+        is_leaf = level == len(parents)
+        children = () if is_leaf else np.flatnonzero(parents[level] == number).tolist()
         return Node(
             path=path,
             members=len(members),
@@ -484,15 +514,18 @@ def build_tree(
             typical=tuple(zip(typical, similarities[shown].tolist(), strict=True)),
             traits=traits[path],
             common=common,
-            children=tuple(sorted(children, key=lambda node: -node.members)),
+            children=tuple(siblings([(*path, child) for child in children])),
         )
 
-    roots = [build(path) for path in layers[0]]
-    return sorted(roots, key=lambda node: -node.members)
+    def siblings(paths: Sequence[tuple[int, ...]]) -> list[Node]:
+        nodes = sorted(map(build, paths), key=lambda node: -node.members)
+        return with_different_titles(nodes)
+
+    return siblings(layers[0])
 
 
 def names_of(store: GraphStore, graphs: Sequence[int]) -> list[str | None]:
-    """Return the text of each graph (a SMILES, a protein); None where the store has no texts."""
+    """Return the text of each graph (a SMILES, a protein); None if the store has no texts."""
     try:
         return list(store.texts(list(graphs)))
     except DataError:
@@ -500,13 +533,13 @@ def names_of(store: GraphStore, graphs: Sequence[int]) -> list[str | None]:
 
 
 def first_of_each(store: GraphStore, graphs: Int[np.ndarray, "K"]) -> Int[np.ndarray, "D"]:
-    """Return the places in ``graphs`` of those that repeat none before them.
+    """Return the positions in ``graphs`` of those that do not repeat an earlier one.
 
-    Molecules repeat each other where their parents have one structure, as salts of one base do;
-    where structures cannot be compared, graphs of one text do.
+    Molecules repeat each other if their parents have the same structure, such as the salts of one
+    base. If structures cannot be compared, graphs with the same text repeat each other.
     """
-    found = store.subset(graphs)
-    kinds = repeat_kinds(found)
+    subset = store.subset(graphs)
+    kinds = repeat_kinds(subset)
     if kinds is None:
-        kinds = group_numbers(names_of(found, range(len(found))))
+        kinds = group_numbers(names_of(subset, range(len(subset))))
     return np.sort(np.unique(kinds, return_index=True)[1])

@@ -1,4 +1,4 @@
-"""The learned hierarchy: ``tree.json``, ``members.csv`` and ``atlas.html``, also in a notebook."""
+"""Files of the tree of prototypes: ``tree.json``, ``members.csv`` and ``atlas.html``."""
 
 import base64
 import gzip
@@ -59,21 +59,22 @@ from graphlog.training.settings import Precision
 _FORMAT = 1
 _KIND = "prototypes"
 _FILES = ("tree.json", "members.csv", "atlas.html")
-_STRANGERS = 12
-"""Graphs shown as the most novel of the collection."""
-_ODDEST = 500
-"""Graphs they are chosen from: of salts of one base, and other repeats, the first is shown."""
-_LISTED = 200_000
-"""Largest collection whose graphs are all listed in the atlas; of larger ones, those on the map."""
-_COLORS = 24
-"""Features by which the map can be colored, at most."""
+_NUM_NOVEL = 12
+"""Number of graphs shown as the most novel of the collection."""
+_NUM_NOVEL_CANDIDATES = 500
+"""Number of graphs that the most novel ones are chosen from, without repeats such as salts."""
+_MAX_LISTED = 200_000
+"""Largest collection whose graphs are all listed in the atlas; else only those on the map are."""
+_MAX_COLORINGS = 24
+"""Largest number of features by which the map can be colored."""
 _MARGIN = 12
-_LARGEST = 60
-"""Largest number of nodes that is drawn."""
+"""Margin of a drawing of a network, in pixels."""
+_MAX_NODES_DRAWN = 60
+"""Largest number of nodes of a network that is drawn."""
 _IDENTIFIER = re.compile(
     r"(?i:(^|[ _-])(id|name|identifier|title|code|cas)([ _-]?(no|number))?$|^graph$)|[a-z]ID$"
 )
-"""Names of columns that tell rows apart."""
+"""Pattern for the names of columns that identify rows."""
 _RULES = {
     "path": "prototype numbers from root to leaf: the nearest leaf and its ancestors where "
     "leaves were assigned in equal shares, "
@@ -90,20 +91,20 @@ _RULES = {
 
 @dataclass(frozen=True, slots=True)
 class WrittenTree:
-    """What was written of a hierarchy."""
+    """The files of a tree of prototypes, and numbers for the summary."""
 
     folder: Path
-    """Where the files are."""
+    """Folder of the files."""
     graphs: int
-    """Graphs that stand in the tree."""
+    """Number of graphs in the tree."""
     rejected: int
-    """Rows that could not be used."""
+    """Number of rows that could not be read."""
     layers: tuple[int, ...]
-    """Prototypes of each layer, roots first."""
+    """Number of prototypes in each layer, roots first."""
     used: tuple[int, ...]
-    """Of those, the ones that hold a graph."""
+    """Number of prototypes with at least one graph in each layer."""
     paths: tuple[Path, ...]
-    """The files."""
+    """Paths of the files."""
 
 
 def write_prototypes(
@@ -121,23 +122,24 @@ def write_prototypes(
 ) -> WrittenTree:
     """Assign every graph of a collection to the prototypes of a model; write tree, members, atlas.
 
-    ``tree.json`` has the tree with sizes, typical graphs and enriched properties (``traits``);
+    ``tree.json`` has the tree with sizes, typical graphs and enriched properties (``traits``).
     ``members.csv`` has a row per input row (``row``, ``path``, ``similarity``, ``novelty``,
-    ``status``), empty where it could not be used; ``atlas.html`` needs only a browser. Novelty is
-    the percentile, 0 to 100, of a graph among those that the model was trained on (with ``fit``,
-    those of the collection); it is empty where the model file does not describe the former.
+    ``status``); the cells are empty if the row could not be read. ``atlas.html`` is a page to
+    explore the tree in a browser. Novelty is the percentile, 0 to 100, of a graph among those that
+    the model was trained on (with ``fit``, those of the collection). It is empty if the model file
+    does not describe the graphs that it was trained on.
 
     Args:
         model: An encoder with prototypes, a model file, a run folder, or a shipped model.
         out: Folder for the files.
-        source: The collection; None takes the graphs that the run was trained on.
-        fit: Fit a new tree to the collection, by equal shares for its leaves; graphs then stand at
-            their nearest leaf, so that sizes differ by a factor of a few.
-        graphs: Graphs on the map, drawn at random; traits are computed from them too.
-        seed: Decides sample, layout and fitted prototypes.
-        precision: Of the encoder's matrix products.
-        device: Where to load a model that is named: ``auto``, ``cpu`` or ``cuda``.
-        progress: Told of every batch.
+        source: The collection; None uses the graphs that the run was trained on.
+        fit: Whether to fit a new tree to the collection, with leaves of similar size. Each graph
+            is assigned to its nearest leaf.
+        graphs: Number of graphs on the map, sampled at random; traits are computed on them too.
+        seed: Random seed of the sample, the layout and the fitted prototypes.
+        precision: Number format of the matrix products of the encoder.
+        device: Device to load the model to, if it is given by name: ``auto``, ``cpu`` or ``cuda``.
+        progress: Progress display, updated after every batch.
         reading: Options of the reader: ``smiles_column``, ``targets``, ``limit``, ``workers``,
             ``on_error``.
 
@@ -187,21 +189,21 @@ def write_prototypes(
                 f"does not describe the graphs to compare with; add {setting('fit', True)} to "
                 "compare with those of INPUT (at least 20), or pre-train again"
             )
-        placed = hierarchy.assign(store, **computing)
+        assignments = hierarchy.assign(store, **computing)
         sample = sample_rows(len(store), graphs, seed)
-        chosen = store.subset(sample)
-        features = features_of(chosen)
+        sampled = store.subset(sample)
+        features = features_of(sampled)
         collection = _Collection(
             store=store,
-            roots=build_tree(hierarchy, placed, store, features, sample),
-            members=_members(placed, store, resolved, reading),
-            placed=placed,
+            roots=build_tree(hierarchy, assignments, store, features, sample),
+            members=_members(assignments, store, resolved, reading),
+            assignments=assignments,
             sample=sample,
-            plane=project(hierarchy.embed(chosen, precision=precision), seed),
+            points=project(hierarchy.embed(sampled, precision=precision), seed),
             features=features,
         )
         layers = hierarchy.forest.sizes
-        used = tuple(len(np.unique(numbers)) for numbers in placed.paths.T)
+        used = tuple(len(np.unique(numbers)) for numbers in assignments.paths.T)
         rejected = store.num_output_rows - len(store)
         about = {
             "model": named if isinstance(model, str | Path) else "a model",
@@ -211,13 +213,13 @@ def write_prototypes(
             "rejected": rejected,
         }
         roots = [collection.as_json(root) for root in collection.roots]
-        told = ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
+        model_info = ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
         tree = {
             "format": _FORMAT,
             **about,
             "graphs": len(store),
             "used": list(used),
-            "model_info": {key: encoder.info.get(key) for key in told},
+            "model_info": {key: encoder.info.get(key) for key in model_info},
             "data_digest": store.digest,
             "rules": _RULES,
             "roots": roots,
@@ -231,7 +233,7 @@ def write_prototypes(
         with replacing(paths[1]) as path:
             _write_members(path, collection.members)
         write_text(paths[2], page)
-        (folder / "rejects.csv").unlink(missing_ok=True)  # of another collection
+        (folder / "rejects.csv").unlink(missing_ok=True)  # it may be that of another collection
         rejects = save_rejects(folder, store.output_rejects, folder.name)
         written = paths if rejects is None else (*paths, rejects)
         return WrittenTree(folder, len(store), rejected, layers, used, written)
@@ -239,37 +241,35 @@ def write_prototypes(
 
 @dataclass(frozen=True, slots=True)
 class _Collection:
-    """What the files say of a collection."""
+    """A collection of graphs in a tree of prototypes, as needed for the files."""
 
     store: GraphStore
     roots: Sequence[Node]
     members: pd.DataFrame
-    """What :func:`_members` returns."""
-    placed: Assignments
+    """Table of the rows of the input; see :func:`_members`."""
+    assignments: Assignments
     sample: Int[np.ndarray, "K"]
-    """Graphs on the map."""
-    plane: Float[np.ndarray, "K 2"]
+    """Positions in the store of the graphs on the map."""
+    points: Float[np.ndarray, "K 2"]
+    """Positions of these graphs on the map."""
     features: Sequence[GraphFeature]
-    """Values of the graphs on the map, to color it by."""
+    """Values of these graphs, to color the map by."""
 
-    @property
-    def nodes(self) -> list[Node]:
-        return [node for root in self.roots for node in root.walk()]
-
-    def known(self, graphs: Sequence[int]) -> list[dict[str, Any]]:
-        """Return what is told of each graph where it is shown."""
+    def describe(self, graphs: Sequence[int]) -> list[dict[str, Any]]:
+        """Return row, name, text, path and novelty of each graph, to show it in the atlas."""
         rows = self.store.output_rows[list(graphs)]
-        own = self.members.loc[rows]
-        names = own["id"] if "id" in own else [None] * len(own)
-        columns = (rows.tolist(), names, names_of(self.store, graphs), own["path"], own["novelty"])
+        table = self.members.loc[rows]
+        names = table["id"] if "id" in table else [None] * len(table)
+        texts = names_of(self.store, graphs)
+        columns = (rows.tolist(), names, texts, table["path"], table["novelty"])
         return [
-            {"row": row, "id": name or None, "text": text, "path": path, "novelty": round(known, 2)}
-            for row, name, text, path, known in zip(*columns, strict=True)
+            {"row": row, "id": name or None, "text": text, "path": path, "novelty": round(value, 2)}
+            for row, name, text, path, value in zip(*columns, strict=True)
         ]
 
     def as_json(self, node: Node) -> dict[str, Any]:
-        """Return a prototype and all below it as plain values."""
-        typical = self.known([graph for graph, _ in node.typical])
+        """Return a prototype and all prototypes below it as JSON-ready values."""
+        typical = self.describe([graph for graph, _ in node.typical])
         common = node.common
         return {
             "path": node.name,
@@ -279,8 +279,8 @@ class _Collection:
             "similarity": node.similarity,
             "novelty": node.novelty,
             "typical": [
-                {**{key: known[key] for key in ("row", "id", "text")}, "similarity": cosine}
-                for known, (_, cosine) in zip(typical, node.typical, strict=True)
+                {**{key: graph[key] for key in ("row", "id", "text")}, "similarity": cosine}
+                for graph, (_, cosine) in zip(typical, node.typical, strict=True)
             ],
             "traits": [asdict(trait) for trait in node.traits],
             "common": None if common is None else {"nodes": common.nodes, "text": common.text},
@@ -289,17 +289,17 @@ class _Collection:
 
 
 def _members(
-    placed: Assignments, store: GraphStore, source: Input, reading: Mapping[str, Any]
+    assignments: Assignments, store: GraphStore, source: Input, reading: Mapping[str, Any]
 ) -> pd.DataFrame:
     """Return path, similarity, novelty and status of each row of the input, and its name if any."""
-    leaves, number = np.unique(placed.paths, axis=0, return_inverse=True)
+    leaves, number = np.unique(assignments.paths, axis=0, return_inverse=True)
     names = [path_name(leaf) for leaf in leaves.tolist()]
-    of_graph = {
+    columns = {
         "path": pd.Categorical.from_codes(number.ravel(), dtype=pd.CategoricalDtype(names)),
-        "similarity": placed.similarities[:, -1],
-        "novelty": np.nan if placed.novelty is None else placed.novelty,
+        "similarity": assignments.similarities[:, -1],
+        "novelty": np.nan if assignments.novelty is None else assignments.novelty,
     }
-    members = pd.DataFrame(of_graph, index=store.output_rows).reindex(range(store.num_output_rows))
+    members = pd.DataFrame(columns, index=store.output_rows).reindex(range(store.num_output_rows))
     members["status"] = store.output_status()
     if (identifiers := _identifiers(source, store, reading)) is not None:
         members["id"] = identifiers
@@ -307,6 +307,7 @@ def _members(
 
 
 def _write_members(path: Path, members: pd.DataFrame) -> None:
+    """Write the table of :func:`_members`; missing cells are empty."""
     shown = members.assign(
         similarity=members["similarity"].map("{:.6g}".format, na_action="ignore"),
         novelty=members["novelty"].map("{:.2f}".format, na_action="ignore"),
@@ -318,8 +319,8 @@ def _write_members(path: Path, members: pd.DataFrame) -> None:
 
 
 def _identifiers(source: Input, store: GraphStore, reading: Mapping[str, Any]) -> list[str] | None:
-    """Return the column of a table by which its rows are known; None where there is none."""
-    if source.is_stream:  # read once already
+    """Return the column that identifies the rows of a table; None if there is none."""
+    if source.is_stream:  # a stream cannot be read a second time
         return None
     domain = domain_of(store.schema)
     rows = list(domain.rows(source, store, domain.reading.of(reading)))
@@ -333,7 +334,7 @@ def _identifiers(source: Input, store: GraphStore, reading: Mapping[str, Any]) -
 
 
 def _check_folder(out: Path) -> None:
-    """Refuse a folder that could not or should not be written to, before any work."""
+    """Refuse a folder that has other files or cannot be written to, before the work starts."""
     is_used = any(os.path.lexists(out / name) for name in (*_FILES, "rejects.csv", MARK))
     if (out / "config.toml").is_file() or (is_used and folder_kind(out) != _KIND):
         raise ConfigError(
@@ -341,25 +342,25 @@ def _check_folder(out: Path) -> None:
             f"{setting('out')}.",
             option="out",
         )
-    there = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        what = "may not be written to" if there.is_dir() else "is a file"
-        raise ConfigError(f"{there} {what}; name a folder with {setting('out')}.", option="out")
+    parent = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        reason = "may not be written to" if parent.is_dir() else "is a file"
+        raise ConfigError(f"{parent} {reason}; name a folder with {setting('out')}.", option="out")
 
 
 def _atlas(
     collection: _Collection, about: Mapping[str, Any], roots: Sequence[Mapping[str, Any]]
 ) -> str:
-    """Return the atlas: one HTML page to explore a tree, as ``tree.json`` has it, in a browser."""
-    store, nodes, oddest = collection.store, collection.nodes, collection.placed.oddest[:_ODDEST]
-    strangers = oddest[first_of_each(store, oddest)[:_STRANGERS]].tolist()
+    """Return the atlas, an HTML page to explore the tree (``roots``, as in ``tree.json``)."""
+    store, nodes = collection.store, [node for root in collection.roots for node in root.walk()]
+    oddest = collection.assignments.oddest[:_NUM_NOVEL_CANDIDATES]
+    novel = oddest[first_of_each(store, oddest)[:_NUM_NOVEL]].tolist()
     typical = {graph for node in nodes for graph, _ in node.typical}
-    shown, mapped = sorted(typical | set(strangers)), collection.sample.tolist()
+    shown, mapped = sorted(typical | set(novel)), collection.sample.tolist()
     graphs, rows = sorted({*shown, *mapped}), store.output_rows.tolist()
-    known = dict(zip(graphs, collection.known(graphs), strict=True))
-    drawn = dict(zip(graphs, draw_graphs(store, graphs), strict=True))
-    colors = [f for f in collection.features if f.kind == "mean" or f.name.startswith("label")]
-    places = zip(mapped, collection.plane.tolist(), strict=True)
+    described = dict(zip(graphs, collection.describe(graphs), strict=True))
+    drawings = dict(zip(graphs, draw_graphs(store, graphs), strict=True))
+    colorings = [f for f in collection.features if f.kind == "mean" or f.name.startswith("label")]
     data = {
         "about": {
             **about,
@@ -368,20 +369,25 @@ def _atlas(
             "ids": "id" in collection.members,
         },
         "roots": roots,
-        "graphs": {rows[graph]: known[graph] for graph in shown},
-        "strangers": [rows[graph] for graph in strangers],
-        "first": {rows[graph]: drawn[graph] for graph in strangers},
-        "drawings": _packed(
+        "graphs": {rows[graph]: described[graph] for graph in shown},
+        "strangers": [rows[graph] for graph in novel],
+        "first": {rows[graph]: drawings[graph] for graph in novel},
+        "drawings": _compressed(
             {
-                "graphs": {rows[graph]: drawn[graph] for graph in graphs},
+                "graphs": {rows[graph]: drawings[graph] for graph in graphs},
                 "common": {n.name: n.common.drawing for n in nodes if n.common is not None},
             }
         ),
-        "members": _packed(_listed(collection)) if len(store) <= _LISTED else None,
-        "features": [{"name": f.name, "values": _short(f.values)} for f in colors[:_COLORS]],
-        "map": [{"x": round(x, 2), "y": round(y, 2), **known[graph]} for graph, (x, y) in places],
+        "members": _compressed(_columns(collection)) if len(store) <= _MAX_LISTED else None,
+        "features": [
+            {"name": f.name, "values": _short(f.values)} for f in colorings[:_MAX_COLORINGS]
+        ],
+        "map": [
+            {"x": round(x, 2), "y": round(y, 2), **described[graph]}
+            for graph, (x, y) in zip(mapped, collection.points.tolist(), strict=True)
+        ],
     }
-    # a text of the collection must not be able to end the script element it stands in
+    # a "<" in a text of the collection could end the script element that contains the data
     text = json.dumps(json_ready(data), separators=(",", ":")).replace("<", "\\u003c")
     page = files("graphlog.report").joinpath("atlas.html").read_text(encoding="utf-8")
     script = page.rpartition("<script>")[2].partition("</script>")[0]
@@ -390,7 +396,9 @@ def _atlas(
 
 
 def _short(values: Float[np.ndarray, "N"]) -> list[float | None]:
-    """Return numbers of four digits, or so many more that their differences keep three.
+    """Return numbers rounded to four digits, or to more if their range is small; None for NaN.
+
+    The ratio of the largest number to the range decides how many more digits are kept.
 
     Example:
         >>> _short(np.array([1.23456, np.nan])), _short(np.array([123456.7, 123457.8]))
@@ -402,39 +410,41 @@ def _short(values: Float[np.ndarray, "N"]) -> list[float | None]:
     return [None if np.isnan(v) else float(f"{v:.{digits}g}") for v in values]
 
 
-def _packed(content: Mapping[Any, Any]) -> str:
-    """Return JSON compressed to a sixth of its size; the page unpacks it once it is open."""
+def _compressed(content: Mapping[Any, Any]) -> str:
+    """Return JSON in a sixth of its size; the page decompresses it after it is shown."""
     text = json.dumps(content, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def _listed(collection: _Collection) -> dict[str, Any]:
-    """Return one list a column, an entry a graph of the whole collection."""
+def _columns(collection: _Collection) -> dict[str, Any]:
+    """Return the members of the whole collection, one list per column."""
     store = collection.store
-    own = collection.members.loc[store.output_rows]
+    table = collection.members.loc[store.output_rows]
+    has_novelty = collection.assignments.novelty is not None
     return {
-        "row": own.index.tolist(),
+        "row": table.index.tolist(),
         "text": names_of(store, range(len(store))),
-        "id": own["id"].tolist() if "id" in own else None,
-        "paths": own["path"].cat.categories.tolist(),
-        "path": own["path"].cat.codes.tolist(),
-        "similarity": own["similarity"].astype(np.float64).round(4).tolist(),
-        "novelty": None if collection.placed.novelty is None else own["novelty"].round(2).tolist(),
+        "id": table["id"].tolist() if "id" in table else None,
+        "paths": table["path"].cat.categories.tolist(),
+        "path": table["path"].cat.codes.tolist(),
+        "similarity": table["similarity"].astype(np.float64).round(4).tolist(),
+        "novelty": table["novelty"].round(2).tolist() if has_novelty else None,
     }
 
 
 def draw_graphs(store: GraphStore, graphs: Sequence[int]) -> list[str]:
-    """Return an ``<svg>`` element of each of ``graphs``; empty where a graph cannot be drawn."""
+    """Return an ``<svg>`` element for each of ``graphs``; empty if a graph cannot be drawn."""
     domain = domain_of(store.schema)
     if isinstance(domain, Draws):
         return domain.draw(store, graphs, WIDTH, HEIGHT)
-    return [_network(store, graph) for graph in graphs]
+    return [_draw_network(store, graph) for graph in graphs]
 
 
-def _network(store: GraphStore, graph: int) -> str:
+def _draw_network(store: GraphStore, graph: int) -> str:
+    """Return a graph as circles and lines; empty without nodes or with too many."""
     batch = store[[graph]]
     count, (source, target) = batch.num_nodes, batch.edge_index.numpy()
-    if not 0 < count <= _LARGEST:
+    if not 0 < count <= _MAX_NODES_DRAWN:
         return ""
     x, y = _layout(count, source, target).T
     pairs = np.unique(np.sort(np.stack([source, target]), axis=0), axis=1).T
@@ -450,8 +460,8 @@ def _network(store: GraphStore, graph: int) -> str:
 
 
 def _layout(count: int, source: np.ndarray, target: np.ndarray) -> Float[np.ndarray, "V 2"]:
-    """Return positions by classical scaling of the shortest paths between nodes."""
-    ends = source.astype(np.int32), target.astype(np.int32)  # all that SciPy before 1.15 takes
+    """Return positions of nodes in pixels, by multidimensional scaling of their path lengths."""
+    ends = source.astype(np.int32), target.astype(np.int32)  # SciPy before 1.15 needs int32
     links = csr_array((np.ones(len(source)), ends), shape=(count, count))
     steps = shortest_path(links, directed=False, unweighted=True)
     farthest = steps[np.isfinite(steps)].max(initial=0.0)
@@ -459,16 +469,16 @@ def _layout(count: int, source: np.ndarray, target: np.ndarray) -> Float[np.ndar
     center = np.eye(count) - 1 / count
     values, vectors = np.linalg.eigh(-0.5 * center @ squared @ center)
     axes = vectors * np.sqrt(np.maximum(values, 0))
-    plane = axes[:, :-3:-1]  # the last two, largest first
-    plane = np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
-    low, extent = plane.min(axis=0), np.maximum(np.ptp(plane, axis=0), 1e-9)
-    room = np.array([WIDTH - 2 * _MARGIN, HEIGHT - 2 * _MARGIN])
-    scale = float((room / extent).min()) if extent.max() > 1e-9 else 1.0
-    return (plane - low - extent / 2) * scale + np.array([WIDTH, HEIGHT]) / 2
+    points = axes[:, :-3:-1]  # the axes of the two largest eigenvalues
+    points = np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
+    low, extent = points.min(axis=0), np.maximum(np.ptp(points, axis=0), 1e-9)
+    size = np.array([WIDTH - 2 * _MARGIN, HEIGHT - 2 * _MARGIN])
+    scale = float((size / extent).min()) if extent.max() > 1e-9 else 1.0
+    return (points - low - extent / 2) * scale + np.array([WIDTH, HEIGHT]) / 2
 
 
 class Page:
-    """A page that notebooks show in a frame of its own."""
+    """An HTML page that a notebook shows in a frame."""
 
     def __init__(self, html: str, height: int) -> None:
         self.html = html
@@ -484,14 +494,14 @@ class Page:
 def show(atlas: str | Path, height: int = 720) -> Page:
     """Show the atlas that ``graphlog prototypes`` wrote, as the last line of a notebook's cell.
 
-    The page is put into the notebook whole, so that it is still there when the notebook is sent on.
+    The notebook contains the whole page, so that it can be shared without other files.
 
     Args:
         atlas: The file ``atlas.html``, or its folder.
-        height: In pixels.
+        height: Height of the frame, in pixels.
 
     Raises:
-        DataError: If there is no such file.
+        DataError: If the file does not exist or cannot be read.
     """
     path = Path(atlas)
     path = path / "atlas.html" if path.is_dir() else path

@@ -1,4 +1,4 @@
-"""The figures of a run folder: curves and bars of scores; ``drawings`` has map and tree."""
+"""Figures of a run folder: curves and bars of scores. ``drawings`` has the map and the tree."""
 
 import math
 import re
@@ -43,11 +43,12 @@ from graphlog.training.runfolder import LABELED_KINDS
 from graphlog.training.watch import OCCUPANCY_FLOOR, PERPLEXITY_CEILING, RANK_FLOOR
 
 LogRow = Mapping[str, Any]
-_PANELS_A_LINE = 3
-_LETTERS_A_LINE = 52
-_ALARMS = 6
-"""Alarms, and places of each, that are told."""
-_LETTERS_OF_A_LABEL, _LETTERS_OF_A_TITLE = 28, 42
+"""A row of ``metrics.jsonl``."""
+_PANELS_PER_ROW = 3
+_MAX_ALARMS = 6
+"""Largest number of different alarms, and of steps of each alarm, that are written."""
+_SENTENCE_WIDTH, _LABEL_WIDTH, _TITLE_WIDTH = 52, 28, 42
+"""Characters of a line in the sentence of a panel, the label of a bar, and a title."""
 
 
 def draw_run(
@@ -65,14 +66,15 @@ def draw_run(
     Args:
         run: Folder written by ``pretrain``, ``finetune`` or ``probe``.
         out: Folder for the figures.
-        source: Graphs to map; None takes those the run was trained on, if they can still be read.
-        graphs: Graphs on the map.
-        seed: Decides sample and layout of the map.
-        say: Called with what is being done, and with what cannot be drawn and why.
+        source: Graphs to map; None uses those the run was trained on, if they can still be read.
+        graphs: Number of graphs on the map.
+        seed: Random seed of the sample and the layout of the map.
+        say: Function that is called with messages: the current step, and what cannot be drawn.
         reading: Options of the reader of ``source``.
 
     Raises:
         ConfigError: If ``run`` is not a run folder, or ``out`` holds the figures of another run.
+        DataError: If the run has nothing to draw yet.
         MissingExtraError: If matplotlib is not installed.
     """
     run, out, seed = Path(run), Path(out), check_seed("seed", seed)
@@ -81,8 +83,9 @@ def draw_run(
             f"{run} is not a run folder, which has a config.toml; name one of pretrain, finetune "
             "or probe."
         )
-    has_labels = read_toml(run / "config.toml").get("kind") in LABELED_KINDS
-    # read everything before anything is drawn, so that an error leaves nothing behind
+    settings = read_toml(run / "config.toml")
+    has_labels = settings.get("kind") in LABELED_KINDS
+    # read all inputs first, so that an error in them leaves no figures behind
     model = load(run) if (run / "model.safetensors").is_file() else None
     store = None
     if model is not None:
@@ -90,7 +93,10 @@ def draw_run(
         if known is not None:
             say(f"reading {known[0]}")
             store = model.graphs_of(known[0], {"targets": None, **known[1], **reading})
-            trained_on = None if has_labels else model.info.get("data_digest")
+            trained_on = model.info.get("data_digest")
+            if has_labels:
+                data = settings.get("input")
+                trained_on = data.get("sha256") if isinstance(data, dict) else None
             if source is None and trained_on not in (None, store.digest):
                 say(f"note: {known[0]} no longer holds the graphs that {run} was trained on")
     say("drawing the log of the run")
@@ -113,7 +119,7 @@ def draw_run(
 
 
 def draw_pretraining(run: Path, out: Path) -> list[Path]:
-    """Draw the curves of a pre-training run; nothing where it has no log yet."""
+    """Draw the curves of a pre-training run and return the files; none if it has no log yet."""
     rows = read_metrics(run / "metrics.jsonl")
     if not rows:
         return []
@@ -124,25 +130,27 @@ def draw_pretraining(run: Path, out: Path) -> list[Path]:
 
 
 def _draw_finetuning(run: Path, out: Path) -> list[Path]:
+    """Draw the curves and scores of a fine-tuning or probe run and return the files."""
     paths: list[Path] = []
     rows = read_metrics(run / "metrics.jsonl")
     if rows:
         paths += save_figure(finetuning_curves(rows), out / "curves")
     if (run / "scores.json").is_file():
         report = Report.load(run / "scores.json")
-        own = re.split(r" \+ | and |, ", report.rows[0].model)[0]  # whatever is joined to it
+        # the name of the model without added features: other rows may have other features
+        model = re.split(r" \+ | and |, ", report.rows[0].model)[0]
         scores = [
             Score(
                 f"{row.model}, {row.rule}",
                 row.mean(report.metric),
                 row.sd(report.metric),
-                row.model.startswith(own) or "frozen encoder" in row.model,
+                row.model.startswith(model) or "frozen encoder" in row.model,
             )
             for row in report.rows
             if math.isfinite(row.mean(report.metric))
         ]
-        is_falling = report.metric in LOWER_IS_BETTER
-        scores.sort(key=lambda score: score.mean, reverse=is_falling)  # the best row last
+        lower_is_better = report.metric in LOWER_IS_BETTER
+        scores.sort(key=lambda score: score.mean, reverse=lower_is_better)  # the best row last
         name = f"{report.dataset}, {report.split} split"
         if scores:
             paths += save_figure(score_chart([(name, report.metric, scores)]), out / "scores")
@@ -154,11 +162,11 @@ class Line(NamedTuple):
 
     label: str
     key: str
-    """Where its values stand in a row of the log."""
+    """Key of the values in the rows of the log."""
     divide_by: float = 1.0
     dashed: bool = False
     hue: int | None = None
-    """Index of its color; None takes its place in the panel."""
+    """Index of the color; None uses the position of the line in the panel."""
 
 
 class Panel(NamedTuple):
@@ -166,11 +174,14 @@ class Panel(NamedTuple):
 
     title: str
     sentence: str
-    """What the panel tells, for those who see it for the first time."""
+    """Explanation of the panel, printed below its title."""
     lines: Sequence[Line]
     alarm_below: float | None = None
+    """Limit of the red zone below it, if there is one."""
     alarm_above: float | None = None
+    """Limit of the red zone above it, if there is one."""
     from_zero: bool = False
+    """Whether the axis starts at 0."""
 
 
 def pretraining_curves(rows: Sequence[LogRow], dim: int, batch_size: int | None = None) -> Figure:
@@ -179,12 +190,13 @@ def pretraining_curves(rows: Sequence[LogRow], dim: int, batch_size: int | None 
     Args:
         rows: Rows of ``metrics.jsonl``.
         dim: Width of the graph embeddings.
-        batch_size: Graphs a step, of which a layer of more prototypes can use no more.
+        batch_size: Graphs per step. The alarm for unused prototypes is lowered for layers with
+            more prototypes than this, because one step cannot use all of them.
     """
     log = _table(rows, "step")
     keys = sorted(log.columns)
     losses = [Line(k.removeprefix("loss_"), k) for k in keys if k.startswith("loss_")]
-    sizes: list[int] = []  # of each layer, as last logged
+    sizes: list[int] = []  # number of prototypes of each layer in the last row
     last = log.filter(like="prototypes_total_").ffill().iloc[-1]
     while (count := last.get(f"prototypes_total_{len(sizes)}", 0)) >= 1:
         sizes.append(round(count))
@@ -254,78 +266,81 @@ def pretraining_curves(rows: Sequence[LogRow], dim: int, batch_size: int | None 
 
 
 def finetuning_curves(rows: Sequence[LogRow]) -> Figure:
-    """Draw loss and scores over the epochs of a fine-tuning run: mean and range of its seeds."""
+    """Draw the loss and scores of a fine-tuning run by epoch, with the range of its seeds."""
     log = _table(rows, "epoch")
     loss = "What training minimizes: it should fall, then level off. The band spans the seeds."
     panels = [Panel("Training loss", loss, [Line("loss", "loss")])]
     for name in sorted({key.split("/")[1] for key in log.columns if "/" in key}):
         better = "Lower" if name in LOWER_IS_BETTER else "Higher"
-        folds = [
+        lines = [
             Line("validation", f"valid/{name}", dashed=True, hue=1),
             Line("test", f"test/{name}", hue=0),
         ]
         until = "Once the validation line gets no better, more epochs do not help."
-        panels.append(Panel(METRIC_NAMES.get(name, name), f"{better} is better. {until}", folds))
+        panels.append(Panel(METRIC_NAMES.get(name, name), f"{better} is better. {until}", lines))
     return _draw_curves(panels, log, "epoch")
 
 
 def _table(rows: Sequence[LogRow], x: str) -> pd.DataFrame:
-    """Return the rows of a log that have a number ``x``; damaged numbers of others are NaN."""
-    log = pd.DataFrame([{x: None}, *rows])  # has the column, whatever the rows have
+    """Return the rows of a log with a number in column ``x``; other damaged numbers are NaN."""
+    log = pd.DataFrame([{x: None}, *rows])  # with an empty row, so that the column always exists
     names = log.columns.difference(["phase", "alarms"])
     log[names] = log[names].apply(pd.to_numeric, errors="coerce")
     return log.dropna(subset=[x]).astype({x: int})
 
 
 def _draw_curves(panels: Sequence[Panel], log: pd.DataFrame, x: str) -> Figure:
-    columns = min(_PANELS_A_LINE, max(len(panels), 1))
-    lines = max(math.ceil(len(panels) / columns), 1)
+    """Draw the panels over column ``x`` of a log, with its alarms."""
+    columns = min(_PANELS_PER_ROW, max(len(panels), 1))
+    rows = max(math.ceil(len(panels) / columns), 1)
     alarms: list[tuple[int, str]] = []
     if "alarms" in log:
-        said = log[[x, "alarms"]].explode("alarms").dropna()
-        alarms = list(said.astype({"alarms": str}).itertuples(index=False))  # also if damaged
-    told = _told(alarms, x)
-    width, height = 3.9 * columns, 3.6 * lines + 0.16 * len(told)
+        exploded = log[[x, "alarms"]].explode("alarms").dropna()
+        # as text, because a damaged log may have other values
+        alarms = list(exploded.astype({"alarms": str}).itertuples(index=False))
+    alarm_lines = _alarm_lines(alarms, x)
+    width, height = 3.9 * columns, 3.6 * rows + 0.16 * len(alarm_lines)
     with house_style():
-        figure, axes = new_figure(lines, columns, width, height, sharex=True)
+        figure, axes = new_figure(rows, columns, width, height, sharex=True)
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         for axis, panel in zip(axes, panels, strict=False):
             _draw_panel(axis, panel, log, x)
-            for at, _ in alarms:
-                axis.axvline(at, color=ALARM, linewidth=0.8, alpha=0.7)
-        if told:
-            figure.supxlabel("\n".join(told), x=0.01, ha="left", fontsize=8, color=ALARM)
+            for step, _ in alarms:
+                axis.axvline(step, color=ALARM, linewidth=0.8, alpha=0.7)
+        if alarm_lines:
+            figure.supxlabel("\n".join(alarm_lines), x=0.01, ha="left", fontsize=8, color=ALARM)
     return figure
 
 
-def _told(alarms: Sequence[tuple[int, str]], x: str) -> list[str]:
-    """Return the lines that tell of alarms; those that differ in measured numbers only are one."""
-    places: dict[str, list[int]] = {}
+def _alarm_lines(alarms: Sequence[tuple[int, str]], x: str) -> list[str]:
+    """Return lines of text with the alarms; alarms that differ only in numbers share a line."""
+    steps: dict[str, list[int]] = {}
     texts: dict[str, str] = {}
-    for at, text in alarms:
+    for step, text in alarms:
         kind = re.sub(r"\d+\.\d+|\d+ ?%", "", text)
-        places.setdefault(kind, []).append(at)
+        steps.setdefault(kind, []).append(step)
         texts.setdefault(kind, text)
     lines: list[str] = []
-    for kind in [*texts][:_ALARMS]:
-        several = "s" * (len(places[kind]) > 1)
-        where = f"{x}{several} {', '.join(map(str, places[kind][:_ALARMS]))}"
-        more = len(places[kind]) - _ALARMS
+    for kind in [*texts][:_MAX_ALARMS]:
+        several = "s" * (len(steps[kind]) > 1)
+        where = f"{x}{several} {', '.join(map(str, steps[kind][:_MAX_ALARMS]))}"
+        more = len(steps[kind]) - _MAX_ALARMS
         where += f" and {more} more" if more > 0 else ""
-        where += ", first" if len(places[kind]) > 1 else ""
+        where += ", first" if len(steps[kind]) > 1 else ""
         lines += wrap(f"▲ {where}: {texts[kind]}", 150)
-    more = len(texts) - _ALARMS
+    more = len(texts) - _MAX_ALARMS
     return [*lines, f"and {more} more alarm{'s' * (more > 1)}"] if more > 0 else lines
 
 
 def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
-    for place, line in enumerate(panel.lines):
+    """Draw the lines of a panel over column ``x`` of a log, with its red zone and the phases."""
+    for number, line in enumerate(panel.lines):
         if line.key not in log:
             continue
-        # several seeds give several values at one place
+        # the log of several seeds has several rows with the same x
         values = (log[line.key] / line.divide_by).dropna().groupby(log[x])
-        means, color = values.mean(), HUES[(place if line.hue is None else line.hue) % len(HUES)]
+        means, color = values.mean(), HUES[(number if line.hue is None else line.hue) % len(HUES)]
         style: dict[str, Any] = {"linestyle": "--" if line.dashed else "-", "markersize": 3}
         style["marker"] = "o" if len(means) < 30 else None
         axis.plot(means, color=color, label=line.label, **style)
@@ -340,9 +355,9 @@ def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
         axis.yaxis.set_major_formatter("{x:g}")
         axis.minorticks_off()
     title = f"{panel.title}, logarithmic" if is_log else panel.title
-    axis.set_title(title, pad=36)  # room for three lines
+    axis.set_title(title, pad=36)  # space for a sentence of three lines
     axis.annotate(
-        fill(panel.sentence, _LETTERS_A_LINE), (0, 1), (0, 33), "axes fraction", "offset points",
+        fill(panel.sentence, _SENTENCE_WIDTH), (0, 1), (0, 33), "axes fraction", "offset points",
         fontsize=7.5, color=MUTED, va="top",
     )  # fmt: skip
     if panel.from_zero:
@@ -350,8 +365,8 @@ def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
     phases = log[[x, "phase"]].dropna() if "phase" in log else pd.DataFrame()
     starts = phases[phases["phase"] != phases["phase"].shift()] if len(phases) else phases
     low, high = axis.get_ylim()
-    room = 0.16 if len(starts) > 1 else 0.04  # for the names of the phases
-    high += room * (high * math.log(high / low) if is_log else high - low)
+    margin = 0.16 if len(starts) > 1 else 0.04  # space for the names of the phases
+    high += margin * (high * math.log(high / low) if is_log else high - low)
     alarm = panel.alarm_below if panel.alarm_above is None else panel.alarm_above
     if alarm is not None:
         high = max(high, 1.25 * alarm)
@@ -361,16 +376,17 @@ def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
     axis.set_ylim(low, high)
     axis.margins(x=0.02)
     if len(panel.lines) > 1:
-        below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
-        below |= {"handlelength": 2.2, "labelspacing": 0.25, "columnspacing": 1.2}
-        axis.legend(fontsize=7.5, **below)
+        axis.legend(
+            fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2,
+            handlelength=2.2, labelspacing=0.25, columnspacing=1.2,
+        )  # fmt: skip
     axis.set_xlabel(x)
     axis.tick_params(labelbottom=True)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
-    for at, phase in starts.itertuples(index=False) if len(starts) > 1 else ():
-        axis.axvline(at, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
+    for start, phase in starts.itertuples(index=False) if len(starts) > 1 else ():
+        axis.axvline(start, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
         axis.annotate(
-            phase, (at, 1.0), (3, -2), ("data", "axes fraction"), "offset points",
+            phase, (start, 1.0), (3, -2), ("data", "axes fraction"), "offset points",
             fontsize=7, color=MUTED, va="top", rotation="vertical",
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.9},
         )  # fmt: skip
@@ -380,13 +396,13 @@ class Score(NamedTuple):
     """One bar."""
 
     name: str
-    """Method."""
+    """Name of the method."""
     mean: float
     """Score, mean over seeds."""
     sd: float = math.nan
-    """Standard deviation over seeds; NaN where there is one."""
+    """Standard deviation over seeds; NaN for one seed."""
     highlighted: bool = False
-    """Whether the method is the encoder in question rather than a baseline."""
+    """Whether the method is the model that is evaluated, and not a baseline."""
 
 
 def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]]) -> Figure:
@@ -394,20 +410,23 @@ def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]]) -> Figure:
 
     ROC-AUC bars start at 0.5, which is chance; others at 0. Areas and shares are in percent.
     """
-    tallest = max(len(scores) for _, _, scores in panels)
-    labels = [[_label(score.name) for score in scores] for _, _, scores in panels]
-    lines = [line for own in labels for label in own for line in label.splitlines()]
-    deepest = max((label.count("\n") + 1 for own in labels for label in own), default=1)
-    width = 3.6 + 0.07 * max(map(len, lines), default=0)
-    height = 1.2 + max(0.36, 0.1 + 0.14 * deepest) * tallest
+    space = "\N{NO-BREAK SPACE}"  # no line break inside "C = 0.1"
+
+    def wrapped(score: Score) -> Score:
+        name = score.name.replace(" = ", f"{space}={space}")
+        return score._replace(name=fill(name, _LABEL_WIDTH, break_on_hyphens=False))
+
+    panels = [(name, metric, [*map(wrapped, scores)]) for name, metric, scores in panels]
+    labels = [score.name.splitlines() for _, _, scores in panels for score in scores]
+    bars = max(len(scores) for _, _, scores in panels)
+    width = 3.6 + 0.07 * max((len(line) for label in labels for line in label), default=0)
+    height = 1.2 + max(0.36, 0.1 + 0.14 * max(map(len, labels), default=1)) * bars
     with house_style():
         figure, axes = new_figure(1, len(panels), width * len(panels), height)
-        for axis, (name, metric, scores), texts in zip(axes, panels, labels, strict=True):
-            _draw_scores(
-                axis, metric, [s._replace(name=t) for s, t in zip(scores, texts, strict=True)]
-            )
-            axis.set_title(literal(fill(name, _LETTERS_OF_A_TITLE)))
-            axis.set_ylim(tallest - 0.5, -0.5)
+        for axis, (name, metric, scores) in zip(axes, panels, strict=True):
+            _draw_scores(axis, metric, scores)
+            axis.set_title(literal(fill(name, _TITLE_WIDTH)))
+            axis.set_ylim(bars - 0.5, -0.5)
         kinds = {score.highlighted for _, _, scores in panels for score in scores}
         if len(kinds) > 1:
             look = {"this model": bar_style(True), "baseline": bar_style(False)}
@@ -416,14 +435,8 @@ def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]]) -> Figure:
     return figure
 
 
-def _label(name: str) -> str:
-    """Return a name in several lines, none of which ends inside ``C = 0.1``."""
-    kept = name.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
-    return fill(kept, _LETTERS_OF_A_LABEL, break_on_hyphens=False)
-
-
 def _draw_scores(axis: Axes, metric: str, scores: Sequence[Score]) -> None:
-    """Draw the scores that are defined; the axis has no marks beyond the best possible score."""
+    """Draw the scores that are not NaN, without ticks beyond the best possible score."""
     known = [score for score in scores if math.isfinite(score.mean)]
     largest = max((abs(score.mean) for score in known), default=0.0)
     texts = [
@@ -442,7 +455,7 @@ def _draw_scores(axis: Axes, metric: str, scores: Sequence[Score]) -> None:
 
 
 def bar_style(highlighted: bool) -> dict[str, Any]:
-    """Return the look of the bar of this model, or of a baseline."""
+    """Return the style of the bar of this model, or of a baseline."""
     hue, hatch = (HUES[0], "") if highlighted else (REFERENCE, "//")
     return {"facecolor": hue, "hatch": hatch, "edgecolor": "white"}
 
@@ -451,22 +464,21 @@ def draw_bars(
     axis: Axes, scores: Sequence[Score], texts: Sequence[str], start: float = 0.0
 ) -> None:
     """Draw a bar from ``start`` for each score, the first on top, with a text at its end."""
-    places, means = range(len(scores)), np.array([score.mean for score in scores])
-    deviations = np.array([score.sd for score in scores])
-    lengths, spreads = means - start, np.nan_to_num(deviations)
+    rows, means = range(len(scores)), np.array([score.mean for score in scores])
+    sds = np.array([score.sd for score in scores])
+    lengths, spreads = means - start, np.nan_to_num(sds)
     low, high = lengths - spreads, lengths + spreads
-    reach = float(np.abs(high).max(initial=0.0)) or 1.0
-    below = float(low.min(initial=0.0))
-    for place, length, score in zip(places, lengths, scores, strict=True):
-        axis.barh(place, length, left=start, height=0.66, **bar_style(score.highlighted))
-    style: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.0, "capsize": 2.5}
-    axis.errorbar(means, places, xerr=deviations, **style)  # NaN: none
-    spare = 0.02 * reach
-    for place, (score, text) in enumerate(zip(scores, texts, strict=True)):
-        end = start + max(high[place], 0.0) + spare
+    longest = float(np.abs(high).max(initial=0.0)) or 1.0
+    lowest = float(low.min(initial=0.0))
+    margin = 0.02 * longest
+    for row, (score, text) in enumerate(zip(scores, texts, strict=True)):
+        axis.barh(row, lengths[row], left=start, height=0.66, **bar_style(score.highlighted))
+        end = start + max(high[row], 0.0) + margin
         weight = "bold" if score.highlighted else "normal"
-        axis.text(end, place, text, va="center", fontsize=8, color=INK, fontweight=weight)
-    as_rows(axis, places, [literal(score.name) for score in scores])
-    left = start + below - spare if below < 0 else start
-    axis.set_xlim(left, start + 1.28 * reach)
+        axis.text(end, row, text, va="center", fontsize=8, color=INK, fontweight=weight)
+    style: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.0, "capsize": 2.5}
+    axis.errorbar(means, rows, xerr=sds, **style)  # draws nothing where the deviation is NaN
+    as_rows(axis, rows, [literal(score.name) for score in scores])
+    left = start + lowest - margin if lowest < 0 else start
+    axis.set_xlim(left, start + 1.28 * longest)
     axis.axvline(start, color=MUTED, linewidth=0.8)

@@ -1,6 +1,6 @@
-"""The style of every figure: colors that all eyes and printers distinguish, quiet axes.
+"""The style of all figures, with colors for color-blind readers and black-and-white prints.
 
-Importing this module needs the ``plot`` extra; without it the error names it.
+This module needs the extra ``plot``; the error of an import without it says so.
 """
 
 import textwrap
@@ -22,18 +22,18 @@ with optional("matplotlib", "plot"):
     from matplotlib.axes import Axes
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D as Line2D  # for those who import from here
+    from matplotlib.lines import Line2D as Line2D  # "as": other modules import these from here
     from matplotlib.patches import Patch as Patch
     from matplotlib.rcsetup import cycler
     from matplotlib.ticker import LogLocator as LogLocator
     from matplotlib.ticker import MaxNLocator as MaxNLocator
 
 HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#332288", "#DDCC77")
-"""Six colors of Okabe and Ito (2008) and two of Tol, all distinct for color-blind eyes."""
+"""Colors of groups: six of Okabe and Ito (2008), two of Tol; distinct for color-blind readers."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-"""Second sign beside the hue, for prints without color."""
-_LONGEST = 34
-"""Letters of a name in a legend."""
+"""Markers of groups, to distinguish them in prints without color."""
+_MAX_NAME = 34
+"""Largest number of characters of a name in a legend; longer names are cut."""
 INK, MUTED, FAINT, ALARM = "#222222", "#6B6B6B", "#D9D9D9", "#B22222"
 METRIC_NAMES = {
     "roc_auc": "ROC-AUC",
@@ -46,14 +46,15 @@ METRIC_NAMES = {
     "pearson": "Pearson's r",
 }
 REFERENCE = "#A6A6A6"
-"""Fill of baselines, beside which ours stands in the first hue."""
+"""Color of the bars of baselines; those of this model have the first of ``HUES``."""
 
 QUANTITIES = ListedColormap(mpl.colormaps["cividis"](np.linspace(0.0, 0.7, 256)))
-"""Colors of numbers; the end of the map, a yellow that fades on white, is left out."""
+"""Colors of numbers: cividis without its yellow end, which is hard to see on white."""
 
 _STEMS = ("curves", "scores", "embedding-map", "prototype-tree")
-"""Names of the figures of a run."""
+"""Names of the figures of a run, without ending."""
 _SOURCE: ContextVar[str | None] = ContextVar("source", default=None)
+"""Path of the run that figures are drawn of, which is stored in the PNG files."""
 
 _STYLE: dict[str, Any] = {
     "figure.dpi": 110,
@@ -88,21 +89,21 @@ _STYLE: dict[str, Any] = {
 
 
 def house_style() -> AbstractContextManager[None]:
-    """Draw in the house style inside the block."""
+    """Return a context in which figures have the style of this module."""
     return mpl.rc_context(_STYLE)  # pyright: ignore[reportArgumentType]
 
 
 def new_figure(
     rows: int, columns: int, width: float, height: float, **grid: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of ``width`` x ``height`` inches and its axes, row by row."""
+    """Return a figure of ``width`` x ``height`` inches, and its axes row by row."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **grid)
     return figure, list(axes.flat)
 
 
 def as_map(axes: Axes) -> None:
-    """Let axes show places on a plane: no numbers, one scale, a faint frame."""
+    """Format axes as a map: without ticks, with equal scales and a gray frame."""
     axes.set(xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="datalim")
     axes.grid(False)
@@ -110,7 +111,7 @@ def as_map(axes: Axes) -> None:
 
 
 def as_rows(axes: Axes, places: Iterable[float], names: Sequence[str]) -> None:
-    """Let axes show one row a name, and numbers along it."""
+    """Format axes as rows with a name each, and with a numeric axis along the rows."""
     axes.set_yticks([*places], names)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(True, axis="x", color=FAINT)
@@ -127,22 +128,23 @@ def scatter_groups(
     *,
     rasterized: bool = False,
 ) -> int:
-    """Draw the largest groups in a hue and a marker each, others faint; return their number.
+    """Draw points, with a color and a marker for each group, and return the number of groups.
 
-    Where they are ``rasterized``, SVG files hold an image of them, else a shape for each point.
+    If there are more than eight groups, the seven largest are colored and the others are gray.
+    With ``rasterized``, an SVG file has one image of all points instead of a shape for each.
     """
     style: dict[str, Any] = {"linewidths": 0, "rasterized": rasterized}
     names, counts = np.unique(groups, return_counts=True)
     shown = names
-    if len(names) > len(HUES):  # the last hue is that of none, so that the rest is quieter
+    if len(names) > len(HUES):
         shown = names[np.argsort(-counts, kind="stable")][: len(HUES) - 1]
     for color, marker, name in zip(HUES, MARKERS, shown, strict=False):
-        own = points[groups == name]
+        members = points[groups == name]
         text = str(name)
-        short = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-        label = f"{literal(short)} ({len(own):,})"
+        short = text if len(text) <= _MAX_NAME else f"{text[: _MAX_NAME - 1]}…"
+        label = f"{literal(short)} ({len(members):,})"
         look: dict[str, Any] = {"c": color, "marker": marker, "label": label, "alpha": alpha}
-        axes.scatter(*own.T, s=size, **look, **style)
+        axes.scatter(*members.T, s=size, **look, **style)
     if len(rest := points[~np.isin(groups, shown)]):
         label = f"{len(names) - len(shown)} others ({len(rest):,})"
         axes.scatter(*rest.T, s=0.7 * size, c=FAINT, label=label, zorder=0, **style)
@@ -150,14 +152,14 @@ def scatter_groups(
 
 
 def headline(figure: Figure, text: str) -> None:
-    """Write a title at the upper left of a figure, in as many lines as it needs."""
-    size = 11.0  # a bold letter is about 0.62 of it wide
+    """Write a title at the upper left of a figure, wrapped to the width of the figure."""
+    size = 11.0  # in points; the width of a bold letter is about 0.62 of it
     lines = textwrap.fill(text, max(int(72 * figure.get_figwidth() / (0.62 * size)), 20))
     figure.suptitle(lines, x=0.01, ha="left", fontsize=size, fontweight="bold")
 
 
 def literal(text: str) -> str:
-    r"""Return ``text`` such that matplotlib shows it as it is.
+    r"""Return ``text`` with ``$`` escaped, so that matplotlib does not read it as a formula.
 
     Example:
         >>> literal("$\\frac{y$")
@@ -168,10 +170,10 @@ def literal(text: str) -> str:
 
 @contextmanager
 def figures_of(run: Path, out: Path) -> Generator[None]:
-    """Mark figures saved inside the block as those of ``run``.
+    """Store the path of ``run`` in the PNG files that are saved inside the block.
 
     Raises:
-        ConfigError: If ``out`` holds figures of another run, which would be overwritten.
+        ConfigError: If ``out`` has figures of another run, which could be overwritten.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -194,7 +196,7 @@ def figures_of(run: Path, out: Path) -> Generator[None]:
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Write ``stem.png`` and ``stem.svg``, each whole or not at all, and return their paths."""
+    """Write ``stem.png`` and ``stem.svg``, without partial files on errors; return their paths."""
     with writing(stem.parent):
         stem.parent.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
@@ -202,7 +204,7 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
         path = stem.with_name(f"{stem.name}.{kind}")
         about = {"Date": None} if kind == "svg" else {"Source": _SOURCE.get()}
         with replacing(path) as unfinished, house_style(), warnings.catch_warnings():
-            # of a figure too small for all of its texts, which is drawn all the same
+            # a figure that is too small for its texts is drawn, but matplotlib warns about it
             warnings.filterwarnings("ignore", "constrained_layout not applied")
             figure.savefig(unfinished, format=kind, facecolor="white", metadata=about)
         paths.append(path)
