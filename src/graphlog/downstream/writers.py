@@ -417,6 +417,11 @@ def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
 
 def copy_to_standard_output(file: Path) -> None:
     """Write a finished file to standard output as it is."""
+    # the command line replaces a closed stream by the null device
+    if sys.stdout is None or getattr(sys.stdout, "name", "") == os.devnull:
+        raise ConfigError(
+            f"standard output is closed; name a file with {setting('out')}.", option="out"
+        )
     sys.stdout.flush()
     binary = getattr(sys.stdout, "buffer", None)  # a notebook's has none
     if binary is None:
