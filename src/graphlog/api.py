@@ -122,9 +122,9 @@ def read_proteins(source: str | Path | Sequence[str | Path], **options: Any) -> 
         DataError: If a file cannot be read.
         ConfigError: If an option is unknown or does not apply.
     """
-    if not isinstance(source, str | Path):
-        source = Input(name=f"{len(source)} networks", records=source)
-    return read(source, domain="protein", **options)
+    is_single = isinstance(source, str | Path)
+    networks = source if is_single else Input(name=f"{len(source)} networks", records=source)
+    return read(networks, domain="protein", **options)
 
 
 def featurize(

@@ -62,11 +62,7 @@ def _first_problem(cls: type[FrozenConfig], error: ValidationError, where: str) 
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file.
-
-    Raises:
-        ConfigError: If the file is missing or is not TOML.
-    """
+    """Return the tables of a TOML file; raise a ConfigError if it is missing or not TOML."""
     try:
         return tomllib.loads(_read_text(path))
     except FileNotFoundError:
@@ -76,11 +72,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        DataError: If the file is missing or is not JSON.
-    """
+    """Return the content of a JSON file; raise a DataError if it is missing or not JSON."""
     try:
         return json.loads(_read_text(path))
     except FileNotFoundError:
@@ -121,6 +113,7 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(base)
     for key, value in changes.items():
         old = merged.get(key)
-        are_tables = isinstance(old, Mapping) and isinstance(value, Mapping)
-        merged[key] = merge(old, value) if are_tables else value
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            value = merge(old, value)
+        merged[key] = value
     return merged

@@ -96,11 +96,7 @@ class MissingExtraError(GraphLoGError):
 
 @contextmanager
 def optional(package: str, extra: str) -> Generator[None]:
-    """Name the extra that installs ``package`` if the block cannot import it.
-
-    Raises:
-        MissingExtraError: Instead of an ImportError.
-    """
+    """Raise a :class:`MissingExtraError` if the block cannot import ``package``."""
     try:
         yield
     except ImportError:
@@ -169,10 +165,9 @@ def check_list(option: str, names: Collection[str]) -> None:
 
 
 def column_name(option: str, name: Hashable | Collection[object]) -> str:
-    """Return the name of a column as text; data frames may use numbers or tuples as names.
+    """Return the name of a column as text; raise a ConfigError for a list, an array or a column.
 
-    Raises:
-        ConfigError: If ``name`` is a list, an array or a column.
+    Data frames may use numbers or tuples as names.
     """
     if isinstance(name, Collection) and not isinstance(name, str | tuple):
         raise ConfigError(
@@ -189,11 +184,7 @@ def check_choice(option: str, value: object, known: Collection[str]) -> None:
 
 
 def check_seeds(option: str, seeds: Iterable[SupportsIndex], at_least: int = 1) -> tuple[int, ...]:
-    """Return the seeds as integers.
-
-    Raises:
-        ConfigError: If there are too few, one is out of range, or one is given twice.
-    """
+    """Return the seeds as integers; raise a ConfigError unless they are valid and different."""
     try:
         numbers = tuple(map(index, seeds))
     except TypeError:  # text, fractions or None
@@ -206,11 +197,7 @@ def check_seeds(option: str, seeds: Iterable[SupportsIndex], at_least: int = 1) 
 
 
 def check_seed(option: str, seed: object) -> int:
-    """Return the seed as an integer.
-
-    Raises:
-        ConfigError: If it is out of range, or None, with which results could not be repeated.
-    """
+    """Return the seed as an integer; raise a ConfigError for None or a number out of range."""
     if not isinstance(seed, SupportsIndex) or not 0 <= index(seed) < SEED_LIMIT:
         raise out_of_range(option, f"a whole number from 0 to {SEED_LIMIT - 1}", seed)
     return index(seed)

@@ -55,7 +55,6 @@ CHECK_PATH = "check the path, or choose another one"
 Identity = tuple[int, int, int, int, int]
 """Numbers that change when a file changes; see :func:`identity_of`."""
 _MARK_BYTES = 1024
-"""Largest size of the file ``MARK``, in bytes."""
 _ATTEMPTS = 20
 """Number of attempts to lock a new folder before another process removes it as abandoned."""
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -90,11 +89,7 @@ def beside(path: Path) -> Generator[Path]:
 
 
 def put(finished: Path, path: Path) -> None:
-    """Flush a finished file to the disk, and rename it to ``path``.
-
-    Raises:
-        OSError: If it cannot be moved, or ``path`` is a device or a pipe; the error names ``path``.
-    """
+    """Flush a finished file to the disk, and rename it to ``path``, which must not be a device."""
     try:
         if path.exists() and not path.is_file():
             raise OSError(errno.EEXIST, "is no regular file")
@@ -125,11 +120,7 @@ def writing(path: Path, advice: str = "") -> Generator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Generator[Path]:
-    """Yield a temporary file as :func:`beside` does, with the errors of :func:`writing`.
-
-    Raises:
-        GraphLoGError: Instead of any OSError of the block.
-    """
+    """Yield a temporary file as :func:`beside` does, with the errors of :func:`writing`."""
     with writing(path), beside(path) as unfinished:
         yield unfinished
 
@@ -151,10 +142,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def mark_folder(folder: Path, kind: str) -> None:
-    """Mark a folder as an output of graphlog of this ``kind``, which a later command may replace.
-
-    The mark is a small file with a checksum.
-    """
+    """Mark a folder as an output of graphlog of a ``kind``, which a later command may replace."""
     write_json(folder / MARK, _mark(kind))
 
 
@@ -304,9 +292,6 @@ def scratch_folder(out: Path) -> Generator[Path]:
     """Yield a hidden folder next to ``out`` for unfinished files; it is removed after the block.
 
     Such folders of killed processes for the same ``out`` are removed first.
-
-    Raises:
-        GraphLoGError: If it cannot be created.
     """
     stem = out.absolute().with_name(f".{out.name}")
     unfinished = re.compile(rf"{re.escape(stem.name)}\.partial-[0-9]+-[0-9a-f]{{8}}")
@@ -352,13 +337,9 @@ def _remove(folder: Path) -> None:
 
 
 def identity_of(file: Path) -> Identity:
-    """Return device, inode, size, and times in ns of the last changes of content and of status.
-
-    They change when the file changes; no program can set the last one.
-    """
-    status = file.stat()
-    times = status.st_mtime_ns, status.st_ctime_ns
-    return status.st_dev, status.st_ino, status.st_size, *times
+    """Return numbers that change when a file changes; no program can set the last one, a time."""
+    s = file.stat()
+    return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
 
 
 def hash_file(path: Path) -> str:
@@ -417,11 +398,7 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
 
 @contextmanager
 def open_bytes(path: Path | str) -> Generator[Any]:
-    """Open a file or standard input (``-``) as bytes; compression is recognized by content.
-
-    Raises:
-        DataError: If it cannot be opened.
-    """
+    """Open a file or standard input (``-``) as bytes; compression is recognized by content."""
     is_stdin = str(path) == "-"
     name = "standard input" if is_stdin else str(path)
     try:

@@ -171,11 +171,7 @@ def schema_for(source: Input, name: str) -> FeatureSchema | None:
 
 
 def reader_of(source: Input, schema: FeatureSchema | None, domain: str | None = None) -> Domain:
-    """Return the domain that reads an input in ``schema``.
-
-    Raises:
-        ConfigError: If input and schema are of different domains.
-    """
+    """Return the domain of an input; raise a ConfigError if that of ``schema`` is another one."""
     name = domain or source.domain or (schema.domain if schema else _DEFAULT_DOMAIN)
     check_name("domain", name, DOMAINS)
     reader = DOMAINS[name]
@@ -316,11 +312,7 @@ def rereadable(source: Input) -> Generator[Input]:
 
 @contextmanager
 def temporary_folder() -> Generator[Path]:
-    """Yield a folder that is removed after the block.
-
-    Raises:
-        GraphLoGError: If it cannot be created.
-    """
+    """Yield a folder that is removed after the block."""
     with writing(Path(tempfile.tempdir or "temporary files"), _ADVICE):
         folder = tempfile.TemporaryDirectory(prefix="graphlog-", ignore_cleanup_errors=True)
     with folder as path:
@@ -426,11 +418,7 @@ def _read_store(
 
 
 def check_schema(own: FeatureSchema, schema: FeatureSchema) -> None:
-    """Check that a store with the schema ``own`` fits a model that reads ``schema``.
-
-    Raises:
-        ConfigError: If it does not.
-    """
+    """Raise a ConfigError if a store of the schema ``own`` does not fit a model for ``schema``."""
     if own == schema and not schema.contradicts(own):
         return
     if own.domain != schema.domain:

@@ -27,13 +27,8 @@ class Registry(UserDict[str, T]):
 
     A part given as the text ``module:name`` and the part of an installed package are imported when
     they are first looked up, so that listing names is fast. A package cannot replace a part of
-    graphlog.
-
-    Args:
-        kind: A key of :data:`GROUPS`.
-        parts: The parts of graphlog.
-        fits: Function of the name and the part of a package. It returns None if the part can be
-            used, otherwise a description of what it should be.
+    graphlog. The ``kind`` is a key of :data:`GROUPS`. The function ``fits`` gets the name and the
+    part of a package, and returns None if it can be used, else a description of what it should be.
     """
 
     def __init__(
@@ -75,12 +70,7 @@ class Registry(UserDict[str, T]):
         return len({**self.data, **self._installed})
 
     def __getitem__(self, name: str) -> T:
-        """Return a part, which is imported on first use.
-
-        Raises:
-            ConfigError: If it belongs to a package and cannot be imported or used.
-            KeyError: If no part has this name.
-        """
+        """Return a part, imported on first use; raise a ConfigError if it cannot be used."""
         if name not in self.data and name in self._installed:
             self.data[name] = self._load(name)
         part = self.data[name]
@@ -114,11 +104,7 @@ class Registry(UserDict[str, T]):
         return {} if point is None else {self.kind: _package(point)}
 
     def check_installed(self, name: str, packages: Mapping[str, str]) -> None:
-        """Check that a part exists, given the result of :meth:`package` when it was last used.
-
-        Raises:
-            MissingPluginError: If the package of the part is not installed.
-        """
+        """Raise a MissingPluginError if a part is missing; ``packages`` is from :meth:`package`."""
         if name not in self and self.kind in packages:
             raise MissingPluginError(self.kind, name, packages[self.kind])
 

@@ -72,10 +72,6 @@ def run_processes(words: Sequence[str], count: int) -> int:
 
     Only the first process prints; the messages of another one are shown only if it ended the run.
     Ctrl-C and SIGTERM are passed on once to each process.
-
-    Raises:
-        ConfigError: If torchrun has started the processes already.
-        GraphLoGError: If a process was killed.
     """
     if "WORLD_SIZE" in os.environ:
         raise ConfigError(

@@ -120,11 +120,7 @@ class FeatureSchema:
                 )
 
     def mask_row(self, columns: MaskedColumns = "all") -> tuple[float, ...]:
-        """Return the row of a masked node or edge; ``first`` keeps only its first nonzero value.
-
-        Raises:
-            ConfigError: If the schema has no such row.
-        """
+        """Return the row of a masked node or edge; ``first`` keeps only its first nonzero value."""
         row = self.node_mask if self.masked == "node" else self.edge_mask
         if row is None:
             raise ConfigError(
@@ -186,11 +182,7 @@ class FeatureSchema:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "FeatureSchema":
-        """Return the schema that :meth:`to_dict` described.
-
-        Raises:
-            ConfigError: If a field is missing or malformed.
-        """
+        """Return the schema that :meth:`to_dict` described; raise a ConfigError for any other."""
         try:
             rows: dict[str, Any] = {
                 k: None if fields[k] is None else tuple(fields[k])
@@ -280,10 +272,7 @@ class GraphChunk:
         return len(self.node_counts)
 
     def check(self, schema: FeatureSchema) -> None:
-        """Assert that the arrays fit each other and ``schema``.
-
-        Errors in the input of a user are found by its reader, which can name the place.
-        """
+        """Assert that the arrays fit each other and ``schema``; readers check the input itself."""
         n, v, e = len(self), int(self.node_counts.sum()), int(self.edge_counts.sum())
         texts, labels = (n if a is None else len(a) for a in (self.texts, self.labels))
         assert n == len(self.edge_counts) == len(self.rows) == texts == labels
@@ -334,16 +323,13 @@ def rejects_of_output(folder: Path, output: str) -> Path:
 
 
 def write_rejects(folder: Path, rejects: Iterable[Reject], output: str) -> Path:
-    """Write rejected rows and the name of their output as CSV, atomically.
+    """Write rejected rows and the name of their output as CSV, atomically; return the path.
 
-    Files that a killed command left while it wrote this list are removed.
-
-    Returns:
-        The path of the file; see :func:`rejects_of_output`.
+    It is that of :func:`rejects_of_output`. Unfinished files of a killed command are removed.
     """
     separate = folder / f"{output}.{REJECTS}"
     with suppress(OSError):
-        if separate.samefile(folder / REJECTS):  # the two names of a new list, see below
+        if separate.samefile(folder / REJECTS):  # killed after `os.link` below
             separate.unlink()
     path = rejects_of_output(folder, output)
     is_new = not path.exists()
@@ -372,11 +358,7 @@ def write_rejects(folder: Path, rejects: Iterable[Reject], output: str) -> Path:
 
 
 def save_rejects(folder: Path, rejects: Sequence[Reject], output: str) -> Path | None:
-    """Write the rejected rows of ``output``; without any, clear a list that an earlier run wrote.
-
-    Returns:
-        The path of the list; None if no row was rejected.
-    """
+    """Write the rejected rows of ``output``, if any, and return the path; clear an older list."""
     path = rejects_of_output(folder, output)
     if rejects or path.exists():
         path = write_rejects(folder, rejects, output)
@@ -459,11 +441,6 @@ class AttributeWriter:
     """Writer of attribute rows as codes and a table of the distinct rows.
 
     With more than ``LARGEST_TABLE`` distinct rows, it writes the rows themselves instead.
-
-    Args:
-        name: ``node`` or ``edge``.
-        columns: Columns of the rows.
-        new_array: Function that returns the writer of the array of a name.
     """
 
     def __init__(
@@ -522,10 +499,7 @@ class AttributeWriter:
 
 
 class TextWriter:
-    """Writer of texts in compressed blocks, and of the offsets of these blocks.
-
-    The argument ``new_array`` is that of :class:`AttributeWriter`.
-    """
+    """Writer of texts in compressed blocks, and of the offsets of these blocks."""
 
     def __init__(self, new_array: Callable[[str], ArrayWriter]) -> None:
         self._blocks, self._offset_writer = new_array("text_blocks"), new_array("text_offsets")
@@ -561,11 +535,7 @@ class TextWriter:
 
 
 def unpack_texts(block: bytes, count: int) -> list[str]:
-    """Return the ``count`` texts of one compressed block.
-
-    Raises:
-        ModelFileError: If the block is damaged.
-    """
+    """Return the ``count`` texts of one compressed block; raise a ModelFileError for damage."""
     try:
         raw = zlib.decompress(block)
         ends = (4 * count + np.cumsum(np.frombuffer(raw, "<u4", count), dtype=np.int64)).tolist()

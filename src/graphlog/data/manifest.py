@@ -122,16 +122,12 @@ class Manifest(FrozenConfig):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contents:
-    """A manifest and its arrays."""
+    """A manifest and its arrays, which are memory-mapped if ``path`` is a folder."""
 
     manifest: Manifest
-    """Description of the store."""
     schema: FeatureSchema
-    """Meaning of the attributes."""
     arrays: dict[str, Array]
-    """The arrays by name."""
     path: Path | None = None
-    """Folder from which the arrays are memory-mapped; None for arrays in memory."""
     values: dict[str, Array] = field(default_factory=dict[str, Array])
     """Cache of the attribute tables in the data type of batches, by ``node`` and ``edge``."""
     parents: dict[int, str] = field(default_factory=dict[int, str])
@@ -180,10 +176,7 @@ def read_contents(path: Path, verify: bool = True) -> Contents:
     """Memory-map the store in ``path``, which another process may replace at the same time.
 
     With ``verify``, the hash of every file is checked, once per process as long as the file does
-    not change; a gigabyte takes about a second.
-
-    Raises:
-        ModelFileError: If it is no store, of a newer version, incomplete, or changed.
+    not change; a gigabyte takes about a second. A ModelFileError is raised if this fails.
     """
     while True:
         before = _identity_of_store(path)
@@ -236,11 +229,7 @@ def _map(path: Path, verify: bool) -> Contents:
 
 
 def refuse_changed(contents: Contents) -> None:
-    """Hash every array again and compare the hashes with those in the manifest.
-
-    Raises:
-        ModelFileError: If one differs.
-    """
+    """Hash every array again; raise a ModelFileError for a hash that is not in the manifest."""
     for name, entry in contents.manifest.files.items():
         if hash_array(contents.arrays[name]) != entry.sha256:
             raise damaged(contents.path and contents.path / f"{name}.bin", _CHANGED)

@@ -170,19 +170,13 @@ def check_fractions(fractions: Fractions) -> tuple[float, float, float]:
     Raises:
         ConfigError: If they are not three numbers in [0, 1] with sum 1, or train is 0.
     """
-    if (
-        len(fractions) != 3
-        or not all(0 <= f <= 1 for f in fractions)
-        or abs(math.fsum(fractions) - 1) > 1e-6
-        or fractions[0] <= 0
-    ):
-        raise out_of_range(
-            "fractions",
-            "train, valid and test shares that sum to 1, train above 0",
-            tuple(fractions),
-        )
-    train, valid, test = fractions
-    return float(train), float(valid), float(test)
+    shares = tuple(fractions)
+    is_valid = len(shares) == 3 and all(0 <= share <= 1 for share in shares) and shares[0] > 0
+    if not is_valid or abs(math.fsum(shares) - 1) > 1e-6:
+        allowed = "train, valid and test shares that sum to 1, train above 0"
+        raise out_of_range("fractions", allowed, shares)
+    train, valid, test = map(float, shares)
+    return train, valid, test
 
 
 def _rows(share: float, n: int) -> float:
@@ -304,11 +298,7 @@ def _fill(
 
 
 def _with_training_rows(split: Split, n: int) -> Split:
-    """Return the split of ``n`` rows.
-
-    Raises:
-        DataError: If its training set is empty.
-    """
+    """Return the split of ``n`` rows; raise a DataError if its training set is empty."""
     if not len(split.train):
         why = f"{n} rows are too few, or most of them share one group (such as a scaffold)"
         raise DataError(f"the split leaves nothing to train on: {why}; choose the split `random`.")

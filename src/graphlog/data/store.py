@@ -171,9 +171,7 @@ def sample_rows(total: int, limit: int, seed: int = 0) -> Int[np.ndarray, "_"]:
 def epoch_batches(
     num_graphs: int, batch_size: int, seed: int = 0, epoch: int = 0
 ) -> list[Int[np.ndarray, "_"]]:
-    """Return the indices of the graphs of each batch of an epoch, which visits each graph once.
-
-    Epochs are counted from 0.
+    """Return the indices of the graphs of each batch of an epoch, in random order.
 
     Example:
         >>> [len(batch) for batch in epoch_batches(5, 2)]
@@ -342,11 +340,7 @@ class GraphStore:
         return list(self.iter_rejects())
 
     def iter_rejects(self) -> Iterator[Reject]:
-        """Yield the input rows that have no graph, without holding all of them in memory.
-
-        Raises:
-            ModelFileError: If the list is damaged.
-        """
+        """Yield the input rows that have no graph, without holding all of them in memory."""
         for row, text, reason, kind in self._lines("rejects", (int, str, str, str)):
             if not 0 <= row < self._counts["rows"] or kind not in list(RejectKind):
                 raise contradiction(self.path)
@@ -433,9 +427,9 @@ class GraphStore:
         )
 
     def chunks(self) -> Iterator[GraphChunk]:
-        """Yield all graphs as chunks for another builder; an empty store yields one empty chunk."""
+        """Yield all graphs in chunks; an empty store yields one empty chunk."""
         for start in range(0, max(len(self), 1), _GRAPHS_A_CHUNK):
-            graphs = self._resolve(np.arange(start, min(start + _GRAPHS_A_CHUNK, len(self))))
+            graphs = self._resolve(slice(start, start + _GRAPHS_A_CHUNK))
             node_counts, edge_counts, x, ends, edge_attr = self._gather(graphs)
             view = GraphStore(self.contents, graphs)
             texts = view.texts() if self.has_texts else None
@@ -632,13 +626,6 @@ class StoreBuilder:
     ``path`` is replaced, unless ``overwrite`` is False. Use the builder as a context manager, which
     removes unfinished files; those of a killed process are removed by the next build.
 
-    Args:
-        schema: Meaning of the attributes.
-        path: Folder of the store; None keeps it in memory.
-        tasks: Names of the label columns.
-        source: Origin of the graphs.
-        overwrite: Whether to replace a store at ``path``.
-
     Raises:
         ConfigError: If ``path`` exists and is not a store, or must not be replaced.
         DataError: If the files cannot be written.
@@ -688,11 +675,7 @@ class StoreBuilder:
         self._arrays[name].append(rows)
 
     def add(self, chunk: GraphChunk) -> None:
-        """Append graphs.
-
-        Raises:
-            DataError: If the files cannot be written.
-        """
+        """Append graphs."""
         chunk.check(self.schema)
         has_texts = chunk.texts is not None
         if self._undirected is None:
@@ -741,12 +724,7 @@ class StoreBuilder:
         self._counts["rejects"] += 1
 
     def finish(self) -> GraphStore:
-        """Move the store to its path and return it; every row must have a graph or be rejected.
-
-        Raises:
-            ConfigError: If ``path`` exists now and must not be replaced.
-            DataError: If the files cannot be written.
-        """
+        """Move the store to its path and return it; every row must have a graph or be rejected."""
         rows = self._counts["rows"] = self._counts["graphs"] + self._counts["rejects"]
         assert self._top_row == rows - 1, "every row of the input must be a graph or rejected"
         with _writing(self.path), self._unfinished:
@@ -786,11 +764,7 @@ class StoreBuilder:
 
 
 def check_free(path: Path) -> None:
-    """Check that nothing exists at the path of a new store.
-
-    Raises:
-        ConfigError: If something does.
-    """
+    """Raise a ConfigError if something exists at the path of a new store."""
     if path.exists():
         raise ConfigError(
             f"{path} exists already; replace it with {setting('overwrite', True)}, or name "
@@ -800,7 +774,7 @@ def check_free(path: Path) -> None:
 
 
 def _check_replaceable(path: Path, overwrite: bool) -> None:
-    """Check that nothing exists at ``path`` that must not be replaced."""
+    """Raise a ConfigError if something exists at ``path`` that must not be replaced."""
     if not overwrite:
         check_free(path)
     is_empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
@@ -836,12 +810,8 @@ def bad_row(where: str, reason: str, row: int | None = None) -> DataError:
 class RowCollector:
     """Collector that adds the graphs and rejected rows of an input to a builder and counts them.
 
-    Args:
-        builder: Builder to add to; None only counts.
-        where: Name of the input in messages.
-        on_error: ``skip`` or ``fail``; see ``ON_ERROR``.
-        progress: Function that is called with the numbers of rows done and rejected.
-        item: Name of a row in messages.
+    Messages call the input ``where`` and a row an ``item``. The function ``progress`` is called
+    with the numbers of rows done and rejected.
     """
 
     def __init__(
@@ -872,11 +842,7 @@ class RowCollector:
             self._progress(self.done, self.rejected)
 
     def reject(self, reject: Reject) -> None:
-        """Record a row without a graph.
-
-        Raises:
-            DataError: If it is a bad row and these are not skipped.
-        """
+        """Record a row without a graph; raise a DataError if bad rows are not skipped."""
         # some reasons of RDKit end in a line break
         reject = replace(reject, reason=" ".join(reject.reason.split()))
         is_bad = reject.kind != RejectKind.EXCLUDED
@@ -891,11 +857,7 @@ class RowCollector:
             self._examples.append(reject)
 
     def refuse_if_mostly_bad(self, advice: str) -> None:
-        """Check that at most half of the rows are bad.
-
-        Raises:
-            DataError: If more are, with ``advice`` and the first bad rows.
-        """
+        """Raise a DataError with ``advice`` and examples if more than half of the rows are bad."""
         if self.rejected > _LARGEST_SHARE * self.done:
             item = self._item.removeprefix("data ")
             examples = "; ".join(

@@ -46,7 +46,6 @@ WORDS = {
 DECIMALS = (".", ",")
 """Allowed decimal marks of labels."""
 _COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
-"""Numbers with a comma."""
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 """Numbers whose comma may separate thousands."""
 _POINTS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
@@ -60,7 +59,6 @@ _EXCEL_HINT = re.compile(r"sep=(.)[\r\n]*")
 _UNCOMPUTED = re.compile(rb"(</f>|<f[^>]*/>)\s*(<v>\s*</v>|<v\s*/>)?\s*</c>")
 """XML of a cell with a formula but without its value."""
 _NUMBERS_NOT_LABELS = frozenset({"id", "index", "row", "cid", "num", "number", "no"})
-"""Names of columns of numbers that are no labels."""
 _ROWS_AT_A_TIME = 1000
 """Number of rows in which label columns are searched; if some are empty there, in the next ones."""
 _MOST_CELLS = 2_000_000
@@ -95,11 +93,7 @@ class RecordColumn(NamedTuple):
         return self.is_name(name) or _normalized(name) in self.likely
 
     def find(self, columns: Sequence[str], wanted: str | None, where: str) -> int:
-        """Return the index of the column, which has the name ``wanted`` if this is not None.
-
-        Raises:
-            DataError: If no column, or more than one, is found; the message lists them.
-        """
+        """Return the index of the only column that fits, by its name if ``wanted`` is not None."""
         rules: list[Callable[[str], bool]] = [self.is_name, self.is_heading]
         if wanted is not None:
             rules = [
@@ -260,14 +254,9 @@ def label(text: str, decimal: str = ".") -> float | None:
 
 
 class LabelReader:
-    """Reader of the label columns of a table, which collects notes for the user about them.
+    """Reader of the label columns ``tasks`` of a table, which collects notes for the user.
 
-    Without ``decimal``, the decimal mark of all columns is that of the first number that has one.
-
-    Args:
-        tasks: Names of the columns.
-        where: Name of the table in messages.
-        decimal: ``.``, ``,`` or None.
+    If ``decimal`` is None, the decimal mark of all columns is that of the first number with one.
     """
 
     def __init__(self, tasks: Iterable[str], where: str, decimal: str | None = None) -> None:
@@ -284,12 +273,7 @@ class LabelReader:
         """Columns of ``_points`` with a whole number below a thousand."""
 
     def read(self, rows: Sequence[Row]) -> Float64[np.ndarray, "N T"]:
-        """Return the labels of ``rows``.
-
-        Raises:
-            DataError: If a cell is no label, or a column holds words for classes and other numbers
-                than 0 and 1.
-        """
+        """Return the labels of ``rows``; raise a DataError for a cell that is not a label."""
         if self._decimal is None and self._words:
             self._find_decimal(rows)
         labels = np.empty((len(rows), len(self._words)))
@@ -397,10 +381,7 @@ def find_labels(table: Table) -> tuple[tuple[str, ...], list[Row]]:
 
     A column of labels holds only numbers in the first thousand rows of which it has a cell, and its
     name is not that of a running number. It may be empty before, for example in a table in which
-    one assay follows another.
-
-    Raises:
-        DataError: If no column is found.
+    one assay follows another. A DataError is raised if no column is found.
     """
     undecided = [c for c in table.columns if c != table.record_column and _may_be_labels(c)]
     label_columns, rows = set[str](), list[Row]()
@@ -431,11 +412,7 @@ def _may_be_labels(column: str) -> bool:
 
 
 def choose_tasks(table: Table, targets: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the named label columns of a table.
-
-    Raises:
-        DataError: If a name is not a column, is the SMILES column, or occurs twice.
-    """
+    """Return the named label columns; raise a DataError if one is not a column of its own."""
     columns, record = table.columns, table.record_column
     names = [targets] if isinstance(targets, str) else list(targets or ())
     for name in names:
@@ -464,7 +441,6 @@ ENDINGS = {
 _ROWS_LOOKED_AT = 100
 """Number of rows of a sheet of which one must have a cell, or the sheet counts as empty."""
 _ROWS_A_BATCH = 4096
-"""Number of rows that are read from a Parquet file at a time."""
 _DECODED = 1 << 26
 """Largest number of bytes of a column of a Parquet file that are converted to text at a time."""
 _LONGEST_CELL = 1 << 20
@@ -486,23 +462,16 @@ def open_table(
     rule: RecordColumn = SMILES,
     sheet: str | None = None,
 ) -> Generator[Table]:
-    """Open a table.
+    """Open a table; ``-`` is standard input.
 
-    Args:
-        path: File; ``-`` is standard input.
-        wanted: Name of the column of records; None finds it by ``rule``.
-        header: Names of the columns of a file without a header line.
-        delimiter: Delimiter of the columns, if not the one that the file name implies.
-        rule: Rule that recognizes the column of records.
-        sheet: Sheet of an Excel file, required if it has several.
-
-    Raises:
-        DataError: If it cannot be read, is empty, or does not have one column of records.
+    The column of records has the name ``wanted`` or, for None, is found by ``rule``. The ``header``
+    names the columns of a file without a header line. The ``delimiter`` replaces the one that the
+    file name implies. A ``sheet`` must be named if an Excel file has several. A DataError is raised
+    if the table cannot be read, is empty, or does not have one column of records.
     """
     is_stream = str(path) == "-"
-    where, kind = "standard input" if is_stream else str(path), delimiter
-    if kind is None:
-        kind = " " if is_stream else kind_of(Path(path))
+    where = "standard input" if is_stream else str(path)
+    kind = delimiter or (" " if is_stream else kind_of(Path(path)))
     if kind in ("parquet", "xlsx"):
         opened = _open_parquet(Path(path)) if kind == "parquet" else _open_excel(Path(path), sheet)
         with closing(opened) as records:
@@ -536,17 +505,9 @@ def open_columns(
     rule: RecordColumn = SMILES,
     text_of: Callable[[Any], str | None] | None = None,
 ) -> Table:
-    """Return a table of columns in memory, such as those of a data frame.
+    """Return a table of columns in memory, such as those of a data frame; see :func:`open_table`.
 
-    Args:
-        columns: Cells of each column by name; None and NaN are empty cells.
-        where: Name of the table in messages.
-        wanted: Name of the column of records; None finds it by ``rule``.
-        rule: Rule that recognizes the column of records.
-        text_of: Function that converts a record to text; None for one it cannot convert.
-
-    Raises:
-        DataError: If columns differ in length, or not exactly one holds records.
+    None and NaN are empty cells. The function ``text_of`` converts a record to text.
     """
     names = list(columns)
     if len({len(values) for values in columns.values()}) > 1:
@@ -590,11 +551,7 @@ def _table(
 
 
 def kind_of(path: Path) -> str:
-    """Return the delimiter of a table file, or ``parquet`` or ``xlsx``, by its extension.
-
-    Raises:
-        DataError: If the extension is unknown.
-    """
+    """Return the delimiter of a table file, or ``parquet`` or ``xlsx``, by its extension."""
     suffixes = [s.lower() for s in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
@@ -641,10 +598,7 @@ def _read_list(
     header: Sequence[str] | None,
     rule: RecordColumn,
 ) -> Table:
-    """Return the table of a list: lines of a record and, after a space, a name.
-
-    The first line may be a heading.
-    """
+    """Return the table of a list: lines of a record and, after a space, a name."""
     head = first.split()
     is_heading = header is None and (rule.is_heading(head[0]) or wanted in head)
     if is_heading:
@@ -711,11 +665,7 @@ def _delimited(lines: Iterator[str], where: str, delimiter: str) -> Generator[li
 
 @contextmanager
 def _readable(path: Path, kind: str, *errors: type[Exception]) -> Generator[None]:
-    """Report errors that a library raises for a file in one line.
-
-    Raises:
-        DataError: Instead of one of the ``errors``.
-    """
+    """Turn the ``errors`` that a library raises for a file into a DataError of one line."""
     try:
         yield
     except DataError:
@@ -834,11 +784,7 @@ def _has_formulas(path: Path) -> bool:
 
 
 def _values_or_formulas(sheet: Any, with_formulas: Any) -> Generator[list[Any]]:
-    """Yield the rows of a sheet: values of cells, and formulas of cells without a value.
-
-    Programs that do not compute formulas write such cells. Without a value they would look like
-    missing labels.
-    """
+    """Yield the rows of a sheet, with formulas as text if no program has computed their values."""
     rows = zip(sheet.iter_rows(), with_formulas.iter_rows(values_only=True), strict=True)
     for cells, texts in rows:
         # a formula whose value is "" has the type "str"; a cell that is not in the file has no row

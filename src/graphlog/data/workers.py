@@ -58,16 +58,10 @@ def available_workers() -> int:
 
 
 def check_workers(workers: int | None) -> int:
-    """Return the number of processes to use; None means one per core, 0 and 1 this process only.
-
-    Raises:
-        ConfigError: If it is negative.
-    """
-    if workers is None:
-        return available_workers()
-    if workers < 0:
+    """Return the number of processes to use; None means one per core, 0 and 1 this process only."""
+    if workers is not None and workers < 0:
         raise out_of_range("workers", "0 or more", workers)
-    return workers
+    return available_workers() if workers is None else workers
 
 
 def map_in_order(
@@ -77,10 +71,8 @@ def map_in_order(
 
     With few pieces or one worker, the work is done in this process. Otherwise ``work`` must be a
     function of a module and the pieces plain data; keys are not sent. The processes do not import
-    the user's script, so it needs no ``if __name__ == "__main__"``.
-
-    Raises:
-        DataError: If a process dies.
+    the user's script, so it needs no ``if __name__ == "__main__"``. A DataError is raised if one
+    dies.
     """
     stream = iter(pieces)
     head = list(islice(stream, WORTH_A_POOL if workers > 1 else 0))
@@ -155,11 +147,8 @@ def spread_in_order(
     """Yield the results of :func:`map_in_order`, computed on the cluster if one is in use.
 
     Neither ``work`` nor the pieces may contain paths, since other machines do not have the files.
-    On a cluster, ``work`` may be a method of an object that can be pickled, such as a model.
-
-    Raises:
-        DataError: If a process of this machine dies.
-        ProcessLostError: If workers of the cluster die repeatedly, or do not have the code.
+    On a cluster, ``work`` may be a method of an object that can be pickled, such as a model. A
+    ProcessLostError is raised if workers of the cluster die repeatedly, or do not have the code.
     """
     ray = _ray.get()
     return map_in_order(work, pieces, workers) if ray is None else _map_on_ray(ray, work, pieces)
@@ -175,11 +164,7 @@ def spread_texts(
 
 
 def device_for(engine: str, device: str) -> str:
-    """Return the device to compute on, which is always the CPU on a Ray cluster.
-
-    Raises:
-        ConfigError: If the engine does not have the device.
-    """
+    """Return the device to compute on: ``cpu`` with Ray, which accepts no other but ``auto``."""
     if engine != "ray" or device == "cpu":
         return device
     if device != "auto":
@@ -192,14 +177,11 @@ def device_for(engine: str, device: str) -> str:
 
 @contextmanager
 def using(engine: str, device: str = "cpu") -> Generator[None]:
-    """Let :func:`spread_in_order` use an engine in the block.
+    """Let :func:`spread_in_order` use an engine, ``local`` or ``ray``, in the block.
 
     Ray connects to the cluster of the variable ``RAY_ADDRESS``, or starts one on this machine. If
-    the caller has initialized Ray, this session is used and not ended.
-
-    Args:
-        engine: ``local`` or ``ray``.
-        device: Type of the device of the model.
+    the caller has initialized Ray, this session is used and not ended. The ``device`` is the type
+    of that of the model.
 
     Raises:
         ConfigError: If the engine or address is invalid, or the engine does not have the device.
