@@ -346,7 +346,7 @@ def remember_input(run: Path, source: Input, **options: Any) -> None:
         return
     note = {option: options.get(option) for option in _NOTED}
     if source.store is not None or isinstance(note["targets"], str):
-        note["targets"] = None  # a store has its own labels; "auto" cannot be repeated
+        note["targets"] = None  # a store has its own labels; "auto" is not a list of names
 
     def plain(value: Any) -> Any:
         return value.item() if isinstance(value, np.generic) else list(value)

@@ -60,7 +60,7 @@ _UNCOMPUTED = re.compile(rb"(</f>|<f[^>]*/>)\s*(<v>\s*</v>|<v\s*/>)?\s*</c>")
 """XML of a cell with a formula but without its value."""
 _NUMBERS_NOT_LABELS = frozenset({"id", "index", "row", "cid", "num", "number", "no"})
 _ROWS_AT_A_TIME = 1000
-"""Number of rows in which label columns are searched; if some are empty there, in the next ones."""
+"""Number of rows of each block in which label columns are searched."""
 _MOST_CELLS = 2_000_000
 """Largest number of cells in which label columns are searched."""
 
@@ -379,9 +379,9 @@ class LabelReader:
 def find_labels(table: Table) -> tuple[tuple[str, ...], list[Row]]:
     """Find the columns of labels by their content; return them and the rows read for this.
 
-    A column of labels holds only numbers in the first thousand rows of which it has a cell, and its
-    name is not that of a running number. It may be empty before, for example in a table in which
-    one assay follows another. A DataError is raised if no column is found.
+    Rows are read in blocks of a thousand. A column of labels holds only numbers in the first block
+    in which it is not empty, and its name is not that of a running number. It may be empty before,
+    if one assay follows another in the table. A DataError is raised if no column is found.
     """
     undecided = [c for c in table.columns if c != table.record_column and _may_be_labels(c)]
     label_columns, rows = set[str](), list[Row]()
@@ -412,7 +412,7 @@ def _may_be_labels(column: str) -> bool:
 
 
 def choose_tasks(table: Table, targets: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the named label columns; raise a DataError if one is not a column of its own."""
+    """Return the named label columns; refuse unknown and repeated ones, and that of the records."""
     columns, record = table.columns, table.record_column
     names = [targets] if isinstance(targets, str) else list(targets or ())
     for name in names:
