@@ -372,9 +372,10 @@ def embed_file(
     names = model.feature_names(layer, with_features)
     resolved = resolve(source, model.schema)
     chosen = choose_format(out, format, resolved)  # before standard input is copied
-    with using(engine, model.device.type), rereadable(resolved) as file:
-        options, at_once = model.reading_of(file, reading), rows_at_once(batch_size, with_features)
-        with stream(file, model.schema, at_once, **options) as parts:
+    with using(engine, model.device.type), rereadable(resolved) as readable:
+        options = model.reading_of(readable, reading)
+        at_once = rows_at_once(batch_size, with_features)
+        with stream(readable, model.schema, at_once, **options) as parts:
             embedded = model.embed_batches(
                 ((part, part.store) for part in parts),
                 layer,
@@ -382,7 +383,7 @@ def embed_file(
                 with_features=with_features,
                 precision=precision,
                 progress=progress,
-                total=rows_of(file, reading.get("limit")),
+                total=rows_of(readable, reading.get("limit")),
             )
             results = Results(
                 ((part, part.aligned(values)) for part, values in embedded),
@@ -391,7 +392,7 @@ def embed_file(
                 None if with_features else "embedding",
             )
             about = {"width": len(names), "layer": layer or model.layer}
-            return write_aligned(results, file, model.schema, out, chosen, **about)
+            return write_aligned(results, readable, model.schema, out, chosen, **about)
 
 
 def predict(

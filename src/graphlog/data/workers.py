@@ -258,12 +258,12 @@ def _map_on_ray(
         cause = getattr(e, "cause", None)  # the error that the work raised
         if cause is not None and not isinstance(cause, ray.exceptions.RayError):
             raise cause from None
-        reason = first_line(e) if cause is None else str(cause).strip().splitlines()[-1]
+        text = first_line(e) if cause is None else str(cause).strip().splitlines()[-1]
         raise ProcessLostError(
-            f"workers of the Ray cluster failed over the same rows {_RETRIES + 1} times ({reason})"
-            "; install the same versions of graphlog and its plug-ins on every machine, give the "
-            f"workers more memory, or embed and predict in smaller batches ({setting('batch_size')}"
-            ").",
+            f"workers of the Ray cluster failed over the same rows {_RETRIES + 1} times ({text}); "
+            "install the same versions of graphlog and its plug-ins on every machine, give the "
+            "workers more memory, or embed and predict in smaller batches "
+            f"({setting('batch_size')}).",
             option="batch_size",
         ) from e
     finally:
