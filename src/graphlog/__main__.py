@@ -1,4 +1,4 @@
-"""``python -m graphlog`` is the command."""
+"""The command ``graphlog``, run as ``python -m graphlog``."""
 
 import sys
 
@@ -6,7 +6,7 @@ from graphlog.cli.main import main
 
 if __name__ == "__main__":
     code = main()
-    # Ctrl-C inside an import, where dataclasses run `exec`, leaves a mark in the interpreter that
-    # would end it by the signal, not with this code; the next `exec` clears the mark
+    # Ctrl-C while an import runs `exec` (as dataclasses do) sets a flag in the interpreter, which
+    # then ends by the signal instead of with this exit code; another `exec` clears the flag
     exec("")  # nosec B102
     sys.exit(code)

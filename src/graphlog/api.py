@@ -1,4 +1,4 @@
-"""The public calls; the command line only parses its arguments, makes one of them and prints."""
+"""The public functions; each command of the command line calls one of them and prints."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ from graphlog.training.settings import (
 )
 
 Model = str | Path | Encoder
-"""An encoder, or what :func:`load` makes one of."""
+"""An encoder, or its name or path for :func:`load`."""
 
 
 def read_molecules(
@@ -60,20 +60,20 @@ def read_molecules(
     targets: ColumnNames | None = None,
     **options: Any,
 ) -> GraphStore:
-    """Return molecules as a graph store, whose ``rejects`` are the rows that cannot be read.
+    """Read molecules into a graph store; its ``rejects`` are the rows that cannot be read.
 
     Args:
         source: A table (CSV, TSV, SMILES list, Parquet, Excel), SDF file, ``-`` (standard input),
             the name of a data set, a store folder, SMILES or RDKit molecules, or a data frame.
-        schema: ``molecule-cip`` (None), ``molecule``, ``molecule-rich`` or ``molecule-isotopes``.
-        targets: Columns of labels; ``auto``: all numeric ones; None: a data set's own, if any.
+        schema: ``molecule-cip`` (default), ``molecule``, ``molecule-rich``, ``molecule-isotopes``.
+        targets: Columns of labels; ``auto`` uses all numeric ones, None those of a data set.
         options: ``smiles_column``, ``on_error``, ``workers``, ``store_path``, ``progress``,
             ``keep_texts``, ``limit`` and ``data_dir``, as for
             :class:`graphlog.domains.molecule.domain.MoleculeReading`.
 
     Raises:
         DataError: If the source or a label cannot be read, or most rows of a table are bad.
-        ConfigError: If a name or an option is not valid.
+        ConfigError: If a name or an option is invalid.
 
     Example:
         >>> read_molecules(["CCO", "C1CC"], schema="molecule").rejects[0].reason
@@ -90,20 +90,20 @@ def read_molecules(
 def read_graphs(
     source: InputLike, *, schema: FeatureSchema | GraphStore | None = None, **options: Any
 ) -> GraphStore:
-    """Return any graphs as a store, with those that cannot be used in its ``rejects``, by number.
+    """Read graphs of any kind into a store; its ``rejects`` are the graphs that cannot be used.
 
     Args:
         source: A folder of ``edges.csv``, ``nodes.csv`` and ``graphs.csv``; a ``.jsonl`` file with
-            a graph a line; a folder or zip of TUDataset; a text file of the GIN family; the name of
-            a set (``mutag``); or a store.
-        schema: How to read attributes: a model's schema, or another store, whose numbers of classes
-            are kept too; None infers it.
+            one graph per line; a folder or zip file of TUDataset; a text file of the GIN family;
+            the name of a data set (``mutag``); or a store.
+        schema: Schema of the attributes, such as that of a model, or another store, whose numbers
+            of classes are used too; None infers it.
         options: ``kinds``, ``directed``, ``on_error``, ``store_path``, ``progress``, ``limit`` and
             ``data_dir``, as for :class:`graphlog.domains.graph.domain.GraphReading`.
 
     Raises:
-        DataError: Naming file, line or graph, if the input, or most of its graphs, cannot be read.
-        ConfigError: If an option is not valid.
+        DataError: If the input, or most of its graphs, cannot be read.
+        ConfigError: If an option is invalid.
     """
     if isinstance(schema, GraphStore):
         return read(source, schema.schema, domain="graph", like=schema, **options)
@@ -111,19 +111,19 @@ def read_graphs(
 
 
 def read_proteins(source: str | Path | Sequence[str | Path], **options: Any) -> GraphStore:
-    """Return the ego-network of every protein of a named set (``worm-go40``) or of network files.
+    """Read the ego-network of every protein of a data set (``worm-go40``) or of network files.
 
     Args:
-        source: Name of a set or network, network files (one a species), or a folder of them.
+        source: Name of a data set or network, network files (one per species), or their folder.
         options: ``annotations``, ``go``, ``aliases``, ``labels``, ``species``, ``on_error``,
-            ``limit`` and the like, as for :class:`graphlog.domains.protein.reading.ProteinReading`.
+            ``limit`` and others, as for :class:`graphlog.domains.protein.reading.ProteinReading`.
 
     Raises:
-        DataError: Naming file and line, if something cannot be read.
-        ConfigError: If an option is unknown or does not fit.
+        DataError: If a file cannot be read.
+        ConfigError: If an option is unknown or does not apply.
     """
-    is_one = isinstance(source, str | Path)
-    networks = source if is_one else Input(name=f"{len(source)} networks", records=source)
+    is_single = isinstance(source, str | Path)
+    networks = source if is_single else Input(name=f"{len(source)} networks", records=source)
     return read(networks, domain="protein", **options)
 
 
@@ -138,20 +138,20 @@ def featurize(
     engine: str = "local",
     **options: Any,
 ) -> GraphStore:
-    """Read any input into a store folder; ``rejects.csv`` beside it lists the rows left out.
+    """Read any input into a store folder; ``rejects.csv`` next to it lists the rejected rows.
 
     Args:
-        source: See :data:`graphlog.inputs.InputLike`; proteins also as several files, ``"a,b"``.
+        source: See :data:`graphlog.inputs.InputLike`; of proteins also several files, ``"a,b"``.
         output: The store folder.
-        domain: ``molecule``, ``protein`` or ``graph``; None takes that of the input.
-        schema: Name of a fixed schema; None takes that of the default recipe, or infers one.
+        domain: ``molecule``, ``protein`` or ``graph``; None uses that of the input.
+        schema: Name of a predefined schema; None uses that of the default recipe, or infers one.
         like: Model or store whose schema to use instead.
         overwrite: Whether to replace a store at ``output``.
-        engine: ``local``, or ``ray``: see :func:`graphlog.data.workers.using`.
-        options: Of the reader of the domain, such as ``smiles_column`` or ``radius``.
+        engine: ``local`` or ``ray``; see :func:`graphlog.data.workers.using`.
+        options: Options of the reader of the domain, such as ``smiles_column`` or ``radius``.
 
     Raises:
-        ConfigError: If ``output`` exists, or an option does not fit.
+        ConfigError: If ``output`` exists, or an option does not apply.
         DataError: If the input cannot be read.
     """
     output = Path(output)
@@ -159,9 +159,9 @@ def featurize(
         check_free(output)
     folder = output.absolute().parent
     check_rejects(folder, output.name, source)
-    wanted = None if schema is None else schema_named(schema)
+    chosen = None if schema is None else schema_named(schema)
     names = source.split(",") if isinstance(source, str) and not os.path.exists(source) else []
-    if len(names) > 1 and (domain or (wanted and wanted.domain)) == "protein":
+    if len(names) > 1 and (domain or (chosen and chosen.domain)) == "protein":
         resolved = Input(name=str(source), domain="protein", records=[n.strip() for n in names])
     else:
         resolved = resolve(source)
@@ -174,25 +174,24 @@ def featurize(
         if isinstance(like, str | Path) and is_store(like):
             like = open_store(like)
         model = like if isinstance(like, GraphStore) else load(like)
-        wanted = model.schema
+        chosen = model.schema
         if isinstance(model, GraphStore):
-            cutting = domain_of(wanted).cutting_of(model)
-            options |= {"like": model} if wanted.domain == "graph" else {}
+            cutting = domain_of(chosen).cutting_of(model)
+            options |= {"like": model} if chosen.domain == "graph" else {}
         else:
             cutting = model.info.get("cutting", {})
-        usual = domain_of(wanted).cutting_of(resolved)
-        changed = {name: value for name, value in cutting.items() if usual.get(name) != value}
+        default = domain_of(chosen).cutting_of(resolved)
+        changed = {name: value for name, value in cutting.items() if default.get(name) != value}
         options = {**changed, **{name: v for name, v in options.items() if v is not None}}
-    elif wanted is None and domain in (None, schema_named(USUAL_SCHEMA).domain):
-        wanted = schema_for(resolved, USUAL_SCHEMA)
+    elif chosen is None and domain in (None, schema_named(USUAL_SCHEMA).domain):
+        chosen = schema_for(resolved, USUAL_SCHEMA)
     is_open = domain is None and like is None and schema is None
     options |= {"domain": domain, "store_path": output, "overwrite": overwrite}
     with using(engine):
-        graphs = read(resolved, wanted, domain_is_open=is_open, **options)
+        graphs = read(resolved, chosen, domain_is_open=is_open, **options)
     unmatched = enumerate(graphs.source.unmatched.items(), start=graphs.num_rows)
     others = (Reject(row, text, reason) for row, (text, reason) in unmatched)
-    rejects = chain(graphs.iter_rejects(), others)
-    write_rejects(folder, rejects, output.name)
+    write_rejects(folder, chain(graphs.iter_rejects(), others), output.name)
     return graphs
 
 
@@ -216,19 +215,21 @@ def pretrain(
 
     Args:
         source: A store, a path, the name of a data set, or a list of SMILES.
-        objective: Pretext task; ``graphlog`` unless ``config`` says otherwise.
-        recipe: Named settings. The default for molecules predicts descriptors and substructures;
-            ``graphlog`` trains the losses of GraphLoG.
-        seed: Decides initial weights, order, masks and samples; 0 unless ``config`` says otherwise.
-        run_dir: Folder for log, checkpoints and model; None keeps all in memory.
-        init: Encoder to start from; it is copied, and its settings are those of the network. It has
-            no effect on a run that is resumed.
-        resume: Continue from the last checkpoint in ``run_dir``, with the settings of that run.
-        overwrite: Replace the run in ``run_dir``.
+        objective: Name of the pretext task; by default that of ``config``, or ``graphlog``.
+        recipe: Name of predefined settings. The default for molecules predicts descriptors and
+            substructures; ``graphlog`` trains the losses of GraphLoG.
+        seed: Seed of initial weights, order, masks and samples; by default that of ``config``, or
+            0.
+        run_dir: Folder for log, checkpoints and model; None keeps everything in memory.
+        init: Encoder to start from, which is copied; its network settings replace the default ones.
+            It has no effect on a run that is resumed.
+        resume: Whether to continue from the last checkpoint in ``run_dir``, with its settings.
+        overwrite: Whether to replace the run in ``run_dir``.
         config: Settings to start from: an object, nested tables, or a TOML file.
-        progress: Follows the run; True shows a bar.
-        callbacks: Receive every row of the log; ``tensorboard``, ``wandb`` or ``mlflow`` by name.
-        reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``limit``, ...).
+        progress: Progress display; True shows a bar.
+        callbacks: Functions that receive every row of the log; ``tensorboard``, ``wandb`` or
+            ``mlflow`` by name.
+        reading: Options of ``read_molecules`` (``smiles_column``, ``workers``, ``limit``, ...).
         overrides: Any setting: ``epochs=3``, ``encoder={"dim": 64}``, or ``**{"encoder.dim": 64}``.
 
     Returns:
@@ -240,7 +241,7 @@ def pretrain(
         8
     """
     folder = None if run_dir is None else Path(run_dir)
-    if folder is not None and is_first():  # before the input is read, which may take long
+    if folder is not None and is_first():  # before the input is read, which may take a long time
         check_usable(folder, "pretrain", resume, overwrite, init)
     progress = as_progress(progress)
     origin = config if isinstance(config, str | Path) else setting("config")
@@ -252,21 +253,23 @@ def pretrain(
             origin = folder / "config.toml"
             config = read_config(origin)
     tables = settings_tables(config)
-    named = {"objective": tables["objective"].get("name"), "recipe": tables.get("recipe")}
-    for name, given in (("objective", objective), ("recipe", recipe)):
-        if given is not None and named[name] not in (None, given):
+    for name, given, configured in (
+        ("objective", objective, tables["objective"].get("name")),
+        ("recipe", recipe, tables.get("recipe")),
+    ):
+        if given is not None and configured not in (None, given):
             raise ConfigError(
-                f"{setting(name, given)} contradicts {origin}, which says {named[name]!r}; "
+                f"{setting(name, given)} contradicts {origin}, which says {configured!r}; "
                 "drop one.",
                 option=name,
             )
     resolved = resolve(source)
     start = None if init is None else load(init).copy()
-    usual = {} if start is None else {"encoder": start.config.model_dump()}
+    defaults = {} if start is None else {"encoder": start.config.model_dump()}
     changes = overrides if seed is None else {**overrides, "seed": seed}
-    tables, backbone = merge(usual, tables), settings_tables(changes)["encoder"].get("backbone")
+    tables, backbone = merge(defaults, tables), settings_tables(changes)["encoder"].get("backbone")
     if backbone not in (None, tables.get("encoder", {}).get("backbone", "gin")):
-        tables["encoder"].pop("layer", None)  # settings of the other backbone's layer
+        tables["encoder"].pop("layer", None)  # these settings are for the other backbone
     tables = merge(tables, changes)
     settings = resolve_config(
         objective, recipe, tables, domain_name(resolved, tables.get("schema"))
@@ -274,7 +277,7 @@ def pretrain(
     options: dict[str, Any] = dict(reading or {})
     if resolved.path is not None:
         options.setdefault("progress", progress)
-    if "schema" in overrides:  # one of a run's file may be the name of an input's own
+    if "schema" in overrides:  # not that of a config file, which may be the input's own schema
         schema_named(overrides["schema"])
     schema = schema_for(resolved, settings.schema) if start is None else start.schema
     store = read(resolved, None if resolved.store is not None else schema, **options)
@@ -287,9 +290,9 @@ def pretrain(
         rejected = f"{len(store.rejects):,} of {store.num_rows:,} rows rejected"
         progress.say(f"read {len(store):,} graphs from {resolved.name}; {rejected}")
 
-    def describe(own: Path) -> None:
-        remember_input(own, resolved, **options)
-        save_rejects(own, store.rejects, own.absolute().name)
+    def describe(run: Path) -> None:
+        remember_input(run, resolved, **options)
+        save_rejects(run, store.rejects, run.absolute().name)
 
     result = run_pretraining(
         store,
@@ -314,9 +317,9 @@ def embed(
     engine: str = "local",
     **options: Any,
 ) -> Float[np.ndarray, "M W"]:
-    """Return a float32 embedding of each row, NaN where unreadable. See :meth:`Encoder.embed`.
+    """Return a float32 embedding of each row, NaN for bad rows. See :meth:`Encoder.embed`.
 
-    The ``engine`` is ``local``, or ``ray``: see :func:`graphlog.data.workers.using`.
+    The ``engine`` is ``local`` or ``ray``; see :func:`graphlog.data.workers.using`.
     """
     model = load(encoder, source=source)
     with using(engine, model.device.type):
@@ -338,40 +341,41 @@ def embed_file(
     format: str | None = None,
     **reading: Any,
 ) -> Written:
-    """Write the embeddings of ``source`` to ``out``, whole or not at all, in bounded memory.
+    """Write the embeddings of ``source`` to the file ``out``, atomically and in bounded memory.
 
     Tables (``.csv``, ``.jsonl``, ``.parquet``, ``.sdf``) hold the columns of the input, the
-    embedding and ``graphlog_status``; the embedding is a column ``e0``, ``e1``, ... per dimension
-    in CSV, and one cell ``embedding`` in the others unless features are added. ``.npz`` holds
+    embedding and ``graphlog_status``. In CSV, the embedding has a column ``e0``, ``e1``, ... per
+    dimension; in the others it is one cell ``embedding``, unless features are added. ``.npz`` holds
     ``embeddings`` (float32, one row per input row), ``names``, ``status``, ``row`` and the columns
-    of the input; ``.npy`` the array alone.
+    of the input; ``.npy`` only the array.
 
     Args:
         encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
         source: A path, the name of a data set, a store, or a list of SMILES.
-        out: The file; its ending decides the format. ``-`` is standard output.
-        layer: ``jk``, ``jk+sum`` or ``last``; None takes the model's own.
+        out: The file; its extension decides the format. ``-`` is standard output.
+        layer: ``jk``, ``jk+sum`` or ``last``; None uses that of the model.
         with_features: Additional features, as for :meth:`Encoder.embed`, in columns of their names.
-        batch_size: Graphs per forward pass.
-        precision: Format of matrix products.
-        device: Where to load an encoder that is named: ``auto``, ``cpu`` or ``cuda``.
-        engine: ``local``, or ``ray``: see :func:`graphlog.data.workers.using`.
-        progress: Follows the graphs.
-        format: ``csv``, ``jsonl``, ``parquet``, ``npz``, ``npy`` or ``sdf``, whatever the ending.
+        batch_size: Number of graphs per forward pass.
+        precision: Number format of matrix products.
+        device: Device for an encoder that is loaded: ``auto``, ``cpu`` or ``cuda``.
+        engine: ``local`` or ``ray``; see :func:`graphlog.data.workers.using`.
+        progress: Progress display.
+        format: ``csv``, ``jsonl``, ``parquet``, ``npz``, ``npy`` or ``sdf``, for any extension.
         reading: Options of the reader (``smiles_column``, ``on_error``, ...); the column of SMILES
             is by default that of fine-tuning or probing.
 
     Raises:
-        ConfigError: If the ending of ``out`` is unknown.
+        ConfigError: If the extension of ``out`` is unknown.
         DataError: If the source cannot be read.
     """
     model, out = load(encoder, device=device_for(engine, device), source=source), Path(out)
     names = model.feature_names(layer, with_features)
-    given = resolve(source, model.schema)
-    chosen = choose_format(out, format, given)  # before standard input is copied
-    with using(engine, model.device.type), rereadable(given) as found:
-        how, at_once = model.reading_of(found, reading), rows_at_once(batch_size, with_features)
-        with stream(found, model.schema, at_once, **how) as parts:
+    resolved = resolve(source, model.schema)
+    chosen = choose_format(out, format, resolved)  # before standard input is copied
+    with using(engine, model.device.type), rereadable(resolved) as readable:
+        options = model.reading_of(readable, reading)
+        at_once = rows_at_once(batch_size, with_features)
+        with stream(readable, model.schema, at_once, **options) as parts:
             embedded = model.embed_batches(
                 ((part, part.store) for part in parts),
                 layer,
@@ -379,7 +383,7 @@ def embed_file(
                 with_features=with_features,
                 precision=precision,
                 progress=progress,
-                total=rows_of(found, reading.get("limit")),
+                total=rows_of(readable, reading.get("limit")),
             )
             results = Results(
                 ((part, part.aligned(values)) for part, values in embedded),
@@ -388,13 +392,13 @@ def embed_file(
                 None if with_features else "embedding",
             )
             about = {"width": len(names), "layer": layer or model.layer}
-            return write_aligned(results, found, model.schema, out, chosen, **about)
+            return write_aligned(results, readable, model.schema, out, chosen, **about)
 
 
 def predict(
     predictor: str | Path | Predictor, source: InputLike, engine: str = "local", **options: Any
 ) -> Any:
-    """Return each row's predictions, NaN where unreadable; of a data frame, a data frame.
+    """Return the predictions of each row, NaN for bad rows, as a data frame if the input is one.
 
     See :meth:`Predictor.predict`.
     """
@@ -412,14 +416,14 @@ def predict_file(
     engine: str = "local",
     **options: Any,
 ) -> Written:
-    """Write the input's columns and predictions as CSV. See :meth:`Predictor.predict_file`."""
+    """Write the columns of the input and predictions. See :meth:`Predictor.predict_file`."""
     model = load_predictor(predictor, device_for(engine, device))
     with using(engine, model.device.type):
         return model.predict_file(source, Path(out), **options)
 
 
 def load_predictor(predictor: str | Path | Predictor, device: str = "cpu") -> Predictor:
-    """Return the predictor of a run folder of fine-tuning or probing, or of a file."""
+    """Load the predictor of a run folder of fine-tuning or probing, or of a file."""
     if isinstance(predictor, Encoder):
         raise ConfigError("an encoder has no head to predict with; train one: graphlog.finetune.")
     return predictor if isinstance(predictor, Predictor) else Predictor.load(predictor, device)

@@ -1,4 +1,4 @@
-"""Frozen settings that round-trip through TOML; an unknown key suggests the nearest one."""
+"""Immutable settings that can be read from TOML; the error for an unknown key suggests a name."""
 
 import json
 import tomllib
@@ -13,25 +13,25 @@ from graphlog.errors import ConfigError, DataError, out_of_range, setting
 
 
 class FrozenConfig(BaseModel):
-    """Base of every settings class: immutable, no unknown keys, no silent coercion of text."""
+    """Base class of all settings: immutable, without unknown keys, booleans are not numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     @field_validator("*", mode="before")
     @classmethod
-    def _refuse_truth_for_a_number(cls, value: object, field: ValidationInfo) -> object:
+    def _refuse_bool_as_number(cls, value: object, field: ValidationInfo) -> object:
         annotation = cls.model_fields[str(field.field_name)].annotation
-        kinds = {annotation, *get_args(annotation)}
-        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+        types = {annotation, *get_args(annotation)}
+        if isinstance(value, bool) and types & {int, float} and bool not in types:
             raise ValueError(f"must be a number, found {value}")
         return value
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], where: str = "") -> Self:
-        """Validate ``values``; ``where`` prefixes the names in messages (``objective.``).
+        """Return validated settings; messages prefix names with ``where``, such as ``objective.``.
 
         Raises:
-            ConfigError: One line naming the key, the expectation and the value found.
+            ConfigError: If a key is unknown or a value is not allowed.
         """
         try:
             return cls.model_validate(dict(values))
@@ -39,20 +39,20 @@ class FrozenConfig(BaseModel):
             raise _first_problem(cls, e, where) from None
 
     def updated(self, values: Mapping[str, Any], where: str = "") -> Self:
-        """Return a copy with ``values`` replaced, validated again."""
+        """Return a validated copy in which ``values`` are replaced."""
         return self.parse({**self.model_dump(), **values}, where)
 
 
 def _first_problem(cls: type[FrozenConfig], error: ValidationError, where: str) -> ConfigError:
     problem, *others = error.errors()
     key = str(problem["loc"][0]) if problem["loc"] else ""
-    option = f"{where}{key}".rstrip(".")  # what concerns several settings has no name of its own
+    option = f"{where}{key}".rstrip(".")  # without a key, the problem concerns several settings
     if problem["type"] == "extra_forbidden":
         near = get_close_matches(key, cls.model_fields, n=1, cutoff=0.4)
         hint = f"did you mean `{where}{near[0]}`? " if near else ""
         known = ", ".join(sorted(cls.model_fields))
         message = f"unknown setting `{where}{key}`; {hint}Known: {known}"
-    elif problem["type"] == "value_error":  # in our own words, which name what was found
+    elif problem["type"] == "value_error":  # raised by our validators, which name the value
         message = f"{setting(option)}: {problem['msg'].removeprefix('Value error, ')}"
     else:
         of_types = [problem, *(o for o in others if o["loc"][:1] == problem["loc"][:1])]
@@ -62,11 +62,7 @@ def _first_problem(cls: type[FrozenConfig], error: ValidationError, where: str) 
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file.
-
-    Raises:
-        ConfigError: If the file is missing or is not TOML.
-    """
+    """Return the tables of a TOML file; raise a ConfigError if it is missing or not TOML."""
     try:
         return tomllib.loads(_read_text(path))
     except FileNotFoundError:
@@ -76,11 +72,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        DataError: If the file is missing or is not JSON.
-    """
+    """Return the content of a JSON file; raise a DataError if it is missing or not JSON."""
     try:
         return json.loads(_read_text(path))
     except FileNotFoundError:
@@ -90,14 +82,14 @@ def read_json(path: Path) -> Any:
 
 
 def _read_text(path: Path) -> str:
-    """Return the text of a file; not of a device, which may have no end."""
+    """Return the text of a file; refuse a device, which may never end."""
     if path.exists() and not (path.is_file() or path.is_fifo()):
         raise ValueError("it is not a file")
     return path.read_text(encoding="utf-8")
 
 
 def parse_override(text: str) -> tuple[list[str], Any]:
-    """Split ``encoder.dim=64`` into its path and its TOML value; a bare word is text.
+    """Split ``encoder.dim=64`` into the path of the setting and its TOML value or plain text.
 
     Example:
         >>> parse_override("objective.depth=4")
@@ -117,11 +109,11 @@ def parse_override(text: str) -> tuple[list[str], Any]:
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``changes`` laid over it, table by table."""
+    """Return ``base`` updated with ``changes``; nested tables are merged, not replaced."""
     merged = dict(base)
     for key, value in changes.items():
         old = merged.get(key)
-        merged[key] = (
-            merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-        )
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            value = merge(old, value)
+        merged[key] = value
     return merged

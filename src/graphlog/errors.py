@@ -8,14 +8,14 @@ from operator import index
 from os import PathLike, fspath
 from typing import SupportsIndex
 
-_SHOWN = 24
-"""At most so many known names are listed, the nearest ones."""
+_MOST_NAMES = 24
+"""Largest number of known names in a message; of more, the most similar ones are listed."""
 SEED_LIMIT = 1 << 32
-"""Seeds are below; scikit-learn takes no larger ones."""
+"""Number that every seed must be below; scikit-learn accepts no larger seeds."""
 
 
 def in_python(name: str, value: object = None) -> str:
-    """Return a setting as Python has it.
+    """Return a setting in the spelling of Python.
 
     Example:
         >>> in_python("resume", True)
@@ -25,13 +25,13 @@ def in_python(name: str, value: object = None) -> str:
 
 
 WORDING: ContextVar[Callable[[str, object], str]] = ContextVar("wording", default=in_python)
-"""How settings are written to whoever called: ``resume=True`` in Python, ``--resume`` by a command.
+"""Function that spells a setting in messages: ``resume=True`` in Python, ``--resume`` in a command.
 
-The command line sets it for the time of one command."""
+The command line replaces it for the duration of one command."""
 
 
 def setting(name: str, value: object = None) -> str:
-    """Return a setting, or the advice to set it, as the caller writes it in a message."""
+    """Return a setting, with its value if one is given, in the spelling of the user's interface."""
     return WORDING.get()(name, value)
 
 
@@ -40,9 +40,9 @@ class GraphLoGError(ValueError):
 
     Args:
         message: What is wrong, where, and how to fix it, on one line.
-        option: Name in Python of the setting that is at fault or missing.
-        file: The file in question.
-        row: Row of the input in question, from 0.
+        option: Python name of the setting that is wrong or missing.
+        file: The file that caused the error.
+        row: The row of the input that caused the error, counted from 0.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ConfigError(GraphLoGError):
 
 
 class ModelFileError(GraphLoGError):
-    """A model, store or checkpoint that is damaged, foreign, or of a newer format."""
+    """A model, store or checkpoint that is damaged, of another program, or of a newer format."""
 
 
 class NonFiniteLossError(GraphLoGError):
@@ -75,13 +75,13 @@ class NonFiniteLossError(GraphLoGError):
 
 
 class ProcessLostError(GraphLoGError):
-    """Another process of the same run has ended, does not answer, or has refused to start."""
+    """Another process of the same run has ended, does not answer, or could not start."""
 
 
 class TrainingInterrupted(GraphLoGError):  # noqa: N818 - a request, not an error
-    """Ctrl-C or SIGTERM; the message says how to continue.
+    """Training was stopped by Ctrl-C or SIGTERM; the message says how to continue.
 
-    The state has been saved. A second request stops at once; the last checkpoint is kept.
+    The state was saved first. A second signal stops immediately and keeps the last checkpoint.
     """
 
 
@@ -96,11 +96,7 @@ class MissingExtraError(GraphLoGError):
 
 @contextmanager
 def optional(package: str, extra: str) -> Generator[None]:
-    """Say which extra installs a package that the block imports, where it is missing.
-
-    Raises:
-        MissingExtraError: In place of an ImportError.
-    """
+    """Raise a :class:`MissingExtraError` if the block cannot import ``package``."""
     try:
         yield
     except ImportError:
@@ -108,7 +104,7 @@ def optional(package: str, extra: str) -> Generator[None]:
 
 
 class MissingPluginError(ConfigError):
-    """A part of another package is asked for; the message names the package to install."""
+    """A plug-in's package is not installed; the message names the package."""
 
     def __init__(self, kind: str, name: str, package: str) -> None:
         super().__init__(
@@ -118,7 +114,7 @@ class MissingPluginError(ConfigError):
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of what an error says, or its name where it says nothing."""
+    """Return the first line of an error's message, or the error's class name if it is empty."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
@@ -145,33 +141,33 @@ def unknown_name(
     near = get_close_matches(name.lower(), choices, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
     shown, more = choices, ""
-    if len(choices) > _SHOWN:
-        shown = sorted(get_close_matches(name.lower(), choices, n=_SHOWN, cutoff=0.0))
-        more = f" and {len(choices) - _SHOWN} more"
+    if len(choices) > _MOST_NAMES:
+        shown = sorted(get_close_matches(name.lower(), choices, n=_MOST_NAMES, cutoff=0.0))
+        more = f" and {len(choices) - _MOST_NAMES} more"
     message = f"unknown {kind} '{name}'; {hint}Known: {', '.join(shown)}{more}"
     return ConfigError(message, option=option)
 
 
 def check_name(kind: str, name: object, known: Collection[str], option: str | None = None) -> None:
-    """Raise what :func:`unknown_name` returns unless ``name`` is one of those ``known``."""
+    """Raise the error of :func:`unknown_name` unless ``name`` is one of the ``known`` names."""
     if not isinstance(name, str) or name not in known:
         raise unknown_name(kind, str(name), known, option)
 
 
 def check_list(option: str, names: Collection[str]) -> None:
-    """Raise a :class:`ConfigError` for one name in place of a list: its letters are no names."""
+    """Raise a :class:`ConfigError` if a list of names is one text, whose letters are no names."""
     if isinstance(names, str):
-        right = "()" if names == "none" else f"['{names}']"
+        correct = "()" if names == "none" else f"['{names}']"
         raise ConfigError(
-            f"{setting(option)} is a list of names, found '{names}'; write {right}.", option=option
+            f"{setting(option)} is a list of names, found '{names}'; write {correct}.",
+            option=option,
         )
 
 
 def column_name(option: str, name: Hashable | Collection[object]) -> str:
-    """Return the name of a column, which data frames may have as a number or a tuple.
+    """Return the name of a column as text; raise a ConfigError for a list, an array or a column.
 
-    Raises:
-        ConfigError: If it is a list, an array or a column itself.
+    Data frames may use numbers or tuples as names.
     """
     if isinstance(name, Collection) and not isinstance(name, str | tuple):
         raise ConfigError(
@@ -183,33 +179,25 @@ def column_name(option: str, name: Hashable | Collection[object]) -> str:
 
 
 def check_choice(option: str, value: object, known: Collection[str]) -> None:
-    """Raise a :class:`ConfigError` unless a setting has one of the ``known`` values."""
+    """Raise a :class:`ConfigError` unless the value of a setting is one of the ``known`` ones."""
     check_name(setting(option), value, known, option)
 
 
 def check_seeds(option: str, seeds: Iterable[SupportsIndex], at_least: int = 1) -> tuple[int, ...]:
-    """Return seeds.
-
-    Raises:
-        ConfigError: If there are too few, one is out of range, or one is given twice.
-    """
+    """Return the seeds as integers; raise a ConfigError unless they are valid and different."""
     try:
-        found = tuple(map(index, seeds))
+        numbers = tuple(map(index, seeds))
     except TypeError:  # text, fractions or None
-        found = ()
-    is_seed = [0 <= seed < SEED_LIMIT for seed in found]
-    if len(found) < at_least or not all(is_seed) or len(set(found)) < len(found):
+        numbers = ()
+    are_seeds = all(0 <= seed < SEED_LIMIT for seed in numbers)
+    if len(numbers) < at_least or not are_seeds or len(set(numbers)) < len(numbers):
         allowed = f"{at_least} or more different whole numbers from 0 to {SEED_LIMIT - 1}"
         raise out_of_range(option, allowed, seeds)
-    return found
+    return numbers
 
 
 def check_seed(option: str, seed: object) -> int:
-    """Return a seed.
-
-    Raises:
-        ConfigError: If it is out of range, or None: every call would draw other numbers.
-    """
+    """Return the seed as an integer; raise a ConfigError for None or a number out of range."""
     if not isinstance(seed, SupportsIndex) or not 0 <= index(seed) < SEED_LIMIT:
         raise out_of_range(option, f"a whole number from 0 to {SEED_LIMIT - 1}", seed)
     return index(seed)

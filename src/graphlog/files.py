@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and text from files compressed or not, UTF-8 or Latin-1."""
+"""Write files atomically, lock them, and read text of any compression, in UTF-8 or Latin-1."""
 
 import bz2
 import codecs
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 EXCEL_SAFE: ContextVar[bool] = ContextVar("EXCEL_SAFE", default=False)
-"""Whether :func:`open_csv` writes what spreadsheets take for formulas as text."""
+"""Whether :func:`open_csv` escapes text that spreadsheets would execute as a formula."""
 LONGEST_LINE = 1 << 26
-"""Characters of a line; a file without line ends is no table and must not fill the memory."""
+"""Largest number of characters of a line; a file without line ends must not fill the memory."""
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zstd")
-"""Endings of compressed files."""
-LOCK = "lock"
-"""Name of the lock in a folder of unfinished files."""
+"""File name extensions of compressed files."""
+_LOCK = "lock"
+"""Name of the lock file in a folder of unfinished files."""
 MARK = "graphlog.json"
-"""Name of the file by which a folder is known as one of ours; see :func:`mark_folder`."""
+"""Name of the file that marks a folder as written by graphlog; see :func:`mark_folder`."""
 UNFINISHED = re.compile(r"(.+)\.[0-9a-f]{16}\.partial")
-"""Names of the files of :func:`beside`; the group is the name of the file in its place."""
+"""Names of the temporary files of :func:`beside`; the group is the name of the final file."""
 ADVICE: Mapping[int | None, str] = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or write to another disk"),
     **dict.fromkeys(
@@ -49,32 +49,33 @@ ADVICE: Mapping[int | None, str] = {
     errno.EFBIG: "write to another disk, or raise the limit (ulimit -f)",
     errno.EIO: "check the disk, or write to another one",
 }
-"""What to do where an output cannot be written, by the number of the error."""
+"""Advice for an output that cannot be written, by the error number."""
 CHECK_PATH = "check the path, or choose another one"
-"""The same for any other number."""
+"""Advice for all other error numbers."""
 Identity = tuple[int, int, int, int, int]
+"""Numbers that change when a file changes; see :func:`identity_of`."""
 _MARK_BYTES = 1024
 _ATTEMPTS = 20
-"""New folders that another process may take for dead before theirs is locked."""
+"""Number of attempts to lock a new folder before another process removes it as abandoned."""
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a formula starts with in a spreadsheet, also in full width."""
+"""First characters of formulas in spreadsheets, also in full width."""
 
 
 @contextmanager
 def beside(path: Path) -> Generator[Path]:
-    """Give a new file beside ``path`` to write to, and rename it into place after the block.
+    """Yield a new temporary file next to ``path``, and rename it to ``path`` after the block.
 
-    Nothing is left of it where that fails; a power failure leaves the old file or the new one. Its
-    name cannot be guessed, and a link of that name is not followed.
+    It is removed if the block fails. A power failure leaves either the old file or the new one. The
+    temporary name cannot be guessed, and a link of that name is not followed.
 
     Raises:
-        OSError: As it comes, with the name of the file that was asked for.
+        OSError: If the file cannot be written; the error names ``path``.
     """
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
     try:
-        # O_EXCL: a new file or an error, whatever lies there
+        # O_EXCL refuses a name that exists
         os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-        with suppress(OSError):  # who may read it was decided by its owner
+        with suppress(OSError):  # keep the permissions of a file that is replaced
             unfinished.chmod(path.stat().st_mode & 0o777 | stat.S_IWUSR)
         yield unfinished
         put(unfinished, path)
@@ -83,18 +84,12 @@ def beside(path: Path) -> Generator[Path]:
             raise
         raise OSError(e.errno, e.strerror or str(e), str(path)) from None
     finally:
-        # on a disk that refuses even this, what went wrong first is what matters
-        with suppress(OSError):
+        with suppress(OSError):  # an earlier error matters more
             unfinished.unlink(missing_ok=True)
 
 
 def put(finished: Path, path: Path) -> None:
-    """Move a finished file to its place once its content is on the disk.
-
-    Raises:
-        OSError: With the name of ``path``; also if a device or a pipe is there, which would be
-            lost.
-    """
+    """Flush a finished file to the disk, and rename it to ``path``, which must not be a device."""
     try:
         if path.exists() and not path.is_file():
             raise OSError(errno.EEXIST, "is no regular file")
@@ -107,14 +102,14 @@ def put(finished: Path, path: Path) -> None:
 
 @contextmanager
 def writing(path: Path, advice: str = "") -> Generator[None]:
-    """Turn a full disk or a read-only folder into one line, with ``advice`` or that of ADVICE.
+    """Report errors of writing, such as a full disk, in one line with ``advice`` or ``ADVICE``.
 
     Raises:
-        GraphLoGError: In place of any OSError of the block but that of a closed pipe.
+        GraphLoGError: Instead of any OSError of the block, except that of a closed pipe.
     """
     try:
         yield
-    except BrokenPipeError:  # standard output, and not `path`
+    except BrokenPipeError:  # concerns standard output, not `path`
         raise
     except OSError as e:
         remedy = advice or ADVICE.get(e.errno, CHECK_PATH)
@@ -125,38 +120,34 @@ def writing(path: Path, advice: str = "") -> Generator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Generator[Path]:
-    """Give a path beside ``path`` as :func:`beside` does, and say in one line what hindered it.
-
-    Raises:
-        GraphLoGError: In place of any OSError of the block.
-    """
+    """Yield a temporary file as :func:`beside` does, with the errors of :func:`writing`."""
     with writing(path), beside(path) as unfinished:
         yield unfinished
 
 
 def link_target(path: Path) -> Path:
-    """Return the file that a link points to; any other path as it is."""
+    """Return the file that a symbolic link points to; any other path unchanged."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in one piece, with the errors of :func:`replacing`."""
+    """Write a text file atomically, with the errors of :func:`replacing`."""
     with replacing(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file likewise."""
+    """Write a JSON file atomically, with the errors of :func:`replacing`."""
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
 def mark_folder(folder: Path, kind: str) -> None:
-    """Sign a folder as one that holds a ``kind`` of ours, which a later command may replace."""
+    """Mark a folder as an output of graphlog of a ``kind``, which a later command may replace."""
     write_json(folder / MARK, _mark(kind))
 
 
 def folder_kind(folder: Path) -> str | None:
-    """Return what :func:`mark_folder` signed a folder as; None for that of another program."""
+    """Return the kind that :func:`mark_folder` gave a folder; None for any other folder."""
     file = folder / MARK
     try:
         if file.is_symlink() or not file.is_file() or file.stat().st_size > _MARK_BYTES:
@@ -174,10 +165,10 @@ def _mark(kind: str) -> dict[str, str]:
 
 @contextmanager
 def excel_safe() -> Generator[None]:
-    """Write CSV files whose text no spreadsheet takes for a formula, as ``--excel-safe`` does.
+    """Write CSV files in the block so that no spreadsheet executes text as a formula.
 
-    A cell of text that starts like a formula gets an apostrophe before it, and every cell is
-    quoted. Numbers stay as they are.
+    Text that starts like a formula is preceded by an apostrophe, and every cell is quoted. Numbers
+    do not change. The option ``--excel-safe`` does the same.
 
     Example:
         >>> with excel_safe():
@@ -191,41 +182,59 @@ def excel_safe() -> Generator[None]:
 
 
 class CsvTable:
-    """Writes the rows of a CSV file; see :func:`open_csv`."""
+    """Writer of the rows of a CSV file; see :func:`open_csv`."""
 
     def __init__(self, file: Any) -> None:
-        self._file, self._neutral = file, EXCEL_SAFE.get()
-        quoting = csv.QUOTE_ALL if self._neutral else csv.QUOTE_MINIMAL
-        # of line ends in cells, csv quotes only those that end its rows
+        self._file, self._excel_safe = file, EXCEL_SAFE.get()
+        quoting = csv.QUOTE_ALL if self._excel_safe else csv.QUOTE_MINIMAL
+        # csv quotes a cell with \r or \n only if the character occurs in the line terminator
         self._writer = csv.writer(self, lineterminator="\r\n", quoting=quoting)
 
     def writerow(self, cells: Iterable[object]) -> None:
         """Write one row."""
-        self._writer.writerow(map(_harmless, cells) if self._neutral else cells)
+        self._writer.writerow(map(_escape_formula, cells) if self._excel_safe else cells)
 
     def write(self, line: str) -> None:
-        """Write a line of the csv module."""
+        r"""Write a line that the csv module ended by \r\n, ended by \n instead."""
         self._file.write(f"{line[:-2]}\n")
 
 
 def storable(text: str) -> str:
-    """Return a text as valid UTF-8; the name of a file may not be."""
+    """Return a text as valid UTF-8 with other characters escaped; file names may contain some."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def create_text(path: Path) -> TextIO:
-    """Open a new file for text as it is; what UTF-8 cannot hold is escaped."""
+    """Open a new text file without newline translation; characters outside UTF-8 are escaped."""
     return path.open("w", encoding="utf-8", newline="", errors="backslashreplace")
 
 
 @contextmanager
 def open_csv(path: Path) -> Generator[CsvTable]:
-    """Give what writes rows to the new CSV file ``path``, every table of ours that holds texts."""
+    """Create the CSV file ``path`` and yield its writer, which respects :func:`excel_safe`."""
     with create_text(path) as file:
         yield CsvTable(file)
 
 
-def _harmless(cell: object) -> object:
+def csv_rows(lines: Iterable[str], **dialect: Any) -> Iterator[list[str]]:
+    """Yield the rows of CSV text with cells of up to ``LONGEST_LINE`` characters.
+
+    The csv module has one limit for the whole process, so it is raised only while a row is read.
+    """
+    reader = csv.reader(lines, **dialect)
+    while True:
+        limit = csv.field_size_limit()
+        csv.field_size_limit(max(limit, LONGEST_LINE))
+        try:
+            row = next(reader, None)
+        finally:
+            csv.field_size_limit(limit)
+        if row is None:
+            return
+        yield row
+
+
+def _escape_formula(cell: object) -> object:
     if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULA):
         return cell
     try:
@@ -236,18 +245,18 @@ def _harmless(cell: object) -> object:
 
 
 def exchange(new: Path, old: Path) -> None:
-    """Put ``new`` in the place of ``old``, and ``old`` in that of ``new``, both on one file system.
+    """Exchange the names of two files or folders on one file system.
 
-    On Linux and macOS no other process ever sees neither or a mixture; elsewhere, and on file
-    systems that cannot do it, ``old`` is missing for a moment.
+    The exchange is atomic on Linux and macOS. Elsewhere, and on file systems without this
+    operation, ``old`` does not exist for a moment.
     """
-    name, here, flags = {
+    name, current_folder, flags = {
         "linux": ("renameat2", -100, 2),  # AT_FDCWD, RENAME_EXCHANGE
         "darwin": ("renameatx_np", -2, 2),  # AT_FDCWD, RENAME_SWAP
     }.get(sys.platform, ("", 0, 0))
     rename = getattr(ctypes.CDLL(None), name, None) if name else None
-    ends = here, os.fsencode(new), here, os.fsencode(old)
-    if rename is None or rename(*ends, ctypes.c_uint(flags)) != 0:
+    names = current_folder, os.fsencode(new), current_folder, os.fsencode(old)
+    if rename is None or rename(*names, ctypes.c_uint(flags)) != 0:
         aside = new.with_name(f"{new.name}.old")
         old.replace(aside)
         new.replace(old)
@@ -255,10 +264,9 @@ def exchange(new: Path, old: Path) -> None:
 
 
 def acquire_lock(path: Path, *, wait: bool = False) -> "BaseFileLock | None":
-    """Lock the file ``path``; None where another process holds the lock and there is no ``wait``.
+    """Lock the file ``path``; return None if another process holds it and ``wait`` is False.
 
-    The operating system frees the lock when its process ends, however it ends, so that no lock
-    outlives a process that was killed. The file stays.
+    The operating system frees the lock when the process ends or is killed. The file stays.
 
     Raises:
         OSError: If the file cannot be opened, or the file system has no locks.
@@ -274,19 +282,16 @@ def acquire_lock(path: Path, *, wait: bool = False) -> "BaseFileLock | None":
 
 
 def release_lock(lock: "BaseFileLock") -> None:
-    """Free a lock; where that fails, the system frees it when the process ends."""
+    """Release a lock; if that fails, the operating system does so when the process ends."""
     with suppress(OSError):
         lock.release()
 
 
 @contextmanager
 def scratch_folder(out: Path) -> Generator[Path]:
-    """Give a hidden folder beside ``out`` for unfinished files and remove it afterwards.
+    """Yield a hidden folder next to ``out`` for unfinished files; it is removed after the block.
 
-    Folders of the same file that a killed process left behind are removed first.
-
-    Raises:
-        GraphLoGError: If there cannot be one.
+    Such folders of killed processes for the same ``out`` are removed first.
     """
     stem = out.absolute().with_name(f".{out.name}")
     unfinished = re.compile(rf"{re.escape(stem.name)}\.partial-[0-9]+-[0-9a-f]{{8}}")
@@ -294,12 +299,12 @@ def scratch_folder(out: Path) -> Generator[Path]:
         for old in stem.parent.iterdir():
             if unfinished.fullmatch(old.name) and old.is_dir() and not old.is_symlink():
                 with suppress(OSError):
-                    if unused := acquire_lock(old / LOCK):  # the process that held it was killed
+                    if lock := acquire_lock(old / _LOCK):  # the process that held it was killed
                         shutil.rmtree(old, ignore_errors=True)
-                        release_lock(unused)
+                        release_lock(lock)
         try:
             folder, lock = _locked_folder(stem)
-        except OSError as e:  # nobody has asked for the folder
+        except OSError as e:  # the user knows `out`, not the hidden folder
             raise OSError(e.errno, e.strerror or str(e), str(out)) from None
     try:
         yield folder
@@ -309,16 +314,16 @@ def scratch_folder(out: Path) -> Generator[Path]:
 
 
 def _locked_folder(stem: Path) -> "tuple[Path, BaseFileLock]":
-    """Make the folder ``<stem>.partial-…`` and lock it; nothing is left of it on an error."""
+    """Create the folder ``<stem>.partial-…`` and lock it; it is removed on an error."""
     for _ in range(_ATTEMPTS):
         folder = stem.with_name(f"{stem.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
         folder.mkdir()
         try:
-            if lock := acquire_lock(folder / LOCK):
+            if lock := acquire_lock(folder / _LOCK):
                 return folder, lock
         except (FileNotFoundError, FileExistsError):
-            continue  # removed as unused before it could be locked
-        except BaseException:  # a signal too: the library of locks may only now be imported
+            continue  # another process removed it as abandoned before it could be locked
+        except BaseException:  # also Ctrl-C, since the import of filelock takes time
             _remove(folder)
             raise
         shutil.rmtree(folder, ignore_errors=True)
@@ -326,19 +331,15 @@ def _locked_folder(stem: Path) -> "tuple[Path, BaseFileLock]":
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder of this process as far as possible; twice, since what hinders may pass.
-
-    Not for one that another process left: it may be about to use a new one of that name.
-    """
+    """Remove a folder of this process; try twice, since an error may be temporary."""
     for _ in range(2):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def identity_of(file: Path) -> Identity:
-    """Return numbers that change with a file; no program can set the last, a time."""
-    status = file.stat()
-    times = status.st_mtime_ns, status.st_ctime_ns
-    return status.st_dev, status.st_ino, status.st_size, *times
+    """Return numbers that change when a file changes; no program can set the last one, a time."""
+    s = file.stat()
+    return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
 
 
 def hash_file(path: Path) -> str:
@@ -348,14 +349,13 @@ def hash_file(path: Path) -> str:
 
 
 def hash_json(value: Any) -> str:
-    """Return the sha256 of a value as JSON, which is that of every equal value."""
+    """Return the sha256 of a value as JSON with sorted keys; equal values have equal hashes."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _as_latin1(error: UnicodeError) -> tuple[str, int]:
-    """Read the bytes that are not UTF-8 as Latin-1, which has a character for each."""
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
+    """Decode bytes that are not UTF-8 as Latin-1, in which every byte is a character."""
+    assert isinstance(error, UnicodeDecodeError)
     return error.object[error.start : error.end].decode("latin-1"), error.end
 
 
@@ -364,18 +364,18 @@ codecs.register_error("graphlog.latin1", _as_latin1)
 
 @contextmanager
 def open_text(path: Path | str) -> Generator[Iterator[str]]:
-    """Give the lines of a file, or of standard input for ``-``, with their line ends.
+    """Yield an iterator over the lines, with line ends, of a file or of standard input (``-``).
 
-    Compression and UTF-16 are told by content, not by name; the latter is said in a warning.
+    Compression and UTF-16 are recognized by content, not by name; UTF-16 is reported by a warning.
 
     Raises:
-        DataError: If it cannot be read, is a zip archive, or its compressed data is damaged (raised
-            where that is found).
+        DataError: If it cannot be read or is a zip archive, or when damaged compressed data is
+            reached.
     """
     name = "standard input" if str(path) == "-" else str(path)
     with open_bytes(path) as raw:
         head = b""
-        with suppress(OSError, *DAMAGED):  # said where it is read
+        with suppress(OSError, *DAMAGED):  # reported when the lines are read
             head = raw.peek(4)[:4]
         if head == b"PK\3\4":
             raise DataError(
@@ -398,11 +398,7 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
 
 @contextmanager
 def open_bytes(path: Path | str) -> Generator[Any]:
-    """Give the bytes of a file or, for ``-``, of standard input, decompressed by content, not name.
-
-    Raises:
-        DataError: If it cannot be opened.
-    """
+    """Open a file or standard input (``-``) as bytes; compression is recognized by content."""
     is_stdin = str(path) == "-"
     name = "standard input" if is_stdin else str(path)
     try:
@@ -416,8 +412,9 @@ def open_bytes(path: Path | str) -> Generator[Any]:
     except OSError as e:
         raise DataError(f"cannot read {name}: {e.strerror or e}.") from None
     with nullcontext() if is_stdin else raw:
-        inflate = next((of for magic, of in _INFLATED.items() if head.startswith(magic)), None)
-        yield raw if inflate is None else inflate(raw)
+        readers = (open_ for magic, open_ in _DECOMPRESSORS.items() if head.startswith(magic))
+        decompress = next(readers, None)
+        yield raw if decompress is None else decompress(raw)
 
 
 def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
@@ -444,7 +441,7 @@ def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
 
 
 class _Zstandard(io.RawIOBase):
-    """What the frames of a compressed stream hold; an early end is an error, not an end."""
+    """Decompressed content of all frames of a Zstandard stream; a truncated one is an error."""
 
     def __init__(self, source: io.BufferedIOBase) -> None:
         with optional("zstandard", "zstd"):
@@ -459,7 +456,7 @@ class _Zstandard(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
             block = self._frame.unused_data if self._frame.eof else b""
-            block = block or self._source.read(1 << 10)  # at most 32 MB come of it
+            block = block or self._source.read(1 << 10)  # expands to 32 MB at most
             if not block:
                 if not self._frame.eof:
                     raise EOFError("it ends early")
@@ -476,12 +473,12 @@ class _Zstandard(io.RawIOBase):
         return size
 
 
-_INFLATED: dict[bytes, Callable[[Any], io.BufferedIOBase]] = {
+_DECOMPRESSORS: dict[bytes, Callable[[Any], io.BufferedIOBase]] = {
     b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
     b"BZh": bz2.BZ2File,
     b"\xfd7zX": lzma.LZMAFile,
     b"\x28\xb5\x2f\xfd": lambda raw: io.BufferedReader(_Zstandard(raw)),
 }
-"""What reads compressed content, by its first bytes."""
+"""Functions that open a compressed stream, by its first bytes."""
 DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
-"""What reading damaged compressed content raises, apart from OSError."""
+"""Errors raised by reading damaged compressed content, besides OSError."""

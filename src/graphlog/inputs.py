@@ -1,4 +1,4 @@
-"""The one door: what a user names or holds becomes a typed input, and an input becomes a store."""
+"""Turn anything that a user gives as input into a typed description, and that into a store."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from graphlog.files import beside, open_text, storable, writing
 
 @runtime_checkable
 class ColumnTable(Protocol):
-    """A table of named columns that is no iterable, such as pyarrow's."""
+    """A table of named columns that is not iterable, such as that of pyarrow."""
 
     column_names: list[str]
 
@@ -44,7 +44,7 @@ InputLike = (
     | Iterable[Any]
     | ColumnTable
 )
-"""What can be read, from a path to objects in memory.
+"""All types of input.
 
 A path, ``"-"``, the name of a data set, a store or its folder; a list, array or column of SMILES or
 of RDKit molecules; a data frame (pandas, polars, pyarrow) or a dictionary of columns; graphs of
@@ -52,29 +52,29 @@ torch_geometric.
 """
 
 _FOR_STORES = ("on_error", "workers", "progress", "data_dir", "limit", "store_path", "overwrite")
-"""Options that mean something, or do no harm, where the graphs need no reading."""
+"""Options of reading that are allowed for a store, although some have no effect on it."""
 _DEFAULT_DOMAIN = "molecule"
 _ADVICE = "free space there, or name another folder in the variable TMPDIR"
-"""What to do where temporary files cannot be written."""
+"""Advice for temporary files that cannot be written."""
 _NOTE = "input.json"
-"""File in a run folder that names its input."""
+"""Name of the file in a run folder that names the input of the run."""
 _NOTED: dict[str, type] = {
     **{"limit": int, "targets": list},
     **dict.fromkeys(("smiles_column", "standardize", "sheet", "decimal"), str),
 }
-"""Options that it keeps."""
+"""Options that this file stores, and the types of their values."""
 
 
 def resolve(source: InputLike, schema: FeatureSchema | None = None) -> Input:
-    """Return a typed description of what a user gave; nothing is read but names and first lines.
+    """Return a typed description of an input, of which only names and first lines are read.
 
     Args:
         source: See :data:`InputLike`.
-        schema: Schema that graphs of torch_geometric are given; None infers one.
+        schema: Schema for graphs of torch_geometric; None infers one.
 
     Raises:
-        ConfigError: If it names neither a file nor a data set.
-        DataError: If it is of no known kind.
+        ConfigError: If a name is neither a file nor a data set.
+        DataError: If the type of the input is unknown.
     """
     if isinstance(source, Input):
         return source
@@ -84,13 +84,13 @@ def resolve(source: InputLike, schema: FeatureSchema | None = None) -> Input:
         )
     if isinstance(source, str | os.PathLike):
         return _named(source)
-    if isinstance(source, Iterator):  # is looked at more than once
+    if isinstance(source, Iterator):  # the functions below iterate more than once
         source = list(source)
     if (graphs := _torch_graphs(source)) is not None:
         from graphlog.pyg import from_pyg
 
-        found = resolve(from_pyg(graphs, schema, on_error="skip"))
-        return replace(found, name="torch_geometric graphs", is_converted=True)
+        converted = resolve(from_pyg(graphs, schema, on_error="skip"))
+        return replace(converted, name="torch_geometric graphs", is_converted=True)
     if (columns := _columns(source)) is not None:
         rows = len(next(iter(columns.values()), ()))
         return Input(name=f"data frame of {rows} rows", columns=columns)
@@ -107,26 +107,27 @@ def read(
     domain_is_open: bool = False,
     **options: Any,
 ) -> GraphStore:
-    """Return the graphs of whatever a user gave.
+    """Return the graphs of an input of any type.
 
     Args:
         source: See :data:`InputLike`.
-        schema: Schema of the graphs, such as a model's; None takes a store's own or the domain's.
-        domain: Who reads it, where the input does not tell.
-        domain_is_open: Whether the user may still choose the domain; errors then advise it.
-        options: Of the domain's ``read``; those that are None are left out.
+        schema: Schema of the graphs, such as that of a model; None uses that of the store or the
+            domain.
+        domain: Name of the domain, if the input may be of several.
+        domain_is_open: Whether the user has not chosen a domain, so that errors may advise it.
+        options: Options of the ``read`` method of the domain; None means not given.
 
     Raises:
         ConfigError: If a store has another schema, the input is of another domain than the schema,
-            or an option does not go with it.
+            or an option does not apply to it.
         DataError: If the input cannot be read.
     """
     resolved = resolve(source, schema)
     chosen = {key: value for key, value in options.items() if value is not None}
     if resolved.store is not None:
         if resolved.is_converted:
-            chosen.pop("like", None)  # it has decided their schema
-        return _fitting(resolved.store, resolved.name, schema, chosen)
+            chosen.pop("like", None)  # already used for the conversion
+        return _read_store(resolved.store, resolved.name, schema, chosen)
     reader = reader_of(resolved, schema, domain)
     return reader.read(resolved, schema, _reading_of(reader, resolved, chosen, domain_is_open))
 
@@ -134,7 +135,7 @@ def read(
 def _reading_of(
     reader: Domain, source: Input, options: Mapping[str, Any], domain_is_open: bool = False
 ) -> Reading:
-    """Return how a domain is to read an input; refuses options that it does not have."""
+    """Return the options with which a domain reads an input, after a check of their names."""
     for option, value in options.items():
         if value is None or option in reader.reading.names():
             continue
@@ -142,20 +143,17 @@ def _reading_of(
         if owner is None:
             known = set[str]().union(*(d.reading.names() for d in DOMAINS.values()))
             raise unknown_name("option", option, known)
+        remedy = f", or add {setting('domain', owner.name)}" if domain_is_open else ""
         raise ConfigError(
             f"{setting(option)} is for {owner.records}, and {source.name} holds {reader.records}; "
-            + (
-                f"drop it, or add {setting('domain', owner.name)}."
-                if domain_is_open
-                else "drop it."
-            ),
+            f"drop it{remedy}.",
             option=option,
         )
     return reader.reading.of(options)
 
 
 def domain_name(source: Input, schema: str | None = None) -> str:
-    """Return the name of an input's domain; where it could be any, that of schema ``schema``."""
+    """Return the name of the domain of an input; if unknown, that of the schema or the default."""
     if source.store is not None:
         return source.store.schema.domain
     if source.domain is None and schema is not None:
@@ -164,8 +162,8 @@ def domain_name(source: Input, schema: str | None = None) -> str:
 
 
 def schema_for(source: Input, name: str) -> FeatureSchema | None:
-    """Return schema ``name`` if the input can be read in it; None for the input's own."""
-    # what has a schema of its own may call it by a name that is none of the fixed ones
+    """Return the schema ``name`` if the input can be read with it; None if it has its own."""
+    # the name of an input's own schema need not be that of a predefined one
     if source.store is not None or not DOMAINS[source.domain or _DEFAULT_DOMAIN].schemas:
         return None
     schema = schema_named(name)
@@ -173,20 +171,15 @@ def schema_for(source: Input, name: str) -> FeatureSchema | None:
 
 
 def reader_of(source: Input, schema: FeatureSchema | None, domain: str | None = None) -> Domain:
-    """Return the domain that reads an input in ``schema``.
-
-    Raises:
-        ConfigError: If input and schema are of different domains.
-    """
-    own = domain or source.domain
-    name = own or (schema.domain if schema is not None else _DEFAULT_DOMAIN)
+    """Return the domain of an input; raise a ConfigError if that of ``schema`` is another one."""
+    name = domain or source.domain or (schema.domain if schema else _DEFAULT_DOMAIN)
     check_name("domain", name, DOMAINS)
     reader = DOMAINS[name]
-    wanted = reader if schema is None else DOMAINS[schema.domain]
-    if wanted is not reader:
+    if schema is not None and DOMAINS[schema.domain] is not reader:
         raise ConfigError(
-            f"{source.name} holds {reader.records}, but the model reads {wanted.records} (schema "
-            f"'{schema.name if schema else ''}'); give it a model of {reader.records}."
+            f"{source.name} holds {reader.records}, but the model reads "
+            f"{DOMAINS[schema.domain].records} (schema '{schema.name}'); give it a model of "
+            f"{reader.records}."
         )
     if (source.records is not None or source.columns is not None) and not reader.reads_memory:
         found = "a table in memory"
@@ -204,30 +197,29 @@ def reader_of(source: Input, schema: FeatureSchema | None, domain: str | None = 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Consecutive rows of an input, and the graphs that they are."""
+    """Consecutive rows of an input, with their graphs."""
 
     store: GraphStore
     """The graphs."""
     rows: Int[np.ndarray, "M"]
     """Row of each graph; the first row of the part is 0."""
     status: Sequence[str]
-    """``ok``, or why there is no graph, for every row."""
+    """``ok``, or the reason for which there is no graph, for every row."""
     rejects: Sequence[Reject]
-    """The rows without a graph, by their number in the input."""
+    """The rows without a graph, numbered as in the input."""
     fields: Sequence[Mapping[str, str]]
-    """The columns of every row."""
+    """The cells of every row by column."""
 
     def aligned(self, values: np.ndarray) -> np.ndarray:
-        """Return a row for every row, NaN where there is no graph, of values of the graphs."""
+        """Return values of the graphs aligned with the rows, NaN for rows without a graph."""
         rows = np.full((len(self.status), *values.shape[1:]), np.nan, dtype=values.dtype)
         rows[self.rows] = values
         return rows
 
     def texts(self) -> list[str]:
-        """Return the text of every row that has a graph; empty for others."""
+        """Return the text of every row, "" for rows without a graph."""
         texts = [""] * len(self.status)
-        known = self.store.texts() if len(self.store) else []
-        for row, text in zip(self.rows.tolist(), known, strict=True):
+        for row, text in zip(self.rows.tolist(), self.store.texts(), strict=True):
             texts[row] = text
         return texts
 
@@ -236,7 +228,7 @@ class Part:
 def stream(
     source: Input, schema: FeatureSchema, at_once: int, **options: Any
 ) -> Generator[Iterator[Part]]:
-    """Give an input in parts of about ``at_once`` rows, so that memory does not grow with it."""
+    """Yield an iterator over parts of about ``at_once`` rows, so that memory use is bounded."""
     reader = reader_of(source, schema)
     if source.store is None and isinstance(reader, RecordDomain):
         reading = _reading_of(reader, source, options)
@@ -248,7 +240,7 @@ def stream(
 
 
 def rows_of(source: Input, limit: int | None = None) -> int:
-    """Return how many rows an input has; 0 where only reading it tells."""
+    """Return the number of rows of an input; 0 if it is unknown before the input is read."""
     rows = 0
     if source.store is not None:
         rows = source.store.num_output_rows
@@ -279,19 +271,19 @@ def _parts_of(
         stop = min(start + at_once, len(status))
         graphs = order[slice(*np.searchsorted(rows, [start, stop], sorter=order))]
         bad = [rejects[row] for row in range(start, stop) if row in rejects]
-        own = list(islice(fields, stop - start))
-        yield Part(store.subset(graphs), rows[graphs] - start, status[start:stop], bad, own)
+        cells = list(islice(fields, stop - start))
+        yield Part(store.subset(graphs), rows[graphs] - start, status[start:stop], bad, cells)
 
 
 @contextmanager
 def read_streamed(
     source: InputLike, schema: FeatureSchema | None, **options: Any
 ) -> Generator[GraphStore]:
-    """Give the graphs of an input: those of a file or data set by a temporary store, not memory."""
+    """Yield the graphs of an input; those of files and data sets are in a temporary store."""
     resolved = resolve(source, schema)
-    is_named = resolved.spec is not None
-    is_kept = is_named and DOMAINS[domain_name(resolved)].keeps_stores
-    if is_kept or (resolved.path is None and not is_named):
+    is_dataset = resolved.spec is not None
+    is_stored = is_dataset and DOMAINS[domain_name(resolved)].keeps_stores
+    if is_stored or (resolved.path is None and not is_dataset):
         yield read(resolved, schema, **options)
         return
     with temporary_folder() as folder:
@@ -300,13 +292,12 @@ def read_streamed(
 
 @contextmanager
 def rereadable(source: Input) -> Generator[Input]:
-    """Give an input that can be read twice; standard input or a pipe goes to a temporary file."""
+    """Yield an input that can be read twice; standard input or a pipe is copied to a file."""
     if not source.is_stream:
         yield source
         return
     with temporary_folder() as folder:
-        # what kind of table it is shows in its first line
-        path = folder / "input.txt"
+        path = folder / "input.txt"  # with this extension, the first line decides the delimiter
         with (
             writing(path, _ADVICE),
             path.open("w", encoding="utf-8", newline="") as copy,
@@ -315,17 +306,13 @@ def rereadable(source: Input) -> Generator[Input]:
             copy.writelines(lines)
         try:
             yield Input(name=source.name, domain=source.domain, path=path)
-        except DataError as e:  # the copy is gone when a user reads this
+        except DataError as e:  # the user knows the input, not the temporary copy
             raise DataError(str(e).replace(str(path), source.name)) from e.__cause__
 
 
 @contextmanager
 def temporary_folder() -> Generator[Path]:
-    """Give a folder that is removed afterwards.
-
-    Raises:
-        GraphLoGError: If there is no place for one.
-    """
+    """Yield a folder that is removed after the block."""
     with writing(Path(tempfile.tempdir or "temporary files"), _ADVICE):
         folder = tempfile.TemporaryDirectory(prefix="graphlog-", ignore_cleanup_errors=True)
     with folder as path:
@@ -335,7 +322,7 @@ def temporary_folder() -> Generator[Path]:
 def has_column(
     source: Input, schema: FeatureSchema, name: Hashable, sheet: str | None = None
 ) -> bool:
-    """Return whether a table (of an Excel file, a sheet) has a column of records called so."""
+    """Return whether a table has a column of records of this name; ``sheet`` is for Excel files."""
     domain = DOMAINS[schema.domain]
     if not isinstance(domain, RecordDomain) or (source.columns is None and source.file is None):
         return False
@@ -346,30 +333,31 @@ def has_column(
 
 
 def remember_input(run: Path, source: Input, **options: Any) -> None:
-    """Note in a run folder what it was trained on, so that its figures need no input.
+    """Write the input of a run to its folder, so that figures can be drawn without naming it.
 
-    Inputs in memory and streams are not noted, and of the options those that decide what was read.
-    Errors of the disk are ignored: a run must not fail because of this note.
+    The file holds the path or name, and the options that decide which rows were read. Inputs in
+    memory and streams are not written. Errors of the disk are ignored, since a run must not fail
+    because of this file.
     """
     path = source.path if source.store is None else source.store.path
-    where = None if path is None or source.is_stream else str(path.resolve())
-    where = source.spec.name if source.spec is not None else where
-    if where is None:
+    name = None if path is None or source.is_stream else str(path.resolve())
+    name = source.spec.name if source.spec is not None else name
+    if name is None:
         return
-    note = {name: options.get(name) for name in _NOTED}
+    note = {option: options.get(option) for option in _NOTED}
     if source.store is not None or isinstance(note["targets"], str):
-        note["targets"] = None  # a store has its labels, and a reader may be asked for all
+        note["targets"] = None  # a store has its own labels; "auto" is not a list of names
 
     def plain(value: Any) -> Any:
         return value.item() if isinstance(value, np.generic) else list(value)
 
     with suppress(OSError), beside(run / _NOTE) as unfinished:
-        text = json.dumps({"source": where, **note}, indent=1, default=plain)
+        text = json.dumps({"source": name, **note}, indent=1, default=plain)
         unfinished.write_text(text, encoding="utf-8")
 
 
 def recall_input(run: Path) -> tuple[str, dict[str, Any]] | None:
-    """Return what a run was trained on and how it was read; None if unknown or no longer there."""
+    """Return the input of a run and the options of reading; None if unknown or no longer there."""
     try:
         note = read_json(run / _NOTE)
     except (DataError, OSError):
@@ -384,11 +372,11 @@ def _named(source: str | os.PathLike[str]) -> Input:
     path, name = Path(source), storable(str(source))
     if name == "-":
         return Input(name="standard input", path=path)
-    is_there = os.path.exists(path)  # also for a name that is too long, such as a SMILES
-    if isinstance(source, str) and source in DATASETS and not is_there:
+    exists = os.path.exists(path)  # unlike Path.exists, allows names that are too long (a SMILES)
+    if isinstance(source, str) and source in DATASETS and not exists:
         spec = DATASETS[source]
         return Input(name=source, domain=spec.domain, spec=spec)
-    if not is_there:
+    if not exists:
         if path.suffix or len(path.parts) > 1:
             raise DataError(f"no such file: {path}; check the path.", file=path)
         raise ConfigError(
@@ -398,19 +386,19 @@ def _named(source: str | os.PathLike[str]) -> Input:
     if is_store(path):
         store = open_store(path)
         return Input(name=name, domain=store.schema.domain, store=store)
-    if path.is_fifo():  # looking into it would consume it
+    if path.is_fifo():  # recognizing its content would consume it
         return Input(name=name, path=path)
-    owner = next((d.name for d in DOMAINS.values() if d.recognizes(path)), None)
-    return Input(name=name, domain=owner, path=path)
+    domain = next((d.name for d in DOMAINS.values() if d.recognizes(path)), None)
+    return Input(name=name, domain=domain, path=path)
 
 
-def _fitting(
+def _read_store(
     store: GraphStore, name: str, schema: FeatureSchema | None, options: dict[str, Any]
 ) -> GraphStore:
-    """Return a store that is used as it is, or its first rows, saved where that is asked for."""
+    """Return a store, or its first rows, after a check of schema and options; save it on demand."""
     for option, value in options.items():
-        is_its_own = option == "standardize" and value == store.source.standardize
-        if option not in _FOR_STORES and not is_its_own:
+        is_same = option == "standardize" and value == store.source.standardize
+        if option not in _FOR_STORES and not is_same:
             raise ConfigError(
                 f"{name} is a store already; to use {setting(option)}, build it again from its "
                 "input (of graphs of torch_geometric: by `graphlog.from_pyg`).",
@@ -430,11 +418,7 @@ def _fitting(
 
 
 def check_schema(own: FeatureSchema, schema: FeatureSchema) -> None:
-    """Check that graphs of a store, whose schema is ``own``, fit a model, which reads ``schema``.
-
-    Raises:
-        ConfigError: If they do not.
-    """
+    """Raise a ConfigError if a store of the schema ``own`` does not fit a model for ``schema``."""
     if own == schema and not schema.contradicts(own):
         return
     if own.domain != schema.domain:
@@ -452,8 +436,8 @@ def check_schema(own: FeatureSchema, schema: FeatureSchema) -> None:
 
 
 def _torch_graphs(source: Any) -> Any:
-    """Return graphs of torch_geometric, or None; without importing it."""
-    if sys.modules.get("torch_geometric") is None:
+    """Return a source of graphs of torch_geometric, or None for any other source."""
+    if sys.modules.get("torch_geometric") is None:  # then there are no such graphs
         return None
     from torch_geometric.data import Data, Dataset
     from torch_geometric.loader import DataLoader
@@ -492,7 +476,7 @@ def records_of(source: Any) -> list[Any]:
     """Return a list, array or column (also of shape (n, 1)) as a list.
 
     Raises:
-        DataError: If it has more than one column, or is no collection at all.
+        DataError: If it has more than one column, or is not a collection.
 
     Example:
         >>> records_of(np.array([["CCO"], [None]], dtype=object))
@@ -525,11 +509,11 @@ def records_of(source: Any) -> list[Any]:
 
 
 def fetch_dataset(name: str, data_dir: Path | str | None = None) -> Path:
-    """Return the verified file of a data set or the store made of its files; download if need be.
+    """Return the path of a data set, a verified file or a store; download it if necessary.
 
     Raises:
-        ConfigError: If there is none of that name.
-        DataError: If it can be found nowhere.
+        ConfigError: If the name is unknown.
+        DataError: If it cannot be downloaded.
     """
     spec = find_spec(name)
     return DOMAINS[spec.domain].fetch(spec, data_dir)

@@ -1,4 +1,4 @@
-"""Tables of named parts; installed packages add to them by Python entry points."""
+"""Registries of named parts, to which installed packages can add by Python entry points."""
 
 import warnings
 from collections import UserDict
@@ -19,16 +19,16 @@ GROUPS: Mapping[str, str] = {
     "data set": "graphlog.datasets",
     "verb": "graphlog.verbs",
 }
-"""Group of entry points of each kind of part."""
+"""Name of the entry-point group of each kind of part."""
 
 
 class Registry(UserDict[str, T]):
-    """Parts by name: those of graphlog, those of installed packages, those a program adds.
+    """Mapping of names to parts: those of graphlog, of installed packages, and added by a program.
 
     A part given as the text ``module:name`` and the part of an installed package are imported when
-    they are first looked up, so that listing names costs nothing. A package cannot replace a part
-    of graphlog. The ``kind`` is a key of :data:`GROUPS`; ``fits`` is called with the name and the
-    part of a package, and returns None for a usable part, else what it should be.
+    they are first looked up, so that listing names is fast. A package cannot replace a part of
+    graphlog. The ``kind`` is a key of :data:`GROUPS`. The function ``fits`` gets the name and the
+    part of a package, and returns None if it can be used, else a description of what it should be.
     """
 
     def __init__(
@@ -38,18 +38,18 @@ class Registry(UserDict[str, T]):
         self.kind = kind
         self.data: dict[str, Any] = dict(parts)
         self._fits = fits
-        self._own = frozenset(parts)
+        self._built_in = frozenset(parts)
         self._broken: dict[str, str] = {}
 
     @cached_property
     def _installed(self) -> dict[str, EntryPoint]:
         """The entry points of installed packages by name."""
-        found: dict[str, EntryPoint] = {}
+        installed: dict[str, EntryPoint] = {}
         for point in _entry_points():
             if point.group != GROUPS[self.kind]:
                 continue
-            first = found.get(point.name)
-            if point.name in self._own or (first is not None and first.value != point.value):
+            first = installed.get(point.name)
+            if point.name in self._built_in or (first is not None and first.value != point.value):
                 owner = "graphlog" if first is None else _package(first)
                 warnings.warn(
                     f"the {self.kind} '{point.name}' of the package {_package(point)} is not used: "
@@ -57,8 +57,8 @@ class Registry(UserDict[str, T]):
                     stacklevel=2,
                 )
             elif first is None:
-                found[point.name] = point
-        return found
+                installed[point.name] = point
+        return installed
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (name in self.data or name in self._installed)
@@ -70,12 +70,7 @@ class Registry(UserDict[str, T]):
         return len({**self.data, **self._installed})
 
     def __getitem__(self, name: str) -> T:
-        """Return a part, importing it if need be.
-
-        Raises:
-            ConfigError: If it belongs to a package and cannot be imported or used.
-            KeyError: If there is none of that name.
-        """
+        """Return a part, imported on first use; raise a ConfigError if it cannot be used."""
         if name not in self.data and name in self._installed:
             self.data[name] = self._load(name)
         part = self.data[name]
@@ -85,35 +80,31 @@ class Registry(UserDict[str, T]):
         return part
 
     def items(self) -> ItemsView[str, T]:
-        """Return names and parts; those of packages that cannot be used are warned of instead."""
+        """Return the names and parts that can be used; warn once of each one that cannot."""
         return self._usable().items()
 
     def values(self) -> ValuesView[T]:
-        """Return the parts; those of packages that cannot be used are warned of instead."""
+        """Return the parts that can be used; warn once of each one that cannot."""
         return self._usable().values()
 
     def _usable(self) -> dict[str, T]:
         parts: dict[str, T] = {}
         for name in self:
-            is_known = name in self._broken
+            is_reported = name in self._broken
             try:
                 parts[name] = self[name]
             except ConfigError as e:
-                if not is_known:
+                if not is_reported:
                     warnings.warn(str(e), stacklevel=3)
         return parts
 
     def package(self, name: str) -> dict[str, str]:
-        """Return the installed package that a part comes from, by kind; nothing for other parts."""
+        """Return ``{kind: package}`` for a part of an installed package, ``{}`` for other parts."""
         point = self._installed.get(name)
         return {} if point is None else {self.kind: _package(point)}
 
     def check_installed(self, name: str, packages: Mapping[str, str]) -> None:
-        """Check that a part is there, given what :meth:`package` returned where it was.
-
-        Raises:
-            MissingPluginError: Naming the package to install.
-        """
+        """Raise a MissingPluginError if a part is missing; ``packages`` is from :meth:`package`."""
         if name not in self and self.kind in packages:
             raise MissingPluginError(self.kind, name, packages[self.kind])
 
@@ -122,13 +113,13 @@ class Registry(UserDict[str, T]):
         if name not in self._broken:
             try:
                 part = point.load()
-                wanted = self._fits(name, part)
-            except Exception as e:  # whatever the package does wrong while it is imported
+                expected = self._fits(name, part)
+            except Exception as e:  # the import of a package can raise anything
                 reason = f"{type(e).__name__}: {e}"
             else:
-                if wanted is None:
+                if expected is None:
                     return part
-                reason = f"{part!r} is not {wanted}"
+                reason = f"{part!r} is not {expected}"
             self._broken[name] = (
                 f"the {self.kind} '{name}' of the package {_package(point)} cannot be used "
                 f"({reason}); update or remove {_package(point)}."
@@ -138,7 +129,7 @@ class Registry(UserDict[str, T]):
 
 @cache
 def _entry_points() -> list[EntryPoint]:
-    """Return those of graphlog's groups in all installed packages."""
+    """Return the entry points of :data:`GROUPS` in all installed packages."""
     points = (point for package in distributions() for point in package.entry_points)
     return [point for point in points if point.group in GROUPS.values()]
 

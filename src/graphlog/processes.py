@@ -1,4 +1,4 @@
-"""Which process of a run this is, and one command as several processes that train one model."""
+"""Run one command as several processes that train one model, and tell these processes apart."""
 
 import os
 import signal
@@ -16,65 +16,62 @@ from typing import IO
 from graphlog.errors import ConfigError, GraphLoGError, setting
 
 SUPERVISOR = "GRAPHLOG_SUPERVISOR"
-"""Variable with the number of the process that started this one by ``--processes``."""
+"""Environment variable with the id of the process that started this one for ``--processes``."""
 PEER_LOST = 75
-"""Exit code of one of several processes, to the one that started them: another knows the reason."""
+"""Exit code of a process that ends because it lost another one, which reports the reason."""
 WORDS: ContextVar[Sequence[str]] = ContextVar("WORDS")
-"""What follows ``graphlog`` on the command line."""
+"""The words after ``graphlog`` on the command line."""
 _POLL_S = 0.05
 _PATIENCE_S = 30.0
-"""Seconds in which processes end by themselves once one has failed: another may know the reason."""
+"""Seconds that processes get to end by themselves after one has failed, to report the reason."""
 _PATIENCE_AFTER_KILL_S = 5.0
-"""The same once one was ended by a signal, of which no other knows: a checkpoint may be under way.
-A process notices that another is gone by a message that fails. One that waits for the others to
-start, or computes by itself for minutes, sends none."""
+"""Seconds that they get after one was killed by a signal, since a checkpoint may be in progress.
+
+A process notices the loss of another only when a message to it fails. One that waits for the others
+to start, or computes without messages for minutes, does not notice it and must be ended."""
 _LIKELY = {"SIGKILL": " (out of memory?)", "SIGBUS": " (was a file of the store truncated?)"}
-"""What usually lies behind a signal."""
+"""Usual cause of a signal, as a supplement to the message."""
 
 
 def size() -> int:
-    """Return how many processes train one model together; 1 for a process started alone."""
+    """Return the number of processes that train one model together; 1 for a single process."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_first() -> bool:
-    """Return whether this process writes the files of the run and speaks for it."""
+    """Return whether this is the process that writes the files and messages of the run."""
     return size() == 1 or int(os.environ.get("RANK", "0")) == 0
 
 
 def is_supervised() -> bool:
-    """Return whether ``--processes`` started this process, which reports what happens to it."""
+    """Return whether a process with ``--processes`` started this one and reports how it ends."""
     return SUPERVISOR in os.environ
 
 
 def is_orphan() -> bool:
-    """Return whether the process that started this one by ``--processes`` is gone."""
+    """Return whether the process that started this one for ``--processes`` has ended."""
     return is_supervised() and os.getppid() != int(os.environ[SUPERVISOR])
 
 
 @contextmanager
 def signals_handled_by(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
-    """Pass SIGINT and SIGTERM to ``handler`` inside the block, unless they are ignored (nohup)."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    heard = {k: v for k, v in before.items() if v not in (signal.SIG_IGN, None)}
-    for number in heard:
+    """Handle SIGINT and SIGTERM by ``handler`` in the block, unless they are ignored (nohup)."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    replaced = {k: v for k, v in handlers.items() if v not in (signal.SIG_IGN, None)}
+    for number in replaced:
         signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, previous in heard.items():
+        for number, previous in replaced.items():
             signal.signal(number, previous)
 
 
 def run_processes(words: Sequence[str], count: int) -> int:
     """Run ``graphlog WORDS`` as ``count`` processes and return the exit code of the run.
 
-    The first one speaks; what the others say is shown only if it is what ended the run. Ctrl-C and
-    SIGTERM are passed on to all, once each.
-
-    Raises:
-        ConfigError: If the processes were started by torchrun already.
-        GraphLoGError: If a process was killed.
+    Only the first process prints; the messages of another one are shown only if it ended the run.
+    Ctrl-C and SIGTERM are passed on once to each process.
     """
     if "WORLD_SIZE" in os.environ:
         raise ConfigError(
@@ -93,51 +90,50 @@ def run_processes(words: Sequence[str], count: int) -> int:
         SUPERVISOR: str(os.getpid()),
     }
     with ExitStack() as files:
-        said = [files.enter_context(tempfile.TemporaryFile()) for _ in range(count)]
-        workers = [_start(words, environment, rank, said[rank]) for rank in range(count)]
+        stderrs = [files.enter_context(tempfile.TemporaryFile()) for _ in range(count)]
+        workers = [_start(words, environment, rank, stderrs[rank]) for rank in range(count)]
 
         def pass_on(number: int, _: FrameType | None) -> None:
             for worker in workers:
-                worker.send_signal(number)  # nothing to one that has ended
+                worker.send_signal(number)  # has no effect on one that has ended
 
         with signals_handled_by(pass_on):
             try:
                 stopped = _wait(workers)
             finally:
                 _end(workers)
-        return _outcome(workers, stopped, said)
+        return _outcome(workers, stopped, stderrs)
 
 
 def _start(
-    words: Sequence[str], environment: dict[str, str], rank: int, said: IO[bytes]
+    words: Sequence[str], environment: dict[str, str], rank: int, stderr: IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    # a session of its own keeps the terminal's Ctrl-C from arriving twice
+    # in its own session, the process does not receive the terminal's Ctrl-C a second time
     return subprocess.Popen(
         [sys.executable, "-m", "graphlog", *words],
         env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         stdin=subprocess.DEVNULL,
         stdout=None if rank == 0 else subprocess.DEVNULL,
-        stderr=None if rank == 0 else said,
+        stderr=None if rank == 0 else stderr,
         start_new_session=True,
     )
 
 
 def _end(workers: Sequence[subprocess.Popen[bytes]]) -> set[int]:
-    """End the workers that are left, with their own, and return their ranks."""
-    left = {rank for rank, worker in enumerate(workers) if worker.poll() is None}
-    for rank in left:
+    """Kill the workers that still run, with their child processes, and return their ranks."""
+    running = {rank for rank, worker in enumerate(workers) if worker.poll() is None}
+    for rank in running:
         if os.name == "posix":
             os.killpg(workers[rank].pid, signal.SIGKILL)
         else:
             workers[rank].kill()
         workers[rank].wait()
-    return left
+    return running
 
 
 def _wait(workers: Sequence[subprocess.Popen[bytes]]) -> set[int]:
-    """Wait for all, and return the ranks that had to be stopped because another failed."""
+    """Wait for all workers; return the ranks that were killed because another one had failed."""
     deadline = float("inf")
-    # a list, so that every process is asked, whatever the ones before it say
     while None in (codes := [worker.poll() for worker in workers]):
         if any(codes):
             was_killed = any(code is not None and code < 0 for code in codes)
@@ -150,9 +146,9 @@ def _wait(workers: Sequence[subprocess.Popen[bytes]]) -> set[int]:
 
 
 def _outcome(
-    workers: Sequence[subprocess.Popen[bytes]], stopped: set[int], said: Sequence[IO[bytes]]
+    workers: Sequence[subprocess.Popen[bytes]], stopped: set[int], stderrs: Sequence[IO[bytes]]
 ) -> int:
-    """Return the exit code of the process that ended the run, after its message if need be."""
+    """Return the exit code of the process that ended the run, and print its messages."""
     codes = [worker.returncode for worker in workers]
     if not any(codes):
         return 0
@@ -167,8 +163,8 @@ def _outcome(
             option="resume",
         )
     if rank > 0:
-        said[rank].seek(0)
-        sys.stderr.write(said[rank].read().decode(errors="replace"))
+        stderrs[rank].seek(0)
+        sys.stderr.write(stderrs[rank].read().decode(errors="replace"))
     elif codes[rank] == PEER_LOST:
         raise GraphLoGError(
             "the processes lost each other; the last checkpoint is whole: continue with "

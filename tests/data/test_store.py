@@ -1,10 +1,12 @@
 """A store gives back the graphs that went in, in any order; an epoch has each of them once."""
 
 import csv
+import os
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -353,6 +355,28 @@ def test_two_commands_at_once_lose_no_list(
         monkeypatch.setattr("os.link", Mock(side_effect=PermissionError))
         assert write_rejects(tmp_path, [], "other") == tmp_path / "rejects.csv"
         assert [path.name for path in tmp_path.iterdir()] == ["rejects.csv"]
+
+
+@pytest.mark.parametrize("kill_at", ["fsync", "link"])
+def test_a_killed_command_leaves_no_second_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: str
+):
+    """The first command ends after it called ``kill_at``, and removes nothing."""
+    function = getattr(os, kill_at)
+
+    def killed(*arguments: Any) -> None:
+        function(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, kill_at, killed)
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            write_rejects(tmp_path, [Reject(1, "x", "old")], "out")
+    assert len(list(tmp_path.iterdir())) == (1 if kill_at == "fsync" else 2)
+    assert write_rejects(tmp_path, [Reject(1, "x", "new")], "out") == tmp_path / "rejects.csv"
+    assert [path.name for path in tmp_path.iterdir()] == ["rejects.csv"]
+    assert "new" in (tmp_path / "rejects.csv").read_text()
 
 
 def test_other_edges_have_other_neighbors():

@@ -1,6 +1,7 @@
 """Tables of all the kinds people have and spreadsheets export; a line for each way to be wrong."""
 
 import bz2
+import csv
 import gzip
 import io
 import lzma
@@ -125,6 +126,17 @@ def test_rows_between_two_quotes_of_a_tsv_are_not_lost_silently(tmp_path: Path) 
     lines = ["smiles\tname", "C\ta", 'CO\t"b', "CN\tc", 'CC\td"', "CF\te\n"]
     with pytest.warns(UserWarning, match="cell of data row 1 holds 3 lines with tabs; if these"):
         assert smiles_of(write(tmp_path, "a.tsv", "\n".join(lines))) == ["C", "CO", "CF"]
+
+
+def test_a_long_cell_changes_no_limit_of_the_process(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", f"smiles,name\nCCO,{'x' * 200_000}\nC,b\n")
+    before = csv.field_size_limit(131_072)
+    try:
+        with open_table(path) as table:
+            assert len(next(table.rows).fields["name"]) == 200_000
+            assert csv.field_size_limit() == 131_072
+    finally:
+        csv.field_size_limit(before)
 
 
 def test_a_table_that_was_closed_has_no_more_rows(tmp_path: Path) -> None:

@@ -57,13 +57,13 @@ def session(nodes: Any) -> Iterator[None]:
 def sent(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Names of the functions that the cluster has been given."""
     names: set[str] = set()
-    spread = vars(workers)["_map"]
+    spread = vars(workers)["_map_on_ray"]
 
     def noted(ray: Any, work: Any, pieces: Any) -> Any:
         names.add(getattr(work, "func", work).__name__)
         return spread(ray, work, pieces)
 
-    monkeypatch.setattr(workers, "_map", noted)
+    monkeypatch.setattr(workers, "_map_on_ray", noted)
     return names
 
 

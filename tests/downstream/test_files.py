@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -24,9 +25,10 @@ from downstream_support import (
     write_csv,
 )
 from graphlog.api import embed_file, read_molecules
+from graphlog.cli.command import open_streams
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import load
-from graphlog.downstream.writers import WRITERS, Results
+from graphlog.downstream.writers import WRITERS, Results, copy_to_standard_output
 from graphlog.errors import ConfigError, DataError, GraphLoGError
 from graphlog.extras.explain import explain_file
 from graphlog.extras.neighbors import Index
@@ -179,6 +181,20 @@ def test_standard_output_takes_text(
     assert (str(written.path), written.rows, written.rejects) == ("-", 6, None)
     with pytest.raises(ConfigError, match="npz is not text"):
         predictor.predict_file(table, Path("-"), format="npz")
+
+
+@pytest.mark.parametrize("is_command", [True, False])
+def test_a_closed_standard_output_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_command: bool
+):
+    write_text(tmp_path / "out.csv", "smiles\n")
+    monkeypatch.setattr("sys.stdout", None)
+    if is_command:
+        open_streams()
+    with pytest.raises(ConfigError, match="standard output is closed"):
+        copy_to_standard_output(tmp_path / "out.csv")
+    if is_command:
+        sys.stdout.close()
 
 
 def test_columns_of_an_npz_are_not_kept_in_memory(tmp_path: Path):

@@ -1,6 +1,6 @@
-"""What graphs are: the columns and codes of their attributes, and graphs as plain arrays.
+"""Graphs as plain arrays, the schema of their attributes, and writers of compact arrays.
 
-Knows no chemistry. On their way into a store the arrays become few bytes.
+Nothing in this module is specific to chemistry.
 """
 
 import csv
@@ -9,6 +9,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -18,17 +19,18 @@ import numpy as np
 from jaxtyping import Float, Integer, Num, Shaped
 
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.files import open_csv, replacing, writing
+from graphlog.files import UNFINISHED, open_csv, replacing, writing
 
 Origin = Literal["given", "degree", "one-hot"]
 MaskedColumns = Literal["all", "first"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 LARGEST_TABLE = 1 << 16
-"""Distinct attribute rows beyond which rows are stored as they are: a code is two bytes at most."""
+"""Largest number of distinct attribute rows to store as codes of at most two bytes."""
 TEXTS_A_BLOCK = 512
-"""Texts compressed together: enough for the compressor to learn SMILES, few enough to read one."""
+"""Number of texts compressed together; enough to compress SMILES well, and fast to read one."""
 _BLOCK_ROWS = 1 << 18
+"""Number of rows that are converted at a time when codes are replaced by full rows."""
 REJECTS = "rejects.csv"
 _REJECT_COLUMNS = ["row", "input", "reason", "output"]
 
@@ -40,21 +42,21 @@ class Attribute:
     name: str
     """Name of the column, as printed by ``graphlog info``."""
     cardinality: int
-    """Number of codes, with special ones (mask, self-loop, fallback); 0 for a continuous column."""
+    """Number of codes, including mask, self-loop and fallback; 0 for a continuous column."""
     values: tuple[str, ...] = ()
-    """What each code stands for in the input, in the order of the codes.
+    """Text in the input for each code, in the order of the codes.
 
-    It is "" for a code that was never seen. Empty where codes are taken as they are.
+    It is "" for a code that did not occur. The tuple is empty if the input holds the codes.
     """
     shift: float = 0.0
-    """Continuous columns: an encoder reads ``(value - shift) / scale``; stores hold the value."""
+    """Mean of a continuous column; encoders read ``(value - shift) / scale``, stores the value."""
     scale: float = 1.0
-    """See ``shift``."""
+    """Standard deviation of a continuous column; see ``shift``."""
     origin: Origin = "given"
-    """Where the codes come from.
+    """Source of the codes.
 
-    It is the input's own column; the node's degree, the largest code standing for it and all above;
-    or the position of the 1 in a row of several columns.
+    ``given``: a column of the input. ``degree``: the degree of the node; the largest code stands
+    for this degree and all higher ones. ``one-hot``: the position of the 1 in several columns.
     """
 
     @property
@@ -65,32 +67,32 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class FeatureSchema:
-    """The columns of ``x`` and ``edge_attr`` and the rows that stand for "masked" and "self-loop".
+    """The columns of ``x`` and ``edge_attr``, and the rows for "masked" and "self-loop".
 
-    A matrix whose columns are all categorical is int64; any continuous column makes it float32
-    (codes are then stored as exact floats).
+    A matrix is int64 if all its columns are categorical, and float32 if any is continuous (codes
+    are then stored as exact floats).
     """
 
     name: str
-    """``molecule``, ``molecule-rich``, ``molecule-cip``, ``protein`` or an inferred one's name."""
+    """``molecule``, ``molecule-rich``, ``molecule-cip``, ``protein`` or an inferred name."""
     domain: str
-    """``molecule``, ``protein`` or ``graph``: who makes a graph of this schema of a raw record."""
+    """Name of the domain that reads graphs of this schema: ``molecule``, ``protein``, ``graph``."""
     node: tuple[Attribute, ...]
     """Columns of ``x``."""
     edge: tuple[Attribute, ...]
     """Columns of ``edge_attr``; may be empty."""
     masked: Literal["node", "edge"]
-    """What attribute masking acts on (appendix B: atoms in chemistry, edges in biology)."""
+    """Target of attribute masking (appendix B: atoms in chemistry, edges in biology)."""
     node_mask: tuple[float, ...] | None = None
-    """The row that replaces a masked node's attributes; None where nodes cannot be masked."""
+    """Attributes of a masked node; None if nodes cannot be masked."""
     edge_mask: tuple[float, ...] | None = None
-    """The row that replaces a masked edge's attributes; None where edges cannot be masked."""
+    """Attributes of a masked edge; None if edges cannot be masked."""
     self_loop: tuple[float, ...] | None = None
     """Attributes of the self-loop that message passing adds to each node; None without ``edge``."""
     directed: bool | None = field(default=None, compare=False)
-    """Any graphs: whether an edge is one direction only; None where it may be either.
+    """Whether edges of domain ``graph`` have one direction; None allows both kinds of graphs.
 
-    Not compared, since None goes with both: see :meth:`contradicts`.
+    It is not compared, since None is compatible with both: see :meth:`contradicts`.
     """
 
     def __post_init__(self) -> None:
@@ -118,11 +120,7 @@ class FeatureSchema:
                 )
 
     def mask_row(self, columns: MaskedColumns = "all") -> tuple[float, ...]:
-        """Return the row that stands for "masked"; with ``first`` it is 0 but for the first column.
-
-        Raises:
-            ConfigError: If there is none.
-        """
+        """Return the row of a masked node or edge; ``first`` keeps only its first nonzero value."""
         row = self.node_mask if self.masked == "node" else self.edge_mask
         if row is None:
             raise ConfigError(
@@ -131,16 +129,16 @@ class FeatureSchema:
             )
         if columns == "all":
             return row
-        # atoms: their first column; edges of proteins: the mask channel, the last
+        # in the first column for atoms; in the last one, the mask channel, for edges of proteins
         mark = next(k for k, value in enumerate(row) if value)
         return tuple(value if k == mark else 0.0 for k, value in enumerate(row))
 
     def contradicts(self, other: "FeatureSchema") -> bool:
-        """Return whether one is of directed graphs and the other of undirected ones."""
+        """Return whether one schema is for directed graphs and the other for undirected ones."""
         return {self.directed, other.directed} == {True, False}
 
     def difference(self, other: "FeatureSchema") -> str:
-        """Return in words the first thing in which ``other``, named last, differs.
+        """Return a description of the first difference: the value here, "not" that of ``other``.
 
         Example:
             >>> of_mean = lambda mean: (Attribute("mass", 0, shift=mean),)
@@ -150,12 +148,13 @@ class FeatureSchema:
         """
         if self.contradicts(other):
             return "one of the two is of directed graphs"
-        for kind, own, others in (("node", self.node, other.node), ("edge", self.edge, other.edge)):
-            names, their_names = ([a.name for a in columns] for columns in (own, others))
-            if names != their_names:
-                x, y = (", ".join(some) or "none" for some in (names, their_names))
+        pairs = (("node", self.node, other.node), ("edge", self.edge, other.edge))
+        for kind, columns, other_columns in pairs:
+            names, other_names = ([a.name for a in part] for part in (columns, other_columns))
+            if names != other_names:
+                x, y = (", ".join(part) or "none" for part in (names, other_names))
                 return f"{kind} columns: {x:.80}, not {y:.80}"
-            for a, b in zip(own, others, strict=True):
+            for a, b in zip(columns, other_columns, strict=True):
                 where = f"of {kind} column '{a.name}'"
                 if a.values != b.values:
                     x = ", ".join(text for text in a.values if text not in b.values) or "none"
@@ -169,13 +168,12 @@ class FeatureSchema:
         return "names"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description; :meth:`from_dict` reads it back."""
+        """Return the schema as values for JSON, without defaults; see :meth:`from_dict`."""
         described = asdict(self)
-        # what is as it usually is goes unsaid
-        usual = {option.name: option.default for option in fields(Attribute)}
+        defaults = {option.name: option.default for option in fields(Attribute)}
         for kind in ("node", "edge"):
             described[kind] = [
-                {key: value for key, value in column.items() if value != usual[key]}
+                {key: value for key, value in column.items() if value != defaults[key]}
                 for column in described[kind]
             ]
         if self.directed is None:
@@ -184,11 +182,7 @@ class FeatureSchema:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "FeatureSchema":
-        """Build a schema from what :meth:`to_dict` wrote.
-
-        Raises:
-            ConfigError: If a field is missing or does not fit.
-        """
+        """Return the schema that :meth:`to_dict` described; raise a ConfigError for any other."""
         try:
             rows: dict[str, Any] = {
                 k: None if fields[k] is None else tuple(fields[k])
@@ -206,17 +200,17 @@ class FeatureSchema:
 
 
 def is_continuous(columns: tuple[Attribute, ...]) -> bool:
-    """Return whether a matrix with these columns is float32 (any is continuous), not int64."""
+    """Return whether any column is continuous, so that their matrix is float32, not int64."""
     return any(not c.is_categorical for c in columns)
 
 
 class RejectKind(StrEnum):
-    """Why an input row has no graph."""
+    """Kind of reason for which an input row has no graph."""
 
     UNUSABLE = "unusable"
-    """It cannot be read, or is no graph of its schema."""
+    """The row cannot be read, or is not a graph of its schema."""
     EXCLUDED = "excluded"
-    """It was to be left out."""
+    """The row is left out on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,51 +218,53 @@ class Reject:
     """An input row that has no graph."""
 
     row: int
-    """Data row of the input, from 0."""
+    """Data row of the input, counted from 0."""
     text: str
-    """What stood there."""
+    """Content of the row."""
     reason: str
-    """Why it has none, in words."""
+    """Reason in words."""
     kind: RejectKind = RejectKind.UNUSABLE
+    """Kind of reason."""
 
 
 class Refused(NamedTuple):
-    """A text that a featurizer makes no graph of; a plain ``(position, reason)`` will do."""
+    """A text without a graph, as returned by a featurizer; ``(position, reason)`` works too."""
 
     position: int
-    """Its position among the texts."""
+    """Position among the texts."""
     reason: str
-    """Why."""
+    """Reason in words."""
     kind: RejectKind = RejectKind.UNUSABLE
-    """Whether it could not, or was not to, become one."""
+    """Kind of reason."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphChunk:
-    """``n`` graphs, one behind the other, with graph-local node numbers."""
+    """Concatenated arrays of ``n`` graphs, with node numbers that start at 0 in each graph."""
 
     node_counts: Integer[np.ndarray, "n"]
-    """Nodes of each graph, at least 1."""
+    """Number of nodes of each graph, at least 1."""
     edge_counts: Integer[np.ndarray, "n"]
-    """Edges of each graph as listed here: bonds, not directions, where ``undirected``."""
+    """Number of listed edges of each graph; if ``undirected``, a bond counts once."""
     x: Num[np.ndarray, "V Fx"]
-    """Node attributes, graph after graph."""
+    """Node attributes of all graphs."""
     edge_index: Integer[np.ndarray, "2 E"]
-    """Node numbers within the graph; one column a bond, (begin, end), where ``undirected``."""
+    """Node numbers within the graph; if ``undirected``, a bond is one column (begin, end)."""
     edge_attr: Num[np.ndarray, "E Fe"]
     """Attributes of each listed edge; both directions of a bond share them."""
     rows: Integer[np.ndarray, "n"]
-    """Data row of the input each graph came from, from 0."""
+    """Data row of the input of each graph, counted from 0."""
     texts: list[str] | None = None
-    """The text each graph was parsed from (its SMILES)."""
+    """Text that each graph was parsed from, such as its SMILES."""
     labels: Float[np.ndarray, "n T"] | None = None
-    """Labels, NaN where absent."""
+    """Labels, NaN where missing."""
     undirected: bool = True
     """Whether each listed edge stands for both directions."""
     parents: Mapping[int, str] = field(default_factory=dict[int, str])
-    """What folds and repeats go by in place of the text, such as the SMILES of a salt's parent.
+    """Text that represents a graph when data are split and repeats are found.
 
-    The keys are positions in this chunk; graphs that are not listed go by their own text.
+    An example is the SMILES of a salt's parent molecule. The keys are positions in this chunk; the
+    other graphs are represented by their own text.
     """
 
     def __len__(self) -> int:
@@ -276,10 +272,7 @@ class GraphChunk:
         return len(self.node_counts)
 
     def check(self, schema: FeatureSchema) -> None:
-        """Assert that the graphs fit ``schema`` and do not contradict themselves.
-
-        What a user gives is checked where it is read, and named by its place there.
-        """
+        """Assert that the arrays fit each other and ``schema``; readers check the input itself."""
         n, v, e = len(self), int(self.node_counts.sum()), int(self.edge_counts.sum())
         texts, labels = (n if a is None else len(a) for a in (self.texts, self.labels))
         assert n == len(self.edge_counts) == len(self.rows) == texts == labels
@@ -290,8 +283,8 @@ class GraphChunk:
         assert self.edge_attr.shape == (e, len(schema.edge))
         assert (self.node_counts >= 1).all(), "a graph has no nodes"
         sizes = np.repeat(self.node_counts, self.edge_counts)
-        stays = (self.edge_index >= 0) & (self.edge_index < sizes)
-        assert stays.all(), "an edge leaves its graph"
+        is_inside = (self.edge_index >= 0) & (self.edge_index < sizes)
+        assert is_inside.all(), "an edge leaves its graph"
         for matrix, columns in ((self.x, schema.node), (self.edge_attr, schema.edge)):
             for values, column in zip(matrix.T, columns, strict=True):
                 fits = np.isfinite(values)
@@ -310,54 +303,62 @@ def is_reject_list(path: Path) -> bool:
             line = f.readline(64).decode(errors="replace").rstrip()
     except OSError:
         return False
-    return line.replace('"', "").split(",") == _REJECT_COLUMNS  # quoted where EXCEL_SAFE was set
+    return line.replace('"', "").split(",") == _REJECT_COLUMNS  # quoted if EXCEL_SAFE was set
 
 
 def rejects_of_output(folder: Path, output: str) -> Path:
-    """Return where the rejected rows of ``output`` are listed.
+    """Return the path of the list of the rejected rows of ``output``.
 
-    That is ``rejects.csv``, unless it lists those of another output in the same folder.
+    It is ``rejects.csv``, or ``OUTPUT.rejects.csv`` if the former lists the rows of another output.
     """
-    shared, own = folder / REJECTS, folder / f"{output}.{REJECTS}"
-    if own.exists() or not is_reject_list(shared):
-        return own if own.exists() else shared
-    with shared.open(encoding="utf-8", newline="", errors="replace") as file:
-        first = next(csv.DictReader(file), None)
-    return shared if first is None or first["output"] == output else own
+    shared, separate = folder / REJECTS, folder / f"{output}.{REJECTS}"
+    if separate.exists():
+        return separate
+    if is_reject_list(shared):
+        with shared.open(encoding="utf-8", newline="", errors="replace") as file:
+            first = next(csv.DictReader(file), None)
+        if first is not None and first["output"] != output:
+            return separate
+    return shared
 
 
 def write_rejects(folder: Path, rejects: Iterable[Reject], output: str) -> Path:
-    """Write ``row,input,reason`` and the name of the output as CSV, whole or not at all.
+    """Write rejected rows and the name of their output as CSV, atomically; return the path.
 
-    Returns:
-        The file, as :func:`rejects_of_output`.
+    It is that of :func:`rejects_of_output`. Unfinished files of a killed command are removed.
     """
-    path, own = rejects_of_output(folder, output), folder / f"{output}.{REJECTS}"
+    separate = folder / f"{output}.{REJECTS}"
+    with suppress(OSError):
+        if separate.samefile(folder / REJECTS):  # killed after `os.link` below
+            separate.unlink()
+    path = rejects_of_output(folder, output)
     is_new = not path.exists()
-    with replacing(own if is_new else path) as unfinished, open_csv(unfinished) as table:
+    target = separate if is_new else path
+    with suppress(OSError):
+        for file in folder.iterdir():
+            unfinished_name = UNFINISHED.fullmatch(file.name)
+            if unfinished_name and unfinished_name[1] == target.name:
+                file.unlink()
+    with replacing(target) as unfinished, open_csv(unfinished) as table:
         table.writerow(_REJECT_COLUMNS)
         for r in rejects:
             table.writerow((r.row, r.text, r.reason, output))
-    if not is_new or path == own:
+    if not is_new or path == separate:
         return path
     with writing(path):
         try:
-            os.link(own, path)  # a rename would replace what another command has listed meanwhile
+            os.link(separate, path)  # unlike a rename, fails if another command made the list
         except FileExistsError:
-            return own
+            return separate
         except OSError:  # no links on this disk
-            os.replace(own, path)
+            os.replace(separate, path)
         else:
-            own.unlink()
+            separate.unlink()
     return path
 
 
 def save_rejects(folder: Path, rejects: Sequence[Reject], output: str) -> Path | None:
-    """List the rejected rows of ``output``, or empty a list that is out of date.
-
-    Returns:
-        The list; None if no row was rejected.
-    """
+    """Write the rejected rows of ``output``, if any, and return the path; clear an older list."""
     path = rejects_of_output(folder, output)
     if rejects or path.exists():
         path = write_rejects(folder, rejects, output)
@@ -367,7 +368,7 @@ def save_rejects(folder: Path, rejects: Sequence[Reject], output: str) -> Path |
 def ragged_ranges(
     starts: Integer[np.ndarray, "N"], counts: Integer[np.ndarray, "N"]
 ) -> Integer[np.ndarray, "R"]:
-    """Return ``starts[0] .. starts[0] + counts[0] - 1``, then the next range, in one array.
+    """Return the concatenated ranges ``starts[k] .. starts[k] + counts[k] - 1``.
 
     Example:
         >>> ragged_ranges(np.array([5, 0]), np.array([2, 3])).tolist()
@@ -380,9 +381,10 @@ def ragged_ranges(
 
 
 class ArrayWriter:
-    """Rows appended to a file, or to memory where there is none; a file that is not there is empty.
+    """Writer of an array that grows by rows, in the file ``path`` or, for None, in memory.
 
-    Each block is kept in the narrowest type that holds it. In the end all have the widest of these.
+    Each block is stored in the smallest type that holds its values. At the end, all are converted
+    to the widest of these types.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -390,7 +392,7 @@ class ArrayWriter:
         self._blocks: list[Array] = []
 
     def append(self, rows: Shaped[np.ndarray, "R ..."]) -> None:
-        """Append rows to those already there."""
+        """Append rows."""
         if rows.dtype.kind == "f":
             with np.errstate(over="ignore"):
                 is_single = np.array_equal(rows, rows.astype(np.float32), equal_nan=True)
@@ -402,11 +404,11 @@ class ArrayWriter:
         if self.path is not None:
             with self.path.open("ab") as file:
                 file.write(block.data)
-            block = np.broadcast_to(dtype.type(0), block.shape)  # its type and shape alone
+            block = np.broadcast_to(dtype.type(0), block.shape)  # only its type and shape
         self._blocks.append(block)
 
     def finish(self) -> Array:
-        """Return what was written, read-only; a file is flushed to the disk first."""
+        """Return the whole array, read-only; a file is flushed to the disk and memory-mapped."""
         blocks = self._blocks or [np.empty(0, np.uint8)]
         if self.path is None:
             whole = np.concatenate(blocks)
@@ -429,20 +431,23 @@ class ArrayWriter:
 
 
 def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Return the array in ``path`` as a read-only memory map (an empty file cannot be mapped)."""
+    """Return the array in ``path``, memory-mapped read-only; an empty one cannot be mapped."""
     if 0 in shape:
         return np.empty(shape, dtype)
     return np.memmap(path, dtype, "r", shape=shape).view(np.ndarray)
 
 
 class AttributeWriter:
-    """Attribute rows, each distinct one kept once in a table; written out where too many differ."""
+    """Writer of attribute rows as codes and a table of the distinct rows.
+
+    With more than ``LARGEST_TABLE`` distinct rows, it writes the rows themselves instead.
+    """
 
     def __init__(
-        self, name: str, columns: tuple[Attribute, ...], make: Callable[[str], ArrayWriter]
+        self, name: str, columns: tuple[Attribute, ...], new_array: Callable[[str], ArrayWriter]
     ) -> None:
-        self._name, self._make, self._width = name, make, len(columns)
-        self._writer, self._is_dense = make(f"{name}_codes"), False
+        self._name, self._new_array, self._width = name, new_array, len(columns)
+        self._writer, self._is_dense = new_array(f"{name}_codes"), False
         self._codes: dict[Any, int] = {}
         self._table: list[Array] = []
         is_float = is_continuous(columns)
@@ -453,63 +458,62 @@ class AttributeWriter:
             self._strides = np.array([math.prod(sizes[k + 1 :]) for k in range(len(sizes))])
 
     def append(self, rows: Num[np.ndarray, "R F"]) -> None:
-        """Add one row a node or edge."""
+        """Append one row per node or edge."""
         rows = np.ascontiguousarray(rows, self._type)
         if not len(rows):
             return
         self._writer.append(rows if self._is_dense else self._encode(rows))
         if len(self._table) > LARGEST_TABLE:
-            codes, table, written = self._writer.finish(), np.stack(self._table), self._writer.path
-            self._writer = self._make(f"{self._name}_rows")
+            codes, table, path = self._writer.finish(), np.stack(self._table), self._writer.path
+            self._writer = self._new_array(f"{self._name}_rows")
             for start in range(0, len(codes), _BLOCK_ROWS):
                 self._writer.append(table[codes[start : start + _BLOCK_ROWS]])
-            del codes  # before the file that it maps
-            if written is not None:
-                written.unlink()
+            del codes  # releases the memory map of the file before its removal
+            if path is not None:
+                path.unlink()
             self._is_dense, self._codes, self._table = True, {}, []
 
     def _encode(self, rows: Array) -> Array:
-        # first appearance decides the code, so that the bytes do not depend on how the input was
-        # cut into chunks
+        # codes are numbered by first occurrence, so that they do not depend on the chunks
         if self._strides is not None:
             keys = rows @ self._strides
         else:
             keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
         distinct, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         codes = np.empty(len(distinct), dtype=np.int64)
-        names: list[Any] = distinct.tolist()
+        distinct_keys: list[Any] = distinct.tolist()
         for k in np.argsort(first, kind="stable").tolist():
-            code = self._codes.setdefault(names[k], len(self._codes))
+            code = self._codes.setdefault(distinct_keys[k], len(self._codes))
             if code == len(self._table):
                 self._table.append(rows[first[k]])
             codes[k] = code
         return codes[inverse]
 
     def finish(self) -> dict[str, Array]:
-        """Return the arrays to keep, by name."""
+        """Return the finished arrays by name."""
         if self._is_dense:
             return {f"{self._name}_rows": self._writer.finish()}
-        table = self._make(f"{self._name}_table")
+        table = self._new_array(f"{self._name}_table")
         table.append(np.array(self._table, self._type).reshape(-1, self._width))
         return {f"{self._name}_codes": self._writer.finish(), f"{self._name}_table": table.finish()}
 
 
 class TextWriter:
-    """Texts in compressed blocks, with the place of each block; ``make`` as for attributes."""
+    """Writer of texts in compressed blocks, and of the offsets of these blocks."""
 
-    def __init__(self, make: Callable[[str], ArrayWriter]) -> None:
-        self._blocks, self._places = make("text_blocks"), make("text_offsets")
+    def __init__(self, new_array: Callable[[str], ArrayWriter]) -> None:
+        self._blocks, self._offset_writer = new_array("text_blocks"), new_array("text_offsets")
         self._offsets = [0]
         self._waiting: list[bytes] = []
-        self._total = hashlib.sha256()
+        self._hash = hashlib.sha256()
 
     @property
     def sha256(self) -> str:
         """Hash of the texts before compression."""
-        return self._total.hexdigest()
+        return self._hash.hexdigest()
 
     def append(self, texts: Sequence[str]) -> None:
-        """Add one text a graph."""
+        """Append one text per graph."""
         self._waiting.extend(t.encode("utf-8", "surrogatepass") for t in texts)
         while len(self._waiting) >= TEXTS_A_BLOCK:
             self._write(self._waiting[:TEXTS_A_BLOCK])
@@ -517,25 +521,21 @@ class TextWriter:
 
     def _write(self, texts: list[bytes]) -> None:
         raw = np.array([len(t) for t in texts], dtype="<u4").tobytes() + b"".join(texts)
-        self._total.update(raw)
+        self._hash.update(raw)
         block = np.frombuffer(zlib.compress(raw, 6), np.uint8)
         self._blocks.append(block)
         self._offsets.append(self._offsets[-1] + len(block))
 
     def finish(self) -> dict[str, Array]:
-        """Return the arrays to keep, by name."""
+        """Return the finished arrays by name."""
         if self._waiting:
             self._write(self._waiting)
-        self._places.append(np.array(self._offsets))
-        return {"text_blocks": self._blocks.finish(), "text_offsets": self._places.finish()}
+        self._offset_writer.append(np.array(self._offsets))
+        return {"text_blocks": self._blocks.finish(), "text_offsets": self._offset_writer.finish()}
 
 
 def unpack_texts(block: bytes, count: int) -> list[str]:
-    """Return the ``count`` texts of one compressed block.
-
-    Raises:
-        ModelFileError: If the block is damaged.
-    """
+    """Return the ``count`` texts of one compressed block; raise a ModelFileError for damage."""
     try:
         raw = zlib.decompress(block)
         ends = (4 * count + np.cumsum(np.frombuffer(raw, "<u4", count), dtype=np.int64)).tolist()

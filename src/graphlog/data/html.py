@@ -1,11 +1,11 @@
-"""HTML, everything escaped: what notebooks show, and what pages of drawings have in common."""
+"""HTML with escaped text: tables for notebooks, and the common parts of pages of drawings."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-_SHOWN = 200
-"""Characters of a long text."""
+_LONGEST_TEXT = 200
+"""Largest number of characters of a field that are shown below a drawing."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.4 system-ui, sans-serif }
@@ -22,7 +22,7 @@ figcaption { font-size: 13px; overflow-wrap: anywhere }
 
 
 def page_head(title: str, style: str) -> str:
-    """Return the beginning of a page, up to its heading; nothing on it can run or be fetched."""
+    """Return the start of a page, up to its heading; scripts and remote content are forbidden."""
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
@@ -32,20 +32,20 @@ def page_head(title: str, style: str) -> str:
 
 
 def html_figure(svg: str, name: str, caption: str, row: int, fields: Mapping[str, str]) -> str:
-    """Return a drawing called ``name`` over a caption, which is HTML, and the fields of its row.
+    """Return a figure: a drawing labeled ``name``, a caption in HTML, and the fields of its row.
 
-    The number of the row, which lists have in place of columns, is left to the caption. A hover
-    tells the fields in full.
+    A field ``row`` that holds the row number is left out, since the caption has it. The tooltip
+    shows the fields in full.
 
     Example:
         >>> html_figure("<svg/>", "C", "row 7", 7, {"row": "7"})
         "<figure><div><svg role='img' aria-label='C'/></div><figcaption>row 7</figcaption></figure>"
     """
     picture = svg.replace("<svg", f"<svg role='img' aria-label='{escape(name)}'", 1)
-    known = {k: v for k, v in fields.items() if v and (k, v) != ("row", str(row))}
-    told = escape("\n".join(f"{k}: {v}" for k, v in known.items()))
-    lines = "<br>".join(f"{escape(k)}: {escape(v[:_SHOWN])}" for k, v in known.items())
-    below = f"<div class='fields' title='{told}'>{lines}</div>" if known else ""
+    shown = {k: v for k, v in fields.items() if v and (k, v) != ("row", str(row))}
+    tooltip = escape("\n".join(f"{k}: {v}" for k, v in shown.items()))
+    lines = "<br>".join(f"{escape(k)}: {escape(v[:_LONGEST_TEXT])}" for k, v in shown.items())
+    below = f"<div class='fields' title='{tooltip}'>{lines}</div>" if shown else ""
     return (
         f"<figure>{f'<div>{picture}</div>' if svg else ''}"
         f"<figcaption>{caption}{below}</figcaption></figure>"
@@ -53,31 +53,33 @@ def html_figure(svg: str, name: str, caption: str, row: int, fields: Mapping[str
 
 
 class Table(NamedTuple):
-    """Rows under the names of their columns, to be shown."""
+    """A table to be displayed."""
 
     columns: Sequence[str]
-    """Empty names: the columns have none."""
+    """Names of the columns; a table with only empty names has no heading."""
     rows: Sequence[Sequence[object]]
+    """Cells of each row."""
     title: str = ""
+    """Title above the table."""
 
 
 def html_table(table: Table) -> str:
-    """Return a table; cells are text.
+    """Return a table as HTML, with escaped cells.
 
     Example:
         >>> html_table(Table(("",), [("<b>",)]))
         '<table><tr><td>&lt;b&gt;</td></tr></table>'
     """
     caption = f"<caption>{escape(table.title)}</caption>" if table.title else ""
-    named = table.columns if any(table.columns) else ()
-    head = "".join(f"<th>{escape(name)}</th>" for name in named)
     lines = ["".join(f"<td>{escape(_text(cell))}</td>" for cell in row) for row in table.rows]
-    body = "".join(f"<tr>{line}</tr>" for line in ([head] if head else []) + lines)
+    if any(table.columns):
+        lines.insert(0, "".join(f"<th>{escape(name)}</th>" for name in table.columns))
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
     return f"<table>{caption}{body}</table>"
 
 
 def fields_table(fields: Mapping[str, object], title: str = "") -> Table:
-    """Return a table of names and values; what is None is left out."""
+    """Return a table of names and values; values that are None are left out."""
     return Table(("", ""), [(k, v) for k, v in fields.items() if v is not None], title)
 
 

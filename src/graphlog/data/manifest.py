@@ -1,4 +1,4 @@
-"""The store on disk: one file an array, and a manifest by which each file is checked."""
+"""The store on disk: one file per array, and a manifest with a checksum of each file."""
 
 import hashlib
 import os
@@ -29,29 +29,29 @@ _PARTS = (
     "node_offsets edge_offsets endpoints rows labels text_blocks text_offsets parents rejects "
     "node_codes node_table node_rows edge_codes edge_table edge_rows"
 ).split()
-"""Names of the arrays a store may have."""
+"""Names of the arrays that a store may have."""
 _LARGE = ("node_offsets", "edge_offsets", "text_offsets", "rows")
-"""Arrays that may be of signed integers, where they are beyond those of four bytes."""
+"""Arrays that may have 8-byte signed integers, for values that exceed 4-byte unsigned ones."""
 _SETTLED_NS = 50_000_000
-"""Age from which a change of a file gets another time than the last one."""
+"""Age in ns of the last change of a file after which a new change is sure to get another time."""
 _hashed: dict[Identity, str] = {}
-"""Hashes of files this process has written or hashed, by what changes when they do."""
+"""Hashes of files that this process has computed, by the identity of the file."""
 
 
 def is_store(source: object) -> TypeGuard[str | Path]:
-    """Return whether ``source`` is the path of a store's folder."""
+    """Return whether ``source`` is the path of a store folder."""
     return isinstance(source, str | Path) and (Path(source) / MANIFEST).is_file()
 
 
 class FileEntry(FrozenConfig):
-    """What one array file must be."""
+    """Type, shape, size and checksum of an array file."""
 
     dtype: Literal["|u1", "<u2", "<u4", "<i8", "<f4", "<f8"]
-    """NumPy's name of the item type."""
+    """NumPy type string of the items."""
     shape: tuple[int, ...]
     """Shape of the array."""
     bytes: int
-    """Size of the file."""
+    """Size of the file in bytes."""
     sha256: str
     """Hash of the file."""
 
@@ -66,85 +66,81 @@ class Source(FrozenConfig):
     name: Annotated[str, BeforeValidator(_storable)] = ""
     """Name of the input."""
     smiles_column: Annotated[str | None, BeforeValidator(_storable)] = None
-    """Column of the records, if it was named."""
+    """Column of the records, if the user named it."""
     standardize: str | None = None
-    """How molecules were changed before they were read; None: not at all."""
+    """Standardization of molecules before they were read; None for no standardization."""
     classes: dict[str, list[str]] = Field(default_factory=dict)
-    """Words of the classes 0, 1, ... of labels that have any, by label."""
+    """Words for the classes 0, 1, ... of each label that has words instead of numbers."""
     notes: tuple[str, ...] = ()
-    """What was not taken literally, a line each."""
+    """Messages about input that was interpreted, such as decimal commas, one line each."""
     cutting: dict[str, Any] = Field(default_factory=dict)
-    """How ego-networks were cut and labeled."""
+    """Settings with which ego-networks were cut and labeled."""
     networks: dict[str, dict[str, int]] = Field(default_factory=dict)
-    """Lines used and left out of the network of each species."""
+    """Numbers of lines of the network of each species that were used or left out."""
     annotations: dict[str, int] = Field(default_factory=dict)
-    """Annotations of proteins used and left out."""
+    """Numbers of annotations of proteins that were used or left out."""
     unmatched: dict[str, str] = Field(default_factory=dict)
-    """Names and terms of files of labels that no network or ontology has, and where they are."""
+    """Names and terms in label files that no network or ontology has, with their places."""
 
 
 class Manifest(FrozenConfig):
-    """Everything about a store but its arrays."""
+    """Description of a store: everything except its arrays."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal["graphlog-store"] = FORMAT
-    """Tells a store from any other folder."""
+    """Constant that distinguishes a store from other folders."""
     version: Literal[1] = VERSION
-    """Version of this layout."""
+    """Version of the format."""
     feature_schema: dict[str, Any] = Field(alias="schema")
-    """The schema, as :meth:`FeatureSchema.to_dict` describes it."""
+    """The schema, as returned by :meth:`FeatureSchema.to_dict`."""
     counts: dict[Literal["graphs", "nodes", "edges", "rows", "rejects"], int]
-    """Graphs, nodes, stored edges, rows of the input, rejected rows."""
+    """Numbers of graphs, nodes, stored edges, rows of the input, and rejected rows."""
     undirected: bool
     """Whether each stored edge stands for both directions."""
     tasks: tuple[str, ...] = ()
     """Names of the label columns."""
     texts_sha256: str | None = None
-    """Hash of the texts before compression, which may differ between builds of zlib."""
+    """Hash of the texts before compression, whose result may differ between builds of zlib."""
     source: Source = Source()
-    """Where the graphs came from; not part of the digest."""
+    """Origin of the graphs; not part of the digest."""
     files: dict[Annotated[str, Field(pattern=f"^({'|'.join(_PARTS)})$")], FileEntry]
-    """The arrays."""
+    """Description of each array file, by the name of the array."""
     digest: str = ""
-    """Hash of all of the above but ``source``: equal digests, equal graphs."""
+    """Hash of the fields above except ``source``; equal digests mean equal graphs."""
     source_digest: str = ""
     """Hash of ``source``, which says what labels mean and how molecules are read."""
 
     def signed(self) -> "Manifest":
         """Return the manifest with its digests."""
-        source = hash_json(self.source.model_dump(mode="json"))
-        return self.model_copy(update={"digest": self.content_digest(), "source_digest": source})
-
-    def content_digest(self) -> str:
-        """Return the digest this manifest should have."""
-        others = {"source", "source_digest", "digest"}
-        fields = self.model_dump(mode="json", by_alias=True, exclude=others)
+        excluded = {"source", "source_digest", "digest"}
+        fields = self.model_dump(mode="json", by_alias=True, exclude=excluded)
         fields["files"] = {k: v for k, v in fields["files"].items() if not k.startswith("text_")}
-        return hash_json(fields)
+        source_digest = hash_json(self.source.model_dump(mode="json"))
+        return self.model_copy(update={"digest": hash_json(fields), "source_digest": source_digest})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contents:
-    """A manifest and its arrays, memory-mapped where ``path`` is a folder."""
+    """A manifest and its arrays, which are memory-mapped if ``path`` is a folder."""
 
     manifest: Manifest
     schema: FeatureSchema
     arrays: dict[str, Array]
     path: Path | None = None
     values: dict[str, Array] = field(default_factory=dict[str, Array])
-    """The attribute tables as numbers of the type a batch has, made once."""
+    """Cache of the attribute tables in the data type of batches, by ``node`` and ``edge``."""
     parents: dict[int, str] = field(default_factory=dict[int, str])
-    """The parents that differ from their graphs' texts, by graph, read once."""
+    """Cache of the parents that differ from the texts of their graphs, by graph."""
 
 
-def damaged(where: Path | None, what: str) -> ModelFileError:
+def damaged(where: Path | None, problem: str) -> ModelFileError:
     """Return the error for a store, or a file of one, that cannot be used."""
-    return ModelFileError(f"{where or 'the store in memory'}: {what}; build the store again.")
+    return ModelFileError(f"{where or 'the store in memory'}: {problem}; build the store again.")
 
 
 def contradiction(path: Path | None) -> ModelFileError:
-    """Return what to raise where arrays do not fit each other."""
+    """Return the error for a store whose arrays do not fit each other."""
     return damaged(path, "its arrays contradict each other")
 
 
@@ -154,7 +150,7 @@ def hash_array(array: Array) -> str:
 
 
 def describe(arrays: dict[str, Array], folder: Path | None) -> dict[str, FileEntry]:
-    """Return the manifest's entries for ``arrays``, hashing files by block, not through a map."""
+    """Return the entries of a manifest for ``arrays``; those in ``folder`` are hashed as files."""
     entries: dict[str, FileEntry] = {}
     for name, array in sorted(arrays.items()):
         sha256 = hash_array(array) if folder is None else _hash_once(folder / f"{name}.bin")
@@ -164,7 +160,7 @@ def describe(arrays: dict[str, Array], folder: Path | None) -> dict[str, FileEnt
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest and make sure that the folder's entries are on the disk."""
+    """Write the manifest, and flush it and the entries of the folder to the disk."""
     with (folder / MANIFEST).open("w", encoding="utf-8") as f:
         f.write(manifest.model_dump_json(by_alias=True, indent=1))
         f.flush()
@@ -177,25 +173,22 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_contents(path: Path, verify: bool = True) -> Contents:
-    """Map the store in ``path``, which another process may be replacing meanwhile.
+    """Memory-map the store in ``path``, which another process may replace at the same time.
 
-    Unless ``verify`` is off, every file is compared with its hash, once a process while it stays as
-    it is; a gigabyte takes about a second.
-
-    Raises:
-        ModelFileError: If it is no store, of a newer version, incomplete, or changed.
+    With ``verify``, the hash of every file is checked, once per process as long as the file does
+    not change; a gigabyte takes about a second. A ModelFileError is raised if this fails.
     """
     while True:
-        before = _version(path)
+        before = _identity_of_store(path)
         try:
             return _map(path, verify)
         except ModelFileError:
-            if _version(path) == before:
+            if _identity_of_store(path) == before:
                 raise
 
 
-def _version(path: Path) -> Identity | None:
-    """Return what tells one build of a store from the next, equal or not."""
+def _identity_of_store(path: Path) -> Identity | None:
+    """Return the identity of the manifest, which differs between builds; None without a file."""
     try:
         return identity_of(path / MANIFEST)
     except OSError:
@@ -217,7 +210,7 @@ def _map(path: Path, verify: bool) -> Contents:
             size = files[name].stat().st_size
             if size == entry.bytes == expected:
                 arrays[name] = map_array(files[name], dtype, entry.shape)
-        except (OSError, ValueError) as e:  # ValueError: it shrank since its size was asked for
+        except (OSError, ValueError) as e:  # ValueError: the file shrank after `stat`
             raise damaged(files[name], f"cannot be read ({e})") from None
         if name not in arrays:
             raise damaged(
@@ -236,14 +229,14 @@ def _map(path: Path, verify: bool) -> Contents:
 
 
 def refuse_changed(contents: Contents) -> None:
-    """Raise if an array is not what the manifest says; everything is hashed again."""
+    """Hash every array again; raise a ModelFileError for a hash that is not in the manifest."""
     for name, entry in contents.manifest.files.items():
         if hash_array(contents.arrays[name]) != entry.sha256:
             raise damaged(contents.path and contents.path / f"{name}.bin", _CHANGED)
 
 
 def _is_complete(contents: Contents) -> bool:
-    """Return whether the manifest has the parts, shapes and types of a store of its schema."""
+    """Return whether the store has the arrays, shapes and types that its schema requires."""
     counts, arrays, tasks = contents.manifest.counts, contents.arrays, contents.manifest.tasks
     if len(counts) < 5 or min(counts.values()) < 0:
         return False
@@ -268,46 +261,45 @@ def _is_complete(contents: Contents) -> bool:
         needed |= {codes, table} if columns and rows not in arrays else set()
     return needed <= arrays.keys() and all(
         array.ndim == len(shapes[name])
-        and all(wanted in (None, n) for n, wanted in zip(array.shape, shapes[name], strict=True))
+        and all(size in (None, n) for n, size in zip(array.shape, shapes[name], strict=True))
         and (array.dtype.kind == "f") == (name in floats)
         and (array.dtype.kind != "i" or name in _LARGE)
         for name, array in arrays.items()
     )
 
 
-_NONE = np.empty(0, np.uint8)
+_EMPTY = np.empty(0, np.uint8)
 
 
 def _is_sound(contents: Contents) -> bool:
-    """Return whether offsets, values, rows, labels and texts stay within the store.
+    """Return whether offsets, attributes, rows, labels and texts are consistent.
 
-    If not, the files are whole, but were never written by this package. Edges and codes are checked
-    as graphs are taken, which costs less than reading all of them once.
+    If not, the files have the right hashes, but another program made them. Edges and codes are
+    checked when graphs are taken, which is cheaper than to read all of them in advance.
     """
     arrays, counts, schema = contents.arrays, contents.manifest.counts, contents.schema
-    listed = arrays.get("rejects", _NONE)
     return bool(
-        _divides(arrays["node_offsets"], counts["nodes"], least=1)
-        and _divides(arrays["edge_offsets"], counts["edges"], least=0)
+        _divides(arrays["node_offsets"], counts["nodes"], smallest=1)
+        and _divides(arrays["edge_offsets"], counts["edges"], smallest=0)
         and _attributes_fit(arrays, "node", schema.node)
         and _attributes_fit(arrays, "edge", schema.edge)
-        and np.count_nonzero(listed == ord("\n")) == counts["rejects"]
-        and _are_distinct(arrays.get("rows", _NONE), counts["rows"])
+        and np.count_nonzero(arrays.get("rejects", _EMPTY) == ord("\n")) == counts["rejects"]
+        and _are_distinct(arrays.get("rows", _EMPTY), counts["rows"])
         and _texts_fit(arrays, counts["graphs"])
-        and not np.isinf(arrays.get("labels", _NONE)).any()
+        and not np.isinf(arrays.get("labels", _EMPTY)).any()
     )
 
 
-def _divides(offsets: Array, total: int, least: Literal[0, 1]) -> bool:
-    """Return whether offsets cut ``total`` items into parts of at least ``least`` items."""
-    # compared, not subtracted: a difference of any two 64-bit numbers may not fit into 64 bits
-    grows = offsets[1:] > offsets[:-1] if least else offsets[1:] >= offsets[:-1]
+def _divides(offsets: Array, total: int, smallest: Literal[0, 1]) -> bool:
+    """Return whether offsets divide ``total`` items into parts of at least ``smallest`` items."""
+    # compared, not subtracted, since the difference of two 64-bit numbers may overflow
+    grows = offsets[1:] > offsets[:-1] if smallest else offsets[1:] >= offsets[:-1]
     return (int(offsets[0]), int(offsets[-1])) == (0, total) and bool(grows.all())
 
 
 def _attributes_fit(arrays: dict[str, Array], kind: str, columns: tuple[Attribute, ...]) -> bool:
-    """Return whether all values of the table are in the schema."""
-    values = arrays.get(f"{kind}_table", arrays.get(f"{kind}_rows", _NONE))
+    """Return whether all attributes of nodes or edges are values of their columns."""
+    values = arrays.get(f"{kind}_table", arrays.get(f"{kind}_rows", _EMPTY))
     if not values.size:
         return True
     lowest, highest = values.min(axis=0), values.max(axis=0)
@@ -318,12 +310,12 @@ def _attributes_fit(arrays: dict[str, Array], kind: str, columns: tuple[Attribut
 
 
 def _are_distinct(rows: Array, total: int) -> bool:
-    """Return whether each of the rows of an input occurs once at most."""
+    """Return whether all ``rows`` are different row numbers below ``total``."""
     if not rows.size:
         return True
     if int(rows.min()) < 0 or int(rows.max()) >= total:
         return False
-    is_used = np.zeros(total, dtype=np.bool_)  # one byte a row, however many there are
+    is_used = np.zeros(total, dtype=np.bool_)  # needs less memory than sorting the rows
     is_used[rows] = True
     return int(np.count_nonzero(is_used)) == len(rows)
 
@@ -331,32 +323,32 @@ def _are_distinct(rows: Array, total: int) -> bool:
 def _texts_fit(arrays: dict[str, Array], graphs: int) -> bool:
     if "text_blocks" not in arrays:
         return "text_offsets" not in arrays
-    offsets = arrays.get("text_offsets", _NONE)
-    is_whole = len(offsets) == -(-graphs // TEXTS_A_BLOCK) + 1
-    return is_whole and _divides(offsets, len(arrays["text_blocks"]), least=1)
+    offsets = arrays.get("text_offsets", _EMPTY)
+    is_complete = len(offsets) == -(-graphs // TEXTS_A_BLOCK) + 1
+    return is_complete and _divides(offsets, len(arrays["text_blocks"]), smallest=1)
 
 
 _CHANGED = "damaged or changed after it was written (sha256 differs)"
 
 
 def _hash_once(file: Path) -> str:
-    """Return the sha256 of a file, computed once a process while it stays as it is."""
+    """Return the sha256 of a file, computed once per process as long as it does not change."""
     try:
         before = identity_of(file)
         if before in _hashed:
             return _hashed[before]
-        # a clock may not tell a change that follows at once
+        # two changes in quick succession may have the same time
         is_settled = time.time_ns() - before[-1] > _SETTLED_NS
-        found = hash_file(file)
+        sha256 = hash_file(file)
     except OSError as e:
         raise damaged(file, f"cannot be read ({e.strerror})") from None
     if is_settled:
-        _hashed[before] = found
-    return found
+        _hashed[before] = sha256
+    return sha256
 
 
 def is_ours(folder: Path) -> bool:
-    """Return whether a folder holds a store and nothing else, so that it may be replaced."""
+    """Return whether a folder holds only the files of a store, so that it may be replaced."""
     names = {f"{name}.bin" for name in _PARTS} | {MANIFEST}
     try:
         files = {entry.name: entry.is_file(follow_symlinks=False) for entry in os.scandir(folder)}

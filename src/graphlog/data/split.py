@@ -1,4 +1,4 @@
-"""Train, validation and test indices from fractions, groups or a file; pure functions of arrays."""
+"""Split row numbers into training, validation and test sets by fractions, groups or a file."""
 
 import json
 import math
@@ -20,31 +20,31 @@ from graphlog.files import write_text
 Fractions = Sequence[float]
 GroupRule = Literal["largest-first", "balanced", "random"]
 DEFAULT_FRACTIONS = (0.8, 0.1, 0.1)
-_GOLDEN = (math.sqrt(5) - 1) / 2
+_GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
 
 class Split(NamedTuple):
-    """Disjoint index arrays; their order is part of the split."""
+    """Disjoint arrays of row numbers; their order is part of the split."""
 
     train: Int[np.ndarray, "_"]
-    """Rows to learn from."""
+    """Rows of the training set."""
     valid: Int[np.ndarray, "_"]
-    """Rows to choose by."""
+    """Rows of the validation set."""
     test: Int[np.ndarray, "_"]
-    """Rows to report."""
+    """Rows of the test set."""
 
     @classmethod
     def of(cls, parts: Any, num_rows: int) -> "Split":
-        """Return the split of three lists of input rows, or of three masks of all rows.
+        """Return the split of three lists of row numbers or three boolean masks.
 
         Args:
-            parts: Train, valid and test, in this order or by name: row numbers from 0, or one true
-                or false for each row.
-            num_rows: Rows of the input.
+            parts: Train, valid and test, in this order or by name: row numbers from 0, or a boolean
+                for each row.
+            num_rows: Number of rows of the input.
 
         Raises:
-            DataError: If a row is out of range, or in two parts.
-            ConfigError: If these are not three lists of rows or masks.
+            DataError: If a row is out of range, or in more than one part.
+            ConfigError: If ``parts`` are not three lists or masks.
         """
         if isinstance(parts, Mapping) and {*parts} <= {*cls._fields}:
             parts = [parts.get(name, ()) for name in cls._fields]
@@ -67,12 +67,12 @@ class Split(NamedTuple):
         """Write the split as JSON.
 
         Args:
-            path: Target file.
-            kind: How it was made, ``scaffold`` for example.
-            fractions: Asked-for shares.
-            sha256: Hash of the input whose rows are meant.
+            path: File to write.
+            kind: Method of splitting, such as ``scaffold``.
+            fractions: Requested shares of train, valid and test.
+            sha256: Hash of the input to which the row numbers refer.
         """
-        lists = {name: part.tolist() for name, part in zip(self._fields, self, strict=True)}
+        lists = {name: part.tolist() for name, part in self._asdict().items()}
         fields = {"kind": kind, "fractions": list(fractions), "sha256": sha256, **lists}
         fields["rows_sha256"] = _rows_sha256(self)
         write_text(Path(path), json.dumps(fields) + "\n")
@@ -85,17 +85,17 @@ class Split(NamedTuple):
         sha256: str | Collection[str] = (),
         strict: bool = True,
     ) -> "Split":
-        """Read what :meth:`save` wrote, or the same keys written by hand.
+        """Read a split file, written by :meth:`save` or by hand.
 
         Args:
-            path: JSON file with ``train``, ``test`` and, perhaps, ``valid``.
-            num_rows: Rows of the input, to check the indices against.
-            sha256: Hashes of the input, to check that the split was made for it.
-            strict: Refuse a split that was made for another input; otherwise warn, since the hashes
-                may be of this one read in another way.
+            path: JSON file with ``train``, ``test`` and, optionally, ``valid``.
+            num_rows: Number of rows of the input; row numbers must be below it.
+            sha256: Hashes of the input; that of the file must be among them.
+            strict: Whether a file for another input is an error. If not, it causes a warning, since
+                the same input read with other options has another hash.
 
         Raises:
-            DataError: If the file is missing, damaged or of another input, or its parts overlap.
+            DataError: If the file is missing, damaged or for another input, or its parts overlap.
         """
         path = Path(path)
         try:
@@ -135,7 +135,7 @@ _Rows = list[Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]]
 
 
 class _SplitFile(BaseModel):
-    """What a split file must hold; it may hold more."""
+    """Required content of a split file, which may hold other keys too."""
 
     train: _Rows
     valid: _Rows = Field(default_factory=list[int])
@@ -145,7 +145,7 @@ class _SplitFile(BaseModel):
 
 
 def _check_rows(split: Split, num_rows: int | None, where: str) -> None:
-    """Refuse a row that the input does not have, or that is in two parts."""
+    """Raise a DataError for a row that the input does not have, or that occurs more than once."""
     rows = np.concatenate(split)
     if num_rows is not None and len(outside := rows[(rows < 0) | (rows >= num_rows)]):
         raise DataError(
@@ -165,33 +165,27 @@ def _rows_sha256(split: Split) -> str:
 
 
 def check_fractions(fractions: Fractions) -> tuple[float, float, float]:
-    """Return the three shares.
+    """Return the shares of train, valid and test as floats.
 
     Raises:
-        ConfigError: If they are not three numbers in [0, 1] that sum to 1, the first above 0.
+        ConfigError: If they are not three numbers in [0, 1] with sum 1, or train is 0.
     """
-    if (
-        len(fractions) != 3
-        or not all(0 <= f <= 1 for f in fractions)
-        or abs(math.fsum(fractions) - 1) > 1e-6
-        or fractions[0] <= 0
-    ):
-        raise out_of_range(
-            "fractions",
-            "train, valid and test shares that sum to 1, train above 0",
-            tuple(fractions),
-        )
-    train, valid, test = fractions
-    return float(train), float(valid), float(test)
+    shares = tuple(fractions)
+    is_valid = len(shares) == 3 and all(0 <= share <= 1 for share in shares) and shares[0] > 0
+    if not is_valid or abs(math.fsum(shares) - 1) > 1e-6:
+        allowed = "train, valid and test shares that sum to 1, train above 0"
+        raise out_of_range("fractions", allowed, shares)
+    train, valid, test = map(float, shares)
+    return train, valid, test
 
 
 def _rows(share: float, n: int) -> float:
-    """Return a share of ``n`` rows; 0.29 * 100 is 28.999999999999996."""
+    """Return a share of ``n`` rows without rounding errors: 0.29 * 100 is 28.999999999999996."""
     return round(share * n, 9)
 
 
 def random_split(n: int, fractions: Fractions = DEFAULT_FRACTIONS, seed: int = 0) -> Split:
-    """Shuffle ``range(n)`` and cut it; what rounding leaves goes to test (as in pre-train-GNNs)."""
+    """Split ``n`` rows at random; train and valid are rounded down (as in pre-train-GNNs)."""
     train, valid, _ = check_fractions(fractions)
     order = list(range(n))
     random.Random(seed).shuffle(order)
@@ -203,28 +197,29 @@ def random_split(n: int, fractions: Fractions = DEFAULT_FRACTIONS, seed: int = 0
 def stratified_split(
     classes: Int[np.ndarray, "N"], fractions: Sequence[float] = DEFAULT_FRACTIONS, seed: int = 0
 ) -> Split:
-    """Return random folds with every class's share as in the whole, as near as graphs allow.
+    """Split at random so that every set has the same shares of the classes, as far as possible.
 
-    Of classes too small for each fold, all are in train if they are few. If they are many, each
-    starts at a place of its own: those next to each other, which may share labels, far apart
-    (multiples of the golden ratio).
+    The shuffled members of a class are spread evenly over the positions 0 to 1, from an offset that
+    depends on the class, and the positions are cut at the fractions. The offsets are multiples of
+    the golden ratio, so that neighboring classes, which may share labels, have distant ones. Rare
+    classes, too small to be in every set, go to train if they have few members together.
     """
-    first, second, third = check_fractions(fractions)
+    train, valid, test = check_fractions(fractions)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(classes))
     _, inverse, counts = np.unique(classes[order], return_inverse=True, return_counts=True)
     by_class = np.argsort(inverse, kind="stable")
     rank = np.empty(len(classes), dtype=np.int64)
     rank[by_class] = np.arange(len(classes)) - np.repeat(np.cumsum(counts) - counts, counts)
-    starts = (rng.random() + np.arange(len(counts)) * _GOLDEN) % 1.0
-    least = min(filter(None, (second, third)), default=0.0)
-    is_rare = counts * least < 1
-    if counts[is_rare].sum() * least < 1:
-        starts[is_rare] = 0.5
-    dealt = order[np.argsort((rank + starts[inverse]) / counts[inverse], kind="stable")]
-    cuts = [round(len(classes) * share) for share in (first, first + second)]
-    split = Split(*(np.sort(part) for part in np.split(dealt, cuts)))
-    return _with_training_rows(split, len(classes))
+    offsets = (rng.random() + np.arange(len(counts)) * _GOLDEN_RATIO) % 1.0
+    smallest_share = min(filter(None, (valid, test)), default=0.0)
+    is_rare = counts * smallest_share < 1
+    if counts[is_rare].sum() * smallest_share < 1:
+        offsets[is_rare] = 0.5
+    position = (rank + offsets[inverse]) / counts[inverse]
+    cuts = [round(len(classes) * share) for share in (train, train + valid)]
+    parts = np.split(order[np.argsort(position, kind="stable")], cuts)
+    return _with_training_rows(Split(*map(np.sort, parts)), len(classes))
 
 
 def group_split(
@@ -233,18 +228,20 @@ def group_split(
     kind: GroupRule = "largest-first",
     seed: int = 0,
 ) -> Split:
-    """Split so that rows of one group stay together.
+    """Split so that all rows of a group are in the same set.
 
     - ``largest-first``: groups by decreasing size, ties by decreasing first row, fill train, then
-      valid, then test; deterministic (the pre-train-GNNs rule, which its published scores use).
-    - ``balanced``: groups of more than half of valid or of test come first, each half shuffled.
+      valid, then test; deterministic (the rule of pre-train-GNNs and its published scores).
+    - ``balanced``: groups larger than half of valid or of test come first, then all others, both in
+      random order; they fill train, then valid, then test.
     - ``random``: groups in random order fill valid, then test; the rest is train.
 
     Args:
-        groups: Group of each row: scaffold, species, … (text or numbers); None for a row alone.
-        fractions: Train, valid and test shares.
+        groups: Group of each row, such as its scaffold or species, as text or numbers; a row with
+            None is a group of one row.
+        fractions: Shares of train, valid and test.
         kind: One of the three rules.
-        seed: Seed of the order; unused by ``largest-first``.
+        seed: Seed of the order; ``largest-first`` does not use it.
     """
     train, valid, test = check_fractions(fractions)
     number = group_numbers(groups.tolist() if isinstance(groups, np.ndarray) else groups)
@@ -253,8 +250,8 @@ def group_split(
     n, order = len(number), list(range(len(sizes)))
     if kind == "largest-first":
         order.sort(key=lambda g: (sizes[g], int(members[g][0])), reverse=True)
-        most = _rows(train, n), _rows(train + valid, n)
-        parts = _fill(order, sizes, most, from_first=True)
+        limits = _rows(train, n), _rows(train + valid, n)
+        parts = _fill(order, sizes, limits, is_cumulative=True)
     elif kind == "balanced":
         limit, draw = min(valid, test) * n / 2, random.Random(seed)
         big, small = ([g for g in order if (sizes[g] > limit) == large] for large in (True, False))
@@ -265,33 +262,34 @@ def group_split(
         order = np.random.RandomState(seed).permutation(len(sizes)).tolist()
         in_valid, in_test, in_train = _fill(order, sizes, (_rows(valid, n), _rows(test, n)))
         parts = in_train, in_valid, in_test
-    none = np.empty(0, np.int64)
-    split = Split(*(np.concatenate([none, *(members[g] for g in part)]) for part in parts))
+    empty = np.empty(0, np.int64)
+    split = Split(*(np.concatenate([empty, *(members[g] for g in part)]) for part in parts))
     return _with_training_rows(split, n)
 
 
 def group_numbers(keys: Sequence[Any]) -> Int64[np.ndarray, "N"]:
-    """Number the keys by first appearance, equal keys alike; None is equal to nothing."""
-    # a dictionary, since an array of text would be as wide as its longest scaffold
+    """Return a number for each distinct key, by first occurrence; each None gets its own number."""
+    # not np.unique: an array of text takes as much memory for each key as for the longest one
     numbers: dict[object, int] = {}
-    apart = (object() if key is None else key for key in keys)
-    return np.array([numbers.setdefault(key, len(numbers)) for key in apart], dtype=np.int64)
+    distinct = (object() if key is None else key for key in keys)
+    return np.array([numbers.setdefault(key, len(numbers)) for key in distinct], dtype=np.int64)
 
 
 def _fill(
     order: Sequence[int],
     sizes: Sequence[int],
     limits: tuple[float, float],
-    from_first: bool = False,
+    is_cumulative: bool = False,
 ) -> tuple[list[int], list[int], list[int]]:
-    """Give each group to the first of two parts it fits in, else to the third.
+    """Add each group to the first of two parts that has room for it, otherwise to the third.
 
-    The limit of the second part counts the rows of the first too where ``from_first``.
+    The ``limits`` are the largest numbers of rows of the first two parts; if ``is_cumulative``, the
+    second one is that of both together.
     """
     parts: tuple[list[int], list[int], list[int]] = ([], [], [])
     filled = [0, 0]
     for g in order:
-        used = (filled[0], filled[1] + filled[0] * from_first)
+        used = (filled[0], filled[1] + filled[0] * is_cumulative)
         k = next((k for k in (0, 1) if used[k] + sizes[g] <= limits[k]), 2)
         parts[k].append(g)
         if k < 2:
@@ -300,6 +298,7 @@ def _fill(
 
 
 def _with_training_rows(split: Split, n: int) -> Split:
+    """Return the split of ``n`` rows; raise a DataError if its training set is empty."""
     if not len(split.train):
         why = f"{n} rows are too few, or most of them share one group (such as a scaffold)"
         raise DataError(f"the split leaves nothing to train on: {why}; choose the split `random`.")

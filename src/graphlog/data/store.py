@@ -1,13 +1,13 @@
-"""GraphStore: all graphs of a data set, packed, immutable, mapped; a batch is index arithmetic.
+"""Stores of graphs: packed, immutable and memory-mapped arrays from which batches are taken.
 
-A :class:`GraphBatch` is the one thing that travels between store, views and encoder; which graphs
-it holds is a function of (seed, epoch), so a run can resume anywhere. A :class:`StoreBuilder` makes
-a store of a stream of graphs, beside its place until it is complete.
+A :class:`GraphBatch` is passed from the store through views to the encoder. The graphs of each
+batch depend on seed and epoch alone, so that a run can be resumed at any step. A
+:class:`StoreBuilder` writes a store from a stream of graphs.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -52,23 +52,23 @@ from graphlog.ops.sparse import Adjacency, build_adjacency
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphBatch:
-    """``N`` graphs packed into one, with torch_geometric's field names, so its layers apply."""
+    """``N`` graphs as one disconnected graph, with the field names of torch_geometric."""
 
     x: Shaped[Tensor, "V Fx"]
-    """Node attributes: int64 codes, or float32 where the schema has a continuous column."""
+    """Node attributes: int64 codes, or float32 if the schema has a continuous column."""
     edge_index: Int[Tensor, "2 E"]
-    """Directed edges, source row above target row, as batch-global node indices."""
+    """Directed edges as node indices within the batch: sources in row 0, targets in row 1."""
     edge_attr: Shaped[Tensor, "E Fe"]
     """Edge attributes; ``Fe`` may be 0."""
     batch: Int[Tensor, "V"]
-    """Graph of each node, non-decreasing."""
+    """Index of the graph of each node, non-decreasing."""
     ptr: Int[Tensor, "P"]
-    """Node range of each graph: graph ``n`` owns nodes ``ptr[n]:ptr[n + 1]``; ``P = N + 1``."""
+    """Node range of each graph: graph ``n`` has nodes ``ptr[n]:ptr[n + 1]``; ``P = N + 1``."""
     y: Float[Tensor, "N T"] | None = None
-    """Labels, NaN where absent."""
+    """Labels, NaN where missing."""
     schema: FeatureSchema | None = field(default=None, kw_only=True, repr=False)
-    """What the attributes of a store's graphs mean."""
-    # of these edges and graphs, so `replace` leaves them behind
+    """Meaning of the attributes, for batches of a store."""
+    # init=False, so that `replace` does not copy these caches to other edges or graphs
     _adjacency: list[Adjacency] = field(init=False, default_factory=list[Adjacency], repr=False)
     _host_ptr: Int[Tensor, "P"] | None = field(init=False, default=None, repr=False)
 
@@ -94,12 +94,12 @@ class GraphBatch:
 
     @property
     def host_ptr(self) -> Int[Tensor, "P"]:
-        """``ptr`` in the memory of the CPU, so that sizes are known without asking the device."""
+        """``ptr`` in CPU memory, which can be read without waiting for the device."""
         return self.ptr.cpu() if self._host_ptr is None else self._host_ptr
 
     @property
     def adjacency(self) -> Adjacency:
-        """Sorted neighborhoods, built on first use and shared by all views with the same edges."""
+        """Sorted neighborhoods, built on first use and shared with :meth:`with_attributes`."""
         if not self._adjacency:
             self._adjacency.append(build_adjacency(self.edge_index, self.num_nodes))
         return self._adjacency[0]
@@ -108,17 +108,17 @@ class GraphBatch:
         self, x: Tensor | None = None, edge_attr: Tensor | None = None
     ) -> "GraphBatch":
         """Return the same graphs with other attributes; the adjacency is shared, not rebuilt."""
-        alike = replace(
+        changed = replace(
             self,
             x=self.x if x is None else x,
             edge_attr=self.edge_attr if edge_attr is None else edge_attr,
         )
         for name in ("_adjacency", "_host_ptr"):
-            object.__setattr__(alike, name, getattr(self, name))
-        return alike
+            object.__setattr__(changed, name, getattr(self, name))
+        return changed
 
     def part(self, first: int, last: int) -> "GraphBatch":
-        """Return the graphs ``first:last`` as a batch; the order of nodes and edges is kept."""
+        """Return the graphs ``first:last`` as a batch with the same order of nodes and edges."""
         ptr = self.ptr[first : last + 1]
         low, high = ptr[0], ptr[-1]
         edges = (self.edge_index[0] >= low) & (self.edge_index[0] < high)
@@ -134,35 +134,35 @@ class GraphBatch:
         )
 
     def to(self, device: torch.device | str) -> "GraphBatch":
-        """Return the batch on ``device`` (itself if it is there already)."""
+        """Return the batch on ``device``; the same object if it is on this device already."""
         if self.x.device == torch.device(device):
             return self
-        return self._with_each(lambda tensor: tensor.to(device, non_blocking=True))
+        return self._moved(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> "GraphBatch":
-        """Return the batch in memory from which a GPU copies while the CPU goes on."""
-        return self._with_each(Tensor.pin_memory)
+        """Return the batch in pinned memory, from which a GPU can copy asynchronously."""
+        return self._moved(Tensor.pin_memory)
 
-    def _with_each(self, change: Callable[[Tensor], Tensor]) -> "GraphBatch":
+    def _moved(self, move: Callable[[Tensor], Tensor]) -> "GraphBatch":
         tensors = (self.x, self.edge_index, self.edge_attr, self.batch, self.ptr)
-        y = None if self.y is None else change(self.y)
-        moved = GraphBatch(*map(change, tensors), y=y, schema=self.schema)
+        y = None if self.y is None else move(self.y)
+        moved = GraphBatch(*map(move, tensors), y=y, schema=self.schema)
         object.__setattr__(moved, "_host_ptr", self.host_ptr)
         return moved
 
 
 def seeded_permutation(n: int, *words: int) -> Int[np.ndarray, "n"]:
-    """Return a permutation of ``range(n)`` that depends on ``words`` (seed, epoch) alone.
+    """Return a permutation of ``range(n)`` that depends only on ``words`` (seed, epoch).
 
-    NumPy guarantees its bit streams for ever but not what its distributions make of them, so the
-    raw stream is ranked.
+    It sorts raw random numbers, since NumPy guarantees the stream of a bit generator for all
+    versions, but not the results of ``Generator.permutation``.
     """
     stream = np.random.PCG64(np.random.SeedSequence(words))
     return np.argsort(stream.random_raw(n), kind="stable")
 
 
 def sample_rows(total: int, limit: int, seed: int = 0) -> Int[np.ndarray, "_"]:
-    """Return at most ``limit`` of ``total`` row numbers, drawn without replacement, sorted."""
+    """Return at most ``limit`` numbers below ``total``, drawn without replacement, sorted."""
     if total <= limit:
         return np.arange(total)
     return np.sort(np.random.default_rng(seed).choice(total, size=limit, replace=False))
@@ -171,7 +171,7 @@ def sample_rows(total: int, limit: int, seed: int = 0) -> Int[np.ndarray, "_"]:
 def epoch_batches(
     num_graphs: int, batch_size: int, seed: int = 0, epoch: int = 0
 ) -> list[Int[np.ndarray, "_"]]:
-    """Return the graphs of each batch of an epoch, counted from 0, each graph once, in order.
+    """Return the indices of the graphs of each batch of an epoch, in random order.
 
     Example:
         >>> [len(batch) for batch in epoch_batches(5, 2)]
@@ -183,55 +183,55 @@ def epoch_batches(
 
 _GRAPHS_A_CHUNK = 4096
 _BYTES_A_BLOCK = 1 << 20
-_WORST_SHARE = 0.5
-"""Share of bad rows beyond which the column or file is probably the wrong one."""
+_LARGEST_SHARE = 0.5
+"""Largest share of bad rows; with more, the column or file is probably the wrong one."""
 _EXAMPLES = 3
-"""Bad rows that the error then shows."""
+"""Number of bad rows that the error then shows."""
 ON_ERROR = ("skip", "fail")
-"""What becomes of an input with bad rows: they are listed, or the first one stops the reading."""
+"""Handling of bad rows: list them and continue, or raise an error for the first one."""
 _DRAWN, _WIDTH, _HEIGHT = 6, 160, 120
-"""Graphs that a notebook shows, and the size of their drawings."""
+"""Number of graphs that a notebook shows, and the size of a drawing in pixels."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GraphStore:
-    """A frozen sequence of graphs; ``store[a:b]`` and :meth:`take` make batches.
+    """An immutable sequence of graphs; ``store[a:b]`` and :meth:`take` return batches.
 
-    :meth:`subset` gives a view. Made by :class:`StoreBuilder` or :func:`open_store`.
+    :meth:`subset` returns a view. Stores are created by :class:`StoreBuilder` or
+    :func:`open_store`.
     """
 
     contents: Contents
     """Manifest and arrays."""
     indices: Int[np.ndarray, "M"] | None = None
-    """The graphs of a view; None for all of them."""
+    """Indices of the graphs of a view; None for all graphs."""
     limit: int | None = None
-    """Rows of the input, if the view holds all graphs of the first ones, which then keep their
-    numbers. Other views have a row a graph."""
+    """Number of rows of a view of the first rows of the input, which keep their numbers.
+
+    It is None for the whole store, and for other views, which have one row per graph."""
     drawn_by: ClassVar[Callable[["GraphStore", Sequence[int], int, int], list[str] | None] | None]
     drawn_by = None
-    """What draws some graphs, of a width and height; set by the domains, which lie above."""
+    """Function that draws graphs of a store, given their indices, a width and a height.
+
+    The package ``domains`` sets it, since this module must not import from there."""
 
     def __len__(self) -> int:
         """Return the number of graphs."""
-        return (
-            self.contents.manifest.counts["graphs"] if self.indices is None else len(self.indices)
-        )
+        return self._counts["graphs"] if self.indices is None else len(self.indices)
 
     def __getitem__(self, key: Any) -> GraphBatch:
         """Return the batch of a slice, an index, a sequence of indices, or a boolean mask."""
         return self.take(key)
 
     def __repr__(self) -> str:
-        """Describe the store in one line."""
-        name = self.schema.name
-        counted = self.contents.manifest.counts["rejects"]
-        rejects = counted if self.limit is None else len(self.rejects)
-        view = "" if self.indices is None else f" of {self.contents.manifest.counts['graphs']:,}"
+        """Return a description in one line."""
+        rejects = self._counts["rejects"] if self.limit is None else len(self.rejects)
+        view = "" if self.indices is None else f" of {self._counts['graphs']:,}"
         tasks = f", {len(self.tasks)} task{'s' * (len(self.tasks) != 1)}" if self.tasks else ""
-        where = "in memory" if self.contents.path is None else f"at {self.contents.path}"
+        where = "in memory" if self.path is None else f"at {self.path}"
         return (
-            f"GraphStore({len(self):,}{view} '{name}' graphs{tasks}, {rejects:,} rejected rows, "
-            f"{self.nbytes / 1e6:.1f} MB {where})"
+            f"GraphStore({len(self):,}{view} '{self.schema.name}' graphs{tasks}, {rejects:,} "
+            f"rejected rows, {self.nbytes / 1e6:.1f} MB {where})"
         )
 
     def _repr_html_(self) -> str:
@@ -244,7 +244,7 @@ class GraphStore:
         }
         first = range(min(_DRAWN, len(self)))
         drawings, texts = [""] * len(first), [""] * len(first)
-        with suppress(GraphLoGError):  # a store need not keep its texts
+        with suppress(GraphLoGError):  # the store may have been built without texts
             texts = self.texts(first)
             if GraphStore.drawn_by is not None:
                 drawings = GraphStore.drawn_by(self, first, _WIDTH, _HEIGHT) or drawings
@@ -257,22 +257,24 @@ class GraphStore:
         return html_table(fields_table(fields, "GraphStore")) + figures
 
     def __reduce__(self) -> Any:
-        """Travel to another process as a path where there is one, so that workers share pages."""
-        path, manifest = self.contents.path, self.contents.manifest
-        return (
-            (GraphStore, (self.contents, self.indices, self.limit))
-            if path is None
-            else (_reopen, (path.absolute(), manifest.digest, self.indices, self.limit))
-        )
+        """Pickle a memory-mapped store as its path, so that processes share its memory pages."""
+        if self.path is None:
+            return GraphStore, (self.contents, self.indices, self.limit)
+        digest = self.contents.manifest.digest
+        return _reopen, (self.path.absolute(), digest, self.indices, self.limit)
+
+    @property
+    def _counts(self) -> Mapping[Any, int]:
+        return self.contents.manifest.counts
 
     @property
     def schema(self) -> FeatureSchema:
-        """What the attributes mean."""
+        """Meaning of the attributes."""
         return self.contents.schema
 
     @property
     def path(self) -> Path | None:
-        """The folder it is mapped from; None in memory."""
+        """Folder from which the store is memory-mapped; None for a store in memory."""
         return self.contents.path
 
     @property
@@ -287,23 +289,24 @@ class GraphStore:
 
     @property
     def source(self) -> Source:
-        """Where the graphs came from and how they were read."""
+        """Origin of the graphs, and how they were read."""
         return self.contents.manifest.source
 
     @property
     def num_rows(self) -> int:
-        """Rows of the input, rejected ones included."""
-        return self.contents.manifest.counts["rows"] if self.limit is None else self.limit
+        """Number of rows of the input, including rejected ones."""
+        return self._counts["rows"] if self.limit is None else self.limit
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the packed graphs (a view's: the whole store's); no texts, labels or rejects."""
-        aside = ("labels", "rejects", "text_blocks", "text_offsets", "parents")
-        return sum(f.bytes for name, f in self.contents.manifest.files.items() if name not in aside)
+        """Size in bytes of the graphs of the whole store, without texts, labels and rejects."""
+        excluded = ("labels", "rejects", "text_blocks", "text_offsets", "parents")
+        files = self.contents.manifest.files.items()
+        return sum(file.bytes for name, file in files if name not in excluded)
 
     @property
     def digest(self) -> str:
-        """Sha256 that tells these graphs from any others; a view's depends on its store."""
+        """Sha256 that identifies the graphs; that of a view is computed from store and indices."""
         whole = self.contents.manifest.digest
         if self.indices is None:
             return whole
@@ -311,49 +314,44 @@ class GraphStore:
 
     @property
     def rows(self) -> Int[np.ndarray, "M"]:
-        """Data row of the input each graph came from, from 0."""
+        """Data row of the input of each graph, counted from 0."""
         if "rows" not in self.contents.arrays:
-            return self._all().copy()
-        return self._of_graphs("rows").astype(np.int64)
+            return self._graphs().copy()
+        return self._per_graph("rows").astype(np.int64)
 
     @property
     def labels(self) -> Float[np.ndarray, "M T"] | None:
-        """Labels, NaN where absent; None where the store has no tasks."""
-        return np.array(self._of_graphs("labels"), dtype=np.float64) if self.tasks else None
+        """Labels, NaN where missing; None for a store without tasks."""
+        return self._per_graph("labels").astype(np.float64) if self.tasks else None
 
     @property
     def num_nodes(self) -> Int[np.ndarray, "M"]:
         """Number of nodes of each graph."""
-        return self._ranges("node", self._all())[1]
+        return self._ranges("node", self._graphs())[1]
 
     @property
     def num_edges(self) -> Int[np.ndarray, "M"]:
         """Number of directed edges of each graph, as in a batch."""
-        return self._ranges("edge", self._all())[1] * (2 if self.undirected else 1)
+        return self._ranges("edge", self._graphs())[1] * (2 if self.undirected else 1)
 
     @property
     def rejects(self) -> list[Reject]:
-        """Input rows that could not become graphs."""
+        """Input rows that have no graph."""
         return list(self.iter_rejects())
 
     def iter_rejects(self) -> Iterator[Reject]:
-        """Yield the input rows that could not become graphs, without holding all in memory.
-
-        Raises:
-            ModelFileError: If the list is damaged.
-        """
-        total = self.contents.manifest.counts["rows"]
+        """Yield the input rows that have no graph, without holding all of them in memory."""
         for row, text, reason, kind in self._lines("rejects", (int, str, str, str)):
-            if not 0 <= row < total or kind not in list(RejectKind):
+            if not 0 <= row < self._counts["rows"] or kind not in list(RejectKind):
                 raise contradiction(self.path)
             if row < self.num_rows:
                 yield Reject(row, text, reason, RejectKind(kind))
 
     def _lines(self, name: str, types: tuple[type, ...]) -> Iterator[tuple[Any, ...]]:
-        """Yield the lines of an array of JSON lines, each a list of values of these types."""
-        listed, rest = self.contents.arrays.get(name, np.empty(0, np.uint8)), b""
-        for start in range(0, len(listed), _BYTES_A_BLOCK):
-            *lines, rest = (rest + listed[start : start + _BYTES_A_BLOCK].tobytes()).split(b"\n")
+        """Yield the lists of values of the given types that an array holds as lines of JSON."""
+        content, rest = self.contents.arrays.get(name, np.empty(0, np.uint8)), b""
+        for start in range(0, len(content), _BYTES_A_BLOCK):
+            *lines, rest = (rest + content[start : start + _BYTES_A_BLOCK].tobytes()).split(b"\n")
             for line in lines:
                 try:
                     values = tuple(json.loads(line))
@@ -367,30 +365,31 @@ class GraphStore:
 
     @property
     def has_texts(self) -> bool:
-        """Whether the store keeps the text each graph was parsed from."""
+        """Whether the store has the text that each graph was parsed from."""
         return "text_blocks" in self.contents.arrays
 
     @property
     def output_rows(self) -> Int[np.ndarray, "M"]:
-        """Row of each graph in a row-aligned output: that of the input; in a view, its position."""
+        """Row of each graph in an output aligned with the input; its position in a view."""
         return np.arange(len(self)) if self._is_renumbered else self.rows
 
     @property
     def num_output_rows(self) -> int:
-        """Rows of a row-aligned output: those of the input; of a view, its graphs."""
+        """Number of rows of an output aligned with the input; of a view, its number of graphs."""
         return len(self) if self._is_renumbered else self.num_rows
 
     @property
     def output_rejects(self) -> list[Reject]:
-        """The rejected rows of a row-aligned output; a view has none."""
+        """Rejected rows of an output aligned with the input; a view has none."""
         return [] if self._is_renumbered else self.rejects
 
     @property
     def _is_renumbered(self) -> bool:
+        """Whether this is a view with one row per graph."""
         return self.indices is not None and self.limit is None
 
     def output_status(self) -> list[str]:
-        """Return ``ok``, or why there is no graph, for every row of a row-aligned output."""
+        """Return ``ok``, or the reason for which there is no graph, for every output row."""
         status = [""] * self.num_output_rows
         for row in self.output_rows.tolist():
             status[row] = "ok"
@@ -401,11 +400,11 @@ class GraphStore:
         return status
 
     def take(self, indices: Any) -> GraphBatch:
-        """Return the batch of the graphs at ``indices``, in that order, repeats allowed.
+        """Return the batch of the graphs at ``indices``, in this order; repeats are allowed.
 
         Raises:
             IndexError: If an index is out of range.
-            ModelFileError: If an edge leaves its graph, which no store written here has.
+            ModelFileError: If an edge leaves its graph, in a store of another program.
         """
         graphs = self._resolve(indices)
         node_counts, edge_counts, x, ends, edge_attr = self._gather(graphs)
@@ -416,40 +415,40 @@ class GraphStore:
             edge_attr = np.repeat(edge_attr, 2, axis=0)
         else:
             edge_index = np.ascontiguousarray(ends.T)
-        labels = self.contents.arrays["labels"][graphs] if self.tasks else None
+        labels = self.contents.arrays["labels"][graphs].astype(np.float32) if self.tasks else None
         return GraphBatch(
             x=torch.from_numpy(x),
             edge_index=torch.from_numpy(edge_index),
             edge_attr=torch.from_numpy(edge_attr),
             batch=torch.from_numpy(np.repeat(np.arange(len(graphs)), node_counts)),
             ptr=torch.from_numpy(ptr),
-            y=None if labels is None else torch.from_numpy(labels.astype(np.float32)),
+            y=None if labels is None else torch.from_numpy(labels),
             schema=self.schema,
         )
 
     def chunks(self) -> Iterator[GraphChunk]:
-        """Yield all graphs as plain arrays, ready for another builder; at least one chunk."""
+        """Yield all graphs in chunks; an empty store yields one empty chunk."""
         for start in range(0, max(len(self), 1), _GRAPHS_A_CHUNK):
-            graphs = self._resolve(np.arange(start, min(start + _GRAPHS_A_CHUNK, len(self))))
+            graphs = self._resolve(slice(start, start + _GRAPHS_A_CHUNK))
             node_counts, edge_counts, x, ends, edge_attr = self._gather(graphs)
-            stored = GraphStore(self.contents, graphs)
-            texts = stored.texts() if self.has_texts else None
-            parents = enumerate(stored.parents() if texts is not None else ())
+            view = GraphStore(self.contents, graphs)
+            texts = view.texts() if self.has_texts else None
+            parents = enumerate(view.parents() if texts is not None else ())
             yield GraphChunk(
                 node_counts=node_counts,
                 edge_counts=edge_counts,
                 x=x,
                 edge_index=np.ascontiguousarray(ends.T.astype(np.int64)),
                 edge_attr=edge_attr,
-                rows=stored.rows,
+                rows=view.rows,
                 texts=texts,
-                labels=stored.labels,
+                labels=view.labels,
                 undirected=self.undirected,
                 parents={k: parent for k, parent in parents if texts and parent != texts[k]},
             )
 
     def texts(self, indices: Any = None) -> list[str]:
-        """Return the text each graph was parsed from; all of them by default.
+        """Return the text that each graph was parsed from; of all graphs by default.
 
         Raises:
             DataError: If the store was built without texts.
@@ -457,26 +456,24 @@ class GraphStore:
         if not len(self):
             return []
         if not self.has_texts:
-            what = "texts (SMILES)" if self.schema.domain == "molecule" else "texts"
+            name = "texts (SMILES)" if self.schema.domain == "molecule" else "texts"
             raise DataError(
-                f"this store was built without its {what}; build it again with them kept."
+                f"this store was built without its {name}; build it again with them kept."
             )
-        graphs = self._all() if indices is None else self._resolve(indices)
+        graphs = self._graphs(indices)
         blocks, offsets = self.contents.arrays["text_blocks"], self.contents.arrays["text_offsets"]
-        total = self.contents.manifest.counts["graphs"]
-        found = np.empty(len(graphs), dtype=object)
+        texts = np.empty(len(graphs), dtype=object)
         order = np.argsort(graphs, kind="stable")
         numbers, starts = np.unique(graphs[order] // TEXTS_A_BLOCK, return_index=True)
         for number, members in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
-            count = min(TEXTS_A_BLOCK, total - number * TEXTS_A_BLOCK)
-            texts = unpack_texts(
-                blocks[int(offsets[number]) : int(offsets[number + 1])].tobytes(), count
-            )
-            found[members] = np.array(texts, dtype=object)[graphs[members] - number * TEXTS_A_BLOCK]
-        return found.tolist()
+            first = number * TEXTS_A_BLOCK
+            block = blocks[int(offsets[number]) : int(offsets[number + 1])].tobytes()
+            unpacked = unpack_texts(block, min(TEXTS_A_BLOCK, self._counts["graphs"] - first))
+            texts[members] = np.array(unpacked, dtype=object)[graphs[members] - first]
+        return texts.tolist()
 
     def parents(self, indices: Any = None) -> list[str]:
-        """Return what folds and repeats go by: the text of each graph's parent, or its own.
+        """Return the text by which to split data and find repeats: that of the parent, or its own.
 
         Raises:
             DataError: If the store was built without texts.
@@ -484,14 +481,14 @@ class GraphStore:
         texts = self.texts(indices)
         if "parents" not in self.contents.arrays:
             return texts
-        known = self.contents.parents
-        if not known:
-            known.update(self._lines("parents", (int, str)))
-        graphs = self._all() if indices is None else self._resolve(indices)
-        return [known.get(g, text) for g, text in zip(graphs.tolist(), texts, strict=True)]
+        parents = self.contents.parents
+        if not parents:
+            parents.update(self._lines("parents", (int, str)))
+        graphs = self._graphs(indices).tolist()
+        return [parents.get(g, text) for g, text in zip(graphs, texts, strict=True)]
 
     def output_texts(self) -> list[str]:
-        """Return the text of every output row; empty where a row has no graph or no text."""
+        """Return the text of every output row, "" for a row without a graph or text."""
         texts = [""] * self.num_output_rows
         if len(self) and self.has_texts:
             for row, text in zip(self.output_rows.tolist(), self.texts(), strict=True):
@@ -499,13 +496,13 @@ class GraphStore:
         return texts
 
     def subset(self, indices: Any) -> "GraphStore":
-        """Return a view of the graphs at ``indices``; nothing is copied."""
+        """Return a view of the graphs at ``indices``, which copies no graphs."""
         graphs = self._resolve(indices).copy()
         graphs.setflags(write=False)
         return GraphStore(self.contents, graphs)
 
     def first_rows(self, count: int) -> "GraphStore":
-        """Return a view of the first rows of the input or, of a view, of its first graphs."""
+        """Return a view of the first ``count`` rows of the input; of a view, its first graphs."""
         if self._is_renumbered:
             return self.subset(np.arange(min(count, len(self))))
         if count >= self.num_rows:
@@ -513,10 +510,10 @@ class GraphStore:
         return replace(self.subset(np.flatnonzero(self.rows < count)), limit=count)
 
     def save(self, path: Path | str, overwrite: bool = True) -> "GraphStore":
-        """Write these graphs as a store and return it, mapped; a whole store keeps its digest.
+        """Write these graphs as a store and return it; that of a whole store has its digest.
 
-        A view becomes a store of its own, with a row a graph. A store at ``path`` is replaced,
-        unless ``overwrite`` is False.
+        A view is saved with one row per graph. A store at ``path`` is replaced, unless
+        ``overwrite`` is False.
         """
         rows = self.output_rows
         with StoreBuilder(self.schema, path, self.tasks, self.source, overwrite) as builder:
@@ -529,20 +526,24 @@ class GraphStore:
             return builder.finish()
 
     def verify(self) -> None:
-        """Hash every array and check that edges join nodes of their graph and codes have a value.
+        """Check the hash of every array, the ends of all edges, and the codes of all attributes.
 
         Raises:
-            ModelFileError: If anything was changed or damaged since it was written.
+            ModelFileError: If the store was changed or damaged after it was written.
         """
         refuse_changed(self.contents)
-        whole = GraphStore(self.contents)
-        for start in range(0, len(whole), _GRAPHS_A_CHUNK):
-            whole._gather(np.arange(start, min(start + _GRAPHS_A_CHUNK, len(whole))))
+        total = self._counts["graphs"]
+        for start in range(0, total, _GRAPHS_A_CHUNK):
+            self._gather(np.arange(start, min(start + _GRAPHS_A_CHUNK, total)))
 
-    def _all(self) -> Int[np.ndarray, "M"]:
+    def _graphs(self, indices: Any = None) -> Int[np.ndarray, "N"]:
+        """Return the indices of graphs in the whole store, of all graphs by default."""
+        if indices is not None:
+            return self._resolve(indices)
         return np.arange(len(self)) if self.indices is None else self.indices
 
     def _resolve(self, indices: Any) -> Int[np.ndarray, "N"]:
+        """Return the indices in the whole store of a slice, an index, indices, or a mask."""
         is_slice = isinstance(indices, slice)
         chosen = np.arange(*indices.indices(len(self))) if is_slice else np.asarray(indices)
         if chosen.dtype == np.bool_:
@@ -552,28 +553,28 @@ class GraphStore:
         if chosen.size and chosen.dtype.kind not in "iu":
             raise IndexError(f"indices must be integers, found {chosen.dtype}.")
         chosen = chosen.reshape(-1).astype(np.int64)
-        wrong = (chosen < -len(self)) | (chosen >= len(self))
-        if wrong.any():
-            raise IndexError(
-                f"graph {chosen[int(np.argmax(wrong))]} is out of range for a store of {len(self)}."
-            )
+        wrong = chosen[(chosen < -len(self)) | (chosen >= len(self))]
+        if len(wrong):
+            raise IndexError(f"graph {wrong[0]} is out of range for a store of {len(self)}.")
         chosen = np.where(chosen < 0, chosen + len(self), chosen)
         return chosen if self.indices is None else self.indices[chosen]
 
-    def _of_graphs(self, name: str) -> Array:
+    def _per_graph(self, name: str) -> Array:
+        """Return the part of an array with one item per graph that belongs to these graphs."""
         array = self.contents.arrays[name]
         return array if self.indices is None else array[self.indices]
 
     def _ranges(self, kind: str, graphs: Integer[np.ndarray, "N"]) -> tuple[Array, Array]:
+        """Return the first node or edge of each graph, and their number."""
         offsets = self.contents.arrays[f"{kind}_offsets"]
         starts = offsets[graphs].astype(np.int64)
         return starts, offsets[graphs + 1].astype(np.int64) - starts
 
     def _gather(self, graphs: Integer[np.ndarray, "N"]) -> tuple[Array, Array, Array, Array, Array]:
-        """Return what graphs of the whole store are made of, one behind the other.
+        """Return the concatenated arrays of graphs of the whole store.
 
-        Their numbers of nodes and of stored edges, the attributes of the nodes, the two nodes of
-        each edge, numbered within its graph, and the attributes of the edges.
+        These are the numbers of nodes and of stored edges of each graph, the node attributes, the
+        two nodes of each edge (numbered within the graph), and the edge attributes.
         """
         starts, node_counts = self._ranges("node", graphs)
         x = self._attributes("node", ragged_ranges(starts, node_counts))
@@ -584,31 +585,32 @@ class GraphStore:
             raise contradiction(self.path)
         return node_counts, edge_counts, x, ends, self._attributes("edge", edges)
 
-    def _attributes(self, kind: str, which: Integer[np.ndarray, "R"]) -> Num[np.ndarray, "R F"]:
+    def _attributes(self, kind: str, items: Integer[np.ndarray, "R"]) -> Num[np.ndarray, "R F"]:
+        """Return the attributes of nodes or edges, given their indices in the whole store."""
         columns = self.schema.node if kind == "node" else self.schema.edge
         value_type = np.float32 if is_continuous(columns) else np.int64
-        arrays, values = self.contents.arrays, self.contents.values
+        arrays, tables = self.contents.arrays, self.contents.values
         if not columns:
-            return np.empty((len(which), 0), value_type)
+            return np.empty((len(items), 0), value_type)
         if f"{kind}_rows" in arrays:
-            return arrays[f"{kind}_rows"][which].astype(value_type)
-        if kind not in values:
-            values[kind] = arrays[f"{kind}_table"].astype(value_type)
+            return arrays[f"{kind}_rows"][items].astype(value_type)
+        if kind not in tables:
+            tables[kind] = arrays[f"{kind}_table"].astype(value_type)
         try:
-            return values[kind][arrays[f"{kind}_codes"][which]]
+            return tables[kind][arrays[f"{kind}_codes"][items]]
         except IndexError:  # a code beyond the table
             raise contradiction(self.path) from None
 
 
 def _reopen(path: Path, digest: str, indices: Any, limit: int | None) -> GraphStore:
-    contents = read_contents(path, verify=False)  # the process that sent it has
+    contents = read_contents(path, verify=False)  # verified by the process that pickled it
     if contents.manifest.digest != digest:
         raise ModelFileError(f"{path}: replaced by another store while in use; start again.")
     return GraphStore(contents, indices, limit)
 
 
 def open_store(path: Path | str) -> GraphStore:
-    """Map the store in folder ``path``; its files are compared with their hashes, once a process.
+    """Memory-map the store in folder ``path``; the hashes of its files are checked once.
 
     Raises:
         ModelFileError: If it is no store, of a newer version, incomplete, or changed.
@@ -617,16 +619,16 @@ def open_store(path: Path | str) -> GraphStore:
 
 
 class StoreBuilder:
-    """Pack graphs chunk by chunk into a :class:`GraphStore`, in memory or in the folder ``path``.
+    """Writer of a :class:`GraphStore` from chunks of graphs, in memory or in the folder ``path``.
 
-    Memory holds one chunk and the table of distinct attribute rows. Until :meth:`finish`, nothing
-    stands at ``path``: the files grow in a hidden folder beside it, which the next build removes
-    should this one be killed. A store that stands there by then is replaced, unless ``overwrite``
-    is False. Use it as a context manager, so that an error removes what was written.
+    With a path, memory holds one chunk and the table of distinct attribute rows. The files are
+    written to a hidden folder next to ``path`` and moved there by :meth:`finish`. A store at
+    ``path`` is replaced, unless ``overwrite`` is False. Use the builder as a context manager, which
+    removes unfinished files; those of a killed process are removed by the next build.
 
     Raises:
-        ConfigError: If something else than a store is at ``path``.
-        DataError: If the disk refuses.
+        ConfigError: If ``path`` exists and is not a store, or must not be replaced.
+        DataError: If the files cannot be written.
     """
 
     def __init__(
@@ -646,10 +648,12 @@ class StoreBuilder:
         self._lines: dict[str, list[str]] = {"rejects": [], "parents": []}
         self._counts = dict.fromkeys(("graphs", "nodes", "edges", "rows", "rejects"), 0)
         self._top_row = -1
-        with ExitStack() as unfinished, _mendable(self.path):
+        with ExitStack() as unfinished, _writing(self.path):
             if self.path is not None:
-                _check_place(self.path, overwrite)
-                self._folder = _folder_beside(self.path, unfinished)
+                _check_replaceable(self.path, overwrite)
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._folder = unfinished.enter_context(scratch_folder(self.path)) / "store"
+                self._folder.mkdir()
             self._attributes = [
                 AttributeWriter(name, columns, self._new_array)
                 for name, columns in (("node", schema.node), ("edge", schema.edge))
@@ -671,11 +675,7 @@ class StoreBuilder:
         self._arrays[name].append(rows)
 
     def add(self, chunk: GraphChunk) -> None:
-        """Append graphs.
-
-        Raises:
-            DataError: If the disk refuses.
-        """
+        """Append graphs."""
         chunk.check(self.schema)
         has_texts = chunk.texts is not None
         if self._undirected is None:
@@ -683,10 +683,10 @@ class StoreBuilder:
             self._texts = TextWriter(self._new_array) if has_texts else None
         tasks = 0 if chunk.labels is None else chunk.labels.shape[1]
         assert tasks == len(self.tasks), "`labels` must have a column for each of `tasks`"
-        is_alike = chunk.undirected == self._undirected and has_texts == (self._texts is not None)
-        assert is_alike, "chunks must agree on `undirected` and on whether they have `texts`"
+        agrees = chunk.undirected == self._undirected and has_texts == (self._texts is not None)
+        assert agrees, "chunks must agree on `undirected` and on whether they have `texts`"
         counts, graphs = self._counts, self._counts["graphs"]
-        with _mendable(self.path):
+        with _writing(self.path):
             self._append("node_offsets", counts["nodes"] + np.cumsum(chunk.node_counts))
             self._append("edge_offsets", counts["edges"] + np.cumsum(chunk.edge_counts))
             self._append("endpoints", chunk.edge_index.T)
@@ -700,8 +700,8 @@ class StoreBuilder:
                 self._append("labels", chunk.labels)
             if self._texts is not None and chunk.texts is not None:
                 self._texts.append(chunk.texts)
-                own = ((graphs + k, parent) for k, parent in chunk.parents.items())
-                self._lines["parents"] += map(json.dumps, own)
+                parents = ((graphs + k, parent) for k, parent in chunk.parents.items())
+                self._lines["parents"] += map(json.dumps, parents)
             self._append_lines()
         self._top_row = max(self._top_row, int(chunk.rows.max(initial=-1)))
         counts["graphs"] += len(chunk)
@@ -709,6 +709,7 @@ class StoreBuilder:
         counts["edges"] += len(chunk.edge_attr)
 
     def _append_lines(self) -> None:
+        """Write the lines of JSON that are waiting."""
         for name, lines in self._lines.items():
             if lines:
                 text = "".join(f"{line}\n" for line in lines)
@@ -716,22 +717,17 @@ class StoreBuilder:
                 lines.clear()
 
     def reject(self, reject: Reject) -> None:
-        """Record a row that could not become a graph."""
+        """Record a row that has no graph."""
         values = reject.row, reject.text, reject.reason, reject.kind
         self._lines["rejects"].append(json.dumps(values))
         self._top_row = max(self._top_row, reject.row)
         self._counts["rejects"] += 1
 
     def finish(self) -> GraphStore:
-        """Put the store in its place and return it; every row must be a graph or rejected.
-
-        Raises:
-            ConfigError: If something is there that is not to be replaced.
-            DataError: If the disk refuses.
-        """
+        """Move the store to its path and return it; every row must have a graph or be rejected."""
         rows = self._counts["rows"] = self._counts["graphs"] + self._counts["rejects"]
         assert self._top_row == rows - 1, "every row of the input must be a graph or rejected"
-        with _mendable(self.path), self._unfinished:
+        with _writing(self.path), self._unfinished:
             self._append_lines()
             arrays = {name: writer.finish() for name, writer in self._arrays.items()}
             writers = self._attributes if self._texts is None else [*self._attributes, self._texts]
@@ -745,17 +741,16 @@ class StoreBuilder:
                 texts_sha256=None if self._texts is None else self._texts.sha256,
                 source=self.source,
                 files=describe(arrays, self._folder),
-            )
-            manifest = manifest.signed()
+            ).signed()
             if self.path is None or self._folder is None:
                 return GraphStore(Contents(manifest, self.schema, arrays))
             write_manifest(self._folder, manifest)
             try:
                 self._folder.replace(self.path)
-            except OSError:  # mostly since a store is there
+            except OSError:  # usually since `path` is a store
                 if not self.path.exists():
                     raise
-                _check_place(self.path, self.overwrite)
+                _check_replaceable(self.path, self.overwrite)
                 exchange(self._folder, self.path)
         return open_store(self.path)
 
@@ -764,16 +759,12 @@ class StoreBuilder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove what was not finished."""
+        """Remove unfinished files."""
         self._unfinished.close()
 
 
 def check_free(path: Path) -> None:
-    """Refuse the path of a store that exists.
-
-    Raises:
-        ConfigError: If it does.
-    """
+    """Raise a ConfigError if something exists at the path of a new store."""
     if path.exists():
         raise ConfigError(
             f"{path} exists already; replace it with {setting('overwrite', True)}, or name "
@@ -782,12 +773,12 @@ def check_free(path: Path) -> None:
         )
 
 
-def _check_place(path: Path, overwrite: bool) -> None:
-    """Refuse a path where something stands that is not to be replaced."""
+def _check_replaceable(path: Path, overwrite: bool) -> None:
+    """Raise a ConfigError if something exists at ``path`` that must not be replaced."""
     if not overwrite:
         check_free(path)
     is_empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
-    # the current folder, which has no name here, cannot be put in place whole
+    # the path "." of the current folder has no name and cannot be replaced
     if path.exists() and (not path.name or not (is_empty or is_ours(path))):
         raise ConfigError(
             f"{path} exists and is not a graph store, or holds other files too, so it is not "
@@ -795,16 +786,9 @@ def _check_place(path: Path, overwrite: bool) -> None:
         )
 
 
-def _folder_beside(path: Path, unfinished: ExitStack) -> Path:
-    """Return a new folder for the files of the store ``path``, which goes with ``unfinished``."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = unfinished.enter_context(scratch_folder(path)) / "store"
-    folder.mkdir()
-    return folder
-
-
 @contextmanager
-def _mendable(path: Path | None) -> Generator[None]:
+def _writing(path: Path | None) -> Generator[None]:
+    """Turn any OSError of the block into a DataError for the store ``path``."""
     try:
         yield
     except OSError as e:
@@ -815,7 +799,7 @@ def _mendable(path: Path | None) -> Generator[None]:
 
 
 def bad_row(where: str, reason: str, row: int | None = None) -> DataError:
-    """Return the error for a row that cannot be used, where such rows are not to be skipped."""
+    """Return the error for a bad row if such rows are not skipped."""
     return DataError(
         f"{where}: {reason}; fix it, or skip such rows with {setting('on_error', 'skip')}.",
         option="on_error",
@@ -824,10 +808,10 @@ def bad_row(where: str, reason: str, row: int | None = None) -> DataError:
 
 
 class RowCollector:
-    """Adds graphs and rejected rows of an input to a builder, in order, and counts them.
+    """Collector that adds the graphs and rejected rows of an input to a builder and counts them.
 
-    Messages call the input ``where`` and a row an ``item``; ``progress`` is called with the numbers
-    of rows done and rejected.
+    Messages call the input ``where`` and a row an ``item``. The function ``progress`` is called
+    with the numbers of rows done and rejected.
     """
 
     def __init__(
@@ -838,32 +822,28 @@ class RowCollector:
         progress: Callable[[int, int], None] | None = None,
         item: str = "data row",
     ) -> None:
-        self.done = self.rejected = self._before = 0
+        self.done = self.rejected = self._first_row = 0
         self._builder, self._where, self._on_error, self._item = builder, where, on_error, item
         self._progress = progress
-        self._first: list[Reject] = []
+        self._examples: list[Reject] = []
 
     def into(self, builder: StoreBuilder) -> None:
-        """Add the rows that follow to another builder, which numbers them from 0."""
-        self._builder, self._before = builder, self.done
+        """Add the following rows to another builder, in which they are numbered from 0."""
+        self._builder, self._first_row = builder, self.done
 
     def add(self, chunk: GraphChunk | None, rejects: Iterable[Reject], rows: int) -> None:
-        """Add what became of the next ``rows`` rows."""
+        """Add the graphs and the rejected rows of the next ``rows`` rows."""
         for reject in rejects:
             self.reject(reject)
         if chunk is not None and self._builder is not None:
-            self._builder.add(replace(chunk, rows=chunk.rows - self._before))
+            self._builder.add(replace(chunk, rows=chunk.rows - self._first_row))
         self.done += rows
         if self._progress is not None:
             self._progress(self.done, self.rejected)
 
     def reject(self, reject: Reject) -> None:
-        """Record a row that cannot be used.
-
-        Raises:
-            DataError: If bad rows are not to be skipped.
-        """
-        # of RDKit's reasons, some end in a line break
+        """Record a row without a graph; raise a DataError if bad rows are not skipped."""
+        # some reasons of RDKit end in a line break
         reject = replace(reject, reason=" ".join(reject.reason.split()))
         is_bad = reject.kind != RejectKind.EXCLUDED
         if is_bad and self._on_error == "fail":
@@ -871,22 +851,18 @@ class RowCollector:
             where = f"{self._where}, {self._item} {reject.row}"
             raise bad_row(where, f"{text}{reject.reason}", reject.row)
         if self._builder is not None:
-            self._builder.reject(replace(reject, row=reject.row - self._before))
+            self._builder.reject(replace(reject, row=reject.row - self._first_row))
         self.rejected += is_bad
-        if is_bad and len(self._first) < _EXAMPLES:
-            self._first.append(reject)
+        if is_bad and len(self._examples) < _EXAMPLES:
+            self._examples.append(reject)
 
     def refuse_if_mostly_bad(self, advice: str) -> None:
-        """Refuse an input of which more than half cannot be used.
-
-        Raises:
-            DataError: If it is so, with ``advice`` and the first bad rows.
-        """
-        if self.rejected > _WORST_SHARE * self.done:
+        """Raise a DataError with ``advice`` and examples if more than half of the rows are bad."""
+        if self.rejected > _LARGEST_SHARE * self.done:
             item = self._item.removeprefix("data ")
             examples = "; ".join(
                 f"{item} {r.row}: " + (f"{r.text[:40]!a}: " if r.text else "") + r.reason
-                for r in self._first
+                for r in self._examples
             )
             raise DataError(
                 f"{self._where}: {self.rejected:,} of {self.done:,} {item}s cannot be "

@@ -1,6 +1,7 @@
-"""Tables as streams of rows: CSV, TSV, lists, Parquet, Excel, standard input, columns in memory.
+"""Read tables row by row, and find their columns of records and labels.
 
-And which of their columns hold the records and the labels.
+A table is a CSV, TSV, Parquet or Excel file, a list of records, standard input, or columns in
+memory.
 """
 
 import csv
@@ -31,77 +32,73 @@ import numpy as np
 from jaxtyping import Float64, Integer
 
 from graphlog.errors import DataError, first_line, optional, setting
-from graphlog.files import COMPRESSED, LONGEST_LINE, open_text
+from graphlog.files import COMPRESSED, csv_rows, open_text
 
 ColumnNames = str | Collection[Hashable]
-"""One column's name, or those of several; data frames may name columns by numbers."""
+"""Name of one column, or names of several; data frames may use numbers as names."""
 ABSENT = frozenset({"", "nan", "na", "n/a", "null", "none", "-", "?", "<na>", "#n/a"})
-"""What stands in a cell without a label, in any case."""
+"""Content of a cell without a label, in lower case."""
 WORDS = {
     **dict.fromkeys(("true", "yes", "active", "positive"), 1.0),
     **dict.fromkeys(("false", "no", "inactive", "negative"), 0.0),
 }
-"""Words that stand for the two classes, in any case."""
+"""Words for the two classes, in lower case."""
 DECIMALS = (".", ",")
-"""What may stand before the decimals of a label."""
+"""Allowed decimal marks of labels."""
 _COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
-"""Of the cells with a comma, those in which it may stand between thousands."""
+"""Numbers whose comma may separate thousands."""
 _POINTS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
-"""Of the cells with a point, those in which it may stand between thousands."""
+"""Numbers whose point may separate thousands."""
 _SHORT, _LONG = re.compile(r"[+-]?\d{1,3}"), re.compile(r"[+-]?\d{4,}")
-"""Whole numbers without a point, below a thousand and beyond."""
+"""Whole numbers of at most three digits, and of more."""
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}([.,' ])\d{3}(\1\d{3})*([.,]\d+)?")
-"""Cells in which something may stand between thousands."""
+"""Numbers that may have thousands separators."""
 _EXCEL_HINT = re.compile(r"sep=(.)[\r\n]*")
-"""A first line that tells Excel what separates the columns."""
+"""First line that names the delimiter for Excel."""
 _UNCOMPUTED = re.compile(rb"(</f>|<f[^>]*/>)\s*(<v>\s*</v>|<v\s*/>)?\s*</c>")
-"""Where the XML of a sheet has a formula and no value for it."""
+"""XML of a cell with a formula but without its value."""
 _NUMBERS_NOT_LABELS = frozenset({"id", "index", "row", "cid", "num", "number", "no"})
-_LOOKED_AT = 1000
-"""Rows looked at to find label columns; more where columns are empty in these."""
-_CELLS_LOOKED_AT = 2_000_000
-"""Cells of the most rows that are looked at."""
+_ROWS_AT_A_TIME = 1000
+"""Number of rows of each block in which label columns are searched."""
+_MOST_CELLS = 2_000_000
+"""Largest number of cells in which label columns are searched."""
 
 
 class RecordColumn(NamedTuple):
-    """How a domain recognizes the column of a table that holds its records."""
+    """Rule by which a domain recognizes the column of a table that holds its records."""
 
     what: str = "SMILES"
-    """What the records are, for messages."""
+    """Name of the records in messages."""
     sure: frozenset[str] = frozenset({"smiles", "smile", "smi", "mol", "cxsmiles"})
-    """Names that can hold nothing else, in lower case, words joined by underscores."""
+    """Names of columns of records, in lower case, with words joined by underscores."""
     word: str = "smiles"
-    """A first or last word that says the same."""
+    """Word that also identifies such a column if its name starts or ends with it."""
     likely: tuple[str, ...] = ()
-    """Names that are taken where none of the above is there."""
+    """Names that are accepted if no column is found by the rules above."""
 
     def is_name(self, name: str) -> bool:
-        """Return whether a column of this name holds the records by its name alone.
+        """Return whether a column of this name certainly holds the records.
 
         Example:
             >>> names = ("SMILES", "Structure (SMILES)", "mol", "mol_id")
             >>> [RecordColumn().is_name(n) for n in names]
             [True, True, True, False]
         """
-        plain = _plain(name)
+        plain = _normalized(name)
         return plain in self.sure or plain.endswith(self.word) or plain.split("_")[0] == self.word
 
     def is_heading(self, name: str) -> bool:
-        """Return whether a first cell of this text is the name of the column, not a record."""
-        return self.is_name(name) or _plain(name) in self.likely
+        """Return whether the first cell of a column is its name, not a record."""
+        return self.is_name(name) or _normalized(name) in self.likely
 
     def find(self, columns: Sequence[str], wanted: str | None, where: str) -> int:
-        """Return the index of the column, by the name ``wanted`` where the user gave one.
-
-        Raises:
-            DataError: If there is none, or more than one; lists what there is.
-        """
+        """Return the index of the only column that fits, by its name if ``wanted`` is not None."""
         rules: list[Callable[[str], bool]] = [self.is_name, self.is_heading]
         if wanted is not None:
             rules = [
                 lambda name: name.strip() == wanted.strip(),
-                lambda name: _plain(name) == _plain(wanted),
+                lambda name: _normalized(name) == _normalized(wanted),
             ]
         for rule in rules:
             matches = [k for k, name in enumerate(columns) if rule(name)]
@@ -132,23 +129,24 @@ class RecordColumn(NamedTuple):
 SMILES = RecordColumn(
     likely=("molecule", "structure", "compound_structure", "ligand", "drug", "compound")
 )
-"""The column of SMILES."""
+"""Rule for the column of SMILES."""
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
+    """Return a name in lower case with words joined by underscores."""
     return re.sub(r"[\W_]+", "_", name.strip().lower()).strip("_")
 
 
 def no_such_column(columns: Sequence[str], wanted: str, where: str, option: str) -> DataError:
-    """Return the error for a column that is not there, with the nearest one that is."""
-    near = get_close_matches(wanted, columns, n=1, cutoff=0.6)
-    hint = f"did you mean '{near[0]}'? " if near else ""
+    """Return the error for a column that does not exist, which suggests the most similar name."""
+    similar = get_close_matches(wanted, columns, n=1, cutoff=0.6)
+    hint = f"did you mean '{similar[0]}'? " if similar else ""
     message = f"{where}: no column '{wanted}'; {hint}Columns: {listed(columns)}"
     return DataError(message, option=option)
 
 
 def listed(columns: Sequence[str], most: int = 20) -> str:
-    """Return the names for a message: on one line, printable, the first ``most``."""
+    """Return the first ``most`` names for a message, on one line and printable."""
     shown = [
         (name if name.isprintable() else ascii(name)[1:-1])[:60] or "(no name)"
         for name in columns[:most]
@@ -158,7 +156,7 @@ def listed(columns: Sequence[str], most: int = 20) -> str:
 
 
 def listed_rows(rows: Integer[np.ndarray, "R"]) -> str:
-    """Return row numbers for a message, the first five.
+    """Return the first five row numbers for a message.
 
     Example:
         >>> listed_rows(np.arange(8))
@@ -168,7 +166,7 @@ def listed_rows(rows: Integer[np.ndarray, "R"]) -> str:
 
 
 def distinct(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the names with repeated ones numbered, so that no column hides another.
+    """Return the names of columns, with numbers added to repeated ones.
 
     Example:
         >>> distinct(["smiles", "v", "v", "v.2"])
@@ -189,49 +187,49 @@ def distinct(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 class Row(NamedTuple):
-    """One data row."""
+    """A data row of a table."""
 
     row: int
-    """Number from 0; the header and blank lines of text are not counted."""
+    """Number of the row from 0; the header and blank lines of text are not counted."""
     record: str
     """Content of the column of records."""
     fields: Mapping[str, str]
-    """All columns by name."""
+    """Cells by the names of their columns."""
     problem: str | None = None
-    """Why the row cannot be used, where that shows before parsing."""
+    """Reason for which the row cannot be used, if known before its record is parsed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """An open table: its columns, and its rows once, in order."""
+    """An open table, whose rows can be read once, in order."""
 
     where: str
-    """What messages call it."""
+    """Name of the table in messages."""
     header: Sequence[str]
-    """Names of its columns as they are written."""
+    """Names of the columns as they are written."""
     record_index: int
-    """Which of them holds the records."""
+    """Index of the column of records."""
     rows: Iterator[Row]
-    """Its rows; they can be read once."""
+    """The rows; they can be read once."""
     tasks: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Columns of labels, and what the labels are called."""
+    """Names of labels, by the names of their columns."""
     is_list: bool = False
-    """Whether it is a list of records, which may hold anything; else most must be usable."""
+    """Whether it is a list of records, of which any number may be bad; else at most half."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of its columns, repeated ones numbered."""
+        """Names of the columns, with numbers added to repeated ones."""
         return distinct(self.header)
 
     @property
     def record_column(self) -> str:
-        """The column that holds the records."""
+        """Name of the column of records."""
         return self.columns[self.record_index]
 
 
 @lru_cache(maxsize=1 << 14)
 def label(text: str, decimal: str = ".") -> float | None:
-    """Return the number in a cell, NaN for an absent one, None for text that is no finite number.
+    """Return the number in a cell, NaN for a missing label, None for anything else.
 
     Example:
         >>> label(" 1.5 "), label("N/A"), label("Active"), label("strong"), label("inf")
@@ -256,57 +254,51 @@ def label(text: str, decimal: str = ".") -> float | None:
 
 
 class LabelReader:
-    """Reads the label columns of a table and remembers what a user should be told about them.
+    """Reader of the label columns ``tasks`` of a table, which collects notes for the user.
 
-    Without a ``decimal`` mark, all columns have a comma where the first number with a mark has one,
-    and a point otherwise.
+    If ``decimal`` is None, the decimal mark of all columns is that of the first number with one.
     """
 
     def __init__(self, tasks: Iterable[str], where: str, decimal: str | None = None) -> None:
         self._where, self._decimal = where, decimal
-        self._comma = ""
-        """The first cell by which the decimal mark was found to be a comma."""
+        self._comma_example = ""
+        """First cell with a decimal comma, if the mark was found to be a comma."""
         self._words: dict[str, set[str]] = {task: set() for task in tasks}
-        """Words for classes that each column has."""
-        self._numbers: set[str] = set()
-        """Columns that have other numbers than 0 and 1."""
+        """Words for classes in each column."""
+        self._numeric: set[str] = set()
+        """Columns with other numbers than 0 and 1."""
         self._points = dict.fromkeys(self._words if decimal is None else (), "")
-        """The first cell with a point of columns in which all may stand between thousands."""
-        self._whole: set[str] = set()
-        """Columns of these that have a whole number without a point, below a thousand."""
+        """First cell with a point, for columns in which all points may separate thousands."""
+        self._small: set[str] = set()
+        """Columns of ``_points`` with a whole number below a thousand."""
 
     def read(self, rows: Sequence[Row]) -> Float64[np.ndarray, "N T"]:
-        """Return the labels of ``rows``.
-
-        Raises:
-            DataError: Naming a row and column whose text is not a number, or a column that has
-                words for classes beside other numbers.
-        """
+        """Return the labels of ``rows``; raise a DataError for a cell that is not a label."""
         if self._decimal is None and self._words:
             self._find_decimal(rows)
         labels = np.empty((len(rows), len(self._words)))
         for column, (task, words) in enumerate(self._words.items()):
-            # a ragged row's cells may be in wrong columns
+            # in a row with too few or many cells, they may be in wrong columns
             cells = [row.fields[task].strip() if row.problem is None else "" for row in rows]
             values = [label(cell, self._decimal or ".") for cell in cells]
             bad = [k for k, value in enumerate(values) if value is None]
             if bad:
-                raise self._no_numbers(task, rows[bad[0]].row, [cells[k] for k in bad])
+                raise self._not_a_number(task, rows[bad[0]].row, [cells[k] for k in bad])
             labels[:, column] = values
-            different = dict.fromkeys(cells)
+            distinct_cells = dict.fromkeys(cells)
             if task in self._points:
-                long = [cell for cell in different if "." in cell or _LONG.fullmatch(cell)]
+                long = [cell for cell in distinct_cells if "." in cell or _LONG.fullmatch(cell)]
                 if all(map(_POINTS.fullmatch, long)):
                     self._points[task] = self._points[task] or next(iter(long), "")
                 else:
                     del self._points[task]
-                if task not in self._whole and any(map(_SHORT.fullmatch, different)):
-                    self._whole.add(task)
-            words.update(cell for cell in different if cell.lower() in WORDS)
+                if task not in self._small and any(map(_SHORT.fullmatch, distinct_cells)):
+                    self._small.add(task)
+            words.update(cell for cell in distinct_cells if cell.lower() in WORDS)
             if not {0.0, 1.0}.issuperset(v for v in values if v == v):
-                self._numbers.add(task)
-            if words and task in self._numbers:
-                raise DataError(  # a word would silently count as 0 or 1 among measurements
+                self._numeric.add(task)
+            if words and task in self._numeric:
+                raise DataError(  # the word would be read as 0 or 1 among measurements
                     f"{self._where}: column '{task}' holds numbers and words for classes "
                     f"('{min(words)}'); write numbers only and leave the other cells empty."
                 )
@@ -314,7 +306,7 @@ class LabelReader:
 
     @property
     def classes(self) -> dict[str, list[str]]:
-        """Words for class 0 and class 1 of the columns that have any, those of one class joined."""
+        """Words for class 0 and for class 1, joined by slashes, of the columns that have any."""
         return {
             task: [
                 "/".join(sorted(w for w in words if WORDS[w.lower()] == number)) or str(number)
@@ -325,17 +317,16 @@ class LabelReader:
         }
 
     def notes(self) -> list[str]:
-        """Return one line for each column that was not taken literally."""
+        """Return a line about each column with words, decimal commas or ambiguous points."""
         lines: list[str] = []
         for task, words in self._words.items():
             meaning = ", ".join(f"{w} = {WORDS[w.lower()]:g}" for w in sorted(words))
             if words:
                 lines.append(f"target '{task}': words are read as classes ({meaning})")
-        if self._comma:
-            value = label(self._comma, ",")
-            lines.append(f"labels have decimal commas: '{self._comma}' is read as {value:g}")
+        if cell := self._comma_example:
+            lines.append(f"labels have decimal commas: '{cell}' is read as {label(cell, ','):g}")
         for task, cell in self._points.items():
-            if cell and task in self._whole:
+            if cell and task in self._small:
                 lines.append(
                     f"target '{task}': '{cell}' is read as {label(cell):g}; if its point "
                     "separates thousands, remove the points"
@@ -343,7 +334,7 @@ class LabelReader:
         return lines
 
     def _find_decimal(self, rows: Sequence[Row]) -> None:
-        """Take the decimal mark of the first number that has one."""
+        """Set the decimal mark to that of the first number with an unambiguous one."""
         unclear = None
         for row in rows:
             cells = [row.fields[task].strip() for task in self._words if row.problem is None]
@@ -352,7 +343,7 @@ class LabelReader:
                 self._decimal = "."
                 return
             if any(not _THOUSANDS.fullmatch(cell) for cell in with_comma):
-                self._decimal, self._comma = ",", with_comma[0]
+                self._decimal, self._comma_example = ",", with_comma[0]
                 return
             if with_comma and unclear is None:
                 unclear = row.row, with_comma[0]
@@ -363,21 +354,22 @@ class LabelReader:
                 option="decimal",
             )
 
-    def _no_numbers(self, task: str, row: int, bad: Sequence[str]) -> DataError:
+    def _not_a_number(self, task: str, row: int, bad: Sequence[str]) -> DataError:
+        """Return the error for the cells ``bad`` of a column, of which the first is in ``row``."""
         others = ", ".join(f"{cell[:20]!a}" for cell in list(dict.fromkeys(bad))[1:4])
         more = f" (and further down {others})" if others else ""
         if bad[0].startswith("="):
-            how = "open and save the file in Excel, so that it holds the values of formulas"
+            advice = "open and save the file in Excel, so that it holds the values of formulas"
         elif _GROUPED.fullmatch(bad[0]):
-            how = "remove the thousands separators"
+            advice = "remove the thousands separators"
         elif self._decimal == ",":
-            how = "write a decimal point as a comma"
+            advice = "write a decimal point as a comma"
         else:
-            how = "write a decimal comma as a point"
+            advice = "write a decimal comma as a point"
         return DataError(
             f"{self._where}, data row {row}: label '{task}' must be a number, 0/1, yes/no, "
             "true/false, active/inactive, positive/negative, or empty, found "
-            f"{bad[0][:40]!a}{more}; leave out units and bounds such as >, {how}, or "
+            f"{bad[0][:40]!a}{more}; leave out units and bounds such as >, {advice}, or "
             f"choose other {setting('targets')}.",
             option="targets",
             row=row,
@@ -385,47 +377,42 @@ class LabelReader:
 
 
 def find_labels(table: Table) -> tuple[tuple[str, ...], list[Row]]:
-    """Return the columns of labels that nobody named, and the rows that were read to find them.
+    """Find the columns of labels by their content; return them and the rows read for this.
 
-    A column of labels holds numbers, but no running number, in the thousand rows in which its first
-    cell stands. It may be empty above, as where two assays stand one below the other.
-
-    Raises:
-        DataError: If there is none.
+    Rows are read in blocks of a thousand. A column of labels holds only numbers in the first block
+    in which it is not empty, and its name is not that of a running number. It may be empty before,
+    if one assay follows another in the table. A DataError is raised if no column is found.
     """
     undecided = [c for c in table.columns if c != table.record_column and _may_be_labels(c)]
-    found, rows = set[str](), list[Row]()
-    most = max(_LOOKED_AT, _CELLS_LOOKED_AT // len(table.columns))
-    while undecided and len(rows) < most and (more := [*islice(table.rows, _LOOKED_AT)]):
+    label_columns, rows = set[str](), list[Row]()
+    most_rows = max(_ROWS_AT_A_TIME, _MOST_CELLS // len(table.columns))
+    while undecided and len(rows) < most_rows and (more := [*islice(table.rows, _ROWS_AT_A_TIME)]):
         rows += more
-        cells = {c: [row.fields[c] for row in more if row.problem is None] for c in undecided}
-        for column, own in cells.items():
-            values = [label(cell, "," if _COMMA.fullmatch(cell.strip()) else ".") for cell in own]
-            if any(value == value for value in values):  # NaN is missing, None no number
+        for column in tuple(undecided):
+            cells = [row.fields[column] for row in more if row.problem is None]
+            values = [label(cell, "," if _COMMA.fullmatch(cell.strip()) else ".") for cell in cells]
+            if any(value == value for value in values):  # NaN is missing, None is not a number
                 undecided.remove(column)
                 if None not in values:
-                    found.add(column)
-    if not found:
+                    label_columns.add(column)
+    if not label_columns:
         raise DataError(
             f"{table.where}: no column of numbers to take as labels; name the columns with "
             f"{setting('targets')}.",
             option="targets",
         )
-    return tuple(c for c in table.columns if c in found), rows
+    return tuple(c for c in table.columns if c in label_columns), rows
 
 
 def _may_be_labels(column: str) -> bool:
+    """Return whether a column of this name may hold labels."""
     plain = column.strip().lower()
     is_number = plain in _NUMBERS_NOT_LABELS or plain.endswith(("_id", " id"))
     return bool(plain) and not is_number and not plain.startswith("unnamed")
 
 
 def choose_tasks(table: Table, targets: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the label columns of a table: those named, or none.
-
-    Raises:
-        DataError: If a name is no column, is the SMILES column, or stands in the header twice.
-    """
+    """Return the named label columns; refuse unknown and repeated ones, and that of the records."""
     columns, record = table.columns, table.record_column
     names = [targets] if isinstance(targets, str) else list(targets or ())
     for name in names:
@@ -450,20 +437,20 @@ ENDINGS = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     ".xlsx": "xlsx",
 }
-"""Endings of tables and what separates their columns; COMPRESSED may follow those of text."""
+"""Extensions of table files, and their delimiter or kind; for text, COMPRESSED may follow."""
 _ROWS_LOOKED_AT = 100
-"""Rows of a sheet of which one must have a cell for the sheet to count."""
+"""Number of rows of a sheet of which one must have a cell, or the sheet counts as empty."""
 _ROWS_A_BATCH = 4096
 _DECODED = 1 << 26
-"""Bytes of a column of a Parquet file that are turned into text at once."""
+"""Largest number of bytes of a column of a Parquet file that are converted to text at a time."""
 _LONGEST_CELL = 1 << 20
-"""Characters of a text in a Parquet file."""
+"""Largest number of bytes of a text in a Parquet file."""
 _WHOLE_GROUP, _MOST_EXPANSION = 1 << 30, 200
-"""Bytes that any row group of a Parquet file may expand to, and the largest ratio above that."""
+"""Bytes to which any row group of a Parquet file may expand, and the largest ratio above that."""
 _HEADING_LINES = 20
-"""Lines looked at for the end of a heading in which a quote is opened."""
+"""Number of lines in which the end of a heading with quotes is searched."""
 _MOST_LINES = 1000
-"""Lines of one CSV record; more mean that a quote was opened and never closed."""
+"""Largest number of lines of one CSV record; with more, a closing quote is probably missing."""
 
 
 @contextmanager
@@ -475,18 +462,16 @@ def open_table(
     rule: RecordColumn = SMILES,
     sheet: str | None = None,
 ) -> Generator[Table]:
-    """Open a table, or standard input for ``-``.
+    """Open a table; ``-`` is standard input.
 
-    The ``header`` names the columns of a file that has no header line, and ``delimiter`` what
-    separates them where the file's name is wrong about it. Of several sheets one must be named.
-
-    Raises:
-        DataError: If it cannot be read, is empty, or has no or more than one column of records.
+    The column of records has the name ``wanted`` or, for None, is found by ``rule``. The ``header``
+    names the columns of a file without a header line. The ``delimiter`` replaces the one that the
+    file name implies. A ``sheet`` must be named if an Excel file has several. A DataError is raised
+    if the table cannot be read, is empty, or does not have one column of records.
     """
     is_stream = str(path) == "-"
-    where, kind = "standard input" if is_stream else str(path), delimiter
-    if kind is None:
-        kind = " " if is_stream else kind_of(Path(path))
+    where = "standard input" if is_stream else str(path)
+    kind = delimiter or (" " if is_stream else kind_of(Path(path)))
     if kind in ("parquet", "xlsx"):
         opened = _open_parquet(Path(path)) if kind == "parquet" else _open_excel(Path(path), sheet)
         with closing(opened) as records:
@@ -504,7 +489,7 @@ def open_table(
             more = list(islice(lines, _HEADING_LINES if '"' in first else 0))
             kind, lines = _kind_by_content([first, *more], kind, wanted, rule), chain(more, lines)
         if kind == " ":
-            yield _list(first, lines, where, wanted, header, rule)
+            yield _read_list(first, lines, where, wanted, header, rule)
             return
         with closing(_delimited(chain([first], lines), where, kind)) as records:
             columns = list(header or [name.strip() for name in next(records)])
@@ -520,12 +505,9 @@ def open_columns(
     rule: RecordColumn = SMILES,
     text_of: Callable[[Any], str | None] | None = None,
 ) -> Table:
-    """Return columns in memory, such as those of a data frame, as a table like that of a file.
+    """Return a table of columns in memory, such as those of a data frame; see :func:`open_table`.
 
-    None and NaN are empty cells; ``text_of`` turns a record into text.
-
-    Raises:
-        DataError: If columns differ in length, or no or more than one may hold records.
+    None and NaN are empty cells. The function ``text_of`` converts a record to text.
     """
     names = list(columns)
     if len({len(values) for values in columns.values()}) > 1:
@@ -533,8 +515,8 @@ def open_columns(
     k = rule.find(names, wanted, where)
 
     def text(column: int, value: Any) -> str:
-        found = text_of(value) if text_of is not None and column == k else None
-        return cell_text(value) if found is None else found
+        converted = text_of(value) if text_of is not None and column == k else None
+        return cell_text(value) if converted is None else converted
 
     rows = (
         [text(column, value) for column, value in enumerate(values)]
@@ -550,13 +532,14 @@ def _table(
     k: int,
     may_be_empty: bool = False,
 ) -> Table:
+    """Return the table of the cells of each row, in which column ``k`` holds the records."""
     names, width = distinct(columns), len(columns)
 
     def rows() -> Iterator[Row]:
         number = -1
         for number, values in enumerate(records):
             problem = None
-            if len(values) != width:  # usable if only empty cells are too many
+            if len(values) != width:  # additional cells that are empty are ignored
                 if len(values) < width or any(value.strip() for value in values[width:]):
                     problem = f"has {len(values)} cells where the header has {width}"
                 values = (values + [""] * width)[:width]
@@ -568,11 +551,7 @@ def _table(
 
 
 def kind_of(path: Path) -> str:
-    """Return what the ending of a file's name says about its columns.
-
-    Raises:
-        DataError: If it says nothing.
-    """
+    """Return the delimiter of a table file, or ``parquet`` or ``xlsx``, by its extension."""
     suffixes = [s.lower() for s in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
@@ -596,27 +575,22 @@ def _check_exists(path: Path) -> None:
 def _kind_by_content(
     heading: Sequence[str], kind: str, wanted: str | None, rule: RecordColumn
 ) -> str:
-    """Return what separates the columns of a table with these first lines.
+    """Return the delimiter of a table with these first lines; ``kind`` if none is recognized.
 
-    A list of records may turn out to be a table, and one separated by semicolons is often named
-    .csv. A vertical bar in a list may belong to a record (CXSMILES).
+    A file named as a list of records may be a table, and one with semicolons is often named .csv. A
+    vertical bar in a list may be part of a record (CXSMILES).
     """
     others = ",\t;" if kind == " " or kind in heading[0] else ",\t;|"
     for delimiter in dict.fromkeys(others if kind == " " else kind + others):
-        cells = [cell.strip() for cell in next(_csv_rows(heading, delimiter))]
-        # a heading that holds what separates other columns is more than one cell
-        whole = [cell for cell in cells if not {*others} & {*cell} - {delimiter}]
-        if len(cells) > 1 and (wanted in cells or any(map(rule.is_heading, whole))):
+        cells = [cell.strip() for cell in next(csv_rows(heading, delimiter=delimiter))]
+        # a cell that contains another delimiter is more than one name
+        names = [cell for cell in cells if not {*others} & {*cell} - {delimiter}]
+        if len(cells) > 1 and (wanted in cells or any(map(rule.is_heading, names))):
             return delimiter
     return kind
 
 
-def _csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
-    return csv.reader(lines, delimiter=delimiter)
-
-
-def _list(
+def _read_list(
     first: str,
     lines: Iterator[str],
     where: str,
@@ -624,7 +598,7 @@ def _list(
     header: Sequence[str] | None,
     rule: RecordColumn,
 ) -> Table:
-    """Read lines of a record and, after a blank, a name; a first line that is a heading is one."""
+    """Return the table of a list: lines of a record and, after a space, a name."""
     head = first.split()
     is_heading = header is None and (rule.is_heading(head[0]) or wanted in head)
     if is_heading:
@@ -638,7 +612,7 @@ def _list(
         for line in lines:
             cells = line.split(None, len(columns) - 1)
             if len(cells) > 1 and cells[1].startswith("|") and k == 0:
-                # a CXSMILES extension, SMILES |...| name, belongs to the SMILES
+                # the extension of CXSMILES (SMILES |...| name) is part of the SMILES
                 smiles, rest = line.split(None, 1)
                 end = rest.find("|", 1) + 1
                 cells = [f"{smiles} {rest[:end]}".strip(), rest[end:].strip()]
@@ -650,20 +624,20 @@ def _list(
 
 
 def _delimited(lines: Iterator[str], where: str, delimiter: str) -> Generator[list[str]]:
-    """Yield the records; the first may be the header. Lines of blanks between them are none."""
-    taken = number = 0
+    """Yield the records, including a header; blank lines between them are skipped."""
+    lines_of_record = number = 0
     blanks = " \t\r\n".replace(delimiter, "")
 
     def counted() -> Iterator[str]:
-        nonlocal taken
+        nonlocal lines_of_record
         for line in lines:
-            if not taken and line.isspace() and not line.strip(blanks):
+            if not lines_of_record and line.isspace() and not line.strip(blanks):
                 continue
-            taken += 1
-            if taken > _MOST_LINES:
+            lines_of_record += 1
+            if lines_of_record > _MOST_LINES:
                 raise never_closed()
             yield line
-        if taken > 1:  # more is asked for in the middle of a record
+        if lines_of_record > 1:  # the file ends inside a record
             raise never_closed()
 
     def never_closed() -> DataError:
@@ -673,14 +647,16 @@ def _delimited(lines: Iterator[str], where: str, delimiter: str) -> Generator[li
         )
 
     try:
-        for record in _csv_rows(counted(), delimiter):
-            if taken > 1 and delimiter == "\t" and any("\t" in cell for cell in record):
+        for record in csv_rows(counted(), delimiter=delimiter):
+            is_long = lines_of_record > 1 and delimiter == "\t"
+            if is_long and any("\t" in cell for cell in record):
                 warnings.warn(
-                    f"{where}: a quoted cell of data row {number - 1} holds {taken} lines with "
-                    "tabs; if these are rows, a quote is not closed: close it or double it",
+                    f"{where}: a quoted cell of data row {number - 1} holds {lines_of_record} "
+                    "lines with tabs; if these are rows, a quote is not closed: close it or "
+                    "double it",
                     stacklevel=2,
                 )
-            taken = 0
+            lines_of_record = 0
             number += 1
             yield record
     except csv.Error as e:
@@ -689,7 +665,7 @@ def _delimited(lines: Iterator[str], where: str, delimiter: str) -> Generator[li
 
 @contextmanager
 def _readable(path: Path, kind: str, *errors: type[Exception]) -> Generator[None]:
-    """Say in one line what a library found wrong with a file."""
+    """Turn the ``errors`` that a library raises for a file into a DataError of one line."""
     try:
         yield
     except DataError:
@@ -702,25 +678,25 @@ def _readable(path: Path, kind: str, *errors: type[Exception]) -> Generator[None
 
 
 def _open_parquet(path: Path) -> Generator[list[str]]:
-    """Yield the names of the columns of a Parquet file, then the rows, a null as empty text."""
+    """Yield the names of the columns of a Parquet file, then its rows, with "" for nulls."""
     with optional("pyarrow", "parquet"):
         import pyarrow as pa
         from pyarrow import compute, parquet
-    library: Any = parquet  # without types
-    numbers: Any = compute
+    untyped_parquet: Any = parquet
+    untyped_compute: Any = compute
     _check_exists(path)
     with _readable(path, "Parquet", pa.ArrowException, OSError, UnicodeDecodeError):
-        # as dictionaries: a long text that stands in a thousand rows is not copied for each
-        schema = library.read_schema(path)
+        # dictionaries store a long text that occurs in many rows once
+        schema = untyped_parquet.read_schema(path)
         names = [field.name for field in schema if pa.types.is_string(field.type)]
-        with library.ParquetFile(path, read_dictionary=names) as table:
+        with untyped_parquet.ParquetFile(path, read_dictionary=names) as table:
             _refuse_expanding(table.metadata, path)
             yield list(table.schema_arrow.names)
-            # an error in one of pyarrow's own threads would end the process
+            # an error in one of pyarrow's threads would end the process
             for batch in table.iter_batches(batch_size=_ROWS_A_BATCH, use_threads=False):
                 texts = [c.dictionary for c in batch.columns if hasattr(c, "dictionary")]
                 texts = [text for text in texts if text.type == "string"]
-                lengths = [numbers.max(numbers.binary_length(t)) for t in texts]
+                lengths = [untyped_compute.max(untyped_compute.binary_length(t)) for t in texts]
                 longest = max((length.as_py() or 1 for length in lengths), default=1)
                 if longest > _LONGEST_CELL:
                     raise DataError(
@@ -734,10 +710,10 @@ def _open_parquet(path: Path) -> Generator[list[str]]:
 
 
 def _refuse_expanding(metadata: Any, path: Path) -> None:
-    """Refuse a file of which a row group is far larger than what is stored of it."""
+    """Raise a DataError for a file with a row group that expands to far more than its size."""
     stored = path.stat().st_size
     for k in range(metadata.num_row_groups):
-        # not the sizes of its columns: of a damaged column, asking ends the process
+        # not the sizes of its columns, since reading that of a damaged column ends the process
         expanded = metadata.row_group(k).total_byte_size
         if expanded > max(_WHOLE_GROUP, _MOST_EXPANSION * stored):
             raise DataError(
@@ -752,18 +728,18 @@ def _texts(column: Any) -> list[str]:
 
 
 def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
-    """Yield the names of the columns of a sheet, then the rows up to the last one with a cell."""
+    """Yield the names of the columns of a sheet, then its rows up to the last nonempty one."""
     with optional("openpyxl", "excel"):
         import openpyxl
     load: Any = openpyxl.load_workbook
     _check_exists(path)
-    # zipfile, XML and openpyxl have errors of their own
+    # zipfile, the XML parser and openpyxl raise many kinds of errors
     with _readable(path, "Excel", Exception), ExitStack() as opened:
         book = opened.enter_context(closing(load(path, read_only=True, data_only=True)))
         sheets = {sheet.title: sheet for sheet in book.worksheets}
-        named = {title: sheet.max_column or 0 for title, sheet in sheets.items()}
+        widths = {title: sheet.max_column or 0 for title, sheet in sheets.items()}
         for sheet in sheets.values():
-            sheet.reset_dimensions()  # a file may name fewer rows than it has, which would be lost
+            sheet.reset_dimensions()  # rows beyond the dimensions in the file would be lost
         if not sheets:
             raise ValueError("it has no sheet of cells")
         if wanted is not None and wanted not in sheets:
@@ -779,42 +755,39 @@ def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
         width = blank = 0
         rows = sheets[chosen].iter_rows(values_only=True)
         if _has_formulas(path):
-            written = opened.enter_context(closing(load(path, read_only=True)))[chosen]
-            written.reset_dimensions()
-            rows = _with_formulas(sheets[chosen], written)
+            with_formulas = opened.enter_context(closing(load(path, read_only=True)))[chosen]
+            with_formulas.reset_dimensions()
+            rows = _values_or_formulas(sheets[chosen], with_formulas)
         for values in rows:
             if all(value is None for value in values):
-                blank += width > 0  # not those above the heading
+                blank += width > 0  # blank rows above the heading are ignored
                 continue
             yield from repeat([""] * width, blank)
             row = [cell_text(value) for value in values]
-            width = width or max(len(row), named[chosen])  # columns without a heading too
+            width = width or max(len(row), widths[chosen])  # includes columns without a heading
             yield row + [""] * (width - len(row))
             blank = 0
 
 
 def _has_formulas(path: Path) -> bool:
-    """Return whether a workbook has formulas without values; far faster than reading it."""
+    """Return whether a workbook has formulas without values, much faster than by reading it."""
     with zipfile.ZipFile(path) as book:
         for name in book.namelist():
             if name.startswith("xl/worksheets/"):
                 with book.open(name) as sheet:
-                    before = b""
+                    end_of_last = b""
                     while block := sheet.read(1 << 20):
-                        if _UNCOMPUTED.search(before + block):
+                        if _UNCOMPUTED.search(end_of_last + block):
                             return True
-                        before = block[-1000:]
+                        end_of_last = block[-1000:]
     return False
 
 
-def _with_formulas(sheet: Any, written: Any) -> Generator[list[Any]]:
-    """Yield the values of the rows of a sheet; formulas without one as they are ``written``.
-
-    Programs that do not compute write such formulas: empty cells would be missing labels.
-    """
-    rows = zip(sheet.iter_rows(), written.iter_rows(values_only=True), strict=True)
+def _values_or_formulas(sheet: Any, with_formulas: Any) -> Generator[list[Any]]:
+    """Yield the rows of a sheet, with formulas as text if no program has computed their values."""
+    rows = zip(sheet.iter_rows(), with_formulas.iter_rows(values_only=True), strict=True)
     for cells, texts in rows:
-        # one that gives an empty text is of type "str"; one that is not in the file has no row
+        # a formula whose value is "" has the type "str"; a cell that is not in the file has no row
         yield [
             getattr(text, "text", text)
             if cell.value is None and cell.data_type == "n" and hasattr(cell, "row")
@@ -824,12 +797,13 @@ def _with_formulas(sheet: Any, written: Any) -> Generator[list[Any]]:
 
 
 def _has_cells(sheet: Any) -> bool:
+    """Return whether one of the first rows of a sheet has a cell."""
     rows = islice(sheet.iter_rows(values_only=True), _ROWS_LOOKED_AT)
     return any(value is not None for row in rows for value in row)
 
 
 def cell_text(value: Any) -> str:
-    """Return a value of a table as text; empty where it is missing."""
+    """Return a value of a table as text, "" for a missing value."""
     if isinstance(value, str):
         return value
     if value is None or type(value).__name__ in ("NAType", "NaTType"):

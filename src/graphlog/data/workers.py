@@ -1,4 +1,4 @@
-"""Work spread over processes or a Ray cluster, results in order, never many pieces in flight."""
+"""Apply a function in several processes or on a Ray cluster, with results in order."""
 
 import logging
 import os
@@ -30,56 +30,49 @@ Key = TypeVar("Key")
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 WORTH_A_POOL = 5
-"""Pieces of work below which starting processes takes longer than doing it."""
+"""Smallest number of pieces for which starting processes saves time."""
 _TEXTS_A_PIECE = 1000
 Engine = Literal["local", "ray"]
 ENGINES = get_args(Engine)
 
 ADDRESS = "RAY_ADDRESS"
-"""Variable that names the cluster: ``HOST:PORT`` of its head."""
+"""Environment variable with the address of the cluster, ``HOST:PORT`` of its head."""
 _RETRIES = 3
-"""Other workers that a piece is given to after one has died over it."""
-_ANSWERS_WITHIN_S = 7.0
-_HERE = "local"
+"""Number of times that a piece is repeated by other workers after a worker has died."""
+_TIMEOUT_S = 7.0
+"""Seconds to wait for an answer of the cluster."""
+_THIS_MACHINE = "local"
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 _ray: ContextVar[Any] = ContextVar("_ray", default=None)
 """The module ``ray`` while a cluster is in use."""
-_held: dict[Any, Any] = {}
-"""In a worker: the work that it was last given, by its place in the object store."""
+_last_work: dict[Any, Any] = {}
+"""In a worker, the function that it called last, by its reference in the object store."""
 
 
 def available_workers() -> int:
-    """Return the number of processor cores this process may use."""
-    return (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    )
+    """Return the number of processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def check_workers(workers: int | None) -> int:
-    """Return the number of processes to use, all cores for None.
-
-    Raises:
-        ConfigError: If it is not a whole number from 0 (0 and 1: this process alone).
-    """
-    if workers is None:
-        return available_workers()
-    if workers < 0:
+    """Return the number of processes to use; None means one per core, 0 and 1 this process only."""
+    if workers is not None and workers < 0:
         raise out_of_range("workers", "0 or more", workers)
-    return workers
+    return available_workers() if workers is None else workers
 
 
 def map_in_order(
     work: Callable[[Piece], Result], pieces: Iterable[tuple[Key, Piece]], workers: int
 ) -> Iterator[tuple[Key, Result]]:
-    """Yield ``(key, work(piece))`` in the order of ``pieces``, which are ``(key, piece)``.
+    """Yield ``(key, work(piece))`` for each ``(key, piece)`` of ``pieces``, in their order.
 
-    Few pieces, or one worker, stay in this process. ``work`` must be a function of a module and its
-    pieces plain data; keys stay in this process. The processes do not import the caller's script,
-    so it needs no ``if __name__ == "__main__"``.
-
-    Raises:
-        DataError: If a process dies.
+    With few pieces or one worker, the work is done in this process. Otherwise ``work`` must be a
+    function of a module and the pieces plain data; keys are not sent. The processes do not import
+    the user's script, so it needs no ``if __name__ == "__main__"``. A DataError is raised if one
+    dies.
     """
     stream = iter(pieces)
     head = list(islice(stream, WORTH_A_POOL if workers > 1 else 0))
@@ -87,17 +80,17 @@ def map_in_order(
         for key, piece in chain(head, stream):
             yield key, work(piece)
         return
-    # not multiprocessing's: its spawned processes run the user's script again, its forked ones
-    # inherit torch's threads
+    # unlike multiprocessing, loky does not run the user's script again in spawned processes, and
+    # its processes do not inherit the threads of torch by a fork
     from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
 
     executor: Any = ProcessPoolExecutor(
-        max_workers=workers, initializer=_end_with, initargs=(os.getpid(),)
+        max_workers=workers, initializer=_end_with_parent, initargs=(os.getpid(),)
     )
     waiting: deque[tuple[Key, Future[Result]]] = deque()
     try:
         for key, piece in chain(head, stream):
-            with _ctrl_c_held_back():
+            with _sigint_blocked():
                 waiting.append((key, executor.submit(work, piece)))
             if len(waiting) > 2 * workers:
                 first, future = waiting.popleft()
@@ -116,72 +109,62 @@ def map_in_order(
         executor.shutdown(wait=True)
 
 
-def _end_with(parent: int) -> None:
-    """End this worker when its parent has ended: it would wait for work for ever."""
+def _end_with_parent(parent: int) -> None:
+    """End this worker when its parent has ended, since it would wait for work forever."""
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(1)
         os._exit(1)
 
-    if sys.platform != "win32":  # there the number of a dead parent stays
+    if sys.platform != "win32":  # where getppid does not change when the parent ends
         threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager
-def _ctrl_c_held_back() -> Generator[None]:
-    """Let Ctrl-C wait for the end of the block; processes started in it never hear it.
+def _sigint_blocked() -> Generator[None]:
+    """Delay Ctrl-C until the end of the block; processes started in the block ignore it.
 
-    A terminal sends it to all of them: the workers would each print a traceback, while this process
-    ends them anyway.
+    A terminal sends it to all processes. Each worker would print a traceback, although this process
+    ends the workers.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # started later, it would let the signal through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    resource_tracker.ensure_running()  # its start would unblock the signal
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def spread_in_order(
     work: Callable[[Piece], Result], pieces: Iterable[tuple[Key, Piece]], workers: int
 ) -> Iterator[tuple[Key, Result]]:
-    """Do what :func:`map_in_order` does, on a cluster where one is in use.
+    """Yield the results of :func:`map_in_order`, computed on the cluster if one is in use.
 
-    Neither ``work`` nor its pieces may hold paths: other machines do not have the files. It may be
-    a method of an object that can be pickled, such as a model.
-
-    Raises:
-        DataError: If a process of this machine dies.
-        ProcessLostError: If workers of the cluster die over a piece again and again, or lack code.
+    Neither ``work`` nor the pieces may contain paths, since other machines do not have the files.
+    On a cluster, ``work`` may be a method of an object that can be pickled, such as a model. A
+    ProcessLostError is raised if workers of the cluster die repeatedly, or do not have the code.
     """
     ray = _ray.get()
-    return map_in_order(work, pieces, workers) if ray is None else _map(ray, work, pieces)
+    return map_in_order(work, pieces, workers) if ray is None else _map_on_ray(ray, work, pieces)
 
 
 def spread_texts(
     work: Callable[[list[str]], Result], texts: Sequence[str], workers: int | None = None
 ) -> list[Result]:
-    """Return what ``work`` finds in a thousand texts at a time, as :func:`spread_in_order` does.
-
-    Processes are as many as :func:`check_workers` returns.
-    """
+    """Return the results of ``work`` for each thousand texts, by :func:`spread_in_order`."""
     starts = range(0, len(texts), _TEXTS_A_PIECE)
     pieces = ((None, [str(text) for text in texts[k : k + _TEXTS_A_PIECE]]) for k in starts)
-    return [found for _, found in spread_in_order(work, pieces, check_workers(workers))]
+    return [result for _, result in spread_in_order(work, pieces, check_workers(workers))]
 
 
 def device_for(engine: str, device: str) -> str:
-    """Return where to compute: tasks of a cluster use processors.
-
-    Raises:
-        ConfigError: If the device is none that the engine has.
-    """
+    """Return the device to compute on: ``cpu`` with Ray, which accepts no other but ``auto``."""
     if engine != "ray" or device == "cpu":
         return device
     if device != "auto":
@@ -194,17 +177,14 @@ def device_for(engine: str, device: str) -> str:
 
 @contextmanager
 def using(engine: str, device: str = "cpu") -> Generator[None]:
-    """Let :func:`spread_in_order` use an engine inside the block: ``local`` or ``ray``.
+    """Let :func:`spread_in_order` use an engine, ``local`` or ``ray``, in the block.
 
-    Ray joins the cluster that the variable ``RAY_ADDRESS`` names, and starts one on this machine
-    where there is none; a session that the caller has started is used and left as it is.
-
-    Args:
-        engine: Name of the engine.
-        device: Kind of device that the model of the work is on.
+    Ray connects to the cluster of the variable ``RAY_ADDRESS``, or starts one on this machine. If
+    the caller has initialized Ray, this session is used and not ended. The ``device`` is the type
+    of that of the model.
 
     Raises:
-        ConfigError: If there is no such engine or address, or the engine has no such device.
+        ConfigError: If the engine or address is invalid, or the engine does not have the device.
         MissingExtraError: If Ray is not installed.
         ProcessLostError: If the cluster does not answer.
     """
@@ -221,11 +201,11 @@ def using(engine: str, device: str = "cpu") -> Generator[None]:
         os.environ.setdefault(name, value)
     with optional("ray", "ray"):
         import ray  # pyright: ignore[reportMissingImports]
-    is_ours = not ray.is_initialized()
-    if is_ours:
-        address = os.environ.get(ADDRESS) or _HERE
+    is_new = not ray.is_initialized()
+    if is_new:
+        address = os.environ.get(ADDRESS) or _THIS_MACHINE
         options: dict[str, Any] = {"num_cpus": available_workers(), "include_dashboard": False}
-        if address != _HERE:
+        if address != _THIS_MACHINE:
             _check_reachable(address)
             options = {}
         try:
@@ -237,12 +217,12 @@ def using(engine: str, device: str = "cpu") -> Generator[None]:
         yield
     finally:
         _ray.reset(token)
-        if is_ours:
+        if is_new:
             ray.shutdown()
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse an address without a cluster; Ray itself would try for minutes."""
+    """Check that a cluster answers at ``address``; Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdigit():
         raise ConfigError(
@@ -250,7 +230,7 @@ def _check_reachable(address: str) -> None:
             f"'{address}'."
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT_S).close()
     except OSError as e:
         raise ProcessLostError(
             f"no Ray cluster answers at {address} ({e.strerror or e}); start one with `ray start "
@@ -258,46 +238,47 @@ def _check_reachable(address: str) -> None:
         ) from None
 
 
-def _map(
+def _map_on_ray(
     ray: Any, work: Callable[[Piece], Result], pieces: Iterable[tuple[Key, Piece]]
 ) -> Iterator[tuple[Key, Result]]:
     task: Any = ray.remote(num_cpus=1, max_retries=_RETRIES)(_run)
-    shared = [ray.put(work)]  # in a list, so that Ray passes the reference and not the object
+    shared = [ray.put(work)]  # Ray passes a reference in a list unchanged
     waiting: deque[tuple[Key, Any]] = deque()
     try:
         for key, piece in pieces:
             waiting.append((key, task.remote(shared, piece)))
-            # asked every time: a cluster grows and shrinks
+            # read again every time, since a cluster can grow and shrink
             if len(waiting) > 2 * ray.cluster_resources().get("CPU", 1):
-                first, found = waiting.popleft()
-                yield first, ray.get(found)
+                first, reference = waiting.popleft()
+                yield first, ray.get(reference)
         while waiting:
-            first, found = waiting.popleft()
-            yield first, ray.get(found)
+            first, reference = waiting.popleft()
+            yield first, ray.get(reference)
     except ray.exceptions.RayError as e:
-        cause = getattr(e, "cause", None)  # what the work has raised
+        cause = getattr(e, "cause", None)  # the error that the work raised
         if cause is not None and not isinstance(cause, ray.exceptions.RayError):
             raise cause from None
-        said = first_line(e) if cause is None else str(cause).strip().splitlines()[-1]
+        text = first_line(e) if cause is None else str(cause).strip().splitlines()[-1]
         raise ProcessLostError(
-            f"workers of the Ray cluster failed over the same rows {_RETRIES + 1} times ({said}); "
+            f"workers of the Ray cluster failed over the same rows {_RETRIES + 1} times ({text}); "
             "install the same versions of graphlog and its plug-ins on every machine, give the "
             "workers more memory, or embed and predict in smaller batches "
             f"({setting('batch_size')}).",
             option="batch_size",
         ) from e
     finally:
-        for _, found in waiting:
-            ray.cancel(found)
+        for _, reference in waiting:
+            ray.cancel(reference)
 
 
 def _run(shared: list[Any], piece: Any) -> Any:
-    """Do the work in a worker, which keeps it for the next piece, on one thread."""
+    """Call the function in a worker, which keeps it for the next piece and uses one thread."""
     import ray  # pyright: ignore[reportMissingImports]
 
-    if shared[0] not in _held:
-        _held.clear()
-        _held[shared[0]] = ray.get(shared[0])
+    reference = shared[0]
+    if reference not in _last_work:
+        _last_work.clear()
+        _last_work[reference] = ray.get(reference)
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
-    return _held[shared[0]](piece)
+    return _last_work[reference](piece)

@@ -418,6 +418,11 @@ def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
 
 def copy_to_standard_output(file: Path) -> None:
     """Copy a file to standard output."""
+    # the command line replaces a closed stream by the null device
+    if sys.stdout is None or getattr(sys.stdout, "name", "") == os.devnull:
+        raise ConfigError(
+            f"standard output is closed; name a file with {setting('out')}.", option="out"
+        )
     sys.stdout.flush()
     binary = getattr(sys.stdout, "buffer", None)  # standard output of a notebook has no buffer
     if binary is None:
