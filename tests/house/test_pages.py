@@ -432,14 +432,14 @@ def test_validation_folds():
     assert checked > 100
 
 
-def trained(suite: str, variant: str, seeds: str = "012") -> pd.DataFrame:
+def trained(suite: str, variant: str, rule: str = "fixed-C") -> pd.DataFrame:
     """Return the scores of a configuration of GraphLoG: a row a seed."""
     frame = pd.read_csv(RESULTS / f"protocol-2/{suite}.csv.gz", keep_default_na=False, dtype=str)
-    of = {"stage": "probe", "rule": "fixed-C", "fold": "test", "task": "", "metric": "roc_auc"}
+    of = {"stage": "probe", "rule": rule, "fold": "test", "task": "", "metric": "roc_auc"}
     of |= {"variant": variant, "method": "graphlog"}
     frame = frame[(frame[list(of)] == list(of.values())).all(axis=1)]
     frame = frame.assign(score=frame["value"].astype(float) * 100)
-    return wide(frame, "seed").loc[list(seeds), list(FIVE)]
+    return wide(frame, "seed").loc[["0", "1", "2"], list(FIVE)]
 
 
 def test_ablation():
@@ -514,15 +514,21 @@ def test_logs_of_two_losses(heading: str, name: str, run: str):
         assert used == ("none yet" if row["phase"] == "local" else of_layers)
 
 
-def test_depth_and_batch_size():
-    for number, name in enumerate(("depth", "batch_size")):
-        columns, rows = table("docs/two-losses.md", "Figure 3", number)
-        for at, column in enumerate(columns):
-            if column.isdecimal():
-                scores = trained("sensitivity", f"{name}={column}", "0")
-                of_mean, without = (row[at] for row in rows)
-                given = {"mean": of_mean, "without ClinTox": without}
-                check_row(f"{name} {column}", given, scores, FIVE)
+@pytest.mark.parametrize(("number", "name"), [(0, "depth"), (1, "batch_size")])
+def test_depth_and_batch_size(number: int, name: str):
+    for sets, given in lines("docs/two-losses.md", "Figure 3", number):
+        datasets = sets_of(sets[0].removesuffix(" (%)"), FIVE)
+        slope = given.pop("slope")
+        points = {
+            value: trained("sensitivity", f"{name}={value}", rule="fixed")[datasets].mean(axis=1)
+            for value in given
+        }
+        for value, cell in given.items():
+            check(f"{name} {value}, {sets}", cell, spread(points[value]))
+        at = [int(value) for value in given]
+        at = np.log2(at) if name == "batch_size" else at
+        slopes = np.polyfit(at, pd.DataFrame(points).T, deg=1)[0]
+        check(f"{name}, slope, {sets}", slope, of_interval(pd.Series(slopes)))
 
 
 WATCHED = ("rank", "mean_cosine", "prototypes_total_2", "prototypes_used_estep_2")
