@@ -23,7 +23,7 @@ NINETY = 1.6448536269514722
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """The errors, or the calibration, of a predictor on the validation set."""
+    """Intervals and calibrated probabilities, fitted to predictions of the validation set."""
 
     task: TaskKind
     """Kind of task."""
