@@ -62,7 +62,6 @@ _HALVES_SEED = 42
 SplitChoice = Any
 """A kind of split, the path of a split file, or an argument of :meth:`Split.of`."""
 _MAX_CLASSES = 1000
-"""Largest number of classes of a target."""
 _MAX_SPREAD_RATIO = 10.0
 """Ratio of two targets' standard deviations above which a note says that one dominates."""
 _MIN_TEST_LABELS = 20

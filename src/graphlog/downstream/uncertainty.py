@@ -72,7 +72,7 @@ class Calibration:
 
         This is split conformal prediction: the half width is the error of rank
         ceil((n + 1) * level) among n errors. If new graphs are exchangeable with those of the
-        validation set, their intervals contain their values with at least this probability.
+        validation set, their intervals contain their values with probability ``level`` or more.
         """
         counts = (~np.isnan(self.errors)).sum(axis=0)
         # rounded, because 100 * 0.07 is 7.000000000000001, for example
