@@ -127,6 +127,16 @@ def test_one_number_written_in_two_ways_is_noted(tmp_path: Path):
     assert sum("01 and 1 are the same number but 2 classes" in note for note in data.notes) == 1
 
 
+def test_codes_that_only_rounding_makes_equal_are_not_noted(tmp_path: Path):
+    classes = ["9007199254740992", "9007199254740993", "sNaN"]
+    lines = [json.dumps({"edges": [[0, 1]], "y": classes[k % 3]}) for k in range(30)]
+    (tmp_path / "g.jsonl").write_text("\n".join(lines))
+    graphs = graphlog.read_graphs(tmp_path / "g.jsonl")
+    data = open_labeled(graphs, graphs.schema, split="random")
+    assert data.targets == tuple(f"y={name}" for name in classes)
+    assert not any("the same number" in note for note in data.notes)
+
+
 def test_split_files_mean_input_rows(tmp_path: Path, with_a_bad_row: Path):
     rows = Split(np.arange(0, 33), np.arange(33, 41), np.arange(41, 49))
     rows.save(tmp_path / "split.json", "own", (), "")

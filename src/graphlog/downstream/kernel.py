@@ -549,8 +549,9 @@ def fit_kernel(
     else:
         coefficients, held_out = problem.fit_exactly(settings)
     if represented.min() == represented.max():
-        # The final directions depend on the labels of all rows, those of `unseen` do not. But if
-        # rare classes come first, `unseen` has most of them, from models of fewer rows.
+        # The directions for a row of `unseen` do not depend on the labels of its fold; the final
+        # directions depend on all labels. But if rare classes come first, `unseen` has most of
+        # them, from models of fewer rows.
         first = held_out[: len(unseen)]
         held_out[: len(unseen)] = np.where(np.isnan(unseen), first, unseen)
     supports = tuple(replace(s, values=s.values[:count]) for s in problem.supports)  # pyright: ignore[reportIndexIssue]

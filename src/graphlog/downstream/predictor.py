@@ -198,7 +198,7 @@ class Head(nn.Module):
         return (losses * weights * present).sum() / present.sum().clamp(min=1)
 
     def predictions(self, outputs: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
-        """Return probabilities, or values in the labels' units; NaN for targets not learned."""
+        """Return float64 probabilities, or values in label units; NaN for targets not learned."""
         outputs = outputs.double()
         if self.task == "classification":
             return outputs.sigmoid() + self.target_shift

@@ -8,7 +8,7 @@ from copy import deepcopy
 from difflib import get_close_matches
 from functools import lru_cache, partial
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
@@ -211,9 +211,9 @@ class Encoder(nn.Module):
 
         The model may store the name of the SMILES column, how molecules were standardized, and how
         ego-networks were cut. A column or cutting options in ``reading`` have precedence; a stored
-        column that the input lacks is ignored. If the ego-networks of a store or a named data set
-        were cut otherwise, a warning is given. Labels are not read, unless ``reading`` contains
-        ``targets`` (None for all).
+        column that the input lacks is ignored. If ego-networks are, or are to be, cut otherwise, a
+        warning is given. Labels are not read, unless ``reading`` contains ``targets`` (None for
+        all).
 
         Raises:
             ConfigError: If molecules are, or are to be, standardized otherwise.
@@ -448,7 +448,8 @@ def _values(
 
 _evaluated: dict[nn.Module, tuple[int, bool]] = {}
 """Number of :func:`evaluating` blocks that a module is in, and its mode before the first one."""
-_evaluated_lock = Lock()
+# garbage collection inside a block may end another one of the same thread
+_evaluated_lock = RLock()
 
 
 @contextmanager

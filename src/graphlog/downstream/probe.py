@@ -198,6 +198,7 @@ def probe(
         reports, candidates = list[Report](), list[dict[RowKey, _Candidate]]()
         with bar.shown(0, "fitting models"):
             for one, split_seeds in zip(splits, seeds_by_split, strict=True):
+                fits = _Fits(one, c, grid, counts)
                 networks = (
                     untrained_like(encoder, one.train_graphs, seed, layer)
                     for seed in (split_seeds if "random" in baselines else ())
@@ -206,7 +207,6 @@ def probe(
                     {"": BaselineFeatures(UNTRAINED, n.embed_store(one.store, precision=precision))}
                     for n in networks
                 ]
-                fits = _Fits(one, c, grid, counts)
                 rows, of_split = fits.table(models, parts, untrained, fingerprints, split_seeds)
                 kernel_notes = fits.kernel(parts)[0].notes if Model.KERNEL in models else ()
                 network_notes = [statistics_note(encoder)] if untrained else []

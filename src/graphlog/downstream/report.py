@@ -57,7 +57,8 @@ class RowKey:
 
     source: Source
     features: tuple[str, ...] = ()
-    """Names of the features besides the embedding; empty for the baseline of fingerprints."""
+    """Names of the features besides the embedding, or of those used without it; empty for the
+    embedding alone and for the baseline of fingerprints."""
     model: Model = Model.LINEAR
     rule: Rule = Rule.FIXED
 

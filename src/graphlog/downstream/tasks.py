@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -61,7 +62,6 @@ _HALVES_SEED = 42
 SplitChoice = Any
 """A kind of split, the path of a split file, or an argument of :meth:`Split.of`."""
 _MAX_CLASSES = 1000
-"""Largest number of classes of a target."""
 _MAX_SPREAD_RATIO = 10.0
 """Ratio of two targets' standard deviations above which a note says that one dominates."""
 _MIN_TEST_LABELS = 20
@@ -137,7 +137,7 @@ class LabeledGraphs:
     def judgeable(self) -> Float[np.ndarray, "M T"]:
         """Labels for scoring predictions: NaN for targets that cannot be learned.
 
-        In multiclass tasks, it is the graphs of classes missing in the training set that are NaN.
+        In multiclass tasks, graphs of classes that do not occur in the training set are NaN.
         """
         untaught = np.broadcast_to(~self.taught, self.labels.shape)
         if self.task == "multiclass":
@@ -731,10 +731,10 @@ def _choose_task(
 
 def _equal_codes(target: str, classes: Sequence[str]) -> list[str]:
     """Return a note for each group of class names that are the same number, such as 1 and 01."""
-    by_number: dict[float, list[str]] = {}
+    by_number: dict[Decimal, list[str]] = {}
     for name in classes:
-        with suppress(ValueError):
-            by_number.setdefault(float(name), []).append(name)
+        with suppress(InvalidOperation, TypeError):  # a text, or a NaN that cannot be compared
+            by_number.setdefault(Decimal(name), []).append(name)
     return [
         f"target '{target}': {' and '.join(names)} are the same number but {len(names)} classes; "
         "write each class in one way"

@@ -23,7 +23,7 @@ NINETY = 1.6448536269514722
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """The errors, or the calibration, of a predictor on the validation set."""
+    """Intervals and calibrated probabilities, fitted to predictions of the validation set."""
 
     task: TaskKind
     """Kind of task."""
@@ -72,7 +72,7 @@ class Calibration:
 
         This is split conformal prediction: the half width is the error of rank
         ceil((n + 1) * level) among n errors. If new graphs are exchangeable with those of the
-        validation set, their intervals contain their values with at least this probability.
+        validation set, their intervals contain their values with probability ``level`` or more.
         """
         counts = (~np.isnan(self.errors)).sum(axis=0)
         # rounded, because 100 * 0.07 is 7.000000000000001, for example

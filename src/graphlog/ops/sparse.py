@@ -21,7 +21,6 @@ from graphlog.ops.autograd import differentiable_once
 _TINY = 1e-12
 """Bound below which a length, or a product of two lengths, counts as zero."""
 _MAX_BUCKETS = 6
-"""Largest number of buckets."""
 _ROW_COST = 32
 """Cost of copying one row, in entries of a similarity matrix; measured on two cores, where the
 optimum is flat."""
