@@ -52,7 +52,7 @@ class Outcome:
     """Cells that were computed, failed or were skipped in one run."""
 
     total: int
-    """Number of cells of the suite."""
+    """Number of cells of the request."""
     computed: list[str] = field(default_factory=list[str])
     """Titles of the cells that this process computed."""
     failed: dict[str, str] = field(default_factory=dict[str, str])

@@ -90,7 +90,6 @@ class Setup(FrozenConfig):
     limit: int | None = None
     """Number of rows of ``source`` that are used, from the first; None: all."""
     pretrain: dict[str, Any]
-    """Settings of pre-training."""
     finetune: dict[str, Any]
     """Settings of fine-tuning beyond the paper's protocol."""
     finetuned: tuple[str, ...]
@@ -143,8 +142,7 @@ class Method(NamedTuple):
 def method_named(name: str) -> Method:
     """Return a method by its name.
 
-    The name is ``untrained`` or that of fingerprints, a shipped model or an objective, or
-    ``graphlog-<recipe>``.
+    It is ``untrained``, fingerprints, a shipped model, an objective, or ``graphlog-<recipe>``.
 
     Raises:
         ConfigError: If no method has that name; the nearest name is suggested.
@@ -430,10 +428,9 @@ def _with_encoder(row: Cell, changes: Mapping[str, Any] | None = None) -> Cell:
 def _varied(template: Cell, name: str, value: str | int) -> Cell:
     """Return the row of GraphLoG with one setting changed.
 
-    All rows of an ablation take the same steps. Their optimizer is never restarted, since rows
-    without prototypes have no second phase in which to restart it. All batch sizes take the same
-    number of steps, too: with a larger one an encoder sees each graph more often, with a smaller
-    one it sees a share of the graphs.
+    All rows take the same number of steps. The optimizer of an ablation is never restarted, since
+    rows without prototypes have no second phase in which to restart it. An encoder sees each graph
+    more often with a larger batch size, and only a share of the graphs with a smaller one.
     """
     row = replace(template, backbone=GIN, variant=f"{name}={value}")
     default = _with_encoder(row).config

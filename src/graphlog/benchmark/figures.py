@@ -1,7 +1,4 @@
-"""Figures of a benchmark.
-
-Importing this module requires the ``plot`` extra; otherwise an error names it.
-"""
+"""Figures of a benchmark; without the ``plot`` extra, importing this module raises an error."""
 
 import math
 from collections.abc import Mapping, Sequence

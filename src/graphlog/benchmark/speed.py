@@ -41,10 +41,7 @@ _MAX_RESOLUTION = 1e-4
 """Largest resolution, in seconds, of a clock that can measure a stage."""
 T = TypeVar("T")
 Workload = Callable[[], Iterable[str]]
-"""Function that does several parts of work and yields the name of each after it.
-
-A part with an empty name is not timed.
-"""
+"""Function that yields the name of each part of its work after it; a nameless part is not timed."""
 
 
 def in_turns(
@@ -251,7 +248,7 @@ def _clock(device: torch.device) -> Callable[[], float]:
     """Return a clock for stages.
 
     With a single thread it measures processor time, which other processes affect least, unless its
-    resolution is too coarse for short stages (as in Windows).
+    resolution is too coarse for short stages (as on Windows).
     """
     if device.type == "cuda":
 

@@ -306,7 +306,7 @@ def _scores(
 
 
 def _processor() -> str:
-    """Return the name of the processor; :mod:`platform` has none in Linux."""
+    """Return the name of the processor, which :mod:`platform` does not tell on Linux."""
     with suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
         if match := re.search(r"^model name\s*:(.*)", text, re.MULTILINE):

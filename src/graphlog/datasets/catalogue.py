@@ -102,8 +102,8 @@ def _fits(name: str, part: object) -> str | None:
 
 _SETS, PARTS = _load()
 DATASETS: Registry[DatasetSpec] = Registry("data set", _SETS, _fits)
-"""All data sets by name; a program may add its own, which every verb and call then finds. ``PARTS``
-are the files from which labeled sets of proteins are made."""
+"""All data sets by name, to which a program may add its own; ``PARTS`` are the files from which
+labeled sets of proteins are made."""
 
 
 def find_spec(name: str) -> DatasetSpec:

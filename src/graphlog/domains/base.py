@@ -57,7 +57,7 @@ class Input:
     path: Path | None = None
     """Existing file or folder, or ``Path("-")`` for standard input."""
     spec: DatasetSpec | None = None
-    """Data set of the catalogue."""
+    """Data set of the catalog."""
     records: Sequence[Any] | None = None
     """Records in memory: SMILES for molecules; network files for proteins."""
     columns: Mapping[str, Sequence[Any]] | None = None
@@ -467,10 +467,7 @@ class Domain(HasDataSets, ABC):
     # Descriptors
 
     def targets_version(self) -> str:
-        """Return the version of the code that computes targets.
-
-        Stored targets of another version are not used.
-        """
+        """Return the version of the code for targets; targets of other versions are not used."""
         return ""
 
     def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
@@ -514,7 +511,7 @@ DOMAINS: Registry[Domain] = Registry(
 )
 """All domains by name."""
 USUAL_SCHEMA = "molecule-cip"
-"""Default schema."""
+"""Name of the schema that records are read with by default."""
 
 
 def register(domain: Domain) -> None:

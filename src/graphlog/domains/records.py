@@ -51,7 +51,7 @@ _MAX_REJECTED_TEXT = 1000
 
 
 class TableDetails(FrozenConfig):
-    """Properties of a table of the catalogue that are needed to read it."""
+    """Properties of a table of the catalog that are needed to read it."""
 
     sha256_smiles: tuple[str, ...] = ()
     """Accepted hashes of the column of records (:func:`hash_smiles`).
@@ -71,7 +71,7 @@ class TableDetails(FrozenConfig):
 
 
 def details_of(spec: DatasetSpec) -> TableDetails:
-    """Return the properties of a table of the catalogue that are needed to read it."""
+    """Return the properties of a table of the catalog that are needed to read it."""
     return TableDetails.parse(spec.details, f"{spec.name}: details.")
 
 

@@ -91,7 +91,7 @@ class GraphDomain(Domain):
             return False
 
     def default_split(self, store: GraphStore, task: str | None) -> str:
-        """Return ``stratified`` for classes (without a task: by the labels), else ``random``."""
+        """Return ``stratified`` for classes, else ``random``; without a task, by the labels."""
         if task is None and store.labels is not None:
             labels = store.labels[~np.isnan(store.labels)]
             has_classes = len(store.tasks) == 1 and store.tasks[0] in store.source.classes

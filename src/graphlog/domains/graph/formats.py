@@ -223,8 +223,8 @@ def _matrix(rows: list[Any] | None, name: str) -> tuple[Column, ...]:
     widths = {len(row) for row in lists}
     if len(widths) > 1:
         raise BadGraphError(f"rows of `{name}` must have equally many attributes, found {widths}")
-    columns = range(max(widths, default=0))
-    return tuple(column([check_value(row[k], f"`{name}`") for row in lists]) for k in columns)
+    columns, quoted = range(max(widths, default=0)), f"`{name}`"
+    return tuple(column([check_value(row[k], quoted) for row in lists]) for k in columns)
 
 
 class _Rows(NamedTuple):

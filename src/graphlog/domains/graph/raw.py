@@ -154,7 +154,7 @@ class RawGraphs:
     """Several graphs, concatenated."""
 
     counts: Mapping[Item, Int64[np.ndarray, "n"]]
-    """Number of nodes, of listed edges, and (always 1) of graphs in each graph."""
+    """Numbers of nodes and of listed edges of each graph; 1 for the graph itself."""
     edge_index: Int64[np.ndarray, "2 E"]
     """Source and target of each listed edge, numbered within its graph."""
     columns: Mapping[Item, tuple[Column, ...]]

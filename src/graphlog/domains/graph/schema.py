@@ -28,7 +28,7 @@ from graphlog.errors import DataError, check_name
 Kind = Literal["categorical", "continuous"]
 
 MAX_CODES = 4096
-"""Integers from 0 and below this are codes; a column of words may have this many values."""
+"""Non-negative integers below this are codes; a column of words has at most this many values."""
 FEW_VALUES = 64
 """Other integers (negative, large) are categories up to this number of different values."""
 MAX_CLASSES = 1000

@@ -230,9 +230,8 @@ class MoleculeDomain(RecordDomain):
             both = builder.finish()
         assert first == len(store) + len(parent_graphs), "a molecule can be read in every schema"
         indices = np.arange(len(store))
-        indices[np.array(changed, dtype=np.int64)[parent_graphs.rows]] = np.arange(
-            len(store), len(both)
-        )
+        replaced = np.array(changed, dtype=np.int64)[parent_graphs.rows]
+        indices[replaced] = np.arange(len(store), len(both))
         return both.subset(indices)
 
     def reading_notes(self, store: GraphStore) -> list[str]:

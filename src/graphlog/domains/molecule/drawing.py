@@ -44,8 +44,8 @@ def draw_svg(
         height: Height of the drawing in pixels.
         highlight: Indices of atoms to highlight, with the bonds between them.
         weights: Weights from -1 (blue) over 0 (white) to 1 (orange) that color the atoms instead of
-            ``highlight``. There is one for each atom, or for each atom but deuterium and tritium,
-            which are then white. A bond has the mean weight of its two atoms.
+            ``highlight``. There is one for each atom, or for each but hydrogens of an isotope
+            (such as deuterium), which are then white. A bond has the mean of its two atoms.
 
     Raises:
         DataError: If the SMILES cannot be parsed, or its number of atoms does not match.

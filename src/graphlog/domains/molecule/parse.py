@@ -210,7 +210,7 @@ def _without_maps(text: str) -> str:
 
 
 def is_flat(text: str) -> bool:
-    """Return whether a SMILES surely has no stereo, unusual bonds or explicit hydrogens."""
+    """Return whether a SMILES surely has no stereo, unusual bonds or explicit hydrogen atoms."""
     return _NOT_FLAT.search(text) is None
 
 
@@ -475,10 +475,8 @@ class _Columns:
     def chunk(self, rows: list[int], texts: list[str], parents: dict[int, str]) -> GraphChunk:
         """Return the graphs of the molecules; each bond is listed once."""
         counts = np.array(self._counts, dtype=np.int64).reshape(-1, 2)
-        atoms, bonds = (
-            self._columns[: len(self._atom_codes)],
-            self._columns[len(self._atom_codes) :],
-        )
+        count = len(self._atom_codes)
+        atoms, bonds = self._columns[:count], self._columns[count:]
         return GraphChunk(
             node_counts=counts[:, 0],
             edge_counts=counts[:, 1],

@@ -82,7 +82,7 @@ MOLECULE_CIP = replace(
     node_mask=(119, 6, 12, 12, 10, 6, 6, 2, 2),
     edge_mask=(6, 4, 2),
 )
-"""Attributes of OGB with CIP labels instead of chiral tags, which depend on the SMILES.
+"""Attributes of OGB with CIP labels of stereo, since tags depend on how a SMILES is written.
 
 Hydrogens of all isotopes are counted and are not nodes. A complex has one graph, no matter whether
 its bonds to the metal are written as dative bonds, single bonds or charges.

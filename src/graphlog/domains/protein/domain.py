@@ -255,7 +255,8 @@ def split_proteins(
 
     Raises:
         ConfigError: If the kind or species is unknown, or ``networks`` are missing.
-        DataError: If there is no protein, or a protein is in none of the networks.
+        DataError: If there is no protein, a protein is in none of the networks, or the training
+            set would be empty.
     """
     check_name("split of proteins", kind, SPLITS)
     check_fractions(fractions)

@@ -74,7 +74,7 @@ def propagate(direct: csr_matrix, parents: csr_matrix) -> csr_matrix:
 def choose_terms(
     holds: csr_matrix, ontology: Ontology, options: ProteinOptions
 ) -> Int[np.ndarray, "T"]:
-    """Return the indices of the terms chosen as labels, in descending order of proteins.
+    """Return the indices of the terms chosen as labels, by descending number of proteins.
 
     Column ``t`` of ``holds`` is true for the proteins with term ``t``. Candidates are the processes
     and functions that have enough positive proteins, and no narrower term that has enough. From the
@@ -149,7 +149,7 @@ def read_ontology(path: Path | str) -> Ontology:
 
 
 def _term_stanzas(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, list[str]]]]:
-    """Yield line number and tags of each ``[Term]``, without comments; the first line is line 2."""
+    """Yield line number and tags of each ``[Term]`` without comments; ``lines`` start at line 2."""
     start, tags = 0, None
     for number, line in enumerate(chain(map(str.strip, lines), ["["]), start=2):
         if line.startswith("["):
@@ -225,7 +225,7 @@ class Functions:
         return indices
 
     def is_gene(self, name: str, members: Sequence[int]) -> bool:
-        """Return whether ``name`` is the gene of some proteins, and not one of them."""
+        """Return whether ``name`` is that of the gene of ``members``, and not of one of them."""
         isoforms = [self.proteins[member].partition(".")[2] for member in members]
         return name not in isoforms and name in [_ISOFORM.sub("", isoform) for isoform in isoforms]
 
