@@ -246,7 +246,7 @@ def parse_smiles(text: object) -> Chem.Mol | str:
         if mol is None:
             return f"RDKit cannot parse: {_diagnose(text)}"
     except Exception as e:  # errors of Boost.Python for lone surrogates and elements beyond 118
-        return f"RDKit cannot parse: {first_line(e)}"
+        return f"RDKit cannot parse: {first_line(e)[:200]}"
     return mol if mol.GetNumAtoms() else "empty"
 
 
@@ -443,7 +443,7 @@ class _Columns:
         try:
             attributes = self._attributes(mol, flat)
         except Exception as e:  # RDKit raises errors of various types on unusual molecules
-            return f"RDKit cannot describe it: {first_line(e)}"
+            return f"RDKit cannot describe it: {first_line(e)[:200]}"
         for column, values in zip(self._columns, attributes, strict=True):
             column.extend(values)
         self._counts.append((mol.GetNumAtoms(), mol.GetNumBonds()))
