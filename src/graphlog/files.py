@@ -317,8 +317,9 @@ def scratch_folder(out: Path) -> Generator[Path]:
                 raise OSError(e.errno, e.strerror or str(e), str(out)) from None
         yield folder
     finally:
-        for _ in range(2 if folder else 0):  # twice, since an error may be temporary
-            shutil.rmtree(folder, ignore_errors=True)
+        if folder:
+            for _ in range(2):  # an error may be temporary
+                shutil.rmtree(folder, ignore_errors=True)
         if lock:
             release_lock(lock)
 

@@ -47,7 +47,7 @@ JUMPS: dict[str, Callable[[list[Tensor]], Tensor]] = {
     "max": lambda outputs: torch.stack(outputs).amax(dim=0),
     "sum": lambda outputs: torch.stack(outputs).sum(dim=0),
 }
-"""Jumping knowledge: how input embedding and layer outputs are combined to a node embedding."""
+"""Jumping knowledge: how input embedding and layer outputs make a node embedding."""
 
 POOLS: dict[str, Callable[[Float[Tensor, "V D"], Int[Tensor, "P"]], Float[Tensor, "N D"]]] = {
     "mean": segment_mean,
@@ -227,8 +227,8 @@ class EncoderConfig(FrozenConfig):
     dim: int = Field(default=300, ge=1, le=65_536)
     """Width of a layer's node embeddings."""
     jk: Literal["last", "concat", "max", "sum"] = "last"
-    """Jumping knowledge: how layer outputs are combined to the node embedding; all but ``last``
-    include the input embedding."""
+    """Jumping knowledge: how layer outputs are combined into the node embedding; all but
+    ``last`` include the input embedding."""
     readout: Literal["mean", "sum", "max", "attention", "mean+center"] = "mean"
     """How node embeddings give the graph embedding (Eq. 2). ``mean+center`` is the mean in
     pre-training; downstream, the embedding of the center node is appended (Hu et al., biology)."""
