@@ -320,7 +320,7 @@ def rejects_of_output(folder: Path, output: str) -> Path:
     if is_reject_list(shared):
         with shared.open(encoding="utf-8", newline="", errors="replace") as file:
             rows = filter(None, csv_rows(file))
-            next(rows)  # the header
+            next(rows, None)  # the header
             first = next(rows, [])
         if first and first[3:] != [output]:
             return separate

@@ -136,7 +136,7 @@ class AttributeTable(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initialize tables Xavier-uniform and continuous columns as a linear layer (Hu 2020)."""
+        """Initialize tables Xavier-uniform, numbers as a linear layer (Hu et al. 2020)."""
         start, dim = 0, self.weight.shape[1]
         for column in self.columns:
             bound = math.sqrt(6 / (column.cardinality + dim))
@@ -207,7 +207,7 @@ class Encoding:
 
 
 class LayerConfig(FrozenConfig):
-    """Base class of the settings of a layer, which has its subclass as attribute ``Config``."""
+    """Base class of the settings of a layer; the class of a layer names its own as ``Config``."""
 
     def resolve_auto(self, domain: str) -> Self:
         """Return the settings with every ``auto`` replaced by the value for ``domain``."""
@@ -218,7 +218,7 @@ LayerSettings = TypeVar("LayerSettings", bound=LayerConfig)
 
 
 class EncoderConfig(FrozenConfig):
-    """Settings of an encoder; for proteins, ``auto`` selects the biology variants of Hu (2020)."""
+    """Settings of an encoder; for proteins, ``auto`` selects the variants of Hu et al. (2020)."""
 
     backbone: str = "gin"
     """Name of the layer in ``graphlog.encoders.LAYERS``."""
