@@ -360,7 +360,7 @@ def embed_file(
         device: Device for an encoder that is loaded: ``auto``, ``cpu`` or ``cuda``.
         engine: ``local`` or ``ray``; see :func:`graphlog.data.workers.using`.
         progress: Progress display.
-        format: ``csv``, ``jsonl``, ``parquet``, ``npz``, ``npy`` or ``sdf``, for any extension.
+        format: ``csv``, ``jsonl``, ``parquet``, ``npz``, ``npy`` or ``sdf``; None: by extension.
         reading: Options of the reader (``smiles_column``, ``on_error``, ...); the column of SMILES
             is by default that of fine-tuning or probing.
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any, TextIO
 
 from graphlog.errors import DataError, GraphLoGError, optional
@@ -54,6 +55,9 @@ CHECK_PATH = "check the path, or choose another one"
 """Advice for all other error numbers."""
 Identity = tuple[int, int, int, int, int]
 """Numbers that change when a file changes; see :func:`identity_of`."""
+_CSV_LOCK = RLock()  # reentrant, since the garbage collector can close a generator at any moment
+_csv_limits: list[int] = []
+"""Limits of the csv module before each call of :func:`csv_rows`; the first is the original one."""
 _MARK_BYTES = 1024
 _ATTEMPTS = 20
 """Number of attempts to lock a new folder before another process removes it as abandoned."""
@@ -216,22 +220,19 @@ def open_csv(path: Path) -> Generator[CsvTable]:
         yield CsvTable(file)
 
 
-def csv_rows(lines: Iterable[str], **dialect: Any) -> Iterator[list[str]]:
+def csv_rows(lines: Iterable[str], **dialect: Any) -> Generator[list[str]]:
     """Yield the rows of CSV text with cells of up to ``LONGEST_LINE`` characters.
 
-    The csv module has one limit for the whole process, so it is raised only while a row is read.
+    The csv module has one limit for all threads: it is raised until the last generator is closed.
     """
-    reader = csv.reader(lines, **dialect)
-    while True:
-        limit = csv.field_size_limit()
-        csv.field_size_limit(max(limit, LONGEST_LINE))
-        try:
-            row = next(reader, None)
-        finally:
-            csv.field_size_limit(limit)
-        if row is None:
-            return
-        yield row
+    with _CSV_LOCK:
+        _csv_limits.append(csv.field_size_limit())
+        csv.field_size_limit(max(_csv_limits[-1], LONGEST_LINE))
+    try:
+        yield from csv.reader(lines, **dialect)
+    finally:
+        with _CSV_LOCK:
+            csv.field_size_limit(_csv_limits.pop())
 
 
 def _escape_formula(cell: object) -> object:
@@ -294,46 +295,44 @@ def scratch_folder(out: Path) -> Generator[Path]:
     Such folders of killed processes for the same ``out`` are removed first.
     """
     stem = out.absolute().with_name(f".{out.name}")
-    unfinished = re.compile(rf"{re.escape(stem.name)}\.partial-[0-9]+-[0-9a-f]{{8}}")
-    with writing(out):
-        for old in stem.parent.iterdir():
-            if unfinished.fullmatch(old.name) and old.is_dir() and not old.is_symlink():
-                with suppress(OSError):
-                    if lock := acquire_lock(old / _LOCK):  # the process that held it was killed
-                        shutil.rmtree(old, ignore_errors=True)
-                        release_lock(lock)
-        try:
-            folder, lock = _locked_folder(stem)
-        except OSError as e:  # the user knows `out`, not the hidden folder
-            raise OSError(e.errno, e.strerror or str(e), str(out)) from None
+    folder = lock = None
     try:
+        with writing(out):
+            _remove_abandoned(stem)
+            try:
+                for _ in range(_ATTEMPTS):
+                    # named before it is created, so that Ctrl-C at any moment leaves nothing behind
+                    folder = stem.with_name(
+                        f"{stem.name}.partial-{os.getpid()}-{secrets.token_hex(4)}"
+                    )
+                    folder.mkdir()
+                    # another process may remove it as abandoned before it is locked
+                    with suppress(FileNotFoundError, FileExistsError):
+                        if lock := acquire_lock(folder / _LOCK):
+                            break
+                    shutil.rmtree(folder, ignore_errors=True)
+                else:
+                    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+            except OSError as e:  # the user knows `out`, not the hidden folder
+                raise OSError(e.errno, e.strerror or str(e), str(out)) from None
         yield folder
     finally:
-        _remove(folder)
-        release_lock(lock)
+        if folder:
+            for _ in range(2):  # an error may be temporary
+                shutil.rmtree(folder, ignore_errors=True)
+        if lock:
+            release_lock(lock)
 
 
-def _locked_folder(stem: Path) -> "tuple[Path, BaseFileLock]":
-    """Create the folder ``<stem>.partial-…`` and lock it; it is removed on an error."""
-    for _ in range(_ATTEMPTS):
-        folder = stem.with_name(f"{stem.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
-        folder.mkdir()
-        try:
-            if lock := acquire_lock(folder / _LOCK):
-                return folder, lock
-        except (FileNotFoundError, FileExistsError):
-            continue  # another process removed it as abandoned before it could be locked
-        except BaseException:  # also Ctrl-C, since the import of filelock takes time
-            _remove(folder)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
-    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder of this process; try twice, since an error may be temporary."""
-    for _ in range(2):
-        shutil.rmtree(folder, ignore_errors=True)
+def _remove_abandoned(stem: Path) -> None:
+    """Remove the folders ``<stem>.partial-…`` of processes that were killed."""
+    unfinished = re.compile(rf"{re.escape(stem.name)}\.partial-[0-9]+-[0-9a-f]{{8}}")
+    for old in stem.parent.iterdir():
+        if unfinished.fullmatch(old.name) and old.is_dir() and not old.is_symlink():
+            with suppress(OSError):
+                if lock := acquire_lock(old / _LOCK):
+                    shutil.rmtree(old, ignore_errors=True)
+                    release_lock(lock)
 
 
 def identity_of(file: Path) -> Identity:

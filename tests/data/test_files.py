@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from graphlog.data.store import StoreBuilder
 from graphlog.errors import GraphLoGError
@@ -77,6 +78,25 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_stays(tmp_path
         assert second.is_dir()
         assert first != second
     assert [p.name for p in tmp_path.iterdir()] == [".other.npz.partial-1-0123abcd"]
+
+
+@pytest.mark.parametrize("call", ["mkdir", "acquire"])
+def test_ctrl_c_leaves_no_folder_of_unfinished_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+):
+    """The signal arrives as soon as the folder exists, or when its lock is held."""
+    owner = Path if call == "mkdir" else FileLock
+    function = getattr(owner, call)
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        function(*arguments, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, call, interrupted)
+        with pytest.raises(KeyboardInterrupt), scratch_folder(tmp_path / "out.npz"):
+            pass
+    assert list(tmp_path.iterdir()) == []
 
 
 FORMULAS, HARMLESS = (

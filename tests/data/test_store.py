@@ -357,6 +357,16 @@ def test_two_commands_at_once_lose_no_list(
         assert [path.name for path in tmp_path.iterdir()] == ["rejects.csv"]
 
 
+def test_a_list_is_found_by_a_first_row_of_any_length(tmp_path: Path):
+    for output in ("out", "other"):
+        write_rejects(tmp_path, [Reject(1, "C" * 200_000, "long")], output)
+        assert rejects_of_output(tmp_path, output).exists()
+    assert rejects_of_output(tmp_path, "other") == tmp_path / "other.rejects.csv"
+    (tmp_path / "rejects.csv").write_text("row,input,reason,output\n\n1,C,long,out\n")
+    assert rejects_of_output(tmp_path, "out") == tmp_path / "rejects.csv"
+    assert rejects_of_output(tmp_path, "new") == tmp_path / "new.rejects.csv"
+
+
 @pytest.mark.parametrize("kill_at", ["fsync", "link"])
 def test_a_killed_command_leaves_no_second_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: str
@@ -374,6 +384,10 @@ def test_a_killed_command_leaves_no_second_list(
         with pytest.raises(KeyboardInterrupt):
             write_rejects(tmp_path, [Reject(1, "x", "old")], "out")
     assert len(list(tmp_path.iterdir())) == (1 if kill_at == "fsync" else 2)
+    for path in tmp_path.glob("*.partial"):
+        write_rejects(tmp_path, [], "out")
+        assert path.exists()  # so young, another command may be writing it
+        os.utime(path, (0, 0))
     assert write_rejects(tmp_path, [Reject(1, "x", "new")], "out") == tmp_path / "rejects.csv"
     assert [path.name for path in tmp_path.iterdir()] == ["rejects.csv"]
     assert "new" in (tmp_path / "rejects.csv").read_text()

@@ -3,10 +3,10 @@
 Nothing in this module is specific to chemistry.
 """
 
-import csv
 import hashlib
 import math
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float, Integer, Num, Shaped
 
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.files import UNFINISHED, open_csv, replacing, writing
+from graphlog.files import UNFINISHED, csv_rows, open_csv, replacing, writing
 
 Origin = Literal["given", "degree", "one-hot"]
 MaskedColumns = Literal["all", "first"]
@@ -33,6 +33,8 @@ _BLOCK_ROWS = 1 << 18
 """Number of rows that are converted at a time when codes are replaced by full rows."""
 REJECTS = "rejects.csv"
 _REJECT_COLUMNS = ["row", "input", "reason", "output"]
+_ABANDONED_S = 600.0
+"""Age in seconds of an unfinished list from which no command can still be writing it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,15 +311,18 @@ def is_reject_list(path: Path) -> bool:
 def rejects_of_output(folder: Path, output: str) -> Path:
     """Return the path of the list of the rejected rows of ``output``.
 
-    It is ``rejects.csv``, or ``OUTPUT.rejects.csv`` if the former lists the rows of another output.
+    It is ``OUTPUT.rejects.csv`` if this exists or ``rejects.csv`` lists the rows of another output,
+    else ``rejects.csv``.
     """
     shared, separate = folder / REJECTS, folder / f"{output}.{REJECTS}"
     if separate.exists():
         return separate
     if is_reject_list(shared):
         with shared.open(encoding="utf-8", newline="", errors="replace") as file:
-            first = next(csv.DictReader(file), None)
-        if first is not None and first["output"] != output:
+            rows = filter(None, csv_rows(file))
+            next(rows, None)  # the header
+            first = next(rows, [])
+        if first and first[3:] != [output]:
             return separate
     return shared
 
@@ -325,7 +330,7 @@ def rejects_of_output(folder: Path, output: str) -> Path:
 def write_rejects(folder: Path, rejects: Iterable[Reject], output: str) -> Path:
     """Write rejected rows and the name of their output as CSV, atomically; return the path.
 
-    It is that of :func:`rejects_of_output`. Unfinished files of a killed command are removed.
+    It is that of :func:`rejects_of_output`. Old unfinished files of killed commands are removed.
     """
     separate = folder / f"{output}.{REJECTS}"
     with suppress(OSError):
@@ -333,13 +338,13 @@ def write_rejects(folder: Path, rejects: Iterable[Reject], output: str) -> Path:
             separate.unlink()
     path = rejects_of_output(folder, output)
     is_new = not path.exists()
-    target = separate if is_new else path
     with suppress(OSError):
         for file in folder.iterdir():
-            unfinished_name = UNFINISHED.fullmatch(file.name)
-            if unfinished_name and unfinished_name[1] == target.name:
+            name = UNFINISHED.fullmatch(file.name)
+            is_ours = name is not None and name[1] in (REJECTS, separate.name)
+            if is_ours and time.time() - file.stat().st_mtime > _ABANDONED_S:
                 file.unlink()
-    with replacing(target) as unfinished, open_csv(unfinished) as table:
+    with replacing(separate if is_new else path) as unfinished, open_csv(unfinished) as table:
         table.writerow(_REJECT_COLUMNS)
         for r in rejects:
             table.writerow((r.row, r.text, r.reason, output))
@@ -353,7 +358,7 @@ def write_rejects(folder: Path, rejects: Iterable[Reject], output: str) -> Path:
         except OSError:  # no links on this disk
             os.replace(separate, path)
         else:
-            separate.unlink()
+            separate.unlink(missing_ok=True)
     return path
 
 

@@ -200,9 +200,10 @@ def stratified_split(
     """Split at random so that every set has the same shares of the classes, as far as possible.
 
     The shuffled members of a class are spread evenly over the positions 0 to 1, from an offset that
-    depends on the class, and the positions are cut at the fractions. The offsets are multiples of
-    the golden ratio, so that neighboring classes, which may share labels, have distant ones. Rare
-    classes, too small to be in every set, go to train if they have few members together.
+    depends on the class, and all rows are cut at the fractions in the order of their positions. The
+    offsets are multiples of the golden ratio, so that neighboring classes, which may share labels,
+    have distant ones. If the classes too small to be in every set have few members together, their
+    offsets are 1/2, so that a single member is in train.
     """
     train, valid, test = check_fractions(fractions)
     rng = np.random.default_rng(seed)

@@ -171,7 +171,7 @@ def sample_rows(total: int, limit: int, seed: int = 0) -> Int[np.ndarray, "_"]:
 def epoch_batches(
     num_graphs: int, batch_size: int, seed: int = 0, epoch: int = 0
 ) -> list[Int[np.ndarray, "_"]]:
-    """Return the indices of the graphs of each batch of an epoch, in random order.
+    """Return the indices of the graphs of each batch of an epoch: each graph once, in random order.
 
     Example:
         >>> [len(batch) for batch in epoch_batches(5, 2)]

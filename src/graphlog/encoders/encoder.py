@@ -47,7 +47,7 @@ JUMPS: dict[str, Callable[[list[Tensor]], Tensor]] = {
     "max": lambda outputs: torch.stack(outputs).amax(dim=0),
     "sum": lambda outputs: torch.stack(outputs).sum(dim=0),
 }
-"""Jumping knowledge: how input embedding and layer outputs are combined to a node embedding."""
+"""Jumping knowledge: how input embedding and layer outputs make a node embedding."""
 
 POOLS: dict[str, Callable[[Float[Tensor, "V D"], Int[Tensor, "P"]], Float[Tensor, "N D"]]] = {
     "mean": segment_mean,
@@ -136,7 +136,7 @@ class AttributeTable(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initialize tables Xavier-uniform and continuous columns as a linear layer (Hu 2020)."""
+        """Initialize tables Xavier-uniform, numbers as a linear layer (Hu et al. 2020)."""
         start, dim = 0, self.weight.shape[1]
         for column in self.columns:
             bound = math.sqrt(6 / (column.cardinality + dim))
@@ -207,7 +207,7 @@ class Encoding:
 
 
 class LayerConfig(FrozenConfig):
-    """Base class of the settings of a layer, which has its subclass as attribute ``Config``."""
+    """Base class of the settings of a layer; the class of a layer names its own as ``Config``."""
 
     def resolve_auto(self, domain: str) -> Self:
         """Return the settings with every ``auto`` replaced by the value for ``domain``."""
@@ -218,7 +218,7 @@ LayerSettings = TypeVar("LayerSettings", bound=LayerConfig)
 
 
 class EncoderConfig(FrozenConfig):
-    """Settings of an encoder; for proteins, ``auto`` selects the biology variants of Hu (2020)."""
+    """Settings of an encoder; for proteins, ``auto`` selects the variants of Hu et al. (2020)."""
 
     backbone: str = "gin"
     """Name of the layer in ``graphlog.encoders.LAYERS``."""
@@ -227,8 +227,8 @@ class EncoderConfig(FrozenConfig):
     dim: int = Field(default=300, ge=1, le=65_536)
     """Width of a layer's node embeddings."""
     jk: Literal["last", "concat", "max", "sum"] = "last"
-    """Jumping knowledge: how layer outputs are combined to the node embedding; all but ``last``
-    include the input embedding."""
+    """Jumping knowledge: how layer outputs are combined into the node embedding; all but
+    ``last`` include the input embedding."""
     readout: Literal["mean", "sum", "max", "attention", "mean+center"] = "mean"
     """How node embeddings give the graph embedding (Eq. 2). ``mean+center`` is the mean in
     pre-training; downstream, the embedding of the center node is appended (Hu et al., biology)."""

@@ -51,7 +51,10 @@ def effective_rank(embeddings: Float[Tensor, "N D"]) -> float:
 
 
 def alignment(first: Float[Tensor, "N D"], second: Float[Tensor, "N D"]) -> float:
-    """Return the mean squared distance of unit views (Wang & Isola 2020); 0 is best."""
+    """Return the mean squared distance of the two views of a graph on the unit sphere.
+
+    It is 0 at best (Wang & Isola 2020).
+    """
     difference = F.normalize(first, dim=1) - F.normalize(second, dim=1)
     return float(difference.square().sum(dim=1).mean())
 
