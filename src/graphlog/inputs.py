@@ -347,6 +347,8 @@ def remember_input(run: Path, source: Input, **options: Any) -> None:
     note = {option: options.get(option) for option in _NOTED}
     if source.store is not None or isinstance(note["targets"], str):
         note["targets"] = None  # a store has its own labels; "auto" is not a list of names
+    elif note["targets"] and (weights := options.get("weights")):
+        note["targets"] = [*note["targets"], weights]  # read with them, so part of the digest
 
     def plain(value: Any) -> Any:
         return value.item() if isinstance(value, np.generic) else list(value)

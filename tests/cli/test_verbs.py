@@ -199,7 +199,8 @@ def test_plot_says_that_the_table_of_a_labeled_run_has_changed(cli: Cli, molecul
     common = "--targets oxygen --split random --baselines none --quiet"
     cli("finetune m.csv -m random -o f --epochs 1 --seeds 0", common)
     cli("probe m.csv -m random -o p", common)
-    for run in ("f", "p"):
+    cli("finetune m.csv -m random -o w --epochs 1 --seeds 0 --weights length", common)
+    for run in ("f", "p", "w"):
         assert "no longer" not in cli(f"plot {run} -o figures-{run}").err
     table.write_text("".join(molecules.read_text().splitlines(keepends=True)[:-1]))
     for run in ("f", "p"):

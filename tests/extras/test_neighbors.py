@@ -264,7 +264,7 @@ def test_vectors_that_are_not_finite_are_the_farthest():
 
 
 def test_an_approximate_index_leaves_out_vectors_that_are_not_finite(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     pytest.importorskip("usearch")
     encoder = tiny_encoder()
@@ -281,6 +281,8 @@ def test_an_approximate_index_leaves_out_vectors_that_are_not_finite(
         with pytest.raises(DataError, match=r"no embedding of .* is finite"):
             Index.build(encoder, CHAINS[:3], exact=False)
         lost = index.query(encoder, CHAINS[:3], 2)
+        neighbors_file(encoder, CHAINS[:1], index, tmp_path / "near.jsonl", k=1)
+    assert json.loads((tmp_path / "near.jsonl").read_text())["neighbor_similarity"] is None
     np.testing.assert_array_equal(index.rows, np.arange(3, len(CHAINS)))
     found = index.query(encoder, CHAINS, 1)
     np.testing.assert_array_equal(found.rows[3:, 0], index.rows)

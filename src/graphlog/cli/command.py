@@ -616,10 +616,7 @@ def _print(table: Table, to: TextIO | None) -> None:
 def _column_widths(
     names: Sequence[str], columns: Sequence[Sequence[str]], is_numeric: Sequence[bool], screen: int
 ) -> list[int] | None:
-    """Return widths of columns that fit the screen together; None if words would be cut.
-
-    The widest column is narrowed first.
-    """
+    """Return widths that fit the screen, narrowing the widest first; None if words would be cut."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, [n, *column])) for n, column in zip(names, columns, strict=True)]

@@ -100,17 +100,18 @@ class Pretrain(o.Reading, o.Computing, Command):
             import pandas as pd  # slow to import
 
             rejected = len(pd.read_csv(rejects))
-        options = encoder.info["settings"]["objective"]
-        weights = {
-            k.removesuffix("_weight"): v for k, v in options.items() if k.endswith("_weight")
-        }
+        weights = [
+            f"{name.removesuffix('_weight')} {value:g}"
+            for name, value in encoder.info["settings"]["objective"].items()
+            if name.endswith("_weight") and isinstance(value, int | float) and value > 0
+        ]
         summary = {
             "run": str(self.run_dir),
             "graphs": encoder.info["graphs"],
             "rejected": rejected,
             "rejects": rejects if rejected else None,
             **{key: encoder.info.get(key) for key in _REPORTED},
-            "loss_weights": ", ".join(f"{k} {v:g}" for k, v in weights.items() if v > 0) or None,
+            "loss_weights": ", ".join(weights) or None,
         }
         self.summary(summary)
         labeled = domain_of(encoder.schema).example or self.source

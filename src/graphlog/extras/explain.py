@@ -113,7 +113,6 @@ MOST_ON_A_PAGE = 200
 MOST_TARGETS = 6
 """Largest number of targets shown on a page."""
 _SIZE = (320, 240)
-"""Width and height of a drawing, in pixels."""
 _STYLE = """
 figure svg { display: block; width: 100% }
 .cards { grid-template-columns: repeat(auto-fill, minmax(min(260px, 45%), 1fr)); overflow-x: auto }

@@ -32,7 +32,6 @@ from graphlog.inputs import check_schema
 INPUTS = ("nodes", "adjacency", "edges", "mask")
 """Names of the inputs of an exported encoder, the keys of :func:`padded_inputs`."""
 _OPSET = 18
-"""Version of the ONNX operators."""
 
 
 class DenseEncoder(nn.Module):

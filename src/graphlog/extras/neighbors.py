@@ -80,7 +80,7 @@ class Neighbors:
     rows: Int[np.ndarray, "Q K"]
     """Rows of the library; -1 for a query that cannot be read."""
     similarity: Float[np.ndarray, "Q K"]
-    """Cosine of the two embeddings; NaN for a query that cannot be read."""
+    """Cosine of the two embeddings; NaN if a query cannot be read or one is not finite."""
     status: list[str]
     """``ok`` for each query that was read, the reason for each that could not be read."""
 
@@ -104,7 +104,7 @@ class Index:
     records: Sequence[bytes] = field(repr=False)
     """Columns and text of every row of the library, as JSON."""
     standardize: str | None = None
-    """Standardization of the molecules of the library; queries are standardized equally."""
+    """Standardization of the molecules of the library, which queries get too."""
     starts: Int[np.ndarray, "V+1"] | None = None
     """Offsets in ``rows`` of each vector of an approximate index, and the end; None if exact."""
 
@@ -221,16 +221,9 @@ class Index:
     def nearest(
         self, embeddings: Float[np.ndarray, "Q W"], k: int
     ) -> tuple[Int[np.ndarray, "Q K"], Float[np.ndarray, "Q K"]]:
-        """Return the ``k`` nearest graphs of each query, nearest first.
+        """Return positions in :attr:`rows` and cosines of the ``k`` nearest graphs, nearest first.
 
-        Vectors that are not finite have a cosine of NaN and come last.
-
-        Args:
-            embeddings: The embeddings of the queries.
-            k: Neighbors of each query, at most the length of the index.
-
-        Returns:
-            Positions in :attr:`rows`, and cosines.
+        Embeddings that are not finite have a cosine of NaN and come last.
         """
         queries, k = _unit(embeddings), min(k, len(self))
         if self.is_exact:
@@ -263,11 +256,7 @@ class Index:
         return positions.reshape(-1, k), cosines.reshape(-1, k)
 
     def check_model(self, encoder: Encoder) -> None:
-        """Check that the index was built with an encoder.
-
-        Raises:
-            ConfigError: If it was built with another one.
-        """
+        """Raise ConfigError if the index was built with another encoder."""
         width = self.vectors.shape[1] if self.is_exact else self.vectors.ndim
         if self.model != model_digest(encoder) or width != encoder.width(self.layer):
             raise ConfigError(
@@ -411,7 +400,7 @@ def _usearch() -> Any:
 
 @contextmanager
 def _utf8_path(file: Path) -> Generator[str]:
-    """Give a path of ``file`` that is valid UTF-8 inside the block, which usearch requires."""
+    """Yield a path of ``file`` that is valid UTF-8, as usearch requires."""
     if str(file) == storable(str(file)):
         yield str(file)
         return
@@ -425,15 +414,11 @@ def _utf8_path(file: Path) -> Generator[str]:
 def _build_graph(
     parts: Iterator[tuple[slice, Float[np.ndarray, "B W"]]], total: int, width: int
 ) -> tuple[Any, Int[np.ndarray, "N"], Int[np.ndarray, "V+1"]]:
-    """Return a search graph of the distinct finite vectors, and the graphs of each vector.
+    """Return a search graph of distinct vectors, the graphs grouped by vector, and the offsets.
 
-    Equal vectors are added once, because they would be linked with each other only, and a search
-    could not reach others. Vectors are equal here if they are equal in the float16 of the search
-    graph; as float32, vectors of equal graphs in different batches differ in their last bits.
-
-    Returns:
-        The search graph, the numbers of the ``total`` graphs grouped by vector (without those whose
-        vector is not finite), and the offset of each group.
+    Vectors that are not finite are left out. Equal vectors are added once, because they would be
+    linked with each other only. They are compared in the float16 of the search graph: as float32,
+    those of equal graphs in different batches differ in their last bits.
     """
     graph = _usearch()(ndim=width, metric="cos", dtype="f16")
     # among ten million vectors, the probability that two have the same 64-bit hash is 3e-6
@@ -466,10 +451,7 @@ def _build_graph(
 def _approximate(
     graph: Any, queries: Float[np.ndarray, "Q W"], count: int
 ) -> tuple[Int[np.ndarray, "Q M"], Float[np.ndarray, "Q M"]]:
-    """Return the nearest vectors of a search graph, and their distances.
-
-    Where the graph has fewer than ``count`` vectors, the rest is -1 and NaN.
-    """
+    """Return the nearest vectors and their distances; -1 and NaN if fewer than ``count`` exist."""
     nodes = np.full((len(queries), count), -1, dtype=np.int64)
     distances = np.full(nodes.shape, np.nan, dtype=np.float32)
     pending = np.arange(len(queries))
@@ -511,7 +493,6 @@ ENDINGS = (".csv", ".jsonl", ".html")
 MOST_ON_A_PAGE = 200
 """Largest number of queries shown on a page; more would make it slow to open."""
 _SIZE = (180, 130)
-"""Width and height of a drawing, in pixels."""
 _STYLE = """
 section { border-top: 1px solid #8886; margin-top: 1.5rem; padding-top: .5rem }
 figure > div { min-height: 130px; text-align: center }
@@ -687,11 +668,7 @@ def _index_or_source(
 def _readings(
     library: Input, query: Input, schema: FeatureSchema, reading: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the options of the reader for library and query.
-
-    If only one of them is a workbook, or has the column of SMILES, the other one is read without
-    the option ``sheet`` or ``smiles_column``.
-    """
+    """Return the options of the reader for library and query, each without those of the other."""
     inputs, readings = (library, query), [dict(reading), dict(reading)]
     applies = [one.file is not None and one.file.suffix.lower() == ".xlsx" for one in inputs]
     if applies[0] != applies[1]:
@@ -746,10 +723,11 @@ def _write_table(
     if kind == "csv":
         table.writerow([*names, *added])
     for number, (query, status) in enumerate(zip(fields, result.status, strict=True)):
-        lines: list[list[Any]] = [
-            [rank, float(f"{cosine:.6g}"), row, *(index.record(row)[0][name] for name in library)]
-            for rank, row, cosine in _nearest(result, number)
-        ]
+        lines: list[list[Any]] = []
+        for rank, row, cosine in _nearest(result, number):
+            similarity = None if np.isnan(cosine) else float(f"{cosine:.6g}")  # JSON has no NaN
+            columns = index.record(row)[0]
+            lines.append([rank, similarity, row, *(columns[name] for name in library)])
         for values in lines or [[None] * (len(added) - 1)]:
             cells = [*query.values(), *values, status]
             if kind == "csv":

@@ -58,7 +58,7 @@ class Trial:
     """One combination of settings that was tried."""
 
     number: int
-    """Number of the trial, from 0; trial 0 has the default settings."""
+    """Number among the finished trials, from 0; trial 0 has the default settings."""
     state: str
     """``complete``, ``pruned`` (stopped early, because others were better) or ``fail``."""
     score: float
@@ -288,11 +288,7 @@ def _changed(study: Path, detail: str) -> GraphLoGError:
 
 
 def _open_study(optuna: Any, folder: Path, metric: str, digest: str) -> Any:
-    """Return the study in a folder, or a new one.
-
-    Raises:
-        ConfigError: If it is a search with other settings, model or data, by their digest.
-    """
+    """Return the study in a folder, or a new one; raise ConfigError if its digest is another."""
     from sqlalchemy.pool import NullPool  # pyright: ignore[reportMissingImports]
 
     # a function that connects, because % and ? have a special meaning in the URL of a database
@@ -357,9 +353,9 @@ def _finished(study: Any, folder: Path) -> list[Any]:
     with _study_errors(folder / STUDY, reading=True):
         finished = [trial for trial in study.trials if is_finished(trial)]
         digests = [_digest(study, t.params, t.value, t.state.name) for t in finished]
-    for trial, digest in zip(finished, digests, strict=True):
+    for number, (trial, digest) in enumerate(zip(finished, digests, strict=True)):
         if trial.user_attrs.get("told") != digest:
-            raise _changed(folder / STUDY, f"trial {trial.number}")
+            raise _changed(folder / STUDY, f"trial {number}")
     return finished
 
 
@@ -369,11 +365,7 @@ def _digest(study: Any, params: Mapping[str, Any], score: float | None, state: s
 
 
 def _ranked(study: Any, folder: Path, metric: str) -> list[Trial]:
-    """Return all finished trials, the best complete one first.
-
-    Raises:
-        ConfigError: If no trial was completed.
-    """
+    """Return all finished trials, the best complete one first; raise ConfigError without one."""
     sign = 1 if metric in LOWER_IS_BETTER else -1
     ranked = [
         Trial(

@@ -67,7 +67,7 @@ class GraphLoGConfig(FrozenConfig):
 
     local_epochs: int = Field(1, ge=0)
     """Epochs with only the local losses, before prototypes are fitted (Algorithm 1); at least 1 if
-    ``global_weight`` is above 0. If all other weights are 0, they minimize Eq. 9."""
+    ``global_weight`` is above 0. If all other weights are 0, these epochs minimize Eq. 9."""
     graph_weight: float = Field(1.0, ge=0)
     """Weight of the graph loss (Eq. 6); 0 omits it."""
     subgraph_weight: float = Field(1.0, ge=0)
@@ -87,7 +87,7 @@ class GraphLoGConfig(FrozenConfig):
     mask_rate: float = Field(0.3, ge=0, lt=1)
     """Share of the nodes (or edges) of a graph whose attributes are masked."""
     mask_rate_max: float | None = Field(None, ge=0, lt=1)
-    """Upper bound if each graph draws its share, from ``mask_rate`` on; None: all have that."""
+    """Largest share, if each graph draws its own from ``mask_rate`` up; None: ``mask_rate``."""
     drop_rate: float = Field(0.0, ge=0, lt=1)
     """Share of the nodes of a graph, a connected subgraph, that its view omits."""
     masked_columns: MaskedColumns = "all"

@@ -183,10 +183,7 @@ def group_maps(
 
 
 def draw_tree(model: Encoder, store: GraphStore, stem: Path) -> list[Path]:
-    """Draw the tree of prototypes with the graphs of ``store`` and return the files written.
-
-    Without prototypes, no file is written.
-    """
+    """Draw the tree of prototypes, if any, with the graphs of a store; return the files written."""
     hierarchy = Hierarchy.of(model)
     if hierarchy is None:
         return []

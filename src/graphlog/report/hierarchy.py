@@ -58,18 +58,14 @@ class Assignments:
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """Prototypes, and the embedding that graphs are compared with them in.
-
-    It is the graph embedding of the last layer, after the head if there is one.
-    """
+    """Prototypes, and how graphs are embedded to compare them: by the last layer, then the head."""
 
     model: Encoder
     """The encoder."""
     forest: PrototypeForest
     """The prototypes, roots first."""
     head: Callable[[torch.Tensor], torch.Tensor] | None
-    """Function applied to the embeddings: a projection head, or the standardization of a fitted
-    tree; None for no function."""
+    """Function applied to embeddings: projection head, or standardization of a fitted tree."""
     novelty: Novelty | None
     """Model of novelty; None if the encoder has none."""
     by_leaf: bool = False
@@ -234,11 +230,7 @@ class Hierarchy:
 
 
 def hierarchy_of(model: Encoder, name: str) -> Hierarchy:
-    """Return the hierarchy of a model.
-
-    Args:
-        model: The model.
-        name: Name of the model in the error.
+    """Return the hierarchy of a model, which an error calls ``name``.
 
     Raises:
         ConfigError: If the model has no prototypes.
@@ -311,15 +303,11 @@ def features_of(store: GraphStore) -> list[GraphFeature]:
 def traits_of(
     features: Sequence[GraphFeature], groups: Sequence[Int[np.ndarray, "_"]]
 ) -> list[list[Trait]]:
-    """Return for each group the features in which it differs most from all graphs.
+    """Return for each group of positions the features in which it differs most from all graphs.
 
     A difference is a trait if it is at least 0.3 standard deviations and its q-value is at most
     0.05. The q-value is over all groups and features; the test is Wilcoxon's rank test, or the
     hypergeometric test for shares. At most eight traits are returned for a group.
-
-    Args:
-        features: Values of all graphs.
-        groups: The members of each group, as positions in the features.
 
     Example:
         >>> rings = GraphFeature("rings", "mean", np.repeat([1.0, 3.0], 10))

@@ -177,9 +177,8 @@ class Panel(NamedTuple):
     """Explanation of the panel, printed below its title."""
     lines: Sequence[Line]
     alarm_below: float | None = None
-    """Limit of the red zone below it, if there is one."""
     alarm_above: float | None = None
-    """Limit of the red zone above it, if there is one."""
+    """Limits of the red zones."""
     from_zero: bool = False
     """Whether the axis starts at 0."""
 
