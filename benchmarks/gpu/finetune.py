@@ -98,7 +98,7 @@ class Task(NamedTuple):
                 (np.vstack([arrays["edge_table"], schema.self_loop]), schema.edge),
             )
         ]
-        labels, split = data.judgeable.astype(np.float32), data.split
+        labels, split = data.reliable_labels.astype(np.float32), data.split
         return cls(
             codes.astype(np.int64),
             neighbors,

@@ -131,7 +131,7 @@ def judge(truth: Truth, path: Path, draw: random.Random) -> str:
         return "wrong: read although a label is no number, or a sheet was not named"
     base, labels = np.array(truth.base), np.array(truth.labels)
     good = np.flatnonzero(base >= 0)
-    notes = " ".join((*data.notes, *data.repeat_notes, *data.fold_notes))
+    notes = " ".join((*data.notes, *data.repeat_notes, *data.label_notes))
     if data.store.rows.tolist() != good.tolist():
         return f"wrong: rows {data.store.rows.tolist()}, not {good.tolist()}"
     if not np.array_equal(data.labels[:, 0], labels[good], equal_nan=True):

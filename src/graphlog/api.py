@@ -15,9 +15,9 @@ from graphlog.data.manifest import is_store
 from graphlog.data.store import GraphStore, check_free, open_store
 from graphlog.data.tables import ColumnNames
 from graphlog.data.workers import device_for, using
-from graphlog.domains import USUAL_SCHEMA, Input, domain_of, schema_named
+from graphlog.domains import DEFAULT_SCHEMA, Input, domain_of, schema_named
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.pretrained import Encoder, load, rows_at_once
+from graphlog.downstream.pretrained import Encoder, load, rows_per_part
 from graphlog.downstream.writers import (
     Results,
     Written,
@@ -83,7 +83,7 @@ def read_molecules(
     if resolved.store is not None and schema is None:
         return read(resolved, **options)
     if not isinstance(schema, FeatureSchema):
-        schema = schema_named(schema or USUAL_SCHEMA)
+        schema = schema_named(schema or DEFAULT_SCHEMA)
     return read(resolved, schema, domain="molecule", targets=targets, **options)
 
 
@@ -176,15 +176,15 @@ def featurize(
         model = like if isinstance(like, GraphStore) else load(like)
         chosen = model.schema
         if isinstance(model, GraphStore):
-            cutting = domain_of(chosen).cutting_of(model)
+            cutting = domain_of(chosen).cutting_options(model)
             options |= {"like": model} if chosen.domain == "graph" else {}
         else:
             cutting = model.info.get("cutting", {})
-        default = domain_of(chosen).cutting_of(resolved)
+        default = domain_of(chosen).cutting_options(resolved)
         changed = {name: value for name, value in cutting.items() if default.get(name) != value}
         options = {**changed, **{name: v for name, v in options.items() if v is not None}}
-    elif chosen is None and domain in (None, schema_named(USUAL_SCHEMA).domain):
-        chosen = schema_for(resolved, USUAL_SCHEMA)
+    elif chosen is None and domain in (None, schema_named(DEFAULT_SCHEMA).domain):
+        chosen = schema_for(resolved, DEFAULT_SCHEMA)
     is_open = domain is None and like is None and schema is None
     options |= {"domain": domain, "store_path": output, "overwrite": overwrite}
     with using(engine):
@@ -374,7 +374,7 @@ def embed_file(
     chosen = choose_format(out, format, resolved)  # before standard input is copied
     with using(engine, model.device.type), rereadable(resolved) as readable:
         options = model.reading_of(readable, reading)
-        at_once = rows_at_once(batch_size, with_features)
+        at_once = rows_per_part(batch_size, with_features)
         with stream(readable, model.schema, at_once, **options) as parts:
             embedded = model.embed_batches(
                 ((part, part.store) for part in parts),

@@ -173,14 +173,16 @@ class _FineTunedEstimator(BaseEstimator):
         data = LabeledGraphs(
             "fit", store, labels, names, task, metric, split, "random", (), weights
         )
-        lacking = [len(data.lacking(fold)) == len(names) for fold in ("train", "valid")]
+        none_usable = [
+            len(data.unusable_targets(part)) == len(names) for part in ("train", "valid")
+        ]
         need = "values that differ" if task == "regression" else "molecules of two classes"
-        if stops_early and any(lacking):
+        if stops_early and any(none_usable):
             raise DataError(
                 f"`patience` needs {need} among the {len(split.train)} molecules to learn from and "
                 f"the {len(split.valid)} held back; change `validation_fraction`, or drop it."
             )
-        if self.head is not None and lacking[0]:
+        if self.head is not None and none_usable[0]:
             raise DataError(f"`head` needs {need} among the molecules to learn from; add some.")
         self.model_: Predictor
         if self.head is None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from graphlog.api import read_molecules
-from graphlog.downstream.finetune import FinetuneConfig, SeedJob, start_of
+from graphlog.downstream.finetune import FinetuneConfig, SeedJob, common_start
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.downstream.tasks import open_labeled
@@ -123,7 +123,7 @@ def test_fine_tuning_of_stacked_networks(scripts, monkeypatch, tmp_path: Path):
     task = finetune.Task.of(data)
     own = finetune.Stack(task, networks, config, torch.device("cpu"), torch.float64)
     theirs = [
-        SeedJob(start_of(encoder, data, config), seed, Progress())
+        SeedJob(common_start(encoder, data, config), seed, Progress())
         for seed, encoder in zip(seeds, encoders, strict=True)
     ]
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)

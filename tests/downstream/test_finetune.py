@@ -38,12 +38,12 @@ from graphlog.downstream.finetune import (
     FinetuneConfig,
     SeedJob,
     Start,
+    common_start,
     finetune,
     label_weights,
-    start_of,
 )
 from graphlog.downstream.linear import fuse
-from graphlog.downstream.metrics import shown_score
+from graphlog.downstream.metrics import format_score
 from graphlog.downstream.predictor import Head, Predictor
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.probe import kernel_predictor
@@ -117,7 +117,7 @@ def test_frozen_embeddings_have_the_precision_asked_for(precision: str):
         encoder.embed_store(data.store, "jk+sum", precision=p)
         for p in (precision, "bf16" if precision == "fp32" else "fp32")
     )
-    np.testing.assert_array_equal(start_of(encoder, data, config).embeddings, expected)
+    np.testing.assert_array_equal(common_start(encoder, data, config).embeddings, expected)
     assert not np.array_equal(expected, other)
 
 
@@ -414,11 +414,11 @@ def test_what_is_laid_over_settings_takes_its_own_with_it(is_written: bool):
 def test_an_untrained_encoder_is_trained_from_scratch(tmp_path: Path):
     """Where nothing else is asked for; what is in force is recorded."""
     encoder, usual = tiny_encoder(), FinetuneConfig().updated({"epochs": 1})
-    assert usual.suited_to(encoder) == usual
+    assert usual.for_encoder(encoder) == usual
     encoder.info["name"] = "random"
-    config = usual.suited_to(encoder)
+    config = usual.for_encoder(encoder)
     assert (config.encoder_rate, config.freeze_batch_norm) == (None, False)
-    assert usual.updated({"encoder_rate": 1e-5}).suited_to(encoder).encoder_rate == 1e-5
+    assert usual.updated({"encoder_rate": 1e-5}).for_encoder(encoder).encoder_rate == 1e-5
     run = {"run_dir": tmp_path, "seeds": (0,), "baselines": ()}
     found = finetune(encoder, labeled(IS_ALCOHOL), config=usual, **run)
     assert found.info["finetune"]["encoder_rate"] is None
@@ -442,7 +442,7 @@ def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
     assert not named[2]  # the paper's protocol
     better = data.score(kernel_predictor(encoder, data)[1], "valid")
     own = found[0].rows[0].mean("rmse", "valid")
-    shown = [shown_score(score, "rmse") for score in (better, own)]
+    shown = [format_score(score, "rmse") for score in (better, own)]
     assert f"rmse {shown[0]} instead of {shown[1]}. Try `probe` with " in named[0][0]
     assert better < own
 

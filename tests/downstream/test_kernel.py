@@ -10,7 +10,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 from graphlog.downstream import kernel
 from graphlog.downstream.kernel import KernelModel, Settings, Support, binary_levels, fit_kernel
-from graphlog.downstream.uncertainty import NINETY
+from graphlog.downstream.uncertainty import HALF_WIDTH_90
 from graphlog.errors import DataError, ModelFileError
 
 NAN = float("nan")
@@ -209,7 +209,7 @@ def test_the_variance_is_that_of_the_gaussian_process_of_each_targets_labels():
     np.testing.assert_array_equal(again.predict([x]).std, found)
 
 
-@pytest.mark.parametrize("most", [{"TUNING_ROWS": 150}, {"EXACT": 300, "LANDMARKS": 200}])
+@pytest.mark.parametrize("most", [{"TUNING_ROWS": 150}, {"MAX_EXACT_ROWS": 300, "LANDMARKS": 200}])
 def test_the_spread_covers_missing_labels_of_rows_with_others(
     most: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ):
@@ -225,7 +225,7 @@ def test_the_spread_covers_missing_labels_of_rows_with_others(
         model = fitted(x, known).model
         assert sum(len(rows) ** 2 for rows, _ in model.variance_points) <= 9 * kernel.TUNING_ROWS**2
         found = model.predict([x[200:]])
-        covered.append((np.abs(y[200:] - found.mean) <= NINETY * found.std)[:, 1].mean())
+        covered.append((np.abs(y[200:] - found.mean) <= HALF_WIDTH_90 * found.std)[:, 1].mean())
     assert 0.85 < np.mean(covered) < 0.96
 
 
@@ -253,7 +253,7 @@ def test_the_spread_of_few_labels_is_not_too_small(rows: int, samples: int):
         rng = np.random.default_rng(seed)
         x, y = rng.normal(size=(rows + 400, 6)).astype(np.float32), rng.normal(size=(rows + 400, 1))
         found = fit_kernel({"": x}, y, np.arange(rows), "regression").model.predict([x[rows:]])
-        covered.append((np.abs(y[rows:] - found.mean) <= NINETY * found.std).mean())
+        covered.append((np.abs(y[rows:] - found.mean) <= HALF_WIDTH_90 * found.std).mean())
     # three standard errors of the mean of coverages that differ by 0.04 and 0.06 by sample
     assert np.mean(covered) > 0.9 - 0.03
 
@@ -271,7 +271,7 @@ def test_errors_of_repeats_do_not_decide_the_spread():
         kinds = np.concatenate([rows, np.arange(100, 400)])
         model = fit_kernel({"": given}, labels, of_all, "regression", kinds=kinds).model
         found = model.predict([x[100:]])
-        covered.append((np.abs(y[100:] - found.mean) <= NINETY * found.std).mean())
+        covered.append((np.abs(y[100:] - found.mean) <= HALF_WIDTH_90 * found.std).mean())
     # three standard errors of the mean of coverages that differ by 0.04 by sample
     assert np.mean(covered) > 0.9 - 0.04
 
@@ -362,7 +362,7 @@ def test_weights_of_classes_move_their_probabilities():
 def test_landmarks_that_are_all_rows_give_the_exact_model(monkeypatch: pytest.MonkeyPatch):
     x, y = quantities(100)
     exact = fitted(x, y)
-    monkeypatch.setattr(kernel, "EXACT", 50)
+    monkeypatch.setattr(kernel, "MAX_EXACT_ROWS", 50)
     monkeypatch.setattr(kernel, "LANDMARKS", 99)
     near = fitted(x, y)
     assert near.model.count == 99
@@ -381,7 +381,7 @@ def test_a_rare_class_is_among_the_support_points_and_what_settings_are_chosen_o
     monkeypatch: pytest.MonkeyPatch,
 ):
     """Two of 1,000 rows, of which settings are chosen on 40, are active, and written twice."""
-    monkeypatch.setattr(kernel, "EXACT", 500)
+    monkeypatch.setattr(kernel, "MAX_EXACT_ROWS", 500)
     monkeypatch.setattr(kernel, "LANDMARKS", 60)
     monkeypatch.setattr(kernel, "TUNING_ROWS", 40)
     rng = np.random.default_rng(0)
@@ -414,7 +414,7 @@ def test_a_rare_class_is_among_the_support_points_and_what_settings_are_chosen_o
 def test_held_out_rows_of_a_rare_class_are_predicted_as_new_ones_are(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(kernel, "EXACT", 1000)
+    monkeypatch.setattr(kernel, "MAX_EXACT_ROWS", 1000)
     monkeypatch.setattr(kernel, "LANDMARKS", 800)
     monkeypatch.setattr(kernel, "TUNING_ROWS", 500)
     rng, count = np.random.default_rng(0), 8000
@@ -488,7 +488,7 @@ def test_a_kernel_that_is_kept_gives_what_one_that_is_worked_out_anew_gives(
     x, y = quantities(100)
     y = np.repeat(y, 2, axis=1)
     y[:10, 0], y[50:70, 1] = NAN, NAN
-    monkeypatch.setattr(kernel, "EXACT", 50)
+    monkeypatch.setattr(kernel, "MAX_EXACT_ROWS", 50)
     kept = fitted(x, y)
     monkeypatch.setattr(kernel, "_free_memory", lambda: 100 * 100 * 16.0)
     anew = fitted(x, y)

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from graphlog.downstream import linear
 from graphlog.downstream.linear import (
-    FARTHEST,
+    CLIP_AT,
     LinearModel,
     fit_logistic,
     fuse,
@@ -103,7 +103,7 @@ def test_a_nearly_constant_column_does_not_rule_the_rows_in_which_it_varies():
     y = (x[:, :1] + 100 * x[:, 2:3]).clip(-3, 3).astype(np.float64)
     predicted = linear_path(standardize(x, train), y, train, "regression", (1.0,))[1.0]
     assert np.abs(predicted).max() < 5
-    assert standardize(x, train).max() == FARTHEST
+    assert standardize(x, train).max() == CLIP_AT
 
 
 @pytest.mark.parametrize("c", [0.001, 0.1, 1.0])

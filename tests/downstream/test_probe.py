@@ -506,7 +506,7 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
 
 
 def test_a_report_says_what_a_kernel_sees(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("graphlog.downstream.kernel.EXACT", 5)
+    monkeypatch.setattr("graphlog.downstream.kernel.MAX_EXACT_ROWS", 5)
     report = probed(labeled(LENGTH, "regression"), head="kernel", with_features=("ecfp4",))
     assert report.rows[0].model == "frozen encoder + ECFP4 counts"
     for said in ("points because an exact fit is", "counts in place of ecfp4"):

@@ -177,7 +177,7 @@ def test_folds_with_one_class_are_noted(alcohols: Path):
     ones, others = np.flatnonzero(IS_ALCOHOL), np.flatnonzero(IS_ALCOHOL == 0)
     split = Split(np.concatenate([ones[:4], others[:20]]), ones[4:], others[20:])
     data = opened(alcohols, split=split)
-    assert data.fold_notes[:2] == [
+    assert data.label_notes[:2] == [
         "only one class in the validation set, so left out of its mean: target y",
         "only one class in the test set, so left out of its mean: target y",
     ]
@@ -218,7 +218,7 @@ def test_several_targets_without_labels_are_noted_together():
     data = labeled(np.stack([IS_ALCOHOL] * 2, axis=1), targets=("y", "z"))
     data.labels[data.split.valid] = NAN
     told = "no label in the validation set, so left out of its mean: targets y, z"
-    assert told in data.fold_notes
+    assert told in data.label_notes
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
@@ -232,7 +232,7 @@ def test_what_the_training_fold_cannot_teach_is_in_no_mean(task: str):
     assert found.scores == alone.scores
     assert all(np.isnan(values[1]) for values in found.per_task.values())
     lack = "class" if task == "classification" else "value"
-    assert f"only one {lack} in the training set, so skipped: target same" in data.fold_notes
+    assert f"only one {lack} in the training set, so skipped: target same" in data.label_notes
 
 
 def test_choices_do_not_depend_on_the_units_of_targets():
@@ -246,7 +246,7 @@ def test_choices_do_not_depend_on_the_units_of_targets():
     assert found == pytest.approx((rmse / labels[data.split.train].std(axis=0)).mean())
     assert (data.criterion, lengths().criterion) == ("rmse_in_sd", "rmse")
     said = "the target z, whose labels vary most, dominates the mean RMSE over targets"
-    assert [any(said in note for note in d.fold_notes) for d in (data, other)] == [False, True]
+    assert [any(said in note for note in d.label_notes) for d in (data, other)] == [False, True]
     predicted = other.labels + errors * units / 30
     table = str(make_report(other, [score_row("m", "r", other, [predicted])]))
     by_task = re.findall(r"^[yz] +(\S+)$", table.partition("by task")[2], re.MULTILINE)
@@ -287,7 +287,7 @@ def test_few_labels_in_the_test_fold_are_noted(tmp_path: Path):
     labels = [1.5 if k < 6 else "" for k in range(len(CHAINS))]
     path = write_csv(tmp_path / "few.csv", CHAINS, y=LENGTH, few=labels)
     data = open_labeled(path, MOLECULE, targets=["y", "few"], split="random")
-    (note,) = [n for n in data.fold_notes if n.startswith("fewer than 20 labels in the test set")]
+    (note,) = [n for n in data.label_notes if n.startswith("fewer than 20 labels in the test set")]
     known = np.isfinite(data.labels)
     counts = [", ".join(str(known[fold, t].sum()) for fold in data.split) for t in (0, 1)]
     assert note.endswith(f"in train, valid, test): y {counts[0]}; few {counts[1]}")
@@ -301,11 +301,11 @@ def test_a_split_of_another_data_set_is_told(tmp_path: Path):
         split_file(str(tmp_path / name), tmp_path / f"{name}.json", "random")
     split_file(table, tmp_path / "file.json", "random")
     data = open_labeled(tmp_path / "t", MOLECULE, split=tmp_path / "t.json")  # without a warning
-    assert not any("in no fold" in note for note in data.fold_notes)
+    assert not any("in no fold" in note for note in data.label_notes)
     for wrong in ("o.json", "file.json"):
         with pytest.warns(UserWarning, match="belongs to a different file"):
             data = open_labeled(tmp_path / "t", MOLECULE, split=tmp_path / wrong)
-        assert "12 of 48 graphs are in no part of the split" in data.fold_notes
+        assert "12 of 48 graphs are in no part of the split" in data.label_notes
     with pytest.raises(DataError, match="belongs to a different file"):
         opened(tmp_path / "t.csv", split=tmp_path / "o.json")
     with pytest.warns(UserWarning, match="belongs to a different file"):

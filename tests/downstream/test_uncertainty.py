@@ -26,7 +26,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import HEADS
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import LabeledGraphs
-from graphlog.downstream.uncertainty import NINETY, Calibration, calibration_notes
+from graphlog.downstream.uncertainty import HALF_WIDTH_90, Calibration, calibration_notes
 from graphlog.encoders.novelty import fit_novelty, refit_novelty
 from graphlog.errors import ConfigError
 
@@ -326,7 +326,7 @@ def test_a_report_judges_predicted_deviations():
     std[data.split.test[:3]] = 0.5
     (row,) = fitted.rows(data, predictions, std)
     assert row["spread_coverage"] == 0  # 1, 2 and 3 are above 0.8, the others above 3.3
-    assert row["spread_half_width"] == pytest.approx(NINETY * (3 * 0.5 + 6 * 2) / 9)
+    assert row["spread_half_width"] == pytest.approx(HALF_WIDTH_90 * (3 * 0.5 + 6 * 2) / 9)
     assert row["surest_third"] == pytest.approx(np.sqrt(np.mean(off[:3] ** 2) / np.mean(off**2)))
     std[data.split.test] = off[:, None] / 1.6
     assert fitted.rows(data, predictions, std)[0]["spread_coverage"] == 1

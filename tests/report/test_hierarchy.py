@@ -75,7 +75,7 @@ def test_novelty_is_judged_by_the_graphs_of_the_training_or_of_the_fit(trained: 
     places = hierarchy_of(trained, "it").assign(new)
     np.testing.assert_allclose(places.novelty, judge.percentiles(distances), atol=0.1)
     np.testing.assert_allclose(
-        distances[places.oddest], np.sort(distances)[::-1], rtol=1e-3, atol=1e-3
+        distances[places.by_novelty], np.sort(distances)[::-1], rtol=1e-3, atol=1e-3
     )
     other = chain_store().subset(np.arange(24))
     fitted = Hierarchy.fitted(trained, other, centers=4, depth=2)
@@ -92,7 +92,7 @@ def test_no_graph_is_judged_by_a_fit_that_has_seen_it(trained: Encoder, seed: in
     tree = Hierarchy.fitted(trained, store, centers=4, depth=2, seed=seed)
     places = tree.assign(store)
     assert places.novelty[-1] >= 96  # beyond all of its half
-    assert places.oddest[0] == len(CHAINS)
+    assert places.by_novelty[0] == len(CHAINS)
     # half of the graphs are those that the fit for other collections has not seen
     alone = tree.assign(store.subset(np.arange(len(store)))).novelty
     assert np.isclose(alone, places.novelty, atol=0.1).sum() >= len(store) // 2

@@ -65,7 +65,7 @@ class TimedObjective:
 
     def __init__(self, store: GraphStore, config: PretrainConfig, progress: Progress) -> None:
         """Build encoder, objective and optimizer, and begin the last phase."""
-        self.job = Pretraining(store, config, progress=progress, embed_at_most=_MAX_CLUSTERED)
+        self.job = Pretraining(store, config, progress=progress, max_embedded=_MAX_CLUSTERED)
         if self.job.objective.needs_targets:
             self.job.find_targets(None)
         self.trainer = Trainer(self.job)

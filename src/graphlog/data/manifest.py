@@ -139,7 +139,7 @@ def damaged(where: Path | None, problem: str) -> ModelFileError:
     return ModelFileError(f"{where or 'the store in memory'}: {problem}; build the store again.")
 
 
-def contradiction(path: Path | None) -> ModelFileError:
+def inconsistent_arrays(path: Path | None) -> ModelFileError:
     """Return the error for a store whose arrays do not fit each other."""
     return damaged(path, "its arrays contradict each other")
 
@@ -218,13 +218,13 @@ def _map(path: Path, verify: bool) -> Contents:
             )
     contents = Contents(manifest, schema, arrays, path)
     if not _is_complete(contents):
-        raise contradiction(path)
+        raise inconsistent_arrays(path)
     if verify:
         for name, entry in manifest.files.items():
             if _hash_once(files[name]) != entry.sha256:
                 raise damaged(files[name], _CHANGED)
         if not _is_sound(contents):
-            raise contradiction(path)
+            raise inconsistent_arrays(path)
     return contents
 
 

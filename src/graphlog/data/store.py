@@ -38,8 +38,8 @@ from graphlog.data.manifest import (
     Contents,
     Manifest,
     Source,
-    contradiction,
     describe,
+    inconsistent_arrays,
     is_ours,
     read_contents,
     refuse_changed,
@@ -343,7 +343,7 @@ class GraphStore:
         """Yield the input rows that have no graph, without holding all of them in memory."""
         for row, text, reason, kind in self._lines("rejects", (int, str, str, str)):
             if not 0 <= row < self._counts["rows"] or kind not in list(RejectKind):
-                raise contradiction(self.path)
+                raise inconsistent_arrays(self.path)
             if row < self.num_rows:
                 yield Reject(row, text, reason, RejectKind(kind))
 
@@ -356,12 +356,12 @@ class GraphStore:
                 try:
                     values = tuple(json.loads(line))
                 except (ValueError, TypeError, RecursionError):
-                    raise contradiction(self.path) from None
+                    raise inconsistent_arrays(self.path) from None
                 if tuple(map(type, values)) != types:
-                    raise contradiction(self.path)
+                    raise inconsistent_arrays(self.path)
                 yield values
         if rest:
-            raise contradiction(self.path)
+            raise inconsistent_arrays(self.path)
 
     @property
     def has_texts(self) -> bool:
@@ -395,7 +395,7 @@ class GraphStore:
             status[row] = "ok"
         for reject in self.output_rejects:
             if status[reject.row]:
-                raise contradiction(self.path)
+                raise inconsistent_arrays(self.path)
             status[reject.row] = reject.reason
         return status
 
@@ -582,7 +582,7 @@ class GraphStore:
         edges = ragged_ranges(starts, edge_counts)
         ends = self.contents.arrays["endpoints"][edges]
         if (ends >= np.repeat(node_counts, edge_counts)[:, None]).any():
-            raise contradiction(self.path)
+            raise inconsistent_arrays(self.path)
         return node_counts, edge_counts, x, ends, self._attributes("edge", edges)
 
     def _attributes(self, kind: str, items: Integer[np.ndarray, "R"]) -> Num[np.ndarray, "R F"]:
@@ -599,7 +599,7 @@ class GraphStore:
         try:
             return tables[kind][arrays[f"{kind}_codes"][items]]
         except IndexError:  # a code beyond the table
-            raise contradiction(self.path) from None
+            raise inconsistent_arrays(self.path) from None
 
 
 def _reopen(path: Path, digest: str, indices: Any, limit: int | None) -> GraphStore:

@@ -1,5 +1,5 @@
+from .base import DEFAULT_SCHEMA as DEFAULT_SCHEMA
 from .base import DOMAINS as DOMAINS
-from .base import USUAL_SCHEMA as USUAL_SCHEMA
 from .base import Domain as Domain
 from .base import Draws as Draws
 from .base import Input as Input

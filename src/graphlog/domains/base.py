@@ -319,7 +319,7 @@ class Domain(HasDataSets, ABC):
         """
         raise ConfigError(f"{self.records} have no structure for SDF; choose another format.")
 
-    def cutting_of(self, source: Input | GraphStore) -> dict[str, Any]:
+    def cutting_options(self, source: Input | GraphStore) -> dict[str, Any]:
         """Return the options with which the graphs of ``source`` were cut out of larger graphs.
 
         The result is empty if the graphs were not cut, or if the options are unknown.
@@ -510,7 +510,7 @@ DOMAINS: Registry[Domain] = Registry(
     _fits,
 )
 """All domains by name."""
-USUAL_SCHEMA = "molecule-cip"
+DEFAULT_SCHEMA = "molecule-cip"
 """Name of the schema that records are read with by default."""
 
 

@@ -34,7 +34,7 @@ def repeat_kinds(store: GraphStore) -> Kinds | None:
     return same_structure(domain.parents(store)) if domain.finds_repeats else None
 
 
-def embedded_alike(store: GraphStore, layers: int) -> Kinds | None:
+def equal_embedding_kinds(store: GraphStore, layers: int) -> Kinds | None:
     """Return equal numbers for graphs with equal embeddings in any network of ``layers`` layers.
 
     The result is None for proteins.

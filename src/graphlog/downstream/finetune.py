@@ -19,7 +19,7 @@ from graphlog.data.store import GraphBatch, epoch_batches
 from graphlog.data.tables import ColumnNames
 from graphlog.domains import domain_of
 from graphlog.downstream.linear import fuse
-from graphlog.downstream.metrics import SCORES, better, shown_score
+from graphlog.downstream.metrics import SCORES, better, format_score
 from graphlog.downstream.predictor import FineTuned, Head, Predictor
 from graphlog.downstream.pretrained import (
     RANDOM,
@@ -179,7 +179,7 @@ class FinetuneConfig(FrozenConfig):
         changed = {k: v for k, v in self.model_dump().items() if v != getattr(defaults, k)}
         return self.parse({**deciding, **changed, **values}, where)
 
-    def suited_to(self, encoder: Encoder) -> Self:
+    def for_encoder(self, encoder: Encoder) -> Self:
         """Return the settings; for an untrained encoder, defaults become :data:`FROM_SCRATCH`."""
         if encoder.info.get("name") != RANDOM:
             return self
@@ -269,7 +269,7 @@ class SeedJob(Job):
                 self.held_out.append((batch, graphs))
         self.model = self._build().to(device)
         # the scikit-learn regressor can be fitted to labels that are all equal
-        labels = self.data.judgeable if self.data.taught.any() else self.data.labels
+        labels = self.data.reliable_labels if self.data.taught.any() else self.data.labels
         self.labels = torch.from_numpy(labels).to(device)
         weights, rows = label_weights(self.data, self.config), self.data.split.train
         weights /= weights[rows][~np.isnan(labels[rows])].mean()
@@ -533,7 +533,7 @@ def finetune(
         DataError: If no target can be learned, or the validation set cannot select an epoch.
         TrainingInterrupted: After Ctrl-C; the last checkpoints are kept.
     """
-    labeling = take_labeling(settings, "finetune")
+    labeling = pop_labeling(settings, "finetune")
     labeling |= {"split": split, "targets": targets}
     named = {"epochs": epochs, "select": select, "freeze": freeze, "layer": layer}
     settings |= {key: value for key, value in named.items() if value is not None}
@@ -548,9 +548,9 @@ def finetune(
     if path is not None:  # before the input is read, which may take long
         check_usable(path, "finetune", resume, overwrite, encoder)
     encoder, source = opened(encoder, dataset, config.device)
-    config = config.suited_to(encoder)
+    config = config.for_encoder(encoder)
     data = labeled(source, encoder.schema, **labeling)
-    check_folds(data, config)
+    check_finetuning(data, config)
     with ExitStack() as stack:
         folder = None
         if path is not None:
@@ -559,7 +559,7 @@ def finetune(
             with writing(folder.path):
                 folder.checkpoints.mkdir(exist_ok=True)
             _check_kernel(folder, config)
-        start = start_of(encoder, data, config)
+        start = common_start(encoder, data, config)
         if folder is not None:
             settings = config.written() | {"seeds": list(seeds)}
             tables = run_tables("finetune", data, encoder, settings)
@@ -575,7 +575,7 @@ def finetune(
         is_untrained = encoder.info.get("name") == RANDOM  # then the baseline would be the same
         for seed in seeds if "random" in baselines and not is_untrained else ():
             scratch = config.updated(FROM_SCRATCH)
-            start = start_of(untrained_like(encoder, data.train_graphs, seed), data, scratch)
+            start = common_start(untrained_like(encoder, data.train_graphs, seed), data, scratch)
             untrained += _train(start, [seed], bar, folder, label="untrained-")
         predictor = _predictor(encoder, config, jobs, untrained, baselines, fitted)
         if folder is not None:
@@ -587,14 +587,14 @@ def train_one(
     encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, seed: int
 ) -> tuple[FineTuned, int]:
     """Return one trained model without a report, and its number of epochs, for scikit-learn."""
-    config = config.resolve_precision(lambda _: None).suited_to(encoder)
-    job = SeedJob(start_of(encoder, data, config), seed, Progress())
+    config = config.resolve_precision(lambda _: None).for_encoder(encoder)
+    job = SeedJob(common_start(encoder, data, config), seed, Progress())
     with stop_on_signal() as stop:
         Trainer(job).run(stop)
     return job.chosen(), len(job.history)
 
 
-def take_labeling(settings: dict[str, Any], call: str) -> dict[str, Any]:
+def pop_labeling(settings: dict[str, Any], call: str) -> dict[str, Any]:
     """Remove the options of ``open_labeled`` from ``settings`` and return them.
 
     Raises:
@@ -607,7 +607,7 @@ def take_labeling(settings: dict[str, Any], call: str) -> dict[str, Any]:
     return labeling
 
 
-def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
+def check_finetuning(data: LabeledGraphs, config: FinetuneConfig) -> None:
     """Refuse contradictory settings, and a training or validation set without usable labels."""
     if config.class_weight is not None and data.task == "regression":
         raise ConfigError("class weights are for classes, and the task is regression; drop them.")
@@ -620,7 +620,7 @@ def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
     domain_of(data.store.schema).check_feature_sets(config.with_features)
     check_learnable(data)
     chooses = config.select == "best-valid" or config.patience
-    if chooses and len(data.lacking("valid")) == len(data.targets):
+    if chooses and len(data.unusable_targets("valid")) == len(data.targets):
         lack = "one class only" if data.task != "regression" else "no label"
         drop = f"drop {setting('patience')}"
         advice = drop if config.patience else f"choose {setting('select', 'last')}"
@@ -689,10 +689,10 @@ def _predictor(
         rows.insert(0, score_row(average, RULES[config.select], data, [mean]))
         rows.append(score_row("kernel model, frozen encoder", KERNEL_RULE, data, [by_kernel]))
     valid = data.split.valid
-    judgeable = replace(data, labels=data.judgeable)
-    labels = judgeable.labels[valid]
+    reliable = replace(data, labels=data.reliable_labels)
+    labels = reliable.labels[valid]
     calibration = Calibration.fit(data.task, labels, mean[valid], data.valid_kinds)
-    calibration_rows = calibration.rows(judgeable, mean)
+    calibration_rows = calibration.rows(reliable, mean)
     if untrained:
         rows += _result_rows("untrained encoder, fine-tuned", untrained)[0]
     fingerprint_rows, fingerprint_notes = ecfp_rows(data, baselines, seeds)
@@ -779,7 +779,7 @@ def _kernel_note(
     scores = [data.score(predictions, "valid") for predictions in (by_kernel, mean)]
     if not better(data.criterion, *scores):
         return []
-    shown = [shown_score(score, data.criterion) for score in scores]
+    shown = [format_score(score, data.criterion) for score in scores]
     return [
         f"a kernel model of the frozen encoder is better on the validation set: {data.criterion} "
         f"{shown[0]} instead of {shown[1]}. Try `probe` with {setting('head', 'kernel')}, or "
@@ -838,7 +838,7 @@ def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) ->
     return digest_of(tensors | encoder.network.state_dict(), about)
 
 
-def start_of(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> Start:
+def common_start(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> Start:
     """Return the common start of all seeds of a run."""
     encoder = encoder.with_readout(config.readout)
     network = with_settings(encoder.network, dropout=0.0)

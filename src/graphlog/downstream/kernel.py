@@ -33,16 +33,16 @@ from torch import Tensor
 
 from graphlog.downstream.linear import Scaling, fit_logistic, moments, shuffled
 from graphlog.downstream.metrics import TaskKind, learnable
-from graphlog.downstream.uncertainty import NINETY
+from graphlog.downstream.uncertainty import HALF_WIDTH_90
 from graphlog.errors import DataError, ModelFileError
 
-EXACT = 10_000
+MAX_EXACT_ROWS = 10_000
 """Largest number of rows of an exact fit, in which every row is a support point."""
 LANDMARKS = 4_000
 """Largest number of support points (landmarks) of other fits."""
 TUNING_ROWS = 2_500
 """Largest number of rows on which settings are chosen. They are drawn at random, except that with
-more than :data:`EXACT` rows up to half of them belong to rare classes."""
+more than :data:`MAX_EXACT_ROWS` rows up to half of them belong to rare classes."""
 FOLDS = 5
 _MAX_PATTERNS = 16
 """Largest number of patterns of missing labels on which settings are chosen, and of principal
@@ -525,7 +525,7 @@ def fit_kernel(
     rows, kinds = shuffled(train[present], kinds)
     sizes = [fold.stop - fold.start for fold in _folds(kinds)]
     represented, folds = np.ones(len(rows)), np.repeat(np.arange(len(sizes)), sizes)
-    if task != "regression" and len(rows) > EXACT:
+    if task != "regression" and len(rows) > MAX_EXACT_ROWS:
         order, represented = _rare_first(labels[rows][:, can_learn], kinds)
         rows, folds = rows[order], folds[order]
         kinds = np.cumsum(np.diff(kinds[order], prepend=-1) != 0) - 1
@@ -836,8 +836,8 @@ def _supports(
     # the kernel, a copy of its factor and, where labels are missing, the rows of a pattern
     free, needed = _free_memory(), 8.0 * len(rows) ** 2 * (2 if len(patterns) == 1 else 3)
     reason = None
-    if len(rows) > EXACT:
-        reason = f"an exact fit is for up to {EXACT:,} labels"
+    if len(rows) > MAX_EXACT_ROWS:
+        reason = f"an exact fit is for up to {MAX_EXACT_ROWS:,} labels"
     elif needed > _MEMORY_SHARE * free:
         reason = f"an exact fit takes {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
     elif len(patterns) > 1 and (labels**3).sum() > _MAX_MULTIPLICATIONS:
@@ -1163,7 +1163,7 @@ def _spread(
                 predicted[inside] = columns[inside] @ others
         spread[4:, t] = np.quantile(log_std, 0.05), outputs.min(), outputs.max()
         scale = float(np.quantile(errors / np.exp(predicted), 0.9, method="weibull"))
-        spread[0, t] += math.log(max(scale, 1e-6) / NINETY)
+        spread[0, t] += math.log(max(scale, 1e-6) / HALF_WIDTH_90)
     return spread
 
 

@@ -27,7 +27,7 @@ _BETWEEN_MODES = 0.85
 0.64 for a normal and 0.75 for a uniform distribution."""
 
 
-def within_range(
+def drop_outside_range(
     labels: Float[np.ndarray, "M T"],
     names: Sequence[str],
     rows: Int[np.ndarray, "M"],
@@ -133,7 +133,7 @@ def _second_unit(values: Float[np.ndarray, "n"]) -> str | None:
 
 
 OnRepeats = Literal["keep", "mean", "drop", "fail"]
-FOLD_NAMES = {"train": "training", "valid": "validation", "test": "test"}
+SET_NAMES = {"train": "training", "valid": "validation", "test": "test"}
 
 
 def with_repeats(split: Split, kinds: Kinds) -> Split:
@@ -151,7 +151,7 @@ def with_repeats(split: Split, kinds: Kinds) -> Split:
     return Split(*(order[ragged_ranges(starts[part], counts[part])] for part in split))
 
 
-def settle_repeats(
+def merge_repeats(
     labels: Float[np.ndarray, "M T"],
     store: GraphStore,
     how: OnRepeats,
@@ -259,8 +259,8 @@ def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Spl
         ("test", "valid"): "scores after a choice on the validation set are too optimistic",
     }
     notes = [
-        f"{known:,} of {size:,} {records} of the {FOLD_NAMES[later]} set repeat one of the "
-        f"{FOLD_NAMES[earlier]} set: {effects[later, earlier]}; choose "
+        f"{known:,} of {size:,} {records} of the {SET_NAMES[later]} set repeat one of the "
+        f"{SET_NAMES[earlier]} set: {effects[later, earlier]}; choose "
         f"{setting('on_repeats', 'mean')} or {setting('on_repeats', 'drop')}, or another split"
         for (later, earlier), (known, size) in repeats_between(kinds, split).items()
         if known

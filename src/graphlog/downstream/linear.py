@@ -28,7 +28,7 @@ from graphlog.ops.dense import matmul
 FIXED_C = 0.1
 GRID = (0.001, 0.01, 0.1, 1.0)
 """Inverse strengths of the L2 penalty, ascending; ridge regression takes ``alpha = 1 / C``."""
-FARTHEST = 10.0
+CLIP_AT = 10.0
 """Standard deviations at which standardized features are clipped."""
 _NOISE = 1e-5
 """Share of the mean below which a standard deviation is rounding error: float32 means over nodes
@@ -54,7 +54,7 @@ Features = np.ndarray | csr_matrix
 
 
 class Scaling(NamedTuple):
-    """Standardization of columns, which are clipped at :data:`FARTHEST` standard deviations.
+    """Standardization of columns, which are clipped at :data:`CLIP_AT` standard deviations.
 
     Without clipping, a column that hardly varies in the training rows would dominate predictions
     for the few rows in which it differs.
@@ -79,7 +79,7 @@ class Scaling(NamedTuple):
         scaled = np.array(features, dtype=np.float32)
         scaled -= self.mean
         scaled /= self.deviation
-        return scaled.clip(-FARTHEST, FARTHEST, out=scaled)
+        return scaled.clip(-CLIP_AT, CLIP_AT, out=scaled)
 
 
 def moments(

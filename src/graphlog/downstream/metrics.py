@@ -14,10 +14,10 @@ TaskKind = Literal["classification", "regression", "multiclass"]
 """For multiclass, the columns are the classes of one target; each graph has one class."""
 Score = Callable[[Float[np.ndarray, "n"], Float[np.ndarray, "n"]], float]
 """Function from the labels and predictions of one target, none missing, to its score."""
-IN_DEVIATIONS = {"rmse": "rmse_in_sd", "mae": "mae_in_sd"}
+IN_STANDARD_DEVIATIONS = {"rmse": "rmse_in_sd", "mae": "mae_in_sd"}
 """Metrics in the unit of their target, and their names when divided by the standard deviation of
 the training labels."""
-LOWER_IS_BETTER = frozenset({*IN_DEVIATIONS, *IN_DEVIATIONS.values()})
+LOWER_IS_BETTER = frozenset({*IN_STANDARD_DEVIATIONS, *IN_STANDARD_DEVIATIONS.values()})
 IN_PERCENT = frozenset({"roc_auc", "average_precision", "accuracy"})
 """Metrics that are shown in percent: areas and shares."""
 DEFAULT_METRIC: Mapping[TaskKind, str] = {
@@ -72,7 +72,7 @@ def mean_over_tasks(values: Shaped[np.ndarray, "T"]) -> float:
     return float(known.mean()) if len(known) else math.nan
 
 
-def means_of_known(values: Float[np.ndarray, "S T"]) -> Float[np.ndarray, "T"]:
+def column_means(values: Float[np.ndarray, "S T"]) -> Float[np.ndarray, "T"]:
     """Return the mean of each column without NaN; NaN for a column with only NaN."""
     return np.ma.masked_invalid(values).mean(axis=0).filled(np.nan)
 
@@ -126,18 +126,18 @@ def learnable(labels: Num[np.ndarray, "M T"]) -> Bool[np.ndarray, "T"]:
     return (known & (labels > lowest)).any(axis=0)
 
 
-def shown_score(value: float, metric: str, largest: float | None = None) -> str:
+def format_score(value: float, metric: str, largest: float | None = None) -> str:
     """Return a score as text for reports and progress bars; an undefined score is a dash.
 
     Areas and shares are in percent. Other scores have the decimals that ``largest`` (by default the
     value itself) needs for three significant digits, but at least one decimal below 1,000.
 
     Example:
-        >>> shown_score(0.95331, "roc_auc"), shown_score(0.0123, "rmse", 1.5)
+        >>> format_score(0.95331, "roc_auc"), format_score(0.0123, "rmse", 1.5)
         ('95.33', '0.01')
-        >>> shown_score(123456.789, "rmse"), shown_score(0.000123, "rmse")
+        >>> format_score(123456.789, "rmse"), format_score(0.000123, "rmse")
         ('123,457', '0.000123')
-        >>> shown_score(math.inf, "rmse"), shown_score(math.nan, "rmse")
+        >>> format_score(math.inf, "rmse"), format_score(math.nan, "rmse")
         ('inf', '-')
     """
     if not math.isfinite(value):

@@ -24,7 +24,7 @@ from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.data.tables import distinct, listed
 from graphlog.domains import domain_of
 from graphlog.downstream.kernel import KernelModel
-from graphlog.downstream.linear import COUNTS, FARTHEST, LinearModel, features_of, fuse, moments
+from graphlog.downstream.linear import CLIP_AT, COUNTS, LinearModel, features_of, fuse, moments
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.pretrained import (
     Encoder,
@@ -32,7 +32,7 @@ from graphlog.downstream.pretrained import (
     each_part,
     evaluating,
     model_path,
-    rows_at_once,
+    rows_per_part,
 )
 from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration
@@ -110,7 +110,7 @@ class Head(nn.Module):
         else:
             floor = max(min_std_share * float(np.median(std)), _MIN_STD)
             scale = 1.0 / np.maximum(std, floor)
-        self.clip.fill_(FARTHEST)
+        self.clip.fill_(CLIP_AT)
         self.input_shift.copy_(torch.from_numpy(mean))
         self.input_scale.copy_(torch.from_numpy(scale))
 
@@ -121,7 +121,7 @@ class Head(nn.Module):
             head = cls(model.weight.shape[0], model.weight.shape[1], task)
         with torch.no_grad():
             if model.scaling is not None:
-                head.clip.fill_(FARTHEST)
+                head.clip.fill_(CLIP_AT)
                 head.input_shift.copy_(torch.from_numpy(model.scaling.mean))
                 head.input_scale.copy_(torch.from_numpy(1 / model.scaling.deviation))
             weight, bias = torch.from_numpy(model.weight.T), torch.from_numpy(model.bias)
@@ -558,7 +558,7 @@ class Predictor:
         width = sum(self._widths) + (novelty is not None)
         with (
             stream(
-                resolved, self.schema, rows_at_once(batch_size, self.features), **options
+                resolved, self.schema, rows_per_part(batch_size, self.features), **options
             ) as parts,
             bar.shown(rows_of(resolved, reading.get("limit")), "predicting"),
         ):

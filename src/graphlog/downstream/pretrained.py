@@ -20,7 +20,7 @@ from graphlog.data.graphs import FeatureSchema
 from graphlog.data.html import fields_table, html_table
 from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.data.workers import spread_in_order
-from graphlog.domains import USUAL_SCHEMA, Input, domain_of, schema_named
+from graphlog.domains import DEFAULT_SCHEMA, Input, domain_of, schema_named
 from graphlog.downstream.linear import features_of
 from graphlog.encoders.encoder import (
     BATCH_SIZE,
@@ -225,12 +225,12 @@ class Encoder(nn.Module):
             reading["smiles_column"] = column
         if store is None and domain_of(self.schema).reads_targets:
             reading.setdefault("targets", ())
-        return standardized_alike(source, reading, self.info.get("standardize"), "the model")
+        return with_standardization(source, reading, self.info.get("standardize"), "the model")
 
     def _cut_alike(self, source: Input, reading: dict[str, Any]) -> dict[str, Any]:
         """Return the reading options, with those that cut ego-networks as the model's were cut."""
         wanted: dict[str, Any] = self.info.get("cutting", {})
-        cutting = domain_of(self.schema).cutting_of(source)
+        cutting = domain_of(self.schema).cutting_options(source)
         is_cut = bool(cutting)
         if not is_cut:
             cutting = {k: v for k, v in reading.items() if k in wanted and v is not None}
@@ -340,7 +340,7 @@ class Encoder(nn.Module):
         return Encoder(deepcopy(self.network), self.layer, self.info, self.extra)
 
 
-def standardized_alike(
+def with_standardization(
     source: Input, reading: Mapping[str, Any], wanted: str | None, whose: str
 ) -> dict[str, Any]:
     """Return the reading options with the standardization ``wanted``; None requires none.
@@ -407,7 +407,7 @@ def _rows(
     return np.concatenate([work(batch) for batch in batches])
 
 
-def rows_at_once(batch_size: int, features: Sequence[str]) -> int:
+def rows_per_part(batch_size: int, features: Sequence[str]) -> int:
     """Return the minimum number of rows in a part of an input."""
     return max(batch_size, _ROWS_WITH_FEATURES if features else _ROWS)
 
@@ -416,7 +416,7 @@ def ranges_of(
     store: GraphStore, batch_size: int, features: Sequence[str] = ()
 ) -> Iterator[tuple[slice, GraphStore]]:
     """Yield ranges of consecutive graphs of a store, each with a view of these graphs."""
-    step = rows_at_once(batch_size, features)
+    step = rows_per_part(batch_size, features)
     for start in range(0, len(store), step):
         graphs = np.arange(start, min(start + step, len(store)))
         yield slice(start, start + len(graphs)), store.subset(graphs)
@@ -510,7 +510,7 @@ def load(
         return model
     if str(model) != RANDOM:
         return Encoder.read(model_path(model)).to(choose_device(device))
-    default, graphs = schema_named(USUAL_SCHEMA), None
+    default, graphs = schema_named(DEFAULT_SCHEMA), None
     resolved = None if source is None else resolve(source)
     if resolved and (resolved.store is not None or resolved.domain not in (None, default.domain)):
         graphs = read(resolved)
@@ -625,7 +625,7 @@ def random_encoder(
     if schema is None and graphs is not None:
         schema = graphs.schema
     if not isinstance(schema, FeatureSchema):
-        schema = schema_named(schema or USUAL_SCHEMA)
+        schema = schema_named(schema or DEFAULT_SCHEMA)
     if graphs is not None and graphs.schema != schema:
         raise ConfigError(
             f"the graphs have schema '{graphs.schema.name}', the encoder is to read "

@@ -175,7 +175,7 @@ def probe(
         _check_weights(data, head)
         domain = domain_of(data.store.schema)
         domain.check_feature_sets(with_features)
-        splits = [data] if folds_seeds is None else in_other_folds(data, folds_seeds)
+        splits = [data] if folds_seeds is None else with_other_splits(data, folds_seeds)
         if folds_seeds is None and (path is not None or head != "linear"):
             check_learnable(data)
         folder = None
@@ -627,7 +627,7 @@ def feature_rows(
     return [row for m in models for row in fits.rows(m, Source.FEATURES, [parts], seeds=seeds)]
 
 
-def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGraphs]:
+def with_other_splits(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGraphs]:
     """Return the same graphs with a new split for each seed.
 
     Raises:
@@ -677,7 +677,7 @@ def _calibrate(
     """
     pairs = list(zip(splits, predictions, strict=True))
     held_out = [(one, made, one.split[part]) for part in (1, 2) for one, made in pairs]
-    labels = np.concatenate([one.judgeable[graphs] for one, _, graphs in held_out])
+    labels = np.concatenate([one.reliable_labels[graphs] for one, _, graphs in held_out])
     mean = np.concatenate([made.mean[graphs] for _, made, graphs in held_out])
     stds = [made.std[graphs] for _, made, graphs in held_out if made.std is not None]
     rows, num_valid = np.arange(len(mean)), sum(len(one.split.valid) for one in splits)
@@ -802,7 +802,7 @@ def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:
     recorded: dict[str, Any] = {
         "smiles_column": source.smiles_column,
         "standardize": source.standardize,
-        "cutting": domain.cutting_of(data.store) or encoder.info.get("cutting"),
+        "cutting": domain.cutting_options(data.store) or encoder.info.get("cutting"),
         "valid_repeats": (repeated, num_valid) if repeated else None,
         # targets of more than two classes have the class in their name
         "classes": {

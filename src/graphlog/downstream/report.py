@@ -15,7 +15,7 @@ from tabulate import tabulate
 
 from graphlog.config import read_json
 from graphlog.data.html import Table, html_table
-from graphlog.downstream.metrics import IN_PERCENT, means_of_known, paired_interval, shown_score
+from graphlog.downstream.metrics import IN_PERCENT, column_means, format_score, paired_interval
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import DataError
 
@@ -216,7 +216,7 @@ class Report:
         if largest is None:
             means = [abs(row.mean(self.metric)) for row in self.rows]
             largest = max((m for m in means if math.isfinite(m)), default=abs(value))
-        return shown_score(value, self.metric, largest)
+        return format_score(value, self.metric, largest)
 
     def tables(self) -> list[Table]:
         """Return the tables that commands, notebooks and ``str`` show."""
@@ -249,7 +249,7 @@ class Report:
             title = f"{first.model}, {first.rule}, by task"
             tables.append(Table(("task", "test"), rows, title))
         if self.calibration:
-            tables.append(certainty_table(self.calibration))
+            tables.append(calibration_table(self.calibration))
         if self.notes:
             tables.append(Table(("", ""), [("note", note) for note in self.notes]))
         return tables
@@ -278,7 +278,7 @@ _TITLES = {
 }
 
 
-def certainty_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def calibration_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return the table of the rows from `Calibration.rows`: tests of intervals or probabilities."""
 
     def text(name: str, value: Any) -> object:
@@ -286,7 +286,7 @@ def certainty_table(rows: Sequence[Mapping[str, Any]]) -> Table:
             return value
         if name in _SHARES:
             return f"{100 * value:.0f} %"
-        return shown_score(value, "rmse") if name.endswith("half_width") else f"{value:.3f}"
+        return format_score(value, "rmse") if name.endswith("half_width") else f"{value:.3f}"
 
     names = [name for name in rows[0] if name != "level"]
     heads = [_TITLES.get(name, name.replace("_", " ")) for name in names]
@@ -314,7 +314,7 @@ def score_row(
         for name in parts
     }
     by_seed = np.array([s["test"].per_task[data.metric] for s in seeds], dtype=np.float64)
-    per_task = dict(zip(data.targets, means_of_known(by_seed).tolist(), strict=True))
+    per_task = dict(zip(data.targets, column_means(by_seed).tolist(), strict=True))
     test, valid = scores.pop("test"), scores.pop("valid")
     return ScoreRow(model, rule, test, valid, per_task, scores, dict(detail or {}), key)
 
@@ -334,7 +334,7 @@ def make_report(
         sizes=data.sizes,
         tasks=data.targets,
         rows=tuple(rows),
-        notes=(*data.notes, *data.fold_notes, *notes),
+        notes=(*data.notes, *data.label_notes, *notes),
         calibration=tuple(calibration),
     )
 
@@ -363,7 +363,7 @@ def report_of_splits(reports: Sequence[Report], seeds: Sequence[int]) -> Report:
 
 def _row_of_splits(rows: Sequence[ScoreRow]) -> ScoreRow:
     first = rows[0]
-    per_task = means_of_known(np.array([list(row.per_task.values()) for row in rows], np.float64))
+    per_task = column_means(np.array([list(row.per_task.values()) for row in rows], np.float64))
     return replace(
         first,
         test=_joined([row.test for row in rows]),

@@ -18,17 +18,17 @@ from graphlog.data.store import GraphStore
 from graphlog.data.tables import ColumnNames, listed
 from graphlog.domains import DOMAINS, Input, domain_of
 from graphlog.downstream.label_checks import (
-    FOLD_NAMES,
+    SET_NAMES,
     OnRepeats,
+    drop_outside_range,
+    merge_repeats,
     repeat_kinds,
     repeat_notes,
-    settle_repeats,
     unusual_labels,
     with_repeats,
-    within_range,
 )
 from graphlog.downstream.metrics import (
-    IN_DEVIATIONS,
+    IN_STANDARD_DEVIATIONS,
     Evaluation,
     TaskKind,
     check_metric,
@@ -121,7 +121,7 @@ class LabeledGraphs:
         """Plural noun for the graphs: molecules, proteins or graphs."""
         return domain_of(self.store.schema).records
 
-    def lacking(self, part: str) -> list[str]:
+    def unusable_targets(self, part: str) -> list[str]:
         """Return the targets that cannot be learned from ``train``, or scored on another set."""
         y = self.labels[getattr(self.split, part)]
         needs_values = self.task == "regression" and part != "train"
@@ -134,7 +134,7 @@ class LabeledGraphs:
         return learnable(self.labels[self.split.train])
 
     @property
-    def judgeable(self) -> Float[np.ndarray, "M T"]:
+    def reliable_labels(self) -> Float[np.ndarray, "M T"]:
         """Labels for scoring predictions: NaN for targets that cannot be learned.
 
         In multiclass tasks, graphs of classes that do not occur in the training set are NaN.
@@ -145,7 +145,7 @@ class LabeledGraphs:
         return np.where(untaught, np.nan, self.labels)
 
     @property
-    def fold_notes(self) -> list[str]:
+    def label_notes(self) -> list[str]:
         """Notes on unusual labels in the training, validation and test set."""
         labels, names, split = self.labels, self.targets, self.split
         notes: list[str] = []
@@ -155,14 +155,14 @@ class LabeledGraphs:
             notes.append(f"{unused:,} of {len(labels):,} graphs are in no part of the split{why}")
         one = "only one class" if self.task != "regression" else "only one value"
         for part, graphs in split._asdict().items():
-            lacking = self.lacking(part)
+            unusable_targets = self.unusable_targets(part)
             labeled = {names[t] for t in np.flatnonzero(np.isfinite(labels[graphs]).any(axis=0))}
             effect = "skipped" if part == "train" else "left out of its mean"
             for lack, has_labels in ((one, True), ("no label", False)):
-                targets = [name for name in lacking if (name in labeled) == has_labels]
+                targets = [name for name in unusable_targets if (name in labeled) == has_labels]
                 if targets:
                     notes.append(
-                        f"{lack} in the {FOLD_NAMES[part]} set, so {effect}: "
+                        f"{lack} in the {SET_NAMES[part]} set, so {effect}: "
                         f"target{'s' if len(targets) > 1 else ''} {listed(targets, 5)}"
                     )
         spreads = {n: s for n, s in zip(names, self.deviations, strict=True) if np.isfinite(s)}
@@ -222,7 +222,7 @@ class LabeledGraphs:
         target with the largest unit would decide their mean.
         """
         is_several = len(self.targets) > 1
-        return IN_DEVIATIONS.get(self.metric, self.metric) if is_several else self.metric
+        return IN_STANDARD_DEVIATIONS.get(self.metric, self.metric) if is_several else self.metric
 
     @property
     def deviations(self) -> Float[np.ndarray, "T"]:
@@ -332,14 +332,14 @@ def open_labeled(
     notes = [*store.source.notes, *domain.reading_notes(store)]
     input_rows, num_rows = store.output_rows, store.num_output_rows
     if labels_range is not None:
-        labels, outside = within_range(labels, names, store.rows, labels_range)
+        labels, outside = drop_outside_range(labels, names, store.rows, labels_range)
         notes += outside
     if resolved.columns is not None and not targets:
         notes.append(f"all numeric columns are used as labels: {', '.join(names)}")
     store, labels, input_rows, row_weights = _labeled(store, labels, input_rows, row_weights)
-    if lacking := len(whole) - len(store):
+    if unlabeled := len(whole) - len(store):
         notes.append(
-            f"{lacking:,} of {len(whole):,} {domain.records} have no label and are in no part of "
+            f"{unlabeled:,} of {len(whole):,} {domain.records} have no label and are in no part of "
             "the split"
         )
         if spec is not None and targets:
@@ -353,7 +353,7 @@ def open_labeled(
     notes += task_notes
     as_read = labels, names, store.rows
     if on_repeats != "keep":
-        labels, row_weights, repeats = settle_repeats(labels, store, on_repeats, kind, row_weights)
+        labels, row_weights, repeats = merge_repeats(labels, store, on_repeats, kind, row_weights)
         notes += repeats
         store, labels, input_rows, row_weights = _labeled(store, labels, input_rows, row_weights)
     if kind == "regression":  # the mean of repeats may hide an unusual label
@@ -621,7 +621,7 @@ def check_learnable(data: LabeledGraphs) -> None:
     """
     if data.weights is not None and not len(data.split.train):
         raise DataError("all weights of the training set are 0: nothing to learn.")
-    if len(data.lacking("train")) == len(data.targets):
+    if len(data.unusable_targets("train")) == len(data.targets):
         lack = "one class only" if data.task != "regression" else "one value only, or none,"
         raise DataError(
             f"every target has {lack} in the training set ({data.split_name} split): nothing to "

@@ -17,7 +17,7 @@ from graphlog.downstream.tasks import LabeledGraphs
 
 LEVEL = 0.9
 """Level of the intervals in reports: the share of values that they should contain."""
-NINETY = 1.6448536269514722
+HALF_WIDTH_90 = 1.6448536269514722
 """Half width, in standard deviations, of the interval with 90 % of a normal distribution."""
 
 
@@ -203,8 +203,8 @@ def _interval_row(
     surest = errors[np.argsort(std, kind="stable")[: len(std) // 3]]
     rmse, surest_rmse = (math.sqrt(mean_over_tasks(e**2)) for e in (errors, surest))
     return row | {
-        "spread_coverage": mean_over_tasks(np.abs(errors) <= NINETY * std),
-        "spread_half_width": NINETY * mean_over_tasks(std),
+        "spread_coverage": mean_over_tasks(np.abs(errors) <= HALF_WIDTH_90 * std),
+        "spread_half_width": HALF_WIDTH_90 * mean_over_tasks(std),
         "surest_third": surest_rmse / rmse if rmse > 0 else math.nan,
     }
 

@@ -42,7 +42,7 @@ from graphlog.training.runfolder import is_of_run
 
 STATUS = "graphlog_status"
 """Name of the column that contains ``ok``, or the reason why a row could not be used."""
-OWN_PREFIX = "graphlog_"
+RESULT_PREFIX = "graphlog_"
 """Prefix for the name of a result if a column of the input already has this name."""
 _ROWS_AT_ONCE = 4096
 _WIDEST_COLUMN = 1 << 31
@@ -94,7 +94,9 @@ class Results:
                 yield text, fields, cells, status
 
 
-def free_names(names: Iterable[str], taken: Iterable[str], prefix: str = OWN_PREFIX) -> list[str]:
+def free_names(
+    names: Iterable[str], taken: Iterable[str], prefix: str = RESULT_PREFIX
+) -> list[str]:
     """Return ``names``, with ``prefix`` added to those that are already taken.
 
     Example:

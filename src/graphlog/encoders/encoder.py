@@ -609,7 +609,7 @@ class GraphEncoder(nn.Module):
         shard = Shard(batch, self.peers)
         return self._join_layers(self._layer_outputs(shard), shard, layer == "jk+sum")
 
-    def embed_twice(self, batch: GraphBatch) -> Float[Tensor, "N W"]:
+    def embed_last_and_all(self, batch: GraphBatch) -> Float[Tensor, "N W"]:
         """Return ``last`` and ``jk`` of :meth:`embed_graphs`, concatenated, from one pass."""
         encoding, all_layers = self.encode_and_embed(batch)
         return torch.cat([self._last(encoding, batch), all_layers], dim=1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore, sample_rows
-from graphlog.domains.repeats import embedded_alike
+from graphlog.domains.repeats import equal_embedding_kinds
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import NonFiniteLossError
 
@@ -206,7 +206,7 @@ def _embedded_sample(
     A group consists of graphs that the network cannot tell apart.
     """
     rows = sample_rows(len(graphs), _MAX_GRAPHS, seed)
-    groups = embedded_alike(graphs.subset(rows), network.config.layers)
+    groups = equal_embedding_kinds(graphs.subset(rows), network.config.layers)
     groups = np.arange(len(rows)) if groups is None else group_numbers(groups.tolist())
     first = rows[np.unique(groups, return_index=True)[1]]
     device = next(network.parameters()).device

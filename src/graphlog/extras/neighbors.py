@@ -19,7 +19,13 @@ from graphlog.data.html import html_figure, page_head
 from graphlog.data.store import GraphStore
 from graphlog.domains import Draws, Input, domain_of
 from graphlog.domains.records import RecordDomain
-from graphlog.downstream.pretrained import Encoder, check_layer, load, ranges_of, standardized_alike
+from graphlog.downstream.pretrained import (
+    Encoder,
+    check_layer,
+    load,
+    ranges_of,
+    with_standardization,
+)
 from graphlog.downstream.writers import (
     STATUS,
     Written,
@@ -206,7 +212,7 @@ class Index:
             raise out_of_range("k", "1 or more", k)
         self.check_model(encoder)
         given = resolve(source, encoder.schema)
-        reading = standardized_alike(given, reading, self.standardize, "the library")
+        reading = with_standardization(given, reading, self.standardize, "the library")
         store = encoder.graphs_of(given, reading)
         shape = store.num_output_rows, min(k, len(self))
         rows = np.full(shape, -1, dtype=np.int64)
@@ -611,7 +617,7 @@ def neighbors_file(
             library_reading, reading = _readings(source, queries, encoder.schema, reading)
             standardize = None if source.store is None else source.store.source.standardize
         reading = encoder.reading_of(queries, reading)
-        reading = standardized_alike(queries, reading, standardize, "the library")
+        reading = with_standardization(queries, reading, standardize, "the library")
         store = read(queries, encoder.schema, **reading)
         if index is None:
             options: dict[str, Any] = {**computing, **library_reading}

@@ -18,11 +18,11 @@ from graphlog.domains import Input
 from graphlog.downstream.finetune import (
     FinetuneConfig,
     SeedJob,
-    check_folds,
+    check_finetuning,
+    common_start,
     finetune,
+    pop_labeling,
     run_digest,
-    start_of,
-    take_labeling,
 )
 from graphlog.downstream.metrics import IN_PERCENT, LOWER_IS_BETTER
 from graphlog.downstream.predictor import Predictor
@@ -139,13 +139,13 @@ def tune(
     check_usable(folder, _KIND, resume, overwrite)
     seeds = check_seeds("seeds", seeds)
     check_baselines(baselines)
-    labeling = take_labeling(settings, "tune")
+    labeling = pop_labeling(settings, "tune")
     fixed = FinetuneConfig.parse(settings).resolve_precision(bar.say)
     model, source = opened(encoder, dataset, fixed.device)
-    fixed = fixed.suited_to(model)
+    fixed = fixed.for_encoder(model)
     labeling |= {"split": split, "targets": targets}
     data = labeled(source, model.schema, **labeling)
-    check_folds(data, fixed.updated({"select": "best-valid"}))  # trials need a validation set
+    check_finetuning(data, fixed.updated({"select": "best-valid"}))  # trials need a validation set
     no_rows = np.empty(0, dtype=np.int64)
     without_test = replace(data, split=Split(data.split.train, data.split.valid, no_rows))
     digest = hash_json(
@@ -172,7 +172,7 @@ def tune(
                 bar.say(f"trial {done}, {done} of {trials} done: {values}")
                 score, state = None, states.FAIL  # a failed trial without "error" is not counted
                 try:
-                    start = start_of(model, without_test, fixed.updated(trial.params))
+                    start = common_start(model, without_test, fixed.updated(trial.params))
                     job = _TrialJob(start, seeds[0], Progress())
                     job.trial = trial
                     Trainer(job).run(stop)

@@ -41,9 +41,9 @@ class Quickstart(o.Computing, Command):
             )
             for name, question in tour.questions.items()
         ]
-        from graphlog.downstream.report import certainty_table
+        from graphlog.downstream.report import calibration_table
 
-        certainty = certainty_table([tour.certainty])
+        certainty = calibration_table([tour.certainty])
         title = f"{certainty.title} of {', '.join(kept)}, for the kept model"
         written = Table(("written", "content"), list(tour.written.items()))
         next_steps = Table(("try next",), [(line,) for line in tour.next_steps])

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from graphlog.config import FrozenConfig
 from graphlog.data.graphs import FeatureSchema
 from graphlog.data.store import GraphBatch
-from graphlog.domains import DOMAINS, USUAL_SCHEMA
+from graphlog.domains import DEFAULT_SCHEMA, DOMAINS
 from graphlog.encoders.encoder import GraphEncoder, standardized
 from graphlog.errors import ConfigError, setting
 from graphlog.ops.collectives import Peers
@@ -137,7 +137,7 @@ def chemistry_recipe(**objective: Any) -> dict[str, Any]:
 
 def comparison_recipe(**objective: Any) -> dict[str, Any]:
     """Return a recipe with the default training settings, with which all methods are compared."""
-    return {"objective": objective, "schema": USUAL_SCHEMA, "embedding": "jk"}
+    return {"objective": objective, "schema": DEFAULT_SCHEMA, "embedding": "jk"}
 
 
 def published_recipe(schema: str = "molecule", **objective: Any) -> dict[str, Any]:

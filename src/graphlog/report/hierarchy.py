@@ -52,7 +52,7 @@ class Assignments:
     novelty: Float[np.ndarray, "N"] | None
     """Percentile, 0 to 100, of the distance of each graph among the graphs that the model was
     trained on or the tree was fitted to; None if the model does not describe these."""
-    oddest: Int[np.ndarray, "K"]
+    by_novelty: Int[np.ndarray, "K"]
     """The graphs by decreasing novelty, then distance; empty if novelty is None."""
 
 
@@ -192,7 +192,7 @@ class Hierarchy:
         for graphs, values in self.model.embed_batches(
             ranges_of(store, batch_size),
             batch_size=batch_size,
-            function=network.embed_twice,
+            function=network.embed_last_and_all,
             precision=precision,
             progress=progress,
             total=len(store),
@@ -216,8 +216,8 @@ class Hierarchy:
             return Assignments(paths, similarities, None, np.empty(0, dtype=np.int64))
         # the largest percentile depends on the size of the half, so that it is cut to the smaller
         highest = min(float(fit.percentiles(np.array([np.inf]))[0]) for fit in fits)
-        oddest = np.lexsort((-distances, -np.minimum(percentiles, highest)))
-        return Assignments(paths, similarities, percentiles, oddest)
+        by_novelty = np.lexsort((-distances, -np.minimum(percentiles, highest)))
+        return Assignments(paths, similarities, percentiles, by_novelty)
 
     def _projected(self, values: Float[np.ndarray, "N D"]) -> torch.Tensor:
         first = self.forest.layers[0]

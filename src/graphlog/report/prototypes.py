@@ -353,8 +353,8 @@ def _atlas(
 ) -> str:
     """Return the atlas, an HTML page to explore the tree (``roots``, as in ``tree.json``)."""
     store, nodes = collection.store, [node for root in collection.roots for node in root.walk()]
-    oddest = collection.assignments.oddest[:_NUM_NOVEL_CANDIDATES]
-    novel = oddest[first_of_each(store, oddest)[:_NUM_NOVEL]].tolist()
+    by_novelty = collection.assignments.by_novelty[:_NUM_NOVEL_CANDIDATES]
+    novel = by_novelty[first_of_each(store, by_novelty)[:_NUM_NOVEL]].tolist()
     typical = {graph for node in nodes for graph, _ in node.typical}
     shown, mapped = sorted(typical | set(novel)), collection.sample.tolist()
     graphs, rows = sorted({*shown, *mapped}), store.output_rows.tolist()

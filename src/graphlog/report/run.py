@@ -12,7 +12,7 @@ import pandas as pd
 
 from graphlog.config import read_toml
 from graphlog.data.store import sample_rows
-from graphlog.downstream.metrics import IN_PERCENT, LOWER_IS_BETTER, shown_score
+from graphlog.downstream.metrics import IN_PERCENT, LOWER_IS_BETTER, format_score
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError, check_seed, setting
@@ -439,7 +439,7 @@ def _draw_scores(axis: Axes, metric: str, scores: Sequence[Score]) -> None:
     known = [score for score in scores if math.isfinite(score.mean)]
     largest = max((abs(score.mean) for score in known), default=0.0)
     texts = [
-        " ± ".join(shown_score(v, metric, largest) for v in (s.mean, s.sd) if not math.isnan(v))
+        " ± ".join(format_score(v, metric, largest) for v in (s.mean, s.sd) if not math.isnan(v))
         for s in known
     ]
     factor = 100 if metric in IN_PERCENT else 1

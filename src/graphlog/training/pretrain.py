@@ -75,9 +75,9 @@ class Pretraining(Job):
         *,
         init: GraphEncoder | None = None,
         progress: Progress | None = None,
-        embed_at_most: int | None = None,
+        max_embedded: int | None = None,
     ) -> None:
-        """Create encoder and objective, which prepares phases with up to ``embed_at_most`` graphs.
+        """Create encoder and objective, which prepares phases with up to ``max_embedded`` graphs.
 
         Raises:
             ConfigError: If settings, graphs and ``init`` do not fit each other.
@@ -134,7 +134,7 @@ class Pretraining(Job):
         self.average = WeightAverage(config.average) if config.average > 0 else None
         self.watch = CollapseWatch(self.encoder, config.watch_every, config.batch_size)
         self._steps = config.epochs * len(self.batches(0))
-        self._max_embedded = embed_at_most
+        self._max_embedded = max_embedded
         self._vectors, self._targets = vectors, None
         self._phase, self._splits_batches = 0, False
         self._had_nonzero_loss = False
@@ -322,7 +322,7 @@ class Pretraining(Job):
         self.objective.eval()
         novelty = fit_novelty(self.encoder, store, c.seed)
         extra = {**self.objective.state_dict(), **(novelty.tensors() if novelty else {})}
-        cutting = domain_of(store.schema).cutting_of(store)
+        cutting = domain_of(store.schema).cutting_options(store)
         info = {
             "objective": c.objective,
             "recipe": c.recipe,

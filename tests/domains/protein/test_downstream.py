@@ -14,7 +14,7 @@ from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.domains.protein.network import STATISTICS, ego_statistics
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN
-from graphlog.downstream.finetune import FinetuneConfig, start_of
+from graphlog.downstream.finetune import FinetuneConfig, common_start
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import open_labeled
@@ -116,7 +116,7 @@ def test_the_center_is_read_downstream_unless_told_otherwise(store: GraphStore) 
     data = open_labeled(store, PROTEIN)
     quick = {"epochs": 1, "device": "cpu", "precision": "fp32"}
     for told, readout in (({}, "mean+center"), ({"readout": "encoder"}, "mean")):
-        start = start_of(encoder, data, FinetuneConfig(**quick, **told))
+        start = common_start(encoder, data, FinetuneConfig(**quick, **told))
         assert start.encoder.config.readout == readout
 
 

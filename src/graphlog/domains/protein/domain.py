@@ -128,7 +128,7 @@ class ProteinDomain(Domain):
         """Return the networks, tables and ontologies that a labeled set is made from."""
         return parts(spec) if details_of(spec).networks else []
 
-    def cutting_of(self, source: Input | GraphStore) -> dict[str, Any]:
+    def cutting_options(self, source: Input | GraphStore) -> dict[str, Any]:
         """Return the options by which the ego-networks of a store or a named set are cut."""
         if isinstance(source, Input) and source.spec is not None:
             cutting = details_of(source.spec).options.model_dump(mode="json")
