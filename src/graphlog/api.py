@@ -317,9 +317,21 @@ def embed(
     engine: str = "local",
     **options: Any,
 ) -> Float[np.ndarray, "M W"]:
-    """Return a float32 embedding of each row, NaN for bad rows. See :meth:`Encoder.embed`.
+    """Return one float32 embedding per input row; NaN where a row cannot be read.
 
-    The ``engine`` is ``local`` or ``ray``; see :func:`graphlog.data.workers.using`.
+    Args:
+        encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
+        source: A list of SMILES, a path, the name of a data set, a store, or graphs of
+            torch_geometric.
+        layer: ``jk``, ``jk+sum`` or ``last``; None uses that of the model.
+        engine: ``local`` or ``ray``; see :func:`graphlog.data.workers.using`.
+        options: Other arguments of :meth:`~graphlog.downstream.pretrained.Encoder.embed`, such as
+            ``with_features`` and ``smiles_column``.
+
+    Raises:
+        DataError: If the source cannot be read, or more than half of the rows of a table are bad.
+        ConfigError: If a model or an option is unknown.
+        ModelFileError: If the model cannot be read.
     """
     model = load(encoder, source=source)
     with using(engine, model.device.type):
@@ -354,7 +366,8 @@ def embed_file(
         source: A path, the name of a data set, a store, or a list of SMILES.
         out: The file; its extension decides the format. ``-`` is standard output.
         layer: ``jk``, ``jk+sum`` or ``last``; None uses that of the model.
-        with_features: Additional features, as for :meth:`Encoder.embed`, in columns of their names.
+        with_features: Additional features in columns of their names, as for
+            :meth:`~graphlog.downstream.pretrained.Encoder.embed`.
         batch_size: Number of graphs per forward pass.
         precision: Number format of matrix products.
         device: Device for an encoder that is loaded: ``auto``, ``cpu`` or ``cuda``.
@@ -398,9 +411,21 @@ def embed_file(
 def predict(
     predictor: str | Path | Predictor, source: InputLike, engine: str = "local", **options: Any
 ) -> Any:
-    """Return the predictions of each row, NaN for bad rows, as a data frame if the input is one.
+    """Return one prediction per input row and target; NaN where a row cannot be read.
 
-    See :meth:`Predictor.predict`.
+    Predictions are probabilities (classification) or values in the unit of the labels (regression),
+    as an array of shape (rows, targets), or as a data frame if the source is one.
+
+    Args:
+        predictor: A predictor, or a run folder of fine-tuning or probing.
+        source: A list of SMILES, a path, the name of a data set, a store, or a data frame.
+        engine: ``local`` or ``ray``; see :func:`graphlog.data.workers.using`.
+        options: Other arguments of :meth:`~graphlog.downstream.predictor.Predictor.predict`, such
+            as ``batch_size`` and ``smiles_column``.
+
+    Raises:
+        DataError: If the source cannot be read, or more than half of the rows of a table are bad.
+        ModelFileError: If the predictor cannot be read.
     """
     model = load_predictor(predictor)
     with using(engine, model.device.type):
@@ -416,14 +441,38 @@ def predict_file(
     engine: str = "local",
     **options: Any,
 ) -> Written:
-    """Write the columns of the input and predictions. See :meth:`Predictor.predict_file`."""
+    """Write the columns of the input and the predictions of each row to a file.
+
+    Args:
+        predictor: A predictor, or a run folder of fine-tuning or probing.
+        source: A path, ``-``, the name of a data set, a store, or a list of SMILES.
+        out: The file; its extension decides the format. ``-`` is standard output.
+        device: Device for a predictor that is loaded: ``auto``, ``cpu`` or ``cuda``.
+        engine: ``local`` or ``ray``; see :func:`graphlog.data.workers.using`.
+        options: Other arguments of :meth:`~graphlog.downstream.predictor.Predictor.predict_file`,
+            such as ``interval`` and ``format``.
+
+    Raises:
+        ConfigError: If the extension of ``out`` is unknown, or intervals are not available.
+        DataError: If the source cannot be read, or more than half of the rows of a table are bad.
+    """
     model = load_predictor(predictor, device_for(engine, device))
     with using(engine, model.device.type):
         return model.predict_file(source, Path(out), **options)
 
 
 def load_predictor(predictor: str | Path | Predictor, device: str = "cpu") -> Predictor:
-    """Load the predictor of a run folder of fine-tuning or probing, or of a file."""
+    """Load a predictor.
+
+    Args:
+        predictor: A run folder of fine-tuning or probing, its ``model.safetensors``, or a
+            predictor, which is returned unchanged.
+        device: ``auto``, ``cpu`` or ``cuda``.
+
+    Raises:
+        ModelFileError: If the file or folder contains no usable predictor.
+        ConfigError: If an encoder is given, which has no head.
+    """
     if isinstance(predictor, Encoder):
         raise ConfigError("an encoder has no head to predict with; train one: graphlog.finetune.")
     return predictor if isinstance(predictor, Predictor) else Predictor.load(predictor, device)

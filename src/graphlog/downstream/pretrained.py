@@ -174,7 +174,7 @@ class Encoder(nn.Module):
 
         Args:
             source: A list, array or column of SMILES, a path, the name of a data set, a store, or
-                graphs of torch_geometric. At most half of them may be unreadable.
+                graphs of torch_geometric. At most half of the rows of a table may be unreadable.
             layer: ``jk`` (means of all layers and the log node count), ``last`` (the paper's) or
                 ``jk+sum`` (``jk`` and the sums of all layers); None takes the model's own.
             batch_size: Graphs per forward pass.

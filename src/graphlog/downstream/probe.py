@@ -118,8 +118,9 @@ def probe(
         targets: As for :func:`graphlog.finetune`.
         head: ``linear``, ``kernel``, or ``auto``: both, the better one first, judged by the
             validation set, or by cross-validation of the training set if the former has no score.
-        layer: See :meth:`Encoder.head_layer`.
-        with_features: Additional features that need no training, as for :meth:`Encoder.embed`.
+        layer: See :meth:`~graphlog.downstream.pretrained.Encoder.head_layer`.
+        with_features: Additional features that need no training, as for
+            :meth:`~graphlog.downstream.pretrained.Encoder.embed`.
             Linear models of the embeddings and of each of the features are averaged (logits for
             classification, values for regression) in the first row; the rows below score each
             alone. A kernel model uses all of them together.

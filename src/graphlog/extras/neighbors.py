@@ -525,8 +525,8 @@ def neighbors(
         library: As for ``query``, or the folder of a saved index, or an :class:`Index`.
         k: Neighbors of each row.
         device: Device to load the model to, if it is given by name.
-        exact: As for :meth:`Index.build`.
-        layer: As for :meth:`Index.build`.
+        exact: As for :meth:`~graphlog.extras.neighbors.Index.build`.
+        layer: As for :meth:`~graphlog.extras.neighbors.Index.build`.
         options: ``batch_size``, ``precision``, ``progress`` and options of the reader, for query
             and library.
 
@@ -574,8 +574,8 @@ def neighbors_file(
         k: Neighbors of each row.
         save: Folder to write the index to, for other queries.
         device: Device to load the model to, if it is given by name.
-        exact: As for :meth:`Index.build`.
-        layer: As for :meth:`Index.build`.
+        exact: As for :meth:`~graphlog.extras.neighbors.Index.build`.
+        layer: As for :meth:`~graphlog.extras.neighbors.Index.build`.
         batch_size: Graphs per forward pass.
         precision: Number format of matrix products.
         progress: Progress display, updated after every batch.
