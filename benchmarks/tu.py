@@ -1,17 +1,21 @@
-r"""TU sets without labels under the 10-fold protocol of InfoGraph and GraphCL, a JSON a cell.
+r"""Measure pre-training on TU data sets by the 10-fold protocol of InfoGraph and GraphCL.
 
     python benchmarks/tu.py run --sets mutag ptc imdb-binary enzymes imdb-multi proteins nci1
     python benchmarks/tu.py report
 
-Every seed pre-trains anew and deals the folds anew. Cells that are there are skipped. The network
-is InfoGraph's: GIN, 3 layers of 32, 20 epochs, batches of 128; the step size is 1e-3 throughout,
-and nothing is tuned to a set. The embedding is that of the last epoch.
+A cell is a data set, a method and a seed; it is one line of JSON in ``results/tu.jsonl.gz``, and
+finished cells are skipped. Each seed has its own pre-training, without labels, and its own folds.
+The network is InfoGraph's: GIN with 3 layers of 32, 20 epochs, batches of 128. The learning rate is
+always 1e-3, and no setting is tuned to a data set. The weights of the last epoch are used.
 """
 
 import argparse
 import gzip
 import json
+import os
+import platform
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +26,8 @@ import graphlog
 from graphlog.downstream.fold_probe import fold_probe
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.encoders.encoder import EncoderConfig
-from machine import machine
 
+INSTRUCTION_SETS = {"avx2", "avx512f", "avx512_bf16", "amx_bf16"}
 SETS = ("mutag", "ptc", "imdb-binary", "enzymes", "imdb-multi", "proteins", "nci1")
 NAMES = {
     "wl": "WL subtree counts",
@@ -32,7 +36,7 @@ NAMES = {
     "infograph": "InfoGraph",
     "graphcl": "GraphCL",
 }
-"""Rows of the table; subtree counts are measured in the cell of the untrained encoder."""
+"""Titles of the rows; subtree counts are measured in the cell of the untrained encoder."""
 NETWORK = {"backbone": "gin", "layers": 3, "dim": 32}
 TRAINING = {"epochs": 20, "batch_size": 128, "learning_rate": 1e-3, "precision": "fp32"}
 PAPER = {
@@ -55,34 +59,48 @@ PAPER = {
         "nci1": "77.87 ± 0.41",
     },
 }
-"""Sun et al. (ICLR 2020) and You et al. (NeurIPS 2020), as printed; without sets not reported."""
+"""Accuracies as printed by Sun et al. (ICLR 2020) and You et al. (NeurIPS 2020)."""
 
 
 def run(options: argparse.Namespace, cells: Path) -> None:
-    """Append the missing cells, small sets first."""
+    """Measure the missing cells and append them to the file ``cells``."""
     done = set(pd.read_json(cells, lines=True)["name"]) if cells.exists() else set[str]()
     for name in options.sets:
         store = graphlog.read_graphs(name)
         for seed in options.seeds:
             for method in options.methods:
                 if (cell := f"{name}-{method}-s{seed}") not in done:
-                    found = measure(store, method, seed, options.classifier)
-                    place = {"name": cell, "set": name, "seed": seed, "machine": machine()}
+                    result = measure(store, method, seed, options.classifier)
+                    head = {"name": cell, "set": name, "seed": seed, "machine": machine()}
                     with gzip.open(cells, "at", encoding="utf-8") as file:
-                        file.write(json.dumps({**place, **found}) + "\n")
-                    print(cell, *(f"{100 * row['accuracy']:.2f}" for row in found["rows"]))
+                        file.write(json.dumps({**head, **result}) + "\n")
+                    print(cell, *(f"{100 * row['accuracy']:.2f}" for row in result["rows"]))
+
+
+def machine() -> dict[str, Any]:
+    """Return the processor and the versions of Python and packages."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    cpu = {name.strip(): value for name, _, value in (line.partition(":") for line in lines)}
+    return {
+        "cpu": cpu.get("model name", platform.processor()).strip(),
+        "instruction_sets": sorted(INSTRUCTION_SETS.intersection(cpu.get("flags", "").split())),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "torch_geometric", "rdkit", "numpy")},
+    }
 
 
 def measure(store: graphlog.GraphStore, method: str, seed: int, classifier: str) -> dict[str, Any]:
-    """Return one cell: pre-train, embed, cross-validate."""
+    """Return the results of one cell: pre-train, embed and cross-validate."""
     start, names = time.perf_counter(), [method]
     if method == "untrained":
         names.append("wl")
         network = EncoderConfig.parse(NETWORK)
         encoder = random_encoder(network, store.schema, layer="jk", seed=seed, graphs=store)
     else:
-        how = {"seed": seed, "embedding": "jk", "device": "cpu", **TRAINING}
-        encoder = graphlog.pretrain(store, method, encoder=NETWORK, **how)
+        options = {"seed": seed, "embedding": "jk", "device": "cpu", **TRAINING}
+        encoder = graphlog.pretrain(store, method, encoder=NETWORK, **options)
     trained = time.perf_counter()
     baselines = tuple(names[1:])
     report = fold_probe(encoder, store, classifier=classifier, seeds=(seed,), baselines=baselines)
@@ -98,10 +116,10 @@ def measure(store: graphlog.GraphStore, method: str, seed: int, classifier: str)
 
 
 def table(cells: Path) -> str:
-    """Return a row a method, a column a set: mean and sample SD over seeds, and their number."""
-    found = pd.read_json(cells, lines=True).explode("rows", ignore_index=True)
-    found = found[["set"]].join(pd.DataFrame(found["rows"].tolist()))
-    scores = (100 * found["accuracy"]).groupby([found["method"], found["set"]])
+    """Return the table of accuracies: mean ± sample SD over seeds, and the number of seeds."""
+    rows = pd.read_json(cells, lines=True).explode("rows", ignore_index=True)
+    rows = rows[["set"]].join(pd.DataFrame(rows["rows"].tolist()))
+    scores = (100 * rows["accuracy"]).groupby([rows["method"], rows["set"]])
     texts = scores.agg(lambda s: f"{s.mean():.2f} ± {s.std():.2f} ({len(s)})").unstack()
     lines = {
         f"{NAMES[name]} (*measured*)": texts.loc[name] for name in NAMES if name in texts.index
@@ -113,7 +131,7 @@ def table(cells: Path) -> str:
 
 
 def main() -> None:
-    """Run one stage."""
+    """Parse the options; measure cells or write the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
