@@ -1,9 +1,10 @@
-"""Make weights of ``pretrain.py`` the model that ``graphlog pretrain`` leaves, in half precision.
+"""Make a model file from weights of ``pretrain.py``, in half precision.
 
     python benchmarks/gpu/finish.py STORE WEIGHTS.safetensors MODEL.safetensors
 
-Statistics of batch normalization are taken from clean graphs under the weights as they are stored,
-and novelty is fitted. Prototypes stay, with the head that they live behind.
+The model is the same as that of ``graphlog pretrain``. The statistics of batch normalization are
+computed on graphs without masks, with the weights rounded to half precision, and the statistics of
+novelty are fitted. The prototypes and the projection head that they need are included.
 """
 
 import argparse

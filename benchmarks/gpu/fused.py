@@ -1,6 +1,6 @@
-"""The operations of ``finetune.py`` as kernels: of each, one that reads and writes once.
+"""Triton kernels of the operations in ``finetune.py``: one kernel instead of several for each.
 
-Rows of a network are (K, N, D), of which the first ``real[k]`` hold a node.
+The rows of K networks have the shape (K, N, D); the first ``real[k]`` of network ``k`` are nodes.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ ROWS, COLUMNS, WARPS = 256, 16, 8
 
 @triton.jit
 def _tile(values, first, k, count, width, column, end, R: tl.constexpr):
-    """Return where rows of a network stand, which are before ``end``, and their values."""
+    """Return the offsets, the mask (rows before ``end``) and the values of a tile of a network."""
     row = first + tl.arange(0, R)
     place = (k * count + row)[:, None] * width + column[None, :]
     mask = (row < end)[:, None] & (column < width)[None, :]
@@ -77,7 +77,7 @@ def _bias_relu_backward(dy, y, dx, db, count, width, R: tl.constexpr, C: tl.cons
 
 @triton.jit
 def _dropped(value, seed, place, drawn_before):
-    """Return a value twice, or nothing; the same for a seed and a place."""
+    """Apply dropout of one half, which depends only on the seed and the offset of the value."""
     drawn = tl.rand(tl.load(seed), (drawn_before + place).to(tl.int32))
     return tl.where(drawn < 0.5, 0.0, 2.0 * value)
 
@@ -127,7 +127,7 @@ def _gradient(
     dy, h, first, k, count, width, column, end, mean, rate, weight, bias, seed, drawn_before,
     RELU: tl.constexpr, DROP: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """Return a tile of normalized rows, and their gradients before dropout and ReLU."""
+    """Return offsets, mask, normalized rows, and gradients with respect to the ReLU's input."""
     place, mask, x = _tile(h, first, k, count, width, column, end, R)
     _, _, g = _tile(dy, first, k, count, width, column, end, R)
     x = (x - mean[None, :]) * rate[None, :]
