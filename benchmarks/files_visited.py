@@ -29,7 +29,6 @@ def files_visited(run: Callable[[], object], package: Path) -> set[str]:
 
 
 def main() -> None:
-    """Print the numbers of files."""
     package = Path(graphlog.__file__).parent
     modules = list(package.rglob("*.py"))
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in modules)

@@ -27,7 +27,7 @@ predictions of a regression. It fails if encoders were calibrated on different s
 prints the difference of two models with a 95 % interval of paired bootstraps over molecules.
 """
 
-import argparse
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -51,8 +51,8 @@ from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 
-CLASSIFICATION = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "hiv", "muv")
-REGRESSION = ("esol", "freesolv", "lipophilicity")
+DATASETS = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "hiv", "muv")
+DATASETS += ("esol", "freesolv", "lipophilicity")
 MANY_TARGETS, SHORT_GRID = 100, (0.01, 0.1)
 """Data sets with more targets try only two values of C, each of which takes minutes."""
 SIZES, SIZES_FINETUNED, DRAWS, SPLITS = (50, 100, 200, 400, 800), (100, 400), 5, 10
@@ -73,9 +73,7 @@ def descriptors(smiles: list[str]) -> np.ndarray:
     return finite.clip(-1e6, 1e6).astype(np.float32)
 
 
-def features_of(
-    name: str, place: str, data: LabeledGraphs, options: argparse.Namespace
-) -> tuple[Any, str]:
+def features_of(name: str, place: str, data: LabeledGraphs, options: Namespace) -> tuple[Any, str]:
     """Return features, and the digest of the store that the encoder is calibrated on, or ``""``.
 
     The features are embeddings, descriptors or sparse bits; for fine-tuning, the encoder itself.
@@ -163,7 +161,7 @@ def cross_validated_c(features: Any, labels: np.ndarray, task: Any, draw: int) -
     return min(losses, key=lambda c: losses[c])
 
 
-def measure(options: argparse.Namespace) -> None:
+def measure(options: Namespace) -> None:
     """Compute the predictions that are not in ``--work`` yet."""
     options.work.mkdir(parents=True, exist_ok=True)
     for dataset in options.datasets:
@@ -258,16 +256,13 @@ def compare(work: Path, protocol: str, ours: str, theirs: str, resamples: int = 
 
 
 def main() -> None:
-    """Parse the options and run the protocol."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     protocols = ("valid", "test", "splits", "crossed", "labels", "finetune")
     parser.add_argument("protocol", choices=(*protocols, "rows", "compare"))
     parser.add_argument("sides", nargs="*", help="for compare: two models")
     parser.add_argument("--of", choices=protocols, default="test", help="for compare: protocol")
     parser.add_argument("--models", nargs="+", default=[], metavar="NAME=PLACE")
-    parser.add_argument("--datasets", nargs="+", default=[*CLASSIFICATION, *REGRESSION])
+    parser.add_argument("--datasets", nargs="+", default=DATASETS)
     parser.add_argument("--schema", default="molecule-cip")
     parser.add_argument("--layer", choices=("jk", "last"), help="default: that of the model")
     parser.add_argument("--collection", type=Path, default=Path("runs/stores/near"))

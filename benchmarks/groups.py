@@ -235,19 +235,19 @@ def measure(path: Path, datasets: list[str], models: dict[str, Any], prefix: str
     for dataset in datasets:
         if dataset in set(rows["dataset"][comparison(rows["task"]) == prefix]):
             continue
-        found: list[dict[str, Any]] = []
+        added: list[dict[str, Any]] = []
         if dataset in RETRIEVED:
             table, graphs = sample(dataset, True, store.schema)
-            found += retrieve(table, represent(models, graphs, store)[0])
+            added += retrieve(table, represent(models, graphs, store)[0])
         if dataset in GROUPED:
             table, graphs = sample(dataset, False, store.schema)
             kinds = group_numbers(scaffolds.scaffolds(table["smiles"].tolist()))
             truths = dict([("scaffold", kinds), profiles(dataset, table)])
-            found += group(truths, *represent(models, graphs, store))
+            added += group(truths, *represent(models, graphs, store))
         if dataset == WORM:
             truths = {"GO terms": combinations(store.labels == 1)}
-            found += [*group(truths, *represent(models, store, store)), *probe(models, store)]
-        new = pd.DataFrame(found).assign(dataset=dataset).round({"value": 5})
+            added += [*group(truths, *represent(models, store, store)), *probe(models, store)]
+        new = pd.DataFrame(added).assign(dataset=dataset).round({"value": 5})
         rows = pd.concat([rows, new.assign(task=prefix + new["task"])])
         rows.to_csv(RESULTS, index=False)
 

@@ -13,7 +13,7 @@ trained on, the statistics of novelty (and, with ``--new-tree``, the prototypes)
         src/graphlog/models/graphlog-mol.safetensors --graphs runs/stores/near --new-tree
 """
 
-import argparse
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import numpy as np
@@ -45,10 +45,7 @@ def fit_tree(encoder: Encoder, graphs: GraphStore, seed: int) -> dict[str, Tenso
 
 
 def main() -> None:
-    """Parse the options and write the model file."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="run folder or model file")
     parser.add_argument("output", type=Path)
     parser.add_argument("--license", help="default: that of the model file")

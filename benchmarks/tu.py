@@ -9,12 +9,12 @@ The network is InfoGraph's: GIN with 3 layers of 32, 20 epochs, batches of 128. 
 always 1e-3, and no setting is tuned to a data set. The weights of the last epoch are used.
 """
 
-import argparse
 import gzip
 import json
 import os
 import platform
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from graphlog.downstream.pretrained import random_encoder
 from graphlog.encoders.encoder import EncoderConfig
 
 INSTRUCTION_SETS = {"avx2", "avx512f", "avx512_bf16", "amx_bf16"}
+RESULTS = Path(__file__).parent / "results"
 SETS = ("mutag", "ptc", "imdb-binary", "enzymes", "imdb-multi", "proteins", "nci1")
 NAMES = {
     "wl": "WL subtree counts",
@@ -37,6 +38,7 @@ NAMES = {
     "graphcl": "GraphCL",
 }
 """Titles of the rows; subtree counts are measured in the cell of the untrained encoder."""
+METHODS, SEEDS = ("untrained", "graphlog", "infograph", "graphcl"), range(5)
 NETWORK = {"backbone": "gin", "layers": 3, "dim": 32}
 TRAINING = {"epochs": 20, "batch_size": 128, "learning_rate": 1e-3, "precision": "fp32"}
 PAPER = {
@@ -62,15 +64,15 @@ PAPER = {
 """Accuracies as printed by Sun et al. (ICLR 2020) and You et al. (NeurIPS 2020)."""
 
 
-def run(options: argparse.Namespace, cells: Path) -> None:
+def run(sets: list[str], cells: Path) -> None:
     """Measure the missing cells and append them to the file ``cells``."""
     done = set(pd.read_json(cells, lines=True)["name"]) if cells.exists() else set[str]()
-    for name in options.sets:
+    for name in sets:
         store = graphlog.read_graphs(name)
-        for seed in options.seeds:
-            for method in options.methods:
+        for seed in SEEDS:
+            for method in METHODS:
                 if (cell := f"{name}-{method}-s{seed}") not in done:
-                    result = measure(store, method, seed, options.classifier)
+                    result = measure(store, method, seed)
                     head = {"name": cell, "set": name, "seed": seed, "machine": machine()}
                     with gzip.open(cells, "at", encoding="utf-8") as file:
                         file.write(json.dumps({**head, **result}) + "\n")
@@ -91,7 +93,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def measure(store: graphlog.GraphStore, method: str, seed: int, classifier: str) -> dict[str, Any]:
+def measure(store: graphlog.GraphStore, method: str, seed: int) -> dict[str, Any]:
     """Return the results of one cell: pre-train, embed and cross-validate."""
     start, names = time.perf_counter(), [method]
     if method == "untrained":
@@ -103,16 +105,16 @@ def measure(store: graphlog.GraphStore, method: str, seed: int, classifier: str)
         encoder = graphlog.pretrain(store, method, encoder=NETWORK, **options)
     trained = time.perf_counter()
     baselines = tuple(names[1:])
-    report = fold_probe(encoder, store, classifier=classifier, seeds=(seed,), baselines=baselines)
+    report = fold_probe(encoder, store, classifier="svm", seeds=(seed,), baselines=baselines)
     rows = [
         {"method": name, "accuracy": row.mean("accuracy"), "rule": row.rule}
         | {"folds": row.detail["folds"][0], "c": row.detail["c"][0]}
         for name, row in zip(names, report.rows, strict=True)
     ]
     seconds = {"pretrain": trained - start, "protocol": time.perf_counter() - trained}
-    settings = {"encoder": NETWORK, "training": TRAINING, "embedding": "jk"}
+    settings = {"encoder": NETWORK, "training": TRAINING, "embedding": "jk", "classifier": "svm"}
     about = {"graphs": len(store), "digest": store.digest, "seconds": seconds}
-    return {**about, "rows": rows, "settings": {**settings, "classifier": classifier}}
+    return {**about, "rows": rows, "settings": settings}
 
 
 def table(cells: Path) -> str:
@@ -131,23 +133,16 @@ def table(cells: Path) -> str:
 
 
 def main() -> None:
-    """Parse the options; measure cells or write the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=["run", "report"])
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=[*SETS, "nci109"])
-    parser.add_argument("--methods", nargs="+", default=[n for n in NAMES if n != "wl"])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
-    parser.add_argument("--classifier", default="svm", choices=["svm", "logistic"])
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    cells = options.results / "tu.jsonl.gz"
     if options.stage == "run":
-        run(options, cells)
+        run(options.sets, RESULTS / "tu.jsonl.gz")
     else:
-        (options.results / "tu.md").write_text(table(cells) + "\n", encoding="utf-8")
+        text = table(RESULTS / "tu.jsonl.gz") + "\n"
+        (RESULTS / "tu.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

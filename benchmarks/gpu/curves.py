@@ -19,7 +19,6 @@ ARMS = {
 
 
 def main() -> None:
-    """Draw a panel for each data set."""
     rows = pd.read_csv(sys.argv[1])
     figure, axes = plt.subplots(2, 4, figsize=(12, 5.6), sharex=True, layout="constrained")
     paper = PAPER["table_1"]

@@ -2,7 +2,7 @@
 
     python benchmarks/gpu/finetune.py prepare TASKS --datasets bbbp muv    # needs RDKit and data
     python benchmarks/gpu/finetune.py check TASKS --datasets bbbp
-    python benchmarks/gpu/finetune.py train TASKS OUT --datasets bbbp muv:1 --arms own=MODEL no=
+    python benchmarks/gpu/finetune.py train TASKS OUT --datasets bbbp muv:1 --arms mine=MODEL new=
 
 The training is that of ``graphlog finetune DATASET -m MODEL --protocol paper --precision bf16``,
 with the heads, order of the graphs, loss, optimizer and learning rates of the library. Two things
@@ -14,8 +14,8 @@ scores use TensorFloat-32 for matrix products. When a data set is finished, the 
 validation and test sets after every epoch is written.
 """
 
-import argparse
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -41,7 +41,7 @@ from graphlog.encoders.modelfile import tensors_below
 from graphlog.training.settings import global_seed, seed_for
 from graphlog.training.trainer import NamedAdam
 
-NOWHERE = np.iinfo(np.int16).max
+NO_NEIGHBOR = np.iinfo(np.int16).max
 """Marks the places in ``Task.neighbors`` that have no neighbor."""
 EPS, MOMENTUM = 1e-5, 0.1
 FIRST_STEPS = 6
@@ -54,7 +54,7 @@ class Task(NamedTuple):
     codes: np.ndarray
     """Index in ``node_rows`` of each node; the empty node has the last index."""
     neighbors: np.ndarray
-    """Number of each neighbor minus that of the node, itself first; padded with ``NOWHERE``."""
+    """Number of each neighbor minus that of the node, itself first; padded with ``NO_NEIGHBOR``."""
     edge_counts: np.ndarray
     """Number of edges of each row of ``edge_rows`` that end at each node, with self-loops."""
     first: np.ndarray
@@ -78,22 +78,22 @@ class Task(NamedTuple):
         arrays, schema = data.store.contents.arrays, data.store.schema
         nodes, edges = (arrays[f"{kind}_offsets"].astype(np.int64) for kind in ("node", "edge"))
         sizes, count = np.diff(nodes), int(nodes[-1])
-        own = np.repeat(nodes[:-1], np.diff(edges))
-        ends = np.asarray(arrays["endpoints"]).astype(np.int64).reshape(-1, 2) + own[:, None]
-        there, back = np.concatenate([ends, ends[:, ::-1]]).T
+        first = np.repeat(nodes[:-1], np.diff(edges))
+        ends = np.asarray(arrays["endpoints"]).astype(np.int64).reshape(-1, 2) + first[:, None]
+        node, neighbor = np.concatenate([ends, ends[:, ::-1]]).T
         kinds = len(arrays["edge_table"])
         edge_counts = np.zeros((count + 1, kinds + 1), np.uint8)
         bonds = np.tile(np.asarray(arrays["edge_codes"]).astype(np.int64), 2)
-        np.add.at(edge_counts, (there, bonds), 1)
+        np.add.at(edge_counts, (node, bonds), 1)
         edge_counts[:-1, -1] = 1
-        order = np.argsort(there, kind="stable")
-        degree = np.bincount(there, minlength=count)
-        neighbors = np.full((count + 1, 1 + degree.max()), NOWHERE, np.int16)
+        order = np.argsort(node, kind="stable")
+        degree = np.bincount(node, minlength=count)
+        neighbors = np.full((count + 1, 1 + degree.max()), NO_NEIGHBOR, np.int16)
         neighbors[:-1, 0] = 0
         place = 1 + ragged_ranges(np.zeros_like(degree), degree)
-        neighbors[there[order], place] = (back - there)[order]
+        neighbors[node[order], place] = (neighbor - node)[order]
         codes = np.append(np.asarray(arrays["node_codes"]), len(arrays["node_table"]))
-        shown = [
+        indicators = [
             expand_attributes(torch.tensor(np.asarray(table)), columns, torch.float32).numpy()
             for table, columns in (
                 (arrays["node_table"], schema.node),
@@ -107,8 +107,8 @@ class Task(NamedTuple):
             edge_counts,
             nodes,
             np.append(sizes, 0),
-            np.pad(shown[0], ((0, 1), (0, 0))),
-            shown[1],
+            np.pad(indicators[0], ((0, 1), (0, 0))),
+            indicators[1],
             np.pad(labels, ((0, 1), (0, 0)), constant_values=np.nan),
             split.train,
             np.concatenate([split.valid, split.test]),
@@ -138,10 +138,10 @@ class Batches(NamedTuple):
 def neighbor_sum(h: Tensor, neighbors: Tensor, nodes: Tensor) -> Tensor:
     """Return the sum over the neighbors of each node, including the node itself."""
     jumps = neighbors[nodes.long()].long()
-    there = jumps < NOWHERE
-    source = torch.where(there, torch.arange(h.shape[1], device=h.device)[:, None] + jumps, 0)
+    exists = jumps < NO_NEIGHBOR
+    source = torch.where(exists, torch.arange(h.shape[1], device=h.device)[:, None] + jumps, 0)
     network = torch.arange(len(h), device=h.device)[:, None, None]
-    return (h[network, source.expand(len(h), -1, -1)] * there[..., None]).sum(2)
+    return (h[network, source.expand(len(h), -1, -1)] * exists[..., None]).sum(2)
 
 
 def bias_relu(x: Tensor, b: Tensor) -> Tensor:
@@ -231,15 +231,15 @@ class Stack:
         self.places = max(map(self._places, orders))
         self.batches = self.cut(orders[0], self.places)
         held_out = self._in_batches(task.held_out)[None]
-        self.exams = self.cut(held_out, self._places(held_out))
+        self.held_out_batches = self.cut(held_out, self._places(held_out))
         shape = len(networks), held_out[0].size, task.labels.shape[1]
         self.outputs = torch.zeros(shape, device=device)
         self.losses = torch.zeros(len(networks), dtype=torch.float64, device=device)
         self.numbers = torch.arange(
-            max(v.rows.shape[1] for v in (self.batches, self.exams)), device=device
+            max(v.rows.shape[1] for v in (self.batches, self.held_out_batches)), device=device
         )
         self.sums, self.relu, self.norm = neighbor_sum, bias_relu, normalized
-        self.take, self.look, self.stream = self._take, self._look, None
+        self.train_step, self.predict_step, self.stream = self._train_step, self._predict_step, None
         if device.type == "cuda":
             import fused
 
@@ -247,8 +247,8 @@ class Stack:
             index = torch.zeros(1, dtype=torch.int64, device=device)
             # Large data sets, which take longest, get a higher priority than the others.
             first = -2 if len(task.train) > 50_000 else -1 if len(task.train) > 20_000 else 0
-            self.take = Replayed(self._take, index, first)
-            self.look = Replayed(self._look, index.clone(), first)
+            self.train_step = Replayed(self._train_step, index, first)
+            self.predict_step = Replayed(self._predict_step, index.clone(), first)
             self.stream = torch.cuda.Stream(priority=first)
         self.scores: list[Tensor] = []
 
@@ -257,26 +257,27 @@ class Stack:
 
         They are padded with zeros as by :func:`padded.wide`; gradients of the padding are zero.
         """
-        found: list[dict[str, Tensor]] = []
+        networks: list[dict[str, Tensor]] = []
         for _, seed, encoder in self.networks:
             with global_seed(seed_for(seed, "finetune"), "head"):
                 targets = self.host.labels.shape[1]
                 head = Head(encoder.config.dim, targets, "classification", 0, self.config.dropout)
             gap = 0, -encoder.config.dim % 8
-            own = {"node": F.pad(encoder.node.weight, gap)}
+            weights = {"node": F.pad(encoder.node.weight, gap)}
             for number, (layer, norm) in enumerate(zip(encoder.layers, encoder.norms, strict=True)):
-                own[f"edge{number}"] = F.pad(layer.edge.weight, gap)
+                weights[f"edge{number}"] = F.pad(layer.edge.weight, gap)
                 for name, part in (("lift", layer.lift), ("lower", layer.lower), ("norm", norm)):
                     weight = wide(part.weight, torch.float32)
-                    own[f"{name}{number}.weight"] = weight.T if weight.dim() == 2 else weight[None]
+                    matrix = weight.dim() == 2
+                    weights[f"{name}{number}.weight"] = weight.T if matrix else weight[None]
                     if name != "lower":
-                        own[f"{name}{number}.bias"] = wide(part.bias, torch.float32)[None]
-            own["head.weight"] = F.pad(head.linear.weight, gap).T
-            own["head.bias"] = head.linear.bias[None]
-            found.append(own)
+                        weights[f"{name}{number}.bias"] = wide(part.bias, torch.float32)[None]
+            weights["head.weight"] = F.pad(head.linear.weight, gap).T
+            weights["head.bias"] = head.linear.bias[None]
+            networks.append(weights)
         return {
-            name: torch.stack([own[name] for own in found]).detach().contiguous()
-            for name in found[0]
+            name: torch.stack([weights[name] for weights in networks]).detach().contiguous()
+            for name in networks[0]
         }
 
     def _in_batches(self, rows: np.ndarray) -> np.ndarray:
@@ -298,14 +299,14 @@ class Stack:
 
     def cut(self, rows: np.ndarray, places: int) -> Batches:
         """Return the batches of the graphs ``rows`` (K, T, B), with ``places`` nodes each."""
-        there = torch.from_numpy(rows).to(self.device)
-        ends = self.task["sizes"][there].cumsum(2)
+        graphs = torch.from_numpy(rows).to(self.device)
+        ends = self.task["sizes"][graphs].cumsum(2)
         place = torch.arange(places, device=self.device).expand(*ends.shape[:2], -1).contiguous()
         member = torch.searchsorted(ends, place, right=True)
-        beside = F.pad(there, (0, 1), value=-1).gather(2, member)
+        graph = F.pad(graphs, (0, 1), value=-1).gather(2, member)
         begins = F.pad(ends, (1, 0)).gather(2, member)
-        nodes = self.task["first"][beside] + torch.where(member < self.size, place - begins, 0)
-        return Batches(there, nodes.int(), member.byte())
+        nodes = self.task["first"][graph] + torch.where(member < self.size, place - begins, 0)
+        return Batches(graphs, nodes.int(), member.byte())
 
     def outputs_of(
         self, batches: Batches, index: Tensor, dtype: torch.dtype, learns: bool
@@ -341,7 +342,7 @@ class Stack:
         emb = total / task["sizes"][rows].clamp_min(1)[..., None]
         return torch.bmm(emb, w["head.weight"]) + w["head.bias"]
 
-    def _take(self, index: Tensor) -> None:
+    def _train_step(self, index: Tensor) -> None:
         self.optimizer.zero_grad()
         self.seed += 1
         logits = self.outputs_of(self.batches, index, self.dtype, learns=True).double()
@@ -354,17 +355,17 @@ class Stack:
         self.losses.copy_(losses.detach())
 
     @torch.no_grad()
-    def _look(self, index: Tensor) -> None:
-        at = index * self.size + torch.arange(self.size, device=index.device)
+    def _predict_step(self, index: Tensor) -> None:
+        places = index * self.size + torch.arange(self.size, device=index.device)
         self.outputs.index_copy_(
-            1, at, self.outputs_of(self.exams, index, torch.float32, learns=False)
+            1, places, self.outputs_of(self.held_out_batches, index, torch.float32, learns=False)
         )
 
     def begin(self) -> None:
         """Take the first steps of the first epoch, which compile and record the kernels."""
         for number in self.numbers[:FIRST_STEPS].split(1):
-            self.take(number)
-            self.look(number)
+            self.train_step(number)
+            self.predict_step(number)
 
     def epoch(self, epoch: int) -> None:
         """Train to the end of an epoch (from 0), and append its scores (2, K) to ``scores``."""
@@ -373,9 +374,9 @@ class Stack:
             old.copy_(new)
         taken = 0 if epoch else FIRST_STEPS
         for number in self.numbers[taken : self.batches.rows.shape[1]].split(1):
-            self.take(number)
-        for number in self.numbers[: self.exams.rows.shape[1]].split(1):
-            self.look(number)
+            self.train_step(number)
+        for number in self.numbers[: self.held_out_batches.rows.shape[1]].split(1):
+            self.predict_step(number)
         labels = self.task["labels"][self.task["held_out"]]
         parts = self.host.valid, len(labels) - self.host.valid
         folds = zip(
@@ -401,9 +402,9 @@ def network_of(path: str, schema: FeatureSchema, seed: int) -> GraphEncoder:
     )
     if path:
         tensors = load_file(path)
-        found = tensors_below(tensors, "encoder.") or tensors_below(tensors, "model.")
+        weights = tensors_below(tensors, "encoder.") or tensors_below(tensors, "model.")
         network.load_state_dict(
-            {name: t.to(network.state_dict()[name].dtype) for name, t in found.items()}
+            {name: t.to(network.state_dict()[name].dtype) for name, t in weights.items()}
         )
     return network
 
@@ -426,7 +427,7 @@ def check(folder: Path, datasets: Sequence[str]) -> None:
         )
         for stack in (wanted, *others):
             stack.optimizer.step = lambda rate: None
-            stack._take(torch.tensor([1], device=stack.device))
+            stack._train_step(torch.tensor([1], device=stack.device))
         for stack in others:
             gaps = [
                 float(
@@ -484,10 +485,7 @@ def train(
 
 
 def main() -> None:
-    """Parse the options; prepare data sets, check a step, or train."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["prepare", "check", "train"])
     parser.add_argument("tasks", type=Path)
     parser.add_argument("out", type=Path, nargs="?")

@@ -7,8 +7,8 @@ computed on graphs without masks, with the weights rounded to half precision, an
 novelty are fitted. The prototypes and the projection head that they need are included.
 """
 
-import argparse
 import json
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import torch
@@ -22,10 +22,7 @@ from graphlog.training.settings import recorded_config
 
 
 def main() -> None:
-    """Parse the options and write the model."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("store")
     parser.add_argument("weights", type=Path)
     parser.add_argument("model", type=Path)
@@ -44,18 +41,18 @@ def main() -> None:
             for name, t in tensors_below(tensors, "model.").items()
         }
     )
-    found, steps = job.finish(), int(notes["step"])
+    finished, steps = job.finish(), int(notes["step"])
     epochs, rest = divmod(steps, -(-len(store) // config.batch_size))
     info = {
-        **found.info,
+        **finished.info,
         "steps": steps,
         "epochs": epochs + (rest > 0),
         "graphs_seen": epochs * len(store) + rest * config.batch_size,
         "settings": config.to_tables(),
     }
     kept = ("prototypes.", "parents_", "head.", PREFIX)
-    extra = {name: t for name, t in found.extra.items() if name.startswith(kept)}
-    save_model(options.model, found.encoder, info, extra, half=True)
+    extra = {name: t for name, t in finished.extra.items() if name.startswith(kept)}
+    save_model(options.model, finished.encoder, info, extra, half=True)
 
 
 if __name__ == "__main__":

@@ -73,11 +73,11 @@ def collection(
         _kinds(store, places, rounds, device) if rounds else np.zeros((1, places), np.uint8),
     ]
     special, columns = (masked, schema.self_loop), (schema.node, schema.edge)
-    shown = [
-        expand_attributes(torch.tensor(np.vstack([table, row])), own, torch.float32)
-        for table, row, own in zip(tables, special, columns, strict=True)
+    indicators = [
+        expand_attributes(torch.tensor(np.vstack([table, row])), attributes, torch.float32)
+        for table, row, attributes in zip(tables, special, columns, strict=True)
     ]
-    tensors = [*map(torch.from_numpy, parts), *(F.pad(rows, (0, 0, 0, 1)) for rows in shown)]
+    tensors = [*map(torch.from_numpy, parts), *(F.pad(rows, (0, 0, 0, 1)) for rows in indicators)]
     return Collection(*(tensor.to(device) for tensor in tensors))
 
 
@@ -104,8 +104,8 @@ def _kinds(store: GraphStore, places: int, rounds: int, device: torch.device) ->
         square = color.new_zeros(batch.num_graphs, places)
         place = torch.arange(len(color), device=color.device) - batch.ptr[:-1][batch.batch]
         square[batch.batch, place] = color
-        alike = square[:, :, None] == square[:, None, :]
-        parts.append(alike.byte().argmax(2).to(torch.int16).cpu().numpy())
+        same = square[:, :, None] == square[:, None, :]
+        parts.append(same.byte().argmax(2).to(torch.int16).cpu().numpy())
     return np.concatenate(parts)
 
 
@@ -115,24 +115,24 @@ def cut(c: Collection, index: Tensor, dtype: torch.dtype) -> Batch:
     codes, sizes = c.codes[index].long(), c.sizes[index]
     real = torch.arange(places, device=device) < sizes[:, None]
     bonds, kinds = c.bonds[index].long(), c.edge_rows.shape[0]
-    there = bonds < kinds - 1
+    exists = bonds < kinds - 1
     first = torch.arange(count, device=device)[:, None] * places
-    ends, one = c.ends[index].long().unbind(2), there.to(dtype).flatten()
+    ends, one = c.ends[index].long().unbind(2), exists.to(dtype).flatten()
     # Padding is added to an extra last element, which is cut off below.
     matrix = torch.zeros(count * places * places + 1, dtype=dtype, device=device)
     counts = torch.zeros(count * places * kinds + 1, dtype=dtype, device=device)
     for u, v in (ends, ends[::-1]):
-        at = torch.where(there, (first + u) * places + v, matrix.shape[0] - 1)
-        matrix.scatter_add_(0, at.flatten(), one)
-        at = torch.where(there, (first + u) * kinds + bonds, counts.shape[0] - 1)
-        counts.scatter_add_(0, at.flatten(), one)
-    loops, own = real.to(dtype), (torch.arange(kinds, device=device) == kinds - 2).to(dtype)
+        cell = torch.where(exists, (first + u) * places + v, matrix.shape[0] - 1)
+        matrix.scatter_add_(0, cell.flatten(), one)
+        cell = torch.where(exists, (first + u) * kinds + bonds, counts.shape[0] - 1)
+        counts.scatter_add_(0, cell.flatten(), one)
+    loops, is_loop = real.to(dtype), (torch.arange(kinds, device=device) == kinds - 2).to(dtype)
     return Batch(
         codes,
         real,
         sizes,
         matrix[:-1].view(count, places, places) + torch.diag_embed(loops),
-        counts[:-1].view(count, places, kinds) + loops[:, :, None] * own,
+        counts[:-1].view(count, places, kinds) + loops[:, :, None] * is_loop,
         c.kinds[index] if len(c.kinds) > 1 else c.kinds.expand(count, -1),
     )
 

@@ -9,9 +9,9 @@ Weights and logs are written to ``OUT`` during the run, and also when ``--second
 minutes is the time of an H100.
 """
 
-import argparse
 import json
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Container
 from itertools import chain
 from pathlib import Path
@@ -67,23 +67,24 @@ def losses(
     length = nodes.norm(dim=3)
     product = length[1][:, :, None] * length[0][:, None, :] + o.cosine_eps
     cosine = torch.bmm(nodes[1], nodes[0].mT) * (product > _TINY) / product.clamp_min(_TINY)
-    among = batch.real[:, None, :].expand_as(cosine)
+    candidates = batch.real[:, None, :].expand_as(cosine)
     if o.skip_symmetric:
-        own = torch.eye(cosine.shape[1], dtype=torch.bool, device=cosine.device)
-        among = among & ((batch.kinds[:, :, None] != batch.kinds[:, None, :]) | own)
-        among = among | ~batch.real[:, :, None]  # avoids empty sums at unused places
-    right = masked[:, None, :].expand_as(cosine) if o.subgraph_positive == "masked" else None
-    share = log_softmax_share(cosine / o.temperature, among, right, o.cosine_eps)
+        itself = torch.eye(cosine.shape[1], dtype=torch.bool, device=cosine.device)
+        is_other_kind = batch.kinds[:, :, None] != batch.kinds[:, None, :]
+        candidates = candidates & (is_other_kind | itself)
+        candidates = candidates | ~batch.real[:, :, None]  # avoids empty sums at unused places
+    positives = masked[:, None, :].expand_as(cosine) if o.subgraph_positive == "masked" else None
+    share = log_softmax_share(cosine / o.temperature, candidates, positives, o.cosine_eps)
     anchors = masked if o.subgraph_anchors == "masked" else batch.real
     terms = {"graph": pair.loss}
     terms["subgraph"] = -torch.where(anchors, share, 0.0).sum() / anchors.sum()
-    seen = {"cos_graph_pos": pair.positive, "cos_graph_neg": pair.negative}
+    watched = {"cos_graph_pos": pair.positive, "cos_graph_neg": pair.negative}
     weights = objective._weights()
     if objective.forest is not None:
         terms["global"], more = objective._global_term(graphs[0], objective.forest, None)
-        seen |= more
+        watched |= more
     total = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
-    return {"loss": total, **{f"loss_{k}": v for k, v in terms.items()}, **seen}, emb[0].detach()
+    return {"loss": total, **{f"loss_{k}": v for k, v in terms.items()}, **watched}, emb[0].detach()
 
 
 class Run:
@@ -185,10 +186,7 @@ class Run:
 
 
 def main() -> None:
-    """Parse the options and train."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("store")
     parser.add_argument("out", type=Path)
     parser.add_argument("--runs", nargs="+", default=["released"], metavar="RECIPE[-flat][-SEED]")

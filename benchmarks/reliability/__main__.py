@@ -9,8 +9,8 @@ seed; to repeat one, use ``--kind``, ``--seed``, ``--number 1`` and another ``--
 prints the number of cases by result.
 """
 
-import argparse
 import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from functools import partial
 from pathlib import Path
 
@@ -37,10 +37,7 @@ CAMPAIGNS = {
 
 
 def main() -> None:
-    """Run a campaign and print the number of cases by result."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("campaign", choices=[*CAMPAIGNS, "report"])
     parser.add_argument("--number", type=int, default=10, help="cases of each kind")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first case of each kind")

@@ -69,9 +69,9 @@ def kinds() -> dict[str, tuple[str, Callable[[Path], object]]]:
 
     def query(path: Path) -> bytes:
         index = Index.load(path)
-        found = index.query(untrained(), SMILES, 3)
-        records = [index.record(row) for row in sorted(set(found.rows.ravel().tolist()))]
-        return numbers(found.rows, found.similarity, records)
+        neighbors = index.query(untrained(), SMILES, 3)
+        records = [index.record(row) for row in sorted(set(neighbors.rows.ravel().tolist()))]
+        return numbers(neighbors.rows, neighbors.similarity, records)
 
     def resume(path: Path) -> bytes:
         encoder = graphlog.pretrain(SMILES, run_dir=path.parent, resume=True)

@@ -126,7 +126,7 @@ def jobs(good: Path) -> dict[str, Job]:
     zinc = _bytes("out/chem/pretrain/zinc_moses_250k.smi.gz")
     vectors = {name: _bytes(f"out{name}", "rejects.csv") for name in (".npz", ".csv", ".parquet")}
     resumed: dict[str, Any] = {"again": "--resume", "resumes": True}
-    found = {
+    every = {
         "featurize": Job(featurize, _store, "--overwrite"),
         "featurize over a store": Job(featurize, _store, "--overwrite", old=small),
         **{f"embed {name}": Job(f"{embed} out{name}", read) for name, read in vectors.items()},
@@ -142,7 +142,7 @@ def jobs(good: Path) -> dict[str, Job]:
         "benchmark": Job(f"benchmark molecules -o out {cells}", _cells, resumes=True),
         "convert": Job(convert, _bytes("out.safetensors")),
     }
-    return {name: job for name, job in found.items() if MIRROR or name != "data get"}
+    return {name: job for name, job in every.items() if MIRROR or name != "data get"}
 
 
 def _shrink_the_smoke_scale() -> None:
