@@ -26,7 +26,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import csr_matrix
 
 import graphlog
 from graphlog.domains.repeats import repeat_kinds
@@ -54,7 +53,6 @@ COMBINED = (
     *("model+counts", "model+descriptors", "model+counts+descriptors"),
 )
 COLUMNS = ["endpoint", "features", "head", "seed", "row", "label", "prediction", "std"]
-Columns = dict[str, np.ndarray | csr_matrix]
 
 
 def main() -> None:
@@ -74,7 +72,7 @@ def fit(endpoint: str, data: pd.DataFrame) -> None:
     data = data.iloc[store.rows].reset_index(drop=True)
     labels = data["value"].to_numpy(dtype=np.float64)[:, None]
     is_test, kinds = (data["split"] == "test").to_numpy(), repeat_kinds(store)
-    features: Columns = {n: features_of(store, n) for n in ("ecfp4", "descriptors", "counts")}
+    features = {name: features_of(store, name) for name in ("ecfp4", "descriptors", "counts")}
     features["model"] = encoder.embed_store(store, "jk+sum")
     networks = [random_encoder(encoder.config, encoder.schema, seed=s) for s in range(NETWORKS)]
     untrained = [network.embed_store(store, "jk+sum") for network in networks]
@@ -122,11 +120,8 @@ def fit(endpoint: str, data: pd.DataFrame) -> None:
         print(*cell, f"R2 {score:.1f} %, {seconds:.0f} s", flush=True)
 
 
-def linear(
-    name: str, values: np.ndarray | csr_matrix, labels: np.ndarray, train: np.ndarray
-) -> np.ndarray:
+def linear(name: str, values: np.ndarray, labels: np.ndarray, train: np.ndarray) -> np.ndarray:
     """Return the predictions of ridge regression with C chosen by cross-validation."""
-    values = np.asarray(values)
     x = sparse_bits(values) if name == "ecfp4" else standardize(values, train)
     path = held_out_path(x, labels, train, "regression", GRID)
     c = max(GRID, key=lambda c: r2(labels[train], path[c][train]))

@@ -1,4 +1,4 @@
-r"""Measure how ClinTox scores depend on charges, and on each toxic molecule of the test set.
+"""Measure how ClinTox scores depend on charges, and on each toxic molecule of the test set.
 
     python benchmarks/clintox.py written OUT.csv
     python benchmarks/clintox.py molecules OUT.csv "from scratch=RUN,RUN" "released=RUN,RUN"

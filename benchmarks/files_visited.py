@@ -21,7 +21,7 @@ TINY = ["--epochs", "2", "--batch-size", "16", "--set", "encoder.dim=8", "--quie
 
 
 def files_visited(run: Callable[[], object], package: Path) -> set[str]:
-    """Return the files of ``package`` of which ``run`` calls a function."""
+    """Return the files of ``package`` with a function that ``run`` calls."""
     profile = cProfile.Profile()
     profile.runcall(run)
     called = {file for file, _, name in pstats.Stats(profile).stats if name != "<module>"}

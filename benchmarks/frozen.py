@@ -236,7 +236,7 @@ def averaged(models: pd.DataFrame, names: Sequence[str]) -> tuple[str, np.ndarra
 
 
 def compare(work: Path, protocol: str, ours: str, theirs: str, resamples: int = 300) -> None:
-    """Print the differences of two models with intervals; ``A + B`` is the mean of two models."""
+    """Print the difference of two models for each fit; ``A + B`` is the mean of two models."""
     differences: dict[str, list[np.ndarray]] = {}
     table, names = read_predictions(work), [side.split(" + ") for side in (ours, theirs)]
     for _, models in table[table["protocol"] == protocol].groupby("dataset", sort=False):

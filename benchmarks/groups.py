@@ -66,7 +66,7 @@ SETS = {"hiv": "HIV", "muv": "MUV", "tox21": "Tox21", "toxcast": "ToxCast"}
 Matrices = dict[str, np.ndarray]
 """Representations by name, each with one row per molecule."""
 Trees = dict[str, tuple[np.ndarray, tuple[int, ...]]]
-"""By model: the path of each molecule in its prototypes, and the number of them in each layer."""
+"""By model: path of each molecule in the prototypes, and number of prototypes of each layer."""
 
 
 def sample(name: str, actives: bool, schema: FeatureSchema) -> tuple[pd.DataFrame, GraphStore]:
@@ -253,7 +253,7 @@ def measure(path: Path, datasets: list[str], models: dict[str, Any], prefix: str
 
 
 def tables(rows: pd.DataFrame) -> str:
-    """Return the tables of the pages: means ± SD over networks and clusterings."""
+    """Return the tables of the docs, with means ± SD over networks and clusterings."""
     seed = rows["model"].str.extract(r"(?:untrained |-)(\d)")[0].astype(float)
     model = rows["model"].str.replace(r"(?<=untrained) \d|-\d", "", regex=True)
     rows = rows.assign(seed=seed.fillna(rows["seed"]).fillna(0), model=model)

@@ -1,4 +1,4 @@
-"""Triton kernels of the operations in ``finetune.py``: one kernel instead of several for each.
+"""Triton kernels for ``finetune.py``, each of which replaces an operation of several kernels.
 
 The rows of K networks have the shape (K, N, D); the first ``real[k]`` of network ``k`` are nodes.
 """

@@ -140,7 +140,7 @@ def cut(c: Collection, index: Tensor, dtype: torch.dtype) -> Batch:
 def norm_forward(
     h: Tensor, m: Tensor, n: Tensor, w: Tensor, b: Tensor, eps: float, relu: bool
 ) -> tuple[Tensor, ...]:
-    """Normalize the ``n`` rows of each view with mask ``m``, and the ReLU if ``relu``.
+    """Normalize the ``n`` rows with mask ``m`` of each view, then apply the ReLU if ``relu``.
 
     Return the result, the mean, the variance and the inverse standard deviation.
     """

@@ -33,7 +33,7 @@ class Case(NamedTuple):
     kind: str
     seed: int
     work: Callable[[Path], str]
-    """Function of an empty folder; returns the result, followed by a colon and details, if any."""
+    """Function of an empty folder; returns the result, or ``result: details``."""
     timeout_s: float = 60.0
 
 

@@ -95,7 +95,7 @@ class Job:
 
     words: str
     read_output: Callable[[Path], Any]
-    """Function of the folder; returns the reproducible output, or None without a whole output."""
+    """Function of the folder; returns the output to compare, or None if there is none yet."""
     again: str = ""
     """Options for a second run in the same folder."""
     resumes: bool = False

@@ -246,7 +246,7 @@ LIMITS: dict[str, Callable[[], object]] = {
     "TMPDIR that cannot be written": _changing(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), _NOWHERE)),
     "files of 2 kB at most": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048)),
 }
-"""Functions that take something away from a process, called before its command."""
+"""Functions that limit the resources of a process, called in it before its command."""
 
 
 def limits(good: Path, seeds: range) -> Iterator[Case]:
