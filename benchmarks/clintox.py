@@ -1,11 +1,12 @@
-r"""What ClinTox measures: how its molecules are written, and ten toxic molecules of the test set.
+"""Measure how ClinTox scores depend on charges, and on each toxic molecule of the test set.
 
     python benchmarks/clintox.py written OUT.csv
     python benchmarks/clintox.py molecules OUT.csv "from scratch=RUN,RUN" "released=RUN,RUN"
 
-``written``: the labels of the scaffold split predicted from charges alone, and by models of the
-molecules as they are given and with their charges taken away. ``molecules``: how much area under
-the curve each toxic molecule of the test set costs fine-tuned runs, one run a seed.
+``written`` scores models on the scaffold split: a random forest on the numbers of charged atoms,
+and models of the molecules as they are given and with their charges neutralized. ``molecules``
+computes how much each toxic molecule of the test set lowers the ROC-AUC of fine-tuned runs, which
+are listed in the order of their seeds.
 """
 
 import argparse
@@ -25,15 +26,15 @@ from graphlog.downstream.report import Rule
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 
 TOXIC = 1
-"""Column of the target that has ten positive molecules in the test set."""
+"""Column of the toxicity target, which has ten positive molecules in the test set."""
 SEEDS = (0, 1, 2, 3, 4)
-"""Of untrained networks."""
+"""Seeds of the untrained networks."""
 
 
 def charges(data: LabeledGraphs, molecules: list[Chem.Mol]) -> list[list[object]]:
-    """Return scores of a random forest that sees how many atoms of each charge there are."""
-    found = [[atom.GetFormalCharge() for atom in mol.GetAtoms()] for mol in molecules]
-    counts = np.array([[sum(c > 0 for c in own), sum(c < 0 for c in own)] for own in found])
+    """Return the scores of a random forest on the numbers of positive and negative atoms."""
+    signs = [[np.sign(atom.GetFormalCharge()) for atom in mol.GetAtoms()] for mol in molecules]
+    counts = np.array([[row.count(1), row.count(-1)] for row in signs])
     rows: list[list[object]] = []
     for name, labels in zip(data.targets, data.labels.T, strict=True):
         forest = RandomForestClassifier(500, min_samples_leaf=2, random_state=0)
@@ -45,7 +46,10 @@ def charges(data: LabeledGraphs, molecules: list[Chem.Mol]) -> list[list[object]
 
 
 def models(data: LabeledGraphs, written: str, smiles: list[str]) -> list[list[object]]:
-    """Return scores of frozen features, on the split of the molecules as they are given."""
+    """Return the scores of models of frozen features for these SMILES, with the same split.
+
+    ``written`` names the form of the SMILES in the results.
+    """
     table = pd.DataFrame(data.labels, columns=list(data.targets)).assign(smiles=smiles)
     sets = {name: part.tolist() for name, part in data.split._asdict().items()}
     rows: list[list[object]] = []
@@ -61,12 +65,12 @@ def models(data: LabeledGraphs, written: str, smiles: list[str]) -> list[list[ob
         )
         for row in report.rows:
             if row.key is not None and row.key.rule is not Rule.FIXED:
-                rows += [[written, row.model, head, *found] for found in row.per_task.items()]
+                rows += [[written, row.model, head, *score] for score in row.per_task.items()]
     return rows
 
 
 def costs(labels: Float[np.ndarray, "N"], scores: Float[np.ndarray, "N"]) -> Float[np.ndarray, "P"]:
-    """Return what each positive takes from an area of 1: negatives above it, ties as halves."""
+    """Return by how much each positive lowers the ROC-AUC; a tie with a negative counts half."""
     positive, negative = scores[labels == 1, None], scores[labels == 0]
     return ((negative > positive) + (negative == positive) / 2).mean(axis=1) / len(positive)
 
@@ -93,8 +97,8 @@ def main() -> None:
         for name, runs in (arm.split("=") for arm in options.arms):
             for seed, run in enumerate(runs.split(",")):
                 scores = np.asarray(graphlog.predict(run, "clintox"))[test, TOXIC]
-                lost = costs(labels, scores)
-                rows += [[name, seed, *pair] for pair in zip(toxic, lost, strict=True)]
+                pairs = zip(toxic, costs(labels, scores), strict=True)
+                rows += [[name, seed, smiles, cost] for smiles, cost in pairs]
     table = pd.DataFrame(rows, columns=columns)
     table.to_csv(options.out, index=False)
     print(table.to_string())

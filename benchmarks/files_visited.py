@@ -1,11 +1,10 @@
-"""Count the files of the package, and those whose functions run in one command.
+"""Count the files of the package, and the files whose functions are called by one command.
 
-    python benchmarks/files_visited.py [--source src]
+    python benchmarks/files_visited.py
 
-The numbers of docs/decisions/0008-one-house.md. Imports alone do not count as a visit.
+These are the numbers in docs/decisions/0008-one-house.md. Importing a file does not count.
 """
 
-import argparse
 import cProfile
 import pstats
 import sys
@@ -14,12 +13,15 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import graphlog
+from graphlog.cli.main import main as command
+
 MOLECULES = "smiles,active\n" + "".join(f"{'C' * (1 + i % 9)}O,{i % 2}\n" for i in range(60))
 TINY = ["--epochs", "2", "--batch-size", "16", "--set", "encoder.dim=8", "--quiet"]
 
 
-def visited_by(run: Callable[[], object], package: Path) -> set[str]:
-    """Return the files of ``package`` in which a function was called during ``run``."""
+def files_visited(run: Callable[[], object], package: Path) -> set[str]:
+    """Return the files of ``package`` with a function that ``run`` calls."""
     profile = cProfile.Profile()
     profile.runcall(run)
     called = {file for file, _, name in pstats.Stats(profile).stats if name != "<module>"}
@@ -27,13 +29,7 @@ def visited_by(run: Callable[[], object], package: Path) -> set[str]:
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", default="src", help="folder that holds the package")
-    package = Path(parser.parse_args().source).resolve() / "graphlog"
-    sys.path.insert(0, str(package.parent))
-    from graphlog.cli.main import main as command
-
+    package = Path(graphlog.__file__).parent
     modules = list(package.rglob("*.py"))
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in modules)
     packages = sum(path.name == "__init__.py" for path in modules)
@@ -49,10 +45,11 @@ def main() -> None:
         }
         for name, words in jobs.items():
             with redirect_stdout(sys.stderr):
-                if command([*words, f"{folder}/first-{words[0]}.npz"]):  # imports what it needs
-                    sys.exit(f"`graphlog {words[0]}` failed; what it visited would say nothing")
+                # The first run does the imports, which would otherwise count as calls.
+                if command([*words, f"{folder}/first-{words[0]}.npz"]):
+                    sys.exit(f"`graphlog {words[0]}` failed, so its files cannot be counted")
                 again = [*words, f"{folder}/second-{words[0]}.npz"]
-                files = visited_by(lambda again=again: command(again), package)
+                files = files_visited(lambda again=again: command(again), package)
             print(f"{name}: {len(files)} files")
 
 

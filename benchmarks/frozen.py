@@ -1,26 +1,33 @@
-r"""What representations of molecules are worth: linear models on frozen features (docs/results.md).
+r"""Measure linear models on frozen representations of molecules (docs/results.md).
 
     python benchmarks/frozen.py test --models mol=graphlog-mol ecfp4 descriptors \
         untrained0=random-0 untrained1=random-1 --collection runs/stores/near
     python benchmarks/frozen.py rows
     python benchmarks/frozen.py compare mol untrained0 --of test
 
-Protocols: ``valid`` fits the training set and scores the validation set at each C, to choose
-between models; ``test`` scores the test set of the scaffold split, at C = 0.1 and at the C that
-the validation set chooses; ``splits`` does so on ten random scaffold splits; ``crossed`` scores
-five scaffold folds of training and validation set at each C; ``labels`` fits 50 to 800 random
-molecules of the training set, C chosen by cross-validation among them, five draws; ``finetune``
-trains encoder and head on 100 and 400 of these, an untrained one from scratch.
+The protocols are:
 
-A model is ``NAME=PATH``, ``NAME=random-SEED`` (untrained), ``ecfp4`` or ``descriptors``. Batch norm
-of untrained networks takes its statistics from ``--collection``, the store that the others were
-pre-trained on. Predictions are kept in ``--work``, a file a protocol, data set and model, and are
-not computed again. ``rows`` scores them, and means of the logits (regressions: of the predictions)
-of up to three representations, into rows.csv.gz; it refuses encoders calibrated on different
-stores. ``compare`` prints a difference with a 95 % interval of paired bootstraps over molecules.
+- ``valid``: fit the training set and score the validation set at each C, to choose between models;
+- ``test``: score the test set of the scaffold split, at C = 0.1 and at the C with the best
+  validation score;
+- ``splits``: score the test sets of ten random scaffold splits at the C with the best validation
+  score;
+- ``crossed``: score five scaffold folds of the training and validation sets at each C;
+- ``labels``: fit 50 to 800 random molecules of the training set, with C chosen by cross-validation
+  on them; five draws;
+- ``finetune``: train encoder and head on 100 and 400 random molecules of the training set; three
+  draws.
+
+A model is ``NAME=PATH``, ``NAME=random-SEED`` (untrained), ``ecfp4`` or ``descriptors``. Untrained
+networks take the statistics of batch normalization from ``--collection``, which must be the store
+that the other models were pre-trained on. The predictions of a protocol, data set and model are one
+file in ``--work``; existing files are not computed again. ``rows`` writes their scores to
+rows.csv.gz, and those of the means of up to three representations: means of the logits, or of the
+predictions of a regression. It fails if encoders were calibrated on different stores. ``compare``
+prints the difference of two models with a 95 % interval of paired bootstraps over molecules.
 """
 
-import argparse
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -44,21 +51,21 @@ from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 
-CLASSIFICATION = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "hiv", "muv")
-REGRESSION = ("esol", "freesolv", "lipophilicity")
+DATASETS = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "hiv", "muv")
+DATASETS += ("esol", "freesolv", "lipophilicity")
 MANY_TARGETS, SHORT_GRID = 100, (0.01, 0.1)
-"""A set of hundreds of targets chooses between two values of C: each costs minutes."""
+"""Data sets with more targets try only two values of C, each of which takes minutes."""
 SIZES, SIZES_FINETUNED, DRAWS, SPLITS = (50, 100, 200, 400, 800), (100, 400), 5, 10
 FEW_GRID = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
-"""Few labels want penalties at both ends, by the kind of features."""
+"""Values of C for few labels, where some features need much larger penalties than others."""
 FEATURES = ("ecfp4", "descriptors")
 Fit = tuple[str, float, np.ndarray, np.ndarray]
-"""Rule, split or number of labels; C (NaN: fine-tuned); the rows held out and their predictions."""
+"""Name of the fit, C (NaN if fine-tuned), held-out rows and their predictions."""
 COLUMNS = ["protocol", "dataset", "model", "case", "task", "collection", "c", "labels", "predicted"]
 
 
 def descriptors(smiles: list[str]) -> np.ndarray:
-    """Return RDKit's descriptors but those that are not finite for every molecule, and ``SPS``."""
+    """Return RDKit's descriptors without ``SPS`` and those that are not always finite."""
     molecules = map(Chem.MolFromSmiles, smiles)
     values = pd.DataFrame([Descriptors.CalcMolDescriptors(m, missingVal=0.0) for m in molecules])
     is_left_out = values.columns.str.contains("^Ipc$|^SPS$|^BCUT2D_|Partial")
@@ -66,12 +73,10 @@ def descriptors(smiles: list[str]) -> np.ndarray:
     return finite.clip(-1e6, 1e6).astype(np.float32)
 
 
-def features_of(
-    name: str, place: str, data: LabeledGraphs, options: argparse.Namespace
-) -> tuple[Any, str]:
-    """Return embeddings, descriptors or sparse bits, and the store that batch norm is of.
+def features_of(name: str, place: str, data: LabeledGraphs, options: Namespace) -> tuple[Any, str]:
+    """Return features, and the digest of the store that the encoder is calibrated on, or ``""``.
 
-    To be fine-tuned, the encoder itself is returned.
+    The features are embeddings, descriptors or sparse bits; for fine-tuning, the encoder itself.
     """
     if name == "descriptors":
         return descriptors(data.store.texts()), ""
@@ -84,16 +89,16 @@ def features_of(
         encoder = graphlog.load(place)
     if encoder.schema.name != data.store.schema.name:
         raise SystemExit(f"{name} reads the schema {encoder.schema.name}; name it with --schema.")
-    known = encoder.info.get("data_digest") or open_store(options.collection).digest
+    digest = encoder.info.get("data_digest") or open_store(options.collection).digest
     if options.protocol == "finetune":
-        return encoder, known
-    return encoder.embed_store(data.store, options.layer), known
+        return encoder, digest
+    return encoder.embed_store(data.store, options.layer), digest
 
 
 def path_of(
     features: Any, labels: np.ndarray, train: np.ndarray, task: Any, grid: Sequence[float]
 ) -> dict[float, np.ndarray]:
-    """Return the predictions for all rows at each C; a target that has one class is a constant."""
+    """Return the predictions for all rows at each C; a target with one class gets a constant."""
     scaled = standardize(features, train) if isinstance(features, np.ndarray) else features
     path = linear_path(scaled, labels, train, task, tuple(grid))
     constant = np.nan_to_num(np.nanmean(labels[train], axis=0), nan=0.5)
@@ -101,17 +106,17 @@ def path_of(
 
 
 def fits(protocol: str, features: Any, data: LabeledGraphs) -> Iterator[Fit]:
-    """Yield the fits of one representation."""
+    """Yield the fits of one representation under a protocol."""
     labels, task, split = data.labels, data.task, data.split
     grid = SHORT_GRID if len(data.targets) > MANY_TARGETS else GRID
     if protocol == "finetune":
-        for case, draw, known in few(split.train, SIZES_FINETUNED, 3):  # each draw is a seed
-            own = replace(data, split=Split(known, split.valid, split.test))
+        for case, draw, known in subsets(split.train, SIZES_FINETUNED, 3):
+            subset = replace(data, split=Split(known, split.valid, split.test))
             config = FinetuneConfig(precision="bf16")
-            fitted = finetune(features, own, baselines=(), config=config, seeds=(draw,))
+            fitted = finetune(features, subset, baselines=(), config=config, seeds=(draw,))
             yield case, np.nan, split.test, fitted.predict(data.store.subset(split.test))
     elif protocol == "labels":
-        for case, draw, known in few(split.train, SIZES, DRAWS):
+        for case, draw, known in subsets(split.train, SIZES, DRAWS):
             c = cross_validated_c(features[known], labels[known], task, draw)
             both = np.concatenate([known, split.test])
             path = path_of(features[both], labels[both], np.arange(len(known)), task, (c,))
@@ -135,29 +140,29 @@ def fits(protocol: str, features: Any, data: LabeledGraphs) -> Iterator[Fit]:
                 yield "fixed 0", FIXED_C, test, path[FIXED_C][test]
 
 
-def few(
+def subsets(
     train: np.ndarray, sizes: Sequence[int], draws: int
 ) -> Iterator[tuple[str, int, np.ndarray]]:
-    """Yield the name, the draw and the rows of random parts of the training set."""
+    """Yield random subsets of the training set: name, number of the draw, and rows."""
     for draw in range(draws):
         order = np.random.default_rng(draw).permutation(train)
         yield from ((f"{n} {draw}", draw, order[:n]) for n in sizes if n <= len(order))
 
 
 def cross_validated_c(features: Any, labels: np.ndarray, task: Any, draw: int) -> float:
-    """Return the C whose held-out loss is least over five folds of these rows."""
+    """Return the C with the smallest held-out loss in five-fold cross-validation."""
     losses = dict.fromkeys(FEW_GRID, 0.0)
     folds = KFold(5, shuffle=True, random_state=draw)
     for train, held in folds.split(np.arange(len(labels))):
         for c, predicted in path_of(features, labels, train, task, FEW_GRID).items():
-            miss = np.abs(predicted[held].astype(np.float64) - labels[held])
-            likely = (1 - miss).clip(1e-7, 1 - 1e-7)
-            losses[c] += np.nansum(miss**2 if task == "regression" else -np.log(likely))
+            error = np.abs(predicted[held].astype(np.float64) - labels[held])
+            probability = (1 - error).clip(1e-7, 1 - 1e-7)
+            losses[c] += np.nansum(error**2 if task == "regression" else -np.log(probability))
     return min(losses, key=lambda c: losses[c])
 
 
-def measure(options: argparse.Namespace) -> None:
-    """Compute the predictions that are not there."""
+def measure(options: Namespace) -> None:
+    """Compute the predictions that are not in ``--work`` yet."""
     options.work.mkdir(parents=True, exist_ok=True)
     for dataset in options.datasets:
         data = None
@@ -177,13 +182,13 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def score(task: Any, labels: np.ndarray, predicted: np.ndarray) -> float:
-    """Return ROC-AUC or R2 in points."""
+    """Return ROC-AUC or R2, in percent."""
     metric = "r2" if task == "regression" else "roc_auc"
     return 100 * evaluate(labels, predicted, task).scores[metric]
 
 
-def kept(work: Path) -> pd.DataFrame:
-    """Return what is kept, a row a model and case.
+def read_predictions(work: Path) -> pd.DataFrame:
+    """Return the stored predictions, one row for each data set, model and fit.
 
     Raises:
         SystemExit: If encoders were calibrated on different collections.
@@ -193,74 +198,71 @@ def kept(work: Path) -> pd.DataFrame:
         arrays, names = dict(np.load(file)), file.stem.split(" ", 2)
         about = (str(arrays["task"]), str(arrays["collection"]))
         for case in (key.removeprefix("c/") for key in arrays if key.startswith("c/")):
-            values = (arrays[f"{of}/{case}"] for of in ("labels", "predicted"))
+            values = arrays[f"labels/{case}"], arrays[f"predicted/{case}"]
             rows.append((*names, case, *about, float(arrays[f"c/{case}"]), *values))
-    found = pd.DataFrame(rows, columns=COLUMNS)
-    encoders = found[found["collection"] != ""].drop_duplicates("collection")
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    encoders = table[table["collection"] != ""].drop_duplicates("collection")
     if len(encoders) > 1:
         raise SystemExit(
             f"{' and '.join(encoders['model'] + ' on ' + encoders['dataset'])} were calibrated on "
             "different collections: no table can hold both; compute one of them again."
         )
-    return found
+    return table
 
 
 def write_rows(work: Path) -> pd.DataFrame:
-    """Score what is kept, alone and fused, into rows.csv.gz."""
+    """Write the scores of the stored predictions, single and averaged, to rows.csv.gz."""
     rows: list[dict[str, Any]] = []
-    for _, models in kept(work).groupby(COLUMNS[:2], sort=False):
+    for _, models in read_predictions(work).groupby(COLUMNS[:2], sort=False):
         for number in (1, 2, 3):
             for names in combinations(sorted(set(models["model"])), number):
                 if sum(name not in FEATURES for name in names) > 1:
                     continue
                 for _, parts in models[models["model"].isin(names)].groupby("case", sort=False):
                     row = parts.iloc[0][["protocol", "dataset", "case"]].to_dict()
-                    row |= {"model": " + ".join(names)}
-                    row |= {"c": parts["c"].iloc[0] if number == 1 else None}
-                    row |= {"collection": parts["collection"].max()[:12]}
-                    rows.append({**row, "score": round(score(*fused(parts, names)), 3)})
+                    row["model"] = " + ".join(names)
+                    row["c"] = parts["c"].iloc[0] if number == 1 else None
+                    row["collection"] = parts["collection"].max()[:12]
+                    rows.append({**row, "score": round(score(*averaged(parts, names)), 3)})
     table = pd.DataFrame(rows)
     table.to_csv(work / "rows.csv.gz", index=False)
     return table
 
 
-def fused(models: pd.DataFrame, names: Sequence[str]) -> tuple[str, np.ndarray, np.ndarray]:
-    """Return task, labels and the mean prediction of some of the models of a case."""
+def averaged(models: pd.DataFrame, names: Sequence[str]) -> tuple[str, np.ndarray, np.ndarray]:
+    """Return the task, the labels and the mean prediction of the named models for one fit."""
     first, parts = models.iloc[0], models.set_index("model")["predicted"]
     return first["task"], first["labels"], fuse([parts[name] for name in names], first["task"])
 
 
 def compare(work: Path, protocol: str, ours: str, theirs: str, resamples: int = 300) -> None:
-    """Print the difference of two models (``A + B`` is fused), with an interval, case by case."""
-    means: dict[str, list[np.ndarray]] = {}
-    found, names = kept(work), [side.split(" + ") for side in (ours, theirs)]
-    for _, models in found[found["protocol"] == protocol].groupby("dataset", sort=False):
+    """Print the difference of two models for each fit; ``A + B`` is the mean of two models."""
+    differences: dict[str, list[np.ndarray]] = {}
+    table, names = read_predictions(work), [side.split(" + ") for side in (ours, theirs)]
+    for _, models in table[table["protocol"] == protocol].groupby("dataset", sort=False):
         if not {*names[0], *names[1]} <= {*models["model"]}:
             continue
         draw = np.random.default_rng(0)
         for case, parts in models.groupby("case", sort=False):
-            (task, labels, a), (_, _, b) = (fused(parts, side) for side in names)
+            (task, labels, a), (_, _, b) = (averaged(parts, side) for side in names)
             drawn = [np.arange(len(labels))]
             drawn += [draw.integers(0, len(labels), len(labels)) for _ in range(resamples)]
             values = [score(task, labels[r], a[r]) - score(task, labels[r], b[r]) for r in drawn]
-            means.setdefault(f"{task}, {case}", []).append(np.array(values))
-    for case, values in means.items():
+            differences.setdefault(f"{task}, {case}", []).append(np.array(values))
+    for case, values in differences.items():
         mean = np.mean(values, axis=0)
         low, high = np.quantile(mean[1:], (0.025, 0.975))
         print(f"{case}, {len(values)} sets: {mean[0]:+.1f} ({low:+.1f} to {high:+.1f})")
 
 
 def main() -> None:
-    """Parse the protocol and its options, and run it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     protocols = ("valid", "test", "splits", "crossed", "labels", "finetune")
     parser.add_argument("protocol", choices=(*protocols, "rows", "compare"))
-    parser.add_argument("sides", nargs="*", help="of compare: two models")
-    parser.add_argument("--of", choices=protocols, default="test", help="of compare")
+    parser.add_argument("sides", nargs="*", help="for compare: two models")
+    parser.add_argument("--of", choices=protocols, default="test", help="for compare: protocol")
     parser.add_argument("--models", nargs="+", default=[], metavar="NAME=PLACE")
-    parser.add_argument("--datasets", nargs="+", default=[*CLASSIFICATION, *REGRESSION])
+    parser.add_argument("--datasets", nargs="+", default=DATASETS)
     parser.add_argument("--schema", default="molecule-cip")
     parser.add_argument("--layer", choices=("jk", "last"), help="default: that of the model")
     parser.add_argument("--collection", type=Path, default=Path("runs/stores/near"))

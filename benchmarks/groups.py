@@ -1,25 +1,27 @@
-"""What embeddings and prototypes are worth where groups of molecules matter.
+"""Measure how well embeddings and prototypes retrieve and group molecules.
 
     python benchmarks/groups.py runs/stores/near hiv tox21 muv toxcast mix
     python benchmarks/groups.py prototypes runs/near with-0=runs/with-0 without-0=runs/without-0
     python benchmarks/groups.py full-size runs/z2m released-0=RELEASED graphlog-0=GRAPHLOG
-    python benchmarks/groups.py proteins runs/worm-go40 with-0=runs/worm-with-0    # and all others
+    python benchmarks/groups.py proteins runs/worm-go40 with-0=runs/worm-with-0    # and all seeds
     python benchmarks/groups.py report
 
-Retrieval (hiv, tox21, muv): each of up to 20 active molecules of an assay is a query; all other
-molecules with a label are ranked by similarity to it. Groups (tox21, toxcast, mix): adjusted mutual
-information of partitions (the leaves and roots of the shipped tree, K-means of the same sizes on
-each representation) with scaffolds, with assays, and with the collection that a molecule comes
-from. Sets are random samples of :data:`SAMPLE` molecules, for retrieval with every active one
-besides; they are read from $GRAPHLOG_MIRROR. Untrained networks are calibrated on the graph store
-named, which must be that of the shipped model's pre-training. ``prototypes`` repeats retrieval and
-groups for other models of that store, ``NAME-SEED=PATH``, by the embedding of their last layer and
-of all layers, with leaves of the tree that they were trained with; ``full-size`` does so for those
-of results/full-size. ``proteins`` does so for models of ego-networks, whose groups are compared
-with their GO terms, and scores linear models of their last layer. Rows go to results/groups.csv.gz;
-sets that are there are not computed again. ``report`` prints the tables of docs/results/groups.md
-and docs/two-losses/, that of molecules chosen to be labeled among them, whose rows an earlier
-version of this script wrote.
+Retrieval (hiv, tox21, muv): up to 20 active molecules of each assay are queries. For each query,
+the other molecules with a label are ranked by similarity. Groups (tox21, toxcast, mix): the
+adjusted mutual information between a partition and scaffolds, assays or the source collection of
+molecules. Partitions are the roots and leaves of the shipped tree, and K-means clusterings of the
+same sizes for each representation. Data sets are random samples of :data:`SAMPLE` molecules, for
+retrieval with all active molecules added, and are read from $GRAPHLOG_MIRROR. Untrained networks
+are calibrated on the given graph store, which must be the one that the models were pre-trained on.
+
+``prototypes`` measures retrieval and groups for other models of that store, ``NAME-SEED=PATH``, by
+the embeddings of the last layer and of all layers, and by the trees that they were trained with.
+``full-size`` does the same for the models in results/full-size. ``proteins`` measures models of
+ego-networks: groups are compared with GO terms, and linear models of the last layer are scored.
+
+Rows are added to results/groups.csv.gz; data sets that have rows are not computed again. ``report``
+prints the tables of docs/results/groups.md and docs/two-losses/, including the table of molecules
+chosen to be labeled, whose rows were written by an earlier version of this script.
 """
 
 import os
@@ -62,15 +64,15 @@ TRUTHS = {"ChEMBL or ZINC": "source", "assays it is active in": "assays"}
 TRUTHS |= {"assay family of most hits": "assays"}
 SETS = {"hiv": "HIV", "muv": "MUV", "tox21": "Tox21", "toxcast": "ToxCast"}
 Matrices = dict[str, np.ndarray]
-"""A row a molecule, by the name of what represents it."""
+"""Representations by name, each with one row per molecule."""
 Trees = dict[str, tuple[np.ndarray, tuple[int, ...]]]
-"""Path of each molecule in the prototypes of a model, and the prototypes of each layer."""
+"""By model: path of each molecule in the prototypes, and number of prototypes of each layer."""
 
 
 def sample(name: str, actives: bool, schema: FeatureSchema) -> tuple[pd.DataFrame, GraphStore]:
-    """Return a random sample of a data set, and all molecules that are active in an assay."""
-    place = "chem/pretrain/druglike_mix.csv.gz" if name == "mix" else find_spec(name).path
-    table = pd.read_csv(Path(os.environ["GRAPHLOG_MIRROR"]) / place)
+    """Return a random sample of a data set; ``actives`` adds all molecules active in any assay."""
+    path = "chem/pretrain/druglike_mix.csv.gz" if name == "mix" else find_spec(name).path
+    table = pd.read_csv(Path(os.environ["GRAPHLOG_MIRROR"]) / path)
     drawn = np.random.default_rng(0).random(len(table)) < SAMPLE / len(table)
     if actives:
         drawn |= (table.drop(columns="smiles") == 1).any(axis=1).to_numpy()
@@ -79,29 +81,36 @@ def sample(name: str, actives: bool, schema: FeatureSchema) -> tuple[pd.DataFram
     return table.iloc[graphs.rows].reset_index(drop=True), graphs
 
 
-def beside_untrained(models: dict[str, Any], store: GraphStore) -> dict[str, Any]:
-    """Add networks of the same settings; refuse a store that models were not pre-trained on."""
+def with_untrained(models: dict[str, Any], store: GraphStore) -> dict[str, Any]:
+    """Add untrained networks with the settings of the first model, calibrated on the store.
+
+    Raises:
+        SystemExit: If a model was not pre-trained on this store.
+    """
     if any(model.info["data_digest"] != store.digest for model in models.values()):
         raise SystemExit("the store is not what all of the models were pre-trained on.")
-    first, how = next(iter(models.values())), {"layer": "jk", "graphs": store}
-    drawn = [graphlog.random_encoder(first.config, first.schema, seed=s, **how) for s in SEEDS]
-    mark = " " if MODEL in models else "-"
-    return models | {f"{UNTRAINED}{mark}{s}": drawn[s] for s in SEEDS}
+    first, separator = next(iter(models.values())), " " if MODEL in models else "-"
+    return models | {
+        f"{UNTRAINED}{separator}{seed}": graphlog.random_encoder(
+            first.config, first.schema, layer="jk", seed=seed, graphs=store
+        )
+        for seed in SEEDS
+    }
 
 
 def represent(
     models: dict[str, Any], graphs: GraphStore, store: GraphStore
 ) -> tuple[Matrices, Trees]:
-    """Return what represents graphs, and where they lie in the trees of models that have one.
+    """Return the representations of graphs, and their paths in the trees of the models.
 
-    The shipped model stands beside untrained networks, fingerprints and descriptors; others, which
-    have the same settings, beside untrained networks, each by its last layer and by all layers, and
-    ego-networks beside statistics of theirs.
+    The shipped model is compared with untrained networks, fingerprints and descriptors. Other
+    models, which must have the same settings, are compared with untrained networks, by the last
+    layer and by all layers, and for ego-networks also with graph statistics.
     """
     is_shipped, rows = MODEL in models, np.arange(len(graphs))
     layers = {"": None} if is_shipped else {", last": "last", ", jk": "jk"}
     values, trees = Matrices(), Trees()
-    for name, model in beside_untrained(models, store).items():
+    for name, model in with_untrained(models, store).items():
         for suffix, layer in layers.items():
             values[name + suffix] = standardize(model.embed_store(graphs, layer), rows)
         if (hierarchy := Hierarchy.of(model)) is not None:
@@ -110,13 +119,13 @@ def represent(
         values[ECFP4] = morgan_fingerprints(graphs.texts()).astype(np.float32)
         values[DESCRIPTORS] = standardize(target_values(graphs.texts()), rows)
     if graphs.schema.domain == "protein":
-        known = domain_of(graphs.schema).feature_set(STATISTICS, graphs).values
-        values[STATISTICS] = standardize(known, rows)
+        statistics = domain_of(graphs.schema).feature_set(STATISTICS, graphs).values
+        values[STATISTICS] = standardize(statistics, rows)
     return values, trees
 
 
 def similarities(name: str, values: np.ndarray, query: int) -> np.ndarray:
-    """Return the similarity of every row to one: Tanimoto of bits, cosine of the others."""
+    """Return the similarities of all rows to row ``query``: Tanimoto for ECFP4, else cosine."""
     dots = values @ values[query]
     if name == ECFP4:
         counts = values.sum(axis=1)
@@ -125,7 +134,7 @@ def similarities(name: str, values: np.ndarray, query: int) -> np.ndarray:
 
 
 def retrieve(table: pd.DataFrame, values: Matrices) -> Iterator[dict[str, Any]]:
-    """Yield enrichment, BEDROC and reciprocal rank of a query's first active, means of queries."""
+    """Yield the metrics of :func:`early` for each assay and model, as means over the queries."""
     for assay in table.columns.drop("smiles"):
         known = np.flatnonzero(table[assay].notna())
         active = table[assay].to_numpy()[known] == 1
@@ -143,22 +152,22 @@ def retrieve(table: pd.DataFrame, values: Matrices) -> Iterator[dict[str, Any]]:
                 others = np.delete(np.arange(len(known)), query)
                 order = others[np.argsort(-rank[others], kind="stable")]
                 scores.setdefault(name, []).append(early(active[order]))
-        for name, found in scores.items():
-            means = np.mean(found, axis=0)
+        for name, of_queries in scores.items():
+            means = np.mean(of_queries, axis=0)
             for metric, value in zip(("EF 1 %", "BEDROC 20", "MRR"), means, strict=True):
                 row = {"task": "retrieve", "of": assay, "model": name, "molecules": len(known)}
                 yield {**row, "metric": metric, "value": value}
 
 
 def early(is_active: np.ndarray) -> tuple[float, float, float]:
-    """Return enrichment at 1 %, BEDROC 20 and the reciprocal rank of the first active."""
+    """Return enrichment at 1 %, BEDROC 20 and the reciprocal rank of the first active molecule."""
     ranked = is_active[:, None].tolist()
     enrichment = Scoring.CalcEnrichment(ranked, 0, [0.01])[0]
     return enrichment, Scoring.CalcBEDROC(ranked, 0, 20.0), 1 / (1 + int(is_active.argmax()))
 
 
 def profiles(dataset: str, table: pd.DataFrame) -> tuple[str, np.ndarray]:
-    """Return what molecules of a set are told apart by, as codes; -1 where it is not known."""
+    """Return the name and the codes of the known groups of a data set; -1 is unknown."""
     if dataset == "mix":
         return "ChEMBL or ZINC", table.source.astype("category").cat.codes.to_numpy()
     active = table.drop(columns="smiles") == 1
@@ -173,15 +182,15 @@ def profiles(dataset: str, table: pd.DataFrame) -> tuple[str, np.ndarray]:
 
 
 def combinations(has: np.ndarray) -> np.ndarray:
-    """Return what each row has, assays or GO terms, as codes; -1 for one without any."""
+    """Return a code of the combination of assays or GO terms of each row; -1 if it has none."""
     return np.where(has.any(axis=1), np.unique(has, axis=0, return_inverse=True)[1].ravel(), -1)
 
 
 def probe(models: dict[str, Any], store: GraphStore) -> Iterator[dict[str, Any]]:
-    """Yield test ROC-AUCs of linear models of the last layer, in two splits."""
+    """Yield test ROC-AUCs of linear models of the last layer, for two splits."""
     for split in ("random", "network"):
         data = open_labeled(WORM, store.schema, split=split)
-        for name, model in beside_untrained(models, store).items():
+        for name, model in with_untrained(models, store).items():
             value = graphlog.probe(model, data, layer="last", baselines=()).mean
             row = {"task": f"probe: {split}", "of": "GO terms", "model": name, "seed": 0}
             yield {**row, "molecules": len(store), "metric": "ROC-AUC", "value": value}
@@ -190,95 +199,91 @@ def probe(models: dict[str, Any], store: GraphStore) -> Iterator[dict[str, Any]]
 def group(
     truths: dict[str, np.ndarray], values: Matrices, trees: Trees
 ) -> Iterator[dict[str, Any]]:
-    """Yield how far partitions agree with what is known of graphs, as codes; -1 is unknown.
+    """Yield the agreement of partitions with the known groups ``truths``; code -1 is unknown.
 
-    K-means makes as many groups as the tree of the same model, or else of the first, has nodes.
+    K-means makes as many groups as the tree of the same model has nodes, or else the first tree.
     """
-    _, usual = next(iter(trees.values()))
+    _, default_sizes = next(iter(trees.values()))
     for level, layer in (("roots", 0), ("leaves", -1)):
         partitions = [
             (f"tree of {model}", sizes[layer], 0, paths[:, layer])
             for model, (paths, sizes) in trees.items()
         ]
         for model, matrix in values.items():
-            size = trees.get(model.partition(",")[0], (None, usual))[1][layer]
+            size = trees.get(model.partition(",")[0], (None, default_sizes))[1][layer]
             label = model.rpartition(" ")[0] if model.startswith(f"{UNTRAINED} ") else model
             for seed in [int(model[-1])] if label == UNTRAINED else SEEDS:
                 fitted = KMeans(size, n_init=1, random_state=seed).fit_predict(matrix)
                 partitions.append((f"K-means, {label}", size, seed, fitted))
-        for truth, wanted in truths.items():
-            known = wanted >= 0
-            for model, size, seed, found in partitions:
-                value = adjusted_mutual_info_score(wanted[known], found[known])
+        for truth, codes in truths.items():
+            known = codes >= 0
+            for model, size, seed, partition in partitions:
+                value = adjusted_mutual_info_score(codes[known], partition[known])
                 row = {"task": f"group: {level}", "of": truth, "model": model, "seed": seed}
                 row |= {"molecules": int(known.sum()), "groups": size}
                 yield {**row, "metric": "AMI", "value": value}
 
 
 def comparison(tasks: pd.Series) -> pd.Series:
-    """Return which comparison tasks belong to, by their prefix: none is the shipped model."""
+    """Return the comparison that each task belongs to, its prefix; the shipped model has none."""
     return tasks.str.extract(f"^({PROTOTYPES}|{FULL_SIZE})")[0].fillna("")
 
 
-def measure(place: Path, datasets: list[str], models: dict[str, Any], prefix: str = "") -> None:
-    """Add the rows of each data set that has none yet."""
-    rows, store = pd.read_csv(RESULTS), open_store(place)
+def measure(path: Path, datasets: list[str], models: dict[str, Any], prefix: str = "") -> None:
+    """Measure the data sets that have no rows yet, and add their rows."""
+    rows, store = pd.read_csv(RESULTS), open_store(path)
     for dataset in datasets:
         if dataset in set(rows["dataset"][comparison(rows["task"]) == prefix]):
             continue
-        found: list[dict[str, Any]] = []
+        added: list[dict[str, Any]] = []
         if dataset in RETRIEVED:
             table, graphs = sample(dataset, True, store.schema)
-            found += retrieve(table, represent(models, graphs, store)[0])
+            added += retrieve(table, represent(models, graphs, store)[0])
         if dataset in GROUPED:
             table, graphs = sample(dataset, False, store.schema)
             kinds = group_numbers(scaffolds.scaffolds(table["smiles"].tolist()))
-            known = dict([("scaffold", kinds), profiles(dataset, table)])
-            found += group(known, *represent(models, graphs, store))
+            truths = dict([("scaffold", kinds), profiles(dataset, table)])
+            added += group(truths, *represent(models, graphs, store))
         if dataset == WORM:
-            known = {"GO terms": combinations(store.labels == 1)}
-            found += [*group(known, *represent(models, store, store)), *probe(models, store)]
-        new = pd.DataFrame(found).assign(dataset=dataset).round({"value": 5})
+            truths = {"GO terms": combinations(store.labels == 1)}
+            added += [*group(truths, *represent(models, store, store)), *probe(models, store)]
+        new = pd.DataFrame(added).assign(dataset=dataset).round({"value": 5})
         rows = pd.concat([rows, new.assign(task=prefix + new["task"])])
         rows.to_csv(RESULTS, index=False)
 
 
 def tables(rows: pd.DataFrame) -> str:
-    """Return the tables of the pages: means, and deviations over networks and clusterings."""
+    """Return the tables of the docs, with means ± SD over networks and clusterings."""
     seed = rows["model"].str.extract(r"(?:untrained |-)(\d)")[0].astype(float)
     model = rows["model"].str.replace(r"(?<=untrained) \d|-\d", "", regex=True)
     rows = rows.assign(seed=seed.fillna(rows["seed"]).fillna(0), model=model)
     kind = comparison(rows["task"])
     is_shipped, is_other, is_full = kind == "", kind == PROTOTYPES, kind == FULL_SIZE
     rows["task"] = rows["task"].str.removeprefix(PROTOTYPES).str.removeprefix(FULL_SIZE)
-    is_search, is_group = rows["task"] == "retrieve", rows["metric"] == "AMI"
     is_worm = rows["dataset"] == WORM
-    search = ["dataset", "metric"]
     lines = [
-        *mean_table(rows[is_search & is_shipped], search, 1),
-        *group_tables(rows[is_group & is_shipped]),
+        *retrieval_and_groups(rows[is_shipped]),
         *choice_table(rows),
-        *mean_table(rows[is_search & is_other], search, 1),
-        *group_tables(rows[is_group & is_other & ~is_worm]),
-        *(mean_table(rows[is_worm], ["task", "of"], 100) if is_worm.any() else ()),
-        *mean_table(rows[is_search & is_full], search, 1),
-        *group_tables(rows[is_group & is_full]),
+        *retrieval_and_groups(rows[is_other & ~is_worm]),
+        *mean_table(rows[is_worm], ["task", "of"], 100),
+        *retrieval_and_groups(rows[is_full]),
     ]
     return "\n".join(lines)
 
 
-def group_tables(frame: pd.DataFrame) -> Iterator[str]:
-    """Yield the lines of a table of the leaves of trees and one of their roots."""
+def retrieval_and_groups(frame: pd.DataFrame) -> Iterator[str]:
+    """Yield the lines of three tables: retrieval, and groups by the leaves and roots of trees."""
+    yield from mean_table(frame[frame["task"] == "retrieve"], ["dataset", "metric"], 1)
     for level in ("leaves", "roots"):
         yield from mean_table(frame[frame["task"] == f"group: {level}"], ["dataset", "of"], 100)
 
 
 def mean_table(frame: pd.DataFrame, columns: list[str], scale: float) -> Iterator[str]:
-    """Yield the lines of a table with a row a model: mean ± SD over the seeds."""
+    """Yield the lines of a table with one row per model: mean ± SD over the seeds."""
     means = frame.groupby([*columns, "model", "seed"])["value"].mean() * scale
-    both = means.groupby([*columns, "model"]).agg(["mean", "std"])
-    texts = both["std"].map(" ± {:.2f}".format, na_action="ignore").fillna("")
-    texts = (both["mean"].map("{:.2f}".format) + texts).unstack("model").fillna("")
+    summary = means.groupby([*columns, "model"]).agg(["mean", "std"])
+    texts = summary["std"].map(" ± {:.2f}".format, na_action="ignore").fillna("")
+    texts = (summary["mean"].map("{:.2f}".format) + texts).unstack("model").fillna("")
     yield f"| | {' | '.join(map(heading, texts.index))} |"
     yield "|---|" + "---:|" * len(texts)
     for model in frame["model"].unique():
@@ -289,7 +294,7 @@ def mean_table(frame: pd.DataFrame, columns: list[str], scale: float) -> Iterato
 
 
 def heading(values: Sequence[str]) -> str:
-    """Return the name of a column: ``Tox21, scaffold``; of proteins ``leaves: GO terms``."""
+    """Return the heading of a column, such as ``Tox21, scaffold`` or ``leaves: GO terms``."""
     first, second = values
     kind, _, detail = first.partition(": ")
     if kind == "probe":
@@ -302,7 +307,7 @@ def heading(values: Sequence[str]) -> str:
 def choice_table(rows: pd.DataFrame) -> Iterator[str]:
     """Yield the lines of the table of molecules chosen to be labeled.
 
-    Differences are of the mean of all sets in the same split, with 95 % intervals over splits.
+    Differences of means over the data sets are paired by split; 95 % intervals are over splits.
     """
     chosen = rows[rows["task"].str.startswith("choose")]
     yield f"| | labels | {' | '.join(CHOSEN)} | mean | minus random | minus MaxMin |"
@@ -326,11 +331,11 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["report"]:
             print(tables(pd.read_csv(RESULTS)))
-        case ["prototypes" | "proteins" | "full-size" as kind, place, *named]:
+        case ["prototypes" | "proteins" | "full-size" as kind, path, *named]:
             loaded = {n: graphlog.load(p) for n, _, p in (spec.partition("=") for spec in named)}
             datasets = [WORM] if kind == "proteins" else ["hiv", "tox21", "muv", "mix"]
-            measure(Path(place), datasets, loaded, FULL_SIZE if kind == "full-size" else PROTOTYPES)
-        case [place, *datasets] if {*datasets} <= {*RETRIEVED, *GROUPED}:
-            measure(Path(place), datasets, {MODEL: graphlog.load(MODEL)})
+            measure(Path(path), datasets, loaded, FULL_SIZE if kind == "full-size" else PROTOTYPES)
+        case [path, *datasets] if {*datasets} <= {*RETRIEVED, *GROUPED}:
+            measure(Path(path), datasets, {MODEL: graphlog.load(MODEL)})
         case _:
             raise SystemExit(__doc__)

@@ -1,18 +1,19 @@
-r"""Make a model to ship from a finished run: half precision, prototypes, license and origin.
+r"""Make the model file of a package from a finished run, in half precision.
 
     python benchmarks/ship_model.py runs/mol src/graphlog/models/graphlog-mol.safetensors \
         --license "CC BY-SA 3.0" --data "what it was trained on"
 
-The heads of the objective, which are of no use after training, are left out.
+The file contains the encoder, the prototypes, the statistics of novelty, the license and the origin
+of the training data. It does not contain the heads of the objective, which only training uses.
 
-A shipped file is written anew in the current format, with what novelty is judged by and prototypes
-fitted to the finished embeddings, from the graphs that it was trained on:
+A model file can also be written again in the current format. With the graphs that the model was
+trained on, the statistics of novelty (and, with ``--new-tree``, the prototypes) are fitted again:
 
     python benchmarks/ship_model.py src/graphlog/models/graphlog-mol.safetensors \
         src/graphlog/models/graphlog-mol.safetensors --graphs runs/stores/near --new-tree
 """
 
-import argparse
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +28,13 @@ from graphlog.inputs import read
 from graphlog.prototypes import fit_balanced_forest
 
 TREE = ("prototypes.", "parents_")
+"""Prefixes of the tensors of prototypes in a model file."""
 SAMPLE = 50_000
+"""Largest number of graphs to which prototypes are fitted."""
 
 
 def fit_tree(encoder: Encoder, graphs: GraphStore, seed: int) -> dict[str, Tensor]:
-    """Return prototypes fitted to the last layer of a sample, by their names in a model file."""
+    """Fit prototypes to a sample, embedded by the last layer; return them as in a model file."""
     rows = np.sort(np.random.default_rng(seed).permutation(len(graphs))[:SAMPLE])
     forest = fit_balanced_forest(
         torch.from_numpy(encoder.embed_store(graphs.subset(rows), "last")),
@@ -42,10 +45,7 @@ def fit_tree(encoder: Encoder, graphs: GraphStore, seed: int) -> dict[str, Tenso
 
 
 def main() -> None:
-    """Parse the options and write the file."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="run folder or model file")
     parser.add_argument("output", type=Path)
     parser.add_argument("--license", help="default: that of the model file")
@@ -56,9 +56,9 @@ def main() -> None:
     if options.new_tree and not options.graphs:
         parser.error("--new-tree needs --graphs")
     model = read_model(model_path(options.model))
-    told = {"license": options.license, "training_data": options.data}
-    info = {**model.info, **{k: v for k, v in told.items() if v}, "name": options.output.stem}
-    if missing := [k for k in told if k not in info]:
+    origin = {"license": options.license, "training_data": options.data}
+    info = {**model.info, **{k: v for k, v in origin.items() if v}, "name": options.output.stem}
+    if missing := [k for k in origin if k not in info]:
         parser.error(f"the model file does not say its {missing[0]}; name it")
     extra = {k: v for k, v in model.extra.items() if k.startswith((*TREE, PREFIX))}
     if options.graphs:

@@ -1,4 +1,4 @@
-"""Draw what ``finetune.py`` wrote: test scores while networks are fine-tuned.
+"""Draw the test scores of ``finetune.py`` by epoch of fine-tuning.
 
 python benchmarks/gpu/curves.py benchmarks/results/full-size/finetuned.csv.gz CURVES.png
 """
@@ -19,14 +19,13 @@ ARMS = {
 
 
 def main() -> None:
-    """Draw a panel a data set."""
     rows = pd.read_csv(sys.argv[1])
     figure, axes = plt.subplots(2, 4, figsize=(12, 5.6), sharex=True, layout="constrained")
     paper = PAPER["table_1"]
     for axis, name in zip(axes.flat, SETS, strict=True):
-        of_set = rows[rows["dataset"] == name.lower()]
+        dataset_rows = rows[rows["dataset"] == name.lower()]
         for arm, (color, label) in ARMS.items():
-            scores = 100 * of_set[of_set["model"] == arm].pivot(
+            scores = 100 * dataset_rows[dataset_rows["model"] == arm].pivot(
                 index="epoch", columns="seed", values="test"
             )
             mean, sd = scores.mean(axis=1), scores.std(axis=1).fillna(0)
@@ -40,7 +39,7 @@ def main() -> None:
             axis.axhline(
                 paper["rows"][row][column][0], color=ARMS[arm][0], lw=1, ls="--", label=label
             )
-        seeds = of_set["seed"].nunique()
+        seeds = dataset_rows["seed"].nunique()
         axis.set_title(f"{name}, {seeds} seed{'s' * (seeds > 1)}", fontsize=10)
         axis.spines[["top", "right"]].set_visible(False)
     figure.supxlabel("epoch of fine-tuning", fontsize=10)

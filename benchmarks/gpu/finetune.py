@@ -1,20 +1,21 @@
-"""The paper's protocol of fine-tuning on a GPU, all networks of a data set at once.
+"""Fine-tune by the paper's protocol on a GPU, all networks of a data set in the same steps.
 
     python benchmarks/gpu/finetune.py prepare TASKS --datasets bbbp muv    # needs RDKit and data
     python benchmarks/gpu/finetune.py check TASKS --datasets bbbp
-    python benchmarks/gpu/finetune.py train TASKS OUT --datasets bbbp muv:1 --arms own=MODEL no=
+    python benchmarks/gpu/finetune.py train TASKS OUT --datasets bbbp muv:1 --arms mine=MODEL new=
 
-What it trains is what ``graphlog finetune DATASET -m MODEL --protocol paper --precision bf16``
-trains, but for the random numbers of dropout and the start of running statistics, which two epochs
-forget: heads, order of the graphs, loss, optimizer and rates are the library's. A step is one CUDA
-graph for the networks of all arms and seeds (five, or as many as are named), each on its own 32
-molecules; data sets run side by side. An arm without a model is an untrained network a seed.
-Pooling, heads and scores have products in TensorFloat-32. Written when a data set ends: ROC-AUC of
-validation and test set after every epoch.
+The training is that of ``graphlog finetune DATASET -m MODEL --protocol paper --precision bf16``,
+with the heads, order of the graphs, loss, optimizer and learning rates of the library. Two things
+differ: the random numbers of dropout, and the initial running statistics, whose influence is gone
+after two epochs. A step is one CUDA graph for the networks of all arms and seeds (five seeds, or
+the number after the name of the data set), each on its own 32 molecules. The data sets run
+concurrently. An arm without a model has an untrained network for each seed. Pooling, heads and
+scores use TensorFloat-32 for matrix products. When a data set is finished, the ROC-AUC on the
+validation and test sets after every epoch is written.
 """
 
-import argparse
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -40,35 +41,36 @@ from graphlog.encoders.modelfile import tensors_below
 from graphlog.training.settings import global_seed, seed_for
 from graphlog.training.trainer import NamedAdam
 
-NOWHERE = np.iinfo(np.int16).max
-"""Where a node has no more neighbors."""
+NO_NEIGHBOR = np.iinfo(np.int16).max
+"""Marks the places in ``Task.neighbors`` that have no neighbor."""
 EPS, MOMENTUM = 1e-5, 0.1
 FIRST_STEPS = 6
-"""Steps of the first epoch in which kernels are made and recorded."""
+"""Number of steps of the first epoch in which kernels are compiled and CUDA graphs recorded."""
 
 
 class Task(NamedTuple):
-    """A data set; behind its nodes and graphs stands one that is empty."""
+    """A data set as arrays; an empty node and an empty graph are added at the end."""
 
     codes: np.ndarray
-    """Distinct row of attributes of each node; the last where there is no node."""
+    """Index in ``node_rows`` of each node; the empty node has the last index."""
     neighbors: np.ndarray
-    """How far behind a node each of its neighbors stands, itself first; see ``NOWHERE``."""
+    """Number of each neighbor minus that of the node, itself first; padded with ``NO_NEIGHBOR``."""
     edge_counts: np.ndarray
-    """How many edges of each distinct row end at each node, its self-loop included."""
+    """Number of edges of each row of ``edge_rows`` that end at each node, with self-loops."""
     first: np.ndarray
     """First node of each graph."""
     sizes: np.ndarray
     node_rows: np.ndarray
-    """Indicator columns of the distinct rows; zeros are the last."""
+    """Indicator columns of the distinct node attributes; the last row is zeros."""
     edge_rows: np.ndarray
+    """Indicator columns of the distinct edge attributes; the last row is the self-loop."""
     labels: np.ndarray
-    """0, 1, or NaN where unknown or not to be learned from the training set."""
+    """0, 1, or NaN where the label is missing or the training set has one class only."""
     train: np.ndarray
     held_out: np.ndarray
-    """Validation set and test set."""
+    """Validation set, then test set."""
     valid: int
-    """Size of the former."""
+    """Size of the validation set."""
 
     @classmethod
     def of(cls, data: LabeledGraphs) -> Self:
@@ -76,22 +78,22 @@ class Task(NamedTuple):
         arrays, schema = data.store.contents.arrays, data.store.schema
         nodes, edges = (arrays[f"{kind}_offsets"].astype(np.int64) for kind in ("node", "edge"))
         sizes, count = np.diff(nodes), int(nodes[-1])
-        own = np.repeat(nodes[:-1], np.diff(edges))
-        ends = np.asarray(arrays["endpoints"]).astype(np.int64).reshape(-1, 2) + own[:, None]
-        there, back = np.concatenate([ends, ends[:, ::-1]]).T
+        first = np.repeat(nodes[:-1], np.diff(edges))
+        ends = np.asarray(arrays["endpoints"]).astype(np.int64).reshape(-1, 2) + first[:, None]
+        node, neighbor = np.concatenate([ends, ends[:, ::-1]]).T
         kinds = len(arrays["edge_table"])
         edge_counts = np.zeros((count + 1, kinds + 1), np.uint8)
         bonds = np.tile(np.asarray(arrays["edge_codes"]).astype(np.int64), 2)
-        np.add.at(edge_counts, (there, bonds), 1)
+        np.add.at(edge_counts, (node, bonds), 1)
         edge_counts[:-1, -1] = 1
-        order = np.argsort(there, kind="stable")
-        degree = np.bincount(there, minlength=count)
-        neighbors = np.full((count + 1, 1 + degree.max()), NOWHERE, np.int16)
+        order = np.argsort(node, kind="stable")
+        degree = np.bincount(node, minlength=count)
+        neighbors = np.full((count + 1, 1 + degree.max()), NO_NEIGHBOR, np.int16)
         neighbors[:-1, 0] = 0
         place = 1 + ragged_ranges(np.zeros_like(degree), degree)
-        neighbors[there[order], place] = (back - there)[order]
+        neighbors[node[order], place] = (neighbor - node)[order]
         codes = np.append(np.asarray(arrays["node_codes"]), len(arrays["node_table"]))
-        shown = [
+        indicators = [
             expand_attributes(torch.tensor(np.asarray(table)), columns, torch.float32).numpy()
             for table, columns in (
                 (arrays["node_table"], schema.node),
@@ -105,8 +107,8 @@ class Task(NamedTuple):
             edge_counts,
             nodes,
             np.append(sizes, 0),
-            np.pad(shown[0], ((0, 1), (0, 0))),
-            shown[1],
+            np.pad(indicators[0], ((0, 1), (0, 0))),
+            indicators[1],
             np.pad(labels, ((0, 1), (0, 0)), constant_values=np.nan),
             split.train,
             np.concatenate([split.valid, split.test]),
@@ -115,7 +117,7 @@ class Task(NamedTuple):
 
 
 class Network(NamedTuple):
-    """What one network of a stack begins with."""
+    """The initial weights of one network of a stack, with its arm and seed."""
 
     arm: str
     seed: int
@@ -123,27 +125,27 @@ class Network(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """What the batches of an epoch are made of, for K networks (or for all alike) and T steps."""
+    """The T batches of an epoch, for each of K networks, or for all networks (K = 1)."""
 
     rows: Tensor
-    """Graphs, (K, T, B); -1 where a batch has no more."""
+    """Graphs, (K, T, B); padded with -1."""
     nodes: Tensor
-    """Nodes, (K, T, N); the last of the data set where a batch has no more."""
+    """Nodes, (K, T, N); padded with the empty node of the data set."""
     member: Tensor
-    """Which of the graphs of its batch a node belongs to; B for none."""
+    """Number of each node's graph within its batch, (K, T, N); B for padding."""
 
 
 def neighbor_sum(h: Tensor, neighbors: Tensor, nodes: Tensor) -> Tensor:
-    """Return the sum over each node's neighbors, itself among them."""
+    """Return the sum over the neighbors of each node, including the node itself."""
     jumps = neighbors[nodes.long()].long()
-    there = jumps < NOWHERE
-    source = torch.where(there, torch.arange(h.shape[1], device=h.device)[:, None] + jumps, 0)
+    exists = jumps < NO_NEIGHBOR
+    source = torch.where(exists, torch.arange(h.shape[1], device=h.device)[:, None] + jumps, 0)
     network = torch.arange(len(h), device=h.device)[:, None, None]
-    return (h[network, source.expand(len(h), -1, -1)] * there[..., None]).sum(2)
+    return (h[network, source.expand(len(h), -1, -1)] * exists[..., None]).sum(2)
 
 
 def bias_relu(x: Tensor, b: Tensor) -> Tensor:
-    """Return the ReLU of a sum."""
+    """Return the ReLU of ``x`` plus a bias."""
     return (x + b).relu()
 
 
@@ -159,9 +161,10 @@ def normalized(
     relu: bool,
     drop: bool,
 ) -> Tensor:
-    """Normalize the first ``real`` rows of each network; the running statistics follow.
+    """Normalize the first ``real`` rows of each network, and update the running statistics.
 
-    Behind it are the ReLU and a dropout of half, drawn of ``seed`` for a ``layer``.
+    The result goes through the ReLU and a dropout of one half, if asked for; the dropout depends on
+    ``seed`` and ``layer``.
     """
     m = (torch.arange(h.shape[1], device=h.device) < real[:, None])[..., None]
     n, x = real[:, None, None], h.float()
@@ -180,9 +183,9 @@ def normalized(
 
 
 def areas(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the area under the ROC curve of each network, mean over targets with both classes.
+    """Return the ROC-AUC of each network, as a mean over the targets with both classes.
 
-    ``outputs`` are (K, M, T), ``labels`` (M, T), NaN where missing.
+    ``outputs`` is (K, M, T); ``labels`` is (M, T), with NaN for missing labels.
     """
     known, positive = ~labels.isnan(), (labels == 1).double().T
     value = torch.where(known, outputs.double(), torch.inf).mT.contiguous()
@@ -190,12 +193,12 @@ def areas(outputs: Tensor, labels: Tensor) -> Tensor:
     rank = torch.searchsorted(ordered, value) + torch.searchsorted(ordered, value, right=True) + 1
     p = positive.sum(1)
     pairs = p * (known.sum(0) - p)
-    found = ((rank / 2 * positive).sum(2) - p * (p + 1) / 2) / pairs
-    return found.where(pairs > 0, torch.nan).nanmean(1)
+    area = ((rank / 2 * positive).sum(2) - p * (p + 1) / 2) / pairs
+    return area.where(pairs > 0, torch.nan).nanmean(1)
 
 
 class Stack:
-    """Networks on one data set, trained in the same steps."""
+    """Networks that are trained on one data set in the same steps."""
 
     def __init__(
         self,
@@ -228,52 +231,53 @@ class Stack:
         self.places = max(map(self._places, orders))
         self.batches = self.cut(orders[0], self.places)
         held_out = self._in_batches(task.held_out)[None]
-        self.exams = self.cut(held_out, self._places(held_out))
+        self.held_out_batches = self.cut(held_out, self._places(held_out))
         shape = len(networks), held_out[0].size, task.labels.shape[1]
         self.outputs = torch.zeros(shape, device=device)
         self.losses = torch.zeros(len(networks), dtype=torch.float64, device=device)
         self.numbers = torch.arange(
-            max(v.rows.shape[1] for v in (self.batches, self.exams)), device=device
+            max(v.rows.shape[1] for v in (self.batches, self.held_out_batches)), device=device
         )
         self.sums, self.relu, self.norm = neighbor_sum, bias_relu, normalized
-        self.take, self.look, self.stream = self._take, self._look, None
+        self.train_step, self.predict_step, self.stream = self._train_step, self._predict_step, None
         if device.type == "cuda":
             import fused
 
             self.sums, self.relu, self.norm = fused.neighbor_sum, fused.bias_relu, fused.normalized
             index = torch.zeros(1, dtype=torch.int64, device=device)
-            # the longest goes first: it waits for its own kernels most of the time
+            # Large data sets, which take longest, get a higher priority than the others.
             first = -2 if len(task.train) > 50_000 else -1 if len(task.train) > 20_000 else 0
-            self.take = Replayed(self._take, index, first)
-            self.look = Replayed(self._look, index.clone(), first)
+            self.train_step = Replayed(self._train_step, index, first)
+            self.predict_step = Replayed(self._predict_step, index.clone(), first)
             self.stream = torch.cuda.Stream(priority=first)
         self.scores: list[Tensor] = []
 
     def _initial(self) -> dict[str, Tensor]:
-        """Return the weights of all networks, those of a kind in one tensor.
+        """Return the initial weights, stacked over the networks.
 
-        They end in zeros, as :func:`padded.wide` has them, whose gradients are zero.
+        They are padded with zeros as by :func:`padded.wide`; gradients of the padding are zero.
         """
-        found: list[dict[str, Tensor]] = []
+        networks: list[dict[str, Tensor]] = []
         for _, seed, encoder in self.networks:
             with global_seed(seed_for(seed, "finetune"), "head"):
                 targets = self.host.labels.shape[1]
                 head = Head(encoder.config.dim, targets, "classification", 0, self.config.dropout)
             gap = 0, -encoder.config.dim % 8
-            own = {"node": F.pad(encoder.node.weight, gap)}
+            weights = {"node": F.pad(encoder.node.weight, gap)}
             for number, (layer, norm) in enumerate(zip(encoder.layers, encoder.norms, strict=True)):
-                own[f"edge{number}"] = F.pad(layer.edge.weight, gap)
+                weights[f"edge{number}"] = F.pad(layer.edge.weight, gap)
                 for name, part in (("lift", layer.lift), ("lower", layer.lower), ("norm", norm)):
                     weight = wide(part.weight, torch.float32)
-                    own[f"{name}{number}.weight"] = weight.T if weight.dim() == 2 else weight[None]
+                    matrix = weight.dim() == 2
+                    weights[f"{name}{number}.weight"] = weight.T if matrix else weight[None]
                     if name != "lower":
-                        own[f"{name}{number}.bias"] = wide(part.bias, torch.float32)[None]
-            own["head.weight"] = F.pad(head.linear.weight, gap).T
-            own["head.bias"] = head.linear.bias[None]
-            found.append(own)
+                        weights[f"{name}{number}.bias"] = wide(part.bias, torch.float32)[None]
+            weights["head.weight"] = F.pad(head.linear.weight, gap).T
+            weights["head.bias"] = head.linear.bias[None]
+            networks.append(weights)
         return {
-            name: torch.stack([own[name] for own in found]).detach().contiguous()
-            for name in found[0]
+            name: torch.stack([weights[name] for weights in networks]).detach().contiguous()
+            for name in networks[0]
         }
 
     def _in_batches(self, rows: np.ndarray) -> np.ndarray:
@@ -283,7 +287,7 @@ class Stack:
         return -(-int(self.host.sizes[rows].sum(2).max()) // 32) * 32
 
     def order(self, epoch: int) -> np.ndarray:
-        """Return the graphs of every step of an epoch, counted from 0, for each network."""
+        """Return the graphs of each step of an epoch (from 0) for each network, (K, T, B)."""
         train = self.host.train
         by_seed = {
             seed: np.concatenate(
@@ -294,22 +298,22 @@ class Stack:
         return np.stack([self._in_batches(train[by_seed[n.seed]]) for n in self.networks])
 
     def cut(self, rows: np.ndarray, places: int) -> Batches:
-        """Return the batches of graphs (K, T, B), whose nodes have this many places."""
-        there = torch.from_numpy(rows).to(self.device)
-        ends = self.task["sizes"][there].cumsum(2)
+        """Return the batches of the graphs ``rows`` (K, T, B), with ``places`` nodes each."""
+        graphs = torch.from_numpy(rows).to(self.device)
+        ends = self.task["sizes"][graphs].cumsum(2)
         place = torch.arange(places, device=self.device).expand(*ends.shape[:2], -1).contiguous()
         member = torch.searchsorted(ends, place, right=True)
-        beside = F.pad(there, (0, 1), value=-1).gather(2, member)
+        graph = F.pad(graphs, (0, 1), value=-1).gather(2, member)
         begins = F.pad(ends, (1, 0)).gather(2, member)
-        nodes = self.task["first"][beside] + torch.where(member < self.size, place - begins, 0)
-        return Batches(there, nodes.int(), member.byte())
+        nodes = self.task["first"][graph] + torch.where(member < self.size, place - begins, 0)
+        return Batches(graphs, nodes.int(), member.byte())
 
     def outputs_of(
         self, batches: Batches, index: Tensor, dtype: torch.dtype, learns: bool
     ) -> Tensor:
         """Return the logits (K, B, T) of a step.
 
-        Normalization takes away what a bias before it adds, so that there is none.
+        The last linear map of a layer has no bias, because normalization would remove it.
         """
         task, depth, networks = self.task, len(self.running), len(self.networks)
         w = {k: v if k[:4] in ("norm", "head") else v.to(dtype) for k, v in self.weights.items()}
@@ -338,7 +342,7 @@ class Stack:
         emb = total / task["sizes"][rows].clamp_min(1)[..., None]
         return torch.bmm(emb, w["head.weight"]) + w["head.bias"]
 
-    def _take(self, index: Tensor) -> None:
+    def _train_step(self, index: Tensor) -> None:
         self.optimizer.zero_grad()
         self.seed += 1
         logits = self.outputs_of(self.batches, index, self.dtype, learns=True).double()
@@ -351,28 +355,28 @@ class Stack:
         self.losses.copy_(losses.detach())
 
     @torch.no_grad()
-    def _look(self, index: Tensor) -> None:
-        at = index * self.size + torch.arange(self.size, device=index.device)
+    def _predict_step(self, index: Tensor) -> None:
+        places = index * self.size + torch.arange(self.size, device=index.device)
         self.outputs.index_copy_(
-            1, at, self.outputs_of(self.exams, index, torch.float32, learns=False)
+            1, places, self.outputs_of(self.held_out_batches, index, torch.float32, learns=False)
         )
 
     def begin(self) -> None:
-        """Take the first steps of the first epoch."""
+        """Take the first steps of the first epoch, which compile and record the kernels."""
         for number in self.numbers[:FIRST_STEPS].split(1):
-            self.take(number)
-            self.look(number)
+            self.train_step(number)
+            self.predict_step(number)
 
     def epoch(self, epoch: int) -> None:
-        """Go on to the end of an epoch, counted from 0, and note its scores: (2, K)."""
+        """Train to the end of an epoch (from 0), and append its scores (2, K) to ``scores``."""
         self.rate.fill_(self.config.learning_rate_at(epoch + 1))
         for old, new in zip(self.batches, self.cut(self.order(epoch), self.places), strict=True):
             old.copy_(new)
         taken = 0 if epoch else FIRST_STEPS
         for number in self.numbers[taken : self.batches.rows.shape[1]].split(1):
-            self.take(number)
-        for number in self.numbers[: self.exams.rows.shape[1]].split(1):
-            self.look(number)
+            self.train_step(number)
+        for number in self.numbers[: self.held_out_batches.rows.shape[1]].split(1):
+            self.predict_step(number)
         labels = self.task["labels"][self.task["held_out"]]
         parts = self.host.valid, len(labels) - self.host.valid
         folds = zip(
@@ -382,7 +386,7 @@ class Stack:
 
 
 def rows_of(name: str, stack: Stack) -> pd.DataFrame:
-    """Return the scores of every network after every epoch, counted from 1."""
+    """Return the scores of each network after each epoch, numbered from 1."""
     rows = [
         (name, arm, seed, epoch + 1, *scores[:, k].tolist())
         for k, (arm, seed, _) in enumerate(stack.networks)
@@ -392,27 +396,27 @@ def rows_of(name: str, stack: Stack) -> pd.DataFrame:
 
 
 def network_of(path: str, schema: FeatureSchema, seed: int) -> GraphEncoder:
-    """Return an untrained network, or that of a model file or of weights of ``pretrain.py``."""
+    """Return the network of a model file or of weights of ``pretrain.py``, or an untrained one."""
     network = build_encoder(
         EncoderConfig(), schema, torch.Generator().manual_seed(seed_for(seed, "encoder"))
     )
     if path:
         tensors = load_file(path)
-        found = tensors_below(tensors, "encoder.") or tensors_below(tensors, "model.")
+        weights = tensors_below(tensors, "encoder.") or tensors_below(tensors, "model.")
         network.load_state_dict(
-            {name: t.to(network.state_dict()[name].dtype) for name, t in found.items()}
+            {name: t.to(network.state_dict()[name].dtype) for name, t in weights.items()}
         )
     return network
 
 
 def task_of(folder: Path, name: str) -> Task:
-    """Return a data set that was prepared."""
+    """Read a data set that ``prepare`` has written."""
     with np.load(folder / f"{name}.npz") as file:
         return Task(*(file[field] for field in Task._fields[:-1]), int(file["valid"]))
 
 
 def check(folder: Path, datasets: Sequence[str]) -> None:
-    """Compare a step on the GPU, without dropout, with one of the operations as written here."""
+    """Compare a step on the GPU, without dropout, with the operations of this file on the CPU."""
     config, schema = FinetuneConfig(protocol="paper", dropout=0.0), schema_named("molecule")
     networks = [Network("", seed, network_of("", schema, seed)) for seed in (0, 1)]
     for name in datasets:
@@ -423,7 +427,7 @@ def check(folder: Path, datasets: Sequence[str]) -> None:
         )
         for stack in (wanted, *others):
             stack.optimizer.step = lambda rate: None
-            stack._take(torch.tensor([1], device=stack.device))
+            stack._train_step(torch.tensor([1], device=stack.device))
         for stack in others:
             gaps = [
                 float(
@@ -445,7 +449,7 @@ def train(
     schedule: str,
     device: torch.device,
 ) -> None:
-    """Train networks on data sets, with as many seeds as named; write scores as a set ends."""
+    """Train on each data set with the given number of seeds; write its scores when it ends."""
     ends, schema = time.monotonic() + seconds, schema_named("molecule")
     config = FinetuneConfig.parse({"protocol": "paper", "epochs": epochs, "schedule": schedule})
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -461,7 +465,7 @@ def train(
         stacks[name] = Stack(task_of(folder, name), networks, config, device, dtype)
         stacks[name].begin()
     if device.type == "cuda":
-        torch.cuda.synchronize()  # what follows is on other streams
+        torch.cuda.synchronize()  # the following epochs use other streams
 
     def work(name: str) -> None:
         stack, began = stacks[name], time.monotonic()
@@ -481,10 +485,7 @@ def train(
 
 
 def main() -> None:
-    """Parse the options; prepare data sets, check a step, or train."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["prepare", "check", "train"])
     parser.add_argument("tasks", type=Path)
     parser.add_argument("out", type=Path, nargs="?")
@@ -492,7 +493,7 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", default=["from scratch="], metavar="NAME=[FILE]")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--epochs", type=int, default=100)
-    parser.add_argument("--schedule", default="step", help="of the rate; Hu et al.: constant")
+    parser.add_argument("--schedule", default="step", help="of the rate; constant in Hu et al.")
     parser.add_argument("--device", default="cuda")
     o = parser.parse_args()
     if o.what == "prepare":

@@ -1,13 +1,14 @@
-"""Make weights of ``pretrain.py`` the model that ``graphlog pretrain`` leaves, in half precision.
+"""Make a model file from weights of ``pretrain.py``, in half precision.
 
     python benchmarks/gpu/finish.py STORE WEIGHTS.safetensors MODEL.safetensors
 
-Statistics of batch normalization are taken from clean graphs under the weights as they are stored,
-and novelty is fitted. Prototypes stay, with the head that they live behind.
+The model is the same as that of ``graphlog pretrain``. The statistics of batch normalization are
+computed on graphs without masks, with the weights rounded to half precision, and the statistics of
+novelty are fitted. The prototypes and the projection head that they need are included.
 """
 
-import argparse
 import json
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import torch
@@ -21,10 +22,7 @@ from graphlog.training.settings import recorded_config
 
 
 def main() -> None:
-    """Parse the options and write the model."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("store")
     parser.add_argument("weights", type=Path)
     parser.add_argument("model", type=Path)
@@ -43,18 +41,18 @@ def main() -> None:
             for name, t in tensors_below(tensors, "model.").items()
         }
     )
-    found, steps = job.finish(), int(notes["step"])
+    finished, steps = job.finish(), int(notes["step"])
     epochs, rest = divmod(steps, -(-len(store) // config.batch_size))
     info = {
-        **found.info,
+        **finished.info,
         "steps": steps,
         "epochs": epochs + (rest > 0),
         "graphs_seen": epochs * len(store) + rest * config.batch_size,
         "settings": config.to_tables(),
     }
     kept = ("prototypes.", "parents_", "head.", PREFIX)
-    extra = {name: t for name, t in found.extra.items() if name.startswith(kept)}
-    save_model(options.model, found.encoder, info, extra, half=True)
+    extra = {name: t for name, t in finished.extra.items() if name.startswith(kept)}
+    save_model(options.model, finished.encoder, info, extra, half=True)
 
 
 if __name__ == "__main__":

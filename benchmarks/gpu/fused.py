@@ -1,6 +1,6 @@
-"""The operations of ``finetune.py`` as kernels: of each, one that reads and writes once.
+"""Triton kernels for ``finetune.py``, each of which replaces an operation of several kernels.
 
-Rows of a network are (K, N, D), of which the first ``real[k]`` hold a node.
+The rows of K networks have the shape (K, N, D); the first ``real[k]`` of network ``k`` are nodes.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ ROWS, COLUMNS, WARPS = 256, 16, 8
 
 @triton.jit
 def _tile(values, first, k, count, width, column, end, R: tl.constexpr):
-    """Return where rows of a network stand, which are before ``end``, and their values."""
+    """Return the offsets, the mask (rows before ``end``) and the values of a tile of a network."""
     row = first + tl.arange(0, R)
     place = (k * count + row)[:, None] * width + column[None, :]
     mask = (row < end)[:, None] & (column < width)[None, :]
@@ -45,20 +45,20 @@ def _sum_neighbors(
     total = tl.zeros((R, C), tl.float32)
     for j in range(J):
         jump = tl.load(neighbors + node * J + j, mask=inside, other=32767).to(tl.int32)
-        there = (jump != 32767)[:, None] & wide[None, :]
+        exists = (jump != 32767)[:, None] & wide[None, :]
         place = (k * count + row + jump)[:, None] * width + column[None, :]
-        total += tl.load(h + place, mask=there, other=0.0).to(tl.float32)
+        total += tl.load(h + place, mask=exists, other=0.0).to(tl.float32)
     place = (k * count + row)[:, None] * width + column[None, :]
     tl.store(out + place, total.to(out.dtype.element_ty), mask=inside[:, None] & wide[None, :])
 
 
 @triton.jit
 def _bias_relu(x, b, count, width, size, B: tl.constexpr):
-    at = tl.program_id(0) * B + tl.arange(0, B)
-    k = at // (count * width)
-    value = tl.load(x + at, mask=at < size, other=0.0).to(tl.float32)
-    value += tl.load(b + k * width + at % width, mask=at < size, other=0.0).to(tl.float32)
-    tl.store(x + at, tl.maximum(value, 0.0).to(x.dtype.element_ty), mask=at < size)
+    offset = tl.program_id(0) * B + tl.arange(0, B)
+    k = offset // (count * width)
+    value = tl.load(x + offset, mask=offset < size, other=0.0).to(tl.float32)
+    value += tl.load(b + k * width + offset % width, mask=offset < size, other=0.0).to(tl.float32)
+    tl.store(x + offset, tl.maximum(value, 0.0).to(x.dtype.element_ty), mask=offset < size)
 
 
 @triton.jit
@@ -77,7 +77,7 @@ def _bias_relu_backward(dy, y, dx, db, count, width, R: tl.constexpr, C: tl.cons
 
 @triton.jit
 def _dropped(value, seed, place, drawn_before):
-    """Return a value twice, or nothing; the same for a seed and a place."""
+    """Apply dropout of one half, which depends only on the seed and the offset of the value."""
     drawn = tl.rand(tl.load(seed), (drawn_before + place).to(tl.int32))
     return tl.where(drawn < 0.5, 0.0, 2.0 * value)
 
@@ -90,7 +90,7 @@ def _norm(
 ):  # fmt: skip
     k = tl.program_id(0)
     column = tl.program_id(1) * C + tl.arange(0, C)
-    wide, own = column < width, k * width + column
+    wide, offset = column < width, k * width + column
     n = tl.load(real + k)
     total = tl.zeros((C,), tl.float32)
     for first in range(0, n, R):
@@ -103,14 +103,14 @@ def _norm(
         d = tl.where(mask, x - mean[None, :], 0.0)
         total += tl.sum(d * d, 0)
     rate = 1.0 / tl.sqrt(total / n + EPS)
-    weight = tl.load(w + own, mask=wide, other=0.0)
-    bias = tl.load(b + own, mask=wide, other=0.0)
-    tl.store(mean_of + own, mean, mask=wide)
-    tl.store(rate_of + own, rate, mask=wide)
-    old = tl.load(running_mean + own, mask=wide, other=0.0)
-    tl.store(running_mean + own, old + MOMENTUM * (mean - old), mask=wide)
-    old = tl.load(running_var + own, mask=wide, other=0.0)
-    tl.store(running_var + own, old + MOMENTUM * (total / (n - 1) - old), mask=wide)
+    weight = tl.load(w + offset, mask=wide, other=0.0)
+    bias = tl.load(b + offset, mask=wide, other=0.0)
+    tl.store(mean_of + offset, mean, mask=wide)
+    tl.store(rate_of + offset, rate, mask=wide)
+    old = tl.load(running_mean + offset, mask=wide, other=0.0)
+    tl.store(running_mean + offset, old + MOMENTUM * (mean - old), mask=wide)
+    old = tl.load(running_var + offset, mask=wide, other=0.0)
+    tl.store(running_var + offset, old + MOMENTUM * (total / (n - 1) - old), mask=wide)
     for first in range(0, count, R):
         place, mask, x = _tile(h, first, k, count, width, column, count, R)
         y = (x - mean[None, :]) * (rate * weight)[None, :] + bias[None, :]
@@ -127,7 +127,7 @@ def _gradient(
     dy, h, first, k, count, width, column, end, mean, rate, weight, bias, seed, drawn_before,
     RELU: tl.constexpr, DROP: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """Return a tile of normalized rows, and their gradients before dropout and ReLU."""
+    """Return offsets, mask, normalized rows, and gradients with respect to the ReLU's input."""
     place, mask, x = _tile(h, first, k, count, width, column, end, R)
     _, _, g = _tile(dy, first, k, count, width, column, end, R)
     x = (x - mean[None, :]) * rate[None, :]
@@ -146,12 +146,12 @@ def _norm_backward(
 ):  # fmt: skip
     k = tl.program_id(0)
     column = tl.program_id(1) * C + tl.arange(0, C)
-    wide, own = column < width, k * width + column
+    wide, offset = column < width, k * width + column
     n = tl.load(real + k)
-    mean = tl.load(mean_of + own, mask=wide, other=0.0)
-    rate = tl.load(rate_of + own, mask=wide, other=0.0)
-    weight = tl.load(w + own, mask=wide, other=0.0)
-    bias = tl.load(b + own, mask=wide, other=0.0)
+    mean = tl.load(mean_of + offset, mask=wide, other=0.0)
+    rate = tl.load(rate_of + offset, mask=wide, other=0.0)
+    weight = tl.load(w + offset, mask=wide, other=0.0)
+    bias = tl.load(b + offset, mask=wide, other=0.0)
     sum_g, sum_gx = tl.zeros((C,), tl.float32), tl.zeros((C,), tl.float32)
     drawn_before = layer * networks * count * width
     for first in range(0, n, R):
@@ -169,8 +169,8 @@ def _norm_backward(
         d = (weight * rate)[None, :] * (g - (sum_g / n)[None, :] - x * (sum_gx / n)[None, :])
         d = tl.where((first + tl.arange(0, R) < n)[:, None], d, 0.0)
         tl.store(dx + place, d.to(dx.dtype.element_ty), mask=mask)
-    tl.store(db + own, sum_g, mask=wide)
-    tl.store(dw + own, sum_gx, mask=wide)
+    tl.store(db + offset, sum_g, mask=wide)
+    tl.store(dw + offset, sum_gx, mask=wide)
 
 
 def _sums(h: Tensor, neighbors: Tensor, nodes: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""Graphs in a fixed number of places, so that every training step is one CUDA graph.
+"""Pad graphs to a fixed number of nodes, so that every training step is one CUDA graph.
 
-On a GPU a step of separate kernels keeps one processor busy for four times as long as the GPU.
-Where all shapes are the same in every step, all its kernels are launched at once. Written anew for
-that are what a batch is cut from, GIN on padded rows, and batch normalization that leaves out the
-empty ones; weights, losses, heads, prototypes and the order of graphs are the library's.
+Launching the kernels of a step one by one takes a CPU four times as long as the GPU works. If all
+shapes are the same in every step, all kernels of a step can be launched together. This module has
+its own padded batches, GIN on padded rows, and batch normalization that ignores empty rows. The
+weights, losses, heads, prototypes and the order of the graphs are those of the library.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,41 +22,42 @@ from graphlog.training.trainer import NamedAdam
 
 
 class Collection(NamedTuple):
-    """Every graph of a store in as many places as the largest needs."""
+    """The graphs of a store, padded to ``S`` nodes and ``E`` edges, the largest numbers."""
 
     codes: Tensor
-    """Distinct row of attributes of each node, (M, S); the last where there is no node."""
+    """Index in ``node_rows`` of each node, (M, S); the last index marks an empty place."""
     sizes: Tensor
+    """Number of nodes of each graph, (M,)."""
     ends: Tensor
     """The two nodes of each edge, (M, E, 2)."""
     bonds: Tensor
-    """Distinct row of attributes of each edge, (M, E); the last where there is no edge."""
+    """Index in ``edge_rows`` of each edge, (M, E); the last index marks an empty place."""
     kinds: Tensor
-    """First node of the graph that an encoder cannot tell from each, (M, S); or (1, S) of zeros."""
+    """First node that the encoder cannot distinguish from each node, (M, S), or zeros, (1, S)."""
     node_rows: Tensor
-    """Indicator columns of the distinct rows; the last but one is the mask's, the last zeros."""
+    """Indicator columns of the distinct node attributes, then of the mask, then zeros."""
     edge_rows: Tensor
-    """Those of edges; the last but one is the self-loop's."""
+    """Indicator columns of the distinct edge attributes, then of the self-loop, then zeros."""
 
 
 class Batch(NamedTuple):
-    """``B`` graphs, ``S`` places each."""
+    """``B`` graphs with ``S`` places for nodes each; other fields are as in a collection."""
 
     codes: Tensor
     real: Tensor
-    """Whether a place holds a node, (B, S)."""
+    """Whether a place contains a node, (B, S)."""
     sizes: Tensor
     matrix: Tensor
     """Adjacency with self-loops, (B, S, S)."""
     edge_counts: Tensor
-    """How many edges of each distinct row end at each node, (B, S, K)."""
+    """Number of edges of each row of ``edge_rows`` that end at each node, (B, S, K)."""
     kinds: Tensor
 
 
 def collection(
     store: GraphStore, masked: Sequence[float], rounds: int, device: torch.device
 ) -> Collection:
-    """Put the graphs on the device; kinds are told apart where there are ``rounds``."""
+    """Return the graphs on the device; ``kinds`` are found by ``rounds`` of refinement, if any."""
     arrays, schema = store.contents.arrays, store.schema
     rows = np.arange(len(store)) if store.indices is None else store.indices
     tables = [np.asarray(arrays[f"{kind}_table"]) for kind in ("node", "edge")]
@@ -72,22 +73,22 @@ def collection(
         _kinds(store, places, rounds, device) if rounds else np.zeros((1, places), np.uint8),
     ]
     special, columns = (masked, schema.self_loop), (schema.node, schema.edge)
-    shown = [
-        expand_attributes(torch.tensor(np.vstack([table, row])), own, torch.float32)
-        for table, row, own in zip(tables, special, columns, strict=True)
+    indicators = [
+        expand_attributes(torch.tensor(np.vstack([table, row])), attributes, torch.float32)
+        for table, row, attributes in zip(tables, special, columns, strict=True)
     ]
-    tensors = [*map(torch.from_numpy, parts), *(F.pad(rows, (0, 0, 0, 1)) for rows in shown)]
+    tensors = [*map(torch.from_numpy, parts), *(F.pad(rows, (0, 0, 0, 1)) for rows in indicators)]
     return Collection(*(tensor.to(device) for tensor in tensors))
 
 
 def _elements(offsets: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of elements of the graphs, and where each element stands."""
+    """Return the number of elements of each graph, and the positions of all elements."""
     counts = offsets[rows + 1] - offsets[rows]
     return counts, ragged_ranges(offsets[rows], counts)
 
 
 def _padded(values: np.ndarray, counts: np.ndarray, width: int | None, fill: int) -> np.ndarray:
-    """Return ragged rows in a rectangle."""
+    """Return ragged rows as a rectangular array, padded with ``fill``."""
     kind = np.uint8 if max(values.max(initial=0), fill) < 256 else np.int16
     out = np.full((len(counts), width or int(counts.max()), *values.shape[1:]), fill, kind)
     graph = np.repeat(np.arange(len(counts)), counts)
@@ -103,35 +104,35 @@ def _kinds(store: GraphStore, places: int, rounds: int, device: torch.device) ->
         square = color.new_zeros(batch.num_graphs, places)
         place = torch.arange(len(color), device=color.device) - batch.ptr[:-1][batch.batch]
         square[batch.batch, place] = color
-        alike = square[:, :, None] == square[:, None, :]
-        parts.append(alike.byte().argmax(2).to(torch.int16).cpu().numpy())
+        same = square[:, :, None] == square[:, None, :]
+        parts.append(same.byte().argmax(2).to(torch.int16).cpu().numpy())
     return np.concatenate(parts)
 
 
 def cut(c: Collection, index: Tensor, dtype: torch.dtype) -> Batch:
-    """Return the graphs at ``index``."""
+    """Return the graphs at ``index`` as a batch."""
     device, count, places = index.device, index.shape[0], c.codes.shape[1]
     codes, sizes = c.codes[index].long(), c.sizes[index]
     real = torch.arange(places, device=device) < sizes[:, None]
     bonds, kinds = c.bonds[index].long(), c.edge_rows.shape[0]
-    there = bonds < kinds - 1
+    exists = bonds < kinds - 1
     first = torch.arange(count, device=device)[:, None] * places
-    ends, one = c.ends[index].long().unbind(2), there.to(dtype).flatten()
-    # what is padded goes to a place behind all others
+    ends, one = c.ends[index].long().unbind(2), exists.to(dtype).flatten()
+    # Padding is added to an extra last element, which is cut off below.
     matrix = torch.zeros(count * places * places + 1, dtype=dtype, device=device)
     counts = torch.zeros(count * places * kinds + 1, dtype=dtype, device=device)
     for u, v in (ends, ends[::-1]):
-        at = torch.where(there, (first + u) * places + v, matrix.shape[0] - 1)
-        matrix.scatter_add_(0, at.flatten(), one)
-        at = torch.where(there, (first + u) * kinds + bonds, counts.shape[0] - 1)
-        counts.scatter_add_(0, at.flatten(), one)
-    loops, own = real.to(dtype), (torch.arange(kinds, device=device) == kinds - 2).to(dtype)
+        cell = torch.where(exists, (first + u) * places + v, matrix.shape[0] - 1)
+        matrix.scatter_add_(0, cell.flatten(), one)
+        cell = torch.where(exists, (first + u) * kinds + bonds, counts.shape[0] - 1)
+        counts.scatter_add_(0, cell.flatten(), one)
+    loops, is_loop = real.to(dtype), (torch.arange(kinds, device=device) == kinds - 2).to(dtype)
     return Batch(
         codes,
         real,
         sizes,
         matrix[:-1].view(count, places, places) + torch.diag_embed(loops),
-        counts[:-1].view(count, places, kinds) + loops[:, :, None] * own,
+        counts[:-1].view(count, places, kinds) + loops[:, :, None] * is_loop,
         c.kinds[index] if len(c.kinds) > 1 else c.kinds.expand(count, -1),
     )
 
@@ -139,7 +140,10 @@ def cut(c: Collection, index: Tensor, dtype: torch.dtype) -> Batch:
 def norm_forward(
     h: Tensor, m: Tensor, n: Tensor, w: Tensor, b: Tensor, eps: float, relu: bool
 ) -> tuple[Tensor, ...]:
-    """Normalize the real rows ``m`` of each view, with the ReLU behind it."""
+    """Normalize the ``n`` rows with mask ``m`` of each view, then apply the ReLU if ``relu``.
+
+    Return the result, the mean, the variance and the inverse standard deviation.
+    """
     x = h.float()
     mean = (x * m).sum(1, keepdim=True) / n
     centered = (x - mean) * m
@@ -160,7 +164,7 @@ def norm_backward(
     b: Tensor,
     relu: bool,
 ) -> tuple[Tensor, ...]:
-    """Return the gradients of the rows, of the weight and of the bias."""
+    """Return the gradients with respect to the rows, the weight and the bias."""
     x, g = (h.float() - mean) * rate, dy.float() * m
     if relu:
         g = torch.where(x * w + b > 0, g, 0.0)
@@ -170,12 +174,12 @@ def norm_backward(
 
 
 FUSED: dict[int, tuple[Callable[..., tuple[Tensor, ...]], ...]] = {}
-"""The two as compiled for a number of rows, see :func:`fuse`."""
+"""Compiled :func:`norm_forward` and :func:`norm_backward` by number of rows."""
 
 
 def fuse(rows: int) -> None:
-    """Compile normalization for ``rows`` a view; as it is, it takes half of a step."""
-    torch._dynamo.reset()  # of one function, few shapes are kept
+    """Compile the normalization of ``rows`` rows per view; otherwise it takes half of a step."""
+    torch._dynamo.reset()  # torch compiles one function for a few shapes only
     FUSED.clear()
     FUSED[rows] = tuple(torch.compile(f, dynamic=False) for f in (norm_forward, norm_backward))
 
@@ -200,7 +204,7 @@ class _Norm(torch.autograd.Function):
 
 
 def wide(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a weight with zeros up to multiples of eight, on which tensor cores are fast."""
+    """Pad a weight with zeros to multiples of eight, on which tensor cores are fast."""
     gap = [(-n) % 8 for n in weight.shape]
     return F.pad(weight, [0, gap[1], 0, gap[0]] if weight.dim() == 2 else [0, gap[0]]).to(dtype)
 
@@ -213,10 +217,11 @@ def encode(
     dtype: torch.dtype,
     learns: bool,
 ) -> Tensor:
-    """Return the node embeddings of each view in ``codes`` (V, B, S): (V, B, S, D), zeros if empty.
+    """Return the node embeddings (V, B, S, D) of the views ``codes`` (V, B, S).
 
-    Where it ``learns``, views are normalized each by itself, and running statistics follow them one
-    after the other; else the running statistics normalize.
+    With ``learns`` each view is normalized by its own statistics, which update the running
+    statistics view by view; otherwise the running statistics are used. Embeddings of empty places
+    are zero.
     """
     (views, count, places), kinds = codes.shape, torch.arange(len(c.node_rows), device=codes.device)
     m = batch.real.reshape(1, -1, 1).float()
@@ -256,7 +261,7 @@ def means(h: Tensor, batch: Batch) -> Tensor:
 
 
 def project(head: nn.Sequential | None, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what is compared by a contrast, in float32."""
+    """Return the projections that the contrastive losses compare, in float32."""
     if head is None:
         return x.float()
     first, second = head[0], head[2]
@@ -265,26 +270,26 @@ def project(head: nn.Sequential | None, x: Tensor, dtype: torch.dtype) -> Tensor
 
 
 def recordable(optimizer: NamedAdam, device: torch.device) -> NamedAdam:
-    """Return an optimizer whose steps may be recorded."""
+    """Make the steps of an optimizer recordable in a CUDA graph, and return the optimizer."""
     for group in optimizer.adam.param_groups:
         group["capturable"] = device.type == "cuda"
     return optimizer
 
 
 class Replayed:
-    """A step that is recorded once and then launched as a whole."""
+    """A step that is recorded as a CUDA graph and then replayed."""
 
     def __init__(self, step: Callable[[Tensor], None], index: Tensor, priority: int = 0) -> None:
-        """Take a step on the graphs at an index of always the same length, as ``index``.
+        """Prepare a step, which is a function of an index tensor with the shape of ``index``.
 
-        Kernels of a lower ``priority`` go first.
+        Kernels with a lower ``priority`` run first.
         """
         self._step, self._index, self._stream = step, index, torch.cuda.Stream(priority=priority)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._warm = 0
 
     def __call__(self, index: Tensor) -> None:
-        """Take the step; the first few are taken as they are, since kernels are made in them."""
+        """Take a step; the first four are not recorded, because kernels are compiled in them."""
         if self._warm < 4:
             self._warm += 1
             self._stream.wait_stream(torch.cuda.current_stream())

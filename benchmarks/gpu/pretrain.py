@@ -1,16 +1,17 @@
-"""GraphLoG on two million molecules in five minutes of an H100 (docs/two-losses/full-size.md).
+"""Pre-train GraphLoG on two million molecules in five minutes (docs/two-losses/full-size.md).
 
     graphlog featurize zinc2m -o STORE --schema molecule
     python benchmarks/gpu/pretrain.py STORE OUT --runs released graphlog --seconds 580
 
-Each run is that of ``graphlog pretrain STORE --recipe NAME --set embedding=last`` but for the order
-of its random numbers; ``graphlog-flat`` is without prototypes, ``released-1`` has another seed.
-Weights and logs go to ``OUT`` as they come; where time ends first, the weights so far.
+A run is the same as ``graphlog pretrain STORE --recipe NAME --set embedding=last``, except for the
+order of its random numbers. ``graphlog-flat`` has no prototypes; ``released-1`` has the seed 1.
+Weights and logs are written to ``OUT`` during the run, and also when ``--seconds`` are over. Five
+minutes is the time of an H100.
 """
 
-import argparse
 import json
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Container
 from itertools import chain
 from pathlib import Path
@@ -47,7 +48,7 @@ _TINY = 1e-12
 
 
 def masked_places(batch: Batch, rate: float) -> Tensor:
-    """Return which nodes a view masks: ``int(rate * n + 1)`` of ``n``, evenly drawn."""
+    """Return a random mask of nodes: ``int(rate * n + 1)`` of the ``n`` nodes of each graph."""
     keys = torch.rand(batch.real.shape, device=batch.real.device, dtype=torch.float64)
     rank = torch.where(batch.real, keys, 2.0).argsort(1).argsort(1)
     return rank < num_masked(batch.sizes, rate)[:, None]
@@ -56,7 +57,7 @@ def masked_places(batch: Batch, rate: float) -> Tensor:
 def losses(
     job: Pretraining, c: Collection, batch: Batch, masked: Tensor, dtype: torch.dtype
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the total, the terms and what is watched, and the embeddings of the graphs."""
+    """Return the total loss, its terms and the logged values, by name; and the graph embeddings."""
     objective, o = job.objective, job.objective.config
     view = torch.where(masked, len(c.node_rows) - 2, batch.codes)
     h = encode(job.encoder, c, batch, torch.stack([batch.codes, view]), dtype, learns=True)
@@ -66,42 +67,43 @@ def losses(
     length = nodes.norm(dim=3)
     product = length[1][:, :, None] * length[0][:, None, :] + o.cosine_eps
     cosine = torch.bmm(nodes[1], nodes[0].mT) * (product > _TINY) / product.clamp_min(_TINY)
-    among = batch.real[:, None, :].expand_as(cosine)
+    candidates = batch.real[:, None, :].expand_as(cosine)
     if o.skip_symmetric:
-        own = torch.eye(cosine.shape[1], dtype=torch.bool, device=cosine.device)
-        among = among & ((batch.kinds[:, :, None] != batch.kinds[:, None, :]) | own)
-        among = among | ~batch.real[:, :, None]  # of an empty place, whose share is not looked at
-    right = masked[:, None, :].expand_as(cosine) if o.subgraph_positive == "masked" else None
-    share = log_softmax_share(cosine / o.temperature, among, right, o.cosine_eps)
+        itself = torch.eye(cosine.shape[1], dtype=torch.bool, device=cosine.device)
+        is_other_kind = batch.kinds[:, :, None] != batch.kinds[:, None, :]
+        candidates = candidates & (is_other_kind | itself)
+        candidates = candidates | ~batch.real[:, :, None]  # avoids empty sums at unused places
+    positives = masked[:, None, :].expand_as(cosine) if o.subgraph_positive == "masked" else None
+    share = log_softmax_share(cosine / o.temperature, candidates, positives, o.cosine_eps)
     anchors = masked if o.subgraph_anchors == "masked" else batch.real
     terms = {"graph": pair.loss}
     terms["subgraph"] = -torch.where(anchors, share, 0.0).sum() / anchors.sum()
-    seen = {"cos_graph_pos": pair.positive, "cos_graph_neg": pair.negative}
+    watched = {"cos_graph_pos": pair.positive, "cos_graph_neg": pair.negative}
     weights = objective._weights()
     if objective.forest is not None:
         terms["global"], more = objective._global_term(graphs[0], objective.forest, None)
-        seen |= more
+        watched |= more
     total = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
-    return {"loss": total, **{f"loss_{k}": v for k, v in terms.items()}, **seen}, emb[0].detach()
+    return {"loss": total, **{f"loss_{k}": v for k, v in terms.items()}, **watched}, emb[0].detach()
 
 
 class Run:
-    """One recipe on one collection."""
+    """The pre-training of one recipe on one collection."""
 
     def __init__(self, job: Pretraining, c: Collection, name: str, out: Path, ends: float) -> None:
-        """Prepare the run; its weights and log go to ``out``, and it ends by the time ``ends``."""
+        """Prepare a run that writes to ``out`` and stops at the time ``ends``."""
         self.job, self.c, self.name, self.out, self.ends = job, c, name, out, ends
         self.device, self.size = job.setting.device, job.config.batch_size
         self.dtype = torch.bfloat16 if job.setting.precision == "bf16" else torch.float32
         self.step, self.names, self.rows = 0, [""], list[dict[str, Any]]()
         self.sums = self.emb = torch.zeros(0, device=self.device)
-        if job.objective.config.initialization == "competitive":  # on all graphs as they are
+        if job.objective.config.initialization == "competitive":  # uses all graphs, without masks
             job._embed = self.embed_all
 
     @torch.no_grad()
     def embed_all(self, limit: int | None, calibrated: bool) -> Tensor:
         """Return the embeddings of the whole collection, in evaluation mode."""
-        assert (limit, calibrated) == (None, False), "what the released recipe asks for"
+        assert (limit, calibrated) == (None, False), "the arguments of the released recipe"
         parts: list[Tensor] = []
         for index in torch.arange(len(self.job.store), device=self.device).split(8192):
             batch = cut(self.c, index, self.dtype)
@@ -110,7 +112,7 @@ class Run:
         return torch.cat(parts)
 
     def one(self, index: Tensor) -> None:
-        """Take one step; nothing in it makes the CPU wait."""
+        """Take one step, without operations that wait for the GPU."""
         self.optimizer.zero_grad()
         batch = cut(self.c, index, self.dtype)
         masked = masked_places(batch, self.job.objective.config.mask_rate)
@@ -126,14 +128,14 @@ class Run:
             self.emb.copy_(emb)
 
     def begin(self, number: int) -> Callable[[Tensor], None]:
-        """Prepare a phase and return what takes its steps."""
+        """Prepare a phase; return the function that takes its steps."""
         self.job.begin_phase(number)
         self.optimizer = recordable(self.job.optimizer(Cursor()), self.device)
         index = torch.zeros(self.size, dtype=torch.int64, device=self.device)
         return Replayed(self.one, index) if self.device.type == "cuda" else self.one
 
     def train(self, keep: Container[int]) -> None:
-        """Train to the end, or until time is up; keep the weights after the epochs ``keep``."""
+        """Train to the end or until the time is over; save weights after the epochs ``keep``."""
         job, last = self.job, None
         numbers = chain.from_iterable([k] * p.epochs for k, p in enumerate(job.phases))
         take, phase = self.one, -1
@@ -174,7 +176,7 @@ class Run:
         return None
 
     def save(self, when: str) -> None:
-        """Keep weights and log."""
+        """Write the weights and the log."""
         tensors = {k: v.detach().cpu().contiguous() for k, v in self.job._weights().items()}
         notes = {"step": str(self.step), "settings": json.dumps(self.job.config.to_tables())}
         save_file(tensors, self.out / f"{self.name}-{when}.safetensors", notes)
@@ -184,10 +186,7 @@ class Run:
 
 
 def main() -> None:
-    """Parse the options and train."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("store")
     parser.add_argument("out", type=Path)
     parser.add_argument("--runs", nargs="+", default=["released"], metavar="RECIPE[-flat][-SEED]")

@@ -1,15 +1,16 @@
-"""What must never happen, tried many times: wrong numbers, tracebacks, lost files, half an output.
+"""Try many cases that might give wrong numbers, tracebacks, lost files or incomplete output.
 
     python benchmarks/reliability files --number 490 --seed 50000
     python benchmarks/reliability tables --number 1000
 
-Each case runs in a process and a folder of its own. A row is written for each to ``--out`` as soon
-as it ends; a campaign that was stopped leaves out what is there. What fails is printed with its
-seed, and ``--kind`` and ``--number 1`` repeat it. ``report`` counts the rows of ``--out``.
+Each case has its own process and folder. Its result is added to the table ``--out`` when it ends;
+a campaign that is started again skips the cases in the table. Failures are printed with kind and
+seed; to repeat one, use ``--kind``, ``--seed``, ``--number 1`` and another ``--out``. ``report``
+prints the number of cases by result.
 """
 
-import argparse
 import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from functools import partial
 from pathlib import Path
 
@@ -32,24 +33,21 @@ CAMPAIGNS = {
     "options": processes.options,
     "soak": memory.soak,
 }
-"""Each yields its cases, given a folder of intact inputs and the seeds."""
+"""Functions that yield the cases of a campaign, given a folder of intact inputs and the seeds."""
 
 
 def main() -> None:
-    """Run a campaign and print how its cases ended."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("campaign", choices=[*CAMPAIGNS, "report"])
     parser.add_argument("--number", type=int, default=10, help="cases of each kind")
-    parser.add_argument("--seed", type=int, default=0, help="of the first of them")
-    parser.add_argument("--kind", action="append", help="these kinds alone")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first case of each kind")
+    parser.add_argument("--kind", action="append", help="try only this kind; can be repeated")
     parser.add_argument("--out", type=Path, default=Path("runs/reliability.csv"))
     options = parser.parse_args()
     if options.campaign != "report":
         harness.preload()
-        with tempfile.TemporaryDirectory(prefix="reliability-") as place:
-            good = Path(place) / "good"
+        with tempfile.TemporaryDirectory(prefix="reliability-") as folder:
+            good = Path(folder) / "good"
             good.mkdir()
             inputs.write_inputs(good)
             seeds = range(options.seed, options.seed + options.number)

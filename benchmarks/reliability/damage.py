@@ -1,4 +1,4 @@
-"""Damaged files of every kind: never other numbers, never a traceback."""
+"""Check that damaged files of every kind never give other numbers or a traceback."""
 
 import random
 import shutil
@@ -22,17 +22,17 @@ _TOKENS = (
 
 
 def mutate(data: bytes, draw: random.Random) -> bytes:
-    """Return ``data`` changed in one to three places, never the same."""
+    """Return ``data`` with random changes in one to three places, never unchanged."""
     changed = data
     while changed == data:
         for _ in range(draw.choice((1, 1, 1, 2, 3))):
-            at, token = draw.randrange(len(changed) + 1), draw.choice(_TOKENS)
-            head, tail = changed[:at], changed[at:]
+            position, token = draw.randrange(len(changed) + 1), draw.choice(_TOKENS)
+            head, tail = changed[:position], changed[position:]
             match draw.randrange(8):
                 case 0 | 1 if tail:
                     changed = head + bytes([tail[0] ^ (1 << draw.randrange(8))]) + tail[1:]
-                case 2 if places := [k for k, byte in enumerate(changed) if 48 <= byte <= 57]:
-                    k = draw.choice(places)
+                case 2 if digits := [k for k, byte in enumerate(changed) if 48 <= byte <= 57]:
+                    k = draw.choice(digits)
                     changed = changed[:k] + b"%d" % draw.randrange(10) + changed[k + 1 :]
                 case 3:
                     changed = head
@@ -48,7 +48,7 @@ def mutate(data: bytes, draw: random.Random) -> bytes:
 
 
 def numbers(*values: Any) -> bytes:
-    """Return the bytes of arrays, numbers and texts, to be compared."""
+    """Return arrays, numbers and texts as bytes, for comparison."""
     return b"|".join(
         np.ascontiguousarray(v).tobytes() if isinstance(v, np.ndarray) else repr(v).encode()
         for v in values
@@ -56,21 +56,22 @@ def numbers(*values: Any) -> bytes:
 
 
 def kinds() -> dict[str, tuple[str, Callable[[Path], object]]]:
-    """Return every kind of file, and what opens it.
+    """Return the path of each kind of file, and a function that opens the file.
 
-    It returns the numbers of the file as bytes; of those that a user may edit something else.
+    The function returns the numbers in the file as bytes. For files that a user may edit, whose
+    numbers may therefore change, it returns something else.
     """
 
     def store(path: Path) -> bytes:
-        opened = graphlog.open_store(path)
-        embedded = untrained(opened.schema.name).embed(opened)
-        return numbers(embedded, np.asarray(opened.labels), opened.texts())
+        graphs = graphlog.open_store(path)
+        embedded = untrained(graphs.schema.name).embed(graphs)
+        return numbers(embedded, np.asarray(graphs.labels), graphs.texts())
 
     def query(path: Path) -> bytes:
         index = Index.load(path)
-        found = index.query(untrained(), SMILES, 3)
-        records = [index.record(row) for row in sorted(set(found.rows.ravel().tolist()))]
-        return numbers(found.rows, found.similarity, records)
+        neighbors = index.query(untrained(), SMILES, 3)
+        records = [index.record(row) for row in sorted(set(neighbors.rows.ravel().tolist()))]
+        return numbers(neighbors.rows, neighbors.similarity, records)
 
     def resume(path: Path) -> bytes:
         encoder = graphlog.pretrain(SMILES, run_dir=path.parent, resume=True)
@@ -110,7 +111,7 @@ def kinds() -> dict[str, tuple[str, Callable[[Path], object]]]:
 
 
 def files(good: Path, seeds: range) -> Iterator[Case]:
-    """Yield files of every kind with a few bytes changed."""
+    """Yield cases that open a file of each kind with a few changed bytes."""
 
     def work(name: str, seed: int, intact: object, folder: Path) -> str:
         draw, (target, use) = random.Random(f"{name}-{seed}"), kinds()[name]
@@ -118,10 +119,10 @@ def files(good: Path, seeds: range) -> Iterator[Case]:
         inside = sorted(p for p in (folder / target).rglob("*") if p.is_file())
         victim = draw.choice(inside) if inside else folder / target
         victim.write_bytes(mutate(victim.read_bytes(), draw))
-        seen = use(folder / target)
+        result = use(folder / target)
         if not isinstance(intact, bytes):
             return "read"
-        return "same" if seen == intact else f"wrong: {victim.name}"
+        return "same" if result == intact else f"wrong: {victim.name}"
 
     for name, (target, use) in kinds().items():
         copy = good.parent / "intact" / name

@@ -1,4 +1,4 @@
-"""Cases, each tried in a process and a folder of its own, and commands run as processes."""
+"""Run each case in its own process and folder, and run commands as processes."""
 
 import contextlib
 import importlib
@@ -21,9 +21,9 @@ import pandas as pd
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 sys.path.insert(0, str(SOURCE))
 FINE = {"same", "read", "right", "done", "refused"}
-"""How a case may end: with the numbers of the intact input, as it should, or in one line."""
+"""Results of cases that pass: the expected output, or an error message of one line."""
 MEMORY_BYTES = 6 << 30
-"""Inputs of a few kilobytes have no business with more memory than this."""
+"""Memory limit of a case; the inputs have only a few kilobytes."""
 COLUMNS = ["campaign", "kind", "seed", "result", "detail", "commit"]
 
 
@@ -33,16 +33,16 @@ class Case(NamedTuple):
     kind: str
     seed: int
     work: Callable[[Path], str]
-    """Given an empty folder, returns how it ended, with what is to be told after a colon."""
-    patience_s: float = 60.0
+    """Function of an empty folder; returns the result, or ``result: details``."""
+    timeout_s: float = 60.0
 
 
-def run(campaign: str, cases: Iterable[Case], kinds: Sequence[str] | None, kept: Path) -> None:
-    """Try the cases, or those of some kinds, that have no row in the table ``kept`` yet."""
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    if not kept.exists():
-        kept.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
-    rows = pd.read_csv(kept, keep_default_na=False)
+def run(campaign: str, cases: Iterable[Case], kinds: Sequence[str] | None, out: Path) -> None:
+    """Try the cases, or those of some kinds, that have no row in the table ``out`` yet."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if not out.exists():
+        out.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
+    rows = pd.read_csv(out, keep_default_na=False)
     done = set(rows[COLUMNS[:3]].itertuples(index=False, name=None))
     words = ["git", "-C", str(SOURCE), "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
@@ -51,13 +51,13 @@ def run(campaign: str, cases: Iterable[Case], kinds: Sequence[str] | None, kept:
             continue
         result, detail = attempt(case)
         row = [campaign, case.kind, case.seed, result, detail[:1500], commit]
-        pd.DataFrame([row]).to_csv(kept, mode="a", header=False, index=False)
+        pd.DataFrame([row]).to_csv(out, mode="a", header=False, index=False)
         if result not in FINE:
             print(f"{result}: {case.kind}, seed {case.seed}: {detail}", flush=True)
 
 
 def counts(rows: pd.DataFrame) -> str:
-    """Return how many cases of every campaign ended how, as a table in Markdown."""
+    """Return the number of cases of each campaign by result, as a table in Markdown."""
     lines = ["| campaign | kinds | cases | ended as | not as they should |", "|" + "---|" * 5]
     for campaign, part in rows.groupby("campaign"):
         ends = part["result"].value_counts().sort_index()
@@ -68,7 +68,7 @@ def counts(rows: pd.DataFrame) -> str:
 
 
 def attempt(case: Case) -> tuple[str, str]:
-    """Return how a case ended and what is to be told of it; it is tried in a forked process."""
+    """Try a case in a forked process; return its result and details."""
     context = multiprocessing.get_context("fork")
     receive, send = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory(prefix="reliability-", ignore_cleanup_errors=True) as scratch:
@@ -76,19 +76,20 @@ def attempt(case: Case) -> tuple[str, str]:
         process.start()
         send.close()
         try:
-            if receive.poll(case.patience_s):
+            if receive.poll(case.timeout_s):
                 return receive.recv()
-            return "hang", f"more than {case.patience_s:.0f} s"
+            return "hang", f"more than {case.timeout_s:.0f} s"
         except EOFError:
             process.join()
             return "crash", f"exit code {process.exitcode}"
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid or 0, signal.SIGKILL)  # its own group, see below
+                os.killpg(process.pid or 0, signal.SIGKILL)  # the case has its own process group
             process.join()
 
 
 def _work(case: Case, folder: Path, out: Any) -> None:
+    """Try a case in this process and send its result and details to the pipe ``out``."""
     from graphlog.errors import GraphLoGError
 
     os.setpgrp()
@@ -109,10 +110,10 @@ def _work(case: Case, folder: Path, out: Any) -> None:
 
 
 class Ended(NamedTuple):
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     code: int
-    """Exit code; minus the number of the signal that killed it."""
+    """Exit code, or minus the number of the signal that killed the process."""
     out: str
     err: str
 
@@ -123,12 +124,12 @@ class Ended(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """What is wrong with how it ended, whatever it had to do; nothing where all is well."""
+        """Description of an ending that is wrong for any command; empty if there is none."""
         if "Traceback" in self.err:
             return f"traceback: {self.err[-300:]}"
         if self.code not in (0, 2):
             return f"exit code {self.code}: {self.line}"
-        if self.code == 2 and self.out.startswith('{\n  "error"'):  # as --json has it
+        if self.code == 2 and self.out.startswith('{\n  "error"'):  # with --json
             return "many lines" if "\n" in json.loads(self.out)["error"]["message"] else ""
         errors = self.err.count("graphlog: error: ")
         if self.code == 2 and (errors != 1 or not self.line.startswith("graphlog: error: ")):
@@ -144,10 +145,11 @@ def start(
     during: Callable[[int], object] | None = None,
     is_new: bool = False,
 ) -> Ended:
-    """Run ``graphlog WORDS`` in ``folder``; standard streams and ``$TMPDIR`` are beside it.
+    """Run ``graphlog WORDS`` in ``folder``, with output files and ``$TMPDIR`` next to the folder.
 
-    ``before`` is called in the new process before the command, ``during`` with its number while it
-    runs. With ``is_new`` Python is started anew; otherwise the process is forked from this one.
+    ``before`` is called in the new process before the command; ``during`` is called with the
+    process ID while the command runs. With ``is_new`` the process starts a new Python interpreter;
+    otherwise it is forked from this one.
     """
     (folder.parent / "tmp").mkdir(exist_ok=True)
     pid = os.fork()
@@ -163,11 +165,12 @@ def start(
 def _become(
     words: list[str], folder: Path, before: Callable[[], object] | None, is_new: bool
 ) -> NoReturn:
+    """Turn this forked process into the command, and exit."""
     code = 1
     try:
         os.chdir(folder)
         os.environ |= {"TMPDIR": str(folder.parent / "tmp"), "PYTHONPATH": str(SOURCE)}
-        tempfile.tempdir = None  # looked up again, in the new environment
+        tempfile.tempdir = None  # forget the folder that was found in the old environment
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number, name in enumerate(("stdout", "stderr"), 1):
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -196,10 +199,10 @@ def _become(
 
 
 def preload() -> None:
-    """Import what the commands import late, once for all cases, which have one thread."""
+    """Do the late imports of the commands once for all cases, and limit torch to one thread."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     late = ("matplotlib.pyplot", "pyarrow.parquet", "sklearn.ensemble", "sklearn.linear_model")
-    own = ("api", "benchmark", "cli.main", "report.run", "extras.tour", "extras.tune")
-    for name in (*late, *(f"graphlog.{name}" for name in own)):
+    ours = ("api", "benchmark", "cli.main", "report.run", "extras.tour", "extras.tune")
+    for name in (*late, *(f"graphlog.{name}" for name in ours)):
         importlib.import_module(name)
     importlib.import_module("torch").set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Small intact inputs of every kind, written once for all cases, and the jobs that read them."""
+"""Write small intact inputs of every kind, and define the jobs that read them."""
 
 import gzip
 import json
@@ -27,13 +27,13 @@ SMILES = (
 )
 SMALL: dict[str, Any] = {"batch_size": 6, "encoder": {"dim": 8, "layers": 2}}
 MIRROR = os.environ.get("GRAPHLOG_MIRROR", "")
-"""Folder of real data, which ``data get`` needs."""
-_TIMED = {"graphs_per_s", "seconds", "fit_seconds"}
+"""Folder of the data sets that ``data get`` copies; empty if there is none."""
+_TIMINGS = {"graphs_per_s", "seconds", "fit_seconds"}
 
 
 @cache
 def untrained(schema: str = "molecule-cip") -> Any:
-    """Return a tiny encoder with drawn weights."""
+    """Return a tiny encoder with random weights."""
     return graphlog.random_encoder(EncoderConfig(dim=8, layers=2), schema_named(schema), seed=0)
 
 
@@ -75,7 +75,7 @@ def write_inputs(good: Path) -> None:
 
 
 def _write_weights(path: Path) -> None:
-    """Write drawn weights as the pre-train-GNNs family keeps them."""
+    """Write random weights in the format of pre-train-GNNs."""
     shapes = {"x_embedding1.weight": (120, 8), "x_embedding2.weight": (3, 8)}
     for k in range(2):
         shapes |= {f"gnns.{k}.mlp.0.weight": (16, 8), f"gnns.{k}.mlp.0.bias": (16,)}
@@ -91,21 +91,21 @@ def _write_weights(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """One command, run in a folder of its own, writing to names that start with ``out``."""
+    """A command that runs in its own folder and writes to names that start with ``out``."""
 
     words: str
-    seen: Callable[[Path], Any]
-    """Returns what must come out the same, or None where there is no output (yet)."""
+    read_output: Callable[[Path], Any]
+    """Function of the folder; returns the output to compare, or None if there is none yet."""
     again: str = ""
-    """Options of a second run in the same folder."""
+    """Options for a second run in the same folder."""
     resumes: bool = False
-    """Whether an unfinished output stays, to be continued."""
+    """Whether an interrupted run leaves unfinished output, which a second run continues."""
     old: str = ""
-    """A command that first leaves another output at the same place."""
+    """A command that first writes another output to the same path; empty for none."""
 
 
 def jobs(good: Path) -> dict[str, Job]:
-    """Return a small job of each verb that writes."""
+    """Return a small job of each command that writes."""
     one, labeled = "--workers 1 --quiet", "--targets value --split random --baselines none"
     table, run = good / "rows.csv", f"-m {good / 'run'}"
     short = f"{labeled} --set epochs=2 --set checkpoint_every_s=0 {one}"
@@ -124,14 +124,14 @@ def jobs(good: Path) -> dict[str, Job]:
     cells = "--scale smoke --seeds 0 --methods untrained,graphlog,ecfp-lr --quiet"
     atlas = _bytes("out/tree.json", "out/members.csv", "out/atlas.html")
     zinc = _bytes("out/chem/pretrain/zinc_moses_250k.smi.gz")
-    kept = {name: _bytes(f"out{name}", "rejects.csv") for name in (".npz", ".csv", ".parquet")}
+    vectors = {name: _bytes(f"out{name}", "rejects.csv") for name in (".npz", ".csv", ".parquet")}
     resumed: dict[str, Any] = {"again": "--resume", "resumes": True}
-    found = {
+    every = {
         "featurize": Job(featurize, _store, "--overwrite"),
         "featurize over a store": Job(featurize, _store, "--overwrite", old=small),
-        **{f"embed {name}": Job(f"{embed} out{name}", seen) for name, seen in kept.items()},
+        **{f"embed {name}": Job(f"{embed} out{name}", read) for name, read in vectors.items()},
         "embed over a file": Job(f"{embed} out.npz", _bytes("out.npz"), old=first),
-        "predict": Job(f"predict {table} -m {good / 'tuned'} {one} -o out.csv", kept[".csv"]),
+        "predict": Job(f"predict {table} -m {good / 'tuned'} {one} -o out.csv", vectors[".csv"]),
         "probe": Job(probe, _probe, "--overwrite", resumes=True),
         "pretrain": Job(pretrain, _run("out"), **resumed),
         "finetune": Job(finetune, _run("out"), **resumed),
@@ -142,29 +142,31 @@ def jobs(good: Path) -> dict[str, Job]:
         "benchmark": Job(f"benchmark molecules -o out {cells}", _cells, resumes=True),
         "convert": Job(convert, _bytes("out.safetensors")),
     }
-    return {name: job for name, job in found.items() if MIRROR or name != "data get"}
+    return {name: job for name, job in every.items() if MIRROR or name != "data get"}
 
 
 def _shrink_the_smoke_scale() -> None:
-    """Make the cells of a benchmark as small as the other jobs."""
-    often = {"checkpoint_every_s": 0.0}
-    network = {"encoder.layers": 2, "encoder.dim": 8, "epochs": 2, "batch_size": 32}
+    """Make the cells of the scale ``smoke`` as small as the other jobs."""
+    pretrain = {"encoder.layers": 2, "encoder.dim": 8, "epochs": 2, "batch_size": 32}
+    finetune = {"epochs": 1, "batch_size": 512, "layer": "last"}
     changes: dict[str, Any] = {"source": "nci5k", "limit": 64, "seeds": (0,)}
-    changes |= {"pretrain": network | often}
-    changes |= {"finetune": {"epochs": 1, "batch_size": 512, "layer": "last"} | often}
+    for name, settings in (("pretrain", pretrain), ("finetune", finetune)):
+        changes[name] = {**settings, "checkpoint_every_s": 0.0}
     SCALES["smoke"] = {"molecule": SCALES["smoke"]["molecule"].updated(changes)}
 
 
 def _bytes(*names: str) -> Callable[[Path], Any]:
-    def seen(folder: Path) -> Any:
+    """Return a function that reads the files of these names, if they exist."""
+
+    def read(folder: Path) -> Any:
         return {n: (folder / n).read_bytes() for n in names if (folder / n).exists()} or None
 
-    return seen
+    return read
 
 
 def _probe(folder: Path) -> Any:
-    is_there = (folder / "out" / "model.safetensors").exists()
-    return _bytes("out/model.safetensors", "out/scores.json")(folder) if is_there else None
+    has_model = (folder / "out" / "model.safetensors").exists()
+    return _bytes("out/model.safetensors", "out/scores.json")(folder) if has_model else None
 
 
 def _store(folder: Path) -> Any:
@@ -176,26 +178,26 @@ def _store(folder: Path) -> Any:
 
 
 def _run(name: str, *files: str) -> Callable[[Path], Any]:
-    """Return the weights of a finished run, its log but for the speed, and more files."""
+    """Return a function that reads the weights of a finished run, its log and more files."""
 
-    def seen(folder: Path) -> Any:
+    def read(folder: Path) -> Any:
         run = folder / name
         if not (run / "model.safetensors").exists():
             return None
-        with safe_open(run / "model.safetensors", "pt") as file:  # whose header has the date
+        with safe_open(run / "model.safetensors", "pt") as file:  # the header contains the date
             weights = {name: file.get_tensor(name).numpy().tobytes() for name in file.keys()}  # noqa: SIM118
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        rows = [{k: v for k, v in row.items() if k not in _TIMED} for row in rows]
+        rows = [{k: v for k, v in row.items() if k not in _TIMINGS} for row in rows]
         return (weights, rows, _bytes(*files)(folder))
 
-    return seen
+    return read
 
 
 def _cells(folder: Path) -> Any:
-    """Return the scores of the finished cells by name; None before there is a report."""
+    """Return the scores of the finished cells by name, or None if there is no report yet."""
     if not (folder / "out" / "report" / "molecules.md").exists():
         return None
     rows = pd.read_csv(folder / "out" / "molecules.csv.gz", keep_default_na=False)
-    rows = rows[~rows["metric"].isin(_TIMED)]
+    rows = rows[~rows["metric"].isin(_TIMINGS)]
     names = rows[["cell", "rule", "fold", "task", "metric"]].itertuples(index=False, name=None)
     return dict(zip(map(repr, names), map(repr, rows["value"]), strict=True))

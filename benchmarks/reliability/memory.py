@@ -1,4 +1,4 @@
-"""Resident memory of one process over many steps, calls and fine-tunings: it must not grow."""
+"""Check that the memory of a process does not grow over many steps, calls and fine-tunings."""
 
 import tempfile
 import time
@@ -18,12 +18,12 @@ from graphlog.data.store import epoch_batches
 from graphlog.training.log import Progress
 from graphlog.training.settings import resolve_config
 
-RATIO, SLACK_MB, FEWEST = 1.2, 60.0, 20
-"""A peak of at most 20 % (of small processes: 60 MB) above that of the first tenth is fine."""
+RATIO, SLACK_MB, MIN_STEPS = 1.2, 60.0, 20
+"""The peak may be 20 % or 60 MB above the peak of the first tenth, whichever allows more."""
 
 
 def training() -> Iterator[None]:
-    """Steps of pre-training with 5 layers of 300, each on a batch of another size."""
+    """Do steps of pre-training with 5 layers of 300, on batches of different sizes."""
     config = resolve_config("graphlog", None, {"encoder": {"dim": 300, "layers": 5}})
     store = graphlog.read_molecules("nci5k", workers=1)
     timed = TimedObjective(store, config, Progress())
@@ -34,7 +34,7 @@ def training() -> Iterator[None]:
 
 
 def embedding() -> Iterator[None]:
-    """Calls of ``embed`` on lists of another length each."""
+    """Call ``embed`` on lists of different lengths."""
     encoder = graphlog.load("graphlog-mol")
     texts = graphlog.read_molecules("nci5k", limit=400, workers=1).texts()
     for number in count(1):
@@ -43,7 +43,7 @@ def embedding() -> Iterator[None]:
 
 
 def finetuning() -> Iterator[None]:
-    """Fine-tunings of one seed each."""
+    """Fine-tune with one seed again and again."""
     texts = graphlog.read_molecules("nci5k", limit=120, workers=1).texts()
     table = {"smiles": texts, "y": [int("N" in text) for text in texts]}
     labeled: dict[str, Any] = {"targets": ["y"], "split": "random", "baselines": ()}
@@ -53,7 +53,7 @@ def finetuning() -> Iterator[None]:
 
 
 def benchmarking() -> Iterator[None]:
-    """Cells of a small benchmark: pre-trained, fine-tuned and probed, suite after suite."""
+    """Compute the cells of a small benchmark again and again, each time with another seed."""
     for seed in count():
         with tempfile.TemporaryDirectory() as folder:
             for method in ("attrmasking", "graphlog", "ecfp-lr"):
@@ -65,7 +65,7 @@ WORK = {"training": training, "embed": embedding, "finetune": finetuning, "bench
 
 
 def soak(_: Path, minutes: range) -> Iterator[Case]:
-    """Yield every kind of work, for as many minutes as there are numbers (``--number``)."""
+    """Yield a case for each kind of work, which lasts ``--number`` minutes."""
 
     def work(name: str) -> str:
         end, curve, process = time.monotonic() + 60 * len(minutes), list[float](), psutil.Process()
@@ -74,9 +74,9 @@ def soak(_: Path, minutes: range) -> Iterator[Case]:
             if time.monotonic() > end:
                 break
         early, peak = max(curve[: len(curve) // 10 + 1]), max(curve)
-        is_flat = len(curve) > FEWEST and peak <= max(RATIO * early, early + SLACK_MB)
-        found = f"{len(curve)} steps, first tenth {early:.0f} MB, peak {peak:.0f} MB"
-        return f"{'right' if is_flat else 'wrong'}: {found}"
+        is_flat = len(curve) > MIN_STEPS and peak <= max(RATIO * early, early + SLACK_MB)
+        detail = f"{len(curve)} steps, first tenth {early:.0f} MB, peak {peak:.0f} MB"
+        return f"{'right' if is_flat else 'wrong'}: {detail}"
 
     for name in WORK:
         yield Case(name, len(minutes), lambda _, n=name: work(n), 60.0 * len(minutes) + 120)

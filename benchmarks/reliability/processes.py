@@ -1,4 +1,4 @@
-"""Commands as processes: killed, with failing system calls, with little of what they need."""
+"""Run commands that are killed, whose system calls fail, or that lack resources."""
 
 import os
 import random
@@ -28,75 +28,77 @@ ERRORS = {
     **dict.fromkeys(("read", "pread64", "getdents64"), ("EIO",)),
     **{"openat": ("ENOSPC", "EMFILE", "EIO"), "flock": ("ENOLCK",), "mmap": ("ENOMEM",)},
 }
-"""System calls that are let fail, and how; ``KILL``: the process is killed in their place."""
+"""System calls to disturb, with the errors to inject; ``KILL`` kills the process instead."""
 _CALL = re.compile(
     rf'^({"|".join(ERRORS)})\((?:(?:AT_FDCWD<[^>]*>, )?"([^"]*)"|\d+<(/[^>]*)>)?', re.MULTILINE
 )
-"""Its name and that of its file, in a line of a trace."""
+"""Matches a system call in a line of a trace, with the path that it names or has opened."""
 _REMOVING = ("unlink", "unlinkat", "rmdir")
 Work = Callable[["Trial", int, random.Random, Path], str]
-"""Disturbs a job, given the seed, what it draws from it and a folder; returns how that ended."""
+"""Function that disturbs a job, given seed, random generator and folder; returns the result."""
 
 
 class Trial:
-    """One job, as it ends undisturbed, to compare others with."""
+    """A job with its output when it is not disturbed, to compare other runs with."""
 
-    def __init__(self, job: Job, beside: Path) -> None:
-        """Run it once."""
+    def __init__(self, job: Job, parent: Path) -> None:
+        """Run the job once."""
         self.job = job
-        folder = self.place(beside)
-        self.before, began = job.seen(folder), time.monotonic()
+        folder = self.prepare(parent)
+        self.old_output, began = job.read_output(folder), time.monotonic()
         ended = self.start(folder)
-        self.seconds, self.whole = time.monotonic() - began, job.seen(folder)
-        assert self.whole is not None, ended
-        shutil.rmtree(beside)
+        self.seconds, self.output = time.monotonic() - began, job.read_output(folder)
+        assert self.output is not None, ended
+        shutil.rmtree(parent)
 
-    def place(self, beside: Path) -> Path:
-        """Return a folder with the older output that the job replaces, if it does."""
-        folder = beside / "case"
+    def prepare(self, parent: Path) -> Path:
+        """Return a new folder, with an older output if the job replaces one."""
+        folder = parent / "case"
         folder.mkdir(parents=True)
         if self.job.old:
             start(self.job.old, folder)
         return folder
 
     def start(self, folder: Path, again: bool = False, **how: Any) -> Ended:
-        """Run the job."""
+        """Run the job; ``again`` adds the options of a second run."""
         options = self.job.again if again or self.job.old else ""
         return start(f"{self.job.words} {options}", folder, **how)
 
     def problem(self, folder: Path, ended: Ended, may_leave: bool) -> str:
-        """Return what is wrong after a disturbed run, and after a second one, or nothing.
+        """Start a second run after a disturbed one; return what is wrong, or an empty text.
 
-        The output must be the old one or the new one, of several files each, and the second run
-        must give what an undisturbed one does and leave nothing unfinished.
+        After the disturbed run each output file must be the old one or the new one. The second run
+        must give the same output as an undisturbed one. ``may_leave`` allows unfinished files.
         """
-        seen = self.job.seen(folder)
-        if ended.code == 0 and seen != self.whole:
+        output = self.job.read_output(folder)
+        if ended.code == 0 and output != self.output:
             return "exit code 0 without the whole output"
-        old, new = (v if isinstance(v, dict) else {"": v} for v in (self.before, self.whole))
-        parts = seen if isinstance(seen, dict) else {"": seen}
-        if seen is not None and any(v not in (old.get(k), new.get(k)) for k, v in parts.items()):
+        old, new, files = (
+            v if isinstance(v, dict) else {"": v} for v in (self.old_output, self.output, output)
+        )
+        if output is not None and any(v not in (old.get(k), new.get(k)) for k, v in files.items()):
             return "neither the old output nor the new one"
-        if seen is None and self.before is not None:
+        if output is None and self.old_output is not None:
             return "the old output is lost"
         if not may_leave and not self.job.resumes and (left := unfinished(folder)):
             return f"left {left[0]}"
         again = self.start(folder, again=True)
         if again.code:
             return f"the second run ends with {again.code}: {again.line}"
-        if self.job.seen(folder) != self.whole:
+        if self.job.read_output(folder) != self.output:
             return "the second run gives something else"
-        # nobody reads a small file again that was about to be renamed, and it has a name of its own
+        # A killed process may leave a small file with a unique name, which no later run reads.
         left = [n for n in unfinished(folder) if not re.fullmatch(r".+\.[0-9a-f]{16}\.partial", n)]
         return f"the second run left {left[0]}" if left and not may_leave else ""
 
 
 def unfinished(folder: Path) -> list[str]:
-    """Return what looks half-written."""
+    """Return the relative paths of unfinished files."""
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*partial*"))
 
 
-def _each(good: Path, seeds: range, work: Work, leave_out: str = "") -> Iterator[Case]:
+def _cases(good: Path, seeds: range, work: Work, leave_out: str = "") -> Iterator[Case]:
+    """Yield a case for each job and seed."""
     for name, job in jobs(good).items():
         if name == leave_out:
             continue
@@ -107,57 +109,57 @@ def _each(good: Path, seeds: range, work: Work, leave_out: str = "") -> Iterator
 
 
 def kills(good: Path, seeds: range) -> Iterator[Case]:
-    """Yield jobs killed at a random moment, or when something unfinished appears.
+    """Yield jobs that are killed at a random time, or soon after an unfinished file appears.
 
-    Of ``benchmark`` a second process works on the same folder and goes on.
+    For the job ``benchmark``, a second process works in the same folder and is not killed.
     """
 
-    def work(trial: Trial, seed: int, draw: random.Random, beside: Path) -> str:
-        folder, waits = trial.place(beside), seed % 2 == 1
-        moment = draw.uniform(0, 0.02 if waits else trial.seconds)
+    def work(trial: Trial, seed: int, draw: random.Random, parent: Path) -> str:
+        folder, waits = trial.prepare(parent), seed % 2 == 1
+        delay = draw.uniform(0, 0.02 if waits else trial.seconds)
 
-        def strike(pid: int) -> None:
+        def kill(pid: int) -> None:
             end = time.monotonic() + 3 * trial.seconds
             while waits and time.monotonic() < end and not unfinished(folder):
                 if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                     return
                 time.sleep(0.0005)
-            time.sleep(moment)
-            os.kill(pid, signal.SIGKILL)  # it is not waited for yet, so its number is its own
+            time.sleep(delay)
+            os.kill(pid, signal.SIGKILL)  # nobody has waited for it yet, so the ID is still valid
 
         other = 0
         if trial.job.words.startswith("benchmark") and (other := os.fork()) == 0:
-            (beside / "other").mkdir()
-            (beside / "other" / "case").symlink_to(folder)
-            os._exit(trial.start(beside / "other" / "case").code)
-        ended = trial.start(folder, during=strike)
+            (parent / "other").mkdir()
+            (parent / "other" / "case").symlink_to(folder)
+            os._exit(trial.start(parent / "other" / "case").code)
+        ended = trial.start(folder, during=kill)
         if other and (code := os.waitstatus_to_exitcode(os.waitpid(other, 0)[1])):
-            return f"wrong: the process beside it ended with {code}"
+            return f"wrong: the second process ended with {code}"
         if ended.code not in (0, -signal.SIGKILL):
             return f"wrong: exit code {ended.code}: {ended.line}"
         problem = trial.problem(folder, ended, may_leave=True)
         return f"wrong: {problem}" if problem else f"same: exit code {ended.code}"
 
-    yield from _each(good, seeds, work)
+    yield from _cases(good, seeds, work)
 
 
 def faults(good: Path, seeds: range, at_renames: bool = False) -> Iterator[Case]:
-    """Yield jobs of which one system call on a file of theirs fails; needs strace.
+    """Yield jobs in which one system call on one of their files fails; needs strace.
 
-    With ``at_renames`` they are killed in place of one rename, the first for seed 0, and so on.
+    With ``at_renames`` the job is killed at a rename instead: at the first one for seed 0, etc.
     """
 
-    def work(trial: Trial, seed: int, draw: random.Random, beside: Path) -> str:
-        first = trial.place(beside / "a")
-        _, trace = traced(trial, first, ["-e", f"trace={','.join(ERRORS)}"])
-        found = _calls(trace, (str(beside), str(good)))
+    def work(trial: Trial, seed: int, draw: random.Random, parent: Path) -> str:
+        undisturbed = trial.prepare(parent / "a")
+        _, trace = traced(trial, undisturbed, ["-e", f"trace={','.join(ERRORS)}"])
+        calls = _calls(trace, (str(parent), str(good)))
         if at_renames:
-            found = [key for key in found if key[0].startswith("rename")]
-            found = [found[seed % len(found)]]
-        call, name = draw.choice(sorted({key[:2] for key in found}))
-        number = draw.choice([n for c, w, n in found if (c, w) == (call, name)])
+            calls = [key for key in calls if key[0].startswith("rename")]
+            calls = [calls[seed % len(calls)]]
+        call, name = draw.choice(sorted({key[:2] for key in calls}))
+        number = draw.choice([n for c, w, n in calls if (c, w) == (call, name)])
         error = "KILL" if at_renames else draw.choice(ERRORS[call])
-        folder = trial.place(beside / "b")
+        folder = trial.prepare(parent / "b")
         how = "signal=KILL" if error == "KILL" else f"error={error}"
         inject = ["-e", f"trace={call}", "-e", f"inject={call}:{how}:when={number}"]
         ended, _ = traced(trial, folder, inject)
@@ -166,11 +168,11 @@ def faults(good: Path, seeds: range, at_renames: bool = False) -> Iterator[Case]
         where = f"{call} {number} of {name}, {error}"
         return f"{'wrong' if problem else 'done'}: {where}: {problem or ended.line}"
 
-    yield from _each(good, seeds, work)
+    yield from _cases(good, seeds, work)
 
 
 def traced(trial: Trial, folder: Path, arguments: list[str]) -> tuple[Ended, str]:
-    """Run a job under strace and return how it ended, and the trace."""
+    """Run a job under strace; return the result of the command and the trace."""
     log, tracers = folder.parent / "trace", list[subprocess.Popen[bytes]]()
 
     def attach(pid: int) -> None:
@@ -187,31 +189,34 @@ def traced(trial: Trial, folder: Path, arguments: list[str]) -> tuple[Ended, str
     return ended, log.read_text(errors="replace")
 
 
-def _calls(trace: str, ours: tuple[str, ...]) -> list[tuple[str, str, int]]:
-    """Return call, name of its file without what differs from run to run, and its number."""
-    numbers, found = Counter[str](), list[tuple[str, str, int]]()
+def _calls(trace: str, folders: tuple[str, ...]) -> list[tuple[str, str, int]]:
+    """Return name, file and number of each call on files in these folders or with relative paths.
+
+    Random parts and digits of the file names, which differ from run to run, are removed.
+    """
+    numbers, calls = Counter[str](), list[tuple[str, str, int]]()
     for call, named, opened in _CALL.findall(trace):
         numbers[call] += 1
-        name = named or opened
-        if name.startswith(ours) or (name and not name.startswith("/")):
-            short = re.sub(r"[-._][0-9a-z_]{8}\b|\d+", "", Path(name).name)
-            found.append((call, short, numbers[call]))
-    return found
+        path = named or opened
+        if path.startswith(folders) or (path and not path.startswith("/")):
+            name = re.sub(r"[-._][0-9a-z_]{8}\b|\d+", "", Path(path).name)
+            calls.append((call, name, numbers[call]))
+    return calls
 
 
 def hash_seeds(good: Path, seeds: range) -> Iterator[Case]:
-    """Yield jobs under hash seeds; the output must be that of no seed."""
+    """Yield jobs with a fixed hash seed; the output must be the same as without one."""
 
-    def work(trial: Trial, seed: int, _: random.Random, beside: Path) -> str:
-        folder = trial.place(beside)
+    def work(trial: Trial, seed: int, _: random.Random, parent: Path) -> str:
+        folder = trial.prepare(parent)
         trial.start(folder, before=_changing({"PYTHONHASHSEED": str(seed)}), is_new=True)
-        return "same" if trial.job.seen(folder) == trial.whole else "wrong"
+        return "same" if trial.job.read_output(folder) == trial.output else "wrong"
 
-    yield from _each(good, seeds, work, leave_out="benchmark")
+    yield from _cases(good, seeds, work, leave_out="benchmark")
 
 
 def _changing(variables: Mapping[str, str | None]) -> Callable[[], None]:
-    """Return what sets variables of the environment, or (None) removes them."""
+    """Return a function that sets environment variables, and removes those that are None."""
 
     def change() -> None:
         for name, value in variables.items():
@@ -241,17 +246,17 @@ LIMITS: dict[str, Callable[[], object]] = {
     "TMPDIR that cannot be written": _changing(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), _NOWHERE)),
     "files of 2 kB at most": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048)),
 }
-"""What a job has to do without: what is done in its process before it begins."""
+"""Functions that limit the resources of a process, called in it before its command."""
 
 
 def limits(good: Path, seeds: range) -> Iterator[Case]:
-    """Yield jobs that lack something: the same output, or one line and nothing left behind."""
+    """Yield jobs that lack a resource; they must give the same output, or one line and no files."""
 
-    def work(trial: Trial, seed: int, _: random.Random, beside: Path) -> str:
-        name, folder = list(LIMITS)[seed % len(LIMITS)], trial.place(beside)
+    def work(trial: Trial, seed: int, _: random.Random, parent: Path) -> str:
+        name, folder = list(LIMITS)[seed % len(LIMITS)], trial.prepare(parent)
         ended = trial.start(folder, before=LIMITS[name], is_new=True)
         problem = ended.problem if "error closed" not in name else ""
-        if not problem and ended.code == 0 and trial.job.seen(folder) != trial.whole:
+        if not problem and ended.code == 0 and trial.job.read_output(folder) != trial.output:
             problem = "exit code 0, another output"
         if not problem and ended.code and not trial.job.resumes and not trial.job.old:
             left = sorted(p.name for p in folder.iterdir())
@@ -259,21 +264,20 @@ def limits(good: Path, seeds: range) -> Iterator[Case]:
         result = "wrong" if problem else "refused" if ended.code else "same"
         return f"{result}: {name}: {problem or ended.line}"
 
-    yield from _each(good, seeds, work, leave_out="benchmark")
+    yield from _cases(good, seeds, work, leave_out="benchmark")
 
 
 def options(good: Path, seeds: range) -> Iterator[Case]:
-    """Yield random command lines; each must end with 0, or with 2 and one line."""
+    """Yield random command lines; each must exit with 0, or with 2 and an error of one line."""
     values = ["0", "-1", "1e9", "nan", "x", "a,b", "../x", "ä", "none", "run", "molecules.csv"]
-    verbs: dict[str, Any] = dict(get_command(app).commands)  # type: ignore[attr-defined]
-    for slow in ("quickstart", "benchmark"):
-        del verbs[slow]
+    commands: dict[str, Any] = dict(get_command(app).commands)  # type: ignore[attr-defined]
+    del commands["quickstart"], commands["benchmark"]  # these are slow
 
-    def work(seed: int, beside: Path) -> str:
-        draw, folder = random.Random(f"options-{seed}"), beside / "case"
+    def work(seed: int, parent: Path) -> str:
+        draw, folder = random.Random(f"options-{seed}"), parent / "case"
         shutil.copytree(good, folder)
-        words = [draw.choice(sorted(verbs))]
-        command = verbs[words[0]]
+        words = [draw.choice(sorted(commands))]
+        command = commands[words[0]]
         while hasattr(command, "commands"):
             words.append(draw.choice(sorted(command.commands)))
             command = command.commands[words[-1]]

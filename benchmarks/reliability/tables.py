@@ -1,4 +1,4 @@
-"""Everyday tables whose truth is known: read right or refused, never silently wrong."""
+"""Check that everyday tables are read correctly or refused, never read wrongly without a note."""
 
 import gzip
 import random
@@ -24,30 +24,31 @@ _CORES = (
 _GROUPS = ("C", "CC", "OC", "C(F)(F)F", "C#N", "CCO")
 _SALTS = ("Cl", "Br", "OC(=O)c1ccccc1", "Cc1ccc(S(=O)(=O)O)cc1")
 _BAD = ("C(", "ethanol", "", "c1ccc", "C(C)(C)(C)(C)C")
-_HEADS = ("smiles", "SMILES", "Structure (SMILES)", "canonical_smiles", "Smiles ")
+_HEADINGS = ("smiles", "SMILES", "Structure (SMILES)", "canonical_smiles", "Smiles ")
 _ENCODINGS = ("utf-8", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252")
 
 
 @dataclass
 class Truth:
-    """What a table says, whichever way it is written."""
+    """The content of a table, and what must happen when the table is read."""
 
     smiles: list[str]
     base: list[int]
-    """Number of the molecule without its salt; -1 of a row that is no molecule."""
+    """Number of the molecule without its salt; -1 if the row has no valid molecule."""
     labels: list[float]
-    """NaN where there is none."""
+    """Labels as numbers; NaN where a label is missing."""
     words: list[str]
-    """Labels as they are written."""
+    """Labels as they are written in the table."""
     unusual: str = ""
-    """What a note must say."""
+    """Text that a note must contain; empty if no note is required."""
     refused: bool = False
-    """Whether it must be refused."""
+    """Whether reading the table must fail."""
     options: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Options that are needed to read the table."""
 
 
 def draw_truth(draw: random.Random) -> Truth:
-    """Draw molecules with salts, repeats and rows that are none, and their labels."""
+    """Draw labeled molecules, with salts, repeated molecules and invalid SMILES."""
     molecules = [core.format(group) for core in _CORES for group in _GROUPS]
     chosen = draw.sample(range(len(molecules)), draw.randrange(24, 40))
     kind = draw.choice(("number", "number", "number", "class", "word"))
@@ -80,9 +81,9 @@ def draw_truth(draw: random.Random) -> Truth:
 
 
 def write(truth: Truth, folder: Path, draw: random.Random) -> Path:
-    """Write a table in one of many ways; what reading needs to know goes to its options."""
-    head, has_comma = draw.choice(_HEADS), False
-    columns = {head: truth.smiles, "y": truth.words}
+    """Write a table in a random format, and set the options that are needed to read it."""
+    heading, has_comma = draw.choice(_HEADINGS), False
+    columns = {heading: truth.smiles, "y": truth.words}
     if draw.random() < 0.5:
         columns |= {"name": [f"é{k} µM" for k in range(len(truth.smiles))]}
     if draw.random() < 0.4:
@@ -91,7 +92,7 @@ def write(truth: Truth, folder: Path, draw: random.Random) -> Path:
     if kind == "xlsx":
         path = folder / "table.xlsx"
         with pd.ExcelWriter(path) as book:
-            if draw.random() < 0.5:  # cells of numbers, not of text
+            if draw.random() < 0.5:  # store labels as numbers, not as text
                 numbers = pd.to_numeric(frame["y"], errors="coerce").astype(object)
                 frame["y"] = numbers.fillna(frame["y"])
             frame.to_excel(book, sheet_name="data", index=False)
@@ -110,7 +111,7 @@ def write(truth: Truth, folder: Path, draw: random.Random) -> Path:
     )
     encoding = draw.choice(_ENCODINGS)
     content = text.encode(encoding)
-    if encoding in ("utf-16-le", "utf-16-be"):  # as Windows writes it, with a mark
+    if encoding in ("utf-16-le", "utf-16-be"):  # with a byte order mark, as Windows writes it
         content = "\ufeff".encode(encoding) + content
     path = folder / f"table.{kind}"
     path.write_bytes(gzip.compress(content) if kind == "csv.gz" else content)
@@ -118,7 +119,7 @@ def write(truth: Truth, folder: Path, draw: random.Random) -> Path:
 
 
 def judge(truth: Truth, path: Path, draw: random.Random) -> str:
-    """Read, split and embed a table; return how that compares with the truth."""
+    """Read, split and embed a table; return the result of the comparison with the truth."""
     encoder, kind = untrained(), draw.choice(("random", "scaffold", "random-scaffold"))
     try:
         data = open_labeled(
@@ -138,20 +139,20 @@ def judge(truth: Truth, path: Path, draw: random.Random) -> str:
         return f"wrong: labels {data.labels[:, 0].tolist()}, not {labels[good].tolist()}"
     if sorted(r.row for r in data.rejects) != np.flatnonzero(base < 0).tolist():
         return f"wrong: rejects {data.rejects}"
-    folds = [set(base[good][fold].tolist()) for fold in data.split]
-    if any(a & b for k, a in enumerate(folds) for b in folds[:k]):
-        return f"wrong: a molecule and its salt in two folds of {kind}: {folds}"
+    sets = [set(base[good][rows].tolist()) for rows in data.split]
+    if any(a & b for k, a in enumerate(sets) for b in sets[:k]):
+        return f"wrong: a molecule and its salt in two sets of {kind}: {sets}"
     if truth.unusual and truth.unusual not in notes:
         return f"wrong: nothing is said of {truth.unusual}: {notes}"
-    reading = {k: v for k, v in truth.options.items() if k == "sheet"}
-    vectors = encoder.embed(path, **reading)
+    sheet = {k: v for k, v in truth.options.items() if k == "sheet"}
+    vectors = encoder.embed(path, **sheet)
     if len(vectors) != len(base) or np.isnan(vectors).any(1).tolist() != (base < 0).tolist():
         return "wrong: embeddings are not in line with the rows"
     return f"right: {kind}"
 
 
 def tables(_: Path, seeds: range) -> Iterator[Case]:
-    """Yield everyday tables."""
+    """Yield cases that read a random table."""
 
     def work(seed: int, folder: Path) -> str:
         draw = random.Random(f"table-{seed}")

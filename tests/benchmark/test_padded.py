@@ -135,7 +135,7 @@ def test_fine_tuning_of_stacked_networks(scripts, monkeypatch, tmp_path: Path):
     own.task = {k: t.double() if k.endswith("_rows") else t for k, t in own.task.items()}
     own.running = [(torch.zeros_like(m).double(), v.double()) for m, v in own.running]
     for step in (0, 1):
-        own._take(torch.tensor([step]))
+        own._train_step(torch.tensor([step]))
         for k, job in enumerate(theirs):
             job.model.train().double().zero_grad()
             wanted = job.batches(0)[step]
@@ -177,7 +177,7 @@ def test_fine_tuning_of_stacked_networks(scripts, monkeypatch, tmp_path: Path):
             1 - share
         ) * layer.lower.bias  # as if it had been there from the start
     own.outputs = own.outputs.double()
-    own._look(torch.tensor([0]))
+    own._predict_step(torch.tensor([0]))
     labels = torch.from_numpy(task.labels[task.held_out])
     found = finetune.areas(own.outputs[:, : len(labels)], labels)
     for k, job in enumerate(theirs):
