@@ -232,7 +232,7 @@ def test_a_salt_beside_each_molecule_does_not_improve_the_score(
     reports = (probed(data, encoder, grid=(0.1,)) for data in (found, wanted))
     score, honestly = (report.rows[0].test["r2"][0] for report in reports)
     assert score == pytest.approx(honestly, abs=0.05)
-    assert not any("fold repeat one of" in note for note in found.repeat_notes)
+    assert not any("set repeat one of" in note for note in found.repeat_notes)
     assert any(f"{2 * n} of {2 * n} labeled molecules repeat" in n_ for n_ in found.repeat_notes)
 
 

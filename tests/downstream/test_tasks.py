@@ -301,7 +301,7 @@ def test_a_split_of_another_data_set_is_told(tmp_path: Path):
         split_file(str(tmp_path / name), tmp_path / f"{name}.json", "random")
     split_file(table, tmp_path / "file.json", "random")
     data = open_labeled(tmp_path / "t", MOLECULE, split=tmp_path / "t.json")  # without a warning
-    assert not any("in no fold" in note for note in data.label_notes)
+    assert not any("are in no part of the split" in note for note in data.label_notes)
     for wrong in ("o.json", "file.json"):
         with pytest.warns(UserWarning, match="belongs to a different file"):
             data = open_labeled(tmp_path / "t", MOLECULE, split=tmp_path / wrong)
