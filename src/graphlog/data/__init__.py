@@ -1,1 +1,1 @@
-"""What a graph is: schema, batch, store, splits, samplers; knows nothing of chemistry or models."""
+"""Graphs as data: schema, batch, store, splits and readers of tables, for every domain."""

@@ -1,1 +1,1 @@
-"""What a pre-trained encoder is for: embedding, probing, fine-tuning, predicting."""
+"""Uses of a pre-trained encoder: embedding, probing, fine-tuning, prediction."""
