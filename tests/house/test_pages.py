@@ -686,7 +686,9 @@ def test_moleculenet_toxcast_muv_and_qm8():
                 check(f"{name}, {head}, Δ {column}", given[f"Δ {column}"], of_interval(gap))
 
 
-def test_moleculenet_eight_sets():
+@cache
+def eight_sets() -> pd.DataFrame:
+    """Return mean scores by method and seed: of each head, and of the one validation prefers."""
     rows = pd.read_csv(RESULTS / "moleculenet.csv.gz", keep_default_na=False)
     rows = rows[(rows["metric"] == "roc_auc") & (rows["task"] == "")]
     rows = rows[rows["rule"].isin(list(RULES.values()))]
@@ -695,8 +697,11 @@ def test_moleculenet_eight_sets():
     tests, valid = by_fold["test"], by_fold["valid"]
     prefers_kernel = valid["kernel"] > valid["validated"]
     tests = tests.assign(preferred=tests["kernel"].where(prefers_kernel, tests["validated"]))
-    scores = tests.groupby(["method", "seed"]).mean().rename(columns={"validated": "linear"})
-    page, heading = "docs/results.md", "MoleculeNet, linear and kernel heads"
+    return tests.groupby(["method", "seed"]).mean().rename(columns={"validated": "linear"})
+
+
+def test_moleculenet_eight_sets():
+    page, heading, scores = "docs/results.md", "MoleculeNet, linear and kernel heads", eight_sets()
     for (name,), given in lines(page, heading, 3):
         own = scores.loc[SINGLE.get(name, name)]
         gap = own["preferred"].iloc[0] - scores.loc["untrained", "preferred"]
@@ -942,6 +947,9 @@ def claims_of_moleculenet() -> Iterator[tuple[str, Values]]:
             means = scores.xs(rule, level="rule")[list(sets)].mean(axis=1)
             value = means["graphlog-mol"].iloc[0]
             yield f"B{number}", (value, *of_interval(value - means["untrained"]))
+    preferred = eight_sets()["preferred"]
+    value = preferred["graphlog-mol"].iloc[0]
+    yield "B7", (value, *of_interval(value - preferred["untrained"]))
     fixed, tuned = (frozen().loc[rule][list(SETS)].mean(axis=1) for rule in ("fixed", "validated"))
     yield "C1", (tuned["mol"],)
     for name, means in (("C2", tuned), ("C3", fixed)):
@@ -984,8 +992,7 @@ def test_which_number_is_which():
     checked = set()
     for (number,), given in lines("docs/results.md", "Which number is which"):
         value, gap = given["value"], given["difference (95 % CI)"]
-        if number not in known:  # averaged predictions that were not kept, or another table's
-            assert number in ("B7", "C4")
+        if number == "C4":  # averaged predictions that were not kept
             continue
         check(number, value, known[number][:1])
         if gap:
