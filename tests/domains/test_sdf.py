@@ -59,12 +59,24 @@ def test_no_name_and_no_text_of_a_field_hides_another_or_ends_a_record(
         fields = {name: text.strip() for name, text in found[0].fields.items()}
         assert fields == {
             **{"smiles": "CCO", "name": "$$$$", "name.2": "$$$$", "a)b": "1", "a)b.2": "$$$$ 2"},
-            **{"c d": "3 4", "_id": "5", "_Name.2": "6", "unnamed": "7", "z": "> <z>"},
+            **{"c d": "3\n4", "_id": "5", "_Name.2": "6", "unnamed": "7", "z": ">  <z>"},
         }
         kept = [name for name in fields if name not in ("smiles", "name.2")]
         rows = [(row.record, {name: row.fields[name] for name in kept}) for row in found]
         text = "".join(list(records_like(tmp_path / "a.sdf", rows)))
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_molecules_and_data_fields_stay_as_they_are(line_end: str, tmp_path: Path) -> None:
+    hydrogens = (
+        Chem.MolToMolBlock(Chem.AddHs(Chem.MolFromSmiles("CCO"))) + "> <y>\n5.1\n5.3\n\n$$$$\n"
+    )
+    rows = rows_of(tmp_path, hydrogens + AMINE, newline=line_end)
+    text = "".join(records_like(tmp_path / "a.sdf", [(row.record, row.fields) for row in rows]))
+    blocks = [record.partition("M  END")[0] for record in (hydrogens, AMINE)]
+    assert [record.partition("M  END")[0] for record in text.split("$$$$\n")[:2]] == blocks
+    assert ">  <y>\n5.1\n5.3\n\n" in text
 
 
 def test_the_claimed_atoms_take_no_memory(tmp_path: Path) -> None:

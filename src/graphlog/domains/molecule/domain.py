@@ -141,7 +141,7 @@ class MoleculeDomain(RecordDomain):
     ) -> Callable[[Iterable[tuple[str, Mapping[str, str]]]], Iterator[str]]:
         """Return a function that makes SDF records.
 
-        Molecules of an SDF file keep their coordinates; others get coordinates in two dimensions.
+        Molecules of an SDF file stay as they are; others get coordinates in two dimensions.
         """
         if source.file is not None and self.recognizes(source.file):
             return partial(molecule.sdf.records_like, source.file)

@@ -26,8 +26,7 @@ _WILDCARDS = frozenset({"AtomNull", "BondNull"})
 """RDKit's names of queries that are accepted: any atom, any bond."""
 _BLOCK = 1 << 20
 """Number of bytes that are read at a time."""
-_NAME = "_Name"
-_HEADER_PROPERTIES = (_NAME, "_MolFileInfo", "_MolFileComments", "_MolFileChiralFlag")
+_HEADER_PROPERTIES = ("_Name", "_MolFileInfo", "_MolFileComments", "_MolFileChiralFlag")
 """Properties in which RDKit stores the first lines of a record."""
 _TITLES = ("name", "id", "compound_id", "molecule_id", "chembl_id", "title")
 """Lower-case names of columns whose text becomes the first line of a record, in this order."""
@@ -119,7 +118,7 @@ def _rows(records: Iterable[bytes], columns: Mapping[str, str]) -> Iterator[Row]
         with rdBase.BlockLogs():
             mol = _mol_of(record)
             smiles = "" if isinstance(mol, str) else smiles_of(mol)
-        title = "" if isinstance(mol, str) else mol.GetProp(_NAME)
+        title = "" if isinstance(mol, str) else mol.GetProp("_Name")
         problem, fields = mol if isinstance(mol, str) else None, dict[str, str]()
         for name, text in _fields_of(record):
             if fields.setdefault(columns[name], text) != text:
@@ -128,14 +127,18 @@ def _rows(records: Iterable[bytes], columns: Mapping[str, str]) -> Iterator[Row]
 
 
 def records_like(path: Path, rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
-    """Yield the SDF records of a file with the data fields of ``rows``; coordinates are kept.
+    """Yield the SDF records of a file with the data fields of ``rows``; molecules are kept.
 
     A record that RDKit cannot parse becomes a molecule without atoms, so that row i stays row i.
     """
     with rdBase.BlockLogs(), open_bytes(path) as stream:
         # there may be fewer rows than records, if the user limited them
-        for (_, fields), mol in zip(rows, map(_mol_of, _records(stream, path)), strict=False):
-            yield _record(Chem.Mol() if isinstance(mol, str) else mol, fields)
+        for (_, fields), record in zip(rows, _records(stream, path), strict=False):
+            if isinstance(_mol_of(record), str):
+                yield _drawn(Chem.Mol(), fields)
+            else:
+                block = record.replace(b"\r\n", b"\n").partition(b"\nM  END")[0].decode()
+                yield f"{block}\nM  END\n{_data_fields(fields)}"
 
 
 def drawn_records(rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
@@ -145,30 +148,30 @@ def drawn_records(rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[str
     """
     for text, fields in rows:
         (mol,) = parsed([text])
-        drawn = Chem.Mol() if isinstance(mol, str) else Chem.Mol(mol)
         with rdBase.BlockLogs():
-            rdDepictor.Compute2DCoords(drawn)
-            record = _record(drawn, fields)
+            record = _drawn(Chem.Mol() if isinstance(mol, str) else Chem.Mol(mol), fields)
         yield record
 
 
-def _record(mol: Chem.Mol, fields: Mapping[str, str]) -> str:
-    """Return the SDF record of a molecule with these data fields; changes its properties."""
-    for key in mol.GetPropNames(includePrivate=True):
-        if key not in _HEADER_PROPERTIES:
-            mol.ClearProp(key)
+def _drawn(mol: Chem.Mol, fields: Mapping[str, str]) -> str:
+    """Return the SDF record of a molecule with these data fields; changes its coordinates."""
+    rdDepictor.Compute2DCoords(mol)
+    try:
+        block = Chem.MolToMolBlock(mol)
+    except Exception:  # RDKit raises errors of various types
+        block = Chem.MolToMolBlock(Chem.Mol())
     lower = {name.lower(): value for name, value in fields.items()}
     title = next((lower[key] for key in _TITLES if lower.get(key)), "")
-    mol.SetProp(_NAME, _one_line(title)[:80])
-    for name, value in zip(_names_in_file(tuple(fields)), fields.values(), strict=True):
-        mol.SetProp(name, _one_line(value))
-    try:
-        return Chem.SDWriter.GetText(mol)
-    except Exception:  # RDKit raises errors of various types
-        without_atoms = Chem.Mol()
-        for name in mol.GetPropNames(includePrivate=True):
-            without_atoms.SetProp(name, mol.GetProp(name))
-        return Chem.SDWriter.GetText(without_atoms)
+    line = _field_text(" ".join(title.split()))[:80]
+    return line + block[block.index("\n") :] + _data_fields(fields)
+
+
+def _data_fields(fields: Mapping[str, str]) -> str:
+    """Return the end of an SDF record, with these data fields."""
+    names = _names_in_file(tuple(fields))
+    texts = map(_field_text, fields.values())
+    lines = (f">  <{name}>\n{text}\n\n" for name, text in zip(names, texts, strict=True))
+    return "".join(lines) + "$$$$\n"
 
 
 @lru_cache
@@ -179,7 +182,7 @@ def _names_in_file(names: tuple[str, ...]) -> tuple[str, ...]:
     return distinct([*_HEADER_PROPERTIES, *valid])[len(_HEADER_PROPERTIES) :]
 
 
-def _one_line(text: str) -> str:
-    """Return a text on one line, since an empty line ends a data field and $$$$ ends a record."""
-    line = " ".join(text.split())
-    return f" {line}" if line.startswith("$$$$") else line
+def _field_text(text: str) -> str:
+    """Return a text without empty lines, which end a data field, and $$$$, which ends a record."""
+    lines = (line for line in text.splitlines() if line.strip())
+    return "\n".join(f" {line}" if line.startswith("$$$$") else line for line in lines)
