@@ -737,14 +737,13 @@ def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
     with _readable(path, "Excel", Exception), ExitStack() as opened:
         book = opened.enter_context(closing(load(path, read_only=True, data_only=True)))
         sheets = {sheet.title: sheet for sheet in book.worksheets}
-        widths = {title: sheet.max_column or 0 for title, sheet in sheets.items()}
         for sheet in sheets.values():
             sheet.reset_dimensions()  # rows beyond the dimensions in the file would be lost
         if not sheets:
             raise ValueError("it has no sheet of cells")
         if wanted is not None and wanted not in sheets:
             raise DataError(f"{path}: no sheet '{wanted}'; sheets: {listed([*sheets])}.")
-        filled = [name for name, sheet in sheets.items() if _has_cells(sheet)]
+        filled = [name for name, sheet in sheets.items() if _shows_cells(sheet)]
         if wanted is None and len(filled) > 1:
             raise DataError(
                 f"{path}: has {len(filled)} sheets: {listed(filled)}; choose one with "
@@ -764,8 +763,8 @@ def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
                 continue
             yield from repeat([""] * width, blank)
             row = [cell_text(value) for value in values]
-            width = width or max(len(row), widths[chosen])  # includes columns without a heading
-            yield row + [""] * (width - len(row))
+            width = width or len(row)
+            yield (row + [""] * width)[:width]  # cells beyond the headings are of no column
             blank = 0
 
 
@@ -796,10 +795,10 @@ def _values_or_formulas(sheet: Any, with_formulas: Any) -> Generator[list[Any]]:
         ]
 
 
-def _has_cells(sheet: Any) -> bool:
-    """Return whether one of the first rows of a sheet has a cell."""
-    rows = islice(sheet.iter_rows(values_only=True), _ROWS_LOOKED_AT)
-    return any(value is not None for row in rows for value in row)
+def _shows_cells(sheet: Any) -> bool:
+    """Return whether a sheet is visible and one of its first rows has a cell."""
+    cells = chain.from_iterable(islice(sheet.iter_rows(values_only=True), _ROWS_LOOKED_AT))
+    return sheet.sheet_state == "visible" and any(value is not None for value in cells)
 
 
 def cell_text(value: Any) -> str:
