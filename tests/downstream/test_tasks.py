@@ -306,7 +306,7 @@ def test_a_split_of_another_data_set_is_told(tmp_path: Path):
         with pytest.warns(UserWarning, match="belongs to a different file"):
             data = open_labeled(tmp_path / "t", MOLECULE, split=tmp_path / wrong)
         assert "12 of 48 graphs are in no part of the split" in data.label_notes
-    with pytest.raises(DataError, match="belongs to a different file"):
+    with pytest.raises(DataError, match="file, or to this one with other targets or options; make"):
         opened(tmp_path / "t.csv", split=tmp_path / "o.json")
     with pytest.warns(UserWarning, match="belongs to a different file"):
         open_labeled("esol", MOLECULE, split=tmp_path / "file.json")

@@ -109,17 +109,16 @@ class Split(NamedTuple):
             ) from None
         known = {sha256} if isinstance(sha256, str) else sha256
         if known and fields.sha256 and fields.sha256 not in known:
+            belongs = (
+                f"{path} belongs to a different file, or to this one with other targets or options"
+            )
             if strict:
                 raise DataError(
-                    f"{path} belongs to a different file; make a new split.",
+                    f"{belongs}; make a split with `graphlog data split`.",
                     option="split",
                     file=path,
                 )
-            warnings.warn(
-                f"{path} belongs to a different file, or to this one read with other options; its "
-                "row numbers are used as they are.",
-                stacklevel=2,
-            )
+            warnings.warn(f"{belongs}; its row numbers are used as they are.", stacklevel=2)
         parts = (fields.train, fields.valid, fields.test)
         split = cls(*(np.array(part, dtype=np.int64) for part in parts))
         if fields.rows_sha256 not in (None, _rows_sha256(split)):
