@@ -39,7 +39,7 @@ class GraphLoGError(ValueError):
     """Base of all errors caused by input; the command line prints one line and exits with 2.
 
     Args:
-        message: What is wrong, where, and how to fix it, on one line.
+        message: What is wrong, where, and how to fix it; its lines are joined to one.
         option: Python name of the setting that is wrong or missing.
         file: The file that caused the error.
         row: The row of the input that caused the error, counted from 0.
@@ -53,7 +53,7 @@ class GraphLoGError(ValueError):
         file: str | PathLike[str] | None = None,
         row: int | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(r"\n".join(message.splitlines()))  # names of columns may have lines
         self.option, self.row = option, row
         self.file = None if file is None else fspath(file)
 

@@ -271,6 +271,8 @@ UNREADABLE = [
     ("a.json", "[]", ".xlsx or .sdf (those of text also .gz, .bz2, .xz, .zst, .zstd)"),
     ("a.csv", "# by x\nsmiles,y\nC,1\n", "first line must name the columns"),
     ("a.csv.zip", "PK\3\4", "is a zip archive; unpack it"),
+    ("a.XLS", "", "is not read; save it as .xlsx"),
+    ("a.cdxml", "", "is not read; export it as SDF or SMILES"),
     ("a.csv", "PK\3\4", "is a zip archive or an Excel file; unpack it, or name it .xlsx"),
     ("edges.csv", "graph,source,target\na,0,1\n", "tables of graphs; name their folder"),
 ]
@@ -376,6 +378,7 @@ def test_a_sheet_of_several_must_be_named(tmp_path: Path) -> None:
     store = graphlog.read_molecules(path, sheet="data", targets=["y"])
     assert (store.texts(), store.labels.ravel().tolist()) == (["CCO", "CCN"], [1.5, 2])
     assert len(tiny_encoder().embed(path, sheet="notes")) == 1
+    path = path.rename(tmp_path / "b.xlsm")
     written = graphlog.embed_file(tiny_encoder(), path, tmp_path / "out.csv", sheet="data")
     assert written.rows == 2
     assert "CCO,1.5," in (tmp_path / "out.csv").read_text()
@@ -473,6 +476,14 @@ def test_decimal_commas(
         np.testing.assert_array_equal(auto.labels[:, 0], labels)
 
 
+def test_numbers_in_a_sheet_have_no_decimal_mark(tmp_path: Path) -> None:
+    rows = [["smiles", "y"], ["CCO", 5.514], ["CCN", "4,68"], ["CCC", "1,234"], ["C", 7]]
+    path = book(tmp_path / "b.xlsx", Sheet1=rows)
+    for decimal in (None, ","):
+        store = graphlog.read_molecules(path, targets=["y"], decimal=decimal)
+        assert store.labels.ravel().tolist() == [5.514, 4.68, 1.234, 7]
+
+
 POINTS = [
     # a column, and whether its points may stand between thousands
     (("909", "4.461", "27.651", "15"), True),
@@ -510,6 +521,9 @@ MIXED = [
     (("0,5", "1.234,5"), None, THOUSANDS),
     (("1,234", "2"), ".", THOUSANDS),
     (("1.234", "2"), ",", THOUSANDS),
+    (("1", "2024-03-05 00:00:00"), None, r"found \S+ \S+; enter the number again .Excel may"),
+    (("1", "#DIV/0!"), None, "found '#DIV/0!'; correct the formula or empty the cell, or choose"),
+    (("1", "63.7 %"), None, "found '63.7 %'; leave out the percent sign, or choose"),
 ]
 
 
@@ -520,3 +534,10 @@ def test_mixed_or_ambiguous_decimals_are_refused(
     path = commas(tmp_path / "a.csv", *cells)
     with pytest.raises(DataError, match=message):
         graphlog.read_molecules(path, targets=["y"], decimal=decimal)
+
+
+def test_a_name_of_two_lines_makes_no_message_of_two(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", 'smiles,"y\n(nM)"\nCCO,x\n')
+    with pytest.raises(DataError, match=r"label 'y\\n\(nM\)' must be a number") as caught:
+        graphlog.read_molecules(path, targets=["y\n(nM)"])
+    assert str(caught.value).isprintable()

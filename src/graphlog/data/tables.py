@@ -52,8 +52,14 @@ _POINTS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 """Numbers whose point may separate thousands."""
 _SHORT, _LONG = re.compile(r"[+-]?\d{1,3}"), re.compile(r"[+-]?\d{4,}")
 """Whole numbers of at most three digits, and of more."""
-_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}([.,' ])\d{3}(\1\d{3})*([.,]\d+)?")
-"""Numbers that may have thousands separators."""
+_ADVICE = {
+    "=": "open and save the file in Excel, so that it holds the values of formulas",
+    r"[+-]?[1-9]\d{0,2}([.,' ])\d{3}(\1\d{3})*([.,]\d+)?$": "remove the thousands separators",
+    r"\d{4}-\d\d-\d\d": "enter the number again (Excel may have made a date of it)",
+    r"#[A-Z/0]+[!?]$": "correct the formula or empty the cell",
+    r"[\d.,]+ ?%$": "leave out the percent sign",
+}
+"""Advice on cells that are no numbers, by patterns of their text."""
 _EXCEL_HINT = re.compile(r"sep=(.)[\r\n]*")
 """First line that names the delimiter for Excel."""
 _UNCOMPUTED = re.compile(rb"(</f>|<f[^>]*/>)\s*(<v>\s*</v>|<v\s*/>)?\s*</c>")
@@ -186,6 +192,12 @@ def distinct(columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
+class NumberText(str):
+    """Text of a cell that holds a number, whose decimal mark is a point in any table."""
+
+    __slots__ = ()
+
+
 class Row(NamedTuple):
     """A data row of a table."""
 
@@ -279,13 +291,14 @@ class LabelReader:
         labels = np.empty((len(rows), len(self._words)))
         for column, (task, words) in enumerate(self._words.items()):
             # in a row with too few or many cells, they may be in wrong columns
-            cells = [row.fields[task].strip() if row.problem is None else "" for row in rows]
-            values = [label(cell, self._decimal or ".") for cell in cells]
+            cells = [row.fields[task] if row.problem is None else "" for row in rows]
+            marks = ["." if isinstance(c, NumberText) else self._decimal or "." for c in cells]
+            values = [*map(label, cells, marks)]
             bad = [k for k, value in enumerate(values) if value is None]
             if bad:
-                raise self._not_a_number(task, rows[bad[0]].row, [cells[k] for k in bad])
+                raise self._not_a_number(task, rows[bad[0]].row, [cells[k].strip() for k in bad])
             labels[:, column] = values
-            distinct_cells = dict.fromkeys(cells)
+            distinct_cells = {c.strip(): None for c in cells if not isinstance(c, NumberText)}
             if task in self._points:
                 long = [cell for cell in distinct_cells if "." in cell or _LONG.fullmatch(cell)]
                 if all(map(_POINTS.fullmatch, long)):
@@ -337,7 +350,8 @@ class LabelReader:
         """Set the decimal mark to that of the first number with an unambiguous one."""
         unclear = None
         for row in rows:
-            cells = [row.fields[task].strip() for task in self._words if row.problem is None]
+            used = [row.fields[task] for task in self._words if row.problem is None]
+            cells = [cell.strip() for cell in used if not isinstance(cell, NumberText)]
             with_comma = [cell for cell in cells if _COMMA.fullmatch(cell)]
             if any("." in cell and label(cell) is not None for cell in cells):
                 self._decimal = "."
@@ -358,19 +372,14 @@ class LabelReader:
         """Return the error for the cells ``bad`` of a column, of which the first is in ``row``."""
         others = ", ".join(f"{cell[:20]!a}" for cell in list(dict.fromkeys(bad))[1:4])
         more = f" (and further down {others})" if others else ""
-        if bad[0].startswith("="):
-            advice = "open and save the file in Excel, so that it holds the values of formulas"
-        elif _GROUPED.fullmatch(bad[0]):
-            advice = "remove the thousands separators"
-        elif self._decimal == ",":
-            advice = "write a decimal point as a comma"
-        else:
-            advice = "write a decimal comma as a point"
+        wrong, right = ("point", "comma") if self._decimal == "," else ("comma", "point")
+        general = f"leave out units and bounds such as >, write a decimal {wrong} as a {right}"
+        found = (advice for pattern, advice in _ADVICE.items() if re.match(pattern, bad[0]))
         return DataError(
             f"{self._where}, data row {row}: label '{task}' must be a number, 0/1, yes/no, "
             "true/false, active/inactive, positive/negative, or empty, found "
-            f"{bad[0][:40]!a}{more}; leave out units and bounds such as >, {advice}, or "
-            f"choose other {setting('targets')}.",
+            f"{bad[0][:40]!a}{more}; {next(found, general)}, or choose other "
+            f"{setting('targets')}.",
             option="targets",
             row=row,
         )
@@ -435,9 +444,15 @@ ENDINGS = {
     **{".csv": ",", ".tsv": "\t", ".tab": "\t"},
     **dict.fromkeys((".smi", ".smiles", ".ism", ".can", ".cxsmiles", ".txt"), " "),
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    ".xlsx": "xlsx",
+    **dict.fromkeys((".xlsm", ".xlsx"), "xlsx"),
 }
 """Extensions of table files, and their delimiter or kind; for text, COMPRESSED may follow."""
+_NOT_READ = {
+    ".zip": "is a zip archive; unpack it, and name the file in it",
+    **dict.fromkeys((".xls", ".xlsb", ".ods"), "is not read; save it as .xlsx"),
+    **dict.fromkeys((".cdx", ".cdxml", ".mol", ".rdf"), "is not read; export it as SDF or SMILES"),
+}
+"""Extensions of other files, and what is told of them."""
 _ROWS_LOOKED_AT = 100
 """Number of rows of a sheet of which one must have a cell, or the sheet counts as empty."""
 _ROWS_A_BATCH = 4096
@@ -552,14 +567,13 @@ def _table(
 
 def kind_of(path: Path) -> str:
     """Return the delimiter of a table file, or ``parquet`` or ``xlsx``, by its extension."""
-    suffixes = [s.lower() for s in path.suffixes]
-    if suffixes and suffixes[-1] in COMPRESSED:
-        suffixes.pop()
-    if suffixes and suffixes[-1] in ENDINGS:
-        return ENDINGS[suffixes[-1]]
+    is_packed = path.suffix.lower() in COMPRESSED
+    ending = (path.with_suffix("") if is_packed else path).suffix.lower()
+    if ending in ENDINGS:
+        return ENDINGS[ending]
     _check_exists(path)
-    if suffixes and suffixes[-1] == ".zip":
-        raise DataError(f"{path}: is a zip archive; unpack it, and name the file in it.")
+    if ending in _NOT_READ:
+        raise DataError(f"{path}: {_NOT_READ[ending]}.")
     raise DataError(
         f"{path}: cannot tell what kind of file this is; name it {', '.join(ENDINGS)} or .sdf "
         f"(those of text also {', '.join(COMPRESSED)}); files of graphs: .jsonl, .ndjson, .zip, or "
@@ -742,7 +756,8 @@ def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
         if not sheets:
             raise ValueError("it has no sheet of cells")
         if wanted is not None and wanted not in sheets:
-            raise DataError(f"{path}: no sheet '{wanted}'; sheets: {listed([*sheets])}.")
+            known = listed([*sheets])
+            raise DataError(f"{path}: no sheet '{wanted}'; sheets: {known}.", option="sheet")
         filled = [name for name, sheet in sheets.items() if _shows_cells(sheet)]
         if wanted is None and len(filled) > 1:
             raise DataError(
@@ -807,6 +822,6 @@ def cell_text(value: Any) -> str:
         return value
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return ""
-    if isinstance(value, float | np.floating) and value != value:
-        return ""
+    if isinstance(value, float | np.floating):
+        return NumberText(value) if value == value else ""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -21,6 +21,7 @@ from graphlog.data.manifest import Source, read_contents
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
 from graphlog.data.tables import (
     DECIMALS,
+    ENDINGS,
     SMILES,
     LabelReader,
     RecordColumn,
@@ -206,7 +207,7 @@ class RecordDomain(Domain):
                 targets of a list.
         """
         wanted, targets, path = reading.smiles_column, reading.targets, source.path or Path()
-        if reading.sheet is not None and path.suffix.lower() != ".xlsx":
+        if reading.sheet is not None and ENDINGS.get(path.suffix.lower()) != "xlsx":
             raise ConfigError(
                 f"{source.name} is not an Excel file; drop {setting('sheet')}.", option="sheet"
             )
