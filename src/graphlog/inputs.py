@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -319,17 +319,19 @@ def temporary_folder() -> Generator[Path]:
         yield Path(path)
 
 
-def has_column(
-    source: Input, schema: FeatureSchema, name: Hashable, sheet: str | None = None
-) -> bool:
-    """Return whether a table has a column of records of this name; ``sheet`` is for Excel files."""
-    domain = DOMAINS[schema.domain]
+def that_fit(source: Input, schema: FeatureSchema, reading: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without ``sheet`` and ``smiles_column`` if the input has none of that name."""
+    domain, named = DOMAINS[schema.domain], ("sheet", "smiles_column")
     if not isinstance(domain, RecordDomain) or (source.columns is None and source.file is None):
-        return False
-    reading = TableReading.of({"smiles_column": name, "sheet": sheet})
-    with suppress(DataError), domain.open(source, reading):
-        return True
-    return False
+        return {key: value for key, value in reading.items() if key not in named}
+    options = dict(reading)
+    while True:
+        try:
+            with domain.open(source, TableReading.of({key: options.get(key) for key in named})):
+                return options
+        except (ConfigError, DataError) as e:
+            if options.pop(e.option or "", None) is None:
+                return options
 
 
 def remember_input(run: Path, source: Input, **options: Any) -> None:

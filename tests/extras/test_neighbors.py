@@ -197,6 +197,14 @@ def test_a_workbook_beside_another_table(tmp_path: Path, book_is_library: bool):
     named = {"sheet": "data", "smiles_column": "structure"}
     neighbors_file(tiny_encoder(), query, library, out, 1, **named)
     assert len(read_table(out)) == (len(CHAINS) if book_is_library else 1)
+    book.remove(book["data"])
+    book.remove(book["Sheet"])
+    book["notes"]["A1"] = "smiles"
+    book.save(tmp_path / "single.xlsx")
+    files = (tmp_path / "single.xlsx", tmp_path / "m.xlsx")
+    query, library = files if book_is_library else files[::-1]
+    neighbors_file(tiny_encoder(), query, library, out, 1, **named)
+    assert len(read_table(out)) == 1
 
 
 def test_an_index_may_be_of_another_layer_than_the_models():

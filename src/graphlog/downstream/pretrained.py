@@ -45,7 +45,7 @@ from graphlog.errors import (
     unknown_name,
 )
 from graphlog.files import folder_kind
-from graphlog.inputs import InputLike, check_schema, has_column, read, resolve
+from graphlog.inputs import InputLike, check_schema, read, resolve, that_fit
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import RUNS
 from graphlog.training.settings import (
@@ -221,7 +221,8 @@ class Encoder(nn.Module):
         reading, store = self._cut_alike(source, dict(reading)), source.store
         is_named = reading.get("smiles_column") is not None
         column = None if is_named else self.info.get("smiles_column")
-        if column and has_column(source, self.schema, column, reading.get("sheet")):
+        wanted = {"sheet": reading.get("sheet"), "smiles_column": column}
+        if column and "smiles_column" in that_fit(source, self.schema, wanted):
             reading["smiles_column"] = column
         if store is None and domain_of(self.schema).reads_targets:
             reading.setdefault("targets", ())

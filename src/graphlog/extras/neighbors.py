@@ -58,12 +58,12 @@ from graphlog.files import (
 )
 from graphlog.inputs import (
     InputLike,
-    has_column,
     read,
     read_streamed,
     rereadable,
     resolve,
     temporary_folder,
+    that_fit,
 )
 from graphlog.training.log import Progress
 from graphlog.training.settings import Precision
@@ -675,18 +675,10 @@ def _readings(
     library: Input, query: Input, schema: FeatureSchema, reading: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return the options of the reader for library and query, each without those of the other."""
-    inputs, readings = (library, query), [dict(reading), dict(reading)]
-    applies = [one.file is not None and one.file.suffix.lower() == ".xlsx" for one in inputs]
-    if applies[0] != applies[1]:
-        readings[applies.index(False)]["sheet"] = None
-    if (column := reading.get("smiles_column")) is not None:
-        applies = [
-            has_column(one, schema, column, options.get("sheet"))
-            for one, options in zip(inputs, readings, strict=True)
-        ]
-        if applies[0] != applies[1]:
-            readings[applies.index(False)]["smiles_column"] = None
-    return readings
+    readings = [that_fit(one, schema, reading) for one in (library, query)]
+    # the reader refuses options that fit neither
+    neither = {key: reading[key] for key in reading if not any(key in one for one in readings)}
+    return [{**one, **neither} for one in readings]
 
 
 def _molecule_or_source(query: Any, encoder: Encoder) -> Any:
