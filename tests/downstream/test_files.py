@@ -170,6 +170,16 @@ def test_predictions_as_sdf_keep_rows_and_coordinates(
     assert one == pytest.approx(other)
 
 
+@pytest.mark.parametrize("standardize", [None, "parent"])
+def test_salts_that_are_read_as_written_are_told(
+    standardize: str | None, tmp_path: Path, predictor: Predictor, capsys: Any
+):
+    smiles, out = ["C"] * 2500 + ["C1C", "CCN.Cl"], tmp_path / "out.csv"
+    predictor.predict_file(smiles, out, standardize=standardize, progress=True)
+    told = "1 of 2,501 molecules have several fragments, such as salts (rows 2501)"
+    assert (told in capsys.readouterr().err) == (standardize is None)
+
+
 @pytest.mark.parametrize("format", [None, "jsonl"])
 def test_standard_output_takes_text(
     tmp_path: Path, table: Path, predictor: Predictor, capfdbinary: Any, format: str | None

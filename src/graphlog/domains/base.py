@@ -383,6 +383,10 @@ class Domain(HasDataSets, ABC):
         """Return notes on how the graphs were read, for reports with scores."""
         return []
 
+    def salts(self, store: GraphStore) -> Int[np.ndarray, "S"]:
+        """Return the graphs of records with several fragments, such as salts."""
+        return np.empty(0, dtype=np.int64)
+
     def groups(self, store: GraphStore) -> list[str | None] | None:
         """Return the group of each graph (such as a scaffold); None for a graph without a group.
 

@@ -27,6 +27,17 @@ _BETWEEN_MODES = 0.85
 0.64 for a normal and 0.75 for a uniform distribution."""
 
 
+def salt_notes(rows: Int[np.ndarray, "S"], number: int) -> list[str]:
+    """Return a note on rows of molecules with several fragments, of ``number`` that were read."""
+    note = (
+        f"{len(rows):,} of {number:,} molecules have several fragments, such as salts (rows "
+        f"{listed_rows(rows)}): they are read as written, and repeats are recognized by the parent "
+        "(largest organic fragment, neutral); to read the parent choose "
+        f"{setting('standardize', 'parent')}"
+    )
+    return [note] if len(rows) else []
+
+
 def drop_outside_range(
     labels: Float[np.ndarray, "M T"],
     names: Sequence[str],

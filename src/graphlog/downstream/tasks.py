@@ -24,6 +24,7 @@ from graphlog.downstream.label_checks import (
     merge_repeats,
     repeat_kinds,
     repeat_notes,
+    salt_notes,
     unusual_labels,
     with_repeats,
 )
@@ -330,6 +331,7 @@ def open_labeled(
         check_name("column of weights", weights, list(store.tasks))
         row_weights = select_targets(store, [weights])[0][:, 0]
     notes = [*store.source.notes, *domain.reading_notes(store)]
+    notes += salt_notes(store.rows[domain.salts(store)], len(store))
     input_rows, num_rows = store.output_rows, store.num_output_rows
     if labels_range is not None:
         labels, outside = drop_outside_range(labels, names, store.rows, labels_range)

@@ -235,22 +235,17 @@ class MoleculeDomain(RecordDomain):
         return both.subset(indices)
 
     def reading_notes(self, store: GraphStore) -> list[str]:
-        """Return a note on molecules with several fragments, or on missing SMILES."""
-        if not store.has_texts:
-            return [
-                "the graphs have no SMILES: a salt or a charged form is not recognized as a repeat "
-                "of its parent"
-            ]
-        is_several = ["." in text.split(maxsplit=1)[0] for text in store.texts()]
-        rows = store.rows[np.flatnonzero(is_several)]
-        if not len(rows):
-            return []
-        return [
-            f"{len(rows):,} of {len(store):,} molecules have several fragments, such as salts "
-            f"(rows {listed_rows(rows)}): they are read as written, and repeats are recognized by "
-            "the parent (largest organic fragment, neutral); to read the parent choose "
-            f"{setting('standardize', 'parent')}"
-        ]
+        """Return a note on missing SMILES."""
+        note = (
+            "the graphs have no SMILES: a salt or a charged form is not recognized as a repeat of "
+            "its parent"
+        )
+        return [] if store.has_texts else [note]
+
+    def salts(self, store: GraphStore) -> Int[np.ndarray, "S"]:
+        """Return the molecules with several fragments."""
+        texts = store.texts() if store.has_texts else []
+        return np.flatnonzero(["." in text.split(maxsplit=1)[0] for text in texts])
 
     # Properties that are computed without learning
 
