@@ -207,15 +207,6 @@ def test_what_does_not_exist_is_refused_with_the_nearest_name(choices: dict[str,
         plan_cells(Request(**{"suite": "molecules", "scale": "smoke", **choices}))
 
 
-def test_stages_are_timed_once_a_seed_where_graphlog_is_timed_under_gin():
-    def seeds(**choices: Any) -> list[int | None]:
-        cells = plan_cells(Request("speed", "smoke", **choices))
-        return [c.seed for c in cells if c.stage == "stage-speed"]
-
-    assert seeds() == seeds(domain="protein") == [0, 1]
-    assert seeds(methods=["attrmasking"]) == seeds(backbones=["gcn"]) == []
-
-
 def test_adme_compares_a_shipped_model_with_its_own_network_untrained_on_both_splits():
     cells = plan_cells(Request("adme", "smoke", seeds=[0]))
     model = graphlog.load("graphlog-mol")

@@ -17,12 +17,11 @@ from benchmark_support import made_up, scores, table_of, write_table
 from graphlog.benchmark import Request, draw_figures
 from graphlog.benchmark.cells import PAPER, SUITES, plan_cells
 from graphlog.benchmark.folder import BenchmarkFolder
-from graphlog.benchmark.speed import OF_A_STEP
 from graphlog.benchmark.tables import (
     Table,
     in_latex,
     score_tables,
-    speed_frames,
+    speed_frame,
     summarize,
     write_pages,
 )
@@ -275,32 +274,18 @@ def test_the_halves_of_a_test_set_are_not_averaged():
 
 
 def speed_rows() -> list[dict[str, Any]]:
-    found = {"fp32": {**dict.fromkeys(OF_A_STEP, 0.25), "step": 1.0, "kmeans": 0.01}}
-    found |= {"bf16": dict.fromkeys(OF_A_STEP, 2.0)}
-    found |= {"batches fp32": {"128": 30.0, "64": 20.0, "32": 10.0}}
-    rows = [
-        ("stage-speed", "graphlog", rule, metric, value)
-        for rule, values in found.items()
-        for metric, value in values.items()
+    head = {"scale": "small", "stage": "speed", "backbone": "gin", "seed": "0"}
+    return [
+        {**head, "method": method, "metric": metric, "value": value}
+        for method, rate in (("attrmasking", 790.0), ("graphcl", 610.0))
+        for metric, value in (("graphs_per_s", rate), ("views_per_s", 2 * rate))
     ]
-    for method, rate in (("attrmasking", 790.0), ("graphcl", 610.0)):
-        rows.append(("speed", method, "", "graphs_per_s", rate))
-        rows.append(("speed", method, "", "views_per_s", 2 * rate))
-    head = {"scale": "small", "backbone": "gin", "seed": "0"}
-    names = ("stage", "method", "rule", "metric", "value")
-    return [{**head, **dict(zip(names, row, strict=True))} for row in rows]
 
 
-def test_rates_stages_and_batch_sizes_are_tables():
-    frames = speed_frames(table_of(speed_rows()))
-    rates = frames["Pre-training throughput"]
+def test_rates_are_a_table():
+    rates = speed_frame(table_of(speed_rows()))
     assert rates["Graphs/s"].tolist() == [790.0, 610.0]
     assert rates["to AttrMasking"].tolist() == pytest.approx([1.0, 610 / 790])
-    stages = frames["Stages, seconds for 1,000 graphs"].set_index("What")
-    assert stages.loc["Backward"].tolist() == [0.25, 2.0]
-    assert math.isnan(stages.loc["Fit the prototypes (K-means)", "graphlog bf16"])
-    sizes = frames["Pre-training step by batch size, graphs/s"]
-    assert sizes["What"].tolist() == ["32", "64", "128"]
 
 
 @pytest.fixture(scope="module")

@@ -170,7 +170,7 @@ def test_speed_counts_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(OBJECTIVES, "degree-pred", DegreePred)
     expected = {"attrmasking": 1.0, "graphlog": 2.0, "graphcl": 2.0, "infograph": 1.0}
     expected |= {"degree-pred": 1.0}
-    request = Request("speed", "smoke", seeds=[0], stages=["speed"], methods=[*expected])
+    request = Request("speed", "smoke", seeds=[0], methods=[*expected])
     assert not run_benchmark(request, tmp_path).failed
     rows = read_table(tmp_path / "speed.csv.gz")
     views = rows[rows["metric"] == "views"].set_index("method")["value"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphlog.benchmark.cells import Cell, Request, plan_cells
 from graphlog.benchmark.folder import BenchmarkFolder, check_calibration
-from graphlog.benchmark.speed import speed_cell, stage_cell
+from graphlog.benchmark.speed import speed_cell
 from graphlog.benchmark.stages import (
     BusyError,
     Work,
@@ -40,7 +40,6 @@ _COMPUTE = {
     "probe": probe_cell,
     "map": map_cell,
     "speed": speed_cell,
-    "stage-speed": stage_cell,
 }
 """Functions that yield the rows of a cell, by stage."""
 _POLL_S = 2.0
@@ -172,7 +171,7 @@ def _complete(cell: Cell, work: Work, outcome: Outcome, failed_models: set[str])
     folder, say = work.folder, work.progress.say
     if folder.has(cell):
         return True
-    is_timed = cell.stage in ("speed", "stage-speed")  # of all processes, only one measures times
+    is_timed = cell.stage == "speed"  # of all processes, only one measures times
     with folder.claimed("speed" if is_timed else cell.hash) as claimed:
         if not claimed or folder.has(cell):
             return claimed

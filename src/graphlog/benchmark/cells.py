@@ -34,7 +34,7 @@ BASELINES = (FOREST, LINEAR)
 """Baselines without an encoder: fingerprints; for proteins, statistics of the ego-network."""
 FEATURES = ("ecfp4", "descriptors")
 """Features of molecules that suites with several heads compare with embeddings."""
-STAGES = ("pretrain", "finetune", "probe", "map", "speed", "stage-speed")
+STAGES = ("pretrain", "finetune", "probe", "map", "speed")
 LOSSES = {"subgraph": "L_sub", "graph": "L_graph", "global": "L_global"}
 """The three losses of GraphLoG and their symbols in the paper."""
 _WITHOUT_EFFECT = {"checkpoint_every_s", "log_every", "watch_every", "device"}
@@ -299,7 +299,7 @@ class Cell:
             settings |= {"heads": list(self.suite.heads)} if self.suite.heads else {}
         if self.stage == "map":
             settings["mapped"] = setup.mapped
-        if self.stage in ("speed", "stage-speed"):
+        if self.stage == "speed":
             timed = {name: _effective(config) for name, config in self.together.items()}
             settings |= {"steps": setup.timed_steps, "together": timed}
         return settings
@@ -354,7 +354,7 @@ def plan_cells(request: Request) -> list[Cell]:
             )
     cells: dict[tuple[str, ...], Cell] = {}
     for row in _rows(template, _methods(request, suite, setup, domain)):
-        for cell in _timing_cells(row) if row.together else _scoring_cells(row):
+        for cell in [row] if row.stage else _scoring_cells(row):
             if cell.stage in stages:
                 cells.setdefault(tuple(cell.labels.values()), cell)
     if not cells:
@@ -388,7 +388,10 @@ def _methods(request: Request, suite: Suite, setup: Setup, domain: str) -> list[
 
 
 def _rows(template: Cell, methods: Sequence[Method]) -> Iterator[Cell]:
-    """Yield a cell without a stage for each row of the tables, backbone and seed."""
+    """Yield a cell for each row of the tables, backbone and seed; only those of speed have a stage.
+
+    The cell of a suite of speed times all methods together.
+    """
     suite, setup = template.suite, template.setup
     backbones = template.request.backbones or suite.backbones
     for seed in setup.seeds[:1] if "map" in suite.stages else setup.seeds:
@@ -397,8 +400,8 @@ def _rows(template: Cell, methods: Sequence[Method]) -> Iterator[Cell]:
             pretrained = [replace(template, method=m) for m in methods if m.kind == "pretrained"]
             for backbone in backbones if pretrained else ():
                 timed = [_with_encoder(replace(row, backbone=backbone)) for row in pretrained]
-                row = next((row for row in timed if row.method.name == REFERENCE), timed[0])
-                yield replace(row, together={row.method.name: row.config for row in timed})
+                together = {row.method.name: row.config for row in timed}
+                yield replace(timed[0], stage="speed", together=together)
             continue
         for varied in suite.vary:
             for value in suite.losses if varied == "losses" else getattr(setup, varied):
@@ -471,14 +474,6 @@ def _scoring_cells(row: Cell) -> Iterator[Cell]:
         for dataset, split in product(datasets, splits):
             yield replace(row, stage=stage, dataset=dataset, split=split)
     yield replace(row, stage="map")
-
-
-def _timing_cells(row: Cell) -> Iterator[Cell]:
-    """Yield cells for the throughput of all objectives and for the stages of GraphLoG with GIN."""
-    first = method_named(next(iter(row.together)))
-    yield replace(row, stage="speed", method=first, pretraining=row.together[first.name])
-    if row.method.name == REFERENCE and row.backbone == GIN:
-        yield replace(row, stage="stage-speed", together={})
 
 
 def _domain(request: Request, suite: Suite) -> str:

@@ -50,12 +50,7 @@ LABELS: Mapping[str, str] = {
     **{"losses": "Losses", "depth": "Depth of the prototypes", "batch_size": "Batch size"},
     **{"roc_auc": "ROC-AUC", "average_precision": "average precision", "r2": "R²"},
     **{"rmse": "RMSE", "mae": "MAE", "pearson": "Pearson's r"},
-    **{"fp32": "graphlog fp32", "bf16": "graphlog bf16"},
-    **{"parse": "Parse SMILES", "collate": "Collate a batch"},
-    **{"forward": "Forward, with the losses of GraphLoG", "backward": "Backward"},
-    **{"optimizer": "Optimizer step", "step": "Pre-training step: the four above"},
-    **{"kmeans": "Fit the prototypes (K-means)", "finetune": "Fine-tuning step"},
-    **{"embed": "Embed", SUITES["ablation"].reference: "all three"},
+    SUITES["ablation"].reference: "all three",
 }
 """Printed forms of names, in the order of rows and columns."""
 _RULES = {
@@ -402,35 +397,19 @@ def suite_of(name: str) -> Suite:
     return SUITES[name.removesuffix("-protein")]
 
 
-def speed_frames(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return tables, by title, of pre-training throughput, stages and batch sizes."""
-    frames: dict[str, pd.DataFrame] = {}
-    rates = rows[(rows["stage"] == "speed") & (rows["method"] != "")]
-    if len(rates):
-        index = ["backbone", "method"]
-        mean = rates.pivot_table(index=index, columns="metric", values="value")
-        mean = mean.reindex(columns=["graphs_per_s", "views_per_s"])
-        yardsticks = mean.reindex([(backbone, YARDSTICK) for backbone, _ in mean.index])
-        ratio = mean["graphs_per_s"].to_numpy() / yardsticks["graphs_per_s"].to_numpy()
-        mean = mean.assign(ratio=ratio, seeds=rates.groupby(index)["seed"].nunique())
-        ordered = product(in_order(rates["backbone"]), in_order(rates["method"]))
-        mean = mean.loc[[row for row in ordered if row in mean.index]]
-        mean = mean.rename(index=label).rename_axis(["Backbone", "Method"])
-        mean.columns = ["Graphs/s", "Views/s", f"to {label(YARDSTICK)}", "Seeds"]
-        frames["Pre-training throughput"] = mean.reset_index()
-    stages = rows[(rows["stage"] == "stage-speed") & (rows["rule"] != "")]
-    is_by_batch_size = stages["rule"].str.startswith("batches ")
-    for title, part in (
-        ("Stages, seconds for 1,000 graphs", stages[~is_by_batch_size]),
-        ("Pre-training step by batch size, graphs/s", stages[is_by_batch_size]),
-    ):
-        if len(part):
-            part = part.assign(rule=part["rule"].str.removeprefix("batches "))
-            wide = part.pivot_table(index="metric", columns="rule", values="value")
-            wide = wide.reindex(index=in_order(wide.index), columns=in_order(wide.columns))
-            wide = wide.rename(index=label, columns=label).rename_axis("What")
-            frames[title] = wide.rename_axis(columns=None).reset_index()
-    return frames
+def speed_frame(rates: pd.DataFrame) -> pd.DataFrame:
+    """Return the throughput of pre-training of each backbone and method."""
+    index = ["backbone", "method"]
+    mean = rates.pivot_table(index=index, columns="metric", values="value")
+    mean = mean.reindex(columns=["graphs_per_s", "views_per_s"])
+    yardsticks = mean.reindex([(backbone, YARDSTICK) for backbone, _ in mean.index])
+    ratio = mean["graphs_per_s"].to_numpy() / yardsticks["graphs_per_s"].to_numpy()
+    mean = mean.assign(ratio=ratio, seeds=rates.groupby(index)["seed"].nunique())
+    ordered = product(in_order(rates["backbone"]), in_order(rates["method"]))
+    mean = mean.loc[[row for row in ordered if row in mean.index]]
+    mean = mean.rename(index=label).rename_axis(["Backbone", "Method"])
+    mean.columns = ["Graphs/s", "Views/s", f"to {label(YARDSTICK)}", "Seeds"]
+    return mean.reset_index()
 
 
 def map_frame(rows: pd.DataFrame) -> pd.DataFrame:
@@ -484,7 +463,9 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
         index += [f"Figures were not drawn: {error}", ""]
     for name in names:
         rows, title, drawn = folder.rows(name), suite_of(name).title, figures.get(name, {})
-        tables, numbers = score_tables(name, rows), speed_frames(rows)
+        tables, numbers = score_tables(name, rows), dict[str, pd.DataFrame]()
+        if len(rates := rows[(rows["stage"] == "speed") & (rows["method"] != "")]):
+            numbers["Pre-training throughput"] = speed_frame(rates)
         if (rows["rule"] == "quality").any():
             numbers[title] = map_frame(rows)
         frames = {table.title: table.frame() for table in tables} | numbers

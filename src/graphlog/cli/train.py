@@ -248,9 +248,7 @@ class Benchmark(o.Data, o.Computing, Command):
     domain: str | None = o.option(None, "molecule or protein, for suites that have both.", "NAME")
     source: str | None = o.option(None, "Other graphs to pre-train on.", "NAME|STORE")
     split: str | None = o.option(None, "Another split of the labeled data sets.", "KIND")
-    stages: Sequence[str] | None = _list_option(
-        "Stages: pretrain, finetune, probe, map, speed, stage-speed."
-    )
+    stages: Sequence[str] | None = _list_option("Stages: pretrain, finetune, probe, map, speed.")
     dry_run: bool = o.option(
         False, "List the cells and which are finished; compute nothing.", None, "--dry-run"
     )
