@@ -57,10 +57,10 @@ def test_text_is_wrapped_at_spaces_and_numbers_stay_whole(show: Show):
 
 def test_a_table_that_does_not_fit_is_written_a_record_a_block(show: Show):
     lines = show(40, lambda: PLAIN.result({}, TABLE))
-    assert lines[0] == f"  name   {NAME}"
-    assert lines[1] == "  size   1,234,567"
+    assert lines[0] == f"name  {NAME}"
+    assert lines[1] == "size  1,234,567"
     assert max(map(len, lines)) <= 40
-    assert lines[-1] == "  what   c"
+    assert lines[-1] == "what  c"
 
 
 def test_wide_characters_are_counted_as_two_columns(show: Show):
@@ -68,16 +68,20 @@ def test_wide_characters_are_counted_as_two_columns(show: Show):
     lines = show(40, lambda: PLAIN.summary({"名前": " ".join(words), "note": "b"}))
     assert max(map(cell_len, lines)) <= 40
     assert " ".join(lines[:-1]).split() == ["名前", *words]
-    assert {cell_len(line[: len(line) - len(line.lstrip())]) for line in lines[1:-1]} == {9}
-    assert lines[0].index("分") == 7  # after four columns of two characters, and gaps
+    assert {cell_len(line[: len(line) - len(line.lstrip())]) for line in lines[1:-1]} == {6}
+    assert lines[0].index("分") == 4  # after two characters of two columns, and a gap
 
 
 def test_the_value_of_a_field_that_is_one_word_is_never_cut(show: Show):
     path = "/a/" + "long/" * 20 + "path"
     lines = show(40, lambda: PLAIN.summary({"path": path, "note": "a few words " * 5}))
-    assert lines[0] == f"  path   {path}"
+    assert lines[0] == f"path  {path}"
     assert max(map(len, lines[1:])) <= 40
-    assert show(40, lambda: PLAIN.result({}, Table(("",), [(path,)]))) == [f"  {path}"]
+
+
+def test_a_table_of_one_column_is_printed_as_it_is(show: Show):
+    path = "/a folder/" + "long/" * 20 + "path"
+    assert show(40, lambda: PLAIN.result({}, Table(("",), [(path,)]))) == [path]
 
 
 def test_data_sets_fit_a_terminal_and_programs_get_all(show: Show):

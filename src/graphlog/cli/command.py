@@ -48,8 +48,6 @@ from graphlog.files import ADVICE, CHECK_PATH, excel_safe
 from graphlog.processes import PEER_LOST, is_first, is_supervised
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from graphlog.training.log import Progress
 
 Value = TypeVar("Value")
@@ -471,8 +469,6 @@ PANELS = (START, DATA, TRAIN, USE, LOOK)
 """Headings of ``graphlog --help``, in order. The headings of other packages come last."""
 COMMANDS = "Commands"
 """Heading of ``graphlog data --help``."""
-_MIN_TEXT_WIDTH = 12
-"""Smallest width of a column of text, in columns of the terminal."""
 
 _WRITES_STDOUT = re.compile(r"(^|\0)(-\w*o\0?|--output[\0=])-(\0|$)")
 """Pattern for a command line, parsed or not, that writes to ``-``; its words are joined by \\0."""
@@ -571,89 +567,51 @@ def screen_width(file: TextIO | None = None) -> int | None:
 def _print(table: Table, to: TextIO | None) -> None:
     """Print a table, fitted to the width of a terminal, or as aligned plain text in a file.
 
-    Words are never cut, because users may copy them. Where the rows do not fit into the terminal,
-    or the columns have no names, each line has one name and its value.
+    The widest column is wrapped at spaces; words are never cut, because users may copy them. If the
+    table is still too wide, each line has one name and its value.
     """
     from rich.box import SIMPLE_HEAD
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    file = to or sys.stdout
+    file, has_names = to or sys.stdout, any(table.columns)
     screen = screen_width(file)
-    console = Console(file=file, force_terminal=screen is not None, width=screen or 1 << 20)
+    console = Console(file=file, force_terminal=screen is not None, width=1 << 20)
+    if table.title:
+        console.print(Text(table.title, "italic"))
     cells = [[_text(cell) for cell in row] for row in table.rows]
-    has_names = any(table.columns)
-    columns = [[row[i] for row in cells if row[i]] for i in range(len(table.columns))]
-    is_numeric = [
-        bool(name and column) and all(c[0].isdigit() or c[0] in "-+.±" for c in column)
-        for name, column in zip(table.columns, columns, strict=True)
-    ]
-    widths = _column_widths(table.columns, columns, is_numeric, console.width)
+    columns = list(zip(table.columns, *cells, strict=True))
+    if screen is not None and len(columns) > 1:
+        widths = [max(map(cell_len, column)) for column in columns]
+        widest = widths.index(max(widths))
+        room = screen - sum(widths) + widths[widest] - 2 * len(widths) - 1  # less the margins
+
+        def wrapped(text: str) -> str:
+            width = max(room, 1, *map(cell_len, text.split()))
+            return "\n".join(line.plain for line in Text(text).wrap(console, width))
+
+        columns[widest] = tuple(map(wrapped, columns[widest]))
+        if has_names and max(map(cell_len, "\n".join(columns[widest]).split("\n"))) > room:
+            for row in table.rows:
+                fields = zip(table.columns, row, strict=True)
+                _print(fields_table({name: cell for name, cell in fields if _text(cell)}), to)
+                print(file=file)
+            return
     style: dict[str, Any] = {"box": None, "pad_edge": False}
-    if screen is not None:
+    if screen is not None and has_names:
         style = {"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
     drawn = RichTable(show_header=has_names, **style)
-    for name, right, width in zip(table.columns, is_numeric, widths or (), strict=False):
-        drawn.add_column(Text(name), justify="right" if right else "left", width=width)
-    for row in cells:
+    for name, *texts in columns:
+        known = [text for text in texts if text]
+        is_numeric = bool(name and known) and all(t[0].isdigit() or t[0] in "-+.±" for t in known)
+        drawn.add_column(Text(name), justify="right" if is_numeric else "left")
+    for row in list(zip(*columns, strict=True))[1:]:
         drawn.add_row(*map(Text, row))
     with console.capture() as lines:
-        if table.title:
-            console.print(Text(table.title, "italic"), soft_wrap=True)
-        if screen is None or (has_names and widths):
-            console.print(drawn)
-        elif has_names:
-            for row in cells:
-                fields = zip(table.columns, row, strict=True)
-                _print_fields(console, [(name, text) for name, text in fields if text])
-                console.print()
-        else:
-            _print_fields(console, [("".join(row[:-1]), row[-1]) for row in cells])
+        console.print(drawn)
     file.writelines(f"{line.rstrip()}\n" for line in lines.get().splitlines())
-
-
-def _column_widths(
-    names: Sequence[str], columns: Sequence[Sequence[str]], is_numeric: Sequence[bool], screen: int
-) -> list[int] | None:
-    """Return widths that fit the screen, narrowing the widest first; None if words would be cut."""
-    from rich.cells import cell_len
-
-    widths = [max(map(cell_len, [n, *column])) for n, column in zip(names, columns, strict=True)]
-    minima: list[int] = []
-    for name, column, numeric, width in zip(names, columns, is_numeric, widths, strict=True):
-        parts = [*name.split(), *(column if numeric else " ".join(column).split())]
-        longest = max(map(cell_len, parts), default=0)
-        minima.append(longest if numeric else min(width, max(longest, _MIN_TEXT_WIDTH)))
-    available = screen - 2 * len(widths) - 1  # margins, and two spaces between columns
-    while sum(widths) > available:
-        wider = [k for k, width in enumerate(widths) if width > minima[k]]
-        if not wider:
-            return None
-        widths[max(wider, key=widths.__getitem__)] -= 1
-    return widths
-
-
-def _print_fields(console: "Console", fields: Sequence[tuple[str, str]]) -> None:
-    """Print one name and its value per line; wrap long values at spaces, and align them."""
-    from rich.cells import cell_len, set_cell_size
-    from rich.text import Text
-
-    name_width = max((cell_len(name) for name, _ in fields), default=0)
-    gap = "   " if name_width else ""
-    available = max(console.width - name_width - 5, _MIN_TEXT_WIDTH)
-    for name, value in fields:
-        lines = [""]
-        for word in value.split(" "):
-            longer = f"{lines[-1]} {word}".lstrip()
-            # textwrap would count characters, but a Chinese character has two columns
-            if lines[-1] and cell_len(longer) > available:
-                lines.append(word)
-            else:
-                lines[-1] = longer
-        for number, line in enumerate(lines):
-            start = set_cell_size("" if number else name, name_width)
-            console.print(Text(f"  {start}{gap}{line}"), soft_wrap=True)
 
 
 def _text(value: object) -> str:
