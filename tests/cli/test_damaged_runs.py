@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from PIL import Image
 
 from cli_support import Cli, left_in
 from graphlog.cli.command import printable
@@ -96,18 +95,6 @@ def test_figures_of_runs_on_three_classes_and_on_stores(cli: Cli, molecules: Pat
     for run in ("a", "b"):
         cli(f"plot {run} -o {run}-figures --graphs 20")
         assert "embedding-map.png" in left_in(f"{run}-figures")
-
-
-@pytest.mark.usefixtures("blank")
-def test_figures_of_another_run_are_not_overwritten(cli: Cli, finetuned: Path):
-    cli("plot {finetuned} -o figures --graphs 20")
-    curves = Path("figures/curves.png")
-    before = curves.read_bytes()
-    cli.refused("plot {pretrained} -o figures", str(finetuned), "-o")
-    assert curves.read_bytes() == before
-    cli("plot {finetuned} -o figures --graphs 20")
-    Image.new("RGB", (2, 2)).save(curves)
-    cli.refused("plot {finetuned} -o figures", "curves.png")
 
 
 def test_messages_cannot_drive_the_terminal(cli: Cli):

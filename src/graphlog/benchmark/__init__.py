@@ -121,20 +121,19 @@ def draw_figures(
 
     Args:
         folder: Run folder of ``pretrain`` or ``finetune``, or folder of a benchmark.
-        out: Folder for the figures.
+        out: Folder for the figures; files of the same names are replaced.
         source: Graphs to map; None uses those the run was trained on, if they can still be read. A
             benchmark has its own maps.
         options: ``graphs``, ``seed``, ``say`` and options of reading ``source``; see
             :func:`graphlog.report.run.draw_run`. They are not used for a benchmark.
 
     Raises:
-        ConfigError: If ``folder`` is neither, or ``out`` has the figures of another run.
+        ConfigError: If ``folder`` is neither.
         DataError: If there is nothing to draw.
         MissingExtraError: If matplotlib is not installed.
     """
     folder, out = Path(folder), Path(out)
     from graphlog.report.run import draw_run
-    from graphlog.report.style import figures_of
 
     if not BenchmarkFolder.is_at(folder):
         return draw_run(folder, out, source, **options)
@@ -144,7 +143,7 @@ def draw_figures(
             f"drop {setting('source')}.",
             option="source",
         )
-    with figures_of(folder, out), writing(out):
+    with writing(out):
         from graphlog.benchmark.figures import draw_pages
 
         drawn = draw_pages(BenchmarkFolder(folder), out)

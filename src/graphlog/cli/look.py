@@ -51,7 +51,8 @@ class Plot(o.Reading, Command):
     """Draw the figures of a run or benchmark, as PNG and SVG.
 
     For a run: training curves, the collapse monitor, the embedding map, the tree of prototypes and
-    the scores. For a benchmark: scores, curves over depth and batch size, maps and speeds.
+    the scores. For a benchmark: scores, curves over depth and batch size, maps and speeds. Files
+    of the same names in the folder are replaced.
     """
 
     run_dir: Path = o.argument(

@@ -32,7 +32,6 @@ from graphlog.report.style import (
     MaxNLocator,
     Patch,
     as_rows,
-    figures_of,
     house_style,
     literal,
     new_figure,
@@ -65,7 +64,7 @@ def draw_run(
 
     Args:
         run: Folder written by ``pretrain``, ``finetune`` or ``probe``.
-        out: Folder for the figures.
+        out: Folder for the figures; files of the same names are replaced.
         source: Graphs to map; None uses those the run was trained on, if they can still be read.
         graphs: Number of graphs on the map.
         seed: Random seed of the sample and the layout of the map.
@@ -73,7 +72,7 @@ def draw_run(
         reading: Options of the reader of ``source``.
 
     Raises:
-        ConfigError: If ``run`` is not a run folder, or ``out`` holds the figures of another run.
+        ConfigError: If ``run`` is not a run folder.
         DataError: If the run has nothing to draw yet.
         MissingExtraError: If matplotlib is not installed.
     """
@@ -100,19 +99,18 @@ def draw_run(
             if source is None and trained_on not in (None, store.digest):
                 say(f"note: {known[0]} no longer holds the graphs that {run} was trained on")
     say("drawing the log of the run")
-    with figures_of(run, out):
-        paths = _draw_finetuning(run, out) if has_labels else draw_pretraining(run, out)
-        if model is None:
-            say(f"no map: {run} has no model yet; finish it with {setting('resume', True)}")
-        elif store is None:
-            say(f"no map: the graphs of {run} were not found; name some with {setting('source')}")
-        else:
-            sample = store.subset(sample_rows(len(store), graphs, seed))
-            say(f"placing {len(sample):,} graphs on the map (t-SNE)")
-            paths += draw_map(model, sample, out / "embedding-map", by_label=has_labels, seed=seed)
-            if not has_labels:
-                say("drawing the tree of prototypes")
-                paths += draw_tree(model, sample, out / "prototype-tree")
+    paths = _draw_finetuning(run, out) if has_labels else draw_pretraining(run, out)
+    if model is None:
+        say(f"no map: {run} has no model yet; finish it with {setting('resume', True)}")
+    elif store is None:
+        say(f"no map: the graphs of {run} were not found; name some with {setting('source')}")
+    else:
+        sample = store.subset(sample_rows(len(store), graphs, seed))
+        say(f"placing {len(sample):,} graphs on the map (t-SNE)")
+        paths += draw_map(model, sample, out / "embedding-map", by_label=has_labels, seed=seed)
+        if not has_labels:
+            say("drawing the tree of prototypes")
+            paths += draw_tree(model, sample, out / "prototype-tree")
     if not paths:
         raise DataError(f"{run} has nothing to draw yet: neither a log nor a model.")
     return paths

@@ -5,17 +5,16 @@ This module needs the extra ``plot``; the error of an import without it says so.
 
 import textwrap
 import warnings
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from graphlog.errors import ConfigError, optional, setting
-from graphlog.files import replacing, storable, writing
+from graphlog.errors import optional
+from graphlog.files import replacing, writing
 
 with optional("matplotlib", "plot"):
     import matplotlib as mpl
@@ -50,11 +49,6 @@ REFERENCE = "#A6A6A6"
 
 QUANTITIES = ListedColormap(mpl.colormaps["cividis"](np.linspace(0.0, 0.7, 256)))
 """Colors of numbers: cividis without its yellow end, which is hard to see on white."""
-
-_STEMS = ("curves", "scores", "embedding-map", "prototype-tree")
-"""Names of the figures of a run, without ending."""
-_SOURCE: ContextVar[str | None] = ContextVar("source", default=None)
-"""Path of the run that figures are drawn of, which is stored in the PNG files."""
 
 _STYLE: dict[str, Any] = {
     "figure.dpi": 110,
@@ -168,33 +162,6 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-@contextmanager
-def figures_of(run: Path, out: Path) -> Generator[None]:
-    """Store the path of ``run`` in the PNG files that are saved inside the block.
-
-    Raises:
-        ConfigError: If ``out`` has figures of another run, which could be overwritten.
-    """
-    from PIL import Image, UnidentifiedImageError
-
-    name = storable(str(run.resolve()))
-    for path in sorted(out.glob("*.png")) if out.is_dir() else ():
-        owner = None
-        with suppress(OSError, UnidentifiedImageError), Image.open(path) as image:
-            owner = image.info.get("Source")
-        if owner != name and (owner is not None or path.stem in _STEMS):
-            raise ConfigError(
-                f"{path} is a figure of {owner or 'another program'}; name another folder with "
-                f"{setting('out')}.",
-                option="out",
-            )
-    token = _SOURCE.set(name)
-    try:
-        yield
-    finally:
-        _SOURCE.reset(token)
-
-
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """Write ``stem.png`` and ``stem.svg``, without partial files on errors; return their paths."""
     with writing(stem.parent):
@@ -202,7 +169,7 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     paths: list[Path] = []
     for kind in ("png", "svg"):
         path = stem.with_name(f"{stem.name}.{kind}")
-        about = {"Date": None} if kind == "svg" else {"Source": _SOURCE.get()}
+        about = {"Date": None} if kind == "svg" else None
         with replacing(path) as unfinished, house_style(), warnings.catch_warnings():
             # a figure that is too small for its texts is drawn, but matplotlib warns about it
             warnings.filterwarnings("ignore", "constrained_layout not applied")
