@@ -53,7 +53,6 @@ from .report.describe import describe as describe
 from .report.describe import describe_dataset as describe_dataset
 from .report.describe import describe_datasets as describe_datasets
 from .report.describe import describe_models as describe_models
-from .report.prototypes import show as show
 from .report.prototypes import write_prototypes as write_prototypes
 from .report.run import draw_run as draw_run
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 import graphlog
 from downstream_support import (
@@ -17,7 +16,6 @@ from downstream_support import (
     tiny_encoder,
     tuned,
 )
-from graphlog.errors import DataError
 from house_support import python
 
 EVIL = "<script>alert(1)</script>"
@@ -65,20 +63,3 @@ def test_a_report_shows_every_row():
     for row in report.rows:
         assert row.rule in html
     assert f"{100 * report.mean:.2f}" in html
-
-
-def test_show_puts_the_page_into_the_cell(tmp_path: Path):
-    (tmp_path / "atlas.html").write_text('<p title="a&b">"hello"</p>', encoding="utf-8")
-    for path in (tmp_path, tmp_path / "atlas.html", str(tmp_path)):
-        frame: list[Any] = []
-
-        class Frames(HTMLParser):
-            def handle_starttag(self, tag: str, attrs: Any) -> None:
-                frame.append((tag, dict(attrs)))  # noqa: B023
-
-        Frames().feed(graphlog.show(path)._repr_html_())
-        ((tag, attributes),) = frame
-        assert tag == "iframe"
-        assert attributes["srcdoc"] == '<p title="a&b">"hello"</p>'
-    with pytest.raises(DataError, match="graphlog prototypes RUN -o DIR"):
-        graphlog.show(tmp_path / "none.html")

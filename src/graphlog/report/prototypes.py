@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -475,41 +474,3 @@ def _layout(count: int, source: np.ndarray, target: np.ndarray) -> Float[np.ndar
     size = np.array([WIDTH - 2 * _MARGIN, HEIGHT - 2 * _MARGIN])
     scale = float((size / extent).min()) if extent.max() > 1e-9 else 1.0
     return (points - low - extent / 2) * scale + np.array([WIDTH, HEIGHT]) / 2
-
-
-class Page:
-    """An HTML page that a notebook shows in a frame."""
-
-    def __init__(self, html: str, height: int) -> None:
-        self.html = html
-        self.height = height
-
-    def _repr_html_(self) -> str:
-        return (
-            f'<iframe srcdoc="{escape(self.html)}" width="100%" height="{self.height}" '
-            'sandbox="allow-scripts allow-downloads" style="border:0"></iframe>'
-        )
-
-
-def show(atlas: str | Path, height: int = 720) -> Page:
-    """Show the atlas that ``graphlog prototypes`` wrote, as the last line of a notebook's cell.
-
-    The notebook contains the whole page, so that it can be shared without other files.
-
-    Args:
-        atlas: The file ``atlas.html``, or its folder.
-        height: Height of the frame, in pixels.
-
-    Raises:
-        DataError: If the file does not exist or cannot be read.
-    """
-    path = Path(atlas)
-    path = path / "atlas.html" if path.is_dir() else path
-    try:
-        return Page(path.read_text(encoding="utf-8"), height)
-    except FileNotFoundError:
-        raise DataError(
-            f"no such file: {path}; write it with graphlog prototypes RUN -o DIR."
-        ) from None
-    except (OSError, UnicodeDecodeError) as e:
-        raise DataError(f"{path}: not a page that can be shown ({e}).") from None
