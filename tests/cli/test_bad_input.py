@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, store: Path, pretrained: Pa
     (made / "folder.npz").mkdir()
     (made / "unmarked").mkdir()
     (made / "unmarked" / "config.toml").touch()
-    for name, kind in (("searched", "search"), ("tree", "prototypes")):
+    for name, kind in (("searched", "search"), ("tree", "tree")):
         (made / name).mkdir()
         mark_folder(made / name, kind)
     Index.build(tiny_encoder(), ["CCO"]).save(made / "x.index")
@@ -210,7 +210,7 @@ WRONG: dict[str, str] = {
     "prototypes {pretrained} -o t --targets y": "--input",
     "prototypes {pretrained} -o t --targets none": "--input",
     "prototypes {pretrained} -o t --limit 3": "--input",
-    "prototypes {pretrained} -o {pretrained} --input {molecules}": "holds a run",
+    "prototypes {pretrained} -o {pretrained} --input {molecules}": "holds other files",
     "prototypes alone.safetensors -o t": "name some with --input",
     "prototypes graphlog-mol -o t": "--input",
 }

@@ -99,15 +99,7 @@ class Prototypes(o.Reading, o.Computing, Command):
         if self.targets:
             options["targets"] = self.targets
         written = graphlog.write_prototypes(**options, progress=self.progress())
-        self.summary(
-            {
-                "graphs": written.graphs,
-                "rejected": written.rejected,
-                "prototypes": " / ".join(map(str, written.layers)),
-                "in use": " / ".join(map(str, written.used)),
-                **{path.stem: str(path) for path in written.paths},
-            }
-        )
+        self.summary(written.to_dict())
 
 
 def _check_reading(

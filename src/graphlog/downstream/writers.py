@@ -282,10 +282,10 @@ TEXTS = ("csv", "jsonl", "sdf")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Summary of a written file."""
+    """Summary of a written file or folder."""
 
     path: Path
-    """The file; ``-`` for standard output."""
+    """The file or folder; ``-`` for standard output."""
     rows: int
     """Number of rows of the input and of the file."""
     rejected: int
@@ -293,7 +293,7 @@ class Written:
     rejects: Path | None
     """Path of the list of rejected rows, next to the file; None if there are none."""
     content: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Description of the columns: width and layer of embeddings, or targets and task."""
+    """What was written: width and layer of embeddings, targets and task, or prototypes."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values."""

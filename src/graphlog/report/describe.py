@@ -47,7 +47,7 @@ def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
 
 _OTHER_FOLDERS = {
     "search": "it is a search of tune; describe its run: graphlog info {0}/best",
-    "prototypes": "it is a tree of prototypes; open {0}/atlas.html, or read {0}/members.csv",
+    "tree": "it is a tree of prototypes; open {0}/atlas.html, or read {0}/members.csv",
     "index": "it is an index of neighbors; search it: graphlog neighbors QUERY --in {0} -m MODEL "
     "-o near.csv",
 }

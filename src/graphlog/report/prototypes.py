@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,10 +23,9 @@ from graphlog.data.store import GraphStore, sample_rows
 from graphlog.domains import Draws, Input, domain_of
 from graphlog.downstream.pretrained import Encoder, load
 from graphlog.downstream.report import json_ready
+from graphlog.downstream.writers import Written
 from graphlog.errors import ConfigError, DataError, check_seed, setting
 from graphlog.files import (
-    MARK,
-    folder_kind,
     mark_folder,
     open_csv,
     replacing,
@@ -53,10 +51,11 @@ from graphlog.report.hierarchy import (
     project,
 )
 from graphlog.training.log import Progress, as_progress
+from graphlog.training.runfolder import check_usable
 from graphlog.training.settings import Precision
 
 _FORMAT = 1
-_KIND = "prototypes"
+_KIND = "tree"
 _FILES = ("tree.json", "members.csv", "atlas.html")
 _NUM_NOVEL = 12
 """Number of graphs shown as the most novel of the collection."""
@@ -88,24 +87,6 @@ _RULES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenTree:
-    """The files of a tree of prototypes, and numbers for the summary."""
-
-    folder: Path
-    """Folder of the files."""
-    graphs: int
-    """Number of graphs in the tree."""
-    rejected: int
-    """Number of rows that could not be read."""
-    layers: tuple[int, ...]
-    """Number of prototypes in each layer, roots first."""
-    used: tuple[int, ...]
-    """Number of prototypes with at least one graph in each layer."""
-    paths: tuple[Path, ...]
-    """Paths of the files."""
-
-
 def write_prototypes(
     model: Encoder | str | Path,
     out: str | Path,
@@ -118,7 +99,7 @@ def write_prototypes(
     device: str = "cpu",
     progress: Progress | None = None,
     **reading: Any,
-) -> WrittenTree:
+) -> Written:
     """Assign every graph of a collection to the prototypes of a model; write tree, members, atlas.
 
     ``tree.json`` has the tree with sizes, typical graphs and enriched properties (``traits``).
@@ -143,11 +124,12 @@ def write_prototypes(
             ``on_error``.
 
     Raises:
-        ConfigError: If the model has no prototypes, or the collection is not found.
+        ConfigError: If the model has no prototypes, the collection is not found, or the folder
+            has other files than those of an earlier tree.
         DataError: If the collection cannot be read or is empty.
     """
     folder, progress, seed = Path(out), as_progress(progress), check_seed("seed", seed)
-    _check_folder(folder)
+    check_usable(folder, _KIND, resume=None, overwrite=True)
     named = "the model" if isinstance(model, Encoder) else storable(str(model))
     encoder = load(model, device=device, source=source)
     learned = None if fit else hierarchy_of(encoder, named)
@@ -176,6 +158,10 @@ def write_prototypes(
             raise DataError(
                 f"{resolved.name} has {len(store)} graphs, too few for a tree; name a larger one."
             )
+        paths = tuple(folder / name for name in _FILES)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            mark_folder(folder, _KIND)
         if source is None and store.digest != encoder.info.get("data_digest"):
             progress.say(
                 f"note: {resolved.name} no longer holds the graphs that {named} was trained on"
@@ -224,18 +210,19 @@ def write_prototypes(
             "roots": roots,
         }
         page = _atlas(collection, about, roots)
-        paths = tuple(folder / name for name in _FILES)
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            mark_folder(folder, _KIND)
         write_json(paths[0], json_ready(tree))
         with replacing(paths[1]) as path:
             _write_members(path, collection.members)
         write_text(paths[2], page)
         (folder / "rejects.csv").unlink(missing_ok=True)  # it may be that of another collection
         rejects = save_rejects(folder, store.output_rejects, folder.name)
-        written = paths if rejects is None else (*paths, rejects)
-        return WrittenTree(folder, len(store), rejected, layers, used, written)
+        content = {
+            "graphs": len(store),
+            "prototypes": " / ".join(map(str, layers)),
+            "in use": " / ".join(map(str, used)),
+            **{path.stem: str(path) for path in paths},
+        }
+        return Written(folder, store.num_output_rows, rejected, rejects, content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,21 +317,6 @@ def _identifiers(source: Input, store: GraphStore, reading: Mapping[str, Any]) -
             if len(set(values)) > len(values) / 2:
                 return values
     return None
-
-
-def _check_folder(out: Path) -> None:
-    """Refuse a folder that has other files or cannot be written to, before the work starts."""
-    is_used = any(os.path.lexists(out / name) for name in (*_FILES, "rejects.csv", MARK))
-    if (out / "config.toml").is_file() or (is_used and folder_kind(out) != _KIND):
-        raise ConfigError(
-            f"{out} holds a run or files of another program; name another folder with "
-            f"{setting('out')}.",
-            option="out",
-        )
-    parent = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        reason = "may not be written to" if parent.is_dir() else "is a file"
-        raise ConfigError(f"{parent} {reason}; name a folder with {setting('out')}.", option="out")
 
 
 def _atlas(

@@ -150,7 +150,7 @@ def check_usable(
     if present not in kinds:
         advice = "choose another folder"
         if present is None and (path / MARK).is_file():
-            advice = f"if it is one, its {MARK} is damaged: copy that of another folder of {kind}"
+            advice = f"if it is one, its {MARK} is damaged: copy that of another {noun}"
         raise ConfigError(f"{path} is a file or holds other files, not a {noun}; {advice}.")
     if overwrite and isinstance(model, str | os.PathLike):
         file = Path(model)
