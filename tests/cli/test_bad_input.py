@@ -11,11 +11,9 @@ import pytest
 
 import graphlog
 from cli_support import Cli, left_in
-from downstream_support import tiny_encoder
 from graphlog.cli.command import as_flags
 from graphlog.cli.main import whole_parser
 from graphlog.errors import ConfigError
-from graphlog.extras.neighbors import Index
 from graphlog.files import mark_folder
 
 SETTINGS = {"setting", "out_of_range", "check_choice"}
@@ -56,10 +54,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, store: Path, pretrained: Pa
     (made / "folder.npz").mkdir()
     (made / "unmarked").mkdir()
     (made / "unmarked" / "config.toml").touch()
-    for name, kind in (("searched", "search"), ("tree", "tree")):
-        (made / name).mkdir()
-        mark_folder(made / name, kind)
-    Index.build(tiny_encoder(), ["CCO"]).save(made / "x.index")
+    (made / "searched").mkdir()
+    mark_folder(made / "searched", "search")
     endpoints = Path(shutil.copytree(store, made / "cut.store")) / "endpoints.bin"
     endpoints.write_bytes(endpoints.read_bytes()[:-4])
     return made
@@ -195,13 +191,10 @@ WRONG: dict[str, str] = {
     "plot {pretrained} -o f --input gone.csv": "gone.csv",
     "plot {pretrained} -o f --limit 30": "--input",
     "info thesis.safetensor": "did you mean thesis.safetensors?",
-    "info .": "not a model, store or run | graphlog.json | name a run folder or a graph store",
-    "info {molecules}": "table | featurize",
+    "info .": "not a finished run folder | Name a run folder or a model file",
+    "info {molecules}": "not a model, store or run",
     "info random": "untrained encoder | graphlog finetune INPUT -m random",
-    "info unmarked": "not a model, store or run | whole graphlog.json",
-    "info searched": "search of tune | graphlog info searched/best",
-    "info tree": "tree of prototypes | tree/atlas.html",
-    "info x.index": "index of neighbors | graphlog neighbors QUERY --in x.index",
+    "info unmarked": "not a finished run folder",
     "predict {molecules} -m searched -o p.csv": "of tune | searched/best",
     "predict {molecules} -m random -o p.csv": "a head to predict | finetune INPUT -m random",
     "info pickle.pth": "graphlog convert",

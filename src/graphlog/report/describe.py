@@ -39,38 +39,10 @@ def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
     has_model = (folder / "model.safetensors").is_file()
     if (folder / "config.toml").is_file() and (has_model or folder_kind(folder) in RUNS):
         return describe_run(folder)
-    is_model = folder.is_file() and folder.suffix == ".safetensors"
-    if folder.exists() and not (is_model or has_model):
-        raise ModelFileError(f"{folder} is not a model, store or run: {_explain(folder)}.")
-    return describe_model(model_path(path))
-
-
-_OTHER_FOLDERS = {
-    "search": "it is a search of tune; describe its run: graphlog info {0}/best",
-    "tree": "it is a tree of prototypes; open {0}/atlas.html, or read {0}/members.csv",
-    "index": "it is an index of neighbors; search it: graphlog neighbors QUERY --in {0} -m MODEL "
-    "-o near.csv",
-}
-"""For other kinds of folders that graphlog writes, what they are and how to use them."""
-
-
-def _explain(path: Path) -> str:
-    """Return what another file or folder is, and which command reads it."""
-    name = path.name.lower()
-    if path.is_dir():
-        if (kind := folder_kind(path)) in _OTHER_FOLDERS:
-            return _OTHER_FOLDERS[kind].format(path)
-        if (path / "index.safetensors").is_file():
-            return _OTHER_FOLDERS["index"].format(path)
-        return (
-            "it has no manifest.json, model.safetensors or whole graphlog.json of a run; name a "
-            "run folder or a graph store"
-        )
-    if name.endswith((".pth", ".pt", ".ckpt")):
-        return f"it is a PyTorch checkpoint; try: graphlog convert {path} -o model.safetensors"
-    if re.search(r"\.(csv|tsv|smi|smiles|txt|parquet|jsonl|sdf|xlsx)(\.gz|\.zst)?$", name):
-        return f"it is a table; read it with: graphlog featurize {path} -o molecules.store"
-    return "name a model file, a run folder or a graph store"
+    file = model_path(path)
+    if file.suffix != ".safetensors":
+        raise ModelFileError(f"{path} is not a model, store or run; name one of these.")
+    return describe_model(file)
 
 
 def describe_models() -> dict[str, dict[str, Any]]:
