@@ -189,7 +189,6 @@ WRONG: dict[str, str] = {
     # results
     "plot {store} -o f": "config.toml",
     "plot {pretrained} -o f --input gone.csv": "gone.csv",
-    "plot {pretrained} -o f --limit 30": "--input",
     "info thesis.safetensor": "did you mean thesis.safetensors?",
     "info .": "not a finished run folder | Name a run folder or a model file",
     "info {molecules}": "not a model, store or run",
@@ -200,9 +199,6 @@ WRONG: dict[str, str] = {
     "info pickle.pth": "graphlog convert",
     "prototypes random -o t --input {molecules}": "no prototypes | --fit",
     "prototypes {finetuned} -o t --input {molecules}": "no prototypes",
-    "prototypes {pretrained} -o t --targets y": "--input",
-    "prototypes {pretrained} -o t --targets none": "--input",
-    "prototypes {pretrained} -o t --limit 3": "--input",
     "prototypes {pretrained} -o {pretrained} --input {molecules}": "holds other files",
     "prototypes alone.safetensors -o t": "name some with --input",
     "prototypes graphlog-mol -o t": "--input",

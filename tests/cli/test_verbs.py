@@ -187,10 +187,13 @@ def test_graphs_of_any_kind_are_recalled_as_they_were_read(cli: Cli):
     cli("pretrain g.jsonl -o r --limit 24 --quiet", SMALL)
     ended = cli("prototypes r -o tree --graphs 20 --json")
     assert ended.json["graphs"] == 24
-    assert "no longer" not in ended.err
+    assert "trained on" not in ended.err
     with Path("g.jsonl").open("a") as file:
         file.write('{"edges": [[0, 1]], "x": [[0, 1.0], [0, 1.0]], "edge_attr": [[0, 0.1]]}\n')
-    assert "no longer" not in cli("prototypes r -o tree").err  # beyond the limit
+    assert "trained on" not in cli("prototypes r -o tree").err  # beyond the limit
+    ended = cli("prototypes r -o few --limit 20 --graphs 20 --json")
+    assert ended.json["graphs"] == 20
+    assert "g.jsonl are not those that r was trained on" in ended.err
 
 
 def test_plot_says_that_the_table_of_a_labeled_run_has_changed(cli: Cli, molecules: Path):
@@ -201,11 +204,11 @@ def test_plot_says_that_the_table_of_a_labeled_run_has_changed(cli: Cli, molecul
     cli("probe m.csv -m random -o p", common)
     cli("finetune m.csv -m random -o w --epochs 1 --seeds 0 --weights length", common)
     for run in ("f", "p", "w"):
-        assert "no longer" not in cli(f"plot {run} -o figures-{run}").err
+        assert "trained on" not in cli(f"plot {run} -o figures-{run}").err
     table.write_text("".join(molecules.read_text().splitlines(keepends=True)[:-1]))
     for run in ("f", "p"):
         said = cli(f"plot {run} -o figures-{run}").err
-        assert f"m.csv no longer holds the graphs that {run} was trained on" in said
+        assert f"m.csv are not those that {run} was trained on" in said
 
 
 def test_a_store_made_again_otherwise_is_noticed(cli: Cli):
@@ -213,8 +216,8 @@ def test_a_store_made_again_otherwise_is_noticed(cli: Cli):
     cli(make, "molecule --limit 40")
     cli("pretrain s -o r --recipe graphlog --quiet", SMALL)
     cli(make, "molecule --limit 20 --overwrite")
-    assert "no longer holds the graphs" in cli("prototypes r -o tree").err
-    assert "no longer holds the graphs" in cli("plot r -o figures").err
+    assert "are not those that r was trained on" in cli("prototypes r -o tree").err
+    assert "are not those that r was trained on" in cli("plot r -o figures").err
     cli(make, "molecule-rich --limit 20 --overwrite")
     for verb in ("prototypes", "plot"):
         cli.refused(f"{verb} r -o other", "molecule-rich")

@@ -7,7 +7,6 @@ import graphlog
 from graphlog.cli import command as o
 from graphlog.cli.command import LOOK, Command, verb
 from graphlog.data.html import Table, fields_table
-from graphlog.errors import ConfigError
 
 
 @verb("models", LOOK, "graphlog models")
@@ -64,7 +63,6 @@ class Plot(o.Reading, Command):
     seed: o.Seed = 0
 
     def run(self) -> None:
-        _check_reading(self, self.source)
         paths = graphlog.draw_figures(self.run_dir, **self.given("run_dir"), say=self.say)
         self.result({"figures": [str(p) for p in paths]}, Table(("",), [(p,) for p in paths]))
 
@@ -94,22 +92,8 @@ class Prototypes(o.Reading, o.Computing, Command):
     device: o.Device = "auto"
 
     def run(self) -> None:
-        _check_reading(self, self.source, self.targets)
         options = self.given("targets")
         if self.targets:
             options["targets"] = self.targets
         written = graphlog.write_prototypes(**options, progress=self.progress())
         self.summary(written.to_dict())
-
-
-def _check_reading(
-    reading: o.Reading, source: str | None, targets: Sequence[str] | None = None
-) -> None:
-    """Refuse the options that describe an INPUT if none is given: a run reads its own graphs."""
-    options = (reading.limit, reading.smiles_column, reading.standardize, targets)
-    if source is None and any(option is not None for option in options):
-        raise ConfigError(
-            "--limit, --smiles-column, --standardize and --targets describe INPUT; name one with "
-            "--input.",
-            option="source",
-        )

@@ -164,7 +164,7 @@ def write_prototypes(
             mark_folder(folder, _KIND)
         if source is None and store.digest != encoder.info.get("data_digest"):
             progress.say(
-                f"note: {resolved.name} no longer holds the graphs that {named} was trained on"
+                f"note: the graphs of {resolved.name} are not those that {named} was trained on"
             )
         computing: dict[str, Any] = {"precision": precision, "progress": progress}
         hierarchy = learned or Hierarchy.fitted(encoder, store, seed=seed, **computing)

@@ -97,7 +97,7 @@ def draw_run(
                 data = settings.get("input")
                 trained_on = data.get("sha256") if isinstance(data, dict) else None
             if source is None and trained_on not in (None, store.digest):
-                say(f"note: {known[0]} no longer holds the graphs that {run} was trained on")
+                say(f"note: the graphs of {known[0]} are not those that {run} was trained on")
     say("drawing the log of the run")
     paths = _draw_finetuning(run, out) if has_labels else draw_pretraining(run, out)
     if model is None:
