@@ -17,14 +17,7 @@ from benchmark_support import made_up, scores, table_of, write_table
 from graphlog.benchmark import Request, draw_figures
 from graphlog.benchmark.cells import PAPER, SUITES, plan_cells
 from graphlog.benchmark.folder import BenchmarkFolder
-from graphlog.benchmark.tables import (
-    Table,
-    in_latex,
-    score_tables,
-    speed_frame,
-    summarize,
-    write_pages,
-)
+from graphlog.benchmark.tables import Table, score_tables, speed_frame, summarize, write_pages
 from graphlog.errors import DataError
 
 FOUR = ("bbbp", "sider", "clintox", "bace")
@@ -391,7 +384,7 @@ def test_the_same_rows_give_the_same_bytes_and_figures_alone_those_of_the_report
     assert {p.name for p in drawn} == {p.name for p in second if p.suffix in (".png", ".svg")}
     names = {p.name for p in first}
     for name in SUITES:
-        assert {f"{name}.md", f"{name}.csv", f"{name}.tex"} <= names
+        assert f"{name}.md" in names
     assert {
         *"molecules-finetune-fixed.svg biology-finetune-fixed.png speed.png".split(),
         *"backbones-finetune-fixed-summary.png ablation-finetune-fixed.png".split(),
@@ -414,21 +407,10 @@ def test_without_matplotlib_tables_are_written_and_the_index_says_what_is_missin
     everything: Path, tmp_path: Path
 ):
     written = write_pages(BenchmarkFolder(everything), tmp_path / "out")
-    assert {p.suffix for p in written} == {".md", ".csv", ".tex"}
+    assert {p.suffix for p in written} == {".md"}
     assert "Figures were not drawn: `matplotlib` is not installed" in written[-1].read_text(
         encoding="utf-8"
     )
-    latex = (tmp_path / "out" / "molecules.tex").read_text(encoding="utf-8")
-    assert "*" not in latex
-    assert r"95 \% CI" in latex
-
-
-def test_latex_has_no_marks_of_markdown_but_asterisks_of_names():
-    frame = pd.DataFrame({"Method": ["A* search", "*paper*"], "bbbp": ["**61.2 ± 0.3**", 1.5]})
-    latex = in_latex(frame, "t")
-    assert r"A* search & 61.2 ± 0.3 \\" in latex
-    assert r"paper & 1.5" in latex
-    assert latex.count("*") == 1
 
 
 def test_a_damaged_map_is_named(tmp_path: Path):

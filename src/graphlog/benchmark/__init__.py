@@ -105,7 +105,7 @@ def write_report(output: str | Path) -> list[Path]:
     """Write the tables of a folder as pages and figures into its subfolder ``report``.
 
     Returns:
-        The files: pages, CSV, LaTeX and figures.
+        The files: pages and figures.
 
     Raises:
         DataError: If the folder has no finished cells.

@@ -1,4 +1,4 @@
-"""The tables of a report, and its pages in Markdown, CSV and LaTeX, with figures.
+"""The tables of a report, and its pages in Markdown, with figures.
 
 Tables of scores show the paper's scores next to the measured ones.
 """
@@ -187,15 +187,6 @@ class Table:
     def column(self, name: str) -> pd.DataFrame:
         """Return the numbers of one column, a line per row of the table."""
         return pd.DataFrame({row: self.numbers[row, name] for row in self.rows}).T
-
-    def records(self) -> pd.DataFrame:
-        """Return the numbers in long form, a line per cell of the table that has any."""
-        table = {"table": self.name, "metric": self.metric}
-        return pd.DataFrame(
-            {**table, "row": row, "column": column, **numbers}
-            for (row, column), numbers in self.numbers.items()
-            if numbers["seeds"] or not math.isnan(numbers["paper"])
-        )
 
     def frame(self) -> pd.DataFrame:
         """Return the printed table; ``**best mean**`` and ``*number of the paper*`` are marked."""
@@ -441,7 +432,7 @@ _OTHER_DATA = (
 
 
 def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
-    """Write a page per table of results (Markdown, CSV, LaTeX, figures) and ``index.md``.
+    """Write a page per table of results, with figures, and ``index.md``.
 
     The files depend on the tables only; pages of scores contain no times. Without matplotlib, the
     index has a note that no figures were drawn.
@@ -478,14 +469,8 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
                 lines += [f"![{head}]({path.name})", ""]
         lines += ["<!-- notes -->", "## How to read this page", ""]
         lines += [f"- {note}" for note in [*(_LEGEND if tables else ()), *_notes(name, rows)]]
-        latex = [in_latex(frame, head) for head, frame in frames.items()]
-        records = [table.records() for table in tables] or list(frames.values())
-        texts = {"md": "\n".join(lines) + "\n", "tex": "\n".join(latex)}
-        texts["csv"] = pd.concat(records).to_csv(index=False)
-        written += [path for paths in drawn.values() for path in paths]
-        for kind, text in texts.items():
-            write_text(out / f"{name}.{kind}", text)
-            written.append(out / f"{name}.{kind}")
+        write_text(out / f"{name}.md", "\n".join(lines) + "\n")
+        written += [*(path for paths in drawn.values() for path in paths), out / f"{name}.md"]
         head, frame = next(iter(frames.items()))
         index += [f"## {title}", "", f"{head}:", "", _markdown(frame)]
         index += ["", f"[All tables and figures]({name}.md)", ""]
@@ -495,12 +480,6 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
 
 def _markdown(frame: pd.DataFrame) -> str:
     return frame.to_markdown(index=False, floatfmt=",.4g", missingval=DASH)
-
-
-def in_latex(frame: pd.DataFrame, caption: str) -> str:
-    """Return a table in LaTeX, without the Markdown emphasis (``**bold**``, ``*italic*``)."""
-    plain = frame.replace(r"^(\*\*?)(.*)\1$", r"\2", regex=True)
-    return plain.to_latex(index=False, escape=True, caption=caption)
 
 
 def _notes(name: str, rows: pd.DataFrame) -> list[str]:
