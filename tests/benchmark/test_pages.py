@@ -146,16 +146,13 @@ PRINTED: dict[str, tuple[list[dict[str, Any]], str, dict[str, str]]] = {
 @pytest.mark.usefixtures("coarse")
 def test_a_page_has_a_table_and_a_figure_of_every_metric(tmp_path: Path):
     areas = scores(["untrained", "ecfp-lr"], ["bbbp"])
-    halves = scores(["untrained"], ["esol"], fold="test_first_half", metric="rmse")
-    halves += scores(["untrained"], ["bbbp"], fold="test_first_half")
-    write_table(tmp_path, "molecules", [*ERRORS, *areas, *halves])
+    write_table(tmp_path, "molecules", [*ERRORS, *areas])
     written = write_pages(BenchmarkFolder(tmp_path), tmp_path / "out")
     text = (tmp_path / "out" / "molecules.md").read_text(encoding="utf-8")
     title = f"{SUITES['molecules'].title}: fine-tuned, last epoch"
     for head, column in ((title, "bbbp"), (f"{title}, RMSE", "esol")):
-        for halved in ("", ", the two halves of the test set"):
-            _, _, page = text.partition(f"## {head}{halved}\n")
-            assert f"| {column}" in page.partition("\n## ")[0].lower()
+        _, _, page = text.partition(f"## {head}\n")
+        assert f"| {column}" in page.partition("\n## ")[0].lower()
     pictures = [path.name for path in written if path.suffix == ".png"]
     names = ["molecules-finetune-fixed.png", "molecules-finetune-fixed-rmse.png"]
     assert sorted(pictures) == sorted(names)
@@ -254,16 +251,6 @@ def test_sensitivity_has_a_table_a_setting():
     assert [heads[0] for heads in depth.rows.values()] == ["1", "3", "5", "Untrained"]
     assert [heads[0] for heads in size.rows.values()] == ["32", "256", "Untrained"]
     assert depth.paper == {("depth=3", ""): (72.9, 0.7)}
-
-
-def test_the_halves_of_a_test_set_are_not_averaged():
-    rows = scores(["untrained", "graphlog"], ["worm-go40"])
-    rows += scores(["graphlog"], ["worm-go40"], fold="test_first_half")
-    rows += scores(["graphlog"], ["worm-go40"], fold="test_second_half")
-    whole, halves = score_tables("biology", table_of(rows))
-    assert whole.paper["graphlog", ""] == (72.9, 0.7)
-    assert halves.columns == ["worm-go40, first half", "worm-go40, second half"]
-    assert not halves.averages
 
 
 def speed_rows() -> list[dict[str, Any]]:

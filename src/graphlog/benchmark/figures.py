@@ -72,7 +72,7 @@ def _draw_page(name: str, folder: BenchmarkFolder, out: Path) -> dict[str, list[
             continue
         if table.kind == "curve":
             curves.setdefault(table.name.rpartition("-")[0], []).append(table)
-        elif table.kind == "scores" or table.name.endswith("-summary"):
+        elif table.kind in ("scores", "summary"):
             drawn[table.title] = save_figure(score_dots(table), out / table.name)
     for stem, group in curves.items():
         drawn[group[-1].title] = save_figure(sensitivity_figure(group), out / stem)

@@ -296,7 +296,7 @@ def _scores(
     metrics: Sequence[str] = (),
 ) -> Iterator[Row]:
     """Yield the scores of a model under a rule: those of each set, then those of each task."""
-    sets = {"test": row.test, "valid": row.valid, **row.halves}
+    sets = {"test": row.test, "valid": row.valid}
     columns = {**columns, "rule": rule, "metric": data.metric}
     metrics = [metric for metric in metrics if metric in SCORES[data.task]] or [data.metric]
     for metric, (fold, scores) in product(metrics, sets.items()):

@@ -83,10 +83,6 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(set(names), key=rank)
 
 
-_HALVES = {"test_first_half": "first half", "test_second_half": "second half"}
-"""Halves of the test set of proteins, of which the pre-train-GNNs family reports one."""
-
-
 @dataclass(frozen=True)
 class Table:
     """Scores of one metric under one stage and selection rule, mostly of methods on data sets."""
@@ -103,9 +99,9 @@ class Table:
     """Headings of the columns with the names of rows."""
     paper: PaperNumbers = field(default_factory=dict[tuple[str, str], tuple[float, float]])
     """Numbers of the paper; those with an empty column name are results on other data than ours."""
-    kind: Literal["scores", "whole", "curve", "parts"] = "scores"
+    kind: Literal["scores", "whole", "curve", "summary"] = "scores"
     """``whole`` has a summary, which is drawn instead; ``curve`` is drawn as a part of Figure 3;
-    columns of ``parts`` are neither averaged nor compared."""
+    columns of a ``summary`` are neither averaged nor compared."""
 
     @property
     def percent(self) -> bool:
@@ -121,7 +117,7 @@ class Table:
     def averages(self) -> dict[str, list[str]]:
         """Names of average columns, with the columns that each is the average of."""
         columns = self.columns
-        if self.kind == "parts" or len(columns) < 2:
+        if self.kind == "summary" or len(columns) < 2:
             return {}
         averages = {f"Average of {len(columns)}": columns}
         if "clintox" in columns and len(columns) > 2:  # its scores vary most
@@ -137,7 +133,7 @@ class Table:
         """Return the row with the same backbone or head that ``row`` is compared with, or ""."""
         prefix, slash, _ = row.rpartition("/")
         reference = f"{prefix}{slash}{self.suite.reference}"
-        return reference if reference in self.rows and self.kind != "parts" else ""
+        return reference if reference in self.rows and self.kind != "summary" else ""
 
     @cached_property
     def by_seed(self) -> pd.DataFrame:
@@ -261,12 +257,11 @@ def summarize(values: "pd.Series[float]") -> dict[str, float]:
 def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
     """Return the tables of a suite, one for each stage, selection rule and metric."""
     suite, tables = suite_of(name), list[Table]()
-    is_test = rows["fold"].isin(["test", *_HALVES])
-    scores = rows[(rows["task"] == "") & (rows["dataset"] != "") & is_test]
+    scores = rows[(rows["task"] == "") & (rows["dataset"] != "") & (rows["fold"] == "test")]
     scale = np.where(scores["metric"].isin(IN_PERCENT), 100.0, 1.0)
     scores = scores.assign(value=scores["value"] * scale, column=scores["dataset"])
     if suite.metrics:
-        return _by_head(suite, name, scores[scores["fold"] == "test"])
+        return _by_head(suite, name, scores)
     is_features = scores["method"].isin(BASELINES)
     for (stage, rule), words in _RULES.items():
         encoders = scores[(scores["stage"] == stage) & (scores["rule"] == rule) & ~is_features]
@@ -281,7 +276,6 @@ def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
                 stem, title = f"{stem}-{metric}", f"{title}, {label(str(metric))}"
             split = ", " + part["split"] if part["split"].nunique() > 1 else ""
             part = part.assign(column=part["column"] + split, row=part["method"])
-            halves, part = part[part["fold"] != "test"], part[part["fold"] == "test"]
             is_protein = name == "biology" or name.endswith("-protein")
             names = {m: (label(m, is_protein),) for m in in_order(part["method"])}
             table = Table(suite, stem, title, str(metric), part, names)
@@ -292,12 +286,6 @@ def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
             else:
                 paper = paper_numbers(suite.paper, table, table.columns)
                 tables.append(replace(table, paper=paper))
-                if len(halves):
-                    columns = halves["column"] + ", " + halves["fold"].map(_HALVES)
-                    halves, stem = halves.assign(column=columns), f"{stem}-halves"
-                    title = f"{title}, the two halves of the test set"
-                    table = replace(table, name=stem, title=title, scores=halves, kind="parts")
-                    tables.append(table)
     return tables
 
 
@@ -355,7 +343,7 @@ def _by_backbone(table: Table) -> list[Table]:
     averages = averages[averages["column"] != ""]
     shown = {method: name for method, name in table.rows.items() if method in set(averages["row"])}
     title = f"{table.title}, averages over {', '.join(label(c) for c in whole.columns)}"
-    summary = replace(table, name=f"{table.name}-summary", title=title, kind="parts")
+    summary = replace(table, name=f"{table.name}-summary", title=title, kind="summary")
     paper = paper_numbers(table.suite.paper, table, averages["column"])
     return [replace(summary, scores=averages, rows=shown, paper=paper), whole]
 

@@ -259,8 +259,6 @@ class Domain(HasDataSets, ABC):
     """Whether random splits put all graphs with the same parent into the same set."""
     finds_repeats: bool = True
     """Whether graphs with the same structure count as repeats of one record."""
-    test_halves: bool = False
-    """Whether scores of two random halves of the test set are reported too."""
     keeps_stores: bool = False
     """Whether named data sets are kept as stores, which can be opened without a copy."""
     wide_edges: bool = False

@@ -77,10 +77,6 @@ class ScoreRow:
     """Each metric on the validation set, one value per seed."""
     per_task: dict[str, Number] = field(default_factory=dict[str, float])
     """The report's metric on the test set by task, mean over seeds; NaN where undefined."""
-    halves: dict[str, dict[str, list[Number]]] = field(
-        default_factory=dict[str, dict[str, list[float]]]
-    )
-    """Each metric on two halves of the test set, for domains that report them (proteins)."""
     detail: dict[str, Any] = field(default_factory=dict[str, Any])
     """Other results: selected epochs, values of C, seeds."""
     key: RowKey | None = None
@@ -97,8 +93,8 @@ class ScoreRow:
         return float(np.std(values, ddof=DDOF)) if len(values) > DDOF else math.nan
 
     def known(self, metric: str, part: str = "test") -> list[float]:
-        """Return the defined scores on the ``test`` or ``valid`` set or a half of the test set."""
-        scores = {"test": self.test, "valid": self.valid, **self.halves}.get(part, {})
+        """Return the defined scores on the ``test`` or ``valid`` set."""
+        scores = self.test if part == "test" else self.valid
         return [value for value in scores.get(metric, []) if not math.isnan(value)]
 
 
@@ -154,7 +150,6 @@ class Report:
                 "sd": row.sd(self.metric),
                 "valid_mean": row.mean(self.metric, "valid"),
                 "seeds": len(row.test.get(self.metric, [])),
-                **{half: row.mean(self.metric, half) for half in row.halves},
                 **dict(zip(differs, self.difference(row) if differs else (), strict=True)),
             }
             for row in self.rows
@@ -235,14 +230,6 @@ class Report:
                 cells = *cells, *(("-", "-") if row is first else (mean, f"± {half}"))
             rows.append(cells)
         tables = [Table(heads, rows, title)]
-        if first is not None and first.halves:
-            heads = ("model", "rule", *(half.replace("_", " ") for half in first.halves))
-            rows = [
-                (r.model, r.rule, *(self.shown(r.mean(metric, half)) for half in first.halves))
-                for r in self.rows
-                if r.halves
-            ]
-            tables.append(Table(heads, rows, "random halves of the test set"))
         if first is not None and len(self.tasks) > 1 and first.per_task:
             scores = [first.per_task.get(task, math.nan) for task in self.tasks]
             rows = [(t, self.shown(v, abs(v))) for t, v in zip(self.tasks, scores, strict=True)]
@@ -304,7 +291,7 @@ def score_row(
     key: RowKey | None = None,
 ) -> ScoreRow:
     """Return the row with the scores of predictions, one array (of all graphs) per seed."""
-    parts = {"test": data.split.test, "valid": data.split.valid, **data.halves}
+    parts = {"test": data.split.test, "valid": data.split.valid}
     seeds = [
         {name: data.evaluate(values, graphs) for name, graphs in parts.items()}
         for values in predictions
@@ -315,8 +302,7 @@ def score_row(
     }
     by_seed = np.array([s["test"].per_task[data.metric] for s in seeds], dtype=np.float64)
     per_task = dict(zip(data.targets, column_means(by_seed).tolist(), strict=True))
-    test, valid = scores.pop("test"), scores.pop("valid")
-    return ScoreRow(model, rule, test, valid, per_task, scores, dict(detail or {}), key)
+    return ScoreRow(model, rule, scores["test"], scores["valid"], per_task, dict(detail or {}), key)
 
 
 def make_report(
@@ -369,7 +355,6 @@ def _row_of_splits(rows: Sequence[ScoreRow]) -> ScoreRow:
         test=_joined([row.test for row in rows]),
         valid=_joined([row.valid for row in rows]),
         per_task=dict(zip(first.per_task, per_task.tolist(), strict=True)),
-        halves={half: _joined([row.halves[half] for row in rows]) for half in first.halves},
         detail={key: [row.detail[key] for row in rows] for key in first.detail},
     )
 

@@ -58,8 +58,6 @@ LABELING = (
 """Options of :func:`open_labeled` and of readers, which calls separate from other settings."""
 _HELD_OUT = (0.9, 0.1, 0.0)
 """Fractions of a training set that is divided to get a validation set."""
-_HALVES_SEED = 42
-"""Seed of the two random halves of a test set, the one that pre-train-GNNs uses."""
 SplitChoice = Any
 """A kind of split, the path of a split file, or an argument of :meth:`Split.of`."""
 _MAX_CLASSES = 1000
@@ -237,16 +235,6 @@ class LabeledGraphs:
     def train_graphs(self) -> GraphStore:
         """The graphs of the training set."""
         return self.store.subset(np.sort(self.split.train))
-
-    @property
-    def halves(self) -> dict[str, Int[np.ndarray, "_"]]:
-        """Two random halves of the test set, for domains that report them; otherwise empty."""
-        if not domain_of(self.store.schema).test_halves:
-            return {}
-        test = self.split.test
-        first, second, rest = random_split(len(test), (0.5, 0.5, 0.0), _HALVES_SEED)
-        halves = {"test_first_half": first, "test_second_half": np.concatenate([second, rest])}
-        return {name: test[half] for name, half in halves.items()}
 
 
 def labeled(

@@ -1,4 +1,4 @@
-"""Probing and fine-tuning on proteins: center beside mean, two halves, statistics as baseline."""
+"""Probing and fine-tuning on proteins: center beside mean, statistics as baseline."""
 
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from graphlog.domains.protein.network import STATISTICS, ego_statistics
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN
 from graphlog.downstream.finetune import FinetuneConfig, common_start
 from graphlog.downstream.pretrained import load
-from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError
 from protein_support import clustered_links, write
@@ -49,15 +48,10 @@ def test_statistics_are_counts(store: GraphStore) -> None:
     assert ego_statistics(store.subset([])).shape == (0, len(STATISTICS))
 
 
-def test_unlabeled_proteins_are_left_out_and_the_test_fold_is_halved(store: GraphStore) -> None:
+def test_unlabeled_proteins_are_left_out(store: GraphStore) -> None:
     data = open_labeled(store, PROTEIN)
     assert len(data.store) == 84
     assert data.split_name.startswith("random")
-    first, second = (list(half) for half in data.halves.values())
-    assert sorted([*first, *second]) == sorted(data.split.test)
-    assert abs(len(first) - len(second)) <= 1
-    again = open_labeled(store, PROTEIN).halves.values()
-    assert [list(half) for half in again] == [first, second]
 
 
 def test_proteins_with_equal_networks_are_no_repeats(store: GraphStore) -> None:
@@ -131,7 +125,7 @@ def test_a_probe_with_statistics_is_kept(store: GraphStore, tmp_path: Path) -> N
     np.testing.assert_allclose(kept.predict(data.store), expected, rtol=2e-4, atol=2e-4)
 
 
-def test_a_probe_and_a_fine_tuning_have_halves_and_a_floor(store: GraphStore) -> None:
+def test_a_probe_and_a_fine_tuning_have_a_floor(store: GraphStore) -> None:
     encoder = tiny_encoder(schema=PROTEIN)
     fractions = (0.5, 0.2, 0.3)
     report = graphlog.probe(encoder, store, fractions=fractions)
@@ -141,15 +135,6 @@ def test_a_probe_and_a_fine_tuning_have_halves_and_a_floor(store: GraphStore) ->
     )
     tuned = predictor.report
     assert tuned.rows[-1].model == NAME
-    for found in (report, tuned):
-        halves = found.rows[0].halves
-        assert list(halves) == ["test_first_half", "test_second_half"]
-        assert len(halves["test_first_half"]["roc_auc"]) == len(found.rows[0].test["roc_auc"])
-        again = Report.from_dict(found.to_dict()).rows[0].halves
-        np.testing.assert_array_equal(
-            again["test_second_half"]["roc_auc"], halves["test_second_half"]["roc_auc"]
-        )
-        assert {"test_first_half", "test_second_half"} <= set(found.scores[0])
     assert NAME not in [
         row.model for row in graphlog.probe(encoder, store, baselines=(), fractions=fractions).rows
     ]

@@ -73,7 +73,6 @@ class ProteinDomain(Domain):
     finds_repeats = False
     keeps_stores = True
     reads_memory = True
-    test_halves = True
     wide_edges = True
     reading = ProteinReading
 
