@@ -112,6 +112,9 @@ def test_the_page_holds_the_tree_the_map_and_drawings(folder: Path):
     assert page["about"]["graphs"] == 48
     assert len(page["map"]) == 30
     assert all(point["text"] == ROWS[point["row"]] for point in page["map"])
+    features = features_of(graphlog.read_molecules([point["text"] for point in page["map"]]))
+    values = {feature.name: feature.values.tolist() for feature in features}
+    assert all(coloring["values"] == values[coloring["name"]] for coloring in page["features"])
     shown = {graph["row"] for node in _nodes(page) for graph in node["typical"]}
     assert shown | set(page["strangers"]) == {int(graph) for graph in page["graphs"]}
     assert page["first"].keys() == {str(row) for row in page["strangers"]}

@@ -4,7 +4,6 @@ import base64
 import gzip
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -351,7 +350,7 @@ def _atlas(
         ),
         "members": _compressed(_columns(collection)) if len(store) <= _MAX_LISTED else None,
         "features": [
-            {"name": f.name, "values": _short(f.values)} for f in colorings[:_MAX_COLORINGS]
+            {"name": f.name, "values": f.values.tolist()} for f in colorings[:_MAX_COLORINGS]
         ],
         "map": [
             {"x": round(x, 2), "y": round(y, 2), **described[graph]}
@@ -364,21 +363,6 @@ def _atlas(
     script = page.rpartition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return page.replace("__SCRIPT_SHA256__", digest).replace("__ATLAS_DATA__", text)
-
-
-def _short(values: Float[np.ndarray, "N"]) -> list[float | None]:
-    """Return numbers rounded to four digits, or to more if their range is small; None for NaN.
-
-    The ratio of the largest number to the range decides how many more digits are kept.
-
-    Example:
-        >>> _short(np.array([1.23456, np.nan])), _short(np.array([123456.7, 123457.8]))
-        ([1.235, None], [123456.7, 123457.8])
-    """
-    known = values[np.isfinite(values)].astype(np.float64)
-    largest, spread = np.abs(known).max(initial=0.0), np.ptp(known) if len(known) else 0.0
-    digits = 4 + max(math.floor(math.log10(largest / spread)), 0) if spread > 0 else 4
-    return [None if np.isnan(v) else float(f"{v:.{digits}g}") for v in values]
 
 
 def _compressed(content: Mapping[Any, Any]) -> str:
