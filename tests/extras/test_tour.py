@@ -69,7 +69,7 @@ def test_without_matplotlib_the_tour_goes_on_and_says_what_is_missing(
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     said: list[str] = []
-    assert tour.draw(tmp_path, None, None, [], said.append) == {}
+    assert tour.draw(tmp_path, None, None, said.append) == {}
     assert "graphlog-torch[plot]" in said[0]
 
 

@@ -1,9 +1,7 @@
 """Figures: what is drawn, that colors stay apart for all eyes, and that files appear whole."""
 
-import json
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -14,13 +12,11 @@ pytest.importorskip("matplotlib")
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 
-from graphlog.downstream.report import Report, ScoreRow
 from graphlog.errors import GraphLoGError
 from graphlog.inputs import remember_input, resolve
-from graphlog.report import run
 from graphlog.report.drawings import embedding_map, group_maps, tree_figure
 from graphlog.report.hierarchy import project, sample_rows
-from graphlog.report.run import Score, finetuning_curves, pretraining_curves, score_chart
+from graphlog.report.run import finetuning_curves, pretraining_curves
 from graphlog.report.style import HUES, MARKERS, QUANTITIES, save_figure
 
 IN_USE = {
@@ -167,57 +163,6 @@ def test_a_sentence_tells_what_each_panel_shows():
         assert own.y0 >= axes.get_window_extent().y1  # between title and curves
         assert own.y1 <= title.y0
         assert own.x1 <= axes.get_window_extent().x1
-
-
-def test_scores_start_at_chance_and_leave_out_what_is_undefined():
-    scores = [Score("ours", 0.7, 0.01, True), Score("other", float("nan")), Score("ecfp", 0.6)]
-    figure = score_chart([("bbbp", "roc_auc", scores)])
-    assert [b.get_x() for b in figure.axes[0].patches] == [50, 50]
-    said = _texts(figure)
-    assert "70.00 ± 1.00" in said
-    assert "ROC-AUC (%, higher is better)" in said
-    assert "other" not in said
-    assert max(figure.axes[0].get_xticks()) <= 100
-    assert {t.get_text() for t in figure.legends[0].texts} == {"this model", "baseline"}
-    assert "lower is better" in _texts(score_chart([("esol", "rmse", [Score("ours", 1.0)])]))
-    nothing = score_chart([("bbbp", "roc_auc", [Score("ours", float("nan"))])])
-    assert len(nothing.axes[0].patches) == 0
-
-
-def test_scores_have_digits_that_tell_them_apart_and_names_have_room():
-    for value, sd, text in ((123e-6, 1e-5, "0.000123 ± 0.000010"), (123456.7, 3e3, "123,457 ±")):
-        assert text in _texts(score_chart([("esol", "rmse", [Score("ours", value, sd)])]))
-    long = "frozen encoder + descriptors + ECFP4 counts, kernel by cross-validation"
-    figure = score_chart([(f"{long} of a data set", "rmse", [Score(f"{long}, C = 0.1", 1.0)])])
-    figure.draw_without_rendering()
-    (axes,) = figure.axes
-    (label,) = axes.get_yticklabels()
-    assert max(map(len, label.get_text().splitlines())) <= 28
-    assert "C\xa0=\xa00.1" in label.get_text()
-    assert axes.get_window_extent().width > figure.bbox.width / 2
-    assert axes._left_title.get_window_extent().x1 <= figure.bbox.x1
-
-
-@pytest.mark.usefixtures("coarse")
-def test_the_chart_of_a_probe_marks_the_model_with_and_without_other_features(tmp_path: Path):
-    values = {
-        "frozen encoder + descriptors + ECFP4 counts": 1.0,
-        "frozen encoder": 3.0,
-        "untrained encoder + ECFP4 counts": 2.0,
-    }
-    rows = tuple(ScoreRow(name, "r", {"rmse": [v]}, {}) for name, v in values.items())
-    report = Report("esol", "regression", "rmse", "random", {}, ("y",), rows)
-    (tmp_path / "scores.json").write_text(json.dumps(report.to_dict()))
-    charts: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            run, "score_chart", lambda panels: charts.extend(panels) or score_chart(panels)
-        )
-        run._draw_finetuning(tmp_path, tmp_path)
-    ((name, metric, scores),) = charts
-    assert (name, metric) == ("esol, random split", "rmse")
-    assert [score.mean for score in scores] == [3, 2, 1]  # the best row last
-    assert [score.highlighted for score in scores] == [True, False, True]
 
 
 def test_the_largest_groups_get_hues_and_the_rest_is_counted():

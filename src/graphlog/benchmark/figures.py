@@ -11,18 +11,9 @@ import pandas as pd
 
 from graphlog.benchmark.cells import BASELINES, FEATURES, LOSSES, PAPER
 from graphlog.benchmark.folder import BenchmarkFolder
-from graphlog.benchmark.tables import (
-    OTHER_PAPER,
-    YARDSTICK,
-    Table,
-    in_order,
-    label,
-    score_tables,
-    suite_of,
-)
+from graphlog.benchmark.tables import OTHER_PAPER, Table, label, score_tables, suite_of
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.errors import DataError
-from graphlog.report.run import Score, draw_bars
 from graphlog.report.style import (
     HUES,
     INK,
@@ -76,9 +67,6 @@ def _draw_page(name: str, folder: BenchmarkFolder, out: Path) -> dict[str, list[
             drawn[table.title] = save_figure(score_dots(table), out / table.name)
     for stem, group in curves.items():
         drawn[group[-1].title] = save_figure(sensitivity_figure(group), out / stem)
-    rates = rows[(rows["stage"] == "speed") & (rows["metric"] == "graphs_per_s")]
-    if len(rates):
-        drawn["Pre-training throughput"] = save_figure(speed_bars(rates), out / name)
     if len(maps := rows[rows["rule"] == "quality"]):
         drawn[suite.title] = save_figure(map_figure(maps, folder, suite.losses), out / name)
     return drawn
@@ -174,33 +162,6 @@ def _draw_curve(axis: Axes, table: Table) -> None:
         text = "\n".join([f"{OTHER_PAPER}:", f"higher from {good_from} on;", *scores])
         style: dict[str, Any] = {"color": _PAPER, "fontstyle": "italic", "fontsize": 7}
         axis.text(good[0] - 0.33, 0.02, text, transform=axis.get_xaxis_transform(), **style)
-
-
-def speed_bars(rates: pd.DataFrame) -> Figure:
-    """Draw a panel of bars per backbone; the dotted line is half of AttrMasking's rate."""
-    backbones = in_order(rates["backbone"])
-    with house_style():
-        height = 0.3 * rates["method"].nunique() + 0.7
-        figure, axes = new_figure(len(backbones), 1, 6.4, len(backbones) * height + 0.6)
-        for axis, backbone in zip(axes, backbones, strict=True):
-            by_method = rates[rates["backbone"] == backbone].groupby("method")["value"]
-            means = by_method.agg(["mean", "std"])
-            means = means.loc[in_order(means.index)]
-            texts = [f"{rate:,.0f}" for rate in means["mean"]]
-            if YARDSTICK in means.index:
-                yardstick = float(means["mean"][YARDSTICK])
-                ratios = means["mean"] / yardstick
-                texts = [f"{text} ({r:.2f}x)" for text, r in zip(texts, ratios, strict=True)]
-                axis.axvline(yardstick / 2, color=MUTED, linewidth=1.0, linestyle=":")
-            bars = [
-                Score(label(name), rate, sd, name.startswith("graphlog"))
-                for name, rate, sd in means.itertuples()
-            ]
-            draw_bars(axis, bars, texts)
-            axis.invert_yaxis()
-            axis.set_title(f"{label(backbone)}, graphs/s")
-        headline(figure, "Pre-training throughput (dotted: half of AttrMasking's)")
-    return figure
 
 
 def map_figure(

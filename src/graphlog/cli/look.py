@@ -49,9 +49,9 @@ class Info(Command):
 class Plot(o.Reading, Command):
     """Draw the figures of a run or benchmark, as PNG and SVG.
 
-    For a run: training curves, the collapse monitor, the embedding map, the tree of prototypes and
-    the scores. For a benchmark: scores, curves over depth and batch size, maps and speeds. Files
-    of the same names in the folder are replaced.
+    For a run: training curves, the collapse monitor, the embedding map and the tree of prototypes.
+    For a benchmark: scores, curves over depth and batch size, and maps. Files of the same names in
+    the folder are replaced.
     """
 
     run_dir: Path = o.argument(

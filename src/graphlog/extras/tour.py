@@ -150,7 +150,7 @@ def run_quickstart(
         str(out / "tree" / "atlas.html"): (
             f"{KEPT} in the tree of prototypes of {SHIPPED_MODEL}, to explore in a browser"
         ),
-        **draw(out / "figures", shipped, labeled[KEPT], scores, say),
+        **draw(out / "figures", shipped, labeled[KEPT], say),
     }
     next_steps = [
         f"graphlog predict your.csv -m {out / 'probe'} -o predictions.csv",
@@ -180,37 +180,20 @@ def _score(dataset: str, row: ScoreRow, model: str, how: str, kept: bool = False
     return TourScore(dataset, model, how, row.mean("rmse"), row.mean("r2"), kept)
 
 
-def draw(
-    out: Path, encoder: Encoder, data: LabeledGraphs, scores: list[TourScore], say: Say
-) -> dict[str, str]:
+def draw(out: Path, encoder: Encoder, data: LabeledGraphs, say: Say) -> dict[str, str]:
     """Draw the figures and return their contents by path; none if matplotlib is not installed."""
     try:
         from graphlog.report.drawings import draw_map
-        from graphlog.report.run import Score, draw_pretraining, score_chart
-        from graphlog.report.style import save_figure
+        from graphlog.report.run import draw_log
     except MissingExtraError as e:
         say(f"no figures: {e}")
         return {}
     sample = data.store.subset(sample_rows(len(data.store), 1500))
-    bars = {
-        name: [
-            Score(
-                f"{s.model}, {s.how}" if s.how else s.model,
-                s.rmse,
-                highlighted=s.model.startswith(SHIPPED_MODEL),
-            )
-            for s in scores
-            if s.dataset == name
-        ]
-        for name in QUESTIONS
-    }
-    chart = score_chart([(name, "rmse", group) for name, group in bars.items()])
     drawn = {
-        "the losses and the collapse monitor": draw_pretraining(out.parent / "pretrain", out),
+        "the losses and the collapse monitor": draw_log(out.parent / "pretrain", out),
         f"the molecules of {data.name} by {data.targets[0]}": draw_map(
             encoder, sample, out / "map", by_label=True
         ),
-        "all scores": save_figure(chart, out / "scores"),
     }
     return {
         str(path): content

@@ -1,4 +1,4 @@
-"""Figures of a run folder: curves and bars of scores. ``drawings`` has the map and the tree."""
+"""Figures of a run folder and its training curves; ``drawings`` has the map and the tree."""
 
 import math
 import re
@@ -12,9 +12,8 @@ import pandas as pd
 
 from graphlog.config import read_toml
 from graphlog.data.store import sample_rows
-from graphlog.downstream.metrics import IN_PERCENT, LOWER_IS_BETTER, format_score
+from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.pretrained import load
-from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError, check_seed, setting
 from graphlog.inputs import recall_input
 from graphlog.report.drawings import draw_map, draw_tree
@@ -22,18 +21,13 @@ from graphlog.report.hierarchy import layer_names
 from graphlog.report.style import (
     ALARM,
     HUES,
-    INK,
     METRIC_NAMES,
     MUTED,
-    REFERENCE,
     Axes,
     Figure,
     LogLocator,
     MaxNLocator,
-    Patch,
-    as_rows,
     house_style,
-    literal,
     new_figure,
     save_figure,
 )
@@ -46,8 +40,8 @@ LogRow = Mapping[str, Any]
 _PANELS_PER_ROW = 3
 _MAX_ALARMS = 6
 """Largest number of different alarms, and of steps of each alarm, that are written."""
-_SENTENCE_WIDTH, _LABEL_WIDTH, _TITLE_WIDTH = 52, 28, 42
-"""Characters of a line in the sentence of a panel, the label of a bar, and a title."""
+_SENTENCE_WIDTH = 52
+"""Characters of a line in the sentence of a panel."""
 
 
 def draw_run(
@@ -99,7 +93,7 @@ def draw_run(
             if source is None and trained_on not in (None, store.digest):
                 say(f"note: the graphs of {known[0]} are not those that {run} was trained on")
     say("drawing the log of the run")
-    paths = _draw_finetuning(run, out) if has_labels else draw_pretraining(run, out)
+    paths = draw_log(run, out)
     if model is None:
         say(f"no map: {run} has no model yet; finish it with {setting('resume', True)}")
     elif store is None:
@@ -116,43 +110,17 @@ def draw_run(
     return paths
 
 
-def draw_pretraining(run: Path, out: Path) -> list[Path]:
-    """Draw the curves of a pre-training run and return the files; none if it has no log yet."""
+def draw_log(run: Path, out: Path) -> list[Path]:
+    """Draw the curves of a run and return the files; none if it has no log yet."""
     rows = read_metrics(run / "metrics.jsonl")
     if not rows:
         return []
     settings = read_toml(run / "config.toml")
+    if settings.get("kind") in LABELED_KINDS:
+        return save_figure(finetuning_curves(rows), out / "curves")
     dim = int(settings.get("encoder", {}).get("dim", 300))
     batch_size = settings.get("training", {}).get("batch_size")
     return save_figure(pretraining_curves(rows, dim, batch_size), out / "curves")
-
-
-def _draw_finetuning(run: Path, out: Path) -> list[Path]:
-    """Draw the curves and scores of a fine-tuning or probe run and return the files."""
-    paths: list[Path] = []
-    rows = read_metrics(run / "metrics.jsonl")
-    if rows:
-        paths += save_figure(finetuning_curves(rows), out / "curves")
-    if (run / "scores.json").is_file():
-        report = Report.load(run / "scores.json")
-        # the name of the model without added features: other rows may have other features
-        model = re.split(r" \+ | and |, ", report.rows[0].model)[0]
-        scores = [
-            Score(
-                f"{row.model}, {row.rule}",
-                row.mean(report.metric),
-                row.sd(report.metric),
-                row.model.startswith(model) or "frozen encoder" in row.model,
-            )
-            for row in report.rows
-            if math.isfinite(row.mean(report.metric))
-        ]
-        lower_is_better = report.metric in LOWER_IS_BETTER
-        scores.sort(key=lambda score: score.mean, reverse=lower_is_better)  # the best row last
-        name = f"{report.dataset}, {report.split} split"
-        if scores:
-            paths += save_figure(score_chart([(name, report.metric, scores)]), out / "scores")
-    return paths
 
 
 class Line(NamedTuple):
@@ -387,95 +355,3 @@ def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
             fontsize=7, color=MUTED, va="top", rotation="vertical",
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.9},
         )  # fmt: skip
-
-
-class Score(NamedTuple):
-    """One bar."""
-
-    name: str
-    """Name of the method."""
-    mean: float
-    """Score, mean over seeds."""
-    sd: float = math.nan
-    """Standard deviation over seeds; NaN for one seed."""
-    highlighted: bool = False
-    """Whether the method is the model that is evaluated, and not a baseline."""
-
-
-def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]]) -> Figure:
-    """Draw one panel of horizontal bars for each ``(name, metric, scores)``.
-
-    ROC-AUC bars start at 0.5, which is chance; others at 0. Areas and shares are in percent.
-    """
-    space = "\N{NO-BREAK SPACE}"  # no line break inside "C = 0.1"
-
-    def wrapped(score: Score) -> Score:
-        name = score.name.replace(" = ", f"{space}={space}")
-        return score._replace(name=fill(name, _LABEL_WIDTH, break_on_hyphens=False))
-
-    panels = [(name, metric, [*map(wrapped, scores)]) for name, metric, scores in panels]
-    labels = [score.name.splitlines() for _, _, scores in panels for score in scores]
-    bars = max(len(scores) for _, _, scores in panels)
-    width = 3.6 + 0.07 * max((len(line) for label in labels for line in label), default=0)
-    height = 1.2 + max(0.36, 0.1 + 0.14 * max(map(len, labels), default=1)) * bars
-    with house_style():
-        figure, axes = new_figure(1, len(panels), width * len(panels), height)
-        for axis, (name, metric, scores) in zip(axes, panels, strict=True):
-            _draw_scores(axis, metric, scores)
-            axis.set_title(literal(fill(name, _TITLE_WIDTH)))
-            axis.set_ylim(bars - 0.5, -0.5)
-        kinds = {score.highlighted for _, _, scores in panels for score in scores}
-        if len(kinds) > 1:
-            look = {"this model": bar_style(True), "baseline": bar_style(False)}
-            handles = [Patch(label=label, **style) for label, style in look.items()]
-            figure.legend(handles=handles, loc="outside lower right", ncols=2)
-    return figure
-
-
-def _draw_scores(axis: Axes, metric: str, scores: Sequence[Score]) -> None:
-    """Draw the scores that are not NaN, without ticks beyond the best possible score."""
-    known = [score for score in scores if math.isfinite(score.mean)]
-    largest = max((abs(score.mean) for score in known), default=0.0)
-    texts = [
-        " ± ".join(format_score(v, metric, largest) for v in (s.mean, s.sd) if not math.isnan(v))
-        for s in known
-    ]
-    factor = 100 if metric in IN_PERCENT else 1
-    known = [s._replace(mean=factor * s.mean, sd=factor * s.sd) for s in known]
-    draw_bars(axis, known, texts, 50.0 if metric == "roc_auc" else 0.0)
-    better = "lower" if metric in LOWER_IS_BETTER else "higher"
-    unit = "%, " if metric in IN_PERCENT else ""
-    axis.set_xlabel(f"{METRIC_NAMES.get(metric, metric)} ({unit}{better} is better)")
-    if metric not in LOWER_IS_BETTER:
-        low, high = axis.get_xlim()
-        axis.set_xticks([tick for tick in axis.get_xticks() if low <= tick <= min(high, factor)])
-
-
-def bar_style(highlighted: bool) -> dict[str, Any]:
-    """Return the style of the bar of this model, or of a baseline."""
-    hue, hatch = (HUES[0], "") if highlighted else (REFERENCE, "//")
-    return {"facecolor": hue, "hatch": hatch, "edgecolor": "white"}
-
-
-def draw_bars(
-    axis: Axes, scores: Sequence[Score], texts: Sequence[str], start: float = 0.0
-) -> None:
-    """Draw a bar from ``start`` for each score, the first on top, with a text at its end."""
-    rows, means = range(len(scores)), np.array([score.mean for score in scores])
-    sds = np.array([score.sd for score in scores])
-    lengths, spreads = means - start, np.nan_to_num(sds)
-    low, high = lengths - spreads, lengths + spreads
-    longest = float(np.abs(high).max(initial=0.0)) or 1.0
-    lowest = float(low.min(initial=0.0))
-    margin = 0.02 * longest
-    for row, (score, text) in enumerate(zip(scores, texts, strict=True)):
-        axis.barh(row, lengths[row], left=start, height=0.66, **bar_style(score.highlighted))
-        end = start + max(high[row], 0.0) + margin
-        weight = "bold" if score.highlighted else "normal"
-        axis.text(end, row, text, va="center", fontsize=8, color=INK, fontweight=weight)
-    style: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.0, "capsize": 2.5}
-    axis.errorbar(means, rows, xerr=sds, **style)  # draws nothing where the deviation is NaN
-    as_rows(axis, rows, [literal(score.name) for score in scores])
-    left = start + lowest - margin if lowest < 0 else start
-    axis.set_xlim(left, start + 1.28 * longest)
-    axis.axvline(start, color=MUTED, linewidth=0.8)

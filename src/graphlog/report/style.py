@@ -22,7 +22,6 @@ with optional("matplotlib", "plot"):
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D as Line2D  # "as": other modules import these from here
-    from matplotlib.patches import Patch as Patch
     from matplotlib.rcsetup import cycler
     from matplotlib.ticker import LogLocator as LogLocator
     from matplotlib.ticker import MaxNLocator as MaxNLocator
@@ -45,7 +44,7 @@ METRIC_NAMES = {
     "pearson": "Pearson's r",
 }
 REFERENCE = "#A6A6A6"
-"""Color of the bars of baselines; those of this model have the first of ``HUES``."""
+"""Color of groups beyond the number of ``HUES``."""
 
 QUANTITIES = ListedColormap(mpl.colormaps["cividis"](np.linspace(0.0, 0.7, 256)))
 """Colors of numbers: cividis without its yellow end, which is hard to see on white."""
