@@ -161,7 +161,7 @@ def tune(
         ranges, defaults = _ranges(optuna.distributions, model, fixed, settings)
         states = optuna.trial.TrialState
         with stop_on_signal() as stop:
-            while (done := len(_finished(study, folder))) < trials:
+            while (done := len(_finished(study))) < trials:
                 if not done and not any(t.state.name == "WAITING" for t in study.trials):
                     study.enqueue_trial(defaults)
                 # after an interruption, the seed is the same, so that the trial is repeated
@@ -193,10 +193,8 @@ def tune(
                     message = f"stopped in trial {done}; continue with {setting('resume', True)}."
                     raise TrainingInterrupted(message) from None
                 finally:
-                    told = _digest(study, trial.params, score, state.name)
-                    trial.set_user_attr("told", told)
                     study.tell(trial, score, state)
-        ranked = _ranked(study, folder, data.criterion)
+        ranked = _ranked(study, data.criterion)
         best = fixed.updated(ranked[0].settings)
         write_text(folder / BEST, tomli_w.dumps({"finetune": best.written()}))
         write_json(folder / "trials.json", [json_ready(asdict(trial)) for trial in ranked])
@@ -256,35 +254,20 @@ class _TrialJob(SeedJob):
 def _study_errors(study: Path, reading: bool = False) -> Generator[None]:
     """Turn errors of the database of a study into one-line errors that name its file.
 
-    Args:
-        study: The file of the study.
-        reading: Whether the block only reads the study; any error then means a changed file.
+    If the block only reads the study, all its errors are of the database.
     """
     from optuna.exceptions import StorageInternalError  # pyright: ignore[reportMissingImports]
     from sqlalchemy.exc import DBAPIError  # pyright: ignore[reportMissingImports]
 
+    errors = (Exception,) if reading else (DBAPIError, StorageInternalError)
     try:
         yield
-    except (DBAPIError, StorageInternalError) as e:
+    except errors as e:
         reason = first_line(getattr(e, "orig", None) or e)
         raise GraphLoGError(
             f"{study}: {reason}; if the disk is full, free space and continue with "
             f"{setting('resume', True)}, else replace the search with {setting('overwrite', True)}."
         ) from None
-    except GraphLoGError:
-        raise
-    except Exception as e:
-        if not reading:
-            raise
-        raise _changed(study, f"{type(e).__name__}: {first_line(e)}") from None
-
-
-def _changed(study: Path, detail: str) -> GraphLoGError:
-    """Return the error for a study that another program has changed."""
-    return GraphLoGError(
-        f"{study} was changed after it was written, or by another version of Optuna ({detail}); "
-        f"replace the search with {setting('overwrite', True)}."
-    )
 
 
 def _open_study(optuna: Any, folder: Path, metric: str, digest: str) -> Any:
@@ -343,28 +326,17 @@ def _ranges(
     return searched, {name: defaults[name] for name in inside}
 
 
-def _finished(study: Any, folder: Path) -> list[Any]:
+def _finished(study: Any) -> list[Any]:
     """Return the trials of a study in order, without those that were interrupted."""
 
     def is_finished(trial: Any) -> bool:
         state = trial.state.name
         return state in ("COMPLETE", "PRUNED") or (state == "FAIL" and "error" in trial.user_attrs)
 
-    with _study_errors(folder / STUDY, reading=True):
-        finished = [trial for trial in study.trials if is_finished(trial)]
-        digests = [_digest(study, t.params, t.value, t.state.name) for t in finished]
-    for number, (trial, digest) in enumerate(zip(finished, digests, strict=True)):
-        if trial.user_attrs.get("told") != digest:
-            raise _changed(folder / STUDY, f"trial {number}")
-    return finished
+    return [trial for trial in study.trials if is_finished(trial)]
 
 
-def _digest(study: Any, params: Mapping[str, Any], score: float | None, state: str) -> str:
-    """Return the hash of a finished trial; Optuna's score of a pruned trial is not part of it."""
-    return hash_json([study.direction.name, params, score if state == "COMPLETE" else None, state])
-
-
-def _ranked(study: Any, folder: Path, metric: str) -> list[Trial]:
+def _ranked(study: Any, metric: str) -> list[Trial]:
     """Return all finished trials, the best complete one first; raise ConfigError without one."""
     sign = 1 if metric in LOWER_IS_BETTER else -1
     ranked = [
@@ -375,7 +347,7 @@ def _ranked(study: Any, folder: Path, metric: str) -> list[Trial]:
             epochs=t.user_attrs.get("epochs", 0),
             settings=dict(t.params),
         )
-        for number, t in enumerate(_finished(study, folder))
+        for number, t in enumerate(_finished(study))
     ]
     ranked.sort(key=lambda t: sign * t.score if t.state == "complete" else math.inf)
     if not ranked or ranked[0].state != "complete":
