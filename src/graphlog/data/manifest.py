@@ -222,17 +222,12 @@ def _map(path: Path, verify: bool) -> Contents:
     if verify:
         for name, entry in manifest.files.items():
             if _hash_once(files[name]) != entry.sha256:
-                raise damaged(files[name], _CHANGED)
+                raise damaged(
+                    files[name], "damaged or changed after it was written (sha256 differs)"
+                )
         if not _is_sound(contents):
             raise inconsistent_arrays(path)
     return contents
-
-
-def refuse_changed(contents: Contents) -> None:
-    """Hash every array again; raise a ModelFileError for a hash that is not in the manifest."""
-    for name, entry in contents.manifest.files.items():
-        if hash_array(contents.arrays[name]) != entry.sha256:
-            raise damaged(contents.path and contents.path / f"{name}.bin", _CHANGED)
 
 
 def _is_complete(contents: Contents) -> bool:
@@ -326,9 +321,6 @@ def _texts_fit(arrays: dict[str, Array], graphs: int) -> bool:
     offsets = arrays.get("text_offsets", _EMPTY)
     is_complete = len(offsets) == -(-graphs // TEXTS_A_BLOCK) + 1
     return is_complete and _divides(offsets, len(arrays["text_blocks"]), smallest=1)
-
-
-_CHANGED = "damaged or changed after it was written (sha256 differs)"
 
 
 def _hash_once(file: Path) -> str:

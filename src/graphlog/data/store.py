@@ -42,7 +42,6 @@ from graphlog.data.manifest import (
     inconsistent_arrays,
     is_ours,
     read_contents,
-    refuse_changed,
     write_manifest,
 )
 from graphlog.errors import ConfigError, DataError, GraphLoGError, ModelFileError, setting
@@ -524,17 +523,6 @@ class GraphStore:
             for reject in self.output_rejects:
                 builder.reject(reject)
             return builder.finish()
-
-    def verify(self) -> None:
-        """Check the hash of every array, the ends of all edges, and the codes of all attributes.
-
-        Raises:
-            ModelFileError: If the store was changed or damaged after it was written.
-        """
-        refuse_changed(self.contents)
-        total = self._counts["graphs"]
-        for start in range(0, total, _GRAPHS_A_CHUNK):
-            self._gather(np.arange(start, min(start + _GRAPHS_A_CHUNK, total)))
 
     def _graphs(self, indices: Any = None) -> Int[np.ndarray, "N"]:
         """Return the indices of graphs in the whole store, of all graphs by default."""

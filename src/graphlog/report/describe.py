@@ -23,19 +23,18 @@ from graphlog.files import folder_kind
 from graphlog.training.runfolder import RUNS
 
 
-def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
+def describe(path: str | Path) -> dict[str, Any]:
     """Describe a store, a run folder, a model file, or a shipped model.
 
     Args:
         path: A file, a folder, or the name of a shipped model.
-        verify: Whether to check the checksums of a store; those of model files are always checked.
 
     Raises:
         ModelFileError: If ``path`` is none of these, or is damaged.
     """
     folder = Path(path)
     if is_store(path):
-        return describe_store(folder, verify)
+        return describe_store(folder)
     has_model = (folder / "model.safetensors").is_file()
     if (folder / "config.toml").is_file() and (has_model or folder_kind(folder) in RUNS):
         return describe_run(folder)
@@ -93,11 +92,9 @@ def describe_model(path: Path) -> dict[str, Any]:
     }
 
 
-def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
-    """Describe a graph store; with ``verify``, check its checksums too."""
+def describe_store(path: Path) -> dict[str, Any]:
+    """Describe a graph store."""
     store = open_store(path)
-    if verify:
-        store.verify()
     nodes, size, domain = store.num_nodes, "", domain_of(store.schema)
     unmatched = store.source.unmatched
     if len(nodes):
@@ -117,7 +114,6 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
         **domain.describe(store),
         **({"names not found": len(unmatched)} if unmatched else {}),
         "digest": store.digest,
-        "verified": verify,
         "schema": describe_schema(store.schema),
         "source": store.source.model_dump(
             mode="json", exclude_defaults=True, exclude={"unmatched"}
