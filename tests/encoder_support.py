@@ -196,9 +196,9 @@ def with_edges(batch: GraphBatch, rows: Sequence[int] | Tensor) -> GraphBatch:
     return GraphBatch(batch.x, edge_index, edge_attr, batch.batch, batch.ptr, batch.y)
 
 
-def one_way(batch: GraphBatch, both: int = 0) -> GraphBatch:
-    """Return a batch with one direction of every edge, both of those in its first rows."""
-    return with_edges(batch, [*range(both), *range(both, batch.num_edges, 2)])
+def one_way(batch: GraphBatch) -> GraphBatch:
+    """Return a batch with one direction of every edge."""
+    return with_edges(batch, range(0, batch.num_edges, 2))
 
 
 def begin_last_phase(objective: Objective[Any], encoder: GraphEncoder) -> None:

@@ -46,9 +46,8 @@ class GraphCL(Objective[tuple[GraphBatch, GraphBatch]]):
         "released": published_recipe(subgraph_growth="first-neighbors", restore_edgeless=True),
         "biology": published_recipe(
             "protein",
-            first=("drop-nodes", "subgraph", "perturb-edges"),
-            second=("drop-nodes", "subgraph", "perturb-edges"),
-            edge_perturbation="drop",
+            first=("drop-nodes", "subgraph", "drop-edges"),
+            second=("drop-nodes", "subgraph", "drop-edges"),
         ),
     }
 

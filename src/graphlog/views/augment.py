@@ -20,9 +20,7 @@ from graphlog.ops.sparse import segment_max
 from graphlog.views.sampling import (
     choose_rows,
     choose_unsorted,
-    first_of_each,
     induced_part,
-    non_edges,
     random_integers,
     random_nodes,
     true_rows,
@@ -30,7 +28,7 @@ from graphlog.views.sampling import (
     uniform,
 )
 
-Augmentation = Literal["none", "drop-nodes", "perturb-edges", "mask-attributes", "subgraph"]
+Augmentation = Literal["none", "drop-nodes", "drop-edges", "mask-attributes", "subgraph"]
 
 
 class MaskedView(NamedTuple):
@@ -127,11 +125,9 @@ class AugmentConfig(FrozenConfig):
     """Strength and variant of each perturbation."""
 
     ratio: float = Field(0.2, ge=0, lt=1)
-    """Fraction of nodes dropped, of edges perturbed, and of nodes (or edges) masked."""
+    """Fraction of nodes or edges dropped, and of nodes (or edges) masked."""
     subgraph_ratio: float = Field(0.2, ge=0, le=1)
     """Fraction of nodes added to the first node of a subgraph."""
-    edge_perturbation: Literal["rewire", "drop"] = "rewire"
-    """``rewire`` replaces removed edges by random ones (the paper); ``drop`` only removes edges."""
     subgraph_growth: Literal["frontier", "first-neighbors"] = "frontier"
     """``frontier`` adds neighbors of any node of the subgraph; ``first-neighbors`` only those of
     its first node (the authors' chemistry script)."""
@@ -172,8 +168,8 @@ def augment(
         graph = batch.batch[batch.edge_index[0, nodes[batch.edge_index].all(dim=0)]]
         nodes |= (torch.bincount(graph, minlength=batch.num_graphs) == 0)[batch.batch]
     for number, name in enumerate(choice):
-        if name == "perturb-edges":
-            changed = perturb_edges(changed, drawn == number, config, generator)
+        if name == "drop-edges":
+            changed = drop_edges(changed, drawn == number, config.ratio, generator)
     if bool(nodes.all()):
         return changed
     return induced_part(changed, nodes)[0]
@@ -220,63 +216,16 @@ def grow_subgraph(
     return inside
 
 
-def perturb_edges(
-    batch: GraphBatch, graphs: Bool[Tensor, "N"], config: AugmentConfig, generator: Generator
+def drop_edges(
+    batch: GraphBatch, graphs: Bool[Tensor, "N"], ratio: float, generator: Generator
 ) -> GraphBatch:
-    """Return the batch with a fraction of the undirected edges of some graphs removed.
-
-    With ``rewire``, each removed edge is added again, with its attributes, between two nodes that
-    no edge connected, as long as there are such nodes. It has both directions if the removed edge
-    had both.
-    """
+    """Return the batch without a fraction of the undirected edges of some graphs."""
     pair, pair_graph = undirected_pairs(batch)
     per_graph = torch.bincount(pair_graph, minlength=batch.num_graphs)
-    counts = torch.where(graphs, _share(per_graph, config.ratio), 0)
-    removed = choose_unsorted(pair_graph, counts, generator)
-    kept = ~removed[pair]
+    counts = torch.where(graphs, _share(per_graph, ratio), 0)
+    kept = ~choose_unsorted(pair_graph, counts, generator)[pair]
     edge_index, edge_attr = batch.edge_index[:, kept], batch.edge_attr[kept]
-    if config.edge_perturbation == "rewire":
-        new, new_graph = _unordered_non_edges(batch, counts, generator)
-        by_graph = torch.argsort(new_graph, stable=True)
-        new, new_graph = new[:, by_graph], new_graph[by_graph]
-        num_new = torch.bincount(new_graph, minlength=batch.num_graphs)
-        # the k-th new edge of a graph gets the attributes of its k-th removed edge
-        removed_pair = removed.nonzero().squeeze(1)
-        removed_pair = removed_pair[torch.argsort(pair_graph[removed_pair], stable=True)]
-        # removed edges of earlier graphs that found no new place
-        missing = (counts - num_new).cumsum(0) - (counts - num_new)
-        index = torch.arange(new_graph.shape[0], device=pair.device) + missing[new_graph]
-        replaced = removed_pair[index]
-        edge = first_of_each(pair, pair_graph.shape[0])[replaced]
-        attr = batch.edge_attr[edge].repeat_interleave(2, dim=0)
-        both = _runs_both_ways(batch, pair, pair_graph.shape[0])[replaced]
-        taken = torch.stack([torch.ones_like(both), both], dim=1).flatten()
-        new = torch.stack([new, new.flip(0)], dim=2).flatten(1)
-        edge_index = torch.cat([edge_index, new[:, taken]], dim=1)
-        edge_attr = torch.cat([edge_attr, attr[taken]])
     return GraphBatch(batch.x, edge_index, edge_attr, batch.batch, batch.ptr, batch.y)
-
-
-def _runs_both_ways(batch: GraphBatch, pair: Tensor, count: int) -> Tensor:
-    """Return which of ``count`` pairs have edges in both directions; self-loops always have."""
-    source, target = batch.edge_index[0], batch.edge_index[1]
-    up, down = (torch.zeros(count, dtype=torch.bool, device=pair.device) for _ in range(2))
-    up[pair[source <= target]] = True
-    down[pair[source >= target]] = True
-    return up & down
-
-
-def _unordered_non_edges(
-    batch: GraphBatch, counts: Tensor, generator: Generator
-) -> tuple[Tensor, Tensor]:
-    """Return pairs as :func:`non_edges` does, but never both a pair and its reverse."""
-    # of twice as many ordered pairs, at least half are not the reverse of another
-    pairs, graph = non_edges(batch, 2 * counts, generator)
-    low, high = pairs.aminmax(dim=0)
-    unique, number = torch.unique(low * batch.num_nodes + high, return_inverse=True)
-    first = first_of_each(number, unique.shape[0])
-    first = first[choose_unsorted(graph[first], counts, generator)]
-    return pairs[:, first], graph[first]
 
 
 def _share(sizes: Tensor, ratio: float) -> Tensor:
