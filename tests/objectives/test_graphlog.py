@@ -193,15 +193,11 @@ def test_each_loss_can_stand_alone(parts: tuple[str, ...]):
     found.total.backward()
 
 
-MENDED = {"local_heads": True, "skip_symmetric": True, "mask_rate_max": 0.6, "drop_rate": 0.3}
-
-
-@pytest.mark.parametrize("switch", MENDED)
 @pytest.mark.parametrize("schema", [NODE_MASKED, EDGE_MASKED], ids=["nodes", "edges"])
 @pytest.mark.parametrize("anchors", ["all", "masked"])
-def test_switches_of_the_local_term(switch: str, schema: object, anchors: str):
+def test_symmetric_nodes_left_out_of_odd_batches(schema: object, anchors: str):
     encoder, batch = small_encoder(schema), random_batch([1, 2, *SIZES], schema=schema)
-    objective = build(encoder=encoder, subgraph_anchors=anchors, **{switch: MENDED[switch]})
+    objective = build(encoder=encoder, subgraph_anchors=anchors, skip_symmetric=True)
     begin_joint(objective)
     found = run_once(objective, encoder, batch)
     found.total.backward()
@@ -210,18 +206,6 @@ def test_switches_of_the_local_term(switch: str, schema: object, anchors: str):
     for name, p in [*encoder.named_parameters(), *objective.named_parameters()]:
         assert p.grad is not None, name
         assert p.grad.any(), name
-
-
-def test_a_dropped_subgraph_is_gone_from_the_view():
-    objective, batch = build(drop_rate=0.3, mask_rate_max=0.6), random_batch([1, 3, *SIZES])
-    views = objective.views(batch, seeded(1))
-    left = torch.bincount(batch.batch[views.present_idx], minlength=batch.num_graphs)
-    assert left.tolist() == [n - int(0.3 * n) for n in batch.sizes.tolist()]
-    assert torch.equal(views.view.clean.x, batch.x[views.present_idx])
-    masked = torch.bincount(views.view.batch.batch[views.view.node_idx], minlength=batch.num_graphs)
-    for n, count in zip(left.tolist(), masked.tolist(), strict=True):
-        assert int(0.3 * n + 1) <= count <= min(n, int(0.6 * n + 1))
-    assert len(set((masked / left).tolist())) > 3
 
 
 def test_symmetric_nodes_are_no_negatives():
@@ -242,14 +226,3 @@ def test_symmetric_nodes_are_no_negatives():
     }
     assert losses[True] == pytest.approx(0.0, abs=1e-6)
     assert losses[False] == pytest.approx(math.log(6), abs=1e-5)
-
-
-def test_the_local_heads_leave_the_embedding_of_prototypes_alone():
-    encoder, batch = small_encoder(), random_batch(SIZES)
-    objective = build(local_heads=True, graph_weight=0, subgraph_weight=0, attribute_weight=0)
-    begin_joint(objective)
-    before = run_once(objective, encoder.eval(), batch).total
-    with torch.no_grad():
-        for p in [*objective.graph_head.parameters(), *objective.node_head.parameters()]:
-            p.zero_()
-    assert torch.equal(run_once(objective, encoder, batch).total, before)

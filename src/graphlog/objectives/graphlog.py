@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
-from jaxtyping import Int
 from pydantic import Field, model_validator
 from torch import Generator, Tensor, nn
 
@@ -55,8 +54,7 @@ from graphlog.prototypes import (
     greedy_chains,
     sample_chains,
 )
-from graphlog.views.augment import MaskedView, drop_subgraphs, mask_attributes
-from graphlog.views.sampling import induced_part, uniform
+from graphlog.views.augment import MaskedView, mask_attributes
 
 
 class GraphLoGConfig(FrozenConfig):
@@ -86,10 +84,6 @@ class GraphLoGConfig(FrozenConfig):
 
     mask_rate: float = Field(0.3, ge=0, lt=1)
     """Share of the nodes (or edges) of a graph whose attributes are masked."""
-    mask_rate_max: float | None = Field(None, ge=0, lt=1)
-    """Largest share, if each graph draws its own from ``mask_rate`` up; None: ``mask_rate``."""
-    drop_rate: float = Field(0.0, ge=0, lt=1)
-    """Share of the nodes of a graph, a connected subgraph, that its view omits."""
     masked_columns: MaskedColumns = "all"
     """Columns that get their mask code. With ``first`` (script), the others get 0 (an unspecified
     chirality)."""
@@ -109,9 +103,6 @@ class GraphLoGConfig(FrozenConfig):
     projection_head: bool = False
     """Whether all losses compare two-layer projections of the embeddings (script); the prototypes
     are then in the projected space too."""
-    local_heads: bool = False
-    """Whether the two local losses compare projections, each by its own head, so that the embedding
-    itself need not be invariant."""
     skip_symmetric: bool = False
     """Whether nodes that the encoder cannot distinguish are not negatives of each other; as
     negatives they would keep the subgraph loss above a positive bound."""
@@ -164,8 +155,6 @@ class GraphLoGConfig(FrozenConfig):
                 "`subgraph_positive='masked'` needs `subgraph_anchors='masked'`"
                 " and `local_form='infonce'`"
             )
-        if self.mask_rate_max is not None and self.mask_rate_max < self.mask_rate:
-            raise ValueError("`mask_rate_max` must not be below `mask_rate`")
         local = self.graph_weight + self.subgraph_weight + self.attribute_weight
         if local + self.global_weight + self.descriptor_weight == 0:
             raise ValueError("at least one of the loss weights must be above 0")
@@ -233,9 +222,7 @@ class GraphLoGViews(NamedTuple):
     clean: GraphBatch
     """The original graphs."""
     view: MaskedView | None = None
-    """The same graphs, or parts of them, with masked attributes; None if no loss uses them."""
-    present_idx: Int[Tensor, "B"] | None = None
-    """Nodes of ``clean`` that the view contains; None if it contains all of them."""
+    """The same graphs with masked attributes; None if no loss uses them."""
 
 
 class GraphLoG(Objective[GraphLoGViews]):
@@ -268,8 +255,6 @@ class GraphLoG(Objective[GraphLoGViews]):
         self.config, self.schema = config, encoder.schema
         width = encoder.dim
         self.head = ProjectionHead(width) if config.projection_head else None
-        self.graph_head = ProjectionHead(width) if config.local_heads else None
-        self.node_head = ProjectionHead(width) if config.local_heads else None
         self.attributes = AttributeHead(width, self.schema) if config.attribute_weight > 0 else None
         self.descriptors, self.substructures = None, None
         if config.descriptor_weight > 0:
@@ -373,16 +358,8 @@ class GraphLoG(Objective[GraphLoGViews]):
         weights = self._weights()
         if weights["graph"] + weights["subgraph"] + weights["attribute"] == 0:
             return GraphLoGViews(batch)  # no loss compares graphs with their views
-        part, present_idx = batch, None
-        if c.drop_rate > 0:
-            is_present = ~drop_subgraphs(batch, c.drop_rate, generator)
-            present_idx, part = is_present.nonzero().squeeze(1), induced_part(batch, is_present)[0]
-        rate: float | Tensor = c.mask_rate
-        if c.mask_rate_max is not None:
-            share = uniform(batch.num_graphs, generator, batch.ptr.device)
-            rate = c.mask_rate + (c.mask_rate_max - c.mask_rate) * share
-        masked = mask_attributes(part, self.schema, rate, generator, c.masked_columns)
-        return GraphLoGViews(batch, masked, present_idx)
+        masked = mask_attributes(batch, self.schema, c.mask_rate, generator, c.masked_columns)
+        return GraphLoGViews(batch, masked)
 
     def loss(self, views: GraphLoGViews, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the local losses (Eq. 9) and, once prototypes are fitted, the global loss.
@@ -428,8 +405,8 @@ class GraphLoG(Objective[GraphLoGViews]):
         return weights
 
     def _graph_term(self, graph_emb: Tensor, view_emb: Tensor, generator: Generator) -> PairLoss:
-        c, head = self.config, self.graph_head or self.head
-        graph_emb, view_emb = _project(head, graph_emb), _project(head, view_emb)
+        c = self.config
+        graph_emb, view_emb = _project(self.head, graph_emb), _project(self.head, view_emb)
         with torch.autocast(graph_emb.device.type, enabled=False):
             return graph_loss(
                 graph_emb,
@@ -448,8 +425,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         encoder: GraphEncoder,
         generator: Generator,
     ) -> PairLoss:
-        c, head = self.config, self.node_head or self.head
-        clean, present_idx, colors = views.clean, views.present_idx, None
+        c, clean, colors = self.config, views.clean, None
         assert views.view is not None, "the subgraph loss needs views"
         masked_idx = views.view.node_idx
         if c.skip_symmetric:
@@ -461,10 +437,7 @@ class GraphLoG(Objective[GraphLoGViews]):
                 with_degrees=encoder.needs_degrees,
             )
         rows = masked_idx if c.subgraph_anchors == "masked" else None
-        node_emb, view_emb = _project(head, node_emb), _project(head, view_emb, rows)
-        if present_idx is not None:  # number the nodes as in the clean graphs; dropped ones are 0
-            masked_idx = present_idx[masked_idx]
-            view_emb = torch.zeros_like(node_emb).index_copy(0, present_idx, view_emb)
+        node_emb, view_emb = _project(self.head, node_emb), _project(self.head, view_emb, rows)
         with torch.autocast(node_emb.device.type, enabled=False):
             return subgraph_loss(
                 node_emb,
@@ -476,7 +449,6 @@ class GraphLoG(Objective[GraphLoGViews]):
                 eps=c.cosine_eps,
                 anchors=c.subgraph_anchors,
                 positive=c.subgraph_positive,
-                present_idx=present_idx,
                 colors=colors,
                 generator=generator,
                 host_ptr=clean.host_ptr,

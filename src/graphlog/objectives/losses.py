@@ -89,7 +89,6 @@ def subgraph_loss(
     eps: float = 0.0,
     anchors: Anchors = "all",
     positive: Positive = "own",
-    present_idx: Int[Tensor, "B"] | None = None,
     colors: Int[Tensor, "V"] | None = None,
     generator: Generator | None = None,
     host_ptr: Int[Tensor, "P"] | None = None,
@@ -118,15 +117,13 @@ def subgraph_loss(
         positive: ``"own"``: the same node (paper). ``"masked"``, for ``"infonce"`` with masked
             anchors: any masked node of the graph, as in the authors' script, which does not prefer
             the node itself to another masked one.
-        present_idx: Nodes that the view contains, the anchors if these are ``"all"``; None for all.
         colors: Color of each node; nodes of equal colors are not negatives of each other
             (``"infonce"`` only). None makes all other nodes of a graph negatives.
         generator: Random generator that draws the negatives of ``"margin"``.
         host_ptr: ``ptr`` on the CPU; None copies it.
     """
-    anchor_idx = masked_idx if anchors == "masked" else present_idx
-    if anchor_idx is None:
-        anchor_idx = torch.arange(node_emb.shape[0], device=node_emb.device)
+    every_idx = torch.arange(node_emb.shape[0], device=node_emb.device)
+    anchor_idx = masked_idx if anchors == "masked" else every_idx
     padding = plan_padding(ptr, host_ptr)
     similarity = grouped_cosine(view_emb, node_emb, padding, eps)
     own = unpad_values([s.diagonal(dim1=1, dim2=2) for s in similarity], padding)[anchor_idx]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Int, Shaped
 from pydantic import Field
 from torch import Generator, Tensor
 
@@ -47,7 +47,7 @@ class MaskedView(NamedTuple):
 def mask_attributes(
     batch: GraphBatch,
     schema: FeatureSchema,
-    rate: float | Float[Tensor, "N"],
+    rate: float,
     generator: Generator,
     columns: MaskedColumns = "all",
 ) -> MaskedView:
@@ -71,9 +71,7 @@ def mask_attributes(
     if schema.masked == "node":
         counts = num_masked(batch.sizes, rate)
         is_chosen = choose_rows(batch.batch, batch.ptr, counts, generator)
-        total = None
-        if isinstance(rate, float):
-            total = int(num_masked(batch.host_ptr.diff(), rate).sum())
+        total = int(num_masked(batch.host_ptr.diff(), rate).sum())
         chosen = true_rows(is_chosen, total)
         masked = batch.with_attributes(x=overwritten(batch.x, chosen, row))
         return MaskedView(masked, chosen, chosen.new_empty(0), batch)
@@ -102,7 +100,7 @@ def mask_edges_around(
     return batch.with_attributes(edge_attr=overwritten(batch.edge_attr, chosen, row)), chosen
 
 
-def num_masked(sizes: Int[Tensor, "N"], rate: float | Float[Tensor, "N"]) -> Int[Tensor, "N"]:
+def num_masked(sizes: Int[Tensor, "N"], rate: float) -> Int[Tensor, "N"]:
     """Return the number of nodes or edges to mask: ``int(rate * n + 1)``, or 0 if ``n`` is 0.
 
     Example:
@@ -173,16 +171,6 @@ def augment(
     if bool(nodes.all()):
         return changed
     return induced_part(changed, nodes)[0]
-
-
-def drop_subgraphs(batch: GraphBatch, rate: float, generator: Generator) -> Bool[Tensor, "V"]:
-    """Return a mask of the nodes to drop: a connected subgraph of up to ``int(rate * n)`` nodes.
-
-    The subgraph of each graph is random; see :func:`grow_subgraph`.
-    """
-    sizes = _share(batch.sizes, rate)
-    grown = grow_subgraph(batch, (sizes - 1).clamp_min(0), generator)
-    return grown & (sizes > 0)[batch.batch]
 
 
 def grow_subgraph(
