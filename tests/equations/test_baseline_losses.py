@@ -123,14 +123,14 @@ def test_attr_masking_of_edges_names_the_first_channel():
     assert close(found.total, mean(losses))
 
 
-@pytest.mark.parametrize("at", ["root", "center"])
+@pytest.mark.parametrize(("hops", "at"), [(2, "root"), (0, "root"), (0, "center")])
 @torch.no_grad()
-def test_context_pred_of_whole_graphs(at: str):
-    options = {"hops": 0, "inner": 1, "outer": 4, "substructure_at": at}
+def test_context_pred(hops: int, at: str):
+    options = {"hops": hops, "inner": 1, "outer": 4, "substructure_at": at}
     objective, encoder, batch, views, found = prepared("contextpred", **options)
-    assert set(views.substructure.sizes.tolist()) <= set(batch.sizes.tolist())
-    whole, h = encoder(views.substructure).node_emb, objective.context(views.context).node_emb
-    roots = whole[views.substructure.ptr[:-1] if at == "center" else views.root]
+    assert hops or set(views.substructure.sizes.tolist()) <= set(batch.sizes.tolist())
+    parts, h = encoder(views.substructure).node_emb, objective.context(views.context).node_emb
+    roots = parts[views.substructure.ptr[:-1] if at == "center" else views.root]
     owner = views.context.batch[views.anchors]
     contexts = [h[views.anchors[owner == n]].mean(dim=0) for n in range(len(roots))]
     right = [log_loss(float(r @ c), True) for r, c in zip(roots, contexts, strict=True)]
@@ -138,28 +138,6 @@ def test_context_pred_of_whole_graphs(at: str):
     wrong = [log_loss(float(r @ c), False) for r, c in zip(roots, others, strict=True)]
     assert len(roots) > 3
     assert close(found.total, mean(right) + mean(wrong))
-
-
-@pytest.mark.parametrize("mode", ["cbow", "skipgram"])
-@pytest.mark.parametrize("negatives", [1, 2])
-@torch.no_grad()
-def test_context_pred(mode: str, negatives: int):
-    options = {"hops": 2, "inner": 1, "outer": 4, "mode": mode, "negatives": negatives}
-    objective, encoder, _, views, found = prepared("contextpred", **options)
-    roots = encoder(views.substructure).node_emb[views.root]
-    h, owner = objective.context(views.context).node_emb, views.context.batch[views.anchors]
-    groups = [h[views.anchors[owner == n]] for n in range(len(roots))]
-    right, wrong = [], []
-    for n, group in enumerate(groups):
-        others = [(n + shift) % len(groups) for shift in range(1, negatives + 1)]
-        if mode == "cbow":
-            right.append(log_loss(float(roots[n] @ group.mean(dim=0)), True))
-            wrong += [log_loss(float(roots[n] @ groups[m].mean(dim=0)), False) for m in others]
-        else:
-            right += [log_loss(float(roots[n] @ anchor), True) for anchor in group]
-            wrong += [log_loss(float(roots[m] @ anchor), False) for m in others for anchor in group]
-    assert len(groups) > 3
-    assert close(found.total, mean(right) + negatives * mean(wrong))
 
 
 @torch.no_grad()

@@ -74,14 +74,6 @@ def test_a_lone_graph_has_no_wrong_context():
     assert float(found.terms["positive"].detach()) > 0
 
 
-def test_wrong_contexts_are_never_the_right_one():
-    encoder = encoder_for().eval()
-    many = make("contextpred", encoder, **SMALL, negatives=9).eval()
-    with torch.no_grad():
-        found = run_once(many, encoder, batch_for(sizes=[12, 14]))
-    assert found.total.isfinite()
-
-
 def test_parts_are_balanced():
     batch = batch_for()
     for size, parts in zip(SIZES, Partitioner(4)(batch).split(SIZES), strict=True):

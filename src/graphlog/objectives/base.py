@@ -146,12 +146,10 @@ def published_recipe(schema: str = "molecule", **objective: Any) -> dict[str, An
     return {"objective": objective, "training": training, "schema": schema, "embedding": "last"}
 
 
-def pair_cross_entropy(
-    positive: Float[Tensor, "P"], negative: Float[Tensor, "Q"], negative_weight: float = 1.0
-) -> LossTerms:
+def pair_cross_entropy(positive: Float[Tensor, "P"], negative: Float[Tensor, "Q"]) -> LossTerms:
     r"""Return the binary cross-entropy of the scores of positive and negative pairs.
 
-    It is :math:`\mathrm{mean}\,\log(1 + e^{-s^+}) + w\,\mathrm{mean}\,\log(1 + e^{s^-})`, where the
+    It is :math:`\mathrm{mean}\,\log(1 + e^{-s^+}) + \mathrm{mean}\,\log(1 + e^{s^-})`, where the
     mean over no pairs is 0.
     """
     positive, negative = full_precision(positive), full_precision(negative)
@@ -161,7 +159,7 @@ def pair_cross_entropy(
         hits = (positive > 0).sum() + (negative <= 0).sum()
         accuracy = hits / max(positive.shape[0] + negative.shape[0], 1)
     return LossTerms(
-        positive_loss + negative_weight * negative_loss,
+        positive_loss + negative_loss,
         {"positive": positive_loss, "negative": negative_loss},
         {"accuracy": accuracy},
     )

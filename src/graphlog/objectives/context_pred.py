@@ -37,10 +37,6 @@ class ContextPredConfig(FrozenConfig):
     substructure_at: Literal["root", "center"] = "root"
     """Node whose embedding represents the substructure: the root, or the center (node 0) of a whole
     ego-network (proteins)."""
-    mode: Literal["cbow", "skipgram"] = "cbow"
-    """Whether to score the substructure with the mean of the anchors or with each anchor."""
-    negatives: int = Field(1, ge=1)
-    """Negative contexts per substructure, which are those of the next graphs of the batch."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -59,7 +55,10 @@ class ContextPredConfig(FrozenConfig):
 
 
 class ContextPred(Objective[ContextViews]):
-    """Binary cross-entropy on inner products of substructures and contexts; each has an encoder."""
+    """Binary cross-entropy on inner products of substructures and contexts; each has an encoder.
+
+    A context is the mean of its anchors. The negative of a substructure is the next context.
+    """
 
     Config: ClassVar[type[FrozenConfig]] = ContextPredConfig
     RECIPES: ClassVar[Recipes] = {
@@ -81,23 +80,15 @@ class ContextPred(Objective[ContextViews]):
         return context_views(batch, random_nodes(batch.ptr, generator), c.hops, c.inner, c.outer)
 
     def loss(self, views: ContextViews, encoder: GraphEncoder, generator: Generator) -> LossTerms:
-        """Return the loss of positive pairs plus ``negatives`` times that of negative pairs."""
-        c = self.config
-        root = views.root if c.substructure_at == "root" else views.substructure.ptr[:-1]
+        """Return the mean loss of positive pairs plus that of negative pairs."""
+        is_root = self.config.substructure_at == "root"
+        root = views.root if is_root else views.substructure.ptr[:-1]
         roots = encoder(views.substructure).node_emb[root]
         anchors = self.context(views.context).node_emb[views.anchors]
         graph = views.context.batch[views.anchors]
         num = roots.shape[0]
-        # a shift by all graphs would pair each substructure with its own context
-        shifts = range(1, min(c.negatives, num - 1) + 1)
-        if c.mode == "cbow":
-            ends = torch.bincount(graph, minlength=num).cumsum(0)
-            pooled = segment_mean(anchors, F.pad(ends, (1, 0)))
-            negatives = [row_products(roots, pooled.roll(-shift, dims=0)) for shift in shifts]
-            positive = row_products(roots, pooled)
-        else:
-            rolled = [roots.roll(-shift, dims=0) for shift in shifts]
-            negatives = [row_products(r[graph], anchors) for r in rolled]
-            positive = row_products(roots[graph], anchors)
-        negative = torch.cat([positive[:0], *negatives])
-        return pair_cross_entropy(positive, negative, negative_weight=float(c.negatives))
+        ends = torch.bincount(graph, minlength=num).cumsum(0)
+        contexts = segment_mean(anchors, F.pad(ends, (1, 0)))
+        positive = row_products(roots, contexts)
+        negative = row_products(roots, contexts.roll(-1, dims=0))
+        return pair_cross_entropy(positive, negative if num > 1 else negative[:0])
