@@ -17,7 +17,7 @@ from graphlog.errors import ConfigError
 from graphlog.files import mark_folder
 
 SETTINGS = {"setting", "out_of_range", "check_choice"}
-PYTHON_ONLY = {"folds", "save"}
+PYTHON_ONLY = {"folds", "grid", "save"}
 GOOD = "smiles,y\nCCO,1\nCCN,0\nCCC,1\n"
 
 
@@ -142,7 +142,6 @@ WRONG: dict[str, str] = {
             "10-fold --split random",
             "10-fold --with ecfp4",
             "10-fold --head kernel",
-            "10-fold --c 1",
             "10-fold --baseline-seeds 0",
             "10-fold --labels-range 0,1",
             "split --folds-seeds 0,1,2",
@@ -150,7 +149,6 @@ WRONG: dict[str, str] = {
             "splits --baseline-seeds 0",
         )
     },
-    "probe {molecules} -m random --targets oxygen --head kernel --c 0.1": "--c | linear models",
     "probe {molecules} -m random --targets oxygen --baselines none --baseline-seeds 1": (
         "--baseline-seeds changes nothing | there are no baselines"
     ),

@@ -27,7 +27,7 @@ def exactness(offset: float, scale: float) -> float:
 
 
 def score(source: Path | dict[str, list[Any]]) -> float:
-    report = probed(source, split=SPLIT, targets=["y"], grid=(0.1,))
+    report = probed(source, split=SPLIT, targets=["y"])
     return report.rows[0].test["r2"][0]
 
 

@@ -1,7 +1,6 @@
 """Probes: their rows, and that one that is kept predicts what it was scored with."""
 
 import json
-import math
 import shutil
 from dataclasses import replace
 from itertools import product
@@ -231,8 +230,8 @@ def test_what_is_kept_predicts_what_was_scored(task: str, joined: tuple[str, ...
 
 
 def test_where_validation_cannot_choose_the_fixed_penalty_is_taken(tmp_path: Path, kept: Path):
-    report = probed(_one_class("valid"), c=0.3, run_dir=tmp_path)
-    assert Predictor.load(tmp_path).info["probe"]["c"] == {"embedding": 0.3}
+    report = probed(_one_class("valid"), run_dir=tmp_path)
+    assert Predictor.load(tmp_path).info["probe"]["c"] == {"embedding": 0.1}
     assert not any("also chose" in note for note in report.notes)
     assert any("also chose C" in note for note in Predictor.load(kept).report.notes)
 
@@ -292,10 +291,8 @@ def test_only_kernel_models_weigh_graphs():
 @pytest.mark.parametrize(
     ("call", "options", "words"),
     [
-        *((graphlog.probe, {"c": c}, "`c` must be a .* above 0") for c in (0, math.nan)),
         *(
-            (call, {"grid": grid}, "`grid` must be a .* above 0")
-            for call in (graphlog.probe, graphlog.fold_probe)
+            (graphlog.fold_probe, {"grid": grid}, "`grid` must be a .* above 0")
             for grid in ([-1], [])
         ),
         *(

@@ -15,7 +15,7 @@ _EXCLUDED: Mapping[str, Sequence[str]] = {
     "split": ("folds_seeds", "classifier"),
     "splits": ("baseline_seeds", "classifier"),
     "10-fold": (
-        *("split", "with_features", "run_dir", "overwrite", "head", "c"),
+        *("split", "with_features", "run_dir", "overwrite", "head"),
         *("baseline_seeds", "labels_range"),
     ),
 }
@@ -108,14 +108,6 @@ class Probe(o.Labeling, o.Reading, o.Computing, Command):
     )
     layer: o.LearnedLayer = None
     with_features: o.WithFeatures = None
-    c: float | None = o.option(
-        None,
-        "Fixed inverse penalty C (default: 0.1). Every linear model is fitted twice, with this C "
-        "and with the C that is best on the validation set (ridge regression: alpha = 1 / C).",
-        "C",
-        "--c",
-        min=1e-9,
-    )
     baselines: Sequence[str] | None = o.option(
         None,
         "random (the untrained encoder), ecfp-rf, ecfp-lr, all or none (default: "

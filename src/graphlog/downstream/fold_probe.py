@@ -12,7 +12,7 @@ from graphlog.data.store import GraphStore
 from graphlog.data.workers import device_for, using
 from graphlog.domains import Input
 from graphlog.domains.repeats import ROUNDS, subtree_labels
-from graphlog.downstream.linear import check_penalties, standardize, without_convergence_warnings
+from graphlog.downstream.linear import standardize, without_convergence_warnings
 from graphlog.downstream.pretrained import Encoder, untrained_like
 from graphlog.downstream.probe import check_baselines, opened
 from graphlog.downstream.report import Report, ScoreRow
@@ -76,7 +76,10 @@ def fold_probe(
 
     seeds = check_seeds("seeds", seeds)
     check_name("classifier", classifier, CLASSIFIERS)
-    check_penalties("grid", grid, is_list=True)
+    values = np.asarray(grid)
+    is_list = values.ndim == 1 and values.size > 0 and values.dtype.kind in "iuf"
+    if not is_list or not ((values > 0) & np.isfinite(values)).all():
+        raise out_of_range("grid", "a list of numbers above 0", grid)
     check_baselines(baselines, BASELINES)
     bar = as_progress(progress)
     for option in ("split", "fractions", "split_seed", "weights", "metric", "labels_range"):

@@ -22,7 +22,6 @@ from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.metrics import TaskKind, learnable
-from graphlog.errors import out_of_range
 from graphlog.ops.dense import matmul
 
 FIXED_C = 0.1
@@ -132,15 +131,6 @@ def linear_path(
     """
     fits = linear_fits(features, labels, train, task, grid)
     return {c: linear_predictions(features, fit, task) for c, fit in fits.items()}
-
-
-def check_penalties(option: str, given: object, is_list: bool = False) -> None:
-    """Raise a ConfigError unless an option is an inverse penalty, or a list of these."""
-    values = np.asarray(given)
-    is_usable = values.dtype.kind in "iuf" and values.ndim == is_list and values.size > 0
-    if not is_usable or not ((values > 0) & np.isfinite(values)).all():
-        allowed = "a list of numbers above 0" if is_list else "a number above 0"
-        raise out_of_range(option, allowed, given)
 
 
 def linear_fits(

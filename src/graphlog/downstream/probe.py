@@ -37,7 +37,6 @@ from graphlog.downstream.linear import (
     Features,
     LinearModel,
     Scaling,
-    check_penalties,
     fuse,
     held_out_path,
     linear_fits,
@@ -93,8 +92,6 @@ def probe(
     baselines: Sequence[str] = USUAL_BASELINES,
     baseline_seeds: Sequence[int] | None = None,
     folds_seeds: Sequence[int] | None = None,
-    c: float | None = None,
-    grid: Sequence[float] = GRID,
     precision: Precision = "fp32",
     progress: Progress | None = None,
     run_dir: str | Path | None = None,
@@ -107,9 +104,10 @@ def probe(
 
     Linear models are logistic regression for classification and ridge regression for regression, on
     features standardized over the training set. Each representation has two rows: one with the
-    fixed ``c``, one with the value of ``grid`` that has the best mean validation score. Kernel
-    models (see :func:`~graphlog.downstream.kernel.fit_kernel`) have one row per representation;
-    they compare molecules by their embeddings, with the additional features, and by ECFP4 counts.
+    inverse penalty C = 0.1, one with the C among 0.001, 0.01, 0.1 and 1 that has the best mean
+    validation score; ridge has ``alpha = 1 / C``. Kernel models (see
+    :func:`~graphlog.downstream.kernel.fit_kernel`) have one row per representation; they compare
+    molecules by their embeddings, with the additional features, and by ECFP4 counts.
 
     Args:
         encoder: As for :func:`graphlog.finetune`.
@@ -130,8 +128,6 @@ def probe(
         folds_seeds: Draw a split for each of these seeds, and score everything on each: rows
             then have one value per split, and differences from the first row are paired.
             Molecules are split by ``random-scaffold`` if no split is named. None: one split.
-        c: The fixed inverse penalty of linear models (default: 0.1); ridge has ``alpha = 1 / c``.
-        grid: The inverse penalties to choose from.
         precision: Format of the encoder's matrix products.
         progress: Shows the progress.
         run_dir: Folder for the chosen models, saved as a predictor, whose row then comes first;
@@ -146,12 +142,11 @@ def probe(
 
     Raises:
         ConfigError: If a name is unknown, ``run_dir`` is not free, the split does not depend on a
-            seed, weights are given for linear models, or an inverse penalty is not above 0.
+            seed, or weights are given for linear models.
         DataError: If nothing can be learned, and models are to be saved or ``head`` is not
             ``linear``.
     """
-    _check_options(head, c, grid, baselines, baseline_seeds, folds_seeds)
-    c = c or FIXED_C
+    _check_options(head, baselines, baseline_seeds, folds_seeds)
     seeds = check_seeds("baseline_seeds", [0] if baseline_seeds is None else baseline_seeds)
     if folds_seeds is not None:
         folds_seeds = check_seeds("folds_seeds", folds_seeds, 2)
@@ -191,7 +186,7 @@ def probe(
             parts |= {name: domain.feature_set(name, data.store) for name in with_features}
             fingerprints, notes = _fingerprints(data, baselines, parts)
             counts, count_notes = (None, []) if head == "linear" else _substructures(data, parts)
-        notes += [*count_notes, *_fitting_notes(data, head, c)]
+        notes += [*count_notes, *_fitting_notes(data, head)]
 
         # fit the models of each split and score them: a report per split
         models = [model for model in (Model.LINEAR, Model.KERNEL) if head in (model.value, "auto")]
@@ -199,7 +194,7 @@ def probe(
         reports, candidates = list[Report](), list[dict[RowKey, _Candidate]]()
         with bar.shown(0, "fitting models"):
             for one, split_seeds in zip(splits, seeds_by_split, strict=True):
-                fits = _Fits(one, c, grid, counts)
+                fits = _Fits(one, counts)
                 networks = (
                     untrained_like(encoder, one.train_graphs, seed, layer)
                     for seed in (split_seeds if "random" in baselines else ())
@@ -225,7 +220,7 @@ def probe(
             report = report_of_splits(reports, folds_seeds)
             if folder is not None:
                 data = replace(data, split_name=report.split)
-                data, kept = _refit(data, parts, best.model, counts, c, chosen)
+                data, kept = _refit(data, parts, best.model, counts, chosen)
                 note = f"kept: models fitted to all {len(data.split.train):,} labeled graphs"
                 report = replace(report, notes=(*report.notes, note))
         if folder is not None or head != "linear":
@@ -244,13 +239,11 @@ def probe(
 
 def _check_options(
     head: str,
-    c: float | None,
-    grid: Sequence[float],
     baselines: Sequence[str],
     baseline_seeds: Sequence[int] | None,
     folds_seeds: Sequence[int] | None,
 ) -> None:
-    """Refuse options of :func:`probe` that are unknown, out of range or without effect."""
+    """Refuse options of :func:`probe` that are unknown or without effect."""
     check_baselines(baselines)
     if baseline_seeds is not None and (folds_seeds is not None or not baselines):
         why = "there are no baselines" if not baselines else "each split has its own"
@@ -259,13 +252,6 @@ def _check_options(
             option="baseline_seeds",
         )
     check_name("head", head, HEADS)
-    if c is not None and head == "kernel":
-        raise ConfigError(
-            f"{setting('c')} is for linear models; drop it, or choose another {setting('head')}.",
-            option="c",
-        )
-    check_penalties("c", FIXED_C if c is None else c)
-    check_penalties("grid", grid, is_list=True)
 
 
 def opened(
@@ -323,13 +309,13 @@ def _substructures(data: LabeledGraphs, parts: Parts) -> tuple[csr_matrix | None
     return counts, [f"the kernel model uses {COUNTS_TITLE} in place of {replaced[0]}"]
 
 
-def _fitting_notes(data: LabeledGraphs, head: str, c: float) -> list[str]:
+def _fitting_notes(data: LabeledGraphs, head: str) -> list[str]:
     weighted = "only kernel models use weights; scores and other rows do not"
     notes = [weighted] if data.weights is not None else []
     if head == "kernel":
         return notes
     penalty = (
-        f"C: inverse penalty of linear models, fixed ({c:g}) or the best on the validation set"
+        f"C: inverse penalty of linear models, fixed ({FIXED_C}) or the best on the validation set"
     )
     alpha = "; ridge regression has alpha = 1 / C" if data.task == "regression" else ""
     return [*notes, f"{penalty} (C by validation){alpha}"]
@@ -352,7 +338,6 @@ def _refit(
     parts: Parts,
     model: Model,
     counts: csr_matrix | None,
-    default_c: float,
     chosen: Sequence[_Candidate],
 ) -> tuple[LabeledGraphs, Kept]:
     """Return the data with all graphs as training set, and the models fitted to it.
@@ -362,14 +347,20 @@ def _refit(
     graphs = np.arange(len(data.labels))
     whole = replace(data, split=Split(graphs, graphs[:0], graphs[:0]))
     if model is Model.KERNEL:
-        return whole, _Fits(whole, counts=counts).kernel(parts)[0].model
+        return whole, _Fits(whole, counts).kernel(parts)[0].model
     models: dict[str, LinearModel] = {}
     for name, features in parts.items():
         scores = [of_split.validation[name] for of_split in chosen]
         means = {c: mean_over_tasks(np.array([s[c] for s in scores])) for c in scores[0]}
-        c = _best(data.criterion, default_c, means)
-        models[name] = _Fits(whole, c, [c]).linear(features).models[c]
+        models[name] = _linear_model(whole, features, _best(data.criterion, FIXED_C, means))
     return whole, models
+
+
+def _linear_model(data: LabeledGraphs, features: BaselineFeatures, c: float) -> LinearModel:
+    """Return the linear model of some features at one inverse penalty."""
+    scaling, x = _scaled(features, data.split.train)
+    fits = linear_fits(x, data.labels, data.split.train, data.task, [c])
+    return fits[c]._replace(scaling=scaling, c=c)
 
 
 class _LinearFits(NamedTuple):
@@ -386,29 +377,22 @@ class _LinearFits(NamedTuple):
 class _Fits:
     """Models fitted to the training set of one split, each once, and the rows of their scores."""
 
-    def __init__(
-        self,
-        data: LabeledGraphs,
-        c: float = FIXED_C,
-        grid: Sequence[float] = GRID,
-        counts: csr_matrix | None = None,
-    ) -> None:
-        """Set the penalties of linear models, and the counts that replace bits in kernel models."""
-        self.data, self.c, self.grid, self.counts = data, c, grid, counts
+    def __init__(self, data: LabeledGraphs, counts: csr_matrix | None = None) -> None:
+        """Set the data, and the counts that replace bits in kernel models."""
+        self.data, self.counts = data, counts
         self._linear = dict[BaselineFeatures, _LinearFits]()
         self._kernel = dict[tuple[BaselineFeatures, ...], tuple[KernelFit, Predicted]]()
 
     def linear(self, features: BaselineFeatures) -> _LinearFits:
-        """Return the linear models of some features at ``c`` and at each penalty of the grid."""
+        """Return the linear models of some features at each inverse penalty."""
         if features not in self._linear:
             data = self.data
             scaling, x = _scaled(features, data.split.train)
-            grid = sorted({self.c, *self.grid})
-            fits = linear_fits(x, data.labels, data.split.train, data.task, grid)
+            fits = linear_fits(x, data.labels, data.split.train, data.task)
             path = {c: linear_predictions(x, fit, data.task) for c, fit in fits.items()}
             scores = {c: data.score(p, "valid") for c, p in path.items()}
             models = {c: fit._replace(scaling=scaling, c=c) for c, fit in fits.items()}
-            best = _best(data.criterion, self.c, scores)
+            best = _best(data.criterion, FIXED_C, scores)
             self._linear[features] = _LinearFits(path, models, scores, best)
         return self._linear[features]
 
@@ -487,7 +471,7 @@ class _Fits:
         merit = data.score(predicted.mean, "valid")
         if math.isnan(merit) and is_compared:
             if held_out is None:
-                held_out = _held_out(data, parts, [self.c])[self.c]
+                held_out = _held_out(data, parts, [FIXED_C])[FIXED_C]
             merit = data.score(held_out, "train")
         return _Candidate(merit, predicted, kept, validation)
 
@@ -499,7 +483,7 @@ class _Fits:
         features: tuple[str, ...] = (),
         seeds: Sequence[int] = (0,),
     ) -> list[ScoreRow]:
-        """Return the rows of one kind of model; linear models have one at ``c`` and one chosen.
+        """Return the rows of one kind of model; linear ones have one at the fixed C and one chosen.
 
         ``each`` has the features of one model, or of one per untrained encoder; ``features`` are
         names for the key of the row; ``seeds`` those of forests and boosted trees.
@@ -509,13 +493,13 @@ class _Fits:
         match model:
             case Model.LINEAR:
                 fits = [[self.linear(part) for part in parts.values()] for parts in each]
-                fixed = [fuse([fit.path[self.c] for fit in joined], data.task) for joined in fits]
+                fixed = [fuse([fit.path[FIXED_C] for fit in joined], data.task) for joined in fits]
                 best = [fuse([fit.path[fit.best] for fit in joined], data.task) for joined in fits]
                 penalties = [fit.best for joined in fits for fit in joined]
                 kind = "ridge" if data.task == "regression" else "logistic"
                 names += [f"{kind} regression"] if source is Source.FEATURES else []
                 results = [
-                    (Rule.FIXED, f"C = {self.c:g}", fixed, {"c": self.c}),
+                    (Rule.FIXED, f"C = {FIXED_C}", fixed, {"c": FIXED_C}),
                     (Rule.VALIDATION, "C by validation", best, {"c": penalties}),
                 ]
             case Model.KERNEL:
@@ -592,7 +576,7 @@ def kernel_predictor(
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     parts |= {name: domain.feature_set(name, data.store) for name in with_features}
     counts, notes = _substructures(data, parts)
-    fit, predicted = _Fits(data, counts=counts).kernel(parts)
+    fit, predicted = _Fits(data, counts).kernel(parts)
     predictor = _predictor(encoder, layer, data, fit.model, make_report(data, ()))
     return predictor, predicted.mean, [*notes, *fit.notes]
 
@@ -624,7 +608,7 @@ def feature_rows(
 
     ``seeds`` are those of forests and boosted trees; ``counts`` replace bits in kernel models.
     """
-    fits, parts = _Fits(data, counts=counts), {"": features}
+    fits, parts = _Fits(data, counts), {"": features}
     return [row for m in models for row in fits.rows(m, Source.FEATURES, [parts], seeds=seeds)]
 
 
@@ -728,7 +712,7 @@ def fit_head(
     counts, notes = (None, []) if head == "linear" else _substructures(data, parts)
     for note in notes:
         warnings.warn(note, stacklevel=2)
-    fits = _Fits(data, counts=counts)
+    fits = _Fits(data, counts)
     if head != "linear":
         scores[Model.KERNEL] = data.score(fits.kernel(parts)[0].held_out, "train")
     if head != "kernel":
@@ -737,7 +721,7 @@ def fit_head(
     if isinstance(best, Model):
         kept: Kept = fits.kernel(parts)[0].model
     else:
-        kept = {"": _Fits(data, best, [best]).linear(parts[""]).models[best]}
+        kept = {"": _linear_model(data, parts[""], best)}
     return _predictor(encoder, layer, data, kept, make_report(data, ()))
 
 
