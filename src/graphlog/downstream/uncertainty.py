@@ -145,31 +145,19 @@ def calibration_notes(
     """
     notes: list[str] = []
     has_intervals = any("coverage" in row for row in rows)
+    made, promised, risk = "calibrated probabilities", "calibration", "confident"
     if has_intervals:
+        made, promised, risk = "intervals", "coverage", "narrow"
+    if has_intervals and any(row["half_width"] is None for row in rows):
+        fewest = math.ceil(LEVEL / (1 - LEVEL) - 1e-9)
         notes.append(
-            f"{LEVEL:.0%} intervals: prediction ± half width, a quantile of the absolute errors on "
-            "the validation set (split conformal)"
+            f"an empty half width is infinite: it needs labels of {fewest} different {records} "
+            "in the validation set"
         )
-        if any(row["half_width"] is None for row in rows):
-            fewest = math.ceil(LEVEL / (1 - LEVEL) - 1e-9)
-            notes.append(
-                f"an empty half width is infinite: it needs labels of {fewest} different {records} "
-                "in the validation set"
-            )
-        if any("surest_third" in row for row in rows):
-            notes.append(
-                f"std: standard deviation that the model predicts for each of the {records}; RMSE, "
-                "most certain third: of those with the smallest std, in percent of that of all"
-            )
-    else:
-        notes.append(
-            "calibrated: logits divided by a temperature that was fitted on the validation set"
-        )
-    promised = "coverage" if has_intervals else "calibration"
     if pooled:
         notes.append(
-            "They come from the validation sets of all splits and models of fewer labels than the "
-            f"kept ones; {promised} on new {records} is not guaranteed."
+            f"The {made} come from the validation sets of all splits and models of fewer labels "
+            f"than the kept ones; {promised} on new {records} is not guaranteed."
         )
     elif not split_name.startswith(("random (", "stratified (")):
         kind = split_name.partition(" (")[0]
@@ -178,8 +166,7 @@ def calibration_notes(
             "one example."
         )
     if chosen is not None:
-        effect = "intervals may be too narrow" if has_intervals else "they may be too confident"
-        notes.append(f"the validation set also chose {chosen}: {effect}")
+        notes.append(f"the validation set also chose {chosen}: {made} may be too {risk}")
     return notes
 
 
