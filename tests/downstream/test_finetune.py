@@ -474,11 +474,10 @@ def test_a_kernel_model_is_averaged_with_the_fine_tuned_networks(
 
 def test_a_run_keeps_its_kernel_model_when_it_is_resumed(tmp_path: Path):
     run, kernel = {"run_dir": tmp_path / "run"}, {"kernel": True, "with_features": ["ecfp4"]}
-    tuned(**run)
-    first = tuned(**run, resume=True, **kernel)
+    first = tuned(**run, **kernel)
     assert first.report.rows[0].model == "fine-tuned and kernel model, averaged"
-    for changed in ({}, {"kernel": True}):
-        with pytest.raises(ConfigError, match=r"give `kernel=True` and `with_features=\['ecfp4'\]"):
+    for changed, name in (({}, "kernel"), ({"kernel": True}, "with_features")):
+        with pytest.raises(ConfigError, match=rf"was started with finetune\.{name} = .*, now "):
             tuned(**run, resume=True, **changed)
     again = tuned(**run, resume=True, **kernel)
     np.testing.assert_array_equal(first.predict(CHAINS), again.predict(CHAINS))

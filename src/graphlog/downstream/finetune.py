@@ -96,8 +96,9 @@ _DECAY_INTERVAL = 0.3
 _MIN_STD_SHARE = 0.1
 """Argument of :meth:`Head.fit_inputs` if the encoder is not frozen."""
 _EVALUATION_BATCH = 512
-_NOT_IN_DIGEST = {"select", "device", "checkpoint_every_s", "readout", "kernel", "with_features"}
-"""Settings that do not affect the weights; the readout does, but is hashed as resolved."""
+_NOT_IN_DIGEST = {"select", "device", "checkpoint_every_s", "readout"}
+"""Settings that affect neither the weights nor the kernel model; the readout does, but is hashed as
+resolved."""
 _MAY_DIFFER = {
     *("input.name", "input.sha256", "finetune.seeds"),
     *(f"finetune.{name}" for name in _NOT_IN_DIGEST),
@@ -558,7 +559,6 @@ def finetune(
             stack.enter_context(closing(folder))
             with writing(folder.path):
                 folder.checkpoints.mkdir(exist_ok=True)
-            _check_kernel(folder, config)
         start = common_start(encoder, data, config)
         if folder is not None:
             settings = config.written() | {"seeds": list(seeds)}
@@ -732,21 +732,6 @@ def _predictor(
     return Predictor(models, data.targets, report, info, calibration, novelty, partner=partner)
 
 
-def _check_kernel(folder: RunFolder, config: FinetuneConfig) -> None:
-    """Refuse to resume a run with its kernel model removed or changed; it may be added."""
-    before = read_toml(folder.config).get("finetune", {}) if folder.config.is_file() else {}
-    features = before.get("with_features", [])
-    if before.get("kernel") and (not config.kernel or features != list(config.with_features)):
-        joined = setting("with_features", features)
-        names = f"and {joined}" if features else f"without {setting('with_features')}"
-        raise ConfigError(
-            f"the run in {folder.path} averages with a kernel model; give "
-            f"{setting('kernel', True)} {names} to resume it, or "
-            f"replace it with {setting('overwrite', True)}.",
-            option="kernel",
-        )
-
-
 def _check_same(folder: RunFolder, start: Start, tables: Mapping[str, Any]) -> None:
     """Refuse to continue a run of other settings, model or data; the error names a difference."""
     for seed_folder in sorted(folder.checkpoints.glob("seed-*")):
@@ -827,7 +812,7 @@ def _result_rows(
 
 
 def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> str:
-    """Return a hash of everything that affects the weights, except the seed."""
+    """Return a hash of what affects the weights, except the seed, or the kernel model."""
     arrays = {"labels": data.labels, **data.split._asdict(), "weights": data.weights}
     tensors = {f"data.{k}": torch.tensor(a) for k, a in arrays.items() if a is not None}
     settings = config.model_dump(exclude=_NOT_IN_DIGEST)
