@@ -138,7 +138,7 @@ def nci() -> list[str]:
     """5,000 molecules of NCI, which come with RDKit."""
     from graphlog.domains.molecule import rdkit_file
 
-    text = rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text()
+    text = rdkit_file("NCI/first_5K.smi").read_text()
     return [line.split()[0] for line in text.splitlines()]
 
 

@@ -51,8 +51,8 @@ def test_a_data_set_that_comes_with_the_package_or_rdkit(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.delenv("GRAPHLOG_MIRROR", raising=False)
-    if name == "esol":
-        assert fetch_dataset(name, data_dir=tmp_path) == PACKAGED / "esol.csv.gz"
+    if name in ("esol", "chembl2321810"):
+        assert fetch_dataset(name, data_dir=tmp_path) == PACKAGED / f"{name}.csv.gz"
     check(name)
 
 
@@ -72,13 +72,6 @@ def test_labels_come_with_the_name(mirror: Path):
     assert store.tasks == ("FDA_APPROVED", "CT_TOX")
     assert np.nansum(store.labels, axis=0).tolist() == [96, 4]
     assert read_molecules("clintox", targets=["CT_TOX"], limit=10).tasks == ("CT_TOX",)
-
-
-def test_labels_of_another_file_are_joined():
-    store = read_molecules("chembl2321810", limit=300, workers=1)
-    assert store.tasks == ("activity",)
-    assert store.labels[:3].ravel().tolist() == pytest.approx([5.48, 5.48, 5.5])
-    assert not np.isnan(store.labels).any()
 
 
 def test_a_file_in_the_way_of_a_name_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

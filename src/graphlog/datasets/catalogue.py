@@ -39,11 +39,11 @@ class DatasetSpec(FrozenConfig):
     rows: int = 0
     """Number of data rows, including rejected ones; 0 if unknown."""
     path: str = ""
-    """Path of the file in a mirror, in the cache or in the folders of RDKit; empty for a set that
+    """Path of the file in a mirror, in the cache or in RDKit's folder of data; empty for a set that
     is made from other sets."""
     sha256: str = ""
     """SHA-256 of that file; empty if the domain checks the content instead."""
-    origin: Literal["file", "molsets", "rdkit-data", "rdkit-contrib"] = "file"
+    origin: Literal["file", "molsets", "rdkit"] = "file"
     """Whether ``url`` is the address of the file (``file``) or of a package that contains it
     (``molsets``), or the file comes with RDKit."""
     url: str | None = None
@@ -165,7 +165,7 @@ class HasDataSets:
         root, mirror, url = data_root(data_dir), os.environ.get("GRAPHLOG_MIRROR", ""), spec.url
         if (local := self._local(spec, root)) is not None:
             return local
-        if spec.origin.startswith("rdkit"):
+        if spec.origin == "rdkit":
             raise DataError(
                 f"data set '{spec.name}' comes with RDKit, but this RDKit has no {spec.path} as "
                 "pinned; pip install -U rdkit"
@@ -193,7 +193,7 @@ class HasDataSets:
         bundled = self.bundled(spec)
         if bundled is not None and self._is_valid(bundled, spec):
             return bundled
-        if spec.origin.startswith("rdkit"):
+        if spec.origin == "rdkit":
             return None
         if self._is_valid(root / spec.path, spec):
             return root / spec.path

@@ -1,6 +1,5 @@
 """Domains in which each graph has one text, read from tables, lists and data frames in parallel."""
 
-import csv
 import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -65,10 +64,6 @@ class TableDetails(FrozenConfig):
     """Names of label columns in the public file that differ from ours, and our names for them."""
     canonical_split: bool = False
     """Whether the pre-train-GNNs family computes its scaffolds from canonical SMILES."""
-    label_file: str | None = None
-    """File of ``name,label`` lines next to ``path``, if labels are in a separate file."""
-    sha256_label_file: str = ""
-    """Hash of ``label_file``."""
 
 
 def details_of(spec: DatasetSpec) -> TableDetails:
@@ -227,7 +222,6 @@ class RecordDomain(Domain):
             file, details = self.fetch(source.spec, reading.data_dir), details_of(source.spec)
             # found by usual names, since those of public files and of the mirror may differ
             with open_table(file, None, details.header, rule=self.column) as table:
-                table = _with_label_file(table, source.spec, file)
                 yield _with_labels_of_data_set(table, source.spec, targets)
         else:
             if path.is_dir():
@@ -269,26 +263,6 @@ def _with_labels_of_data_set(
     tasks = [targets] if isinstance(targets, str) else targets
     columns = choose_tasks(table, [name_in_file.get(task, task) for task in tasks])
     return replace(table, where=spec.name, tasks={c: our_name.get(c, c) for c in columns})
-
-
-def _with_label_file(table: Table, spec: DatasetSpec, path: Path) -> Table:
-    """Return the table joined by name with its separate file of labels, if there is one."""
-    details = details_of(spec)
-    if details.label_file is None:
-        return table
-    file = path.parents[len(Path(spec.path).parts) - 1] / details.label_file
-    content = file.read_bytes() if file.is_file() else b""
-    if hashlib.sha256(content).hexdigest() != details.sha256_label_file:
-        raise DataError(
-            f"{file}: is not the expected file of labels of '{spec.name}'; pip install -U rdkit"
-        )
-    label_of = {line[0]: line[1] for line in csv.reader(content.decode("ascii").splitlines())}
-    task = spec.tasks[0]
-    rows = (
-        row._replace(fields={**row.fields, task: label_of.get(row.fields["name"], "")})
-        for row in table.rows
-    )
-    return replace(table, header=(*table.header, task), rows=rows)
 
 
 _Piece = tuple[list[Row], Float[np.ndarray, "N T"]]

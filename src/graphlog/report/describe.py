@@ -200,7 +200,7 @@ def describe_dataset(name: str) -> dict[str, Any]:
         if (files := domain.find(spec)) is not None:
             here, where = "yes", ", ".join(map(str, files))
             if domain.bundled(spec) is not None:
-                here = "with RDKit" if spec.origin.startswith("rdkit") else "with graphlog"
+                here = "with RDKit" if spec.origin == "rdkit" else "with graphlog"
     except DataError:
         here = "another file"
     return {

@@ -154,10 +154,10 @@ class MoleculeDomain(RecordDomain):
 
     def bundled(self, spec: DatasetSpec) -> Path | None:
         """Return the file of a data set that this package or RDKit contains, else None."""
-        if not spec.origin.startswith("rdkit"):
+        if spec.origin != "rdkit":
             path = BUNDLED / Path(spec.path).name
             return path if path.is_file() else None
-        return rdkit_file(spec.origin, spec.path)
+        return rdkit_file(spec.path)
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
         """Return whether a file holds the SMILES of a data set, in their order."""
@@ -343,12 +343,11 @@ def _without_isotopes(smiles: Iterable[str]) -> list[str]:
     return [_ISOTOPE.sub("[", text) for text in smiles]
 
 
-def rdkit_file(origin: str, path: str) -> Path:
-    """Return a file below RDKit's folder of data (``rdkit-data``) or ``rdkit-contrib``."""
+def rdkit_file(path: str) -> Path:
+    """Return a file below RDKit's folder of data."""
     from rdkit import RDConfig
 
-    folder: str = RDConfig.RDContribDir if origin == "rdkit-contrib" else RDConfig.RDDataDir
-    return Path(folder) / path
+    return Path(RDConfig.RDDataDir) / path
 
 
 DOMAIN = MoleculeDomain()
