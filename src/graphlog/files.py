@@ -25,10 +25,17 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TextIO
 
-from graphlog.errors import DataError, GraphLoGError, optional
+from graphlog.errors import DataError, GraphLoGError, MissingExtraError
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
+
+zstd: Any = None
+with suppress(ImportError):  # without the extra `zstd`
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
 
 EXCEL_SAFE: ContextVar[bool] = ContextVar("EXCEL_SAFE", default=False)
 """Whether :func:`open_csv` escapes text that spreadsheets would execute as a formula."""
@@ -439,45 +446,24 @@ def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
         yield line
 
 
-class _Zstandard(io.RawIOBase):
-    """Decompressed content of all frames of a Zstandard stream; a truncated one is an error."""
-
-    def __init__(self, source: io.BufferedIOBase) -> None:
-        with optional("zstandard", "zstd"):
-            import zstandard
-        self._source, self._ready = source, memoryview(b"")
-        self._new, self._error = zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError
-        self._frame = self._new()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            block = self._frame.unused_data if self._frame.eof else b""
-            block = block or self._source.read(1 << 10)  # expands to 32 MB at most
-            if not block:
-                if not self._frame.eof:
-                    raise EOFError("it ends early")
-                return 0
-            if self._frame.eof:
-                self._frame = self._new()
-            try:
-                self._ready = memoryview(self._frame.decompress(block))
-            except self._error as e:
-                raise EOFError(str(e)) from None
-        size = min(len(buffer), len(self._ready))
-        buffer[:size] = self._ready[:size]
-        self._ready = self._ready[size:]
-        return size
+def _open_zstandard(raw: io.BufferedIOBase) -> io.BufferedIOBase:
+    if zstd is None:
+        raise MissingExtraError("backports.zstd", "zstd")
+    return zstd.ZstdFile(raw)
 
 
 _DECOMPRESSORS: dict[bytes, Callable[[Any], io.BufferedIOBase]] = {
     b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
     b"BZh": bz2.BZ2File,
     b"\xfd7zX": lzma.LZMAFile,
-    b"\x28\xb5\x2f\xfd": lambda raw: io.BufferedReader(_Zstandard(raw)),
+    b"\x28\xb5\x2f\xfd": _open_zstandard,
 }
 """Functions that open a compressed stream, by its first bytes."""
-DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+DAMAGED = (
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    gzip.BadGzipFile,
+    *([zstd.ZstdError] if zstd else []),
+)
 """Errors raised by reading damaged compressed content, besides OSError."""

@@ -14,6 +14,7 @@ from rdkit import Chem
 import graphlog
 from graphlog.data.store import GraphStore
 from graphlog.errors import DataError, GraphLoGError
+from graphlog.files import zstd
 from protein_support import links
 
 TABLE = "smiles,y\nCCO,1\nc1ccccc1,0\n"
@@ -50,10 +51,8 @@ READERS = {
 
 
 def _packed(kind: str, content: bytes) -> bytes:
-    if kind == "zst":
-        return pytest.importorskip("zstandard").ZstdCompressor().compress(content)
-    module: Any = {"gz": gzip, "bz2": bz2, "xz": lzma}[kind]
-    return module.compress(content)
+    module: Any = {"gz": gzip, "bz2": bz2, "xz": lzma, "zst": zstd}[kind]
+    return module.compress(content) if module else pytest.skip("needs the extra `zstd`")
 
 
 PACKED = ("gz", "bz2", "xz", "zst")
@@ -69,6 +68,7 @@ FORMS: dict[str, Callable[[str], bytes]] = {
 DEFECTS: dict[str, Callable[[str], bytes]] = {
     "empty": lambda text: b"",
     "empty and packed": lambda text: _packed("gz", b""),
+    "zst and junk": lambda text: _packed("zst", text.encode()) + b"junk",
     "not packed as it begins": lambda text: b"\x1f\x8b" + b"junk" * 10,
     "no text": lambda text: b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
     **{
