@@ -246,6 +246,12 @@ def _raw_graph(row: int, graph: Any) -> RawGraph:
         labels = np.zeros(0) if graph.y is None else _array(graph.y, "y").astype(np.float64)
         if np.isinf(labels).any():
             raise BadGraphError("`y` must be finite, or NaN where it is unknown")
+        adjacency = next((name for name in ("adj_t", "adj") if name in graph), None)
+        if graph.edge_index is None and adjacency is not None:
+            raise BadGraphError(
+                f"has its edges in `{adjacency}`, which is not read: keep `edge_index` "
+                "(ToSparseTensor: remove_edge_index=False)"
+            )
         node, edges = _columns(graph.x, "x"), _edges(graph.edge_index)
         return RawGraph(
             row=row,

@@ -152,6 +152,10 @@ BAD_GRAPHS: list[tuple[object, str]] = [
     (_broken(y=torch.tensor([torch.inf])), "graph 1: `y` must be finite"),
     (_broken(x=list("abcd")), "graph 1: `x` must be a tensor of numbers"),
     (_broken(edge_index="no"), "graph 1: `edge_index` must be a tensor of numbers"),
+    (
+        _broken(edge_index=None, edge_attr=None, adj_t=torch.eye(4)),
+        "graph 1: has its edges in `adj_t`",
+    ),
     (Data(x=torch.zeros(0, 3)), "graph 1: has no node"),
 ]
 
