@@ -30,6 +30,7 @@ from graphlog.inputs import (
     InputLike,
     domain_name,
     read,
+    reiterable,
     remember_input,
     rereadable,
     resolve,
@@ -333,6 +334,7 @@ def embed(
         ConfigError: If a model or an option is unknown.
         ModelFileError: If the model cannot be read.
     """
+    source = reiterable(source)
     model = load(encoder, source=source)
     with using(engine, model.device.type):
         return model.embed(source, layer, **options)
@@ -381,7 +383,8 @@ def embed_file(
         ConfigError: If the extension of ``out`` is unknown.
         DataError: If the source cannot be read.
     """
-    model, out = load(encoder, device=device_for(engine, device), source=source), Path(out)
+    source, out = reiterable(source), Path(out)
+    model = load(encoder, device=device_for(engine, device), source=source)
     names = model.feature_names(layer, with_features)
     resolved = resolve(source, model.schema)
     chosen = choose_format(out, format, resolved)  # before standard input is copied

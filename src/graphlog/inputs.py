@@ -84,8 +84,7 @@ def resolve(source: InputLike, schema: FeatureSchema | None = None) -> Input:
         )
     if isinstance(source, str | os.PathLike):
         return _named(source)
-    if isinstance(source, Iterator):  # the functions below iterate more than once
-        source = list(source)
+    source = reiterable(source)
     if (graphs := _torch_graphs(source)) is not None:
         from graphlog.pyg import from_pyg
 
@@ -97,6 +96,11 @@ def resolve(source: InputLike, schema: FeatureSchema | None = None) -> Input:
     records = records_of(source)
     name = f"list of {len(records):,} record{'s'[: len(records) != 1]}"
     return Input(name=name, records=records)
+
+
+def reiterable(source: Any) -> Any:
+    """Return an input that can be resolved more than once: a list in place of an iterator."""
+    return list(source) if isinstance(source, Iterator) else source
 
 
 def read(

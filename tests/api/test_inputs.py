@@ -18,10 +18,12 @@ from torch_geometric.data import Data
 
 import graphlog
 from downstream_support import tuned
+from graphlog.domains import Input
 from graphlog.domains.molecule import MOLECULE, MOLECULE_CIP
+from graphlog.downstream.probe import opened
 from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError, DataError
-from graphlog.inputs import read, read_streamed, recall_input, remember_input, resolve
+from graphlog.inputs import read, read_streamed, recall_input, remember_input, resolve, rows_of
 
 SMILES = [f"{'C' * n}{end}" for n in range(2, 14) for end in ("O", "N")]
 ACTIVE = ["yes" if "O" in s else "no" for s in SMILES]
@@ -327,3 +329,15 @@ def test_graphs_of_torch_geometric_come_in_any_collection() -> None:
     array[:] = graphs
     for given in (graphs, iter(graphs), array, pd.Series(graphs)):
         assert len(graphlog.read_graphs(given)) == 2
+
+
+def test_the_untrained_encoder_reads_all_of_an_iterator(tmp_path: Path) -> None:
+    graphs = [Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=n) for n in range(2, 22)]
+    assert len(graphlog.embed("random", iter(graphs))) == 20
+    assert graphlog.embed_file("random", iter(graphs), tmp_path / "e.csv").rows == 20
+    assert graphlog.neighbors("random", graphs[:1], iter(graphs), k=20).rows.shape == (1, 20)
+    _, source = opened("random", iter(graphs), "cpu")  # for probe and finetune
+    assert isinstance(source, Input)
+    assert rows_of(source) == 20
+    tree = graphlog.write_prototypes("random", tmp_path / "tree", iter(graphs), fit=True)
+    assert tree.rows == 20

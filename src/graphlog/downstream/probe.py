@@ -64,7 +64,7 @@ from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError, check_list, check_name, check_seeds, setting
 from graphlog.files import write_json, write_text, writing
-from graphlog.inputs import InputLike, remember_input, resolve
+from graphlog.inputs import InputLike, reiterable, remember_input, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import RunFolder, check_usable, versions
 from graphlog.training.settings import Precision
@@ -260,6 +260,7 @@ def opened(
     """Return the encoder, and the input to read, or the graphs if they have labels already."""
     if isinstance(dataset, LabeledGraphs):
         return load(encoder, device=device, source=dataset.store), dataset
+    dataset = reiterable(dataset)
     encoder = load(encoder, device=device, source=dataset)
     return encoder, resolve(dataset, encoder.schema)
 

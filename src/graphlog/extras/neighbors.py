@@ -60,6 +60,7 @@ from graphlog.inputs import (
     InputLike,
     read,
     read_streamed,
+    reiterable,
     rereadable,
     resolve,
     temporary_folder,
@@ -656,7 +657,7 @@ def _index_or_source(
     if isinstance(library, str | os.PathLike) and os.path.isfile(Path(library) / _FILE):
         library = Index.load(Path(library))
     if not isinstance(library, Index):
-        return None, library
+        return None, reiterable(library)
     search = "exact" if library.is_exact else "approximate"
     for option, wanted, actual, kind in (
         ("layer", layer, library.layer, f"of layer '{library.layer}'"),

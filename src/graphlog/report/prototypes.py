@@ -33,7 +33,7 @@ from graphlog.files import (
     write_text,
     writing,
 )
-from graphlog.inputs import InputLike, read_streamed, recall_input, resolve
+from graphlog.inputs import InputLike, read_streamed, recall_input, reiterable, resolve
 from graphlog.report.hierarchy import (
     HEIGHT,
     WIDTH,
@@ -130,6 +130,7 @@ def write_prototypes(
     folder, progress, seed = Path(out), as_progress(progress), check_seed("seed", seed)
     check_usable(folder, _KIND, resume=None, overwrite=True)
     named = "the model" if isinstance(model, Encoder) else storable(str(model))
+    source = reiterable(source)
     encoder = load(model, device=device, source=source)
     learned = None if fit else hierarchy_of(encoder, named)
     known = None if source is None else (source, {})
