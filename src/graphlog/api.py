@@ -39,7 +39,7 @@ from graphlog.inputs import (
     stream,
 )
 from graphlog.processes import is_first
-from graphlog.training.log import Callback, Progress, as_progress
+from graphlog.training.log import Callback, Progress, as_progress, check_callbacks
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import check_usable
 from graphlog.training.settings import (
@@ -228,8 +228,8 @@ def pretrain(
         overwrite: Whether to replace the run in ``run_dir``.
         config: Settings to start from: an object, nested tables, or a TOML file.
         progress: Progress display; True shows a bar.
-        callbacks: Functions that receive every row of the log; ``tensorboard``, ``wandb`` or
-            ``mlflow`` by name.
+        callbacks: Objects whose method ``on_row(row)`` receives every row of the log;
+            ``tensorboard``, ``wandb`` or ``mlflow`` by name.
         reading: Options of ``read_molecules`` (``smiles_column``, ``workers``, ``limit``, ...).
         overrides: Any setting: ``epochs=3``, ``encoder={"dim": 64}``, or ``**{"encoder.dim": 64}``.
 
@@ -242,8 +242,11 @@ def pretrain(
         8
     """
     folder = None if run_dir is None else Path(run_dir)
-    if folder is not None and is_first():  # before the input is read, which may take a long time
-        check_usable(folder, "pretrain", resume, overwrite, init)
+    checked: Sequence[Callback | str] = ()
+    if is_first():  # before the input is read, which may take a long time
+        checked = check_callbacks(callbacks)
+        if folder is not None:
+            check_usable(folder, "pretrain", resume, overwrite, init)
     progress = as_progress(progress)
     origin = config if isinstance(config, str | Path) else setting("config")
     if resume and folder is not None and (folder / "config.toml").is_file():
@@ -301,7 +304,7 @@ def pretrain(
         folder,
         init=None if start is None else start.network,
         progress=progress,
-        callbacks=callbacks,
+        callbacks=checked,
         resume=resume,
         overwrite=overwrite,
         describe=describe,

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 import torch
 
 import graphlog
-from downstream_support import CHAINS, IS_ALCOHOL, chain_store, write_csv
+from downstream_support import CHAINS, IS_ALCOHOL, chain_store, labeled, probed, tuned, write_csv
+from graphlog.domains.molecule import MOLECULE
 from graphlog.errors import ConfigError, TrainingInterrupted
+from graphlog.inputs import read
 from training_support import Heard
 
 SMALL = {"encoder": {"dim": 8, "layers": 2}, "batch_size": 16}
@@ -146,6 +149,23 @@ def test_a_refused_run_leaves_the_folder_as_it_was(tmp_path: Path, how: str):
     with pytest.raises(ConfigError):
         graphlog.pretrain(second, "attrmasking", epochs=1, batch_size=4, **options)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_a_run_is_not_replaced_if_an_argument_is_refused(tmp_path: Path):
+    run: dict[str, Any] = {"run_dir": tmp_path / "run", "overwrite": True}
+    data, features = labeled(IS_ALCOHOL), {"with_features": ["descriptors"]}
+    without_texts = replace(data, store=read(CHAINS, MOLECULE, keep_texts=False))
+    probed(data, **run)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    for refused in (
+        lambda: graphlog.pretrain(CHAINS, callbacks=[print], **run),
+        lambda: tuned(callbacks=["nope"], **run),
+        lambda: tuned(without_texts, kernel=True, **features, **run),
+        lambda: probed(without_texts, **features, **run),
+    ):
+        with pytest.raises(graphlog.GraphLoGError):
+            refused()
+        assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
 def test_a_checkpoint_is_never_written_over(tmp_path: Path):

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from graphlog.config import FrozenConfig, read_toml
 from graphlog.data.store import GraphBatch, epoch_batches
 from graphlog.data.tables import ColumnNames
-from graphlog.domains import domain_of
 from graphlog.downstream.linear import fuse
 from graphlog.downstream.metrics import SCORES, better, format_score
 from graphlog.downstream.predictor import FineTuned, Head, Predictor
@@ -34,6 +33,7 @@ from graphlog.downstream.probe import (
     KERNEL_RULE,
     FittedKernel,
     check_baselines,
+    check_features,
     describe_run,
     ecfp_rows,
     keep_run,
@@ -52,7 +52,14 @@ from graphlog.errors import ConfigError, DataError, check_list, check_seeds, set
 from graphlog.files import writing
 from graphlog.inputs import InputLike
 from graphlog.objectives.base import LossTerms, Phase
-from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, as_progress
+from graphlog.training.log import (
+    Callback,
+    Callbacks,
+    MetricsFile,
+    Progress,
+    as_progress,
+    check_callbacks,
+)
 from graphlog.training.runfolder import RunFolder, check_usable, load_checkpoint
 from graphlog.training.settings import (
     NumberFormat,
@@ -546,6 +553,7 @@ def finetune(
     config = config.resolve_precision(bar.say)
     seeds = check_seeds("seeds", seeds)
     check_baselines(baselines)
+    callbacks = check_callbacks(callbacks)
     if path is not None:  # before the input is read, which may take long
         check_usable(path, "finetune", resume, overwrite, encoder)
     encoder, source = opened(encoder, dataset, config.device)
@@ -617,7 +625,7 @@ def check_finetuning(data: LabeledGraphs, config: FinetuneConfig) -> None:
             f"{setting('with_features')}.",
             option="with_features",
         )
-    domain_of(data.store.schema).check_feature_sets(config.with_features)
+    check_features(data.store, config.with_features)
     check_learnable(data)
     chooses = config.select == "best-valid" or config.patience
     if chooses and len(data.unusable_targets("valid")) == len(data.targets):

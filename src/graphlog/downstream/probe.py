@@ -20,6 +20,7 @@ from scipy.sparse import csr_matrix
 
 from graphlog.data.graphs import save_rejects
 from graphlog.data.split import Split
+from graphlog.data.store import GraphStore
 from graphlog.data.tables import ColumnNames
 from graphlog.data.workers import device_for, using
 from graphlog.domains import Input, domain_of
@@ -170,7 +171,7 @@ def probe(
         data = labeled(source, encoder.schema, **labeling)
         _check_weights(data, head)
         domain = domain_of(data.store.schema)
-        domain.check_feature_sets(with_features)
+        check_features(data.store, with_features)
         splits = [data] if folds_seeds is None else with_other_splits(data, folds_seeds)
         if folds_seeds is None and (path is not None or head != "linear"):
             check_learnable(data)
@@ -587,6 +588,14 @@ def check_baselines(names: Sequence[str], known: Sequence[str] = BASELINES) -> N
     check_list("baselines", names)
     for name in names:
         check_name("baseline", name, known)
+
+
+def check_features(store: GraphStore, names: Sequence[str]) -> None:
+    """Refuse features that are unknown or that the graphs have no texts for, before any work."""
+    domain = domain_of(store.schema)
+    domain.check_feature_sets(names)
+    for name in names:
+        domain.feature_set(name, store.subset([0]))
 
 
 def ecfp_rows(

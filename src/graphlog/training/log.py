@@ -344,38 +344,46 @@ class Callback(Protocol):
 TakeRow = Callable[[dict[str, Any]], object]
 
 
+def check_callbacks(callbacks: Sequence[Any] | Callback) -> Sequence[Callback | str]:
+    """Return the callbacks of a run as a list, before anything of it is written.
+
+    Raises:
+        ConfigError: If a name is unknown or an object is not a callback.
+        MissingExtraError: If the library of a tracker is not installed.
+    """
+    if isinstance(callbacks, Callback) or callable(callbacks):
+        callbacks = [callbacks]
+    check_list("callbacks", callbacks)
+    for callback in callbacks:
+        if isinstance(callback, Callback):
+            continue
+        if not isinstance(callback, str):
+            raise ConfigError(
+                f"a callback needs a method `on_row(row)`, found {type(callback).__name__}; "
+                f"trackers by name are {', '.join(TRACKERS)}."
+            )
+        check_name("tracker", callback, TRACKERS)
+        if find_spec(callback) is None:
+            raise MissingExtraError(callback, callback)
+    return callbacks
+
+
 class Callbacks:
     """The callbacks of one run; none of them can stop it."""
 
     def __init__(
-        self, callbacks: Sequence[Any] | Callback = (), folder: Path | None = None
+        self, callbacks: Sequence[Callback | str] = (), folder: Path | None = None
     ) -> None:
-        """Check the callbacks and start the trackers given by name.
-
-        Raises:
-            ConfigError: If a name is unknown or an object is not a callback.
-            MissingExtraError: If the library of a tracker is not installed.
-        """
-        if isinstance(callbacks, Callback) or callable(callbacks):
-            callbacks = [callbacks]
-        check_list("callbacks", callbacks)
+        """Start the trackers given by name."""
         self._active: list[tuple[str, TakeRow]] = []
         self._ends = ExitStack()
         for callback in callbacks:
             if isinstance(callback, Callback):
                 self._active.append((type(callback).__name__, callback.on_row))
                 continue
-            if not isinstance(callback, str):
-                raise ConfigError(
-                    f"a callback needs a method `on_row(row)`, found {type(callback).__name__}; "
-                    f"trackers by name are {', '.join(TRACKERS)}."
-                )
-            check_name("tracker", callback, TRACKERS)
             opened = ExitStack()
             try:
                 take = opened.enter_context(TRACKERS[callback](folder))
-            except ImportError:
-                raise MissingExtraError(callback, callback) from None
             except Exception as e:  # no server or account, for example; the run does not need it
                 _warn(callback, e)
             else:

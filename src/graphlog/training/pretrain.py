@@ -446,7 +446,7 @@ def run_pretraining(
     overwrite: bool = False,
     init: GraphEncoder | None = None,
     progress: Progress | None = None,
-    callbacks: Sequence[Callback | str] | Callback = (),
+    callbacks: Sequence[Callback | str] = (),
     describe: Callable[[Path], None] = lambda folder: None,
 ) -> ModelFile:
     """Train ``config.objective`` on the graphs of ``store``; see :func:`graphlog.pretrain`.
@@ -478,8 +478,7 @@ def run_pretraining(
         team.check_equal({"whether the run is complete": is_complete})
         result = _load_complete(run_dir / MODEL, job) if run_dir and is_complete else None
         if result is None:
-            given = callbacks if team.is_first else ()
-            with closing(Callbacks(given, folder and folder.path)) as active:
+            with closing(Callbacks(callbacks, folder and folder.path)) as active:
                 _train(job, run_dir, active, resume, describe)
             result = job.finish()
             if folder is not None:
