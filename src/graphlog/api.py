@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 
 from graphlog.config import merge
@@ -196,6 +197,7 @@ def featurize(
     return graphs
 
 
+@torch.inference_mode(mode=False)  # training needs gradients, also if the caller does not
 def pretrain(
     source: InputLike,
     objective: str | None = None,

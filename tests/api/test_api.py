@@ -13,10 +13,21 @@ import pytest
 import torch
 
 import graphlog
-from downstream_support import CHAINS, IS_ALCOHOL, chain_store, labeled, probed, tuned, write_csv
+from downstream_support import (
+    CHAINS,
+    IS_ALCOHOL,
+    LENGTH,
+    chain_store,
+    labeled,
+    probed,
+    tiny_encoder,
+    tuned,
+    write_csv,
+)
 from graphlog.domains.molecule import MOLECULE
 from graphlog.errors import ConfigError, TrainingInterrupted
 from graphlog.inputs import read
+from graphlog.sklearn import GraphRegressor
 from training_support import Heard
 
 SMALL = {"encoder": {"dim": 8, "layers": 2}, "batch_size": 16}
@@ -166,6 +177,21 @@ def test_a_run_is_not_replaced_if_an_argument_is_refused(tmp_path: Path):
         with pytest.raises(graphlog.GraphLoGError):
             refused()
         assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_training_is_the_same_in_inference_mode():
+    def train() -> tuple[np.ndarray, ...]:
+        encoder = tiny_encoder("jk")
+        trained = graphlog.pretrain(CHAINS, "attrmasking", init=encoder, epochs=1, batch_size=16)
+        predicted = tuned(encoder=encoder, seeds=(0,)).predict(CHAINS)
+        regressor = GraphRegressor(encoder, epochs=1).fit(CHAINS, LENGTH)
+        return trained.embed(CHAINS), predicted, regressor.predict(CHAINS)
+
+    expected = train()
+    with torch.inference_mode():
+        found = train()
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_a_checkpoint_is_never_written_over(tmp_path: Path):

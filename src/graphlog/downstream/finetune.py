@@ -485,6 +485,7 @@ def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarr
 RULES = {"last": "last epoch", "best-valid": "best validation"}
 
 
+@torch.inference_mode(mode=False)  # training needs gradients, also if the caller does not
 def finetune(
     encoder: str | Path | Encoder,
     dataset: InputLike | LabeledGraphs,
@@ -591,6 +592,7 @@ def finetune(
         return predictor
 
 
+@torch.inference_mode(mode=False)  # as for `finetune`
 def train_one(
     encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, seed: int
 ) -> tuple[FineTuned, int]:
