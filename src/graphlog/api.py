@@ -298,7 +298,7 @@ def pretrain(
 
     def describe(run: Path) -> None:
         remember_input(run, resolved, **options)
-        save_rejects(run, store.rejects, run.absolute().name)
+        save_rejects(run, store.rejects, run.name)
 
     result = run_pretraining(
         store,

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -280,6 +281,19 @@ def test_finetuning_passes_every_row_on(tmp_path: Path):
     again = Kept()
     tuned(callbacks=[again], resume=True, **given)
     assert again.rows == []  # nothing is computed again
+
+
+def test_a_run_stays_in_its_folder_if_the_working_directory_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    leaving = Mock(on_row=lambda _: monkeypatch.chdir(elsewhere))
+    monkeypatch.chdir(tmp_path)
+    graphlog.pretrain(SMILES, "attrmasking", run_dir="run", callbacks=leaving, **SMALL)
+    monkeypatch.chdir(tmp_path)
+    tuned(run_dir="tuned", callbacks=leaving)
+    assert not list(elsewhere.iterdir())
+    assert all((tmp_path / run / "model.safetensors").is_file() for run in ("run", "tuned"))
 
 
 def test_what_fails_is_dropped_with_one_warning():

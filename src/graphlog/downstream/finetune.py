@@ -578,7 +578,7 @@ def finetune(
         if config.kernel:  # before the networks, because it may fail and they take longer
             with_readout = encoder.with_readout(config.readout)
             fitted = kernel_predictor(with_readout, data, config.with_features)
-        with closing(Callbacks(callbacks, path)) as followers:
+        with closing(Callbacks(callbacks, folder and folder.path)) as followers:
             jobs = _train(start, seeds, bar, folder, followers)
         untrained: list[SeedJob] = []
         is_untrained = encoder.info.get("name") == RANDOM  # then the baseline would be the same

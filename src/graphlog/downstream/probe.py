@@ -780,7 +780,7 @@ def keep_run(
     with writing(folder.path, advice):
         write_json(folder.path / "scores.json", predictor.report.to_dict())
         predictor.save(folder.model)
-        save_rejects(folder.path, data.rejects, folder.path.absolute().name)
+        save_rejects(folder.path, data.rejects, folder.path.name)
     if isinstance(source, Input):
         remember_input(folder.path, source, **labeling)
 

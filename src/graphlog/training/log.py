@@ -476,7 +476,7 @@ TRACKERS: Mapping[str, Callable[[Path | None], AbstractContextManager[TakeRow]]]
 
 
 def _run_name(folder: Path | None) -> str | None:
-    return None if folder is None else folder.absolute().name
+    return None if folder is None else folder.name
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:

@@ -479,7 +479,7 @@ def run_pretraining(
         result = _load_complete(run_dir / MODEL, job) if run_dir and is_complete else None
         if result is None:
             with closing(Callbacks(callbacks, folder and folder.path)) as active:
-                _train(job, run_dir, active, resume, describe)
+                _train(job, run_dir and run_dir.absolute(), active, resume, describe)
             result = job.finish()
             if folder is not None:
                 with writing(folder.model, resume_advice()):

@@ -93,7 +93,7 @@ class RunFolder:
             for entry in list(path.iterdir()):
                 if _is_unfinished(entry.name) or (overwrite and _RUN_FILES.fullmatch(entry.name)):
                     entry.unlink()  # removes a link, but not the file that it refers to
-        return cls(path, lock)
+        return cls(path.absolute(), lock)  # a callback may change the working directory
 
     def remove_targets(self) -> None:
         """Remove the targets computed for this run: they are large and no longer needed."""
