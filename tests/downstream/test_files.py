@@ -345,6 +345,15 @@ def test_a_list_and_nothing_at_all_are_embedded(tmp_path: Path, ending: str):
         assert written.rows == len(source)
 
 
+def test_columns_of_a_frame_without_rows_are_written(tmp_path: Path):
+    frame = {"name": [], "smiles": []}
+    embed_file(tiny_encoder(), frame, tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text().startswith("name,smiles,e0,")
+    embed_file(tiny_encoder(), frame, tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as arrays:
+        assert {"name", "smiles"} <= set(arrays)
+
+
 def test_an_output_is_written_through_a_link_and_never_in_place_of_a_device(
     tmp_path: Path, table: Path
 ):

@@ -241,7 +241,7 @@ class _TextColumn:
         self.width, self.is_count = 1, True
 
     def add(self, texts: list[str]) -> None:
-        self.width = max(self.width, *map(len, texts))
+        self.width = max([self.width, *map(len, texts)])
         self.is_count &= texts == [str(k) for k in range(self._rows, self._rows + len(texts))]
         self._rows += len(texts)
         with self._path.open("a", encoding="utf-8") as file:
@@ -330,7 +330,7 @@ def write_aligned(
     )
     with scratch as folder, writing(out):
         first = next(parts)
-        columns = [*first[0].fields[0]] if first[0].fields else []
+        columns = [*(first[0].fields[0] if first[0].fields else source.columns or ())]
         results = replace(results, parts=counted(), records=records, input_columns=columns)
         finished = WRITERS[format](results, folder)
         if is_stream:
