@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import graphlog
+from downstream_support import CHAINS, classifier, tiny_encoder
 from graphlog.downstream.pretrained import random_encoder
 from graphlog.encoders.encoder import build_encoder, calibrate
 from graphlog.encoders.modelfile import read_model
@@ -308,6 +309,13 @@ def test_what_the_caller_made_of_torch_changes_no_number():
     for name, weight in expected.items():
         assert weight.dtype == found[name].dtype
         assert torch.equal(weight, found[name]), name
+    encoder, predictor = tiny_encoder(), classifier()
     torch.set_default_device("meta")
-    with pytest.raises(ConfigError, match="default device is 'meta', and graphlog moves tensors"):
-        run_pretraining(store, config, None)
+    for refused in (
+        lambda: run_pretraining(store, config, None),
+        lambda: encoder.embed(CHAINS),
+        lambda: predictor.predict(CHAINS),
+        random_encoder,
+    ):
+        with pytest.raises(ConfigError, match="default device is 'meta', and graphlog moves"):
+            refused()

@@ -52,6 +52,7 @@ from graphlog.training.settings import (
     NumberFormat,
     Precision,
     autocast,
+    check_default_device,
     choose_device,
     inference_precision,
     seed_for,
@@ -617,6 +618,7 @@ def random_encoder(
         seed: Seed of the initial weights and of the sample of graphs.
         graphs: Unlabeled graphs to compute the statistics of; None takes bundled molecules.
     """
+    check_default_device()
     if isinstance(config, FeatureSchema):
         raise ConfigError(
             "`config` is for settings of the network; give a schema as `schema=`.", option="config"

@@ -285,6 +285,15 @@ def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
     return arranged
 
 
+def check_default_device() -> None:
+    """Raise a ConfigError if torch creates tensors on another device than the CPU by default."""
+    if (default := torch.get_default_device().type) != "cpu":
+        raise ConfigError(
+            f"torch's default device is '{default}', and graphlog moves tensors to a device itself:"
+            f" call torch.set_default_device('cpu') and give {setting('device', 'cuda')}."
+        )
+
+
 def choose_device(name: str) -> torch.device:
     """Return the device called ``name``; ``auto`` is CUDA if there is a GPU, else the CPU.
 
@@ -295,11 +304,7 @@ def choose_device(name: str) -> torch.device:
             processes, if several processes name the same GPU, or if torch's default device is not
             the CPU.
     """
-    if (default := torch.get_default_device().type) != "cpu":
-        raise ConfigError(
-            f"torch's default device is '{default}', and graphlog moves tensors to a device itself:"
-            f" call torch.set_default_device('cpu') and give {setting('device', 'cuda')}."
-        )
+    check_default_device()
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -363,6 +368,7 @@ def inference_precision(
     name: Precision, device: torch.device, say: Callable[[str], None]
 ) -> NumberFormat:
     """Return the number format for embedding or prediction; call ``say`` with a note for bf16."""
+    check_default_device()
     precision = choose_precision(name, device, say)
     if precision == "bf16":
         say("note: in bf16 results differ from those in fp32, the default, by about 1 %")
