@@ -1,3 +1,4 @@
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.extras.export import padded_inputs
 from graphlog.files import mark_folder
 from graphlog.inputs import read
+from graphlog.training.runfolder import RunFolder
 
 TINY = {"dim": 8, "layers": 1}
 BAD = ["CCO", "not a molecule", "c1ccccc1", "", "C"]
@@ -155,6 +157,8 @@ def test_load_names_what_is_wrong(tmp_path: Path):
     (tmp_path / "run" / "config.toml").touch()
     mark_folder(tmp_path / "run", "pretrain")
     refused("run", "interrupted; continue it with `resume=True`")
+    with closing(RunFolder.open(tmp_path / "run", resume=True)):
+        refused("run", "It is being written; wait for the run to end")
     (tmp_path / "old.pth").touch()
     refused("old.pth", "graphlog convert")
     tiny_encoder().save(tmp_path / "model.safetensors")

@@ -47,7 +47,7 @@ from graphlog.errors import (
 from graphlog.files import folder_kind
 from graphlog.inputs import InputLike, check_schema, read, resolve, that_fit
 from graphlog.training.log import Progress, as_progress
-from graphlog.training.runfolder import RUNS
+from graphlog.training.runfolder import RUNS, is_in_use
 from graphlog.training.settings import (
     NumberFormat,
     Precision,
@@ -562,6 +562,8 @@ def model_path(model: str | Path, has_head: bool = False) -> Path:
         kind = folder_kind(path)
         if kind == "search":
             advice = f"It is of tune; name the run in it: {path / 'best'}."
+        elif is_in_use(path):
+            advice = "It is being written; wait for the run to end."
         elif kind == "probe":
             advice = f"It was interrupted; probe again with {setting('overwrite', True)}."
         elif kind in RUNS and (path / "config.toml").is_file():

@@ -221,6 +221,17 @@ def _clear(root: Path, names: re.Pattern[str]) -> None:
         root.rmdir()
 
 
+def is_in_use(path: Path) -> bool:
+    """Return whether a process is writing the run in a folder."""
+    with suppress(OSError):
+        if (path / _LOCK).is_file():
+            lock = acquire_lock(path / _LOCK)
+            if lock is None:
+                return True
+            release_lock(lock)
+    return False
+
+
 def _lock(path: Path) -> "BaseFileLock":
     """Lock ``path/.lock`` and write the process ID to it."""
     file = path / _LOCK
