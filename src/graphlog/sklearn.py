@@ -59,9 +59,8 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
     with_features: Sequence[str] = ()
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
-        """Load the encoder; nothing is learned from ``X``."""
-        _texts(X, self)
-        self.encoder_ = load(self.encoder, device=self.device)
+        """Load the encoder; only ``random`` depends on ``X``, as in :func:`graphlog.load`."""
+        self.encoder_ = load(self.encoder, device=self.device, source=_texts(X, self))
         self.n_features_in_ = 1
         self.encoder_.feature_names(self.layer, self.with_features)  # rejects unknown names
         return self
@@ -118,7 +117,7 @@ class _FineTunedEstimator(BaseEstimator):
         classes: Array | None = None,
     ) -> None:
         """Fit ``model_``; the validation set of early stopping is stratified by ``classes``."""
-        encoder = load(self.encoder)
+        encoder = load(self.encoder, source=_texts(X, self))
         store = _graphs(X, encoder, self)
         if store.num_rows != len(labels):
             raise DataError(

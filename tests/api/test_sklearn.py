@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.impute import SimpleImputer
@@ -19,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch_geometric.data import Data
 
 import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, chain_store, tiny_encoder, tuned
@@ -189,6 +191,16 @@ def test_molecules_of_torch_geometric_keep_their_counts(model: Path):
     np.testing.assert_array_equal(found, clone(regressor).fit(CHAINS, LENGTH).predict(CHAINS))
     with pytest.warns(UserWarning, match="no ECFP4 counts"):
         regressor.fit(other, LENGTH)
+
+
+def test_the_untrained_encoder_has_the_schema_of_the_graphs():
+    sizes = np.arange(2.0, 22.0)
+    edge = torch.tensor([[0, 1], [1, 0]])
+    graphs = [Data(edge_index=edge, num_nodes=int(size)) for size in sizes]
+    found = GraphEmbedder("random").fit_transform(graphs)
+    np.testing.assert_array_equal(found, graphlog.embed("random", graphs))
+    regressor = GraphRegressor("random", head="linear").fit(graphs, sizes)
+    assert regressor.predict(graphs).shape == sizes.shape
 
 
 def test_the_same_state_gives_the_same_model(model: Path):
