@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
@@ -50,6 +50,8 @@ A path, ``"-"``, the name of a data set, a store or its folder; a list, array or
 of RDKit molecules; a data frame (pandas, polars, pyarrow) or a dictionary of columns; graphs of
 torch_geometric.
 """
+
+Given = TypeVar("Given")
 
 _FOR_STORES = ("on_error", "workers", "progress", "data_dir", "limit", "store_path", "overwrite")
 """Options of reading that are allowed for a store, although some have no effect on it."""
@@ -98,7 +100,7 @@ def resolve(source: InputLike, schema: FeatureSchema | None = None) -> Input:
     return Input(name=name, records=records)
 
 
-def reiterable(source: Any) -> Any:
+def reiterable(source: Given) -> Given | list[Any]:
     """Return an input that can be resolved more than once: a list in place of an iterator."""
     return list(source) if isinstance(source, Iterator) else source
 

@@ -344,7 +344,7 @@ class Callback(Protocol):
 TakeRow = Callable[[dict[str, Any]], object]
 
 
-def check_callbacks(callbacks: Sequence[Any] | Callback) -> Sequence[Callback | str]:
+def check_callbacks(callbacks: Sequence[Any] | Callback) -> list[Callback | str]:
     """Return the callbacks of a run as a list, before anything of it is written.
 
     Raises:
@@ -354,6 +354,7 @@ def check_callbacks(callbacks: Sequence[Any] | Callback) -> Sequence[Callback | 
     if isinstance(callbacks, Callback) or callable(callbacks):
         callbacks = [callbacks]
     check_list("callbacks", callbacks)
+    callbacks = list(callbacks)
     for callback in callbacks:
         if isinstance(callback, Callback):
             continue
