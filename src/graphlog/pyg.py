@@ -126,7 +126,7 @@ def from_pyg(
         labels=tuple(f"y{k}" for k in range(len(missing))),
         read=lambda: iter(raw),
         matrices=True,
-        has_texts=all(graph.text for graph in usable),
+        text_name="smiles" if all(graph.text for graph in usable) else "",
         keep_constant=True,
         notes=notes,
     )

@@ -67,6 +67,8 @@ class Source(FrozenConfig):
     """Name of the input."""
     smiles_column: Annotated[str | None, BeforeValidator(_storable)] = None
     """Column of the records, if the user named it."""
+    text_name: str = ""
+    """Column name for the texts of the graphs; empty if it is that of the domain."""
     standardize: str | None = None
     """Standardization of molecules before they were read; None for no standardization."""
     classes: dict[str, list[str]] = Field(default_factory=dict)

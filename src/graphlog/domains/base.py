@@ -233,7 +233,7 @@ class Domain(HasDataSets, ABC):
     records: str = "graphs"
     """Plural noun for the records of an input, for messages."""
     text_name: str = "text"
-    """Column name for the texts of graphs when a store is written as a table."""
+    """Column name for the texts of graphs, unless a store has its own."""
     node_name: str = "nodes"
     """Plural noun for the nodes of a graph, for messages."""
     schemas: Mapping[str, FeatureSchema] = {}
@@ -292,6 +292,10 @@ class Domain(HasDataSets, ABC):
             ConfigError: If an option does not apply.
         """
 
+    def text_column(self, store: GraphStore) -> str:
+        """Return the column name for the texts of a store."""
+        return store.source.text_name or self.text_name
+
     def rows(
         self, source: Input, store: GraphStore, reading: Reading
     ) -> Iterator[Mapping[str, str]]:
@@ -302,8 +306,9 @@ class Domain(HasDataSets, ABC):
         texts = {reject.row: reject.text for reject in store.output_rejects}
         if store.has_texts:
             texts |= dict(zip(store.output_rows.tolist(), store.texts(), strict=True))
+        name = self.text_column(store)
         for row in range(store.num_output_rows):
-            named = {self.text_name: texts.get(row, "")} if store.has_texts else {}
+            named = {name: texts.get(row, "")} if store.has_texts else {}
             yield {"row": str(row), **named}
 
     def sdf_writer(

@@ -171,7 +171,7 @@ def explain_file(
         reading = predictor.encoder.reading_of(given, reading)
         store = read(given, schema, **reading)
         rows: list[Mapping[str, str]] = []
-        if is_page or not store.has_texts:
+        if is_page:
             rows = list(domain.rows(given, store, domain.reading.of(reading)))
         kept = np.arange(len(store))
         if is_page:
@@ -184,27 +184,18 @@ def explain_file(
                 with create_text(unfinished) as file:
                     file.writelines(lines)
             else:
-                if store.has_texts:
-                    texts = {domain.text_name: graphs.texts()}
-                else:
-                    names = [name for name in (rows[0] if rows else ()) if name != "row"]
-                    texts = {name: [rows[row][name] for row in numbers] for name in names}
-                _write_table(predictor, graphs, parts, numbers, texts, unfinished)
+                _write_table(predictor, graphs, parts, numbers, unfinished)
     rejects = save_rejects(path.parent, store.output_rejects, path.name)
     content = {"targets": [*predictor.targets]}
     return Written(path, store.num_output_rows, len(store.output_rejects), rejects, content)
 
 
 def _write_table(
-    predictor: Predictor,
-    store: GraphStore,
-    parts: Attribution,
-    numbers: Sequence[int],
-    texts: Mapping[str, Sequence[str]],
-    path: Path,
+    predictor: Predictor, store: GraphStore, parts: Attribution, numbers: Sequence[int], path: Path
 ) -> None:
     """Write a line for each node: row, texts of its graph, number, attributes, contributions."""
     domain = domain_of(store.schema)
+    texts = {domain.text_column(store): store.texts()} if store.has_texts else {}
     heads = ["row", *texts, "node"]
     # fields of no nodes at all, which have the names of the columns
     known = domain.node_fields(store.schema, np.empty((0, len(store.schema.node))))

@@ -242,11 +242,15 @@ class _Collection:
     """Values of these graphs, to color the map by."""
 
     def describe(self, graphs: Sequence[int]) -> list[dict[str, Any]]:
-        """Return row, name, text, path and novelty of each graph, to show it in the atlas."""
+        """Return row, name, text, path and novelty of each graph, to show it in the atlas.
+
+        A text that is the name is None.
+        """
         rows = self.store.output_rows[list(graphs)]
         table = self.members.loc[rows]
         names = table["id"] if "id" in table else [None] * len(table)
         texts = names_of(self.store, graphs)
+        texts = [None if t == name else t for t, name in zip(texts, names, strict=True)]
         columns = (rows.tolist(), names, texts, table["path"], table["novelty"])
         return [
             {"row": row, "id": name or None, "text": text, "path": path, "novelty": round(value, 2)}
@@ -379,7 +383,7 @@ def _columns(collection: _Collection) -> dict[str, Any]:
     has_novelty = collection.assignments.novelty is not None
     return {
         "row": table.index.tolist(),
-        "text": names_of(store, range(len(store))),
+        "text": [graph["text"] for graph in collection.describe(range(len(store)))],
         "id": table["id"].tolist() if "id" in table else None,
         "paths": table["path"].cat.categories.tolist(),
         "path": table["path"].cat.codes.tolist(),

@@ -417,7 +417,7 @@ def test_ids_of_json_lines(tmp_path, graphs):
     graphs[6]["edges"] = "0-1"
     path = lines(tmp_path / "g.jsonl", [*graphs[:3], "{", *graphs[3:]])
     encoder = _embed(path, tmp_path / "e.csv")
-    expected = ["g0", "g1", "g2", "", long, "g4", "", "g6", ""]
+    expected = ["g0", "g1", "g2", "{", long, "g4", "", "g6", ""]
     assert _column(tmp_path / "e.csv", "id") == expected
     assert _column(tmp_path / "e.csv", "row") == [str(k) for k in range(9)]
     graphlog.embed_file(encoder, path, tmp_path / "few.csv", limit=4)
@@ -425,6 +425,8 @@ def test_ids_of_json_lines(tmp_path, graphs):
     graphlog.neighbors_file(encoder, path, path, tmp_path / "n.csv", k=1)
     assert _column(tmp_path / "n.csv", "id") == expected
     assert set(_column(tmp_path / "n.csv", "neighbor_id")) <= {*expected, ""}
+    graphlog.embed_file(encoder, read_graphs(path), tmp_path / "store.csv")
+    assert (tmp_path / "store.csv").read_bytes() == (tmp_path / "e.csv").read_bytes()
 
 
 def test_graphs_from_standard_input(tmp_path, graphs, monkeypatch):
@@ -441,7 +443,7 @@ NAMED: dict[str, tuple[Callable[[Path, list], Path], str, list[str] | None]] = {
     "after a bad first line": (
         lambda path, graphs: lines(path / "g.jsonl", ["{", *graphs]),
         "id",
-        ["", *(f"g{k}" for k in range(8))],
+        ["{", *(f"g{k}" for k in range(8))],
     ),
     "in tables": (lambda path, graphs: tables(path / "f"), "graph", ["a", "b"]),
     "nowhere": (

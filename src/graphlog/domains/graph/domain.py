@@ -1,4 +1,4 @@
-"""Domain of graphs of any kind: attributes are inferred; there are no texts and no groups."""
+"""Domain of graphs of any kind: attributes are inferred; there are no groups."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -70,18 +70,6 @@ class GraphDomain(Domain):
             )
         name = Path(source.name if source.path is None else source.path).name
         return pack(graphs, name, reading, schema)
-
-    def rows(
-        self, source: Input, store: GraphStore, reading: Reading
-    ) -> Iterator[Mapping[str, str]]:
-        """Yield the row number of each graph, and its name if the file has names."""
-        rows = super().rows(source, store, reading)
-        graphs = None if source.path is None else open_collection(source.path)
-        if graphs is None or not graphs.names:
-            yield from rows
-            return
-        for row, graph in zip(rows, islice(graphs.read(), reading.limit), strict=True):
-            yield {**row, graphs.names: graph.name}
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
         """Return whether a zip is complete and contains a TUDataset with the expected graphs."""
@@ -155,14 +143,15 @@ def pack(
     schema = schema or survey.schema(reading.kinds)
     if schema.domain == DOMAIN.name:
         schema = replace(schema, directed=directed)
-    origin = Source(name=name, classes=classes, notes=(*graphs.notes, *survey.notes(classes)))
+    notes = (*graphs.notes, *survey.notes(classes))
+    origin = Source(name=name, text_name=graphs.text_name, classes=classes, notes=notes)
     tasks = [label.name for label in labels]
     with StoreBuilder(schema, reading.store_path, tasks, origin, reading.overwrite) as builder:
         collector = RowCollector(builder, graphs.name, reading.on_error, reading.progress, "graph")
         node, edge = Moments(len(schema.node)), Moments(len(schema.edge))
         for part in parts():
             chunk, rejects = chunk_of(part, read_as or schema, labels, directed)
-            if not graphs.has_texts:
+            if not graphs.text_name:
                 chunk = replace(chunk, texts=None)
             collector.add(chunk, rejects, len(part))
             node.add(chunk.x)

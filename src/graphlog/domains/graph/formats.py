@@ -148,9 +148,9 @@ def _open_jsonlines(path: Path) -> Collection:
         node=tuple(f"node_{k}" for k in range(node)),
         edge=tuple(f"edge_{k}" for k in range(edge)),
         labels=names,
-        read=lambda: _read_json(path, names),
+        read=lambda: _read_json(path, names, bool(has_id)),
         matrices=True,
-        names="id" if has_id else "",
+        text_name="id" if has_id else "",
     )
 
 
@@ -168,13 +168,14 @@ def _json_lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, line.strip()
 
 
-def _read_json(path: Path, labels: tuple[str, ...]) -> Iterator[RawGraph]:
+def _read_json(path: Path, labels: tuple[str, ...], has_id: bool) -> Iterator[RawGraph]:
     for row, (number, line) in enumerate(_json_lines(path)):
         try:
-            yield _graph_of_line(row, number, line, labels)
+            graph = _graph_of_line(row, number, line, labels)
+            yield graph if graph.text or has_id else graph._replace(text=line[:_MAX_TEXT])
         except BadGraphError as e:
-            name, problem = _name_of_bad_line(line), f"line {number}: {e}"
-            yield RawGraph(row, name or line[:_MAX_TEXT], problem=problem, name=name)
+            text = _name_of_bad_line(line) or line[:_MAX_TEXT]
+            yield RawGraph(row, text, problem=f"line {number}: {e}")
 
 
 def _name_of_bad_line(line: str) -> str:
@@ -201,10 +202,9 @@ def _graph_of_line(row: int, number: int, text: str, labels: tuple[str, ...]) ->
     if values and not (is_complete and values.keys() <= set(labels)):
         expected = f"`y` must be {len(labels)} labels ({', '.join(labels)})"
         label_problem = f"{expected}, found {', '.join(values):.80}"
-    name = _id_text(line.id)
     return RawGraph(
         row=row,
-        text=name or text[:_MAX_TEXT],
+        text=_id_text(line.id),
         num_nodes=num_nodes,
         edge_index=edges,
         node=node,
@@ -212,7 +212,6 @@ def _graph_of_line(row: int, number: int, text: str, labels: tuple[str, ...]) ->
         labels=tuple(map(values.get, labels)),
         node_place=place,
         edge_place=place,
-        name=name,
         label_problem=label_problem,
     )
 
@@ -349,7 +348,7 @@ def _open_tables(folder: Path, paths: Mapping[str, Path]) -> Collection:
         edge=columns["edges"],
         labels=tuple(name for name in columns.get("graphs", ()) if name != "num_nodes"),
         read=lambda: _read_tables(tables),
-        names="graph",
+        text_name="graph",
         has_header=True,
     )
 
@@ -370,7 +369,7 @@ def _read_tables(tables: Mapping[str, _Table]) -> Iterator[RawGraph]:
             try:
                 yield _graph_of_tables(number, current.graph, of_graph, tables)
             except BadGraphError as e:
-                yield RawGraph(number, current.graph, problem=str(e), name=current.graph)
+                yield RawGraph(number, current.graph, problem=str(e))
             number += 1
         for name, rows in following.items():
             if rows is not None:
@@ -423,7 +422,6 @@ def _graph_of_tables(
         labels=tuple(labels.values()),
         node_place=nodes.place,
         edge_place=edges.place,
-        name=graph,
         node_names=names,
     )
 

@@ -74,11 +74,9 @@ class RawGraph(NamedTuple):
     edge_place: Place = Place()
     """Lines that list the edges."""
     problem: str | None = None
-    """Reason why the graph cannot be used; then only ``row``, ``text`` and ``name`` are valid."""
+    """Reason why the graph cannot be used; then only ``row`` and ``text`` are valid."""
     label_problem: str | None = None
     """Reason why the graph cannot be used if labels are read."""
-    name: str = ""
-    """Name of the graph; empty if the input has none."""
     node_names: Sequence[str] = ()
     """Names of the nodes; empty if they are numbered."""
 
@@ -193,12 +191,10 @@ class Collection:
     """Names of the labels that are classes even if they are numbers."""
     matrices: bool = False
     """Whether attributes are matrices without names, which may be one-hot encoded."""
-    names: str = ""
-    """Column or key that contains the names of graphs; empty if they have none."""
     has_header: bool = False
     """Whether the input names its attributes, so that they may be in any order."""
-    has_texts: bool = False
-    """Whether the texts describe the graphs, such as SMILES, and are stored."""
+    text_name: str = ""
+    """Column or key that contains the texts, such as names; empty if they are not stored."""
     keep_constant: bool = False
     """Whether constant node attributes are kept; if not, the degree replaces them."""
     notes: tuple[str, ...] = ()
