@@ -331,13 +331,14 @@ def that_fit(source: Input, schema: FeatureSchema, reading: Mapping[str, Any]) -
     if not isinstance(domain, RecordDomain) or (source.columns is None and source.file is None):
         return {key: value for key, value in reading.items() if key not in named}
     options = dict(reading)
-    while True:
+    while any(options.get(key) is not None for key in named):
         try:
             with domain.open(source, TableReading.of({key: options.get(key) for key in named})):
                 return options
         except (ConfigError, DataError) as e:
             if options.pop(e.option or "", None) is None:
-                return options
+                break
+    return options
 
 
 def remember_input(run: Path, source: Input, **options: Any) -> None:

@@ -117,8 +117,9 @@ class _FineTunedEstimator(BaseEstimator):
         classes: Array | None = None,
     ) -> None:
         """Fit ``model_``; the validation set of early stopping is stratified by ``classes``."""
-        encoder = load(self.encoder, source=_texts(X, self))
-        store = _graphs(X, encoder, self)
+        graphs = _texts(X, self)
+        encoder = load(self.encoder, source=graphs)
+        store = _graphs(graphs, encoder, self)
         if store.num_rows != len(labels):
             raise DataError(
                 f"`y` must have one row per molecule: {store.num_rows} molecules, {len(labels)} "

@@ -184,7 +184,7 @@ def test_training_is_the_same_in_inference_mode():
         encoder = tiny_encoder("jk")
         trained = graphlog.pretrain(CHAINS, "attrmasking", init=encoder, epochs=1, batch_size=16)
         predicted = tuned(encoder=encoder, seeds=(0,)).predict(CHAINS)
-        regressor = GraphRegressor(encoder, epochs=1).fit(CHAINS, LENGTH)
+        regressor = GraphRegressor(encoder, epochs=1).fit(iter(CHAINS), LENGTH)
         return trained.embed(CHAINS), predicted, regressor.predict(CHAINS)
 
     expected = train()

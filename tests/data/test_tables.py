@@ -376,6 +376,9 @@ def test_a_sheet_of_several_must_be_named(tmp_path: Path) -> None:
         graphlog.read_molecules(path, sheet="x")
     replaced(path, b'sheetId="1" state="visible"', b'sheetId="1" state="hidden"')
     assert graphlog.read_molecules(path).texts() == ["CCO", "CCN"]
+    hidden = book(tmp_path / "hidden.xlsx", data=data, shown=[])
+    replaced(hidden, b'sheetId="1" state="visible"', b'sheetId="1" state="hidden"')
+    assert graphlog.read_molecules(hidden).texts() == ["CCO", "CCN"]
     store = graphlog.read_molecules(path, sheet="data", targets=["y"])
     assert (store.texts(), store.labels.ravel().tolist()) == (["CCO", "CCN"], [1.5, 2])
     assert len(tiny_encoder().embed(path, sheet="notes")) == 1

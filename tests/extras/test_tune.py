@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import torch
 
 from cli_support import Cli
 from downstream_support import (
@@ -46,7 +47,8 @@ def _search(out: Path, trials: int = 3, data: Any = None, **more: Any) -> Tuned:
 def test_a_search_ends_in_a_predictor_and_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    found = _search(tmp_path, progress=True)
+    with torch.inference_mode():  # the caller, not the training
+        found = _search(tmp_path, progress=True)
     said = capsys.readouterr().err
     numbers = [int(number) for number in re.findall(r"^ *trial (\d+), ", said, re.MULTILINE)]
     assert numbers == sorted(t.number for t in found.trials) == [0, 1, 2]

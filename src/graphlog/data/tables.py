@@ -22,6 +22,7 @@ from collections.abc import (
 )
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import chain, islice, repeat
@@ -758,7 +759,8 @@ def _open_excel(path: Path, wanted: str | None) -> Generator[list[str]]:
         if wanted is not None and wanted not in sheets:
             known = listed([*sheets])
             raise DataError(f"{path}: no sheet '{wanted}'; sheets: {known}.", option="sheet")
-        filled = [name for name, sheet in sheets.items() if _shows_cells(sheet)]
+        filled = [name for name, sheet in sheets.items() if _has_cells(sheet)]
+        filled = [name for name in filled if sheets[name].sheet_state == "visible"] or filled
         if wanted is None and len(filled) > 1:
             raise DataError(
                 f"{path}: has {len(filled)} sheets: {listed(filled)}; choose one with "
@@ -810,10 +812,10 @@ def _values_or_formulas(sheet: Any, with_formulas: Any) -> Generator[list[Any]]:
         ]
 
 
-def _shows_cells(sheet: Any) -> bool:
-    """Return whether a sheet is visible and one of its first rows has a cell."""
+def _has_cells(sheet: Any) -> bool:
+    """Return whether one of the first rows of a sheet has a cell."""
     cells = chain.from_iterable(islice(sheet.iter_rows(values_only=True), _ROWS_LOOKED_AT))
-    return sheet.sheet_state == "visible" and any(value is not None for value in cells)
+    return any(value is not None for value in cells)
 
 
 def cell_text(value: Any) -> str:
@@ -822,6 +824,6 @@ def cell_text(value: Any) -> str:
         return value
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return ""
-    if isinstance(value, float | np.floating):
+    if isinstance(value, float | np.floating | Decimal):
         return NumberText(value) if value == value else ""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

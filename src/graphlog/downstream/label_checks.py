@@ -31,9 +31,8 @@ def salt_notes(rows: Int[np.ndarray, "S"], number: int) -> list[str]:
     """Return a note on rows of molecules with several fragments, of ``number`` that were read."""
     note = (
         f"{len(rows):,} of {number:,} molecules have several fragments, such as salts (rows "
-        f"{listed_rows(rows)}): they are read as written, and repeats are recognized by the parent "
-        "(largest organic fragment, neutral); to read the parent choose "
-        f"{setting('standardize', 'parent')}"
+        f"{listed_rows(rows)}): they are read as written; to read the parent (largest organic "
+        f"fragment, neutral) choose {setting('standardize', 'parent')}"
     )
     return [note] if len(rows) else []
 

@@ -567,8 +567,7 @@ class Predictor:
             keyed = ((part, part.store) for part in parts)
             for part, store, outputs in each_part(work, keyed, width, batch_size, bar):
                 yield part, outputs
-                if store.source.standardize is None:
-                    salts += (rows + part.rows[domain_of(self.schema).salts(store)]).tolist()
+                salts += (rows + part.rows[domain_of(self.schema).salts(store)]).tolist()
                 rows, graphs = rows + len(part.status), graphs + len(store)
             for note in salt_notes(np.array(salts, dtype=np.int64), graphs):
                 bar.say(note)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import tomli_w
+import torch
 
 from graphlog.config import read_toml
 from graphlog.data.split import Split
@@ -91,6 +92,7 @@ class Tuned:
         return {"metric": self.metric, "trials": trials, **best, "report": report}
 
 
+@torch.inference_mode(mode=False)  # as for `finetune`
 def tune(
     encoder: str | Path | Encoder,
     dataset: InputLike | LabeledGraphs,

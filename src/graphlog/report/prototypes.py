@@ -124,7 +124,7 @@ def write_prototypes(
 
     Raises:
         ConfigError: If the model has no prototypes, the collection is not found, or the folder
-            has other files than those of an earlier tree.
+            holds something else than an earlier tree.
         DataError: If the collection cannot be read or is empty.
     """
     folder, progress, seed = Path(out), as_progress(progress), check_seed("seed", seed)

@@ -364,7 +364,8 @@ def check_callbacks(callbacks: Sequence[Any] | Callback) -> list[Callback | str]
                 f"trackers by name are {', '.join(TRACKERS)}."
             )
         check_name("tracker", callback, TRACKERS)
-        if find_spec(callback) is None:
+        spec = find_spec(callback)
+        if spec is None or spec.origin is None:  # a folder of this name, which wandb itself makes
             raise MissingExtraError(callback, callback)
     return callbacks
 

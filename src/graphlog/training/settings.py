@@ -378,7 +378,8 @@ def inference_precision(
 def autocast(precision: NumberFormat, device: torch.device) -> AbstractContextManager[object]:
     """Return the context of the forward pass in this number format; parameters remain fp32."""
     if precision == "bf16":
-        return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=True)
+        # kept casts of the weights would outlive the step if the caller has entered autocast too
+        return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
     return torch.autocast(device.type, enabled=False)  # the caller may have enabled it
 
 

@@ -462,8 +462,6 @@ class Trainer:
         self._must_stop = job.team.average_gradients(weights, stop)
         skipped = ~torch.isfinite(total) if self._defers_checks else None
         self.optimizer.step(job.learning_rate(self.cursor), skipped)
-        # autocast keeps its casts of the weights until the outermost autocast ends, that of `run`
-        torch.clear_autocast_cache()
         job.after_step(step, len(indices))
         named = {f"loss_{name}": value for name, value in terms.items()}
         self.meter.add({"loss": total, **named, **losses.watch})

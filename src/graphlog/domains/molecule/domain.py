@@ -243,8 +243,9 @@ class MoleculeDomain(RecordDomain):
         return [] if store.has_texts else [note]
 
     def salts(self, store: GraphStore) -> Int[np.ndarray, "S"]:
-        """Return the molecules with several fragments."""
-        texts = store.texts() if store.has_texts else []
+        """Return the molecules with several fragments that were read as written."""
+        is_known = store.has_texts and store.source.standardize is None
+        texts = store.texts() if is_known else []
         return np.flatnonzero(["." in text.split(maxsplit=1)[0] for text in texts])
 
     # Properties that are computed without learning
