@@ -845,6 +845,7 @@ RULE_OF["best on the validation set"] = "fine-tuned, best validation"
     [
         ("Prototypes in training", 0),
         ("Prototypes in training", 1),
+        ("Prototypes in training", 2),
         ("The released recipe at the paper's size", 1),
         ("The modified losses at a tenth of the size", 1),
     ],
