@@ -325,7 +325,9 @@ def temporary_folder() -> Generator[Path]:
         yield Path(path)
 
 
-def that_fit(source: Input, schema: FeatureSchema, reading: Mapping[str, Any]) -> dict[str, Any]:
+def applicable_options(
+    source: Input, schema: FeatureSchema, reading: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return options without ``sheet`` and ``smiles_column`` if the input has none of that name."""
     domain, named = DOMAINS[schema.domain], ("sheet", "smiles_column")
     if not isinstance(domain, RecordDomain) or (source.columns is None and source.file is None):

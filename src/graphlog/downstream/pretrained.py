@@ -45,7 +45,7 @@ from graphlog.errors import (
     unknown_name,
 )
 from graphlog.files import folder_kind
-from graphlog.inputs import InputLike, check_schema, read, resolve, that_fit
+from graphlog.inputs import InputLike, applicable_options, check_schema, read, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import RUNS, is_in_use
 from graphlog.training.settings import (
@@ -223,7 +223,7 @@ class Encoder(nn.Module):
         is_named = reading.get("smiles_column") is not None
         column = None if is_named else self.info.get("smiles_column")
         wanted = {"sheet": reading.get("sheet"), "smiles_column": column}
-        if column and "smiles_column" in that_fit(source, self.schema, wanted):
+        if column and "smiles_column" in applicable_options(source, self.schema, wanted):
             reading["smiles_column"] = column
         if store is None and domain_of(self.schema).reads_targets:
             reading.setdefault("targets", ())

@@ -58,13 +58,13 @@ from graphlog.files import (
 )
 from graphlog.inputs import (
     InputLike,
+    applicable_options,
     read,
     read_streamed,
     reiterable,
     rereadable,
     resolve,
     temporary_folder,
-    that_fit,
 )
 from graphlog.training.log import Progress
 from graphlog.training.settings import Precision
@@ -676,7 +676,7 @@ def _readings(
     library: Input, query: Input, schema: FeatureSchema, reading: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return the options of the reader for library and query, each without those of the other."""
-    readings = [that_fit(one, schema, reading) for one in (library, query)]
+    readings = [applicable_options(one, schema, reading) for one in (library, query)]
     # the reader refuses options that fit neither
     neither = {key: reading[key] for key in reading if not any(key in one for one in readings)}
     return [{**one, **neither} for one in readings]
