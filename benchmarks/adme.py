@@ -8,8 +8,9 @@ the widths, weights and penalties of a kernel model are chosen by five-fold cros
 the training set. The predictions of the test set are added to results/adme.csv.gz, one row for each
 molecule, representation and head; models that have rows there are not fitted again. The embedding
 with counts is also fitted to 80 % of all molecules of an endpoint, drawn at random three times; the
-predicted standard deviations are evaluated on the other 20 %. Networks that are trained on labels,
-ours and chemprop's, use a random tenth of the training set as validation set. MiniMol and chemprop
+predicted standard deviations are evaluated on the other 20 %. ``--models NAME=PATH`` adds rows of
+other encoders. Networks that are trained on labels, ours and chemprop's, use a random tenth of the
+training set as validation set. MiniMol and chemprop
 are measured only if they are installed:
 
     pip install chemprop==2.3.1
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,7 +41,7 @@ from graphlog.downstream.linear import (
     standardize,
 )
 from graphlog.downstream.metrics import evaluate
-from graphlog.downstream.pretrained import random_encoder
+from graphlog.downstream.pretrained import Encoder, random_encoder
 
 ENDPOINTS = ("hlm", "mdr1", "rlm", "solubility", "hppb", "rppb")
 RESULTS = Path(__file__).parent / "results" / "adme.csv.gz"
@@ -59,12 +61,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--folder", type=Path, default=Path("data/chem/adme"))
     parser.add_argument("--endpoints", nargs="+", default=ENDPOINTS)
+    parser.add_argument("--models", nargs="*", default=[], metavar="NAME=PATH")
     options = parser.parse_args()
+    others = {name: graphlog.load(path) for name, path in (m.split("=", 1) for m in options.models)}
     for endpoint in options.endpoints:
-        fit(endpoint, pd.read_csv(options.folder / f"{endpoint}.csv.gz"))
+        fit(endpoint, pd.read_csv(options.folder / f"{endpoint}.csv.gz"), others)
 
 
-def fit(endpoint: str, data: pd.DataFrame) -> None:
+def fit(endpoint: str, data: pd.DataFrame, others: Mapping[str, Encoder]) -> None:
     """Add the predictions of all representations and heads for one endpoint."""
     data.columns = ["smiles", "value", "split"]
     encoder = graphlog.load(MODEL)
@@ -73,7 +77,8 @@ def fit(endpoint: str, data: pd.DataFrame) -> None:
     labels = data["value"].to_numpy(dtype=np.float64)[:, None]
     is_test, kinds = (data["split"] == "test").to_numpy(), repeat_kinds(store)
     features = {name: features_of(store, name) for name in ("ecfp4", "descriptors", "counts")}
-    features["model"] = encoder.embed_store(store, "jk+sum")
+    for name, other in {"model": encoder, **others}.items():
+        features[name] = other.embed_store(store, "jk+sum")
     networks = [random_encoder(encoder.config, encoder.schema, seed=s) for s in range(NETWORKS)]
     untrained = [network.embed_store(store, "jk+sum") for network in networks]
     cells = [
@@ -82,6 +87,8 @@ def fit(endpoint: str, data: pd.DataFrame) -> None:
         for seed in range(NETWORKS if name.startswith("untrained") else 1)
         for head in (["linear", "kernel"] if name in SINGLE else ["kernel"])
     ]
+    for name in others:
+        cells += [(name, "linear", 0), (name, "kernel", 0), (f"{name}+counts", "kernel", 0)]
     cells += [("model+counts", "random split", draw) for draw in range(DRAWS)]
     cells += [("model", "fine-tuned", seed) for seed in range(FINE_TUNED)]
     cells += [("minimol", head, 0) for head in ("linear", "kernel") if HAS_MINIMOL]

@@ -226,6 +226,19 @@ def test_adme_compares_a_shipped_model_with_its_own_network_untrained_on_both_sp
             plan_cells(Request(suite, "smoke", methods=[method]))
 
 
+def test_a_model_file_is_a_method_and_its_contents_decide(tmp_path: Path):
+    for number, schema in enumerate(["molecule-cip", "molecule-cip", "molecule"]):
+        graphlog.random_encoder(schema=schema, seed=number).save(tmp_path / f"{number}.safetensors")
+    first, second, other = (str(path) for path in sorted(tmp_path.iterdir()))
+    cells = plan_cells(Request("adme", "smoke", methods=[first, second], datasets=["hlm"]))
+    assert {c.method.name for c in cells} == {first, second}
+    assert len({c.hash for c in cells}) == len(cells) == 4
+    Path(second).write_bytes(Path(first).read_bytes())
+    assert len({c.hash for c in plan_cells(cells[0].request)}) == 2
+    with pytest.raises(ConfigError, match="schema 'molecule', the suite has 'molecule-cip'"):
+        plan_cells(Request("adme", "smoke", methods=[other]))
+
+
 def test_given_folds_are_those_of_the_column(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     rows = [f"{'C' * (k + 1)},{k},{'test' if k % 5 == 0 else 'train'}" for k in range(50)]
     path = tmp_path / "chem" / "adme" / "toy.csv"

@@ -20,12 +20,12 @@ from graphlog.domains.molecule.scaffolds import SPLITS as MOLECULE_SPLITS
 from graphlog.domains.protein.domain import SPLITS as PROTEIN_SPLITS
 from graphlog.downstream.finetune import FinetuneConfig
 from graphlog.downstream.linear import MANY_TASKS
-from graphlog.downstream.pretrained import list_models, load
+from graphlog.downstream.pretrained import list_models, load, model_path
 from graphlog.downstream.report import Model
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.errors import ConfigError, check_name, check_seeds, setting
-from graphlog.files import hash_json
+from graphlog.files import hash_file, hash_json
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.settings import PretrainConfig, resolve_config
 
@@ -68,7 +68,8 @@ class Suite(FrozenConfig):
     paper: str = ""
     """Table of ``paper.toml`` with the same rows; empty for none."""
     model: str = ""
-    """Shipped model whose schema and network all encoders have; empty: those of the scale."""
+    """Shipped model whose schema and network untrained encoders have; empty: those of the scale.
+    Only a suite with such a model also takes model files as methods."""
     layer: EmbeddingLayer = "last"
     """Embedding that is probed."""
     datasets: tuple[str, ...] = ()
@@ -131,8 +132,8 @@ class Method(NamedTuple):
 
     name: str
     """Name that the user types."""
-    kind: Literal["pretrained", "shipped", "untrained", "features"]
-    """Origin of the encoder; ``features`` has no encoder."""
+    kind: Literal["pretrained", "saved", "untrained", "features"]
+    """Origin of the encoder: ``saved`` reads it from a file, ``features`` has none."""
     objective: str | None = None
     """Pretext task of a pre-trained encoder."""
     recipe: str | None = None
@@ -142,10 +143,11 @@ class Method(NamedTuple):
 def method_named(name: str) -> Method:
     """Return a method by its name.
 
-    It is ``untrained``, fingerprints, a shipped model, an objective, or ``graphlog-<recipe>``.
+    It is ``untrained``, fingerprints, a shipped model, an objective, or ``graphlog-<recipe>``;
+    otherwise a model file or run folder.
 
     Raises:
-        ConfigError: If no method has that name; the nearest name is suggested.
+        ConfigError: If no method or file has that name; the nearest name is suggested.
 
     Example:
         >>> method_named("graphlog-paper").recipe
@@ -153,11 +155,13 @@ def method_named(name: str) -> Method:
     """
     methods = {UNTRAINED: Method(UNTRAINED, "untrained")}
     methods |= {features: Method(features, "features") for features in (*BASELINES, *FEATURES)}
-    methods |= {model: Method(model, "shipped") for model in list_models()}
+    methods |= {model: Method(model, "saved") for model in list_models()}
     methods |= {task: Method(task, "pretrained", task, "default") for task in OBJECTIVES}
     for recipe in OBJECTIVES[REFERENCE].RECIPES:  # the method `graphlog` has the recipe `graphlog`
         method = REFERENCE if recipe == REFERENCE else f"{REFERENCE}-{recipe}"
         methods[method] = Method(method, "pretrained", REFERENCE, recipe)
+    if name not in methods and Path(name).exists():
+        return Method(name, "saved")
     check_name("method", name, methods)
     return methods[name]
 
@@ -269,8 +273,10 @@ class Cell:
         if self.pretraining is None:
             return {}
         source: dict[str, Any] = {**identity(self.setup.source), "limit": self.setup.limit}
-        if self.method.kind == "shipped":
-            return {"source": source, "model": self.method.name}
+        if self.method.kind == "saved":
+            name = self.method.name
+            shipped = name in list_models()
+            return {"source": source, "model": name if shipped else hash_file(model_path(name))}
         config = self.pretraining
         if self.method.kind == "untrained":
             network = {"encoder": _effective(config.encoder), "schema": config.schema}
@@ -376,12 +382,16 @@ def _methods(request: Request, suite: Suite, setup: Setup, domain: str) -> list[
                 names.append(name)
     methods = [method_named(name) for name in dict.fromkeys(names)]
     for name, kind, *_ in methods:
-        known = {"shipped": (suite.model,), "features": FEATURES if suite.heads else BASELINES}
-        if kind in known and name not in known[kind]:
+        known = FEATURES if suite.heads else BASELINES
+        if (kind == "saved" and not suite.model) or (kind == "features" and name not in known):
             raise ConfigError(
-                f"method '{name}' is not for suite '{request.suite}', which has other "
-                f"{'models' if kind == 'shipped' else 'features'}; choose one of "
-                f"{', '.join(suite.methods)}.",
+                f"method '{name}' is not for suite '{request.suite}', which has other methods; "
+                f"choose one of {', '.join(suite.methods)}.",
+                option="methods",
+            )
+        if kind == "saved" and (schema := load(name).schema.name) != setup.features:
+            raise ConfigError(
+                f"{name} reads graphs of schema '{schema}', the suite has '{setup.features}'.",
                 option="methods",
             )
     return methods
@@ -411,7 +421,7 @@ def _rows(template: Cell, methods: Sequence[Method]) -> Iterator[Cell]:
             match method.kind:
                 case "features":  # of models of features, only forests are random
                     yield row if method.name == FOREST else replace(row, seed=None)
-                case "shipped":  # nothing is random
+                case "saved":  # nothing is random
                     row = _with_encoder(replace(row, backbone=GIN, seed=setup.seeds[0]))
                     yield replace(row, backbone="", seed=None)
                 case _:

@@ -127,7 +127,7 @@ class Work:
         match cell.method.kind:
             case "pretrained":
                 encoder = Encoder.read(self.model(cell))
-            case "shipped":
+            case "saved":
                 encoder = load(cell.method.name)
             case _:
                 seed = seed_for(config.seed, "encoder")

@@ -239,7 +239,9 @@ class Benchmark(o.Data, o.Computing, Command):
     scale: str = o.option(
         "small", "smoke (minutes), small (hours), or paper (its protocol).", "SIZE"
     )
-    methods: Sequence[str] | None = _list_option("Objectives, untrained, ecfp-rf or ecfp-lr.")
+    methods: Sequence[str] | None = _list_option(
+        "Objectives, untrained, ecfp-rf or ecfp-lr; in adme and moleculenet also model files."
+    )
     datasets: Sequence[str] | None = _list_option("Labeled data sets to evaluate on.")
     seeds: Sequence[int] | None = o.option(
         None, "Seeds of pre-training and fine-tuning.", "0,1,2", parser=o.integers
