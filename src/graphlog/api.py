@@ -69,7 +69,8 @@ def read_molecules(
             the name of a data set, a store folder, SMILES or RDKit molecules, or a data frame.
         schema: ``molecule-cip`` (default), ``molecule``, ``molecule-rich``, ``molecule-isotopes``.
         targets: Columns of labels; ``auto`` uses all numeric ones, None those of a data set.
-        options: ``smiles_column``, ``on_error``, ``workers``, ``store_path``, ``progress``,
+        options: ``smiles_column``, ``sheet``, ``decimal``, ``standardize``, ``exclude``,
+            ``on_error``, ``workers``, ``store_path``, ``overwrite``, ``progress``,
             ``keep_texts``, ``limit`` and ``data_dir``, as for
             :class:`graphlog.domains.molecule.domain.MoleculeReading`.
 

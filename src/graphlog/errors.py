@@ -139,12 +139,12 @@ def unknown_name(
     """
     choices = sorted(known)
     near = get_close_matches(name.lower(), choices, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'? " if near else ""
+    hint = f"did you mean '{near[0]}'? Known" if near else "known"
     shown, more = choices, ""
     if len(choices) > _MOST_NAMES:
         shown = sorted(get_close_matches(name.lower(), choices, n=_MOST_NAMES, cutoff=0.0))
         more = f" and {len(choices) - _MOST_NAMES} more"
-    message = f"unknown {kind} '{name}'; {hint}Known: {', '.join(shown)}{more}"
+    message = f"unknown {kind} '{name}'; {hint}: {', '.join(shown)}{more}"
     return ConfigError(message, option=option)
 
 

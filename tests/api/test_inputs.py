@@ -105,7 +105,7 @@ def test_what_cannot_be_read_is_named(
 
 
 def test_wrong_models_and_options_are_named(predictor: graphlog.Predictor) -> None:
-    reasons = {"nope": "unknown model 'nope'; Known: graphlog-mol, random", None: "found NoneType"}
+    reasons = {"nope": "unknown model 'nope'; known: graphlog-mol, random", None: "found NoneType"}
     for model, reason in reasons.items():  # the types of a second call are not checked
         with pytest.raises(ConfigError, match=reason):
             graphlog.load(model)

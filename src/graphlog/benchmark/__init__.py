@@ -120,7 +120,7 @@ def draw_figures(
     """Draw the figures of a run or benchmark and return the files, a PNG and an SVG of each figure.
 
     Args:
-        folder: Run folder of ``pretrain`` or ``finetune``, or folder of a benchmark.
+        folder: Run folder of ``pretrain``, ``finetune`` or ``probe``, or folder of a benchmark.
         out: Folder for the figures; files of the same names are replaced.
         source: Graphs to map; None uses those the run was trained on, if they can still be read. A
             benchmark has its own maps.

@@ -189,7 +189,7 @@ Layer = Annotated[
 ]
 LearnedLayer = Annotated[
     Literal["jk", "last", "jk+sum"] | None,
-    _shared(_LAYER_HELP.format("jk+sum for molecules, else as stored in MODEL"), "KIND"),
+    _shared(_LAYER_HELP.format("as stored in MODEL; jk+sum instead of jk for molecules"), "KIND"),
 ]
 WithFeatures = Annotated[
     Sequence[str] | None,
@@ -288,8 +288,9 @@ class Reading(Data):
 
 
 SPLIT_KINDS = (
-    "Molecules: scaffold (default), scaffold-balanced, random-scaffold, random. Proteins: species, "
-    "network, random. Any graphs: stratified (default for classes), random."
+    "Molecules: scaffold (default), scaffold-balanced, random-scaffold, random. Proteins: random "
+    "(default), species (default of data split with several species), network. Any graphs: "
+    "stratified (default for classes), random (default for numbers)."
 )
 
 

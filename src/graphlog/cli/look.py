@@ -66,7 +66,7 @@ class Plot(o.Reading, Command):
 
 @verb("prototypes", LOOK, "graphlog prototypes run -o tree --input molecules.csv")
 class Prototypes(o.Reading, o.Computing, Command):
-    """Assign every graph to the learned hierarchy of prototypes.
+    """Assign every graph to the tree of prototypes in a model.
 
     DIR receives tree.json (for each prototype: size, typical graphs, enriched properties),
     members.csv (path, similarity and novelty of every row) and atlas.html (a page to explore them).

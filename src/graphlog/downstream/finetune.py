@@ -149,8 +149,8 @@ class FinetuneConfig(FrozenConfig):
     freeze_batch_norm: bool = True
     """Do not update the encoder's statistics of batch normalization."""
     layer: EmbeddingLayer | None = None
-    """Embedding that the head uses; None takes that of ``probe`` (molecules: ``jk+sum``), and in
-    the paper's protocol the encoder's own."""
+    """Embedding that the head uses; None takes that of ``probe`` (the encoder's own, but
+    ``jk+sum`` instead of ``jk`` for molecules), and in the paper's protocol the encoder's own."""
     readout: ReadoutChoice = "auto"
     """``auto``: for proteins, the embedding of the center next to the mean of the ego-network;
     ``encoder``: the readout of pre-training."""
@@ -512,9 +512,10 @@ def finetune(
         encoder: An encoder (not changed), model file, run folder, shipped model or ``random``.
         dataset: The name of a data set, a path, a store with labels, or the result of
             :func:`~graphlog.downstream.tasks.open_labeled`.
-        split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file,
-            or a Split of input rows, also as a dictionary; None takes the data set's own, else
-            ``scaffold``.
+        split: A kind that the domain knows (molecules: ``scaffold``, ``scaffold-balanced``,
+            ``random-scaffold``, ``random``), a split file, or a Split of input rows, also as a
+            dictionary; None takes the data set's own, else the default of the domain (molecules:
+            ``scaffold``).
         seeds: Seeds of the models, for the initial head, the order of graphs and dropout.
         config: Settings (an object or a dictionary), overridden by other arguments; None: defaults.
         targets: Columns to predict; not needed for data sets with known tasks.
