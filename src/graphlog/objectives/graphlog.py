@@ -33,7 +33,6 @@ from graphlog.objectives.losses import (
     LocalForm,
     PairLoss,
     Positive,
-    assignment_gap,
     graph_loss,
     nce_loss,
     prototype_cross_entropy,
@@ -307,14 +306,21 @@ class GraphLoG(Objective[GraphLoGViews]):
         return tuple(phase for phase in phases if phase.epochs > 0)
 
     def phases_note(self, epochs: int) -> str | None:
-        """Return a note if the epochs are too few to learn the requested prototypes."""
+        """Return a note if no prototypes will be learned, or if their loss has no gradient."""
         c = self.config
-        if c.global_weight == 0 or epochs > c.local_epochs:
-            return None
-        return (
-            f"no prototypes will be learned: epochs = {epochs} leaves none after the local ones "
-            f"(objective.local_epochs = {c.local_epochs}); train for {c.local_epochs + 1} or more."
-        )
+        if c.global_weight > 0 and epochs <= c.local_epochs:
+            return (
+                f"no prototypes will be learned: epochs = {epochs} leaves none after the local "
+                f"ones (objective.local_epochs = {c.local_epochs}); train for {c.local_epochs + 1} "
+                "or more."
+            )
+        is_own = c.e_step_temperature == (c.prototype_temperature or c.temperature)
+        if c.global_weight > 0 and c.global_form != "nce" and c.e_step == "sample" and is_own:
+            return (
+                "prototypes are drawn from the model's own distribution, so the prototype loss has "
+                "no gradient in expectation: set objective.e_step = 'balanced'."
+            )
+        return None
 
     def begin_phase(self, phase: Phase, embed: EmbedStore, generator: Generator) -> None:
         """Fit the prototypes to the embeddings at the beginning of the joint phase."""
@@ -459,7 +465,6 @@ class GraphLoG(Objective[GraphLoGViews]):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Assign chains to the graphs (E-step); return the global loss, and values to log."""
         c, tau = self.config, self.config.e_step_temperature
-        temperature = c.prototype_temperature or c.temperature
         if c.e_step == "balanced":
             chains = balanced_chains(emb, forest, temperature=tau, eps=c.cosine_eps)
         elif c.e_step == "greedy":
@@ -470,15 +475,11 @@ class GraphLoG(Objective[GraphLoGViews]):
         if c.global_form == "nce":
             noise = corrupt_chains(chains, forest, generator)
             return nce_loss(emb, chains, noise, forest), watch
-        draw_temperature = tau if c.e_step == "sample" else None
-        watch["assignment_gap"] = assignment_gap(
-            emb, chains, forest, temperature=temperature, draw_temperature=draw_temperature
-        )
         loss = prototype_cross_entropy(
             emb,
             chains,
             forest,
-            temperature=temperature,
+            temperature=c.prototype_temperature or c.temperature,
             candidates=c.prototype_candidates,
             eps=c.cosine_eps,
         )

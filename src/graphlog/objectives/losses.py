@@ -250,29 +250,6 @@ def prototype_statistics(
     return statistics
 
 
-@torch.no_grad()
-def assignment_gap(
-    graph_emb: Float[Tensor, "N D"],
-    chains: Int[Tensor, "N Lp"],
-    forest: PrototypeForest,
-    *,
-    temperature: float,
-    draw_temperature: float | None,
-) -> Float[Tensor, ""]:
-    r"""Return the mean KL divergence of the assignment of roots from the softmax of the model.
-
-    If it is 0, roots are drawn from the distribution that the cross-entropy trains, and its
-    expected gradient is exactly zero: :math:`\mathbb E_q[\nabla \log q] = 0`. Without a
-    ``draw_temperature`` the assignment is deterministic: the roots of ``chains``.
-    """
-    similarity = cosine_similarity(graph_emb, forest.layers[0])
-    log_model = (similarity / temperature).log_softmax(dim=1)
-    if draw_temperature is None:
-        return -log_model.gather(1, chains[:, :1]).mean()
-    log_draw = (similarity / draw_temperature).log_softmax(dim=1)
-    return (log_draw.exp() * (log_draw - log_model)).sum(dim=1).mean()
-
-
 def _one_hot(index: Tensor, logits: Tensor) -> Tensor:
     return torch.arange(logits.shape[1], device=index.device)[None, :] == index[:, None]
 

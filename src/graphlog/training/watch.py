@@ -26,8 +26,6 @@ PERPLEXITY_CEILING = 0.8
 """Perplexity, as a share of the prototypes, above which a posterior counts as uniform."""
 SOLVED_LOSS = 0.1
 """Prototype loss below which the chain of every graph counts as certain."""
-ASSIGNMENT_GAP = 1e-4
-"""Divergence in nats below which assignment and model count as the same distribution."""
 FEWEST_PROTOTYPES = 5
 """Number of prototypes below which a layer is not checked."""
 
@@ -203,15 +201,6 @@ def _checks(
             loss < SOLVED_LOSS,
             f"prototype loss {loss:.3f} (alarm below {SOLVED_LOSS}): the E-step is solved, "
             "and the global loss has no effect",
-        )
-    gap = values.get("assignment_gap")
-    if gap is not None and values["prototypes_total_0"] > 1:  # else all distributions are equal
-        yield (
-            "assignment_gap",
-            gap < ASSIGNMENT_GAP,
-            "prototypes are assigned by the model's own distribution "
-            f"(divergence {gap:.0e}), so the prototype loss has no gradient: "
-            "set objective.e_step = 'balanced'",
         )
     prefix = "prototypes_total_"
     for name, total in values.items():
