@@ -22,7 +22,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from threading import RLock
 from typing import TYPE_CHECKING, Any, TextIO
 
 from graphlog.errors import DataError, GraphLoGError, MissingExtraError
@@ -62,9 +61,6 @@ CHECK_PATH = "check the path, or choose another one"
 """Advice for all other error numbers."""
 Identity = tuple[int, int, int, int, int]
 """Numbers that change when a file changes; see :func:`identity_of`."""
-_CSV_LOCK = RLock()  # reentrant, since the garbage collector can close a generator at any moment
-_csv_limits: list[int] = []
-"""Limits of the csv module before each call of :func:`csv_rows`; the first is the original one."""
 _MARK_BYTES = 1024
 _ATTEMPTS = 20
 """Number of attempts to lock a new folder before another process removes it as abandoned."""
@@ -227,19 +223,10 @@ def open_csv(path: Path) -> Generator[CsvTable]:
         yield CsvTable(file)
 
 
-def csv_rows(lines: Iterable[str], **dialect: Any) -> Generator[list[str]]:
-    """Yield the rows of CSV text with cells of up to ``LONGEST_LINE`` characters.
-
-    The csv module has one limit for all threads: it is raised until the last generator is closed.
-    """
-    with _CSV_LOCK:
-        _csv_limits.append(csv.field_size_limit())
-        csv.field_size_limit(max(_csv_limits[-1], LONGEST_LINE))
-    try:
-        yield from csv.reader(lines, **dialect)
-    finally:
-        with _CSV_LOCK:
-            csv.field_size_limit(_csv_limits.pop())
+def csv_rows(lines: Iterable[str], **dialect: Any) -> Iterator[list[str]]:
+    """Return the rows of CSV text; raises the limit of the process for the length of a cell."""
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
+    return csv.reader(lines, **dialect)
 
 
 def _escape_formula(cell: object) -> object:
