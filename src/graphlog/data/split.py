@@ -5,7 +5,6 @@ import math
 import random
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from hashlib import sha256 as hash_bytes
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -74,7 +73,6 @@ class Split(NamedTuple):
         """
         lists = {name: part.tolist() for name, part in self._asdict().items()}
         fields = {"kind": kind, "fractions": list(fractions), "sha256": sha256, **lists}
-        fields["rows_sha256"] = _rows_sha256(self)
         write_text(Path(path), json.dumps(fields) + "\n")
 
     @classmethod
@@ -121,11 +119,6 @@ class Split(NamedTuple):
             warnings.warn(f"{belongs}; its row numbers are used as they are.", stacklevel=2)
         parts = (fields.train, fields.valid, fields.test)
         split = cls(*(np.array(part, dtype=np.int64) for part in parts))
-        if fields.rows_sha256 not in (None, _rows_sha256(split)):
-            raise DataError(
-                f"{path}: its rows were altered since it was written; make it again, or remove "
-                "`rows_sha256` from the file if they were edited on purpose."
-            )
         _check_rows(split, num_rows, str(path))
         return split
 
@@ -140,7 +133,6 @@ class _SplitFile(BaseModel):
     valid: _Rows = Field(default_factory=list[int])
     test: _Rows
     sha256: str | None = None
-    rows_sha256: str | None = None
 
 
 def _check_rows(split: Split, num_rows: int | None, where: str) -> None:
@@ -156,11 +148,6 @@ def _check_rows(split: Split, num_rows: int | None, where: str) -> None:
             f"{where}: row {values[counts > 1][0]} is in the split more than once; each row "
             "belongs to one part."
         )
-
-
-def _rows_sha256(split: Split) -> str:
-    lists = [part.tolist() for part in split]
-    return hash_bytes(json.dumps(lists).encode()).hexdigest()
 
 
 def check_fractions(fractions: Fractions) -> tuple[float, float, float]:
