@@ -241,18 +241,11 @@ class _Normalize(torch.autograd.Function):
         return F.batch_norm(x, moments.mean, moments.variance, weight, bias, False, 0.0, eps)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    @differentiable_once
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grads: Tensor
+    ) -> tuple[Tensor | None, ...]:
         x, weight, mean, variance, counts = ctx.saved_tensors
-        if torch.is_grad_enabled():  # second derivatives, which depend on the moments too
-            assert ctx.peers is None, "several processes have no second derivatives"
-            share = (x.new_ones(x.shape[0]) if counts is None else counts.to(x.dtype)) / ctx.count
-
-            def normalized(x: Tensor, weight: Tensor) -> Tensor:
-                centered = x - share @ x
-                return centered * (share @ centered.square() + ctx.eps).rsqrt() * weight
-
-            vjp = torch.func.vjp(normalized, x, weight)[1]
-            return *vjp(grads[0]), grads[0].sum(0), None, None, None, None
         dy = grads[0].contiguous()
         sums = torch.zeros(2, weight.shape[0], dtype=weight.dtype, device=weight.device)
         if x.shape[0]:
