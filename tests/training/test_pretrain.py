@@ -1,7 +1,6 @@
 """Stores of awkward sizes, losses that blow up, starting from a model, precision, memory-only."""
 
 import copy
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,14 +82,11 @@ def test_a_non_finite_loss_stops_at_once(
     value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     store, config, run = families(), small_config(checkpoint_every_s=0.0), tmp_path / "run"
-    told = r"loss term 'subgraph' became \w+ at step 7; .* the last checkpoint is whole"
+    told = r"loss term 'subgraph' became \w+ at step 7; its graphs are those of rows \d"
     with monkeypatch.context() as patch:
         blow_up(patch, 7, value)
         with pytest.raises(NonFiniteLossError, match=told):
             run_pretraining(store, config, run)
-    kept = json.loads((run / "nonfinite-step-7.json").read_text())
-    assert len(kept["indices"]) == config.batch_size
-    assert kept["rows"] == store.rows[kept["indices"]].tolist()
     run_pretraining(store, config, run, resume=True)
     assert outcome(run) == undisturbed(checkpoint_every_s=0.0)
 

@@ -382,7 +382,7 @@ class SeedJob(Job):
         self.best, self.best_epoch = tensors_below(tensors, "best."), fields["best_epoch"]
         self.history = list(fields["history"])
 
-    def describe_batch(self, step: int, indices: np.ndarray) -> str:
+    def describe_batch(self, indices: np.ndarray) -> str:
         """Return the seed and the remedy, for the error that a loss is not finite."""
         return f"seed {self.seed}: lower the learning rate"
 

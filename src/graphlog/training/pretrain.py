@@ -1,6 +1,5 @@
 """Pre-training, from the start or resumed from a checkpoint."""
 
-import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from graphlog import __version__
 from graphlog.data.store import GraphBatch, GraphStore, epoch_batches
+from graphlog.data.tables import listed_rows
 from graphlog.domains import domain_of
 from graphlog.encoders.encoder import GraphEncoder, NodeNorm, build_encoder, calibrate
 from graphlog.encoders.modelfile import ModelFile, digest_of, read_model, save_model, tensors_below
@@ -349,14 +349,9 @@ class Pretraining(Job):
                 )
             self.team.exchange("targets")
 
-    def describe_batch(self, step: int, indices: np.ndarray) -> str:
-        """Write the rows of a batch to the run folder, and return a phrase with the path."""
-        if self.folder is None:
-            return super().describe_batch(step, indices)
-        path = self.folder.path / f"nonfinite-step-{step}.json"
-        rows = {"indices": indices.tolist(), "rows": self.store.rows[indices].tolist()}
-        write_text(path, json.dumps({"step": step, **rows}))
-        return f"its graphs are listed in {path}, the last checkpoint is whole"
+    def describe_batch(self, indices: np.ndarray) -> str:
+        """Return the part of an error message that names the rows of a batch."""
+        return f"its graphs are those of rows {listed_rows(self.store.rows[indices])}"
 
     def how_to_resume(self, cursor: Cursor) -> str:
         """Return the message after the user has stopped the run."""

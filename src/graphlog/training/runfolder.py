@@ -41,7 +41,7 @@ _LOCK, _LOCK_BYTES = ".lock", 20
 _TARGETS = re.compile(r"targets-[0-9a-f]{16}\.safetensors")
 _RUN_FILES = re.compile(
     r"config\.toml|metrics\.jsonl|model\.safetensors|(versions|input|scores|split)\.json"
-    rf"|nonfinite-step-\d+\.json|{_TARGETS.pattern}"
+    rf"|{_TARGETS.pattern}"
 )
 _STEP = re.compile(r"step-[0-9]{9,18}\.safetensors")
 _STEP_OR_PART = re.compile(rf"{_STEP.pattern}(\.[0-9a-f]{{16}}\.partial)?")

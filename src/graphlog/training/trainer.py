@@ -373,7 +373,7 @@ class Job(ABC):
             ConfigError: If the state is of a run with other settings or graphs.
         """
 
-    def describe_batch(self, step: int, indices: np.ndarray) -> str:
+    def describe_batch(self, indices: np.ndarray) -> str:
         """Return the part of an error message that names the graphs of a batch."""
         return f"its graphs were {indices[:8].tolist()} ..."
 
@@ -480,7 +480,7 @@ class Trainer:
         step, indices, losses = unchecked[int((~finite).nonzero()[0])]
         bad = {f"loss term '{k}'": v for k, v in losses.terms.items() if not bool(v.isfinite())}
         name, value = next(iter(bad.items()), ("the total loss", losses.total))
-        where = self.job.describe_batch(step, indices)
+        where = self.job.describe_batch(indices)
         raise NonFiniteLossError(f"{name} became {value.item()} at step {step}; {where}")
 
     def save(self) -> None:
