@@ -91,6 +91,7 @@ def fit(endpoint: str, data: pd.DataFrame, others: Mapping[str, Encoder]) -> Non
         cells += [(name, "linear", 0), (name, "kernel", 0), (f"{name}+counts", "kernel", 0)]
     cells += [("model+counts", "random split", draw) for draw in range(DRAWS)]
     cells += [("model", "fine-tuned", seed) for seed in range(FINE_TUNED)]
+    cells += [("model+counts+descriptors", "finetune --kernel", 0)]
     cells += [("minimol", head, 0) for head in ("linear", "kernel") if HAS_MINIMOL]
     cells += [("chemprop", "from scratch", 0)] * HAS_CHEMPROP
     for name, head, seed in cells:
@@ -110,7 +111,7 @@ def fit(endpoint: str, data: pd.DataFrame, others: Mapping[str, Encoder]) -> Non
             order = np.random.default_rng(seed).permutation(len(labels))
             train, test = order[len(order) // 5 :], order[: len(order) // 5]
         std = np.full((len(test), 1), np.nan)
-        if head in ("fine-tuned", "from scratch"):
+        if head in ("fine-tuned", "from scratch", "finetune --kernel"):
             mean = trained(head, data, train, test, seed)
         elif head == "linear":
             mean = linear(name, features[name], labels, train)[test]
@@ -145,8 +146,10 @@ def trained(
     if head == "from scratch":
         return chemprop_predictions(data.assign(split=sets), seed)[:, None]
     split = graphlog.Split(*(np.flatnonzero(sets == name) for name in ("train", "val", "test")))
+    kernel = {"kernel": True, "with_features": ["descriptors"]} if head != "fine-tuned" else {}
+    seeds = [0, 1, 2] if kernel else [seed]
     fitted = graphlog.finetune(
-        MODEL, data, split, [seed], targets=["value"], task="regression", baselines=()
+        MODEL, data, split, seeds, targets=["value"], task="regression", baselines=(), **kernel
     )
     return fitted.predict(data.iloc[test]).to_numpy()
 
