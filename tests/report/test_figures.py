@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex
 
 from graphlog.errors import GraphLoGError
 from graphlog.inputs import remember_input, resolve
-from graphlog.report.drawings import embedding_map, group_maps, tree_figure
+from graphlog.report.drawings import embedding_map, tree_figure
 from graphlog.report.hierarchy import project, sample_rows
 from graphlog.report.run import finetuning_curves, pretraining_curves
 from graphlog.report.style import HUES, MARKERS, QUANTITIES, save_figure
@@ -182,15 +182,13 @@ def test_points_are_shapes_without_edges(tmp_path: Path):
     """Which are written once a group, not once a point."""
     points = np.random.default_rng(0).normal(size=(60, 2))
     groups = [f"g{k % 12}" for k in range(60)]
-    maps = [embedding_map(points, groups, title="t"), group_maps(points, groups, title="t")]
-    for figure in (*maps, embedding_map(points, values=points[:, 0], title="t")):
+    by_group = embedding_map(points, groups, title="t")
+    for figure in (by_group, embedding_map(points, values=points[:, 0], title="t")):
         clouds = figure.findobj(PathCollection)
         assert all([*cloud.get_linewidths()] == [0] for cloud in clouds)
         assert clouds
-    save_figure(maps[0], tmp_path / "map")
+    save_figure(by_group, tmp_path / "map")
     assert "<image" not in (tmp_path / "map.svg").read_text()
-    save_figure(maps[1], tmp_path / "maps")  # which hold each point up to nine times
-    assert (tmp_path / "maps.svg").read_text().count("<image") == 1 + len(HUES)
 
 
 def test_a_map_of_values_or_of_nothing_is_drawn():
@@ -203,21 +201,6 @@ def test_a_map_of_values_or_of_nothing_is_drawn():
     lightest = max(_lab(to_hex(color), np.eye(3))[0] for color in QUANTITIES(np.arange(256)))
     assert lightest < 75  # seen on white
     embedding_map(points[:1], title="one")
-
-
-def test_each_of_the_largest_groups_has_a_map_of_its_own_in_its_color():
-    rng = np.random.default_rng(0)
-    groups = [f"prototype {k}" for k in range(10) for _ in range(10 - k)]
-    points, colors = rng.normal(size=(len(groups), 2)), dict.fromkeys(groups, HUES[-1])
-    drawn = group_maps(points, groups, title="55 graphs", colors=colors)
-    (title,) = drawn.findobj(lambda a: "prototype 0:" in getattr(a, "get_text", str)())
-    assert title.get_color() != HUES[-1]  # which is pale
-    dots = drawn.findobj(lambda a: getattr(a, "get_text", str)() == "●")
-    assert [dot.get_color() for dot in dots] == [HUES[-1]] * len(HUES)
-    said = _texts(drawn)
-    for words in ("55 graphs", "prototype 0: 18 %", "prototype 7: 5 %"):
-        assert words in said
-    assert "prototype 8" not in said
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 5, 40])

@@ -1,6 +1,6 @@
 """Figures of embeddings: the map of graphs, and the tree of prototypes as blocks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,9 @@ def draw_map(
     """Draw a map of the embeddings of graphs and return the files written.
 
     If the model has prototypes, the map shows the embedding that these were trained in (last layer,
-    after the projection head if there is one), and each of the largest groups has a map of its own.
-    The groups are those of the first layer of prototypes in which every group has less than 90 % of
-    the graphs (the roots if there is none). Without prototypes, or with labels, the map shows the
-    default embedding of the model.
+    after the projection head if there is one). The groups are those of the first layer of
+    prototypes in which every group has less than 90 % of the graphs (the roots if there is none).
+    Without prototypes, or with labels, the map shows the default embedding of the model.
 
     Args:
         model: The encoder.
@@ -62,34 +61,29 @@ def draw_map(
     """
     labels = store.labels if by_label else None
     hierarchy = Hierarchy.of(model) if labels is None else None
-    if hierarchy is None:
-        groups, values = None, None
-        if labels is not None:
-            legend, column = store.tasks[0], labels[:, 0]
-            if len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:
-                values = column
-            else:
-                # all digits, so that different numbers have different names
-                groups = [
-                    "not measured" if np.isnan(v) else np.format_float_positional(v, trim="-")
-                    for v in column
-                ]
+    embed, groups, values = model.embed, None, None
+    if labels is not None:
+        legend, column = store.tasks[0], labels[:, 0]
+        if len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:
+            values = column
         else:
-            legend, scaffolds = "scaffold", domain_of(store.schema).groups(store)
-            groups = [group or "no ring" for group in scaffolds or ()] or ["graphs"] * len(store)
-        title = f"{len(store):,} graph{'s'[: len(store) != 1]} by {legend}"
-        points = project(model.embed(store), seed)
-        return save_figure(embedding_map(points, groups, values, title=title, legend=legend), stem)
-    paths = hierarchy.assign(store).paths
-    shares = [np.bincount(layer).max() / len(paths) for layer in paths.T]
-    level = next((k for k, share in enumerate(shares) if share < 0.9), 0)
-    groups = [f"prototype {path_name(path)}" for path in paths[:, : level + 1].tolist()]
-    colors = None
-    if level == 0 and hierarchy.forest.sizes[0] <= len(HUES):  # the same colors as in the tree
-        colors = {f"prototype {k}": hue for k, hue in enumerate(HUES)}
-    points = project(hierarchy.embed(store), seed)
-    figure = group_maps(points, groups, title=f"{len(store):,} graphs", colors=colors)
-    return save_figure(figure, stem)
+            # all digits, so that different numbers have different names
+            groups = [
+                "not measured" if np.isnan(v) else np.format_float_positional(v, trim="-")
+                for v in column
+            ]
+    elif hierarchy is not None:
+        legend, embed = "prototype", hierarchy.embed
+        paths = hierarchy.assign(store).paths
+        shares = [np.bincount(layer).max() / len(paths) for layer in paths.T]
+        level = next((k for k, share in enumerate(shares) if share < 0.9), 0)
+        groups = [path_name(path) for path in paths[:, : level + 1].tolist()]
+    else:
+        legend, scaffolds = "scaffold", domain_of(store.schema).groups(store)
+        groups = [group or "no ring" for group in scaffolds or ()] or ["graphs"] * len(store)
+    title = f"{len(store):,} graph{'s'[: len(store) != 1]} by {legend}"
+    points = project(embed(store), seed)
+    return save_figure(embedding_map(points, groups, values, title=title, legend=legend), stem)
 
 
 def embedding_map(
@@ -132,53 +126,6 @@ def embedding_map(
         axes.set_title(literal(title))
         axes.set(xlabel="t-SNE 1", ylabel="t-SNE 2")
         as_map(axes)
-    return figure
-
-
-def group_maps(
-    points: Float[np.ndarray, "N 2"],
-    groups: Sequence[str],
-    *,
-    title: str,
-    colors: Mapping[str, str] | None = None,
-) -> Figure:
-    """Draw a map of all groups, followed by a map of each of the eight largest groups.
-
-    Args:
-        points: Position of each graph.
-        groups: Name of the group of each graph.
-        title: Title of the first map.
-        colors: Color of each group; None assigns colors by decreasing size.
-    """
-    group_of_point = np.asarray(groups, dtype=str)
-    names, counts = np.unique(group_of_point, return_counts=True)
-    order = np.argsort(-counts, kind="stable")[: len(HUES)]
-    if colors is None:
-        colors = dict(zip(names[order].tolist(), HUES, strict=False))
-    size = float(np.clip(5000 / max(len(points), 1), 2, 14))
-    columns = 3
-    with house_style():
-        rows = -(-(1 + len(order)) // columns)
-        figure, axes = new_figure(rows, columns, 3.1 * columns, 3.2 * rows)
-        # rasterized, because each point is drawn up to nine times
-        style: dict[str, Any] = {"linewidths": 0, "rasterized": True}
-        axes[0].scatter(*points.T, s=size, c=FAINT, **style)
-        axes[0].set_title(literal(title))
-        for panel, k in zip(axes[1:], order.tolist(), strict=False):
-            members, color = points[group_of_point == names[k]], colors[str(names[k])]
-            axes[0].scatter(*members.T, s=size, c=color, alpha=0.8, **style)
-            panel.scatter(*points.T, s=size * 0.6, c=FAINT, **style)
-            panel.scatter(*members.T, s=size, c=color, **style)
-            share = f"{100 * len(members) / len(points):.0f} %"
-            # the name is not in the color of the group, which may be hard to read on white
-            panel.set_title(literal(f"{names[k]}: {share}"), x=0.06)
-            panel.annotate(
-                "●", (0, 1), (0, 9), "axes fraction", "offset points", color=color, fontsize=11
-            )
-        for panel in axes[: 1 + len(order)]:
-            as_map(panel)
-        for panel in axes[1 + len(order) :]:
-            panel.set_axis_off()
     return figure
 
 
