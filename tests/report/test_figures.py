@@ -81,7 +81,7 @@ def test_curves_show_losses_watch_phases_and_alarms():
         "Prototypes in use",
         "leaves (4)",
     )
-    assert all(word in said for word in (*words, "local", "joint", "step 50: alarm: collapse"))
+    assert all(word in said for word in (*words, "local", "joint", "Red lines: alarms"))
     assert "Cosine" not in said
 
 
@@ -93,20 +93,6 @@ def test_losses_of_different_size_share_a_logarithmic_axis():
         assert ("Losses, logarithmic" in _texts(figure)) == (said == "log")
     alone = [{"epoch": e, "step": e, "loss": 10.0**-e} for e in (1, 2, 3)]
     assert finetuning_curves(alone).axes[0].get_yscale() == "linear"
-
-
-def test_alarms_that_repeat_are_told_once_and_all_are_counted():
-    named = [f"alarm: layer {k}" for k in range(8)]
-    rows = [
-        {"step": 1, "rank": 4.0, "alarms": ["alarm: rank 4.1 of 64"]},
-        {"step": 2, "rank": 3.0, "alarms": ["alarm: rank 3.2 of 64", *named]},
-    ]
-    said = _texts(pretraining_curves(rows, 64))
-    assert "steps 1, 2, first: alarm: rank 4.1 of 64" in said
-    assert "3.2" not in said
-    assert "step 2: alarm: layer 4" in said
-    assert "alarm: layer 5" not in said
-    assert "and 3 more alarms" in said
 
 
 def test_names_of_phases_stand_above_the_curves():

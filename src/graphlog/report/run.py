@@ -1,10 +1,9 @@
 """Figures of a run folder and its training curves; ``drawings`` has the map and the tree."""
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from textwrap import fill, wrap
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,8 +37,6 @@ from graphlog.training.watch import OCCUPANCY_FLOOR, PERPLEXITY_CEILING, RANK_FL
 LogRow = Mapping[str, Any]
 """A row of ``metrics.jsonl``."""
 _PANELS_PER_ROW = 3
-_MAX_ALARMS = 6
-"""Largest number of different alarms, and of steps of each alarm, that are written."""
 _SENTENCE_WIDTH = 52
 """Characters of a line in the sentence of a panel."""
 
@@ -258,44 +255,19 @@ def _draw_curves(panels: Sequence[Panel], log: pd.DataFrame, x: str) -> Figure:
     """Draw the panels over column ``x`` of a log, with its alarms."""
     columns = min(_PANELS_PER_ROW, max(len(panels), 1))
     rows = max(math.ceil(len(panels) / columns), 1)
-    alarms: list[tuple[int, str]] = []
-    if "alarms" in log:
-        exploded = log[[x, "alarms"]].explode("alarms").dropna()
-        # as text, because a damaged log may have other values
-        alarms = list(exploded.astype({"alarms": str}).itertuples(index=False))
-    alarm_lines = _alarm_lines(alarms, x)
-    width, height = 3.9 * columns, 3.6 * rows + 0.16 * len(alarm_lines)
+    alarms = log[[x, "alarms"]].explode("alarms").dropna()[x].unique() if "alarms" in log else []
     with house_style():
-        figure, axes = new_figure(rows, columns, width, height, sharex=True)
+        figure, axes = new_figure(rows, columns, 3.9 * columns, 3.6 * rows, sharex=True)
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         for axis, panel in zip(axes, panels, strict=False):
             _draw_panel(axis, panel, log, x)
-            for step, _ in alarms:
+            for step in alarms:
                 axis.axvline(step, color=ALARM, linewidth=0.8, alpha=0.7)
-        if alarm_lines:
-            figure.supxlabel("\n".join(alarm_lines), x=0.01, ha="left", fontsize=8, color=ALARM)
+        if len(alarms):
+            note = "Red lines: alarms, whose texts are in metrics.jsonl."
+            figure.supxlabel(note, x=0.01, ha="left", fontsize=8, color=ALARM)
     return figure
-
-
-def _alarm_lines(alarms: Sequence[tuple[int, str]], x: str) -> list[str]:
-    """Return lines of text with the alarms; alarms that differ only in numbers share a line."""
-    steps: dict[str, list[int]] = {}
-    texts: dict[str, str] = {}
-    for step, text in alarms:
-        kind = re.sub(r"\d+\.\d+|\d+ ?%", "", text)
-        steps.setdefault(kind, []).append(step)
-        texts.setdefault(kind, text)
-    lines: list[str] = []
-    for kind in [*texts][:_MAX_ALARMS]:
-        several = "s" * (len(steps[kind]) > 1)
-        where = f"{x}{several} {', '.join(map(str, steps[kind][:_MAX_ALARMS]))}"
-        more = len(steps[kind]) - _MAX_ALARMS
-        where += f" and {more} more" if more > 0 else ""
-        where += ", first" if len(steps[kind]) > 1 else ""
-        lines += wrap(f"▲ {where}: {texts[kind]}", 150)
-    more = len(texts) - _MAX_ALARMS
-    return [*lines, f"and {more} more alarm{'s' * (more > 1)}"] if more > 0 else lines
 
 
 def _draw_panel(axis: Axes, panel: Panel, log: pd.DataFrame, x: str) -> None:
