@@ -166,16 +166,15 @@ def test_maps_have_graphs_and_a_tree(tmp_path: Path) -> None:
     assert page.count("| none ") == 2
 
 
-def test_speed_counts_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_of_each_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OBJECTIVES, "degree-pred", DegreePred)
-    expected = {"attrmasking": 1.0, "graphlog": 2.0, "graphcl": 2.0, "infograph": 1.0}
-    expected |= {"degree-pred": 1.0}
-    request = Request("speed", "smoke", seeds=[0], methods=[*expected])
+    methods = ["attrmasking", "graphlog", "graphcl", "infograph", "degree-pred"]
+    request = Request("speed", "smoke", seeds=[0], methods=methods)
     assert not run_benchmark(request, tmp_path).failed
     rows = read_table(tmp_path / "speed.csv.gz")
-    views = rows[rows["metric"] == "views"].set_index("method")["value"]
-    assert dict(views) == expected
-    assert (rows.loc[rows["metric"] == "graphs_per_s", "value"] > 0).all()
+    rates = rows[rows["metric"] == "graphs_per_s"].set_index("method")["value"]
+    assert {*rates.index} == {*methods}
+    assert (rates > 0).all()
 
 
 def test_each_task_has_the_measures_of_its_kind(

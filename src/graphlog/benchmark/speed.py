@@ -10,12 +10,10 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import nn
 
 from graphlog.benchmark.cells import Cell
 from graphlog.benchmark.stages import Row, Work
 from graphlog.data.store import GraphStore, epoch_batches
-from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import GraphLoGError
 from graphlog.training.log import Progress
 from graphlog.training.pretrain import Pretraining
@@ -48,27 +46,9 @@ class TimedObjective:
             torch.cuda.synchronize(device)
         return time.perf_counter() - start
 
-    def count_views(self, indices: Any) -> float:
-        """Take one step and return the number of times that it encodes each graph.
-
-        Encoders that the objective has itself are counted too.
-        """
-        num_encoded: list[int] = []
-
-        def count(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            num_encoded.append(inputs[1].batch.num_graphs)
-
-        modules = (self.job.encoder, *self.job.objective.modules())
-        encoders = [module for module in modules if isinstance(module, GraphEncoder)]
-        hooks = [encoder.layers[0].register_forward_hook(count) for encoder in encoders]
-        self.step(indices)
-        for hook in hooks:
-            hook.remove()
-        return sum(num_encoded) / len(indices)
-
 
 def speed_cell(cell: Cell, work: Work) -> Iterator[Row]:
-    """Yield graphs per second, views, and views per second of each objective."""
+    """Yield the graphs per second of each objective."""
     store, timed = work.unlabeled(cell), dict[str, TimedObjective]()
     for name, config in cell.together.items():
         try:
@@ -78,15 +58,12 @@ def speed_cell(cell: Cell, work: Work) -> Iterator[Row]:
     config = next(iter(cell.together.values()))
     size = min(config.batch_size, len(store))
     batches = epoch_batches(len(store), size, config.seed)[: len(store) // size]
-    # the first step, which counts the views and warms up, is not timed
-    views = {name: objective.count_views(batches[0]) for name, objective in timed.items()}
+    for objective in timed.values():  # the first step warms up and is not timed
+        objective.step(batches[0])
     seconds: dict[str, list[float]] = {name: [] for name in timed}
     for number in range(cell.setup.timed_steps):
         indices = batches[(number + 1) % len(batches)]
         for name in list(timed)[:: 1 if number % 2 else -1]:  # the order is reversed each time
             seconds[name].append(timed[name].step(indices))
     for name, steps in seconds.items():
-        rate = size / median(steps)
-        values = {"graphs_per_s": rate, "views": views[name], "views_per_s": rate * views[name]}
-        for metric, value in values.items():
-            yield {"method": name, "metric": metric, "value": value}
+        yield {"method": name, "metric": "graphs_per_s", "value": size / median(steps)}
