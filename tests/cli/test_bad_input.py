@@ -17,7 +17,7 @@ from graphlog.errors import ConfigError
 from graphlog.files import mark_folder
 
 SETTINGS = {"setting", "out_of_range", "check_choice"}
-PYTHON_ONLY = {"folds", "grid", "save"}
+PYTHON_ONLY = {"folds", "save"}
 GOOD = "smiles,y\nCCO,1\nCCN,0\nCCC,1\n"
 
 

@@ -289,27 +289,23 @@ def test_only_kernel_models_weigh_graphs():
 
 
 @pytest.mark.parametrize(
-    ("call", "options", "words"),
+    ("options", "words"),
     [
         *(
-            (graphlog.fold_probe, {"grid": grid}, "`grid` must be a .* above 0")
-            for grid in ([-1], [])
-        ),
-        *(
-            (graphlog.probe, {name: "ecfp"}, rf"`{name}` is a list of names, .* write \['ecfp'\]")
+            ({name: "ecfp"}, rf"`{name}` is a list of names, .* write \['ecfp'\]")
             for name in ("baselines", "with_features")
         ),
-        (graphlog.probe, {"baselines": "none"}, r"write \(\)"),
+        ({"baselines": "none"}, r"write \(\)"),
         *(
-            (graphlog.probe, {"folds_seeds": seeds}, "`folds_seeds` must be 2 or more different")
+            ({"folds_seeds": seeds}, "`folds_seeds` must be 2 or more different")
             for seeds in ((), (1,), (0, 1, 0))
         ),
-        (graphlog.probe, {"overwrite": True}, "name its folder"),
+        ({"overwrite": True}, "name its folder"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(call: Any, options: dict[str, Any], words: str):
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], words: str):
     with pytest.raises(ConfigError, match=words):
-        call(tiny_encoder(), {"smiles": CHAINS, "y": LENGTH}, targets=["y"], **options)
+        graphlog.probe(tiny_encoder(), {"smiles": CHAINS, "y": LENGTH}, targets=["y"], **options)
 
 
 def test_one_target_may_be_named_alone():

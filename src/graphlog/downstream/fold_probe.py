@@ -38,7 +38,6 @@ def fold_probe(
     classifier: str = "svm",
     baselines: Sequence[str] = BASELINES,
     seeds: Sequence[int] = (0, 1, 2),
-    grid: Sequence[float] = GRID,
     layer: str | None = None,
     precision: Precision = "fp32",
     progress: Progress | bool | None = None,
@@ -60,7 +59,6 @@ def fold_probe(
         baselines: ``random``, the untrained network; ``wl``, an SVM on Weisfeiler-Lehman subtree
             counts.
         seeds: Seeds of the folds, and of untrained weights.
-        grid: Values of C.
         layer: ``jk``, ``jk+sum`` or ``last``; for None see :meth:`Encoder.head_layer`.
         precision: Precision of the encoder's matrix products.
         progress: Shows the number of finished folds.
@@ -76,10 +74,6 @@ def fold_probe(
 
     seeds = check_seeds("seeds", seeds)
     check_name("classifier", classifier, CLASSIFIERS)
-    values = np.asarray(grid)
-    is_list = values.ndim == 1 and values.size > 0 and values.dtype.kind in "iuf"
-    if not is_list or not ((values > 0) & np.isfinite(values)).all():
-        raise out_of_range("grid", "a list of numbers above 0", grid)
     check_baselines(baselines, BASELINES)
     bar = as_progress(progress)
     for option in ("split", "fractions", "split_seed", "weights", "metric", "labels_range"):
@@ -101,7 +95,7 @@ def fold_probe(
                 inner = max(2, min(INNER_FOLDS, int(np.bincount(classes[train]).min())))
                 x, estimator = _inputs(values, train, kind)
                 cv = StratifiedKFold(inner, shuffle=True, random_state=seed)
-                search = GridSearchCV(estimator, {"C": list(grid)}, cv=cv)
+                search = GridSearchCV(estimator, {"C": GRID}, cv=cv)
                 with without_convergence_warnings():
                     search.fit(x[train], classes[train])
                 bar.advance(1)

@@ -72,18 +72,6 @@ _IDENTIFIER = re.compile(
     r"(?i:(^|[ _-])(id|name|identifier|title|code|cas)([ _-]?(no|number))?$|^graph$)|[a-z]ID$"
 )
 """Pattern for the names of columns that identify rows."""
-_RULES = {
-    "path": "prototype numbers from root to leaf: the nearest leaf and its ancestors where "
-    "leaves were assigned in equal shares, "
-    "else at each layer the nearest child of the one above (Eq. 12 at temperature 0)",
-    "similarity": "cosine of the graph and the leaf of its path, in the space of the prototypes",
-    "novelty": "percentile (0 to 100) of the distance from the graphs that the model was trained "
-    "on, or the tree fitted to, among those graphs; null where the model does not know them",
-    "traits": "means or shares that differ from those of the whole sample by at least 0.3 "
-    "standard deviations; `effect` is how many, `q` the false discovery rate (Benjamini and "
-    "Hochberg) over all groups and features, of Wilcoxon's rank test (shares: hypergeometric)",
-    "common": "the largest substructure that all typical members have, rings matched whole",
-}
 
 
 def write_prototypes(
@@ -206,7 +194,6 @@ def write_prototypes(
             "used": list(used),
             "model_info": {key: encoder.info.get(key) for key in model_info},
             "data_digest": store.digest,
-            "rules": _RULES,
             "roots": roots,
         }
         page = _atlas(collection, about, roots)

@@ -61,10 +61,11 @@ def test_quantities_are_regressed_and_splits_named(tmp_path):
 
 
 @pytest.mark.parametrize(("classifier", "seeds"), [("svm", (0, 1)), ("logistic", (0,))])
-def test_the_ten_fold_protocol(tmp_path, classifier, seeds):
+def test_the_ten_fold_protocol(tmp_path, monkeypatch, classifier, seeds):
+    monkeypatch.setattr("graphlog.downstream.fold_probe.GRID", (0.1, 10.0))
     store = ring_store(tmp_path, count=60, kind="none")
     report = graphlog.fold_probe(
-        _pretrained(store), store, folds=3, classifier=classifier, seeds=seeds, grid=(0.1, 10.0)
+        _pretrained(store), store, folds=3, classifier=classifier, seeds=seeds
     )
     models = ["frozen encoder", "untrained encoder", "WL subtree counts (4 rounds)"]
     assert [row.model for row in report.rows] == models
