@@ -18,7 +18,7 @@ from graphlog.config import FrozenConfig, read_toml
 from graphlog.data.store import GraphBatch, epoch_batches
 from graphlog.data.tables import ColumnNames
 from graphlog.downstream.linear import fuse
-from graphlog.downstream.metrics import SCORES, better, format_score
+from graphlog.downstream.metrics import better, format_score
 from graphlog.downstream.predictor import FineTuned, Head, Predictor
 from graphlog.downstream.pretrained import (
     RANDOM,
@@ -112,8 +112,6 @@ _MAY_DIFFER = {
     *(f"finetune.{name}" for name in _NOT_IN_DIGEST),
 }
 """Entries of ``config.toml`` that are not named as the difference between two runs."""
-_LAST_EPOCHS = 5
-"""Number of last epochs whose mean score is reported, because the score of one epoch is noisy."""
 
 
 class FinetuneConfig(FrozenConfig):
@@ -783,7 +781,7 @@ def _kernel_note(
 def _result_rows(
     model: str, jobs: Sequence[SeedJob]
 ) -> tuple[list[ScoreRow], Float[np.ndarray, "M T"]]:
-    """Return the rows of both selection rules, of the mean of the last epochs and of the ensemble.
+    """Return the rows of both selection rules, and of the ensemble of the seeds.
 
     The selected rule comes first. The mean prediction over seeds under this rule is also returned.
     """
@@ -801,18 +799,6 @@ def _result_rows(
     (other,) = RULES.keys() - {config.select}
     each = (job.predictions(other) for job in jobs)
     rows.append(score_row(model, RULES[other], data, each, detail))
-    k = min(_LAST_EPOCHS, *(len(job.history) for job in jobs))
-    if k > 1:
-
-        def means(key: str) -> list[float]:
-            each = ([row.get(key, math.nan) for row in job.history[-k:]] for job in jobs)
-            return [float(np.mean(values)) for values in each]
-
-        names = SCORES[data.task]
-        test, valid = ({n: means(f"{part}/{n}") for n in names} for part in ("test", "valid"))
-        unknown = dict.fromkeys(data.targets, math.nan)
-        rule = f"mean of last {k} epochs"
-        rows.append(ScoreRow(model, rule, test, valid, unknown, detail=dict(detail)))
     if len(jobs) > 1:
         ensemble = f"{model}, mean of {len(jobs)} seeds"
         rows.append(score_row(ensemble, RULES[config.select], data, [mean], detail))
