@@ -20,8 +20,8 @@ the embeddings of the last layer and of all layers, and by the trees that they w
 ego-networks: groups are compared with GO terms, and linear models of the last layer are scored.
 
 Rows are added to results/groups.csv.gz; data sets that have rows are not computed again. ``report``
-prints the tables of docs/results/groups.md and docs/two-losses/, including the table of molecules
-chosen to be labeled, whose rows were written by an earlier version of this script.
+prints the tables of docs/results/groups.md and docs/two-losses/, except that of molecules chosen to
+be labeled, which an earlier version of this script wrote.
 """
 
 import os
@@ -46,15 +46,12 @@ from graphlog.domains import domain_of
 from graphlog.domains.molecule import morgan_fingerprints, scaffolds
 from graphlog.domains.molecule.descriptors import target_values
 from graphlog.downstream.linear import standardize
-from graphlog.downstream.metrics import paired_interval
 from graphlog.downstream.tasks import open_labeled
 from graphlog.report.hierarchy import Hierarchy
 
 MODEL = "graphlog-mol"
 SAMPLE, QUERIES, SEEDS = 3_000, 20, range(5)
 RETRIEVED, GROUPED = ("hiv", "tox21", "muv"), ("tox21", "toxcast", "mix")
-CHOSEN = ("bace", "bbbp", "hlm", "mdr1", "lipophilicity", "esol")
-BUDGETS = (50, 100)
 PROTOTYPES, FULL_SIZE = "prototypes: ", "full size: "
 RESULTS = Path(__file__).parent / "results" / "groups.csv.gz"
 UNTRAINED, ECFP4, DESCRIPTORS, STATISTICS = "untrained", "ECFP4", "descriptors", "statistics"
@@ -263,7 +260,6 @@ def tables(rows: pd.DataFrame) -> str:
     is_worm = rows["dataset"] == WORM
     lines = [
         *retrieval_and_groups(rows[is_shipped]),
-        *choice_table(rows),
         *retrieval_and_groups(rows[is_other & ~is_worm]),
         *mean_table(rows[is_worm], ["task", "of"], 100),
         *retrieval_and_groups(rows[is_full]),
@@ -302,29 +298,6 @@ def heading(values: Sequence[str]) -> str:
     if kind == "group":
         return f"{detail}: {second}"
     return f"{SETS.get(first, first)}, {TRUTHS.get(second, second)}"
-
-
-def choice_table(rows: pd.DataFrame) -> Iterator[str]:
-    """Yield the lines of the table of molecules chosen to be labeled.
-
-    Differences of means over the data sets are paired by split; 95 % intervals are over splits.
-    """
-    chosen = rows[rows["task"].str.startswith("choose")]
-    yield f"| | labels | {' | '.join(CHOSEN)} | mean | minus random | minus MaxMin |"
-    yield "|---|" + "---:|" * (len(CHOSEN) + 4)
-    for size in BUDGETS:
-        frame = chosen[chosen["task"] == f"choose {size}"]
-        wide = frame.pivot(index=["model", "seed"], columns="dataset", values="value") * 100
-        means = wide.mean(axis=1)
-        for model in frame["model"].unique():
-            cells = [f"{wide.loc[model][name].mean():.1f}" for name in CHOSEN]
-            cells.append(f"{means[model].mean():.1f}")
-            for other in ("random", "MaxMin, ECFP4"):
-                mean, half = paired_interval((means[model] - means[other]).to_numpy(), 0.0)
-                text = f"{mean:+.1f} ({mean - half:+.1f} to {mean + half:+.1f})"
-                cells.append(text if model != other else "")
-            yield f"| {model} | {size} | {' | '.join(cells)} |"
-    yield ""
 
 
 if __name__ == "__main__":
