@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -37,15 +37,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
     tiny_encoder("jk").save(path)
     return path
-
-
-def test_parameters_round_trip(model: Path):
-    changed = GraphClassifier(model, epochs=3), GraphRegressor(model, dropout=0.1)
-    for estimator in (GraphEmbedder(model, layer="last"), *changed):
-        assert clone(estimator).get_params() == estimator.get_params()
-        assert estimator.set_params(layer="jk").layer == "jk"
-    assert is_classifier(GraphClassifier())
-    assert is_regressor(GraphRegressor())
 
 
 def test_the_default_encoder_is_graphlog_mol():
@@ -83,20 +74,6 @@ def test_in_a_pipeline_with_search(model: Path):
     assert search.predict(["CCCCO"]).shape == (1,)
     ridge = make_pipeline(GraphEmbedder(tiny_encoder("jk")), Ridge()).fit(CHAINS, LENGTH)
     assert ridge.score(CHAINS, LENGTH) > 0.8
-
-
-def test_estimators_travel_between_processes(model: Path):
-    for estimator, y in (
-        (GraphEmbedder(model), None),
-        (GraphClassifier(model, **QUICK), IS_ALCOHOL),
-        (GraphRegressor(model, **QUICK), LENGTH),
-        (GraphRegressor(model, head="kernel"), LENGTH),
-    ):
-        fitted = estimator.fit(CHAINS, y)
-        elsewhere = pickle.loads(pickle.dumps(fitted))
-        call = "transform" if y is None else "predict"
-        again, known = (getattr(e, call)(CHAINS[:4]) for e in (elsewhere, fitted))
-        np.testing.assert_array_equal(again, known)
 
 
 def test_rows_that_cannot_be_read(model: Path):
@@ -210,6 +187,12 @@ def test_the_same_state_gives_the_same_model(model: Path):
     )
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(first, other)
+
+
+def test_a_kernel_model_travels_between_processes(model: Path):
+    fitted = GraphRegressor(model, head="kernel").fit(CHAINS, LENGTH)
+    elsewhere = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(elsewhere.predict(CHAINS[:4]), fitted.predict(CHAINS[:4]))
 
 
 @pytest.mark.parametrize("kind", [GraphClassifier, GraphRegressor])
@@ -355,11 +338,6 @@ def test_a_fit_that_is_refused_leaves_no_model_of_other_classes(model: Path):
             estimator.fit([*CHAINS[:5], "none"], second)
         with pytest.raises(NotFittedError):
             estimator.predict(CHAINS[:2])
-
-
-def test_what_is_not_fitted_does_not_transform(model: Path):
-    with pytest.raises(NotFittedError):
-        GraphEmbedder(model).transform(CHAINS)
 
 
 @pytest.mark.parametrize("head", ["auto", "linear", "kernel"])
