@@ -439,10 +439,44 @@ def _open_zstandard(raw: io.BufferedIOBase) -> io.BufferedIOBase:
     return zstd.ZstdFile(raw)
 
 
+class _Streams(io.RawIOBase):
+    """Content of concatenated bz2 or xz streams, with zeros between them.
+
+    The readers of Python take a stream that is damaged at its start for the end of the file.
+    """
+
+    def __init__(self, raw: io.BufferedIOBase, decompressor: Callable[[], Any]) -> None:
+        self._raw, self._decompressor, self._current = raw, decompressor, decompressor()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = block = b""
+        while not data:
+            if self._current.eof:
+                block = self._current.unused_data.lstrip(b"\0")
+                while not block:
+                    if not (block := self._raw.read(io.DEFAULT_BUFFER_SIZE)):
+                        return 0
+                    block = block.lstrip(b"\0")
+                self._current = self._decompressor()
+            elif self._current.needs_input:
+                block = self._raw.read(io.DEFAULT_BUFFER_SIZE)
+                if not block:
+                    raise EOFError("the last stream is not complete")
+            data = self._current.decompress(block, len(buffer))
+            block = b""
+        buffer[: len(data)] = data
+        return len(data)
+
+
 _DECOMPRESSORS: dict[bytes, Callable[[Any], io.BufferedIOBase]] = {
     b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
-    b"BZh": bz2.BZ2File,
-    b"\xfd7zX": lzma.LZMAFile,
+    b"BZh": lambda raw: io.BufferedReader(_Streams(raw, bz2.BZ2Decompressor)),
+    b"\xfd7zX": lambda raw: io.BufferedReader(
+        _Streams(raw, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ))
+    ),
     b"\x28\xb5\x2f\xfd": _open_zstandard,
 }
 """Functions that open a compressed stream, by its first bytes."""

@@ -61,6 +61,9 @@ FORMS: dict[str, Callable[[str], bytes]] = {
     "two members": lambda text: (
         _packed("gz", text[:20].encode()) + _packed("gz", text[20:].encode())
     ),
+    "xz streams and padding": lambda text: b"".join(
+        _packed("xz", part.encode()) + bytes(8) for part in (text[:20], text[20:])
+    ),
     "byte order mark": lambda text: b"\xef\xbb\xbf" + text.encode(),
     "line ends of Windows": lambda text: text.replace("\n", "\r\n").encode(),
     "no last line end": lambda text: text.rstrip("\n").encode(),
@@ -68,11 +71,16 @@ FORMS: dict[str, Callable[[str], bytes]] = {
 DEFECTS: dict[str, Callable[[str], bytes]] = {
     "empty": lambda text: b"",
     "empty and packed": lambda text: _packed("gz", b""),
-    "zst and junk": lambda text: _packed("zst", text.encode()) + b"junk",
     "not packed as it begins": lambda text: b"\x1f\x8b" + b"junk" * 10,
     "no text": lambda text: b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
     **{
         f"{kind} cut off": lambda text, kind=kind: _packed(kind, text.encode() * 20)[:-9]
+        for kind in PACKED
+    },
+    **{
+        f"second {kind} stream damaged": lambda text, kind=kind: (
+            _packed(kind, text.encode()) + b"junk" + _packed(kind, b"")
+        )
         for kind in PACKED
     },
 }
