@@ -82,7 +82,10 @@ def resolve(source: InputLike, schema: FeatureSchema | None = None) -> Input:
         return source
     if isinstance(source, GraphStore):
         return Input(
-            name=f"store of {len(source)} graphs", domain=source.schema.domain, store=source
+            name=f"store of {len(source)} graphs",
+            domain=source.schema.domain,
+            store=source,
+            location=None if source.path is None else source.path.resolve(),
         )
     if isinstance(source, str | os.PathLike):
         return _named(source)
@@ -350,9 +353,7 @@ def remember_input(run: Path, source: Input, **options: Any) -> None:
     memory and streams are not written. Errors of the disk are ignored, since a run must not fail
     because of this file.
     """
-    path = source.path if source.store is None else source.store.path
-    name = None if path is None or source.is_stream else str(path.resolve())
-    name = source.spec.name if source.spec is not None else name
+    name = source.location if source.spec is None else source.spec.name
     if name is None:
         return
     note = {option: options.get(option) for option in _NOTED}
@@ -365,7 +366,7 @@ def remember_input(run: Path, source: Input, **options: Any) -> None:
         return value.item() if isinstance(value, np.generic) else list(value)
 
     with suppress(OSError), beside(run / _NOTE) as unfinished:
-        text = json.dumps({"source": name, **note}, indent=1, default=plain)
+        text = json.dumps({"source": str(name), **note}, indent=1, default=plain)
         unfinished.write_text(text, encoding="utf-8")
 
 
@@ -397,12 +398,11 @@ def _named(source: str | os.PathLike[str]) -> Input:
             f"['{name}']. {unknown_name('file or data set', name, DATASETS)}"
         )
     if is_store(path):
-        store = open_store(path)
-        return Input(name=name, domain=store.schema.domain, store=store)
+        return replace(resolve(open_store(path)), name=name)
     if path.is_fifo():  # recognizing its content would consume it
         return Input(name=name, path=path)
     domain = next((d.name for d in DOMAINS.values() if d.recognizes(path)), None)
-    return Input(name=name, domain=domain, path=path)
+    return Input(name=name, domain=domain, path=path, location=path.resolve())
 
 
 def _read_store(

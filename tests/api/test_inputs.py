@@ -230,6 +230,22 @@ def test_how_a_run_was_read_is_noted_whatever_holds_the_names(tmp_path: Path, ta
     assert recall_input(tmp_path) == (str(path), {"limit": 5, "targets": ["y"]})
 
 
+def test_the_input_of_a_run_is_noted_where_it_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = graphlog.read_molecules(["CCO"]).save("store")
+    Path("m.csv").write_text("smiles\nCCO\n")
+    opened = {name: resolve(name) for name in ("m.csv", "store")}
+    opened["of a store"] = resolve(store)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    for name, source in opened.items():
+        remember_input(tmp_path, source)
+        expected = tmp_path / ("m.csv" if name == "m.csv" else "store")
+        assert recall_input(tmp_path) == (str(expected), {})
+
+
 DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
     "cut short": lambda sheet: sheet[: len(sheet) // 2],
     "lost": lambda _: None,

@@ -66,6 +66,8 @@ class Input:
     """Graphs that were already read."""
     is_converted: bool = False
     """Whether ``store`` was converted from graphs of torch_geometric."""
+    location: Path | None = None
+    """Absolute path of what can be read again, also from another working directory."""
 
     @property
     def is_stream(self) -> bool:
